@@ -1,0 +1,139 @@
+//! Claims: what a store is asked.
+
+use std::fmt;
+
+use crate::{Meter, MeterId, Timestamp};
+
+/// May `cost` units be taken from this meter? Plain data that can travel to any store.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim<'a> {
+    /// The meter's name.
+    pub id: MeterId<'a>,
+    /// How many units; zero asks without charging and always fits.
+    pub cost: u64,
+    /// How the meter counts, with the limit as it stands now.
+    pub meter: Meter,
+}
+
+/// What a store does with claims that it has decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Charge them if all fit.
+    Charge,
+    /// Decide, and write nothing.
+    Peek,
+    /// Charge them whether they fit or not: what was used has been used. The answer is "admitted".
+    Force,
+}
+
+/// A slice of claims that a store admits whole or not at all, at one instant. Never empty, no meter twice.
+#[derive(Clone, Copy)]
+pub struct Claims<'a> {
+    now: Timestamp,
+    mode: Mode,
+    claims: &'a [Claim<'a>],
+}
+
+/// The most claims in one slice.
+pub const MAX_CLAIMS: usize = 64;
+
+/// Why a slice of claims cannot be put to a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InvalidClaims {
+    /// There is no claim in it.
+    Empty,
+    /// There are more than [`MAX_CLAIMS`].
+    TooMany,
+    /// Two claims are on one meter: the two limits count alike on the same key.
+    SameMeterTwice,
+    /// A decision was given with a request that it does not belong to.
+    OtherRequest,
+}
+
+impl fmt::Display for InvalidClaims {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("nothing to check: give at least one limit and one key"),
+            Self::TooMany => write!(f, "too many limits in one check: at most {MAX_CLAIMS}"),
+            Self::SameMeterTwice => f.write_str(
+                "two limits of the same kind and period on the same key would count together: give them different names",
+            ),
+            Self::OtherRequest => f.write_str("the decision belongs to another request"),
+        }
+    }
+}
+
+impl std::error::Error for InvalidClaims {}
+
+impl<'a> Claims<'a> {
+    /// Checks that `claims` can be decided together.
+    ///
+    /// # Errors
+    /// If there is none, if there are more than [`MAX_CLAIMS`], or if two are on one meter.
+    pub fn new(now: Timestamp, mode: Mode, claims: &'a [Claim<'a>]) -> Result<Self, InvalidClaims> {
+        if claims.is_empty() {
+            return Err(InvalidClaims::Empty);
+        }
+        if claims.len() > MAX_CLAIMS {
+            return Err(InvalidClaims::TooMany);
+        }
+        let mut rest = claims;
+        while let [first, others @ ..] = rest {
+            if others.iter().any(|other| other.id == first.id) {
+                return Err(InvalidClaims::SameMeterTwice);
+            }
+            rest = others;
+        }
+        Ok(Self { now, mode, claims })
+    }
+
+    /// The caller's time.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Whether to charge.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The same claims in another mode.
+    #[must_use]
+    pub fn with_mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+
+    /// The same claims at another instant: what a store does that uses a clock of its own.
+    #[must_use]
+    pub fn at(self, now: Timestamp) -> Self {
+        Self { now, ..self }
+    }
+}
+
+impl<'a> std::ops::Deref for Claims<'a> {
+    type Target = [Claim<'a>];
+
+    fn deref(&self) -> &Self::Target {
+        self.claims
+    }
+}
+
+impl fmt::Debug for Claims<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {:?} of {:?}", self.mode, self.now, self.claims)
+    }
+}
+
+/// Units to give back to a meter.
+#[derive(Clone, Copy, Debug)]
+pub struct Refund<'a> {
+    /// The meter's name.
+    pub id: MeterId<'a>,
+    /// How many units.
+    pub cost: u64,
+    /// How the meter counts.
+    pub meter: Meter,
+    /// The receipt of the verdict that admitted them.
+    pub receipt: Timestamp,
+}

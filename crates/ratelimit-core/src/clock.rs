@@ -1,0 +1,187 @@
+//! Where "now" comes from: the machine's clock, or one that a test moves by hand.
+#![allow(clippy::disallowed_methods)] // the one place that reads the machine's clocks
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::Timestamp;
+
+/// Tells the time.
+pub trait Clock: Send + Sync {
+    /// The present instant.
+    fn now(&self) -> Timestamp;
+}
+
+/// A clock on which one can wait; what [`RateLimiter::acquire`](crate::RateLimiter::acquire) needs.
+pub trait Timer: Clock {
+    /// Completes when at least `duration` has passed on this clock.
+    fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send;
+}
+
+/// The machine's clock: the wall clock as it stood when this value was made, moved on by the monotonic clock.
+///
+/// It therefore never goes back and never leaps when somebody sets the machine's time; a limiter in process is immune
+/// to both. Processes that share a store should have their wall clocks synchronised (NTP), or let the store use its
+/// own clock where it offers that.
+///
+/// Cloning is free and keeps the anchor.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    wall: Timestamp,
+    anchor: Instant,
+}
+
+impl SystemClock {
+    /// A clock anchored at the wall clock's present time (at the epoch if that lies before 1970).
+    pub fn new() -> Self {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self { wall: Timestamp::EPOCH + wall, anchor: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        self.wall + self.anchor.elapsed()
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl Timer for SystemClock {
+    /// Waits on tokio's timer (which rounds up to whole milliseconds).
+    ///
+    /// # Panics
+    /// As every tokio timer: outside of a tokio runtime, or in one without its time driver.
+    async fn sleep(&self, duration: Duration) {
+        tokio::time::sleep(duration).await;
+    }
+}
+
+/// A clock that stands still until it is moved: for tests that need no waiting.
+///
+/// Clones share the time. Sleepers wake when the clock has been moved past the end of their sleep.
+///
+/// ```
+/// use ratelimit_core::{Clock, ManualClock, Timestamp};
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::at(Timestamp::from_secs(100));
+/// clock.advance(Duration::from_secs(5));
+/// assert_eq!(clock.now(), Timestamp::from_secs(105));
+/// clock.set(Timestamp::from_secs(50)); // a step back is allowed: machines do that
+/// assert_eq!(clock.now(), Timestamp::from_secs(50));
+/// ```
+#[derive(Clone, Default)]
+pub struct ManualClock(Arc<Manual>);
+
+#[derive(Default)]
+struct Manual {
+    nanos: AtomicU64,
+    sleepers: Mutex<Vec<Waker>>,
+}
+
+impl ManualClock {
+    /// A clock that stands at `now`.
+    pub fn at(now: Timestamp) -> Self {
+        let clock = Self::default();
+        clock.set(now);
+        clock
+    }
+
+    /// Moves the clock on by `duration`.
+    pub fn advance(&self, duration: Duration) {
+        self.set(self.now() + duration);
+    }
+
+    /// Moves the clock to `now`, forward or back.
+    pub fn set(&self, now: Timestamp) {
+        self.0.nanos.store(now.as_nanos(), Ordering::SeqCst);
+        let sleepers = std::mem::take(&mut *self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner));
+        sleepers.into_iter().for_each(Waker::wake);
+    }
+
+    /// How many sleeps have been started and not yet woken; a test advances the clock once its task sleeps.
+    pub fn sleepers(&self) -> usize {
+        self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ManualClock").field(&self.now()).finish()
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.0.nanos.load(Ordering::SeqCst))
+    }
+}
+
+impl Timer for ManualClock {
+    async fn sleep(&self, duration: Duration) {
+        let until = self.now() + duration;
+        std::future::poll_fn(|context| {
+            // The lock is taken before the time is read: `set` stores the time first and takes the lock after,
+            // so either this sees the new time or `set` sees this waker.
+            let mut sleepers = self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.now() >= until {
+                return Poll::Ready(());
+            }
+            sleepers.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl<C: Clock> Clock for Arc<C> {
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_clock_is_the_wall_clock_and_never_goes_back() {
+        let clock = SystemClock::new();
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        assert!(clock.now().since(Timestamp::EPOCH).abs_diff(wall) < Duration::from_secs(60));
+        let mut last = clock.now();
+        for _ in 0..10_000 {
+            let now = clock.now();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_sleeper_wakes_when_the_clock_has_passed_its_end_and_not_before() {
+        let clock = ManualClock::at(Timestamp::from_secs(1));
+        let sleeper = tokio::spawn({
+            let clock = clock.clone();
+            async move { clock.sleep(Duration::from_secs(10)).await }
+        });
+        while clock.sleepers() == 0 {
+            tokio::task::yield_now().await;
+        }
+        clock.advance(Duration::from_nanos(9_999_999_999));
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!sleeper.is_finished());
+        clock.advance(Duration::from_nanos(1));
+        sleeper.await.unwrap();
+    }
+}

@@ -1,0 +1,141 @@
+//! Keys: who is counted. Opaque bytes, joined and encoded so that two of them never become one.
+
+use std::fmt;
+
+/// Several key parts joined into one key without ambiguity.
+///
+/// A key is any bytes (`&str`, `&[u8]`, …). Where a key has several parts, joining them with a separator
+/// invites collisions: `("a/b", "c")` and `("a", "b/c")` would be one client. `Key::of` writes the length of each
+/// part before it, so different parts are always different keys.
+///
+/// ```
+/// use ratelimit_core::Key;
+///
+/// assert_ne!(Key::of(["a/b", "c"]), Key::of(["a", "b/c"]));
+/// assert_ne!(Key::of(["user", "7"]), Key::of(["ip", "7"]));
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Key(Vec<u8>);
+
+impl Key {
+    /// The key made of these parts, in this order.
+    pub fn of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Self {
+        let mut bytes = Vec::new();
+        for part in parts {
+            write_part(&mut bytes, part.as_ref());
+        }
+        Self(bytes)
+    }
+
+    /// The key's bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl AsRef<[u8]> for Key {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Key {
+    /// Keys identify people: only the length is shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key({} bytes)", self.0.len())
+    }
+}
+
+/// Names one meter: whose count (`key`) under which limit (`scope`) of which limiter (`namespace`).
+///
+/// A store needs a name of its own for each meter. All three fields must reach it, and no two different triples may
+/// become the same name: hash all of them, or store [`MeterId::to_bytes`]. `scope` and `namespace` are chosen by
+/// the program and short; `key` may be anything a client sent.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MeterId<'a> {
+    /// The limiter's name space; ASCII, may be empty.
+    pub namespace: &'a str,
+    /// What kind of meter it is, and the name of its limit; ASCII, never empty.
+    pub scope: &'a str,
+    /// Who is counted: any bytes, of any length.
+    pub key: &'a [u8],
+}
+
+impl MeterId<'_> {
+    /// One byte string that names this meter and no other.
+    ///
+    /// ```
+    /// use ratelimit_core::MeterId;
+    ///
+    /// let id = MeterId { namespace: "api", scope: "sliding:60s", key: b"user:7" };
+    /// assert_eq!(id.to_bytes(), b"3:api11:sliding:60suser:7");
+    /// ```
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.namespace.len() + self.scope.len() + self.key.len() + 8);
+        write_part(&mut bytes, self.namespace.as_bytes());
+        write_part(&mut bytes, self.scope.as_bytes());
+        bytes.extend_from_slice(self.key);
+        bytes
+    }
+}
+
+impl fmt::Debug for MeterId<'_> {
+    /// Keys identify people: only the key's length is shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MeterId({:?}, {:?}, key of {} bytes)", self.namespace, self.scope, self.key.len())
+    }
+}
+
+/// Appends `part` with its length in front, so that the end of it is known whatever it contains.
+fn write_part(bytes: &mut Vec<u8>, part: &[u8]) {
+    bytes.extend_from_slice(part.len().to_string().as_bytes());
+    bytes.push(b':');
+    bytes.extend_from_slice(part);
+}
+
+/// A hash of a key that is the same in every process, release and store (FNV-1a, 64 bits, with a final mix).
+///
+/// It spreads the windows of staggered limits; it is not keyed, so nothing that must resist an attacker may use it.
+pub(crate) fn stable_hash(key: &[u8]) -> u64 {
+    let fnv = key.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    let mixed = (fnv ^ (fnv >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    mixed ^ (mixed >> 33)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn different_parts_are_different_keys(a: Vec<Vec<u8>>, b: Vec<Vec<u8>>) {
+            prop_assert_eq!(a == b, Key::of(&a) == Key::of(&b));
+        }
+
+        #[test]
+        fn different_ids_have_different_bytes(
+            a in ("[0-9:a]{0,4}", "[0-9:a]{1,4}", "[0-9:a]{0,4}"),
+            b in ("[0-9:a]{0,4}", "[0-9:a]{1,4}", "[0-9:a]{0,4}"),
+        ) {
+            let bytes = |(namespace, scope, key): &(String, String, String)| {
+                MeterId { namespace, scope, key: key.as_bytes() }.to_bytes()
+            };
+            prop_assert_eq!(a == b, bytes(&a) == bytes(&b));
+        }
+    }
+
+    #[test]
+    fn debug_output_hides_the_key() {
+        let id = MeterId { namespace: "n", scope: "s", key: b"secret" };
+        assert!(!format!("{id:?} {:?}", Key::of(["secret"])).contains("secret"));
+    }
+
+    #[test]
+    fn the_stable_hash_stays_what_it_is() {
+        // Stored windows are placed by it: a change would move every staggered window of a running fleet.
+        assert_eq!(stable_hash(b"user:7"), 0x6c84_28c2_fba5_70c9);
+    }
+}

@@ -1,0 +1,49 @@
+//! Lengths of time as text: `15min`, `1h`, `250ms`.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Units by falling length; the first spelling is the one that is printed.
+const UNITS: [(u64, &[&str]); 8] = [
+    (7 * 86_400_000_000_000, &["w", "week", "weeks"]),
+    (86_400_000_000_000, &["d", "day", "days"]),
+    (3_600_000_000_000, &["h", "hr", "hour", "hours"]),
+    (60_000_000_000, &["min", "m", "mins", "minute", "minutes"]),
+    (1_000_000_000, &["s", "sec", "secs", "second", "seconds"]),
+    (1_000_000, &["ms", "millisecond", "milliseconds"]),
+    (1_000, &["us", "µs", "microsecond", "microseconds"]),
+    (1, &["ns", "nanosecond", "nanoseconds"]),
+];
+
+/// Nanoseconds of the unit called `word`.
+pub(super) fn unit(word: &str) -> Option<u64> {
+    UNITS.iter().find(|(_, spellings)| spellings.contains(&word)).map(|(nanos, _)| *nanos)
+}
+
+/// Prints a duration in the longest unit of which it is a whole number.
+#[derive(Clone, Copy)]
+pub(super) struct Text(pub(super) Duration);
+
+impl Text {
+    fn split(self) -> (u128, &'static str) {
+        let nanos = self.0.as_nanos();
+        let fitting = UNITS.iter().find(|(unit, _)| nanos > 0 && nanos.is_multiple_of(u128::from(*unit)));
+        let (unit, spellings) = fitting.unwrap_or(&UNITS[7]);
+        (nanos / u128::from(*unit), spellings[0])
+    }
+
+    /// The duration as a period: `s` rather than `1s`.
+    pub(super) fn as_period(self) -> String {
+        match self.split() {
+            (1, unit) => unit.to_owned(),
+            (count, unit) => format!("{count}{unit}"),
+        }
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, unit) = self.split();
+        write!(f, "{count}{unit}")
+    }
+}

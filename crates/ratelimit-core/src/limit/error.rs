@@ -1,0 +1,139 @@
+//! Why a limit cannot be built or read.
+
+use std::error::Error;
+use std::fmt;
+
+/// Why a limit cannot be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// A number that must be at least one is zero.
+    Zero {
+        /// Which one.
+        what: &'static str,
+    },
+    /// A number of units is beyond what every store can count exactly.
+    TooLarge {
+        /// Which one.
+        what: &'static str,
+        /// The most it may be.
+        most: u64,
+    },
+    /// A length of time is beyond ten years.
+    TooLong {
+        /// Which one.
+        what: &'static str,
+    },
+    /// The rate is so high that whole nanoseconds cannot keep it within 0.1 %.
+    RateTooHigh,
+    /// The burst would take more than 73 years to drain.
+    BurstTooLong,
+    /// The precision is zero or does not divide the period.
+    PrecisionDoesNotDivide,
+    /// The precision divides the period into more than 3,600 segments.
+    TooManySegments,
+    /// A window or its alignment is not a whole number of microseconds.
+    NotMicroseconds,
+    /// A window's offset is not shorter than its segments.
+    OffsetTooLong,
+    /// The option does not belong to the algorithm.
+    Unsuitable {
+        /// The option.
+        option: &'static str,
+        /// What it belongs to.
+        needs: &'static str,
+    },
+    /// The name is empty, too long, or has characters besides letters, digits, `.`, `_` and `-`.
+    BadName,
+    /// Two limits of one check count on the same meter.
+    SameMeterTwice,
+    /// There is no limit at all.
+    NoLimits,
+    /// There are more limits than one check can hold.
+    TooManyLimits,
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Zero { what } => write!(f, "the {what} must be at least 1, not 0"),
+            Self::TooLarge { what, most } => write!(f, "the {what} must be at most {most}"),
+            Self::TooLong { what } => write!(f, "the {what} must be at most 3660 days"),
+            Self::RateTooHigh => f.write_str(
+                "the rate is too high to be kept within 0.1 % by whole nanoseconds; rates up to 1000000/s always can be",
+            ),
+            Self::BurstTooLong => f.write_str("the burst would take more than 73 years to drain"),
+            Self::PrecisionDoesNotDivide => f.write_str("the precision must divide the period without remainder"),
+            Self::TooManySegments => f.write_str("the precision must divide the period into at most 3600 segments"),
+            Self::NotMicroseconds => {
+                f.write_str("windows and their offsets must be whole microseconds, as servers' clocks are")
+            }
+            Self::OffsetTooLong => f.write_str("the offset must be shorter than the window's segments"),
+            Self::Unsuitable { option, needs } => write!(f, "{option} belongs to {needs}"),
+            Self::BadName => f.write_str("a name is 1 to 64 letters, digits, '.', '_' or '-'"),
+            Self::SameMeterTwice => f.write_str(
+                "two of the limits are of the same kind and period, and would count together: give them different names",
+            ),
+            Self::NoLimits => f.write_str("at least one limit is needed"),
+            Self::TooManyLimits => write!(f, "at most {} limits can be checked at once", crate::MAX_CLAIMS),
+        }
+    }
+}
+
+impl Error for LimitError {}
+
+/// Why a text is no limit: where reading stopped, and what was expected there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseLimitError {
+    pub(super) text: String,
+    pub(super) position: usize,
+    pub(super) expected: Expected,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    Text(&'static str),
+    Valid(LimitError),
+}
+
+impl ParseLimitError {
+    /// The byte of the text at which something else was expected.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// What is wrong with the limit, if it could be read but not built.
+    pub fn limit_error(&self) -> Option<LimitError> {
+        match self.expected {
+            Expected::Text(_) => None,
+            Expected::Valid(error) => Some(error),
+        }
+    }
+}
+
+impl fmt::Display for ParseLimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { text, position, expected } = self;
+        match expected {
+            Expected::Valid(error) => write!(f, "the limit {text:?} is not possible: {error}"),
+            Expected::Text(expected) => {
+                let rest = text.get(*position..).unwrap_or_default();
+                let found = rest.split_whitespace().next().unwrap_or("the end");
+                let column = text.get(..*position).unwrap_or(text).chars().count() + 1;
+                write!(
+                    f,
+                    "cannot read the limit {text:?}: expected {expected} at character {column}, found {found:?}"
+                )
+            }
+        }
+    }
+}
+
+impl Error for ParseLimitError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.expected {
+            Expected::Text(_) => None,
+            Expected::Valid(error) => Some(error),
+        }
+    }
+}

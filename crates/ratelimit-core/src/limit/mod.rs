@@ -1,0 +1,367 @@
+//! Limits: how many units, in which time, counted by which algorithm.
+
+mod duration;
+mod error;
+mod limits;
+#[cfg(feature = "serde")]
+mod serde;
+mod text;
+
+pub use error::{LimitError, ParseLimitError};
+pub use limits::Limits;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::key::stable_hash;
+use crate::meter::{Bucket, Log, Meter, Window};
+
+/// The longest name of a limit, in characters.
+const MAX_NAME: usize = 64;
+
+/// A limit: `quota` units in a `period`, counted by an [`Algorithm`].
+///
+/// Write it as text, or with the constructor of its algorithm:
+///
+/// ```
+/// use ratelimit_core::Limit;
+/// use std::time::Duration;
+///
+/// let text: Limit = "10000 per 15 minutes".parse()?;
+/// let built = Limit::sliding_window(10_000, Duration::from_secs(15 * 60)).build()?;
+/// assert_eq!(text, built);
+/// assert_eq!(built.to_string(), "10000/15min");
+///
+/// let bucket = Limit::token_bucket(100, Duration::from_secs(60)).burst(20).name("search").build()?;
+/// assert_eq!(bucket.to_string(), "100/min burst 20 name search");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// | text | algorithm |
+/// |---|---|
+/// | `10/s` | sliding-window counter |
+/// | `10/s fixed` | fixed window |
+/// | `240/hour precision 1m` | segmented sliding window; with `strict` never more than 240 in any hour |
+/// | `100/min log` | sliding log |
+/// | `100/min burst 20` | token bucket (GCRA); `gcra` and `bucket` name it as well |
+/// | `100/min leaky burst 20` | leaky bucket as a meter: refuses |
+/// | `100/min queue burst 20` | leaky bucket as a queue: admits with a delay, evenly spaced |
+///
+/// Any of them can be followed by `name WORD`, windows by `staggered` or `offset DURATION`.
+///
+/// # What is counted together
+///
+/// A meter belongs to a key and to the *kind* of limit: its algorithm and period, or its name if it has one. It does not
+/// belong to the quota. A limit whose quota or burst changes keeps what was counted: raised, there is more room at
+/// once; lowered, nothing remains until enough has passed. So plans (`100/min` and `3000/min`) share a key's meter,
+/// and a customer who upgrades keeps what was used. Two limits of one kind on one key need different names.
+///
+/// A named bucket or log also keeps its count when the period changes. Windows of another length are always other
+/// windows.
+#[derive(Clone, Debug)]
+pub struct Limit {
+    spec: Spec,
+    scope: Arc<str>,
+    meter: Meter,
+}
+
+/// How units are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// A count that starts again at each whole multiple of the period. Cheapest; admits up to twice the quota around
+    /// a boundary.
+    FixedWindow,
+    /// The count of this window and the previous one, weighted by the part of it that is still covered.
+    SlidingWindow,
+    /// A window of several segments that moves on by one segment at a time.
+    SegmentedWindow {
+        /// Length of a segment; divides the period.
+        precision: Duration,
+        /// Counts the oldest segment whole: never more than the quota in *any* span as long as the period.
+        strict: bool,
+    },
+    /// The instant of each unit: exact, at eight bytes a unit.
+    SlidingLog,
+    /// Tokens that come back evenly (the generic cell rate algorithm): smooth, and up to `burst` at once.
+    TokenBucket,
+    /// Units drain evenly; what does not fit is refused. The token bucket, seen from the other side.
+    LeakyBucket,
+    /// Units leave evenly, one after another: what is admitted is told how long to wait; up to `burst` may be waiting.
+    LeakyQueue,
+}
+
+/// Where windows begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Alignment {
+    /// At whole multiples of their length since the Unix epoch: the same instant for every key.
+    #[default]
+    Epoch,
+    /// So long before those. `Duration::from_secs(7200)` starts days at midnight of UTC+2.
+    Offset(Duration),
+    /// At an instant of each key's own, so that not everybody's count starts again at once.
+    Staggered,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Spec {
+    quota: u64,
+    period: Duration,
+    algorithm: Algorithm,
+    burst: Option<u64>,
+    alignment: Alignment,
+    name: Option<Box<str>>,
+}
+
+/// Builds a [`Limit`]; see the constructors there.
+#[derive(Clone, Debug)]
+#[must_use = "call build()"]
+pub struct LimitBuilder(Spec);
+
+impl Limit {
+    /// A fixed window: see [`Algorithm::FixedWindow`].
+    pub fn fixed_window(quota: u64, period: Duration) -> LimitBuilder {
+        LimitBuilder::new(quota, period, Algorithm::FixedWindow)
+    }
+
+    /// A sliding-window counter: see [`Algorithm::SlidingWindow`].
+    pub fn sliding_window(quota: u64, period: Duration) -> LimitBuilder {
+        LimitBuilder::new(quota, period, Algorithm::SlidingWindow)
+    }
+
+    /// A segmented sliding window: see [`Algorithm::SegmentedWindow`].
+    pub fn segmented_window(quota: u64, period: Duration, precision: Duration) -> LimitBuilder {
+        LimitBuilder::new(quota, period, Algorithm::SegmentedWindow { precision, strict: false })
+    }
+
+    /// A sliding log: see [`Algorithm::SlidingLog`].
+    pub fn sliding_log(quota: u64, period: Duration) -> LimitBuilder {
+        LimitBuilder::new(quota, period, Algorithm::SlidingLog)
+    }
+
+    /// A token bucket (GCRA): see [`Algorithm::TokenBucket`]. The burst is the quota unless it is set.
+    pub fn token_bucket(quota: u64, period: Duration) -> LimitBuilder {
+        LimitBuilder::new(quota, period, Algorithm::TokenBucket)
+    }
+
+    /// A leaky bucket as a meter: see [`Algorithm::LeakyBucket`]. It holds the quota unless a burst is set.
+    pub fn leaky_bucket(quota: u64, period: Duration) -> LimitBuilder {
+        LimitBuilder::new(quota, period, Algorithm::LeakyBucket)
+    }
+
+    /// A leaky bucket as a queue: see [`Algorithm::LeakyQueue`]. It holds the quota unless a burst is set.
+    pub fn leaky_queue(quota: u64, period: Duration) -> LimitBuilder {
+        LimitBuilder::new(quota, period, Algorithm::LeakyQueue)
+    }
+
+    /// Units in a period.
+    pub fn quota(&self) -> u64 {
+        self.spec.quota
+    }
+
+    /// The period.
+    pub fn period(&self) -> Duration {
+        self.spec.period
+    }
+
+    /// How units are counted.
+    pub fn algorithm(&self) -> Algorithm {
+        self.spec.algorithm
+    }
+
+    /// The most units at once: the burst of a bucket or queue, otherwise the quota.
+    pub fn burst(&self) -> u64 {
+        self.meter.limit()
+    }
+
+    /// Where windows begin.
+    pub fn alignment(&self) -> Alignment {
+        self.spec.alignment
+    }
+
+    /// The limit's name, if it has one.
+    pub fn name(&self) -> Option<&str> {
+        self.spec.name.as_deref()
+    }
+
+    /// What of a meter's name comes from the limit: its name, or its kind and period. ASCII.
+    pub fn scope(&self) -> &str {
+        &self.scope
+    }
+
+    /// How `key` is counted. Depends on the key only if the limit is staggered.
+    pub fn meter_for(&self, key: &[u8]) -> Meter {
+        match self.meter {
+            Meter::Window(window) if self.spec.alignment == Alignment::Staggered => {
+                Meter::Window(window.staggered(stable_hash(key)))
+            }
+            meter => meter,
+        }
+    }
+}
+
+impl PartialEq for Limit {
+    fn eq(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
+}
+
+impl Eq for Limit {}
+
+impl LimitBuilder {
+    fn new(quota: u64, period: Duration, algorithm: Algorithm) -> Self {
+        Self(Spec { quota, period, algorithm, burst: None, alignment: Alignment::Epoch, name: None })
+    }
+
+    /// How many units may come at once; for buckets and queues.
+    pub fn burst(mut self, units: u64) -> Self {
+        self.0.burst = Some(units);
+        self
+    }
+
+    /// Counts the oldest segment whole; for segmented windows.
+    ///
+    /// On another algorithm it has no meaning, and [`build`](Self::build) says so.
+    pub fn strict(mut self) -> Self {
+        self.0.algorithm = match self.0.algorithm {
+            Algorithm::SegmentedWindow { precision, .. } => {
+                Algorithm::SegmentedWindow { precision, strict: true }
+            }
+            // A precision of zero is refused when it is built.
+            _ => Algorithm::SegmentedWindow { precision: Duration::ZERO, strict: true },
+        };
+        self
+    }
+
+    /// Where windows begin.
+    pub fn alignment(mut self, alignment: Alignment) -> Self {
+        self.0.alignment = alignment;
+        self
+    }
+
+    /// Gives each key's windows a beginning of their own: [`Alignment::Staggered`].
+    pub fn staggered(self) -> Self {
+        self.alignment(Alignment::Staggered)
+    }
+
+    /// Names the limit: letters, digits, `.`, `_`, `-`. See [`Limit`] for what a name does.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.0.name = Some(name.into().into_boxed_str());
+        self
+    }
+
+    /// The limit.
+    ///
+    /// # Errors
+    /// If a number is zero or too large, if the algorithm cannot represent the limit, if an option does not belong to
+    /// the algorithm, or if the name has other characters.
+    pub fn build(self) -> Result<Limit, LimitError> {
+        let spec = self.0;
+        if spec.name.as_deref().is_some_and(|name| !is_name(name)) {
+            return Err(LimitError::BadName);
+        }
+        let meter = spec.meter()?;
+        let scope = spec.scope().into();
+        Ok(Limit { spec, scope, meter })
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(good)
+}
+
+fn nanos(duration: Duration) -> u64 {
+    // What does not fit is far beyond the longest period, and is refused as that.
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Spec {
+    fn meter(&self) -> Result<Meter, LimitError> {
+        let period = nanos(self.period);
+        let bucket = |queue| {
+            self.forbid_alignment()?;
+            Bucket::new(self.quota, period, self.burst.unwrap_or(self.quota), queue).map(Meter::Bucket)
+        };
+        let window = |segment, carried, strict| {
+            self.forbid_burst()?;
+            let offset = match self.alignment {
+                Alignment::Offset(offset) => nanos(offset).checked_rem(segment).unwrap_or(0),
+                Alignment::Epoch | Alignment::Staggered => 0,
+            };
+            Window::new(self.quota, segment, carried, strict, offset).map(Meter::Window)
+        };
+        match self.algorithm {
+            Algorithm::FixedWindow => window(period, 0, false),
+            Algorithm::SlidingWindow => window(period, 1, false),
+            Algorithm::SegmentedWindow { precision, strict } => {
+                let precision = nanos(precision);
+                if precision == 0 || !period.is_multiple_of(precision) {
+                    return Err(LimitError::PrecisionDoesNotDivide);
+                }
+                let segments = u32::try_from(period / precision).map_err(|_| LimitError::TooManySegments)?;
+                window(precision, segments, strict)
+            }
+            Algorithm::SlidingLog => {
+                self.forbid_burst()?;
+                self.forbid_alignment()?;
+                Log::new(self.quota, period).map(Meter::Log)
+            }
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => bucket(false),
+            Algorithm::LeakyQueue => bucket(true),
+        }
+    }
+
+    fn forbid_burst(&self) -> Result<(), LimitError> {
+        match self.burst {
+            Some(_) => Err(LimitError::Unsuitable {
+                option: "burst",
+                needs: "a token bucket, leaky bucket or queue",
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn forbid_alignment(&self) -> Result<(), LimitError> {
+        match self.alignment {
+            Alignment::Epoch => Ok(()),
+            _ => Err(LimitError::Unsuitable { option: "an alignment", needs: "a window" }),
+        }
+    }
+
+    /// Everything but the quota that tells one meter from another on the same key.
+    fn scope(&self) -> String {
+        let period = duration::Text(self.period);
+        let mut scope = self.name.as_deref().map(|name| format!("{name}=")).unwrap_or_default();
+        let kind = match self.algorithm {
+            Algorithm::FixedWindow => "fixed",
+            Algorithm::SlidingWindow => "sliding",
+            Algorithm::SegmentedWindow { strict: false, .. } => "segmented",
+            Algorithm::SegmentedWindow { strict: true, .. } => "strict",
+            Algorithm::SlidingLog => "log",
+            Algorithm::TokenBucket => "bucket",
+            Algorithm::LeakyBucket => "leaky",
+            Algorithm::LeakyQueue => "queue",
+        };
+        scope.push_str(kind);
+        let is_window = matches!(
+            self.algorithm,
+            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SegmentedWindow { .. }
+        );
+        // Writing to a string does not fail.
+        if is_window || self.name.is_none() {
+            let _ = write!(scope, ":{period}");
+        }
+        if let Algorithm::SegmentedWindow { precision, .. } = self.algorithm {
+            let _ = write!(scope, "/{}", duration::Text(precision));
+        }
+        match self.alignment {
+            Alignment::Epoch => {}
+            Alignment::Offset(offset) => _ = write!(scope, "+{}", duration::Text(offset)),
+            Alignment::Staggered => scope.push('~'),
+        }
+        scope
+    }
+}

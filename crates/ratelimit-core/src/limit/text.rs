@@ -1,0 +1,362 @@
+//! Limits as text, read and printed back.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::duration::{self, Text};
+use super::error::Expected;
+use super::{Algorithm, Alignment, Limit, LimitBuilder, LimitError, ParseLimitError};
+
+impl fmt::Display for Limit {
+    /// The shortest text that reads back as this limit.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spec = &self.spec;
+        write!(f, "{}/{}", spec.quota, Text(spec.period).as_period())?;
+        match spec.algorithm {
+            Algorithm::FixedWindow => f.write_str(" fixed")?,
+            Algorithm::SlidingWindow => {}
+            Algorithm::SegmentedWindow { precision, strict } => {
+                write!(f, " precision {}", Text(precision))?;
+                f.write_str(if strict { " strict" } else { "" })?;
+            }
+            Algorithm::SlidingLog => f.write_str(" log")?,
+            Algorithm::TokenBucket if spec.burst.is_none() => f.write_str(" bucket")?,
+            Algorithm::TokenBucket => {}
+            Algorithm::LeakyBucket => f.write_str(" leaky")?,
+            Algorithm::LeakyQueue => f.write_str(" queue")?,
+        }
+        if let Some(burst) = spec.burst {
+            write!(f, " burst {burst}")?;
+        }
+        match spec.alignment {
+            Alignment::Epoch => {}
+            Alignment::Offset(offset) => write!(f, " offset {}", Text(offset))?,
+            Alignment::Staggered => f.write_str(" staggered")?,
+        }
+        if let Some(name) = &spec.name {
+            write!(f, " name {name}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Limit {
+    type Err = ParseLimitError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let mut reader = Reader { text, position: 0 };
+        let builder = reader.limit().map_err(|(position, expected)| ParseLimitError {
+            text: text.to_owned(),
+            position,
+            expected,
+        })?;
+        builder.build().map_err(|error| ParseLimitError {
+            text: text.to_owned(),
+            position: 0,
+            expected: Expected::Valid(error),
+        })
+    }
+}
+
+type Stopped = (usize, Expected);
+
+const OPTIONS: &str = "fixed, sliding, log, bucket, gcra, leaky, queue, burst NUMBER, precision DURATION, strict, staggered, \
+     offset DURATION or name WORD";
+
+struct Reader<'a> {
+    text: &'a str,
+    position: usize,
+}
+
+/// What follows the rate, in any order.
+#[derive(Default)]
+struct Options {
+    algorithm: Option<Algorithm>,
+    burst: Option<u64>,
+    precision: Option<Duration>,
+    strict: bool,
+    alignment: Option<Alignment>,
+    name: Option<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn limit(&mut self) -> Result<LimitBuilder, Stopped> {
+        let quota = self.number("a number of units")?;
+        self.skip_space();
+        if !self.take("/") && self.word_if("per").is_none() {
+            return Err(self.expected("'/' or 'per'"));
+        }
+        let period = self.period()?;
+        let mut options = Options::default();
+        while let Some((at, word)) = self.word() {
+            self.option(word, &mut options)
+                .map_err(|stopped| stopped.unwrap_or((at, Expected::Text(OPTIONS))))?;
+        }
+        options.builder(quota, period).map_err(|error| (0, Expected::Valid(error)))
+    }
+
+    /// One option; an error of `None` means that `word` is none, or stands there twice.
+    fn option(&mut self, word: &str, options: &mut Options) -> Result<(), Option<Stopped>> {
+        fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Option<Stopped>> {
+            if place.is_some() {
+                return Err(None);
+            }
+            *place = Some(value);
+            Ok(())
+        }
+        match word {
+            "fixed" => once(&mut options.algorithm, Algorithm::FixedWindow),
+            "sliding" => once(&mut options.algorithm, Algorithm::SlidingWindow),
+            "log" => once(&mut options.algorithm, Algorithm::SlidingLog),
+            "bucket" | "gcra" => once(&mut options.algorithm, Algorithm::TokenBucket),
+            "leaky" => once(&mut options.algorithm, Algorithm::LeakyBucket),
+            "queue" => once(&mut options.algorithm, Algorithm::LeakyQueue),
+            "burst" => once(&mut options.burst, self.number("a number of units")?),
+            "precision" => once(&mut options.precision, self.duration()?),
+            "offset" => once(&mut options.alignment, Alignment::Offset(self.duration()?)),
+            "staggered" => once(&mut options.alignment, Alignment::Staggered),
+            "strict" if !options.strict => {
+                options.strict = true;
+                Ok(())
+            }
+            "name" => {
+                let (_, name) = self.word().ok_or_else(|| self.expected("a name"))?;
+                once(&mut options.name, name.to_owned())
+            }
+            _ => Err(None),
+        }
+    }
+
+    /// A unit of time, with or without a number in front.
+    fn period(&mut self) -> Result<Duration, Stopped> {
+        self.skip_space();
+        if self.rest().starts_with(|first: char| first.is_ascii_digit()) {
+            return self.duration();
+        }
+        self.unit().map(Duration::from_nanos)
+    }
+
+    fn duration(&mut self) -> Result<Duration, Stopped> {
+        let count = self.number("a length of time, such as 15min")?;
+        let start = self.position;
+        let unit = self.unit()?;
+        let nanos = count.checked_mul(unit).ok_or((start, Expected::Text("a shorter time")))?;
+        Ok(Duration::from_nanos(nanos))
+    }
+
+    fn unit(&mut self) -> Result<u64, Stopped> {
+        self.skip_space();
+        let start = self.position;
+        let end = self.rest().find(|c: char| !c.is_alphabetic()).unwrap_or(self.rest().len());
+        let word = &self.rest()[..end];
+        self.position += end;
+        duration::unit(word).ok_or((start, Expected::Text("a unit of time: ns, us, ms, s, min, h, d or w")))
+    }
+
+    /// Digits, with `_` between them where the writer likes.
+    fn number(&mut self, what: &'static str) -> Result<u64, Stopped> {
+        self.skip_space();
+        let rest = self.rest();
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(rest.len());
+        if !rest.starts_with(|first: char| first.is_ascii_digit()) {
+            return Err(self.expected(what));
+        }
+        let digits = rest[..end].replace('_', "");
+        let number = digits.parse().map_err(|_| self.expected("a number below 2^64"))?;
+        self.position += end;
+        Ok(number)
+    }
+
+    /// The next run of characters that are no space, and where it began.
+    fn word(&mut self) -> Option<(usize, &'a str)> {
+        self.skip_space();
+        let start = self.position;
+        let rest = &self.text[start..];
+        let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+        self.position += end;
+        (end > 0).then(|| (start, &rest[..end]))
+    }
+
+    fn word_if(&mut self, wanted: &str) -> Option<()> {
+        let start = self.position;
+        if self.word().is_some_and(|(_, word)| word == wanted) {
+            return Some(());
+        }
+        self.position = start;
+        None
+    }
+
+    fn take(&mut self, token: &str) -> bool {
+        let found = self.rest().starts_with(token);
+        if found {
+            self.position += token.len();
+        }
+        found
+    }
+
+    fn skip_space(&mut self) {
+        let rest = self.rest();
+        self.position += rest.len() - rest.trim_start().len();
+    }
+
+    fn rest(&self) -> &'a str {
+        &self.text[self.position..]
+    }
+
+    fn expected(&self, what: &'static str) -> Stopped {
+        (self.position, Expected::Text(what))
+    }
+}
+
+impl Options {
+    fn builder(self, quota: u64, period: Duration) -> Result<LimitBuilder, LimitError> {
+        let default = match (self.precision, self.burst) {
+            (Some(precision), _) => Algorithm::SegmentedWindow { precision, strict: false },
+            (None, Some(_)) => Algorithm::TokenBucket,
+            (None, None) => Algorithm::SlidingWindow,
+        };
+        let algorithm = match (self.algorithm, self.precision) {
+            (Some(Algorithm::SlidingWindow), Some(_)) | (None, _) => default,
+            (Some(_), Some(_)) => {
+                return Err(LimitError::Unsuitable { option: "precision", needs: "a sliding window" });
+            }
+            (Some(algorithm), None) => algorithm,
+        };
+        if self.strict && self.precision.is_none() {
+            return Err(LimitError::Unsuitable { option: "strict", needs: "a window with a precision" });
+        }
+        let mut builder = LimitBuilder::new(quota, period, algorithm);
+        if self.strict {
+            builder = builder.strict();
+        }
+        builder.0.burst = self.burst;
+        builder.0.alignment = self.alignment.unwrap_or_default();
+        builder.0.name = self.name.map(String::into_boxed_str);
+        Ok(builder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[track_caller]
+    fn check(text: &str, printed: &str) {
+        let limit: Limit = text.parse().unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(limit.to_string(), printed);
+        assert_eq!(printed.parse::<Limit>().unwrap(), limit);
+    }
+
+    #[test]
+    fn limits_are_read_and_printed_back() {
+        check("10/s", "10/s");
+        check("10 / s", "10/s");
+        check(" 10 per second ", "10/s");
+        check("3000 per 10 minutes", "3000/10min");
+        check("3000/600s", "3000/10min");
+        check("10_000 per 15m", "10000/15min");
+        check("100/min burst 20", "100/min burst 20");
+        check("100/min gcra", "100/min bucket");
+        check("100/min burst 20 bucket", "100/min burst 20");
+        check("240/hour precision 1m", "240/h precision 1min");
+        check("240/hour strict precision 1m sliding", "240/h precision 1min strict");
+        check("5 per day fixed offset 2h", "5/d fixed offset 2h");
+        check("5/31d log name sign-up", "5/31d log name sign-up");
+        check("100/s leaky", "100/s leaky");
+        check("100/s queue burst 20 name a.b_c", "100/s queue burst 20 name a.b_c");
+        check("7/s staggered", "7/s staggered");
+        check("7/1500us", "7/1500us");
+        check("1/7d", "1/w");
+    }
+
+    #[track_caller]
+    fn refuse(text: &str, message: &str) {
+        assert_eq!(text.parse::<Limit>().unwrap_err().to_string(), message);
+    }
+
+    #[test]
+    fn errors_say_where_and_what_was_expected() {
+        refuse("", r#"cannot read the limit "": expected a number of units at character 1, found "the end""#);
+        refuse(
+            "ten/s",
+            r#"cannot read the limit "ten/s": expected a number of units at character 1, found "ten/s""#,
+        );
+        refuse("10", r#"cannot read the limit "10": expected '/' or 'per' at character 3, found "the end""#);
+        refuse(
+            "-1/s",
+            r#"cannot read the limit "-1/s": expected a number of units at character 1, found "-1/s""#,
+        );
+        refuse(
+            "10/fortnight",
+            r#"cannot read the limit "10/fortnight": expected a unit of time: ns, us, ms, s, min, h, d or w at character 4, found "fortnight""#,
+        );
+        refuse(
+            "99999999999999999999/s",
+            r#"cannot read the limit "99999999999999999999/s": expected a number below 2^64 at character 1, found "99999999999999999999/s""#,
+        );
+        let error = "10/s fast".parse::<Limit>().unwrap_err();
+        assert_eq!(error.position(), 5);
+        assert_eq!("10/s µ log log".parse::<Limit>().unwrap_err().position(), 5);
+        assert_eq!("10/s log log".parse::<Limit>().unwrap_err().position(), 9);
+        assert_eq!("10/s burst".parse::<Limit>().unwrap_err().position(), 10);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_when_it_is_built() {
+        let because = |text: &str| text.parse::<Limit>().unwrap_err().limit_error();
+        assert_eq!(because("0/s"), Some(LimitError::Zero { what: "quota" }));
+        assert_eq!(because("1/0s"), Some(LimitError::Zero { what: "period" }));
+        assert_eq!(because("1/0s log"), Some(LimitError::Zero { what: "period" }));
+        assert_eq!(because("1/0s bucket"), Some(LimitError::Zero { what: "period" }));
+        assert_eq!(because("1/s burst 0"), Some(LimitError::Zero { what: "burst" }));
+        assert_eq!(
+            because("18446744073709551615/s"),
+            Some(LimitError::TooLarge { what: "quota", most: crate::MAX_UNITS })
+        );
+        assert_eq!(
+            because("1000001/s log"),
+            Some(LimitError::TooLarge { what: "quota", most: crate::MAX_LOG_UNITS })
+        );
+        assert_eq!(because("1/3661d"), Some(LimitError::TooLong { what: "period" }));
+        assert_eq!(because("1/18446744073709551615ns"), Some(LimitError::TooLong { what: "period" }));
+        assert_eq!(because("300000001/s bucket"), Some(LimitError::RateTooHigh));
+        assert_eq!(because("1/3660d burst 100"), Some(LimitError::BurstTooLong));
+        assert_eq!(because("1/h precision 7min"), Some(LimitError::PrecisionDoesNotDivide));
+        assert_eq!(because("1/h precision 0s"), Some(LimitError::PrecisionDoesNotDivide));
+        assert_eq!(because("1/h precision 999ms"), Some(LimitError::PrecisionDoesNotDivide));
+        assert_eq!(because("1/h precision 500ms"), Some(LimitError::TooManySegments));
+        assert_eq!(because("1/1500ns"), Some(LimitError::NotMicroseconds));
+        assert_eq!(because("1/s name a/b"), Some(LimitError::BadName));
+        assert!(matches!(because("1/s log burst 3"), Some(LimitError::Unsuitable { option: "burst", .. })));
+        assert!(matches!(because("1/s fixed precision 1ms"), Some(LimitError::Unsuitable { .. })));
+        assert!(matches!(because("1/s strict"), Some(LimitError::Unsuitable { option: "strict", .. })));
+        assert!(matches!(because("1/s bucket staggered"), Some(LimitError::Unsuitable { .. })));
+        assert_eq!(because("1/999999999999999d"), None); // too long already as a text
+    }
+
+    #[test]
+    fn rates_up_to_a_million_a_second_can_be_represented() {
+        for quota in (1..=1_000_000).step_by(997).chain([999_999, 1_000_000]) {
+            assert!(format!("{quota}/s bucket").parse::<Limit>().is_ok(), "{quota}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC*") {
+            let _ = text.parse::<Limit>().map_err(|error| error.to_string());
+        }
+
+        #[test]
+        fn whatever_is_read_is_printed_back(
+            text in "[1-9][0-9]{0,3}/[1-9]{0,2}(ms|s|min|h|d)( fixed| log| bucket| leaky| queue)?( burst [1-9])?\
+                     ( precision 1(ms|s|min))?( strict)?( staggered| offset 3ms)?( name [a-z]{1,3})?",
+        ) {
+            if let Ok(limit) = text.parse::<Limit>() {
+                prop_assert_eq!(limit.to_string().parse::<Limit>(), Ok(limit));
+            }
+        }
+    }
+}

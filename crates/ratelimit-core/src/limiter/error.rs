@@ -1,0 +1,90 @@
+//! Why a limiter has no decision.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::{Decision, InvalidClaims, StoreError};
+
+/// Why a check has no decision. A refusal is not an error.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CheckError {
+    /// The store did not answer. Whether the request may pass is the caller's decision.
+    Store(StoreError),
+    /// The request cannot be checked at all: a mistake of the program.
+    Invalid(InvalidClaims),
+}
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => error.fmt(f),
+            Self::Invalid(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for CheckError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Store(error) => error.source(),
+            Self::Invalid(_) => None,
+        }
+    }
+}
+
+impl From<StoreError> for CheckError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<InvalidClaims> for CheckError {
+    fn from(error: InvalidClaims) -> Self {
+        Self::Invalid(error)
+    }
+}
+
+/// Why waiting for admission ended without it. Nothing is charged then, unless the store left it unknown.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// The request costs more than a limit can ever admit.
+    Never(Decision),
+    /// It would not be admitted, or not have its turn, before the deadline.
+    Deadline(Decision),
+    /// There was no decision.
+    Check(CheckError),
+}
+
+impl fmt::Display for AcquireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Never(decision) => {
+                write!(f, "it will never be admitted: it costs more than the limit of {}", decision.limit())
+            }
+            Self::Deadline(decision) => match decision.retry_after() {
+                Some(wait) if !wait.is_zero() => {
+                    write!(f, "not admitted before the deadline: it would take {wait:?}")
+                }
+                _ => write!(f, "its turn comes after the deadline: in {:?}", decision.delay()),
+            },
+            Self::Check(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for AcquireError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Check(error) => error.source(),
+            Self::Never(_) | Self::Deadline(_) => None,
+        }
+    }
+}
+
+impl<E: Into<CheckError>> From<E> for AcquireError {
+    fn from(error: E) -> Self {
+        Self::Check(error.into())
+    }
+}

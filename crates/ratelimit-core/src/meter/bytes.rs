@@ -1,0 +1,115 @@
+//! States as bytes, for stores that keep them as they are: a tag, then unsigned 64-bit numbers, big-endian.
+
+use std::fmt;
+
+use super::{BucketState, LogState, MAX_UNITS, State, WindowState};
+use crate::Timestamp;
+
+const WINDOW: u8 = b'w';
+const BUCKET: u8 = b'b';
+const LOG: u8 = b'l';
+
+/// Bytes under a meter's name that are no state of a meter: somebody else wrote them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CorruptState;
+
+impl fmt::Display for CorruptState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the stored value is not the state of a meter; was the key written by another program?")
+    }
+}
+
+impl std::error::Error for CorruptState {}
+
+impl State {
+    /// This state as bytes.
+    ///
+    /// ```
+    /// use ratelimit_core::{Limit, State, Timestamp};
+    ///
+    /// let limit: Limit = "10/s".parse()?;
+    /// let mut state = limit.meter_for(b"user:7").fresh();
+    /// limit.meter_for(b"user:7").charge(&mut state, 3, Timestamp::from_secs(5));
+    /// assert_eq!(State::from_bytes(&state.to_bytes()), Ok(state));
+    /// # Ok::<(), ratelimit_core::ParseLimitError>(())
+    /// ```
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::Window(state) => {
+                write(WINDOW, std::iter::once(state.at.as_nanos()).chain(state.counts.iter().copied()))
+            }
+            Self::Bucket(state) => {
+                write(BUCKET, [state.at.as_nanos(), state.tat.as_nanos(), state.interval].into_iter())
+            }
+            Self::Log(state) => write(LOG, state.units.iter().copied()),
+        }
+    }
+
+    /// The state that [`State::to_bytes`] wrote.
+    ///
+    /// # Errors
+    /// [`CorruptState`] if it cannot have written these bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, CorruptState> {
+        let (tag, rest) = bytes.split_first().ok_or(CorruptState)?;
+        let (words, []) = rest.as_chunks::<8>() else {
+            return Err(CorruptState);
+        };
+        let mut numbers = words.iter().map(|word| u64::from_be_bytes(*word));
+        if numbers.clone().any(|number| number > i64::MAX as u64) {
+            return Err(CorruptState);
+        }
+        match *tag {
+            WINDOW => {
+                let at = numbers.next().ok_or(CorruptState)?;
+                if numbers.len() == 0
+                    || numbers.clone().any(|count| count > MAX_UNITS)
+                    || at > Timestamp::MAX.as_nanos()
+                {
+                    return Err(CorruptState);
+                }
+                Ok(Self::Window(WindowState { at: Timestamp::derived(at), counts: numbers.collect() }))
+            }
+            BUCKET => match (numbers.next(), numbers.next(), numbers.next(), numbers.next()) {
+                (Some(at), Some(tat), Some(interval), None) if at <= Timestamp::MAX.as_nanos() => {
+                    let (at, tat) = (Timestamp::derived(at), Timestamp::derived(tat));
+                    Ok(Self::Bucket(BucketState { at, tat, interval }))
+                }
+                _ => Err(CorruptState),
+            },
+            LOG if numbers.clone().is_sorted() => Ok(Self::Log(LogState { units: numbers.collect() })),
+            _ => Err(CorruptState),
+        }
+    }
+}
+
+fn write(tag: u8, numbers: impl Iterator<Item = u64>) -> Vec<u8> {
+    std::iter::once(tag).chain(numbers.flat_map(u64::to_be_bytes)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_state_or_refused_and_what_is_read_is_written_back(bytes: Vec<u8>) {
+            if let Ok(state) = State::from_bytes(&bytes) {
+                prop_assert_eq!(state.to_bytes(), bytes);
+            }
+        }
+
+        #[test]
+        fn windows_come_back(at in 0..Timestamp::MAX.as_nanos(), counts in prop::collection::vec(0..=MAX_UNITS, 1..9)) {
+            let state = State::Window(WindowState { at: Timestamp::from_nanos(at), counts: counts.into() });
+            prop_assert_eq!(State::from_bytes(&state.to_bytes()), Ok(state));
+        }
+
+        #[test]
+        fn logs_come_back(mut units in prop::collection::vec(0..1u64 << 62, 0..9)) {
+            units.sort_unstable();
+            let state = State::Log(LogState { units: units.into() });
+            prop_assert_eq!(State::from_bytes(&state.to_bytes()), Ok(state));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The log meter: the instant of every admitted unit.
+
+use std::collections::VecDeque;
+
+use super::{Charged, MAX_LOG_UNITS, check_period, check_units};
+use crate::{LimitError, Timestamp, Verdict};
+
+/// Remembers each admitted unit for the length of the window: exact, at eight bytes a unit.
+///
+/// A unit counts through `instant + window` inclusive and leaves strictly after. Two units at one instant are two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Log {
+    limit: u64,
+    window: u64,
+}
+
+/// What is kept of a [`Log`]: the instants of its units in nanoseconds, oldest first.
+///
+/// Units that have left may still be there; the next charge drops them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogState {
+    /// Nanoseconds since the epoch, in ascending order, one entry for each unit.
+    pub units: VecDeque<u64>,
+}
+
+/// All that a decision needs to know of a log: what a store answers that does not send the whole of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSight {
+    /// The instant of the decision: the claim's, or that of the newest unit if it is later.
+    pub now: Timestamp,
+    /// Units in the window that ends at `now`.
+    pub live: u64,
+    /// The instant of the newest unit, if any is live.
+    pub newest: Option<Timestamp>,
+    /// The instant of the unit with whose leaving the claim's cost would fit; `None` if it fits or never will.
+    pub blocker: Option<Timestamp>,
+}
+
+impl Log {
+    /// A log of at most `limit` units in any `window` (nanoseconds).
+    ///
+    /// # Errors
+    /// A zero or a number beyond its bound ([`MAX_LOG_UNITS`](crate::MAX_LOG_UNITS) units).
+    pub fn new(limit: u64, window: u64) -> Result<Self, LimitError> {
+        check_units("quota", limit, MAX_LOG_UNITS)?;
+        check_period("period", window)?;
+        Ok(Self { limit, window })
+    }
+
+    /// The most units in any window.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Length of the window in nanoseconds.
+    pub fn window(&self) -> u64 {
+        self.window
+    }
+
+    /// What `state` looks like to a claim of `cost` at `now`. Takes logarithmic time.
+    pub fn sight(&self, state: &LogState, cost: u64, now: Timestamp) -> LogSight {
+        let units = &state.units;
+        let newest = units.back().copied().unwrap_or(0);
+        let now = now.as_nanos().max(newest);
+        let gone = self.gone(state, now);
+        let live = (units.len() - gone) as u64;
+        let blocker = if cost > self.limit || live + cost <= self.limit {
+            None
+        } else {
+            let nth = usize::try_from(live + cost - self.limit - 1).unwrap_or(usize::MAX);
+            units.get(gone.saturating_add(nth)).map(|unit| Timestamp::derived(*unit))
+        };
+        let newest = (live > 0).then(|| Timestamp::derived(newest));
+        LogSight { now: Timestamp::derived(now), live, newest, blocker }
+    }
+
+    /// How many of the oldest units have left by `now`.
+    fn gone(&self, state: &LogState, now: u64) -> usize {
+        match state.units.front() {
+            Some(oldest) if oldest.saturating_add(self.window) < now => {
+                state.units.partition_point(|unit| unit.saturating_add(self.window) < now)
+            }
+            _ => 0,
+        }
+    }
+
+    pub(super) fn fits(&self, sight: &LogSight, cost: u64) -> bool {
+        cost == 0 || sight.live + cost.min(self.limit + 1) <= self.limit
+    }
+
+    /// Only the newest `limit` units are kept: older ones cannot decide anything.
+    pub(super) fn charge(&self, state: &mut LogState, cost: u64, now: Timestamp) -> Charged {
+        let now = now.as_nanos().max(state.units.back().copied().unwrap_or(0));
+        let gone = self.gone(state, now);
+        state.units.drain(..gone);
+        // At most the limit, which is at most MAX_LOG_UNITS.
+        let added = usize::try_from(cost.min(self.limit)).unwrap_or(0);
+        let most = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        let surplus = (state.units.len() + added).saturating_sub(most).min(state.units.len());
+        state.units.drain(..surplus);
+        self.make_room(&mut state.units, added);
+        state.units.extend(std::iter::repeat_n(now, added));
+        let now = Timestamp::derived(now);
+        Charged { receipt: now, ready_at: now }
+    }
+
+    /// Grows by an eighth and never beyond the limit: doubling would cost up to sixteen bytes a unit.
+    fn make_room(&self, units: &mut VecDeque<u64>, added: usize) {
+        let needed = units.len() + added;
+        if needed > units.capacity() {
+            let most = usize::try_from(self.limit).unwrap_or(usize::MAX);
+            let target = needed.saturating_add((needed / 8).max(4)).min(most).max(needed);
+            units.reserve_exact(target - units.len());
+        }
+    }
+
+    pub(super) fn refund(&self, state: &mut LogState, cost: u64, receipt: Timestamp) {
+        let charged_at = receipt.as_nanos();
+        let first = state.units.partition_point(|unit| *unit < charged_at);
+        let end = state.units.partition_point(|unit| *unit <= charged_at);
+        let given_back = usize::try_from(cost).unwrap_or(usize::MAX).min(end - first);
+        state.units.drain(first..first + given_back);
+    }
+
+    /// The figures of an answer from what was seen of the log *after* the decision.
+    pub fn verdict(&self, sight: &LogSight, cost: u64, now: Timestamp, charged: Option<Charged>) -> Verdict {
+        let fits = charged.is_some() || self.fits(sight, cost);
+        let charged = charged.unwrap_or(Charged { receipt: now, ready_at: sight.now });
+        let leaves = |unit: Timestamp| Timestamp::derived(unit.as_nanos() + self.window + 1);
+        Verdict {
+            fits,
+            limit: self.limit,
+            remaining: self.limit.saturating_sub(sight.live),
+            fits_at: if fits { Some(now) } else { sight.blocker.map(leaves) },
+            reset_at: sight.newest.map_or(sight.now, leaves),
+            ready_at: charged.ready_at,
+            receipt: charged.receipt,
+        }
+    }
+
+    /// When the newest unit has left.
+    pub(super) fn reset_at(&self, state: &LogState) -> Timestamp {
+        state.units.back().map_or(Timestamp::EPOCH, |unit| Timestamp::derived(unit + self.window + 1))
+    }
+}

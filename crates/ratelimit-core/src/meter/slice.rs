@@ -1,0 +1,86 @@
+//! A slice of claims decided all or nothing, on states that are at hand.
+
+use super::{Charged, Meter, State};
+use crate::{Answer, Claims, Mode, Timestamp, Verdict, Verdicts};
+
+/// Decides `claims` on the states of their meters, and charges them if the whole slice is admitted.
+///
+/// `states[i]` is the state of the meter of `claims[i]`, `None` for a meter that the store does not know. After an
+/// admitted slice the states are the new ones; otherwise they are as they were. Whoever calls this holds a lock or a
+/// transaction on all of them.
+///
+/// Only states of claims with a cost have to be written back, and only if the answer says
+/// [`charged`](Answer::charged).
+///
+/// ```
+/// use ratelimit_core::{Claim, Claims, Limit, MeterId, Mode, Timestamp, decide};
+///
+/// let limit: Limit = "2/s".parse()?;
+/// let id = MeterId { namespace: "", scope: limit.scope(), key: b"user:7" };
+/// let claims = [Claim { id, cost: 2, meter: limit.meter_for(b"user:7") }];
+/// let claims = Claims::new(Timestamp::from_secs(5), Mode::Charge, &claims)?;
+///
+/// let mut states = [None]; // never seen before
+/// assert!(decide(&claims, &mut states).admitted);
+/// assert!(!decide(&claims, &mut states).admitted);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Panics
+/// If there are fewer states than claims.
+pub fn decide(claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+    let now = claims.now();
+    for (claim, state) in claims.iter().zip(states.iter_mut()) {
+        if state.as_ref().is_some_and(|state| !claim.meter.owns(state)) {
+            *state = None;
+        }
+    }
+    let fits = |(claim, state): (&crate::Claim<'_>, &Option<State>)| match state {
+        Some(state) => claim.meter.fits(state, claim.cost, now),
+        None => claim.cost <= claim.meter.limit(),
+    };
+    let admitted = claims.mode() == Mode::Force || claims.iter().zip(states.iter()).all(fits);
+    let charging = admitted && claims.mode() != Mode::Peek;
+    let verdicts = claims.iter().zip(states).map(|(claim, state)| {
+        let charged = (charging && claim.cost > 0).then(|| {
+            let state = state.get_or_insert_with(|| claim.meter.fresh());
+            claim.meter.charge(state, claim.cost, now)
+        });
+        verdict_of(&claim.meter, state.as_ref(), claim.cost, now, charged)
+    });
+    let verdicts: Verdicts = verdicts.collect();
+    assert_eq!(verdicts.len(), claims.len(), "one state for each claim");
+    Answer { admitted, charged: charging, now, verdicts }
+}
+
+fn verdict_of(
+    meter: &Meter,
+    state: Option<&State>,
+    cost: u64,
+    now: Timestamp,
+    charged: Option<Charged>,
+) -> Verdict {
+    match state {
+        Some(state) => meter.verdict(state, cost, now, charged),
+        None => meter.verdict(&meter.fresh(), cost, now, charged),
+    }
+}
+
+/// Gives back `cost` units charged with `receipt` on a state that is at hand.
+///
+/// Gives `true` if the state has to be written back.
+pub fn refund(
+    meter: &Meter,
+    state: &mut Option<State>,
+    cost: u64,
+    receipt: Timestamp,
+    now: Timestamp,
+) -> bool {
+    match state {
+        Some(state) if cost > 0 && meter.owns(state) => {
+            meter.refund(state, cost, receipt, now);
+            true
+        }
+        _ => false,
+    }
+}

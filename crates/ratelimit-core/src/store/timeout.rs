@@ -1,0 +1,64 @@
+//! A decorator that bounds how long a store may take.
+
+use std::time::Duration;
+
+use crate::{Answer, Claims, CounterStore, ErrorKind, MeterId, Promises, Refund, StoreError, Timestamp};
+
+/// A store whose every call ends within `limit`, with [`ErrorKind::Timeout`] if the store has not answered by then.
+///
+/// The stores of this project have time limits of their own; this is for one that has none, or for one caller that is
+/// in more of a hurry than the others.
+///
+/// ```
+/// # use ratelimit_core::{CounterStore, Limit, RateLimiter, Timeout};
+/// # use std::time::Duration;
+/// # fn example(store: impl CounterStore, limit: Limit) {
+/// let limiter = RateLimiter::new(Timeout::new(store, Duration::from_millis(20)), limit);
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Timeout<S> {
+    inner: S,
+    limit: Duration,
+}
+
+impl<S: CounterStore> Timeout<S> {
+    /// `inner`, bounded by `limit` for each call.
+    pub fn new(inner: S, limit: Duration) -> Self {
+        Self { inner, limit }
+    }
+
+    async fn bound<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        tokio::time::timeout(self.limit, call).await.unwrap_or_else(|_| Err(self.late()))
+    }
+
+    fn late(&self) -> StoreError {
+        StoreError::new("timeout", ErrorKind::Timeout, format!("no answer within {:?}", self.limit))
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<S: CounterStore> CounterStore for Timeout<S> {
+    fn promises(&self) -> Promises {
+        self.inner.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        self.bound(self.inner.claim(claims)).await
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        match tokio::time::timeout(self.limit, self.inner.claim_many(slices)).await {
+            Ok(answers) => answers,
+            Err(_) => slices.iter().map(|_| Err(self.late())).collect(),
+        }
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.bound(self.inner.refund(now, refunds)).await
+    }
+
+    async fn reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError> {
+        self.bound(self.inner.reset(meters)).await
+    }
+}

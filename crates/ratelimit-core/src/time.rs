@@ -1,0 +1,82 @@
+//! Instants as every store can hold them: whole nanoseconds since the Unix epoch.
+
+use std::fmt;
+use std::time::Duration;
+
+/// An instant: whole nanoseconds since 1970-01-01T00:00:00Z.
+///
+/// One nanosecond is the *tick* of this library: waiting `retry_after` suffices, one tick less does not.
+///
+/// The range ends at [`Timestamp::MAX`] (February 2116), so that an instant plus the longest debt that a
+/// limit can run up still fits a signed 64-bit column of a database.
+///
+/// ```
+/// use ratelimit_core::Timestamp;
+/// use std::time::Duration;
+///
+/// let start = Timestamp::from_secs(1_000);
+/// let later = start + Duration::from_millis(5);
+/// assert_eq!(later.as_nanos(), 1_000_005_000_000);
+/// assert_eq!(later.since(start), Duration::from_millis(5));
+/// assert_eq!(start.since(later), Duration::ZERO); // never negative
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The Unix epoch.
+    pub const EPOCH: Self = Self(0);
+    /// The last instant that can be given as "now": 2<sup>62</sup> - 1 ns after the epoch.
+    pub const MAX: Self = Self((1 << 62) - 1);
+
+    /// `nanos` after the epoch; anything later than [`Timestamp::MAX`] is [`Timestamp::MAX`].
+    pub const fn from_nanos(nanos: u64) -> Self {
+        if nanos > Self::MAX.0 { Self::MAX } else { Self(nanos) }
+    }
+
+    /// `micros` after the epoch; anything later than [`Timestamp::MAX`] is [`Timestamp::MAX`].
+    pub const fn from_micros(micros: u64) -> Self {
+        Self::from_nanos(micros.saturating_mul(1_000))
+    }
+
+    /// `millis` after the epoch; anything later than [`Timestamp::MAX`] is [`Timestamp::MAX`].
+    pub const fn from_millis(millis: u64) -> Self {
+        Self::from_nanos(millis.saturating_mul(1_000_000))
+    }
+
+    /// `secs` after the epoch; anything later than [`Timestamp::MAX`] is [`Timestamp::MAX`].
+    pub const fn from_secs(secs: u64) -> Self {
+        Self::from_nanos(secs.saturating_mul(1_000_000_000))
+    }
+
+    /// An instant that a meter worked out from others; may lie past [`Timestamp::MAX`], which only "now" may not.
+    pub(crate) const fn derived(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the epoch.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long after `earlier` this instant is; zero if it is not after it.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl std::ops::Add<Duration> for Timestamp {
+    type Output = Self;
+
+    /// Saturates at [`Timestamp::MAX`].
+    fn add(self, duration: Duration) -> Self {
+        let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        Self::from_nanos(self.0.saturating_add(nanos))
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:09}s", self.0 / 1_000_000_000, self.0 % 1_000_000_000)
+    }
+}
