@@ -110,6 +110,14 @@ impl Bucket {
         (now, debt.div_ceil(state.interval.max(1)).min(self.burst) * self.interval)
     }
 
+    /// When a claim that comes `now` may go on: in a queue, when all before it has drained.
+    fn turn(&self, state: &BucketState, now: Timestamp) -> Timestamp {
+        match self.debt(state, now) {
+            (seen, debt) if self.queue && debt > 0 => Timestamp::derived(seen + debt),
+            _ => now,
+        }
+    }
+
     pub(super) fn fits(&self, state: &BucketState, cost: u64, now: Timestamp) -> bool {
         cost == 0 || self.debt_fits(self.debt(state, now).1, cost)
     }
@@ -119,6 +127,7 @@ impl Bucket {
     }
 
     pub(super) fn charge(&self, state: &mut BucketState, cost: u64, now: Timestamp) -> Charged {
+        let ready_at = self.turn(state, now);
         let (now, debt) = self.debt(state, now);
         let after = (debt + self.drain_time(cost)).min(MAX_DEBT);
         *state = BucketState {
@@ -126,8 +135,7 @@ impl Bucket {
             tat: Timestamp::derived(now + after),
             interval: self.interval,
         };
-        let wait = if self.queue { debt } else { 0 };
-        Charged { receipt: state.tat, ready_at: Timestamp::derived(now + wait) }
+        Charged { receipt: state.tat, ready_at }
     }
 
     /// `receipt` is the TAT that the charge led to. Units drain in the order in which they came, so what of this
@@ -150,8 +158,7 @@ impl Bucket {
     ) -> Verdict {
         let (seen, debt) = self.debt(state, now);
         let fits = charged.is_some() || cost == 0 || self.debt_fits(debt, cost);
-        let turn = if self.queue { debt } else { 0 };
-        let charged = charged.unwrap_or(Charged { receipt: now, ready_at: Timestamp::derived(seen + turn) });
+        let charged = charged.unwrap_or_else(|| Charged { receipt: now, ready_at: self.turn(state, now) });
         let fits_at = if fits {
             Some(now)
         } else {
@@ -163,7 +170,7 @@ impl Bucket {
             limit: self.burst,
             remaining: self.tolerance().saturating_sub(debt) / self.interval,
             fits_at,
-            reset_at: Timestamp::derived(seen + debt),
+            reset_at: if debt > 0 { Timestamp::derived(seen + debt) } else { now },
             ready_at: charged.ready_at,
             receipt: charged.receipt,
         }

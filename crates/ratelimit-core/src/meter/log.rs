@@ -90,6 +90,7 @@ impl Log {
 
     /// Only the newest `limit` units are kept: older ones cannot decide anything.
     pub(super) fn charge(&self, state: &mut LogState, cost: u64, now: Timestamp) -> Charged {
+        let ready_at = now;
         let now = now.as_nanos().max(state.units.back().copied().unwrap_or(0));
         let gone = self.gone(state, now);
         state.units.drain(..gone);
@@ -100,8 +101,7 @@ impl Log {
         state.units.drain(..surplus);
         self.make_room(&mut state.units, added);
         state.units.extend(std::iter::repeat_n(now, added));
-        let now = Timestamp::derived(now);
-        Charged { receipt: now, ready_at: now }
+        Charged { receipt: Timestamp::derived(now), ready_at }
     }
 
     /// Grows by an eighth and never beyond the limit: doubling would cost up to sixteen bytes a unit.
@@ -125,14 +125,14 @@ impl Log {
     /// The figures of an answer from what was seen of the log *after* the decision.
     pub fn verdict(&self, sight: &LogSight, cost: u64, now: Timestamp, charged: Option<Charged>) -> Verdict {
         let fits = charged.is_some() || self.fits(sight, cost);
-        let charged = charged.unwrap_or(Charged { receipt: now, ready_at: sight.now });
+        let charged = charged.unwrap_or(Charged { receipt: now, ready_at: now });
         let leaves = |unit: Timestamp| Timestamp::derived(unit.as_nanos() + self.window + 1);
         Verdict {
             fits,
             limit: self.limit,
             remaining: self.limit.saturating_sub(sight.live),
             fits_at: if fits { Some(now) } else { sight.blocker.map(leaves) },
-            reset_at: sight.newest.map_or(sight.now, leaves),
+            reset_at: sight.newest.map_or(now, leaves),
             ready_at: charged.ready_at,
             receipt: charged.receipt,
         }

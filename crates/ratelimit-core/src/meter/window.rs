@@ -37,8 +37,6 @@ pub struct WindowState {
 
 /// A window as seen from one instant.
 struct Sight {
-    /// The instant of the decision: the claim's, or the newest that the meter has seen.
-    now: u64,
     /// The segment that `now` lies in.
     index: u64,
     /// Nanoseconds since that segment began.
@@ -146,7 +144,7 @@ impl Window {
                 oldest = *count;
             }
         }
-        Sight { now: now.as_nanos(), index, elapsed, aged, whole, oldest }
+        Sight { index, elapsed, aged, whole, oldest }
     }
 
     /// `oldest * (S - e) <= (L - whole - cost) * S`, in 128 bits.
@@ -163,6 +161,7 @@ impl Window {
     }
 
     pub(super) fn charge(&self, state: &mut WindowState, cost: u64, now: Timestamp) -> Charged {
+        let asked_at = now;
         let now = now.max(state.at);
         let aged = self.place(now).0 - self.place(state.at).0;
         if aged > 0 {
@@ -173,7 +172,7 @@ impl Window {
         }
         state.at = now;
         state.counts[0] = state.counts[0].saturating_add(cost).min(MAX_UNITS);
-        Charged { receipt: now, ready_at: now }
+        Charged { receipt: now, ready_at: asked_at }
     }
 
     pub(super) fn refund(&self, state: &mut WindowState, cost: u64, receipt: Timestamp) {
@@ -193,13 +192,13 @@ impl Window {
     ) -> Verdict {
         let sight = self.sight(state, now);
         let fits = charged.is_some() || cost == 0 || self.sight_fits(&sight, cost);
-        let charged = charged.unwrap_or(Charged { receipt: now, ready_at: Timestamp::derived(sight.now) });
+        let charged = charged.unwrap_or(Charged { receipt: now, ready_at: now });
         Verdict {
             fits,
             limit: self.limit,
             remaining: self.remaining(&sight),
             fits_at: if fits { Some(now) } else { self.fits_at(state, &sight, cost) },
-            reset_at: self.reset_at(state).max(Timestamp::derived(sight.now)),
+            reset_at: self.reset_at(state).max(now),
             ready_at: charged.ready_at,
             receipt: charged.receipt,
         }

@@ -1,0 +1,59 @@
+//! A store for tests: one map under one lock.
+#![allow(dead_code)] // each test file uses its part
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ratelimit_core::{
+    Answer, Claims, CounterStore, Decisions, MeterId, Promises, Refund, State, StoreError, Time, Timestamp, decide,
+    refund,
+};
+
+#[derive(Debug, Default)]
+pub struct MapStore {
+    states: Mutex<HashMap<Vec<u8>, State>>,
+    /// Claims that reached the store.
+    pub asked: AtomicU64,
+}
+
+impl CounterStore for MapStore {
+    fn promises(&self) -> Promises {
+        Promises { decisions: Decisions::Exact, time: Time::Caller }
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let mut map = self.states.lock().unwrap();
+        let mut states: Vec<_> = claims.iter().map(|claim| map.get(&claim.id.to_bytes()).cloned()).collect();
+        let answer = decide(&claims, &mut states);
+        if answer.charged {
+            for (claim, state) in claims.iter().zip(states) {
+                if let Some(state) = state {
+                    map.insert(claim.id.to_bytes(), state);
+                }
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        let mut map = self.states.lock().unwrap();
+        for given in refunds {
+            let mut state = map.remove(&given.id.to_bytes());
+            refund(&given.meter, &mut state, given.cost, given.receipt, now);
+            if let Some(state) = state {
+                map.insert(given.id.to_bytes(), state);
+            }
+        }
+        Ok(())
+    }
+
+    async fn reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError> {
+        let mut map = self.states.lock().unwrap();
+        for id in meters {
+            map.remove(&id.to_bytes());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,331 @@
+//! The meters against definitions: every admitted unit is remembered, and the rule is applied to all of them.
+
+use proptest::prelude::*;
+use ratelimit_core::{Bucket, Log, Meter, State, Timestamp, Window};
+
+/// A request at a time; refunds name an earlier one.
+#[derive(Clone, Debug)]
+enum Step {
+    Claim { after: i64, cost: u64 },
+    Force { after: i64, cost: u64 },
+    Refund { which: usize },
+}
+
+/// What an oracle remembers of one admitted request.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    at: u64,
+    cost: u64,
+}
+
+fn steps(most_cost: u64, longest: i64) -> impl Strategy<Value = Vec<Step>> {
+    let after = prop_oneof![6 => 0..longest / 8, 2 => 0..longest * 3, 1 => -longest..0];
+    let step = prop_oneof![
+        8 => (after.clone(), 0..=most_cost).prop_map(|(after, cost)| Step::Claim { after, cost }),
+        1 => (after, 0..=most_cost).prop_map(|(after, cost)| Step::Force { after, cost }),
+        1 => (0..8usize).prop_map(|which| Step::Refund { which }),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+/// Runs `steps` on the meter and the oracle side by side.
+fn run(
+    meter: &Meter,
+    steps: &[Step],
+    fits: impl Fn(&[Event], u64, u64) -> bool,
+) -> Result<Vec<Event>, TestCaseError> {
+    const START: u64 = 1_000_000_000_000_123_456;
+    let (mut state, mut now, mut newest) = (meter.fresh(), START, 0);
+    let mut events: Vec<Event> = Vec::new();
+    let mut receipts: Vec<(Timestamp, u64)> = Vec::new();
+    for step in steps {
+        let (after, cost, forced) = match *step {
+            Step::Claim { after, cost } => (after, cost, false),
+            Step::Force { after, cost } => (after, cost, true),
+            Step::Refund { which } => {
+                if receipts.is_empty() {
+                    continue;
+                }
+                let which = which % receipts.len();
+                let (receipt, cost) = receipts.remove(which);
+                events.remove(which);
+                if matches!(meter, Meter::Log(_)) {
+                    // A log knows the newest instant only from its units.
+                    newest = events.iter().map(|event| event.at).max().unwrap_or(0);
+                }
+                meter.refund(&mut state, cost, receipt, Timestamp::from_nanos(now));
+                continue;
+            }
+        };
+        now = now.saturating_add_signed(after);
+        let instant = Timestamp::from_nanos(now);
+        let expected = cost == 0 || fits(&events, now.max(newest), cost);
+        prop_assert_eq!(meter.fits(&state, cost, instant), expected, "{:?} at {} on {:?}", step, now, state);
+        consistent(meter, &state, cost, instant)?;
+        if cost > 0 && (expected || forced) {
+            let charged = meter.charge(&mut state, cost, instant);
+            newest = newest.max(now);
+            events.push(Event { at: newest, cost });
+            receipts.push((charged.receipt, cost));
+            consistent(meter, &state, cost, instant)?;
+        }
+    }
+    Ok(events)
+}
+
+/// What the figures of a verdict promise, tried on the meter itself.
+fn consistent(meter: &Meter, state: &State, cost: u64, now: Timestamp) -> Result<(), TestCaseError> {
+    let verdict = meter.verdict(state, cost, now, None);
+    let at = |nanos: u64| Timestamp::from_nanos(nanos);
+    prop_assert_eq!(verdict.fits, meter.fits(state, cost, now));
+    prop_assert!(verdict.remaining <= verdict.limit);
+    let is_queue = matches!(meter, Meter::Bucket(bucket) if bucket.queue());
+    prop_assert!(is_queue || verdict.ready_at == now, "only a queue delays");
+    prop_assert!(meter.fits(state, verdict.remaining, now));
+    prop_assert!(!meter.fits(state, verdict.remaining + 1, now));
+    match verdict.fits_at {
+        None => prop_assert!(cost > meter.limit()),
+        Some(instant) if verdict.fits => prop_assert_eq!(instant, now),
+        Some(instant) => {
+            prop_assert!(instant > now);
+            prop_assert!(meter.fits(state, cost, instant), "waiting until {:?} does not suffice", instant);
+            let sooner = at(instant.as_nanos() - 1);
+            prop_assert!(!meter.fits(state, cost, sooner), "waiting until {:?} is too long", instant);
+        }
+    }
+    let remaining = |nanos: u64| meter.verdict(state, 0, at(nanos), None).remaining;
+    prop_assert_eq!(remaining(verdict.reset_at.as_nanos()), verdict.limit, "not as new at its reset");
+    if verdict.reset_at > now {
+        prop_assert!(remaining(verdict.reset_at.as_nanos() - 1) < verdict.limit, "as new before its reset");
+    }
+    Ok(())
+}
+
+/// Units of the segments `first..=last`.
+fn units(window: &Window, events: &[Event], first: i128, last: i128) -> u128 {
+    let segment_of = |event: &&Event| i128::from((event.at + window.offset()) / window.segment());
+    let inside = events.iter().filter(|event| (first..=last).contains(&segment_of(event)));
+    inside.map(|event| u128::from(event.cost)).sum()
+}
+
+/// The rule of the window as it is written in the documentation, on all events.
+fn window_fits(window: &Window, events: &[Event], now: u64, cost: u64) -> bool {
+    let segment = u128::from(window.segment());
+    let position = u128::from(now + window.offset());
+    let (index, elapsed) = ((position / segment) as i128, position % segment);
+    let carried = i128::from(window.carried());
+    let (whole, weighted) = if window.strict() {
+        (units(window, events, index - carried, index), 0)
+    } else {
+        let oldest = units(window, events, index - carried, index - carried);
+        (units(window, events, index - carried + 1, index), oldest * (segment - elapsed))
+    };
+    weighted + (whole + u128::from(cost)) * segment <= u128::from(window.limit()) * segment
+}
+
+fn any_window() -> impl Strategy<Value = Window> {
+    (1..40u64, 1..50u64, 0..5u32, any::<bool>(), 0..50u64).prop_map(
+        |(limit, micros, carried, strict, offset)| {
+            Window::new(limit, micros * 1_000, carried, strict, offset % micros * 1_000).unwrap()
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn windows_follow_their_rule(window in any_window(), steps in steps(12, 60_000)) {
+        run(&Meter::Window(window), &steps, |events, now, cost| window_fits(&window, events, now, cost))?;
+    }
+
+    #[test]
+    fn strict_windows_never_exceed_the_limit_in_any_span(
+        (limit, micros, carried) in (1..40u64, 1..50u64, 1..5u32),
+        claims in prop::collection::vec((0..30_000i64, 0..12u64), 1..80),
+    ) {
+        let window = Window::new(limit, micros * 1_000, carried, true, 0).unwrap();
+        let steps: Vec<_> = claims.into_iter().map(|(after, cost)| Step::Claim { after, cost }).collect();
+        let events = run(&Meter::Window(window), &steps, |events, now, cost| window_fits(&window, events, now, cost))?;
+        let span = window.segment() * u64::from(carried);
+        for first in &events {
+            let inside = events.iter().filter(|event| event.at >= first.at && event.at < first.at + span);
+            prop_assert!(inside.map(|event| event.cost).sum::<u64>() <= limit);
+        }
+    }
+
+    #[test]
+    fn logs_follow_their_rule(limit in 1..30u64, window in 1..50_000u64, refunds: bool, steps in steps(12, 60_000)) {
+        // A log knows the newest instant from its units alone, so a refund may take it back; with steps back beside
+        // that, there is no simple rule to compare with. What forced units leave beyond the limit is not kept, so
+        // those are not refunded here either.
+        let possible = |step: &Step| match step {
+            Step::Claim { after, .. } => !refunds || *after >= 0,
+            Step::Force { .. } => !refunds,
+            Step::Refund { .. } => refunds,
+        };
+        let steps: Vec<_> = steps.into_iter().filter(possible).collect();
+        let log = Meter::Log(Log::new(limit, window).unwrap());
+        run(&log, &steps, |events, now, cost| {
+            let live = events.iter().filter(|event| now - event.at <= window).map(|event| event.cost).sum::<u64>();
+            live + cost <= limit
+        })?;
+    }
+
+    #[test]
+    fn buckets_follow_the_virtual_schedule(
+        interval in 1..20_000u64, burst in 1..20u64, steps in steps(25, 60_000),
+    ) {
+        let steps: Vec<_> = steps.into_iter().filter(|step| !matches!(step, Step::Refund { .. })).collect();
+        let bucket = Meter::Bucket(Bucket::with_interval(interval, burst, false).unwrap());
+        run(&bucket, &steps, |events, now, cost| {
+            let debt = drained(events, now, interval);
+            debt + u128::from(cost) * u128::from(interval) <= u128::from(burst) * u128::from(interval)
+        })?;
+    }
+
+    #[test]
+    fn a_bucket_admits_its_burst_and_its_rate_over_any_span(
+        interval in 1..20_000u64, burst in 1..20u64, claims in prop::collection::vec((0..30_000i64, 0..12u64), 1..80),
+    ) {
+        let bucket = Meter::Bucket(Bucket::with_interval(interval, burst, false).unwrap());
+        let steps: Vec<_> = claims.into_iter().map(|(after, cost)| Step::Claim { after, cost }).collect();
+        let fits = |events: &[Event], now, cost: u64| {
+            drained(events, now, interval) + u128::from(cost * interval) <= u128::from(burst * interval)
+        };
+        let events = run(&bucket, &steps, fits)?;
+        for (place, first) in events.iter().enumerate() {
+            let mut admitted = 0;
+            for event in &events[place..] {
+                admitted += event.cost;
+                prop_assert!(admitted <= burst + (event.at - first.at) / interval);
+            }
+        }
+    }
+
+    #[test]
+    fn a_refund_never_gives_a_bucket_more_than_if_it_had_not_been_charged(
+        interval in 1..5_000u64,
+        charges in prop::collection::vec((0..20_000u64, 1..9u64), 1..20),
+        which in 0..20usize,
+        later in 0..60_000u64,
+    ) {
+        let bucket = Meter::Bucket(Bucket::with_interval(interval, 1_000, false).unwrap());
+        let which = which % charges.len();
+        let (mut with, mut without, mut now) = (bucket.fresh(), bucket.fresh(), 1_000_000);
+        let mut receipt = None;
+        for (place, (after, cost)) in charges.iter().enumerate() {
+            now += after;
+            let charged = bucket.charge(&mut with, *cost, Timestamp::from_nanos(now));
+            if place == which {
+                receipt = Some((charged.receipt, *cost));
+            } else {
+                bucket.charge(&mut without, *cost, Timestamp::from_nanos(now));
+            }
+        }
+        let (receipt, cost) = receipt.unwrap();
+        let last = which + 1 == charges.len();
+        now += later;
+        let instant = Timestamp::from_nanos(now);
+        bucket.refund(&mut with, cost, receipt, instant);
+        let free = |state| bucket.verdict(state, 0, instant, None).reset_at;
+        prop_assert!(free(&with) >= free(&without));
+        if last && later == 0 {
+            prop_assert_eq!(free(&with), free(&without), "refunded at once, it is as if it never came");
+        }
+    }
+
+    #[test]
+    fn a_queue_releases_evenly(interval in 1..20_000u64, burst in 1..20u64, gaps in prop::collection::vec(0..20_000u64, 1..60)) {
+        let queue = Meter::Bucket(Bucket::with_interval(interval, burst, true).unwrap());
+        let (mut state, mut now, mut last) = (queue.fresh(), 1_000_000, None);
+        for gap in gaps {
+            now += gap;
+            let instant = Timestamp::from_nanos(now);
+            if !queue.fits(&state, 1, instant) {
+                continue;
+            }
+            let ready = queue.charge(&mut state, 1, instant).ready_at.as_nanos();
+            prop_assert!(ready >= now && ready - now < interval * burst);
+            if let Some(last) = last {
+                prop_assert!(ready >= last + interval);
+            }
+            last = Some(ready);
+        }
+    }
+
+    #[test]
+    fn a_changed_rate_keeps_the_units(
+        (old, new) in (1..9_000u64, 1..9_000u64), burst in 1..50u64, new_burst in 1..50u64, used in 0..50u64, later in 0..100_000u64,
+    ) {
+        let used = used.min(burst);
+        let before = Meter::Bucket(Bucket::with_interval(old, burst, false).unwrap());
+        let after = Meter::Bucket(Bucket::with_interval(new, new_burst, false).unwrap());
+        let mut state = before.fresh();
+        before.charge(&mut state, used, Timestamp::from_nanos(1_000_000));
+        let now = Timestamp::from_nanos(1_000_000 + later);
+        let left = used.saturating_sub(later / old); // those begun to drain count whole
+        let verdict = after.verdict(&state, 1, now, None);
+        if old != new {
+            prop_assert_eq!(verdict.remaining, new_burst.saturating_sub(left));
+        }
+        let wait = verdict.fits_at.unwrap().since(now).as_nanos();
+        prop_assert!(wait <= u128::from(new) || old == new);
+    }
+}
+
+/// Nanoseconds that the events' units still take to drain at `now`.
+fn drained(events: &[Event], now: u64, interval: u64) -> u128 {
+    let (mut debt, mut last) = (0u128, 0);
+    for event in events {
+        debt =
+            debt.saturating_sub(u128::from(event.at - last)) + u128::from(event.cost) * u128::from(interval);
+        last = event.at;
+    }
+    debt.saturating_sub(u128::from(now - last))
+}
+
+#[test]
+fn numbers_at_the_edges_neither_wrap_nor_panic() {
+    use ratelimit_core::{MAX_LOG_UNITS, MAX_PERIOD_NANOS, MAX_SEGMENTS, MAX_UNITS};
+    let year = 365 * 86_400 * 1_000_000_000;
+    let window = |limit, segment, carried, strict| {
+        Meter::Window(Window::new(limit, segment, carried, strict, 0).unwrap())
+    };
+    let bucket =
+        |quota, period, burst, queue| Meter::Bucket(Bucket::new(quota, period, burst, queue).unwrap());
+    let meters = [
+        window(MAX_UNITS, MAX_PERIOD_NANOS, 1, false),
+        window(MAX_UNITS, 1_000, MAX_SEGMENTS, false),
+        window(1, MAX_PERIOD_NANOS / 3_600 / 1_000 * 1_000, MAX_SEGMENTS, true),
+        window(1, 1_000, 0, false),
+        bucket(MAX_UNITS / 1_000_000, MAX_PERIOD_NANOS, 1_000, false),
+        bucket(1, 7 * year, 10, true),
+        bucket(1_000_000_000, 1_000_000_000, MAX_UNITS, false),
+        Meter::Log(Log::new(MAX_LOG_UNITS, MAX_PERIOD_NANOS).unwrap()),
+        Meter::Log(Log::new(1, 1).unwrap()),
+    ];
+    for meter in meters {
+        for now in
+            [Timestamp::EPOCH, Timestamp::from_nanos(1), Timestamp::from_secs(1_800_000_000), Timestamp::MAX]
+        {
+            for cost in [0, 1, meter.limit(), meter.limit() + 1, MAX_UNITS, u64::MAX] {
+                let mut state = meter.fresh();
+                assert_eq!(meter.fits(&state, cost, now), cost <= meter.limit(), "{meter:?} {cost}");
+                for _ in 0..3 {
+                    let charged = meter.charge(&mut state, cost, now);
+                    let verdict = meter.verdict(&state, cost, now, Some(charged));
+                    assert!(verdict.remaining <= verdict.limit);
+                    assert!(verdict.reset_at >= now && verdict.reset_at.as_nanos() <= i64::MAX as u64);
+                    let refused = meter.verdict(&state, cost, now, None);
+                    assert!(refused.fits_at.is_none_or(|instant| instant.as_nanos() <= i64::MAX as u64));
+                    meter.verdict(&state, cost, Timestamp::MAX, None);
+                    meter.verdict(&state, cost, Timestamp::EPOCH, None);
+                }
+                let bytes = state.to_bytes();
+                assert_eq!(State::from_bytes(&bytes).as_ref(), Ok(&state), "{meter:?}");
+                meter.refund(&mut state, u64::MAX, now, now);
+            }
+        }
+    }
+}
