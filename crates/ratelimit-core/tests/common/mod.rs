@@ -6,15 +6,15 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, MeterId, Promises, Refund, State, StoreError, Time, Timestamp, decide,
-    refund,
+    Answer, Claims, CounterStore, Decisions, MeterId, Promises, Refund, State, StoreError, Time, Timestamp,
+    decide, refund,
 };
 
 #[derive(Debug, Default)]
-pub struct MapStore {
+pub(crate) struct MapStore {
     states: Mutex<HashMap<Vec<u8>, State>>,
     /// Claims that reached the store.
-    pub asked: AtomicU64,
+    pub(crate) asked: AtomicU64,
 }
 
 impl CounterStore for MapStore {

@@ -1,0 +1,293 @@
+//! The limiter on a store that is one map: requests, decisions, waiting.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::MapStore;
+use ratelimit_core::{
+    Acquire, AcquireError, CheckError, Clock, InvalidClaims, Key, Limit, Limits, ManualClock, RateLimiter,
+    Request, Timestamp,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+type Limiter = RateLimiter<MapStore, ManualClock>;
+
+fn limits(texts: &[&str]) -> Limits {
+    Limits::new(texts.iter().map(|text| text.parse().unwrap())).unwrap()
+}
+
+fn limiter(texts: &[&str]) -> (Limiter, ManualClock) {
+    let clock = ManualClock::at(Timestamp::from_secs(1_800_000_000));
+    (RateLimiter::new(MapStore::default(), limits(texts)).with_clock(clock.clone()), clock)
+}
+
+#[tokio::test]
+async fn the_limit_that_refuses_longest_decides() {
+    let (limiter, clock) = limiter(&["2/s fixed", "3/min fixed", "100/h fixed"]);
+    let first = limiter.check("k").await.unwrap();
+    assert!(first.allowed() && first.decided_by() == 0 && first.remaining() == 1);
+    assert!(limiter.check("k").await.unwrap().allowed());
+    let refused = limiter.check("k").await.unwrap();
+    assert_eq!((refused.decided_by(), refused.retry_after()), (0, Some(SECOND)));
+    clock.advance(SECOND);
+    assert!(limiter.check("k").await.unwrap().allowed());
+    let refused = limiter.check("k").await.unwrap();
+    assert_eq!((refused.decided_by(), refused.limit(), refused.remaining()), (1, 3, 0));
+    assert_eq!(refused.retry_after(), Some(59 * SECOND));
+    let each: Vec<_> = refused.each().map(|status| (status.allowed(), status.remaining())).collect();
+    assert_eq!(each, [(true, 1), (false, 0), (true, 97)]);
+}
+
+#[tokio::test]
+async fn a_cost_above_the_limit_is_refused_for_ever_and_does_not_reach_the_store() {
+    let (limiter, _) = limiter(&["10/s", "5/min burst 3"]);
+    let decision = limiter.check(Request::new("k").cost(4)).await.unwrap();
+    assert!(!decision.allowed());
+    assert_eq!((decision.retry_after(), decision.decided_by()), (None, 1));
+    let many = limiter.check_many([Request::new("k").cost(4), Request::new("k").cost(u64::MAX)]).await;
+    assert!(many.iter().all(|decision| decision.as_ref().unwrap().retry_after().is_none()));
+    assert_eq!(limiter.store().asked.load(Ordering::SeqCst), 0);
+    assert_eq!(limiter.peek("k").await.unwrap().remaining(), 3);
+}
+
+#[tokio::test]
+async fn a_request_that_names_a_meter_twice_is_a_mistake() {
+    let (limiter, _) = limiter(&["10/s"]);
+    let twice = Request::new("k").and("k");
+    let error = limiter.check(&twice).await.unwrap_err();
+    assert!(matches!(error, CheckError::Invalid(InvalidClaims::SameMeterTwice)), "{error}");
+    let mixed = limiter.check_many([Request::new("a"), twice, Request::new("b")]).await;
+    assert!(mixed[0].is_ok() && mixed[1].is_err() && mixed[2].is_ok());
+}
+
+#[tokio::test]
+async fn identifiers_with_limits_of_their_own_are_admitted_together_or_not_at_all() {
+    let (limiter, _) = limiter(&["1/s"]);
+    let (user, address) = (limits(&["5/min name user"]), limits(&["2/min name address"]));
+    let ask = |key| Request::new(key).limits(&user).and(Request::new("192.0.2.1").limits(&address));
+    assert!(limiter.check(ask("ann")).await.unwrap().allowed());
+    assert!(limiter.check(ask("bob")).await.unwrap().allowed());
+    let refused = limiter.check(ask("ann")).await.unwrap();
+    assert!(!refused.allowed() && refused.decided_by() == 1);
+    let left = limiter.peek(Request::new("ann").limits(&user)).await.unwrap();
+    assert_eq!(left.remaining(), 4, "the refusal charged nothing");
+}
+
+#[tokio::test]
+async fn name_spaces_and_joined_keys_do_not_meet() {
+    let store = Arc::new(MapStore::default());
+    let clock = ManualClock::at(Timestamp::from_secs(5));
+    let one = |namespace: &str| {
+        RateLimiter::new(store.clone(), limits(&["1/min"]))
+            .with_clock(clock.clone())
+            .with_namespace(namespace)
+    };
+    let (api, login) = (one("api"), one("login"));
+    assert!(api.check("k").await.unwrap().allowed());
+    assert!(login.check("k").await.unwrap().allowed());
+    assert!(!api.check("k").await.unwrap().allowed());
+    assert!(api.check(&Key::of(["a/b", "c"])).await.unwrap().allowed());
+    assert!(api.check(&Key::of(["a", "b/c"])).await.unwrap().allowed());
+}
+
+#[tokio::test]
+async fn plans_share_the_count_of_a_key() {
+    let (limiter, _) = limiter(&["1/s"]);
+    let (free, starter) = (limits(&["3/min"]), limits(&["5/min"]));
+    for _ in 0..3 {
+        assert!(limiter.check(Request::new("k").limits(&free)).await.unwrap().allowed());
+    }
+    assert!(!limiter.check(Request::new("k").limits(&free)).await.unwrap().allowed());
+    let upgraded = limiter.check(Request::new("k").limits(&starter)).await.unwrap();
+    assert_eq!((upgraded.allowed(), upgraded.remaining()), (true, 1));
+    let downgraded = limiter.check(Request::new("k").limits(&free)).await.unwrap();
+    assert_eq!((downgraded.allowed(), downgraded.remaining()), (false, 0));
+}
+
+#[tokio::test]
+async fn an_estimate_is_settled_down_and_up() {
+    let (limiter, _) = limiter(&["1000/min burst 1000", "1500/h fixed"]);
+    let request = Request::new("k").cost(400);
+    let decision = limiter.check(&request).await.unwrap();
+    limiter.settle(&request, &decision, 100).await.unwrap();
+    let remaining = async |limiter: &Limiter| {
+        let now = limiter.peek("k").await.unwrap();
+        now.each().map(|status| status.remaining()).collect::<Vec<_>>()
+    };
+    assert_eq!(remaining(&limiter).await, [900, 1_400]);
+    let decision = limiter.check(&request).await.unwrap();
+    limiter.settle(&request, &decision, 1_200).await.unwrap();
+    assert_eq!(remaining(&limiter).await, [0, 200], "what was used is charged, also beyond the limit");
+    let refused = limiter.check(&request).await.unwrap();
+    assert!(!refused.allowed());
+    limiter.settle(&request, &refused, 900).await.unwrap();
+    limiter.refund(&request, &refused).await.unwrap();
+    assert_eq!(remaining(&limiter).await, [0, 200], "a refusal has nothing to settle");
+    let other = limiter.refund(Request::new("k").and("l"), &decision).await.unwrap_err();
+    assert!(matches!(other, CheckError::Invalid(InvalidClaims::OtherRequest)));
+}
+
+#[tokio::test]
+async fn a_peek_and_a_cost_of_zero_answer_alike_and_charge_nothing() {
+    let (limiter, _) = limiter(&["3/min", "5/min log"]);
+    limiter.check("k").await.unwrap();
+    let peek = limiter.peek("k").await.unwrap();
+    let zero = limiter.check(Request::new("k").cost(0)).await.unwrap();
+    assert_eq!(peek.each().collect::<Vec<_>>(), zero.each().collect::<Vec<_>>());
+    assert_eq!((peek.allowed(), peek.remaining(), peek.charged()), (true, 2, false));
+    assert!(!limiter.would_allow(Request::new("k").cost(3)).await.unwrap().allowed());
+    assert_eq!(limiter.peek("k").await.unwrap().remaining(), 2);
+}
+
+#[tokio::test]
+async fn reset_forgets_one_key_and_no_other() {
+    let (limiter, _) = limiter(&["1/min", "1/h log"]);
+    for key in ["k", "k*", "kk"] {
+        assert!(limiter.check(key).await.unwrap().allowed());
+    }
+    limiter.reset("k*").await.unwrap();
+    assert!(!limiter.check("k").await.unwrap().allowed());
+    assert!(limiter.check("k*").await.unwrap().allowed());
+    assert!(!limiter.check("kk").await.unwrap().allowed());
+}
+
+/// Moves the clock on whenever all tasks sleep, until `tasks` are done.
+async fn run_the_clock<T>(clock: &ManualClock, tasks: &[tokio::task::JoinHandle<T>], step: Duration) {
+    while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
+        let waiting = tasks.iter().filter(|task| !task.is_finished()).count();
+        for _ in 0..1_000 {
+            if clock.sleepers() >= waiting {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        clock.advance(step);
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_let_through_without_a_permit() {
+    let (limiter, clock) = limiter(&["5/s log"]);
+    let (limiter, start) = (Arc::new(limiter), clock.now());
+    let admitted = Arc::new(AtomicU64::new(0));
+    let waiters: Vec<_> = (0..40)
+        .map(|_| {
+            let (limiter, admitted) = (limiter.clone(), admitted.clone());
+            tokio::spawn(async move {
+                let options = Acquire { jitter: Duration::from_millis(300), ..Acquire::default() };
+                let decision = limiter.acquire_with("k", options).await.unwrap();
+                assert!(decision.allowed());
+                admitted.fetch_add(1, Ordering::SeqCst);
+                decision.now()
+            })
+        })
+        .collect();
+    run_the_clock(&clock, &waiters, Duration::from_millis(37)).await;
+    let mut instants = Vec::new();
+    for waiter in waiters {
+        instants.push(waiter.await.unwrap());
+    }
+    instants.sort();
+    assert_eq!(admitted.load(Ordering::SeqCst), 40);
+    for window in instants.windows(6) {
+        assert!(
+            window[5].since(window[0]) > SECOND,
+            "six within a second after {:?}",
+            window[0].since(start)
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_queue_gives_each_waiter_its_turn() {
+    let (limiter, clock) = limiter(&["10/s queue burst 20"]);
+    let (limiter, start) = (Arc::new(limiter), clock.now());
+    let waiters: Vec<_> = (0..20)
+        .map(|_| {
+            let (limiter, clock) = (limiter.clone(), clock.clone());
+            tokio::spawn(async move {
+                limiter.acquire("k").await.unwrap();
+                clock.now()
+            })
+        })
+        .collect();
+    run_the_clock(&clock, &waiters, Duration::from_millis(10)).await;
+    let mut released = Vec::new();
+    for waiter in waiters {
+        released.push(waiter.await.unwrap().since(start).as_millis());
+    }
+    released.sort_unstable();
+    let even: Vec<u128> = (0..20).map(|turn| turn * 100).collect();
+    assert_eq!(released, even);
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_after_the_deadline_is_not_begun() {
+    let (limiter, clock) = limiter(&["1/min log", "2/min queue burst 2 name q"]);
+    let queue = limits(&["2/min queue burst 2 name q2"]);
+    let soon = Acquire { timeout: Some(59 * SECOND), ..Acquire::default() };
+    limiter.acquire("k").await.unwrap();
+    let error = limiter.acquire_with("k", soon).await.unwrap_err();
+    assert!(
+        matches!(&error, AcquireError::Deadline(decision) if decision.retry_after() > Some(59 * SECOND)),
+        "{error}"
+    );
+    assert_eq!(clock.sleepers(), 0);
+
+    // In a queue, a turn that comes too late is given back.
+    let soon = Acquire { timeout: Some(29 * SECOND), ..Acquire::default() };
+    let request = Request::new("k").limits(&queue);
+    limiter.acquire_with(&request, soon).await.unwrap();
+    let error = limiter.acquire_with(&request, soon).await.unwrap_err();
+    assert!(matches!(&error, AcquireError::Deadline(decision) if decision.delay() == 30 * SECOND), "{error}");
+    assert_eq!(limiter.peek(&request).await.unwrap().remaining(), 1, "its turn was given back");
+
+    let error = limiter.acquire(Request::new("k").cost(3)).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Never(_)), "{error}");
+}
+
+#[tokio::test]
+async fn waiting_exactly_as_told_suffices_and_a_nanosecond_less_does_not() {
+    let all = [
+        "7/s",
+        "7/s fixed",
+        "7/s precision 100ms",
+        "7/s precision 100ms strict",
+        "7/s log",
+        "7/s bucket",
+        "7/s leaky",
+    ];
+    for texts in all.iter().map(std::slice::from_ref).chain([&all[..], &["7/s queue", "11/min"]]) {
+        let (limiter, clock) = limiter(texts);
+        clock.advance(Duration::from_nanos(123_456_789));
+        for cost in [1, 2, 3, 1, 7, 5, 4, 7] {
+            let request = Request::new("k").cost(cost);
+            let decision = limiter.check(&request).await.unwrap();
+            let wait = decision.retry_after().unwrap();
+            if decision.allowed() {
+                clock.advance(Duration::from_nanos(34_567_891));
+                continue;
+            }
+            clock.advance(wait - Duration::from_nanos(1));
+            let early = limiter.would_allow(&request).await.unwrap();
+            assert_eq!(
+                (early.allowed(), early.retry_after()),
+                (false, Some(Duration::from_nanos(1))),
+                "{texts:?}"
+            );
+            clock.advance(Duration::from_nanos(1));
+            assert!(limiter.check(&request).await.unwrap().allowed(), "{texts:?} cost {cost} after {wait:?}");
+        }
+    }
+}
+
+#[test]
+fn errors_tell_what_to_do() {
+    let text = |error: Box<dyn std::error::Error>| error.to_string();
+    assert!(text(Box::new(InvalidClaims::SameMeterTwice)).contains("different names"));
+    assert!(text(Box::new("x".parse::<Limit>().unwrap_err())).contains("a number of units"));
+}
