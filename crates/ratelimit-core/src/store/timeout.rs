@@ -62,3 +62,47 @@ impl<S: CounterStore> CounterStore for Timeout<S> {
         self.bound(self.inner.reset(meters)).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Claim, Decisions, Limit, Mode, Time};
+
+    /// A store whose server has stopped answering.
+    #[derive(Debug)]
+    struct Silent;
+
+    impl CounterStore for Silent {
+        fn promises(&self) -> Promises {
+            Promises { decisions: Decisions::Exact, time: Time::Caller }
+        }
+
+        async fn claim(&self, _: Claims<'_>) -> Result<Answer, StoreError> {
+            std::future::pending().await
+        }
+
+        async fn refund(&self, _: Timestamp, _: &[Refund<'_>]) -> Result<(), StoreError> {
+            std::future::pending().await
+        }
+
+        async fn reset(&self, _: &[MeterId<'_>]) -> Result<(), StoreError> {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_call_to_a_silent_store_ends() {
+        let store = Timeout::new(Silent, Duration::from_millis(20));
+        let limit: Limit = "1/s".parse().unwrap();
+        let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
+        let claims = [Claim { id, cost: 1, meter: limit.meter_for(b"k") }];
+        let claims = Claims::new(Timestamp::EPOCH, Mode::Charge, &claims).unwrap();
+        let late = |error: StoreError| assert_eq!(error.kind(), ErrorKind::Timeout);
+        late(store.claim(claims).await.unwrap_err());
+        let answers = store.claim_many(&[claims, claims]).await;
+        assert_eq!(answers.len(), 2);
+        answers.into_iter().for_each(|answer| late(answer.unwrap_err()));
+        late(store.refund(Timestamp::EPOCH, &[]).await.unwrap_err());
+        late(store.reset(&[id]).await.unwrap_err());
+    }
+}
