@@ -17,8 +17,8 @@ pub struct Answer {
     pub verdicts: Verdicts,
 }
 
-/// The verdicts of a slice; on the stack for up to two.
-pub type Verdicts = SmallVec<[Verdict; 2]>;
+/// The verdicts of a slice; on the stack for up to four.
+pub type Verdicts = SmallVec<[Verdict; 4]>;
 
 /// What a store says of one claim. Made by [`Meter::verdict`](crate::Meter::verdict) for every store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -198,7 +198,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     pub async fn reset<'a>(&self, request: impl Into<Request<'a>>) -> Result<(), CheckError> {
         let request = request.into();
         let claims = request.claims(&self.namespace, &self.limits);
-        let meters: SmallVec<[MeterId<'_>; 2]> = claims.iter().map(|claim| claim.id).collect();
+        let meters: SmallVec<[MeterId<'_>; 4]> = claims.iter().map(|claim| claim.id).collect();
         Ok(self.store.reset(&meters).await?)
     }
 

@@ -68,7 +68,7 @@ impl<'a> Request<'a> {
     }
 
     /// The claims that this request makes, in the order of its keys and their limits.
-    pub(super) fn claims<'s>(&'s self, namespace: &'s str, own: &'s Limits) -> SmallVec<[Claim<'s>; 2]> {
+    pub(super) fn claims<'s>(&'s self, namespace: &'s str, own: &'s Limits) -> SmallVec<[Claim<'s>; 4]> {
         let mut claims = SmallVec::new();
         for part in &self.parts {
             for limit in part.limits.unwrap_or(own).iter() {
@@ -86,7 +86,7 @@ impl<'a> Request<'a> {
         own: &'s Limits,
         verdicts: &[Verdict],
         units: impl Fn(u64) -> u64,
-    ) -> Result<SmallVec<[Refund<'s>; 2]>, InvalidClaims> {
+    ) -> Result<SmallVec<[Refund<'s>; 4]>, InvalidClaims> {
         let claims = self.claims(namespace, own);
         if claims.len() != verdicts.len() {
             return Err(InvalidClaims::OtherRequest);

@@ -1,0 +1,63 @@
+//! Rate limiting in the memory of this process: nothing to install, nothing to run.
+//!
+//! From nothing to a 429:
+//!
+//! ```
+//! use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
+//!
+//! let limiter = RateLimiter::new(MemoryStore::new(), "100/min".parse::<Limit>()?);
+//!
+//! let decision = limiter.check_now("user:7")?;
+//! let status = if decision.allowed() { 200 } else { 429 };
+//! # assert_eq!(status, 200);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The same in async code, where the store may be another one tomorrow (`ratelimit-redis`, …):
+//!
+//! ```
+//! use ratelimit_memory::{Limit, Limits, MemoryStore, RateLimiter, Request};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let limits = Limits::new(["10/s".parse()?, "1000/day".parse::<Limit>()?])?; // both, or it is charged to neither
+//! let limiter = RateLimiter::new(MemoryStore::new(), limits);
+//!
+//! let decision = limiter.check(Request::new("user:7").cost(3)).await?;
+//! if !decision.allowed() {
+//!     println!("429, Retry-After: {:?}", decision.retry_after());
+//! }
+//! # assert_eq!(decision.remaining(), 7);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! See [`MemoryStore`] for what it guarantees, how it forgets and what it takes; [`MemoryConfig`] to bound it.
+//! Everything else is [`ratelimit_core`], re-exported here.
+//!
+//! # What this crate does not do
+//! No threads, no timers, no clock, no I/O, no `unsafe`. It does not count together with other processes.
+//!
+//! # Features
+//! - `tokio` (on by default): waiting ([`RateLimiter::acquire`]) on the system's clock, and the `Timeout` decorator.
+//!   The store itself needs no runtime.
+#![forbid(unsafe_code)]
+
+mod config;
+mod entry;
+mod hash;
+mod lot;
+mod shard;
+mod slice;
+mod store;
+
+pub use config::{MemoryConfig, WhenFull};
+pub use store::MemoryStore;
+
+pub use ratelimit_core as core;
+#[cfg(feature = "tokio")]
+pub use ratelimit_core::Timeout;
+pub use ratelimit_core::{
+    Acquire, AcquireError, Algorithm, CheckError, Clock, CounterStore, Decision, Key, Limit, LimitStatus,
+    Limits, ManualClock, RateLimiter, Request, StoreError, SyncCounterStore, SystemClock, Timestamp,
+};

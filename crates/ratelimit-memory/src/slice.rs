@@ -1,0 +1,95 @@
+//! Slices of several claims: all their shards are held at once.
+
+use ratelimit_core::{Answer, Claims, Mode, Timestamp, Verdict};
+use smallvec::SmallVec;
+
+use crate::lot::{Held, Lot};
+use crate::shard::Bound;
+
+/// A slice of claims whose shards are held.
+pub(crate) struct Slice<'s, 'c> {
+    claims: Claims<'c>,
+    now: Timestamp,
+    shards: SmallVec<[Held<'s>; 4]>,
+    /// One for each claim.
+    targets: SmallVec<[Target; 4]>,
+}
+
+struct Target {
+    hash: u64,
+    /// Which of the held shards.
+    shard: usize,
+    place: Option<usize>,
+}
+
+impl<'s, 'c> Slice<'s, 'c> {
+    /// Locks the shards, each once and in the order of their numbers: who waits for one holds none that comes after
+    /// it, so nobody waits in a circle.
+    pub(crate) fn hold(
+        lots: &'s [Lot],
+        claims: Claims<'c>,
+        hashes: impl Iterator<Item = (u64, usize)> + Clone,
+    ) -> Self {
+        let mut numbers: SmallVec<[usize; 4]> = hashes.clone().map(|(_, number)| number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let shards: SmallVec<[Held<'s>; 4]> = numbers.iter().map(|number| lots[*number].lock()).collect();
+        let targets = hashes.zip(claims.iter()).map(|((hash, number), claim)| {
+            let shard = numbers.partition_point(|other| *other < number);
+            Target { hash, shard, place: shards[shard].find(hash, &claim.id) }
+        });
+        Self { now: claims.now(), claims, targets: targets.collect(), shards }
+    }
+
+    /// Whether the slice is admitted.
+    pub(crate) fn fits(&self) -> bool {
+        self.claims.mode() == Mode::Force
+            || self
+                .claims
+                .iter()
+                .zip(&self.targets)
+                .all(|(claim, target)| self.shards[target.shard].fits(target.place, claim, self.now))
+    }
+
+    /// Makes room for the meters that are not known yet; `false` if it cannot, and then nothing is charged.
+    pub(crate) fn make_room(&mut self, bound: Bound) -> bool {
+        let hashes: SmallVec<[u64; 4]> = self.targets.iter().map(|target| target.hash).collect();
+        for number in 0..self.shards.len() {
+            let is_new = |(claim, target): (&ratelimit_core::Claim<'_>, &Target)| {
+                target.shard == number && target.place.is_none() && claim.cost > 0
+            };
+            let wanted = self.claims.iter().zip(&self.targets).filter(|pair| is_new(*pair)).count();
+            if wanted > 0 && !self.shards[number].make_room(wanted, bound, self.now, &hashes) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Charges every claim that costs something. Gives the answer, and whether it is time to tidy up.
+    pub(crate) fn charge(mut self, tidy_every: u32) -> (Answer, bool) {
+        let mut tidy = false;
+        let mut verdicts = ratelimit_core::Verdicts::new();
+        for (claim, target) in self.claims.iter().zip(&self.targets) {
+            let shard = &mut self.shards[target.shard];
+            // Found again: making room may have moved it.
+            let place = shard.find(target.hash, &claim.id);
+            if claim.cost == 0 {
+                verdicts.push(shard.look(place, claim, self.now));
+                continue;
+            }
+            verdicts.push(shard.charge(place, target.hash, claim, self.now));
+            tidy |= place.is_none() || shard.is_time(tidy_every);
+        }
+        (Answer { admitted: true, charged: true, now: self.now, verdicts }, tidy)
+    }
+
+    /// Charges nothing.
+    pub(crate) fn look(self, admitted: bool) -> Answer {
+        let verdict = |(claim, target): (&ratelimit_core::Claim<'_>, &Target)| -> Verdict {
+            self.shards[target.shard].look(target.place, claim, self.now)
+        };
+        let verdicts = self.claims.iter().zip(&self.targets).map(verdict).collect();
+        Answer { admitted, charged: false, now: self.now, verdicts }
+    }
+}

@@ -1,0 +1,252 @@
+//! The store: shards, found by hash.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ratelimit_core::{
+    Answer, Claim, Claims, CounterStore, Decisions, ErrorKind, MeterId, Mode, Promises, Refund, StoreError,
+    SyncCounterStore, Time, Timestamp, Verdicts,
+};
+
+use crate::hash::NameHash;
+use crate::lot::Lot;
+use crate::shard::Bound;
+use crate::slice::Slice;
+use crate::{MemoryConfig, WhenFull};
+
+/// Meters in the memory of this process.
+///
+/// Share it behind an [`Arc`](std::sync::Arc), or by reference: many threads, and many limiters with name spaces of
+/// their own.
+///
+/// ```
+/// use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
+/// use std::sync::Arc;
+///
+/// let store = Arc::new(MemoryStore::new());
+/// let log_in = RateLimiter::new(store.clone(), "5/min".parse::<Limit>()?).with_namespace("log-in");
+/// let search = RateLimiter::new(store.clone(), "10/s burst 20".parse::<Limit>()?).with_namespace("search");
+///
+/// assert!(log_in.check_now("user:7")?.allowed());
+/// assert!(search.check_now("user:7")?.allowed());
+/// assert_eq!(store.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Guarantees
+/// - Decisions are exact. A slice of several claims is decided as one step.
+/// - Time is the caller's, and a meter remembers the newest instant at which it was charged.
+/// - A check of a known key allocates nothing (a sliding log does while it grows), and neither does a refusal.
+/// - Peeks, refusals and costs of zero store nothing.
+/// - A check waits for others only while they decide on the same shard, and never panics because another thread did.
+///
+/// # Forgetting
+/// There is no thread and no full sweep. Each charge of a new key, and one in 32 of the others, looks at up to eight
+/// meters, on a walk that goes round the whole store, and drops those that have been irrelevant for
+/// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK). So under any traffic there are at most about a seventh more meters than
+/// are live, and a few hundred; without traffic nothing is forgotten, and nothing grows. A shard that is less than a
+/// quarter full gives memory back.
+///
+/// "Now" is the `now` of the claim: the store has no clock. **All limiters on one store should therefore use the same
+/// clock.** A claim that is far ahead of the others would take their meters for expired, though of no more than
+/// the eight that it looks at, for the store does not remember its time. The system's clock never leaps.
+///
+/// # Memory
+/// A meter takes 100 to 200 bytes (a shard grows by doubling) and its name; a segmented window eight bytes for each segment more, a sliding log
+/// eight for each unit. [`MemoryConfig::max_keys`] sets a bound to their number.
+pub struct MemoryStore {
+    lots: Box<[Lot]>,
+    hash: NameHash,
+    bound: Bound,
+    config: MemoryConfig,
+    walk: Walk,
+}
+
+/// Which shard is tidied next. On cache lines of its own: it changes all the time, the rest of the store never.
+#[derive(Default)]
+#[repr(align(128))]
+struct Walk(AtomicUsize);
+
+/// One in so many charges of a known key tidies up.
+const TIDY_EVERY: u32 = 32;
+
+/// How many meters are looked at in one go.
+const LOOKS: usize = 8;
+
+/// How many shards are visited in one go, most of them empty if there are several.
+const VISITS: usize = 16;
+
+impl MemoryStore {
+    /// An empty store without a bound.
+    pub fn new() -> Self {
+        Self::with_config(MemoryConfig::default())
+    }
+
+    /// An empty store.
+    pub fn with_config(config: MemoryConfig) -> Self {
+        let config = config.settled();
+        Self {
+            lots: (0..config.shards).map(|_| Lot::default()).collect(),
+            hash: NameHash::new(),
+            bound: Bound { most: config.share(), evict: config.when_full == WhenFull::Evict },
+            config,
+            walk: Walk::default(),
+        }
+    }
+
+    /// How the store is laid out: the configuration it was made with, with the number of shards that there are.
+    pub fn config(&self) -> &MemoryConfig {
+        &self.config
+    }
+
+    /// How many meters are stored, those included that have expired and not yet been dropped.
+    ///
+    /// One key under three limits is three meters. Takes no lock; exact while nobody writes.
+    pub fn len(&self) -> usize {
+        self.lots.iter().map(Lot::len).sum()
+    }
+
+    /// Whether no meter is stored.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The hash of a name, and the number of its shard.
+    fn place(&self, id: &MeterId<'_>) -> (u64, usize) {
+        let hash = self.hash.of(id);
+        // Bits that the shard's table uses neither for the place (the lowest) nor for the tag (the seven highest).
+        // There are at most 2^16 shards.
+        let [_, high, low, ..] = hash.to_be_bytes();
+        (hash, usize::from(u16::from_be_bytes([high, low])) & (self.lots.len() - 1))
+    }
+
+    fn claim_one(&self, claims: &Claims<'_>, claim: &Claim<'_>) -> Result<Answer, StoreError> {
+        let now = claims.now();
+        let (hash, number) = self.place(&claim.id);
+        let mut shard = self.lots[number].lock();
+        let place = shard.find(hash, &claim.id);
+        let admitted = claims.mode() == Mode::Force || shard.fits(place, claim, now);
+        let charged = admitted && claims.mode() != Mode::Peek;
+        let verdict = if charged && claim.cost > 0 {
+            if place.is_none() && !shard.make_room(1, self.bound, now, &[]) {
+                return Err(full());
+            }
+            let verdict = shard.charge(place, hash, claim, now);
+            let tidy = place.is_none() || shard.is_time(TIDY_EVERY);
+            drop(shard);
+            if tidy {
+                self.tidy(now);
+            }
+            verdict
+        } else {
+            shard.look(place, claim, now)
+        };
+        let mut verdicts = Verdicts::new();
+        verdicts.push(verdict);
+        Ok(Answer { admitted, charged, now, verdicts })
+    }
+
+    fn claim_all(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let hashes = claims.iter().map(|claim| self.place(&claim.id));
+        let mut slice = Slice::hold(&self.lots, claims, hashes);
+        let admitted = slice.fits();
+        if !admitted || claims.mode() == Mode::Peek {
+            return Ok(slice.look(admitted));
+        }
+        if !slice.make_room(self.bound) {
+            return Err(full());
+        }
+        let (answer, tidy) = slice.charge(TIDY_EVERY);
+        if tidy {
+            self.tidy(claims.now());
+        }
+        Ok(answer)
+    }
+
+    /// Goes on with the walk round the store for a few steps. Holds no lock when it is called, and waits for none.
+    #[cold]
+    fn tidy(&self, now: Timestamp) {
+        // Threads that walk at once may tread on each other's heels; the walk goes on all the same.
+        let start = self.walk.0.load(Ordering::Relaxed);
+        let (mut looks, mut visits) = (0, 0);
+        while looks < LOOKS && visits < VISITS.min(self.lots.len()) {
+            let lot = &self.lots[start.wrapping_add(visits) & (self.lots.len() - 1)];
+            visits += 1;
+            if lot.len() > 0
+                && let Some(mut shard) = lot.try_lock()
+            {
+                looks += shard.sweep(LOOKS - looks, now);
+            }
+        }
+        self.walk.0.store(start.wrapping_add(visits), Ordering::Relaxed);
+    }
+}
+
+#[cold]
+fn full() -> StoreError {
+    StoreError::new(
+        "memory",
+        ErrorKind::Full,
+        "there is no room for another key; raise `max_keys`, or let the store evict",
+    )
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("config", &self.config).field("len", &self.len()).finish()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl CounterStore for MemoryStore {
+    fn promises(&self) -> Promises {
+        Promises { decisions: Decisions::Exact, time: Time::Caller }
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        self.claim_now(claims)
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        slices.iter().map(|claims| self.claim_now(*claims)).collect()
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.refund_now(now, refunds);
+        Ok(())
+    }
+
+    async fn reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError> {
+        self.reset_now(meters);
+        Ok(())
+    }
+}
+
+impl SyncCounterStore for MemoryStore {
+    fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        match &*claims {
+            [claim] => self.claim_one(&claims, claim),
+            _ => self.claim_all(claims),
+        }
+    }
+
+    fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
+        for refund in refunds {
+            let (hash, number) = self.place(&refund.id);
+            self.lots[number].lock().refund(hash, refund, now);
+        }
+    }
+
+    fn reset_now(&self, meters: &[MeterId<'_>]) {
+        for id in meters {
+            let (hash, number) = self.place(id);
+            self.lots[number].lock().reset(hash, id);
+        }
+    }
+}
