@@ -1,0 +1,375 @@
+//! Claims from many tasks and handles at once behave as if they came one after another.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ratelimit_core::{
+    CheckError, Decision, Decisions, ErrorKind, Limits, ManualClock, Promises, RateLimiter, Request,
+    Timestamp,
+};
+
+use crate::bench::{Bench, Handle, START, limit, limits, storm};
+use crate::case::{Case, Need};
+use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
+use crate::kind::Kind;
+use crate::random::Random;
+use crate::trial::Trial;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Handles that claim at once.
+const HANDLES: usize = 4;
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Case::for_each(
+        &Kind::ALL,
+        "atomic/burst-of-many",
+        "Many tasks on several handles are admitted exactly as often as the limit allows.",
+        burst,
+    );
+    cases.extend(Case::for_each(
+        &Kind::METERS,
+        "atomic/costs",
+        "With costs of one to five, what is refused would not have fitted.",
+        costs,
+    ));
+    cases.extend([
+        Case::new("atomic/several-limits", "Slices of three limits are admitted exactly.", several_limits),
+        Case::new(
+            "atomic/several-keys",
+            "Slices of two keys in opposite orders are admitted exactly.",
+            several_keys,
+        ),
+        Case::new(
+            "atomic/previous-window-not-empty",
+            "Exactly what the previous window leaves is admitted, not more.",
+            previous_window,
+        ),
+        Case::new(
+            "atomic/first-claims",
+            "Of the first claims on a new key only one is the first.",
+            first_claims,
+        ),
+        Case::new(
+            "atomic/refunds-race-claims",
+            "Claims and refunds at once: never more units are held than the limit allows, and none is lost.",
+            refunds_race,
+        ),
+        Case::new("atomic/forced-charges", "Forced charges at once are all counted.", forced)
+            .needs(Need::ExactPerKey),
+        Case::new("atomic/peeks-disturb-nobody", "Peeks among the claims change nothing.", peeks),
+        Case::new("atomic/resets-race-claims", "After a reset at most one more limit is admitted.", resets),
+        Case::new("atomic/batches", "Batches from several handles are admitted exactly.", batches),
+        Case::new("atomic/many-keys", "Hundreds of keys at once, each exactly.", many_keys),
+        Case::new("atomic/seen-at-once", "What one handle has charged, another sees at once.", seen_at_once),
+    ]);
+    cases
+}
+
+/// A limiter on one of several handles, with a clock that stands still.
+pub(super) fn still(handle: Handle, limits: &Limits, now: Timestamp) -> RateLimiter<Handle, ManualClock> {
+    RateLimiter::new(handle, limits.clone()).with_clock(ManualClock::at(now))
+}
+
+/// Whether it was admitted. A store that may refuse under contention may also say that it was contended.
+pub(super) fn admitted(promises: Promises, answer: Result<Decision, CheckError>) -> CaseResult<bool> {
+    match answer {
+        Ok(decision) => Ok(decision.allowed()),
+        Err(CheckError::Store(error))
+            if error.kind() == ErrorKind::Contended && promises.decisions != Decisions::Exact =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Many tasks take these costs of the key `k` at once; gives the costs with whether they were admitted.
+async fn contend(
+    bench: &Bench,
+    limits: &Limits,
+    now: Timestamp,
+    costs: &[u64],
+) -> CaseResult<Vec<(u64, bool)>> {
+    let promises = bench.promises();
+    let handles = bench.handles(HANDLES).await?;
+    storm(&handles, costs.len(), |handle, number| {
+        let limiter = still(handle, limits, now);
+        let cost = costs[number];
+        async move {
+            let answer = limiter.check(Request::new("k").cost(cost)).await;
+            Ok((cost, admitted(promises, answer)?))
+        }
+    })
+    .await
+}
+
+/// One unit for each of many tasks: exactly `expected` are admitted, at once or, if the store is conservative, in the
+/// end.
+async fn exactly(bench: &Bench, limits: &Limits, now: Timestamp, expected: u64) -> CaseResult {
+    let tasks = vec![1; usize::try_from(expected).unwrap_or(0) * 2 + 40];
+    let found = contend(bench, limits, now, &tasks).await?;
+    let at_once = found.iter().filter(|(_, admitted)| *admitted).count() as u64;
+    ensure!(at_once <= expected, "{at_once} were admitted at once where only {expected} fit");
+    if bench.promises().decisions != Decisions::Conservative {
+        ensure_eq!(at_once, expected, "admitted at once");
+    }
+    let trial = Trial::new(bench, limits.clone());
+    let later = trial.set(now).drain(expected + 1).await?;
+    ensure_eq!(at_once + later, expected, "admitted at once and one by one after it");
+    Ok(())
+}
+
+async fn burst(bench: Bench, kind: Kind) -> CaseResult {
+    exactly(&bench, &kind.limit(80, HOUR)?.into(), START, 80).await
+}
+
+async fn costs(bench: Bench, kind: Kind) -> CaseResult {
+    let mut random = bench.random();
+    let costs: Vec<u64> = (0..160).map(|_| random.between(1, 5)).collect();
+    let limits: Limits = kind.limit(200, HOUR)?.into();
+    let found = contend(&bench, &limits, START, &costs).await?;
+    let taken: u64 = found.iter().filter(|(_, admitted)| *admitted).map(|(cost, _)| cost).sum();
+    ensure!(taken <= 200, "{taken} units were admitted of 200");
+    let trial = Trial::new(&bench, limits);
+    ensure_eq!(trial.left().await?, 200 - taken, "units left after {taken} of 200");
+    let cheapest = found.iter().filter(|(_, admitted)| !*admitted).map(|(cost, _)| *cost).min();
+    if let Some(cost) = cheapest.filter(|_| bench.promises().decisions != Decisions::Conservative) {
+        ensure!(cost > 200 - taken, "a cost of {cost} was refused although {} were left", 200 - taken);
+    }
+    Ok(())
+}
+
+async fn several_limits(bench: Bench) -> CaseResult {
+    let three = limits(&["300/min", "50/h burst 50", "70/h log"])?;
+    exactly(&bench, &three, START, 50).await?;
+    for (text, expected) in [("300/min", 250), ("50/h burst 50", 0), ("70/h log", 20)] {
+        let trial = Trial::new(&bench, limit(text)?);
+        ensure_eq!(trial.left().await?, expected, "left of {text} after 50 slices of three");
+    }
+    Ok(())
+}
+
+async fn several_keys(bench: Bench) -> CaseResult {
+    let handles = bench.handles(HANDLES).await?;
+    let promises = bench.promises();
+    let own: Limits = limit("40/h")?.into();
+    let found = storm(&handles, 120, |handle, number| {
+        let limiter = still(handle, &own, START);
+        async move {
+            let (first, second) = if number % 2 == 0 { ("left", "right") } else { ("right", "left") };
+            admitted(promises, limiter.check(Request::new(first).and(second)).await)
+        }
+    })
+    .await?;
+    let taken = found.iter().filter(|admitted| **admitted).count() as u64;
+    ensure!(taken <= 40, "{taken} were admitted of 40");
+    if promises.decisions == Decisions::Exact {
+        ensure_eq!(taken, 40, "admitted");
+    }
+    let trial = Trial::new(&bench, own);
+    for key in ["left", "right"] {
+        ensure_eq!(trial.key(key).left().await?, 40 - taken, "left of {key} after {taken} of 40");
+    }
+    Ok(())
+}
+
+async fn previous_window(bench: Bench) -> CaseResult {
+    for text in ["100/min", "100/min precision 20s"] {
+        let own: Limits = limit(text)?.into();
+        let trial = Trial::new(&bench, own.clone());
+        trial.at(Duration::from_secs(10)).admit(60).await?;
+        // Three quarters of the segment with the 60 are still covered: 45 of them count.
+        let (at, left) = if text == "100/min" { (75, 55) } else { (65, 55) };
+        let now = START + Duration::from_secs(at);
+        trial.set(now).expect_left(left).await?;
+        exactly(&bench, &own, now, left).await?;
+    }
+    Ok(())
+}
+
+async fn first_claims(bench: Bench) -> CaseResult {
+    let handles = bench.handles(HANDLES).await?;
+    let promises = bench.promises();
+    for kind in Kind::ALL {
+        let own: Limits = kind.limit(1, HOUR)?.into();
+        for round in 0..10 {
+            let found = storm(&handles, HANDLES * 2, |handle, _| {
+                let limiter = still(handle, &own, START);
+                async move { admitted(promises, limiter.check(&format!("key {round}")).await) }
+            })
+            .await?;
+            let first = found.iter().filter(|admitted| **admitted).count();
+            ensure!(
+                first <= 1,
+                "{first} of {} first claims were admitted by a limit of 1, {kind:?}",
+                found.len()
+            );
+            if promises.decisions != Decisions::Conservative {
+                ensure_eq!(first, 1, "first claims admitted by a limit of 1, {kind:?}");
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn refunds_race(bench: Bench) -> CaseResult {
+    let handles = bench.handles(HANDLES).await?;
+    let promises = bench.promises();
+    for kind in Kind::METERS {
+        let own: Limits = kind.limit(10, HOUR)?.into();
+        let held = Arc::new(AtomicU64::new(0));
+        storm(&handles, 40, |handle, _| {
+            let limiter = still(handle, &own, START);
+            let held = held.clone();
+            async move {
+                for _ in 0..5 {
+                    let answer = limiter.check("k").await;
+                    let decision = answer.as_ref().ok().cloned();
+                    if !admitted(promises, answer)? {
+                        continue;
+                    }
+                    let now = held.fetch_add(1, Ordering::SeqCst) + 1;
+                    ensure!(now <= 10, "{now} units were held at once of 10, {kind:?}");
+                    tokio::task::yield_now().await;
+                    held.fetch_sub(1, Ordering::SeqCst);
+                    if let Some(decision) = decision {
+                        limiter.refund("k", &decision).await?;
+                    }
+                }
+                Ok(())
+            }
+        })
+        .await?;
+        Trial::new(&bench, own).expect_left(10).await?;
+    }
+    Ok(())
+}
+
+async fn forced(bench: Bench) -> CaseResult {
+    let handles = bench.handles(HANDLES).await?;
+    let own: Limits = limit("1000/h")?.into();
+    storm(&handles, 100, |handle, _| {
+        let limiter = still(handle, &own, START);
+        async move { Ok(limiter.charge(Request::new("k").cost(7)).await?) }
+    })
+    .await?;
+    Trial::new(&bench, own).expect_left(300).await
+}
+
+async fn peeks(bench: Bench) -> CaseResult {
+    let handles = bench.handles(HANDLES).await?;
+    let promises = bench.promises();
+    let own: Limits = limit("50/h")?.into();
+    let found = storm(&handles, 200, |handle, number| {
+        let limiter = still(handle, &own, START);
+        async move {
+            match number % 3 {
+                0 => limiter.peek("k").await.map(|_| false).map_err(Failure::from),
+                1 => {
+                    limiter.would_allow(Request::new("k").cost(3)).await.map(|_| false).map_err(Failure::from)
+                }
+                _ => admitted(promises, limiter.check("k").await),
+            }
+        }
+    })
+    .await?;
+    let at_once = found.iter().filter(|admitted| **admitted).count() as u64;
+    ensure!(at_once <= 50, "{at_once} were admitted of 50");
+    let later = Trial::new(&bench, own).drain(51).await?;
+    ensure_eq!(at_once + later, 50, "admitted at once and one by one after it");
+    Ok(())
+}
+
+async fn resets(bench: Bench) -> CaseResult {
+    let handles = bench.handles(HANDLES).await?;
+    let promises = bench.promises();
+    for kind in Kind::METERS {
+        let own: Limits = kind.limit(20, HOUR)?.into();
+        let found = storm(&handles, 120, |handle, number| {
+            let limiter = still(handle, &own, START);
+            async move {
+                if number == 60 {
+                    limiter.reset("k").await?;
+                    return Ok(false);
+                }
+                admitted(promises, limiter.check("k").await)
+            }
+        })
+        .await?;
+        let trial = Trial::new(&bench, own);
+        let taken = found.iter().filter(|admitted| **admitted).count() as u64 + trial.drain(41).await?;
+        ensure!(
+            (20..=40).contains(&taken),
+            "{taken} were admitted by a limit of 20 with one reset, {kind:?}"
+        );
+    }
+    Ok(())
+}
+
+async fn batches(bench: Bench) -> CaseResult {
+    let handles = bench.handles(HANDLES).await?;
+    let promises = bench.promises();
+    for kind in Kind::METERS {
+        let own: Limits = kind.limit(60, HOUR)?.into();
+        let found = storm(&handles, 16, |handle, _| {
+            let limiter = still(handle, &own, START);
+            async move {
+                let answers = limiter.check_many(["k"; 10]).await;
+                ensure_eq!(answers.len(), 10, "answers to ten requests");
+                let each = answers.into_iter().map(|answer| admitted(promises, answer));
+                Ok(each.collect::<CaseResult<Vec<_>>>()?.into_iter().filter(|admitted| *admitted).count()
+                    as u64)
+            }
+        })
+        .await?;
+        let at_once: u64 = found.iter().sum();
+        ensure!(at_once <= 60, "{at_once} were admitted of 60, {kind:?}");
+        if promises.decisions != Decisions::Conservative {
+            ensure_eq!(at_once, 60, "admitted at once, {kind:?}");
+        }
+        let later = Trial::new(&bench, own).drain(61).await?;
+        ensure_eq!(at_once + later, 60, "admitted at once and one by one after it, {kind:?}");
+    }
+    Ok(())
+}
+
+async fn many_keys(bench: Bench) -> CaseResult {
+    let handles = bench.handles(HANDLES).await?;
+    let promises = bench.promises();
+    let own: Limits = limit("2/h burst 2")?.into();
+    let mut order: Vec<usize> = (0..300 * HANDLES).collect();
+    let mut random = Random::new(bench.seed);
+    for last in (1..order.len()).rev() {
+        order.swap(last, random.place(last + 1));
+    }
+    let found = storm(&handles, order.len(), |handle, number| {
+        let limiter = still(handle, &own, START);
+        let key = order[number] % 300;
+        async move { Ok((key, admitted(promises, limiter.check(&format!("user:{key}")).await)?)) }
+    })
+    .await?;
+    let mut counts = [0_u64; 300];
+    found.iter().for_each(|(key, admitted)| counts[*key] += u64::from(*admitted));
+    for (key, count) in counts.iter().enumerate() {
+        ensure!(*count <= 2, "{count} of four were admitted for key {key} by a limit of 2");
+        if promises.decisions != Decisions::Conservative {
+            ensure_eq!(*count, 2, "of four admitted for key {key}");
+        }
+    }
+    Ok(())
+}
+
+async fn seen_at_once(bench: Bench) -> CaseResult {
+    let handles = bench.handles(HANDLES).await?;
+    for kind in Kind::ALL {
+        let trial = Trial::new(&bench, kind.limit(20, HOUR)?);
+        for (taken, handle) in (1..=20).zip(handles.iter().cycle()) {
+            let left = trial.on(handle.clone()).admit(1).await?.remaining();
+            ensure_eq!(left, 20 - taken, "left after {taken} units on {HANDLES} handles in turn, {kind:?}");
+        }
+        trial.refuse(1).await?;
+    }
+    Ok(())
+}

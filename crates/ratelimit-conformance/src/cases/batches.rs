@@ -1,0 +1,146 @@
+//! Many independent slices in one call.
+
+use std::time::Duration;
+
+use ratelimit_core::{Claim, Claims, CounterStore, Limit, MeterId, Mode, Request, Timestamp};
+
+use crate::bench::{Bench, START, limit, limits};
+use crate::case::{Case, Need};
+use crate::failure::{CaseResult, ensure, ensure_eq};
+use crate::kind::Kind;
+use crate::trial::Trial;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Case::for_each(
+        &Kind::ALL,
+        "batches/do-not-over-consume",
+        "Fifty on one key under a limit of ten: the first ten are admitted, with one less left each time.",
+        over_consume,
+    );
+    for case in &mut cases {
+        *case = case.clone().needs(Need::ExactPerKey);
+    }
+    cases.extend([
+        Case::new(
+            "batches/in-order",
+            "A slice sees what those before it have charged, and no more.",
+            in_order,
+        )
+        .needs(Need::ExactPerKey),
+        Case::new("batches/independent", "A refused slice does not stop those after it.", independent),
+        Case::new("batches/empty", "An empty batch has no answers.", empty),
+        Case::new(
+            "batches/a-thousand-keys",
+            "A thousand keys in one batch, each answered in its place.",
+            thousand,
+        ),
+        Case::new("batches/instants-of-their-own", "Each slice is decided at its own instant.", instants),
+        Case::new("batches/modes-of-their-own", "Peeks, charges and forced charges in one batch.", modes)
+            .needs(Need::ExactPerKey),
+    ]);
+    cases
+}
+
+async fn over_consume(bench: Bench, kind: Kind) -> CaseResult {
+    let trial = Trial::new(&bench, kind.limit(10, HOUR)?);
+    let answers = trial.limiter.check_many(["k"; 50]).await;
+    ensure_eq!(answers.len(), 50, "answers");
+    for (place, answer) in answers.into_iter().enumerate() {
+        let decision = answer?;
+        ensure_eq!(decision.allowed(), place < 10, "whether request {place} of a limit of 10 was admitted");
+        ensure_eq!(decision.remaining(), 9_u64.saturating_sub(place as u64), "left after request {place}");
+    }
+    trial.refuse(1).await?;
+    Ok(())
+}
+
+async fn in_order(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limits(&["10/h", "20/h log"])?);
+    let costs = [3, 9, 7, 1, 0, 2];
+    let answers = trial.limiter.check_many(costs.map(|cost| Request::new("k").cost(cost))).await;
+    let mut found = Vec::new();
+    for answer in answers {
+        let decision = answer?;
+        found.push((decision.allowed(), decision.remaining()));
+    }
+    let expected = [(true, 7), (false, 7), (true, 0), (false, 0), (true, 0), (false, 0)];
+    ensure_eq!(found, expected, "admitted and left for costs of {costs:?} under 10 and 20");
+    Ok(())
+}
+
+async fn independent(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("2/h")?);
+    trial.key("full").admit(2).await?;
+    let answers = trial.limiter.check_many(["a", "full", "b", "full", "c"]).await;
+    let mut found = Vec::new();
+    for answer in answers {
+        found.push(answer?.allowed());
+    }
+    ensure_eq!(found, [true, false, true, false, true], "admitted");
+    Ok(())
+}
+
+async fn empty(bench: Bench) -> CaseResult {
+    let answers = bench.store.claim_many(&[]).await;
+    ensure!(answers.is_empty(), "an empty batch has answers: {answers:?}");
+    Ok(())
+}
+
+async fn thousand(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("1000/h")?);
+    let keys: Vec<String> = (0..1_000).map(|number| format!("user:{number}")).collect();
+    let requests = (1..).zip(&keys).map(|(cost, key)| Request::new(key).cost(cost));
+    let answers = trial.limiter.check_many(requests).await;
+    ensure_eq!(answers.len(), 1_000, "answers");
+    for (cost, answer) in (1..).zip(answers) {
+        ensure_eq!(answer?.remaining(), 1_000 - cost, "left after a cost of {cost}");
+    }
+    Ok(())
+}
+
+/// Claims of one unit of the key `k`, each at its instant and in its mode.
+async fn raw(
+    bench: &Bench,
+    limit: &Limit,
+    asked: &[(Timestamp, Mode)],
+) -> CaseResult<Vec<(bool, bool, u64)>> {
+    let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
+    let claims = [Claim { id, cost: 1, meter: limit.meter_for(b"k") }];
+    let mut slices = Vec::new();
+    for (now, mode) in asked {
+        slices.push(Claims::new(*now, *mode, &claims)?);
+    }
+    let mut found = Vec::new();
+    for (answer, (now, _)) in bench.store.claim_many(&slices).await.into_iter().zip(asked) {
+        let answer = answer?;
+        ensure_eq!(answer.now, *now, "the instant of an answer");
+        found.push((answer.admitted, answer.charged, answer.verdicts[0].remaining));
+    }
+    Ok(found)
+}
+
+async fn instants(bench: Bench) -> CaseResult {
+    let second = |secs| (START + Duration::from_secs(secs), Mode::Charge);
+    let found =
+        raw(&bench, &limit("1/min fixed")?, &[second(0), second(59), second(60), second(119)]).await?;
+    let found: Vec<bool> = found.into_iter().map(|(admitted, _, _)| admitted).collect();
+    ensure_eq!(found, [true, false, true, false], "admitted at 0, 59, 60 and 119 s by 1/min");
+    Ok(())
+}
+
+async fn modes(bench: Bench) -> CaseResult {
+    let modes = [Mode::Peek, Mode::Charge, Mode::Peek, Mode::Charge, Mode::Force, Mode::Peek];
+    let found = raw(&bench, &limit("1/h log")?, &modes.map(|mode| (START, mode))).await?;
+    let expected = [
+        (true, false, 1),
+        (true, true, 0),
+        (false, false, 0),
+        (false, false, 0),
+        (true, true, 0),
+        (false, false, 0),
+    ];
+    ensure_eq!(found, expected, "admitted, charged and left for {modes:?}");
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! Futures that are dropped on the way disturb nobody.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use ratelimit_core::{Decisions, Limits, Request};
+
+use super::atomic::still;
+use crate::bench::{Bench, START, limit, pause, storm};
+use crate::case::{Case, Need};
+use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
+use crate::kind::Kind;
+use crate::trial::Trial;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// No call may take longer after another was dropped.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Case::for_each(
+        &Kind::METERS,
+        "cancelled/claims",
+        "Claims dropped at any point: nothing is over-admitted, and what was admitted is counted.",
+        claims,
+    );
+    cases.extend([
+        Case::new(
+            "cancelled/others-go-on",
+            "After dropped claims the same and other handles, the same and other keys are answered, and rightly.",
+            others,
+        ),
+        Case::new("cancelled/slices", "A dropped slice of several limits is charged whole or not at all.", slices)
+            .needs(Need::ExactPerKey),
+        Case::new("cancelled/batches", "A dropped batch disturbs nobody.", batches),
+        Case::new("cancelled/refunds-and-resets", "Dropped refunds and resets disturb nobody.", refunds_and_resets),
+    ]);
+    cases
+}
+
+/// Polls a future so often at most, then drops it.
+async fn polled<T>(future: impl Future<Output = T>, most: usize) -> Option<T> {
+    let mut future = pin!(future);
+    let mut polls = 0;
+    poll_fn(|context| {
+        if polls == most {
+            return Poll::Ready(None);
+        }
+        polls += 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(value) => Poll::Ready(Some(value)),
+            Poll::Pending if polls == most => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Ends in time, or the case fails.
+async fn in_time<T>(what: &str, call: impl Future<Output = CaseResult<T>>) -> CaseResult<T> {
+    let late =
+        |_| Failure::new(format!("{what} got no answer within {PATIENCE:?} after other claims were dropped"));
+    tokio::time::timeout(PATIENCE, call).await.map_err(late)?
+}
+
+async fn claims(bench: Bench, kind: Kind) -> CaseResult {
+    let handles = bench.handles(3).await?;
+    let own: Limits = kind.limit(100, HOUR)?.into();
+    let found = storm(&handles, 150, |handle, number| {
+        let limiter = still(handle, &own, START);
+        async move {
+            match polled(limiter.check("k"), number % 5).await {
+                Some(Ok(decision)) => Ok(Some(decision.allowed())),
+                Some(Err(_)) | None => Ok(None),
+            }
+        }
+    });
+    let found = in_time("some of the claims", found).await?;
+    let admitted = found.iter().filter(|ended| **ended == Some(true)).count() as u64;
+    let dropped = found.iter().filter(|ended| ended.is_none()).count() as u64;
+    ensure!(admitted <= 100, "{admitted} were admitted of 100");
+    let trial = Trial::new(&bench, own);
+    let left = in_time("a peek", settled(&trial)).await?;
+    let (least, most) = (100_u64.saturating_sub(admitted + dropped), 100 - admitted);
+    ensure!(
+        (least..=most).contains(&left),
+        "{left} of 100 are left after {admitted} admitted and {dropped} dropped claims"
+    );
+    let later = in_time("a claim", trial.drain(101)).await?;
+    ensure_eq!(later, left, "admitted after it");
+    Ok(())
+}
+
+/// How many units are left once nothing changes any more.
+async fn settled(trial: &Trial) -> CaseResult<u64> {
+    let mut left = trial.left().await?;
+    loop {
+        pause(Duration::from_millis(100)).await;
+        let now = trial.left().await?;
+        if now == left {
+            return Ok(now);
+        }
+        left = now;
+    }
+}
+
+async fn others(bench: Bench) -> CaseResult {
+    let own: Limits = limit("1000/h")?.into();
+    let trial = Trial::new(&bench, own.clone());
+    for round in 0..20_usize {
+        for polls in 0..5 {
+            drop(polled(trial.limiter.check("k"), polls).await);
+        }
+        let other = trial.key(format!("other {round}"));
+        for cost in [3, 5] {
+            in_time("another key", other.admit(cost)).await?;
+        }
+        // An answer that belongs to a dropped claim would tell of another count.
+        ensure_eq!(in_time("a peek", other.left()).await?, 992, "left to another key");
+        in_time("the same key", trial.ask(1)).await?;
+    }
+    let fresh = trial.on(bench.open().await?);
+    in_time("a new handle", fresh.ask(1)).await?;
+    Ok(())
+}
+
+async fn slices(bench: Bench) -> CaseResult {
+    let three: Limits = crate::bench::limits(&["500/h", "500/h burst 500", "500/h log"])?;
+    let trial = Trial::new(&bench, three);
+    for polls in (0..5).cycle().take(60) {
+        drop(polled(trial.limiter.check("k"), polls).await);
+    }
+    in_time("a slice", trial.ask(1)).await?;
+    in_time("a peek", settled(&trial)).await?;
+    let decision = trial.limiter.peek("k").await?;
+    let left: Vec<u64> = decision.each().map(|each| each.remaining()).collect();
+    ensure!(
+        left.windows(2).all(|pair| pair[0] == pair[1]),
+        "slices of three were charged in part: {left:?} are left"
+    );
+    Ok(())
+}
+
+async fn batches(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("1000/h")?);
+    for polls in (0..5).cycle().take(30) {
+        drop(polled(trial.limiter.check_many(["k"; 5]), polls).await);
+    }
+    let answers = in_time("a batch", async { Ok(trial.limiter.check_many(["other"; 5]).await) }).await?;
+    for (taken, answer) in (1..).zip(answers) {
+        ensure_eq!(answer?.remaining(), 1_000 - taken, "left to another key");
+    }
+    let left = in_time("a peek", settled(&trial)).await?;
+    ensure!(left >= 850, "30 dropped batches of five took {} units", 1_000 - left);
+    Ok(())
+}
+
+async fn refunds_and_resets(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("1000/h")?);
+    for polls in (0..5).cycle().take(30) {
+        let request = Request::new("k").cost(10);
+        let decision = in_time("a claim", trial.admit(10)).await?;
+        drop(polled(trial.limiter.refund(&request, &decision), polls).await);
+    }
+    let left = in_time("a peek", settled(&trial)).await?;
+    ensure!((700..=1_000).contains(&left), "{left} of 1000 are left after 30 charges of 10");
+    for polls in 0..5 {
+        drop(polled(trial.limiter.reset("k"), polls).await);
+    }
+    in_time("a claim", trial.ask(1)).await?;
+    if bench.promises().decisions != Decisions::Conservative {
+        in_time("a reset", async { Ok(trial.limiter.reset("k").await?) }).await?;
+        trial.expect_left(1_000).await?;
+    }
+    Ok(())
+}

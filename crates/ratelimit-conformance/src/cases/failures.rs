@@ -1,0 +1,241 @@
+//! A server that is gone or does not answer: an error in time, never a decision; and it works again by itself.
+
+use std::time::Duration;
+
+use ratelimit_core::{
+    Applied, CheckError, Decision, ErrorKind, ManualClock, RateLimiter, Request, StoreError,
+};
+use tokio::time::{Instant, timeout};
+
+use crate::bench::{Bench, Handle, limit, limits, pause};
+use crate::case::{Case, Need};
+use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
+
+type Limiter = RateLimiter<Handle, ManualClock>;
+
+/// No call takes longer than this, whatever the server does.
+const IN_TIME: Duration = Duration::from_secs(10);
+
+/// A handle works again so soon after the server does.
+const RECOVERED: Duration = Duration::from_secs(30);
+
+pub(super) fn cases() -> Vec<Case> {
+    let cases = [
+        Case::new(
+            "failures/killed",
+            "A server that is gone is an error within 10 s, never a decision.",
+            killed,
+        ),
+        Case::new(
+            "failures/started-again",
+            "After a restart the same handle works by itself.",
+            started_again,
+        ),
+        Case::new("failures/frozen", "A server that does not answer is an error within 10 s.", frozen),
+        Case::new("failures/thawed", "When it answers again, the same handle works by itself.", thawed),
+        Case::new(
+            "failures/nothing-over-admitted",
+            "Across a freeze nothing is admitted beyond the limit, and no answer goes to the wrong claim.",
+            over_admitted,
+        ),
+        Case::new("failures/in-flight", "Claims on their way when the server dies all end.", in_flight),
+        Case::new("failures/every-method", "Batches, refunds and resets end in time, too.", every_method),
+        Case::new("failures/errors-are-useful", "The error says what kind it is, and holds no key.", errors),
+    ];
+    cases.into_iter().map(|case| case.any_time().needs(Need::Control)).collect()
+}
+
+fn limiter(bench: &Bench) -> CaseResult<Limiter> {
+    Ok(bench.limiter(limits(&["1000/3000d log", "1000/3000d"])?))
+}
+
+/// What came of a check, which must end in time.
+async fn check(limiter: &Limiter, key: &str) -> CaseResult<Result<Decision, StoreError>> {
+    let began = Instant::now();
+    match timeout(IN_TIME, limiter.check(key)).await {
+        Err(_) => {
+            Err(Failure::new(format!("a claim hung: no answer and no error after {:?}", began.elapsed())))
+        }
+        Ok(Ok(decision)) => Ok(Ok(decision)),
+        Ok(Err(CheckError::Store(error))) => Ok(Err(error)),
+        Ok(Err(error)) => Err(error.into()),
+    }
+}
+
+/// The check must end in time, with an error.
+async fn fails(limiter: &Limiter, key: &str) -> CaseResult<StoreError> {
+    match check(limiter, key).await? {
+        Err(error) => Ok(error),
+        Ok(decision) => Err(Failure::new(format!("a decision without a server: {decision:?}"))),
+    }
+}
+
+/// The handle must work again by itself.
+async fn recovers(limiter: &Limiter, key: &str) -> CaseResult<Decision> {
+    let began = Instant::now();
+    loop {
+        match check(limiter, key).await? {
+            Ok(decision) => return Ok(decision),
+            Err(error) => {
+                let since = began.elapsed();
+                ensure!(since < RECOVERED, "still an error {since:?} after the server works again: {error}");
+            }
+        }
+        pause(Duration::from_millis(50)).await;
+    }
+}
+
+async fn killed(bench: Bench) -> CaseResult {
+    let control = bench.control()?;
+    let limiter = limiter(&bench)?;
+    limiter.check("k").await?;
+    control.kill().await?;
+    for _ in 0..3 {
+        fails(&limiter, "k").await?;
+    }
+    Ok(())
+}
+
+async fn started_again(bench: Bench) -> CaseResult {
+    let control = bench.control()?;
+    let limiter = limiter(&bench)?;
+    for round in 0..2 {
+        let key = format!("round {round}");
+        recovers(&limiter, &key).await?;
+        control.kill().await?;
+        fails(&limiter, &key).await?;
+        control.start().await?;
+        let decision = recovers(&limiter, &key).await?;
+        ensure!(decision.allowed(), "refused after a restart: {decision:?}");
+        // Whatever the server had to be told anew, it counts.
+        let again = recovers(&limiter, &key).await?;
+        ensure_eq!(again.remaining() + 1, decision.remaining(), "left after one more");
+    }
+    Ok(())
+}
+
+async fn frozen(bench: Bench) -> CaseResult {
+    let control = bench.control()?;
+    let limiter = limiter(&bench)?;
+    limiter.check("k").await?;
+    control.freeze().await?;
+    let error = fails(&limiter, "k").await?;
+    ensure!(
+        error.applied() == Applied::Unknown || error.kind() == ErrorKind::Unreachable,
+        "a claim was sent to a server that does not answer, and the error says that it was surely not charged: {error}"
+    );
+    fails(&limiter, "other").await?;
+    Ok(())
+}
+
+async fn thawed(bench: Bench) -> CaseResult {
+    let control = bench.control()?;
+    let limiter = limiter(&bench)?;
+    let before = limiter.check("k").await?.remaining();
+    control.freeze().await?;
+    fails(&limiter, "k").await?;
+    control.thaw().await?;
+    recovers(&limiter, "other").await?;
+    let after = recovers(&limiter, "k").await?.remaining();
+    // The claim that got no answer may have been charged, and so may those that `recovers` gave up.
+    ensure!(after < before, "{before} were left before, and {after} after a further charge");
+    Ok(())
+}
+
+async fn over_admitted(bench: Bench) -> CaseResult {
+    let control = bench.control()?;
+    let limiter = bench.limiter(limit("20/3000d log")?);
+    let (mut taken, mut unknown) = (0, 0);
+    for round in 0..3 {
+        for _ in 0..4 {
+            taken += u64::from(recovers(&limiter, "k").await?.allowed());
+        }
+        control.freeze().await?;
+        let calls = (0..5).map(|_| check(&limiter, "k"));
+        for ended in futures::future::join_all(calls).await {
+            match ended? {
+                Ok(decision) => {
+                    return Err(Failure::new(format!("a decision by a frozen server: {decision:?}")));
+                }
+                Err(error) => unknown += u64::from(error.applied() == Applied::Unknown),
+            }
+        }
+        control.thaw().await?;
+        // An answer that belongs to an earlier claim would tell of another count.
+        let other = recovers(&limiter, &format!("other {round}")).await?;
+        ensure!(other.remaining() >= 14, "a key that was never used has {} of 20 left", other.remaining());
+    }
+    pause(Duration::from_millis(500)).await;
+    let left = limiter.peek("k").await?.remaining();
+    let used = 20 - left;
+    ensure!(
+        used >= taken && used <= (taken + unknown).min(20),
+        "{used} of 20 are used after {taken} admitted and {unknown} unknown claims"
+    );
+    let mut more = 0;
+    while more <= 20 && limiter.check("k").await?.allowed() {
+        more += 1;
+    }
+    ensure_eq!(more, left, "admitted after it");
+    Ok(())
+}
+
+async fn in_flight(bench: Bench) -> CaseResult {
+    let control = bench.control()?;
+    let limiter = limiter(&bench)?;
+    limiter.check("k").await?;
+    let claims = (0..100).map(|number| {
+        let limiter = limiter.clone();
+        tokio::spawn(
+            async move { check(&limiter, &format!("user:{number}")).await.map(|ended| ended.is_ok()) },
+        )
+    });
+    let claims: Vec<_> = claims.collect();
+    control.kill().await?;
+    for claim in claims {
+        claim.await??;
+    }
+    control.start().await?;
+    recovers(&limiter, "k").await?;
+    Ok(())
+}
+
+async fn every_method(bench: Bench) -> CaseResult {
+    let control = bench.control()?;
+    let limiter = limiter(&bench)?;
+    let decision = limiter.check("k").await?;
+    control.freeze().await?;
+    let late = |what| move |_| Failure::new(format!("{what} hung: no answer after {IN_TIME:?}"));
+    let answers = timeout(IN_TIME, limiter.check_many(["a", "b", "c"])).await.map_err(late("a batch"))?;
+    ensure_eq!(answers.len(), 3, "answers to three requests");
+    ensure!(answers.iter().all(Result::is_err), "a frozen server decided a batch: {answers:?}");
+    let refund = timeout(IN_TIME, limiter.refund("k", &decision)).await.map_err(late("a refund"))?;
+    ensure!(refund.is_err(), "a frozen server took a refund");
+    let reset = timeout(IN_TIME, limiter.reset("k")).await.map_err(late("a reset"))?;
+    ensure!(reset.is_err(), "a frozen server did a reset");
+    let forced = timeout(IN_TIME, limiter.charge("k")).await.map_err(late("a forced charge"))?;
+    ensure!(forced.is_err(), "a frozen server made a forced charge");
+    let peek = timeout(IN_TIME, limiter.peek(Request::new("k"))).await.map_err(late("a peek"))?;
+    ensure!(peek.is_err(), "a frozen server answered a peek");
+    Ok(())
+}
+
+async fn errors(bench: Bench) -> CaseResult {
+    let control = bench.control()?;
+    let limiter = limiter(&bench)?;
+    limiter.check("k").await?;
+    control.kill().await?;
+    for _ in 0..2 {
+        let error = fails(&limiter, "very-secret-person").await?;
+        let printed = format!("{error} {error:?}");
+        ensure!(!printed.contains("very-secret"), "the error prints a key: {printed}");
+        ensure!(error.is_retryable(), "an error that passes is not retryable: {error}");
+        ensure!(
+            matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Timeout),
+            "a server that is gone is {:?}: {error}",
+            error.kind()
+        );
+        ensure!(error.address().is_some(), "the error does not say where the store is: {error}");
+    }
+    Ok(())
+}

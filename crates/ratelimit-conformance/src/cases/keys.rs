@@ -1,0 +1,398 @@
+//! Keys are opaque: any bytes, any length, and no two share a meter.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ratelimit_core::{Claim, Claims, CounterStore, Key, MeterId, Mode, RateLimiter, Request};
+
+use crate::bench::{Bench, START, limit};
+use crate::case::Case;
+use crate::failure::{CaseResult, ensure, ensure_eq};
+use crate::kind::Kind;
+use crate::trial::Trial;
+
+/// Lengths around which protocols, indexes and length prefixes have their limits.
+const LENGTHS: [usize; 18] =
+    [0, 1, 2, 63, 64, 127, 128, 186, 187, 249, 250, 251, 255, 256, 1_024, 2_705, 65_535, 65_536];
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new("keys/every-byte", "Each of the 256 bytes is a key of its own.", every_byte),
+        Case::new("keys/every-byte-inside", "So is each inside of a longer key.", every_byte_inside),
+        Case::new("keys/lengths", "Keys from no byte to 65,536 are keys of their own.", lengths),
+        Case::new(
+            "keys/hundred-thousand-bytes",
+            "A key of 100,000 bytes works like any other.",
+            hundred_thousand,
+        ),
+        Case::new(
+            "keys/long-keys-differ-at-the-end",
+            "Long keys that differ in the last byte only.",
+            last_byte,
+        ),
+        Case::new(
+            "keys/white-space",
+            "Spaces, tabs, newlines and NULs, at either end and inside.",
+            white_space,
+        ),
+        Case::new("keys/protocols", "What looks like a command, a statement or a pattern.", protocols),
+        Case::new(
+            "keys/no-text",
+            "Keys that are no text, and that differ only where they are none.",
+            no_text,
+        ),
+        Case::new("keys/alike-as-text", "Case, accents, digits and trailing spaces make other keys.", alike),
+        Case::new("keys/prefixes", "Keys that begin with one another.", prefixes),
+        Case::new("keys/separators", "Parts with separators in them: (a/b, c) is not (a, b/c).", separators),
+        Case::new(
+            "keys/triples-are-injective",
+            "No two triples of name space, scope and key share a meter, wherever they are cut.",
+            triples,
+        ),
+        Case::new("keys/name-spaces", "The same key in two name spaces is counted twice.", name_spaces),
+        Case::new(
+            "keys/kinds-are-apart",
+            "The same key under limits of other kinds is counted for each.",
+            kinds,
+        ),
+        Case::new(
+            "keys/reset-by-name-only",
+            "A reset of a key with glob characters touches no other.",
+            reset_globs,
+        ),
+        Case::new(
+            "keys/reset-and-prefixes",
+            "A reset touches no key that begins with its own.",
+            reset_prefixes,
+        ),
+        Case::new(
+            "keys/odd-keys-in-a-batch",
+            "A long and odd key fails nobody else in its batch.",
+            odd_batch,
+        ),
+        Case::new(
+            "keys/braces-in-a-slice",
+            "Keys with braces are admitted together like any others.",
+            braces,
+        ),
+        Case::new("keys/errors-hide-keys", "Nothing that a handle prints contains a key.", hidden),
+    ]
+}
+
+/// Each of these keys is admitted once by a limit of one.
+async fn each_its_own<K: AsRef<[u8]>>(bench: &Bench, keys: &[K]) -> CaseResult {
+    let trial = Trial::new(bench, limit("1/h burst 1")?);
+    for (round, expected) in [(1, true), (2, false)] {
+        for key in keys {
+            let decision = trial.key(key).ask(1).await?;
+            let key = key.as_ref();
+            let shown = key[..key.len().min(40)].escape_ascii();
+            ensure!(
+                decision.allowed() == expected,
+                "round {round} on the key {shown} of {} bytes: expected {expected}, found {decision:?}",
+                key.len()
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn every_byte(bench: Bench) -> CaseResult {
+    let keys: Vec<[u8; 1]> = (0..=u8::MAX).map(|byte| [byte]).collect();
+    each_its_own(&bench, &keys).await
+}
+
+async fn every_byte_inside(bench: Bench) -> CaseResult {
+    let keys: Vec<Vec<u8>> = (0..=u8::MAX).map(|byte| vec![b'a', b'b', byte, b'c', byte]).collect();
+    each_its_own(&bench, &keys).await
+}
+
+async fn lengths(bench: Bench) -> CaseResult {
+    let keys: Vec<Vec<u8>> = LENGTHS.iter().map(|length| vec![b'x'; *length]).collect();
+    each_its_own(&bench, &keys).await
+}
+
+async fn hundred_thousand(bench: Bench) -> CaseResult {
+    let key: Vec<u8> = (0_u8..=250).cycle().take(100_000).collect();
+    let all = Trial::new(&bench, limit("2/min")?);
+    for kind in Kind::ALL {
+        let trial = all.under(kind.limit(2, Duration::from_secs(60))?).key(&key);
+        trial.admit(2).await?;
+        trial.refuse(1).await?;
+        trial.limiter.reset(&key).await?;
+        let decision = trial.admit(2).await?;
+        trial.limiter.refund(trial.request(2), &decision).await?;
+        trial.expect_left(2).await?;
+    }
+    Ok(())
+}
+
+async fn last_byte(bench: Bench) -> CaseResult {
+    let mut keys: Vec<Vec<u8>> = Vec::new();
+    for length in LENGTHS.into_iter().filter(|length| *length > 1).chain([100_000]) {
+        for last in [b'a', b'b'] {
+            keys.push([vec![b'x'; length - 1], vec![last]].concat());
+        }
+    }
+    each_its_own(&bench, &keys).await
+}
+
+async fn white_space(bench: Bench) -> CaseResult {
+    let mut keys = vec![b"ab".to_vec()];
+    for space in [" ", "  ", "\t", "\n", "\r", "\r\n", "\0", "\0\0", "\u{b}", "\u{c}", "\u{a0}", "\u{2028}"] {
+        for key in [format!("{space}ab"), format!("a{space}b"), format!("ab{space}"), space.to_owned()] {
+            keys.push(key.into_bytes());
+        }
+    }
+    each_its_own(&bench, &keys).await
+}
+
+async fn protocols(bench: Bench) -> CaseResult {
+    let keys = [
+        "x\r\nflush_all\r\n",
+        "x 0 0 1\r\n1\r\nflush_all",
+        "*1\r\n$8\r\nFLUSHALL\r\n",
+        "$-1\r\n",
+        "'; DROP TABLE meters; --",
+        "' OR '1'='1",
+        "\\'",
+        "\\",
+        "\\\\",
+        "\\x00",
+        "%s%n%00",
+        "$1",
+        "?",
+        ":key",
+        "*",
+        "**",
+        "[a-z]",
+        "{}",
+        "{a}",
+        "{a}b",
+        "{a",
+        "}a{",
+        "a}b{c}",
+        "../../etc/passwd",
+        "NULL",
+        "null",
+        "nil",
+        "true",
+        "0",
+        "-1",
+        "\"quoted\"",
+        "<key/>",
+        "a,b",
+        "(a,b)",
+        "\u{1b}[0m",
+    ];
+    each_its_own(&bench, &keys).await
+}
+
+async fn no_text(bench: Bench) -> CaseResult {
+    let keys: [&[u8]; 9] = [
+        b"\xff",
+        b"\xfe",
+        b"\xc3\x28",
+        b"\xc3\x29",
+        b"a\x80",
+        b"a\x81",
+        b"a\xef\xbf\xbd", // what invalid text is often replaced by
+        b"\xed\xa0\x80",
+        b"\xf0\x28\x8c\x28",
+    ];
+    each_its_own(&bench, &keys).await
+}
+
+async fn alike(bench: Bench) -> CaseResult {
+    let keys = [
+        "user",
+        "User",
+        "USER",
+        "user ",
+        " user",
+        "üser",
+        "u\u{308}ser",
+        "ü",
+        "u",
+        "ß",
+        "ss",
+        "1",
+        "01",
+        "1.0",
+        "1e0",
+        "+1",
+        "0x1",
+        "é",
+        "e\u{301}",
+        "ｕser",
+        "İ",
+        "i",
+        "I",
+        "ı",
+        "",
+    ];
+    each_its_own(&bench, &keys).await
+}
+
+async fn prefixes(bench: Bench) -> CaseResult {
+    let keys: Vec<Vec<u8>> = (0..80).map(|length| b"abcdefghij".repeat(8)[..length].to_vec()).collect();
+    each_its_own(&bench, &keys).await
+}
+
+async fn separators(bench: Bench) -> CaseResult {
+    let mut keys = Vec::new();
+    for separator in ["/", ":", "|", ",", "\0", " ", "-", "_", "\u{1f}"] {
+        let (ab, bc) = (format!("a{separator}b"), format!("b{separator}c"));
+        keys.extend([
+            Key::of([ab.as_str(), "c"]),
+            Key::of(["a", bc.as_str()]),
+            Key::of([format!("{ab}{separator}c")]),
+        ]);
+    }
+    each_its_own(&bench, &keys).await
+}
+
+/// All triples that are the same text when they are joined with a separator, or with none.
+fn cuts() -> BTreeSet<(String, String, String)> {
+    let mut cuts = BTreeSet::new();
+    let texts = [
+        "a:b:c", "a/b/c", "a.b.c", "a b c", "a|b|c", "a{b}c", "1:a1:b", "3:api", "a\0b\0c", "a%3Ab", "a\\:b",
+    ];
+    for text in texts {
+        for first in 0..=text.len() {
+            for second in first..=text.len() {
+                let (namespace, scope, key) = (&text[..first], &text[first..second], &text[second..]);
+                let bare =
+                    |part: &str| part.trim_matches(|sign: char| !sign.is_ascii_alphanumeric()).to_owned();
+                cuts.insert((namespace.to_owned(), scope.to_owned(), key.to_owned()));
+                cuts.insert((bare(namespace), bare(scope), bare(key)));
+            }
+        }
+    }
+    cuts.retain(|(_, scope, _)| !scope.is_empty());
+    cuts
+}
+
+async fn triples(bench: Bench) -> CaseResult {
+    let limit = limit("1/h burst 1")?;
+    let cuts = cuts();
+    for (round, expected) in [(1, true), (2, false)] {
+        for (namespace, scope, key) in &cuts {
+            let id = MeterId { namespace, scope, key: key.as_bytes() };
+            let claims = [Claim { id, cost: 1, meter: limit.meter_for(key.as_bytes()) }];
+            let answer = bench.store.claim(Claims::new(START, Mode::Charge, &claims)?).await?;
+            let triple = (namespace, scope, key);
+            ensure_eq!(answer.admitted, expected, "round {round} on the meter {triple:?} admitted");
+        }
+    }
+    Ok(())
+}
+
+async fn name_spaces(bench: Bench) -> CaseResult {
+    for namespace in ["", "a", "b", "a:b", "a b", "A"] {
+        let limiter = bench.limiter(limit("1/h")?).with_namespace(namespace);
+        let (first, second) = (limiter.check("k").await?, limiter.check("k").await?);
+        ensure_eq!(
+            (first.allowed(), second.allowed()),
+            (true, false),
+            "admitted in the name space {namespace:?}"
+        );
+    }
+    Ok(())
+}
+
+async fn kinds(bench: Bench) -> CaseResult {
+    for texts in
+        [["1/h", "1/h name a"], ["1/min", "1/h fixed"], ["1/h log", "1/h queue"], ["1/h bucket", "1/h leaky"]]
+    {
+        for text in texts {
+            let trial = Trial::new(&bench, limit(text)?);
+            trial.admit(1).await?;
+            trial.refuse(1).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes all of each key, resets `reset`, and sees who can take again.
+async fn reset_one(bench: &Bench, keys: &[&str], reset: &str) -> CaseResult {
+    for kind in Kind::METERS {
+        let limiter = RateLimiter::new(bench.store.clone(), kind.limit(1, Duration::from_secs(3_600))?);
+        let limiter = limiter.with_clock(ratelimit_core::ManualClock::at(START)).with_namespace(reset);
+        for key in keys {
+            ensure!(limiter.check(*key).await?.allowed(), "the first claim on {key:?} was refused");
+        }
+        limiter.reset(reset).await?;
+        for key in keys {
+            let left = limiter.peek(*key).await?.remaining();
+            ensure_eq!(
+                left,
+                u64::from(*key == reset),
+                "left to {key:?} after a reset of {reset:?}, {kind:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+async fn reset_globs(bench: Bench) -> CaseResult {
+    let keys = [
+        "user:*",
+        "user:?",
+        "user:[12]",
+        "user:1",
+        "user:2",
+        "*",
+        "?",
+        "user",
+        "%",
+        "user:%",
+        "_ser:1",
+        "{user}",
+    ];
+    for reset in ["user:*", "*", "user:?", "user:[12]", "%", "_ser:1", "{user}"] {
+        reset_one(&bench, &keys, reset).await?;
+    }
+    Ok(())
+}
+
+async fn reset_prefixes(bench: Bench) -> CaseResult {
+    let keys = ["", "u", "user", "user:1", "user:12", "user:1:2", "user:1 ", "xuser:1"];
+    for reset in ["user:1", "user", "u", ""] {
+        reset_one(&bench, &keys, reset).await?;
+    }
+    Ok(())
+}
+
+async fn odd_batch(bench: Bench) -> CaseResult {
+    let limiter = bench.limiter(limit("1/h")?);
+    let long = vec![b'x'; 251];
+    let huge = vec![b'y'; 70_000];
+    let keys: [&[u8]; 7] = [b"a", &long, b"b c", b"d\r\n", &huge, b"", b"e\xff"];
+    for expected in [true, false] {
+        for (place, answer) in limiter.check_many(keys).await.into_iter().enumerate() {
+            ensure_eq!(answer?.allowed(), expected, "key {place} of the batch admitted");
+        }
+    }
+    Ok(())
+}
+
+async fn braces(bench: Bench) -> CaseResult {
+    let limiter = bench.limiter(limit("1/h")?);
+    for (first, second) in [("{a}1", "{a}2"), ("{b}", "c{"), ("}{", "{}"), ("{}", "x{y}z")] {
+        let keys = Request::new(first).and(second);
+        limiter.reset(keys.clone()).await?;
+        let answers = (limiter.check(keys.clone()).await?.allowed(), limiter.check(keys).await?.allowed());
+        ensure_eq!(answers, (true, false), "{first:?} and {second:?} admitted together");
+    }
+    Ok(())
+}
+
+async fn hidden(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("1/h")?).key("very-secret-person");
+    trial.admit(1).await?;
+    trial.refuse(1).await?;
+    let printed = format!("{:?}", bench.store);
+    ensure!(!printed.contains("very-secret"), "the store prints a key: {printed}");
+    Ok(())
+}

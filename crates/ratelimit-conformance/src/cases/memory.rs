@@ -1,0 +1,263 @@
+//! Meters survive as long as they can influence a decision, and are forgotten by themselves soon after.
+
+use std::time::Duration;
+
+use ratelimit_core::{Request, SystemClock};
+
+use crate::bench::{Bench, Handle, limit, pause};
+use crate::case::{Case, Need};
+use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
+use crate::kind::Kind;
+use crate::trial::Trial;
+
+type Limiter = ratelimit_core::RateLimiter<Handle, SystemClock>;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A meter must be gone so long after it became irrelevant, with traffic on other keys meanwhile.
+const SOON: Duration = Duration::from_secs(30);
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Case::for_each(
+        &Kind::ALL,
+        "memory/forgotten",
+        "Meters that can influence nothing any more are forgotten within 30 s, while others are in use.",
+        |bench, kind| forgotten(bench, kind, Duration::from_secs(1), 40),
+    );
+    cases.extend([
+        Case::new(
+            "memory/forgotten-tiny-periods",
+            "Meters of a few milliseconds are forgotten too, not kept for ever because their lifetime rounds to zero.",
+            |bench| forgotten(bench, Kind::Sliding, Duration::from_millis(4), 100),
+        ),
+        Case::new("memory/forgotten-thousands", "Two thousand keys are forgotten, too.", |bench| {
+            forgotten(bench, Kind::Bucket, Duration::from_millis(500), 2_000)
+        }),
+    ]);
+    cases.extend(Case::for_each(
+        &Kind::ALL,
+        "memory/not-early-asked-often",
+        "In real time: a full meter that is asked all the time admits at the instant it has told, not before.",
+        |bench, kind| not_early(bench, kind, Duration::from_millis(25)),
+    ));
+    cases.extend(Case::for_each(
+        &Kind::ALL,
+        "memory/not-early-left-alone",
+        "In real time: a full meter that is left alone still counts right before the instant it has told.",
+        left_alone,
+    ));
+    for case in &mut cases {
+        *case = case.clone().any_time();
+    }
+    cases.extend(Case::for_each(
+        &Kind::ALL,
+        "memory/counts-until-reset",
+        "A meter is as new at the instant that it tells as its reset, and not a nanosecond before.",
+        |bench, kind| until_reset(bench, kind, Duration::from_secs(60)),
+    ));
+    cases.extend(Case::for_each(
+        &Kind::ALL,
+        "memory/forty-days",
+        "A limit of forty days is still counted: no lifetime is cut short or taken for a date.",
+        |bench, kind| until_reset(bench, kind, DAY * 40),
+    ));
+    cases.extend(others());
+    cases
+}
+
+fn others() -> Vec<Case> {
+    vec![
+        Case::new("memory/ten-years", "The longest period is still counted.", |bench| {
+            until_reset(bench, Kind::Sliding, DAY * 3_660)
+        }),
+        Case::new(
+            "memory/clean-up-keeps-what-counts",
+            "Thousands of meters expire around one that still counts.",
+            keeps_what_counts,
+        ),
+        Case::new("memory/reset-forgets", "A reset meter takes no room.", reset_forgets),
+        Case::new(
+            "memory/used-again",
+            "A meter that was used again after it had expired is not swept away by its former lifetime.",
+            used_again,
+        )
+        .any_time(),
+        Case::new(
+            "memory/expired-state-does-not-count",
+            "What has expired but not been swept away does not count.",
+            expired,
+        ),
+        Case::new(
+            "memory/idle-just-short-of-the-lifetime",
+            "After an idle time just short of a meter's lifetime no more than the burst is admitted.",
+            idle_just_short,
+        )
+        .needs(Need::CallerTime),
+    ]
+}
+
+async fn forgotten(bench: Bench, kind: Kind, period: Duration, keys: usize) -> CaseResult {
+    ensure_eq!(bench.meters().await?, 0, "meters in a fresh space");
+    let limiter = bench.real(kind.limit(5, period)?);
+    let names: Vec<String> = (0..keys).map(|number| format!("user:{number}")).collect();
+    for answer in limiter.check_many(&names).await {
+        let decision = answer?;
+        ensure!(decision.allowed(), "the first claim on a key was refused: {decision:?}");
+    }
+    ensure!(bench.meters().await? > 0, "no meter is stored after {keys} charges");
+    let traffic = bench.real(limit("1000000/s fixed name traffic")?);
+    let began = tokio::time::Instant::now();
+    loop {
+        for answer in traffic.check_many(["traffic"; 100]).await {
+            answer?;
+        }
+        traffic.reset("traffic").await?;
+        let left = bench.meters().await?;
+        if left == 0 {
+            return Ok(());
+        }
+        let since = began.elapsed();
+        ensure!(
+            since < SOON + period * 2,
+            "{left} of {keys} meters of {period:?} are still there after {since:?}"
+        );
+        pause(Duration::from_millis(50)).await;
+    }
+}
+
+/// Fills a meter in real time, and gives the instant at which a unit fits again.
+async fn fill(limiter: &Limiter) -> CaseResult<ratelimit_core::Timestamp> {
+    let full = Request::new("k").cost(3);
+    limiter.charge(&full).await?;
+    let told = limiter.would_allow(&full).await?;
+    let Some(wait) = told.retry_after() else {
+        return Err(Failure::new(format!("a cost of 3 of 3 is told never to fit: {told:?}")));
+    };
+    Ok(told.now() + wait)
+}
+
+async fn not_early(bench: Bench, kind: Kind, every: Duration) -> CaseResult {
+    let limiter = bench.real(kind.limit(3, Duration::from_millis(1_600))?);
+    let fits_at = fill(&limiter).await?;
+    loop {
+        let decision = limiter.would_allow(Request::new("k").cost(3)).await?;
+        let now = decision.now();
+        ensure_eq!(decision.allowed(), now >= fits_at, "admitted at {now:?}, told to come at {fits_at:?}");
+        if decision.allowed() {
+            return Ok(());
+        }
+        pause(every).await;
+    }
+}
+
+async fn left_alone(bench: Bench, kind: Kind) -> CaseResult {
+    let limiter = bench.real(kind.limit(3, Duration::from_millis(3_200))?);
+    let full = Request::new("k").cost(3);
+    let fits_at = fill(&limiter).await?;
+    let told = limiter.would_allow(&full).await?;
+    let wait = fits_at.since(told.now());
+    pause(wait.saturating_sub(Duration::from_millis(150))).await;
+    for _ in 0..2 {
+        let decision = limiter.would_allow(&full).await?;
+        let now = decision.now();
+        ensure_eq!(decision.allowed(), now >= fits_at, "admitted at {now:?}, told to come at {fits_at:?}");
+        pause(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+async fn until_reset(bench: Bench, kind: Kind, period: Duration) -> CaseResult {
+    let trial = Trial::new(&bench, kind.limit(4, period)?);
+    // From the beginning of a window, so that the meter of a fixed one has its whole life before it.
+    trial.advance(trial.key("begin").admit(1).await?.reset_after());
+    let reset = trial.admit(4).await?.reset_after();
+    trial.refuse(1).await?;
+    // Long enough for a lifetime that was taken for a date or for zero to end.
+    pause(Duration::from_millis(if period > DAY { 1_500 } else { 1 })).await;
+    trial.refuse(1).await?;
+    trial.advance(reset - Duration::from_nanos(1));
+    let left = trial.left().await?;
+    ensure!(left < 4, "all is left a nanosecond before the reset after {reset:?}");
+    trial.refuse(4).await?;
+    trial.advance(Duration::from_nanos(1)).expect_left(4).await?;
+    trial.admit(4).await?;
+    Ok(())
+}
+
+async fn keeps_what_counts(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("3/d log")?);
+    let short = trial.under(limit("1/s burst 1")?);
+    trial.admit(3).await?;
+    for round in 0..30 {
+        trial.at(Duration::from_secs(20 * round));
+        let keys: Vec<String> = (0..100).map(|number| format!("{round} {number}")).collect();
+        for answer in short.limiter.check_many(&keys).await {
+            ensure!(answer?.allowed(), "the first claim on a key was refused");
+        }
+        trial.refuse(1).await?;
+    }
+    Ok(())
+}
+
+async fn reset_forgets(bench: Bench) -> CaseResult {
+    for kind in Kind::ALL {
+        let trial = Trial::new(&bench, kind.limit(3, DAY)?);
+        trial.admit(3).await?;
+        ensure!(bench.meters().await? > 0, "no meter is stored after a charge, {kind:?}");
+        trial.limiter.reset("k").await?;
+        ensure_eq!(bench.meters().await?, 0, "meters after the only one was reset, {kind:?}");
+        trial.expect_left(3).await?;
+        trial.limiter.reset("unknown").await?;
+    }
+    Ok(())
+}
+
+async fn used_again(bench: Bench) -> CaseResult {
+    let limiter = bench.real(limit("3/2s log")?);
+    let traffic = bench.real(limit("1000000/s fixed name traffic")?);
+    fill(&limiter).await?;
+    pause(Duration::from_millis(2_100)).await;
+    let fits_at = fill(&limiter).await?;
+    loop {
+        for answer in traffic.check_many(["traffic"; 50]).await {
+            answer?;
+        }
+        let decision = limiter.would_allow(Request::new("k").cost(3)).await?;
+        let now = decision.now();
+        ensure_eq!(decision.allowed(), now >= fits_at, "admitted at {now:?}, told to come at {fits_at:?}");
+        if decision.allowed() {
+            return Ok(());
+        }
+        pause(Duration::from_millis(100)).await;
+    }
+}
+
+async fn expired(bench: Bench) -> CaseResult {
+    for kind in Kind::ALL {
+        let trial = Trial::new(&bench, kind.limit(4, Duration::from_secs(60))?);
+        for _ in 0..5 {
+            let reset = trial.admit(4).await?.reset_after();
+            trial.advance(reset);
+            ensure_eq!(trial.left().await?, 4, "left at the reset, {kind:?}");
+        }
+    }
+    Ok(())
+}
+
+async fn idle_just_short(bench: Bench) -> CaseResult {
+    for kind in Kind::ALL {
+        let trial = Trial::new(&bench, kind.limit(10, Duration::from_secs(60))?);
+        for short in [1, 1_000, 1_000_000, 100_000_000] {
+            let trial = trial.key(format!("{short}"));
+            let reset = trial.admit(10).await?.reset_after();
+            trial.advance(reset.saturating_sub(Duration::from_nanos(short)));
+            let burst = trial.drain(30).await?;
+            ensure!(
+                burst <= 10,
+                "{burst} were admitted at once of 10, {short} ns before the reset, {kind:?}"
+            );
+            trial.advance(Duration::from_secs(600));
+        }
+    }
+    Ok(())
+}

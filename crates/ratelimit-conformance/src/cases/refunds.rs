@@ -1,0 +1,207 @@
+//! Units that are given back.
+
+use std::time::Duration;
+
+use ratelimit_core::{CounterStore, MeterId, Refund, Request};
+
+use crate::bench::{Bench, START, limit, limits};
+use crate::case::Case;
+use crate::failure::{CaseResult, ensure_eq};
+use crate::kind::Kind;
+use crate::trial::Trial;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Case::for_each(
+        &Kind::ALL,
+        "refunds/give-back",
+        "What is given back can be taken again, once.",
+        give_back,
+    );
+    cases.extend(Case::for_each(
+        &Kind::ALL,
+        "refunds/nothing-that-has-left",
+        "Units that have left the meter are not handed out a second time.",
+        has_left,
+    ));
+    cases.extend(Case::for_each(
+        &Kind::ALL,
+        "refunds/settle",
+        "An estimate settled: what was too much comes back, what was too little is charged.",
+        settle,
+    ));
+    cases.extend([
+        Case::new("refunds/refused-gives-nothing", "A refused request has nothing to give back.", refused),
+        Case::new(
+            "refunds/in-the-previous-window",
+            "Given back in the next window, it weighs no more.",
+            previous,
+        ),
+        Case::new(
+            "refunds/bucket-gives-what-is-left",
+            "A bucket gives back what has not drained yet.",
+            bucket,
+        ),
+        Case::new("refunds/log-gives-its-own", "A log gives back units of that instant only.", log),
+        Case::new(
+            "refunds/never-above-the-limit",
+            "Given back twice, there is never more than the limit.",
+            twice,
+        ),
+        Case::new(
+            "refunds/several-limits-and-keys",
+            "Every limit and key of a request gets its own back.",
+            several,
+        ),
+        Case::new("refunds/unknown-meters", "A refund for a meter that nobody knows does nothing.", unknown),
+        Case::new("refunds/other-meters-stay", "A refund touches no other meter.", others),
+    ]);
+    cases
+}
+
+async fn give_back(bench: Bench, kind: Kind) -> CaseResult {
+    let trial = Trial::new(&bench, kind.limit(10, MINUTE)?);
+    trial.admit(4).await?;
+    let decision = trial.advance(Duration::from_millis(1)).admit(6).await?;
+    trial.refuse(1).await?;
+    trial.limiter.refund(trial.request(6), &decision).await?;
+    trial.expect_left(6).await?;
+    trial.admit(6).await?;
+    trial.refuse(1).await?;
+    Ok(())
+}
+
+async fn has_left(bench: Bench, kind: Kind) -> CaseResult {
+    let trial = Trial::new(&bench, kind.limit(10, MINUTE)?);
+    let old = trial.admit(10).await?;
+    trial.advance(old.reset_after() + Duration::from_secs(1)).admit(10).await?;
+    trial.refuse(1).await?;
+    trial.limiter.refund(trial.request(10), &old).await?;
+    trial.refuse(1).await?;
+    ensure_eq!(trial.left().await?, 0, "left after a refund of units that had left");
+    Ok(())
+}
+
+async fn settle(bench: Bench, kind: Kind) -> CaseResult {
+    let trial = Trial::new(&bench, kind.limit(100, MINUTE)?);
+    let decision = trial.admit(50).await?;
+    trial.limiter.settle(trial.request(50), &decision, 20).await?;
+    trial.expect_left(80).await?;
+    let decision = trial.admit(50).await?;
+    trial.limiter.settle(trial.request(50), &decision, 75).await?;
+    trial.expect_left(5).await?;
+    let decision = trial.admit(5).await?;
+    trial.limiter.settle(trial.request(5), &decision, 25).await?;
+    trial.refuse(1).await?;
+    Ok(())
+}
+
+async fn refused(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("3/min")?);
+    trial.admit(2).await?;
+    let refused = trial.refuse(2).await?;
+    trial.limiter.refund(trial.request(2), &refused).await?;
+    let peeked = trial.limiter.would_allow(trial.request(1)).await?;
+    trial.limiter.refund(trial.request(1), &peeked).await?;
+    trial.expect_left(1).await
+}
+
+async fn previous(bench: Bench) -> CaseResult {
+    for text in ["10/min", "10/min precision 30s"] {
+        let trial = Trial::new(&bench, limit(text)?);
+        let decision = trial.at(Duration::from_secs(59)).admit(8).await?;
+        trial.at(Duration::from_secs(61)).admit(1).await?;
+        trial.limiter.refund(trial.request(8), &decision).await?;
+        trial.expect_left(9).await?;
+    }
+    // The fixed window of the charge has gone; nothing of the new one comes back.
+    let trial = Trial::new(&bench, limit("10/min fixed")?);
+    let decision = trial.at(Duration::from_secs(59)).admit(8).await?;
+    trial.at(Duration::from_secs(61)).admit(4).await?;
+    trial.limiter.refund(trial.request(8), &decision).await?;
+    trial.expect_left(6).await
+}
+
+async fn bucket(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("60/min burst 10")?);
+    trial.admit(3).await?;
+    let decision = trial.admit(6).await?;
+    // Five of the nine have drained: the three before, and two of the six.
+    trial.at(Duration::from_secs(5)).expect_left(6).await?;
+    trial.limiter.refund(trial.request(6), &decision).await?;
+    trial.expect_left(10).await?;
+    trial.admit(10).await?;
+    trial.limiter.refund(trial.request(6), &decision).await?;
+    // Told so again, the bucket can only see that four lie before that receipt.
+    ensure_eq!(trial.left().await?, 4, "left after the same was given back again");
+    Ok(())
+}
+
+async fn log(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("10/min log")?);
+    let first = trial.admit(4).await?;
+    let second = trial.at(Duration::from_secs(10)).admit(5).await?;
+    trial.at(Duration::from_secs(20));
+    trial.limiter.refund(trial.request(4), &first).await?;
+    trial.expect_left(5).await?;
+    trial.limiter.refund(trial.request(4), &first).await?;
+    trial.expect_left(5).await?;
+    trial.limiter.refund(trial.request(5), &second).await?;
+    trial.expect_left(10).await
+}
+
+async fn twice(bench: Bench) -> CaseResult {
+    for kind in Kind::ALL {
+        let trial = Trial::new(&bench, kind.limit(5, MINUTE)?);
+        let decision = trial.admit(5).await?;
+        for _ in 0..3 {
+            trial.limiter.refund(trial.request(5), &decision).await?;
+            trial.expect_left(5).await?;
+        }
+        ensure_eq!(trial.drain(20).await?, 5, "admitted after three refunds of the same, {kind:?}");
+    }
+    Ok(())
+}
+
+async fn several(bench: Bench) -> CaseResult {
+    let three = limits(&["10/min", "20/h burst 20", "30/h log"])?;
+    let trial = Trial::new(&bench, three);
+    let both = Request::new("user").and("address").cost(5);
+    let decision = trial.limiter.check(&both).await?;
+    trial.limiter.refund(&both, &decision).await?;
+    for key in ["user", "address"] {
+        let left: Vec<u64> = trial.limiter.peek(key).await?.each().map(|each| each.remaining()).collect();
+        ensure_eq!(left, [10, 20, 30], "left to {key} after all was given back");
+    }
+    Ok(())
+}
+
+async fn unknown(bench: Bench) -> CaseResult {
+    for kind in Kind::ALL {
+        let limit = kind.limit(5, MINUTE)?;
+        let id = MeterId { namespace: "", scope: limit.scope(), key: b"unknown" };
+        let refund = Refund { id, cost: 3, meter: limit.meter_for(id.key), receipt: START };
+        bench.store.refund(START, &[refund]).await?;
+        bench.store.refund(START, &[]).await?;
+        let trial = Trial::new(&bench, limit.clone()).key("unknown");
+        ensure_eq!(trial.drain(20).await?, 5, "admitted after a refund for nothing, {kind:?}");
+    }
+    Ok(())
+}
+
+async fn others(bench: Bench) -> CaseResult {
+    for kind in Kind::ALL {
+        let trial = Trial::new(&bench, kind.limit(5, MINUTE)?);
+        let other = trial.key("other");
+        let named = trial.under(kind.builder(5, MINUTE).name("named").build()?);
+        let decision = trial.admit(5).await?;
+        other.admit(5).await?;
+        named.admit(5).await?;
+        trial.limiter.refund(trial.request(5), &decision).await?;
+        trial.expect_left(5).await?;
+        other.expect_left(0).await?;
+        named.expect_left(0).await?;
+    }
+    Ok(())
+}

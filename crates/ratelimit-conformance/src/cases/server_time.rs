@@ -1,0 +1,136 @@
+//! Stores that decide by their server's clock, in real time.
+
+use std::time::Duration;
+
+use ratelimit_core::{Claim, Claims, CounterStore, Decisions, MeterId, Mode, Timestamp};
+
+use crate::bench::{Bench, START, limit, pause, storm};
+use crate::case::Case;
+use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
+use crate::kind::Kind;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Case::for_each(
+        &Kind::ALL,
+        "server-time/exact-burst",
+        "A burst at the server's time is admitted exactly as often as the limit allows.",
+        exact_burst,
+    );
+    cases.extend(Case::for_each(
+        &Kind::METERS,
+        "server-time/wait-as-told",
+        "Who really waits as long as told is admitted, and nobody is admitted earlier.",
+        wait_as_told,
+    ));
+    cases.extend([
+        Case::new(
+            "server-time/ignores-the-callers-clock",
+            "Callers whose clocks are years apart count together.",
+            ignores_callers,
+        ),
+        Case::new("server-time/never-runs-back", "The instants of the answers never run back.", never_back),
+        Case::new("server-time/refund", "What was charged at the server's time can be given back.", refund),
+        Case::new("server-time/batches", "A batch is decided in order at the server's time.", batches),
+    ]);
+    cases.into_iter().map(Case::server_time).collect()
+}
+
+async fn exact_burst(bench: Bench, kind: Kind) -> CaseResult {
+    // So long that no unit comes back meanwhile.
+    let limiter = bench.real(kind.limit(50, Duration::from_secs(3_000 * 86_400))?);
+    let handles = bench.handles(3).await?;
+    let found = storm(&handles, 120, |_, _| {
+        let limiter = limiter.clone();
+        async move { Ok(limiter.check("k").await?.allowed()) }
+    })
+    .await?;
+    let taken = found.iter().filter(|allowed| **allowed).count();
+    ensure!(taken <= 50, "{taken} were admitted of 50");
+    if bench.promises().decisions != Decisions::Conservative {
+        ensure_eq!(taken, 50, "admitted");
+    }
+    Ok(())
+}
+
+async fn wait_as_told(bench: Bench, kind: Kind) -> CaseResult {
+    let limiter = bench.real(kind.limit(2, Duration::from_secs(2))?);
+    limiter.charge(ratelimit_core::Request::new("k").cost(2)).await?;
+    let refused = limiter.check("k").await?;
+    if refused.allowed() {
+        return Ok(()); // the machine slept so long that it fits again
+    }
+    let Some(wait) = refused.retry_after() else {
+        return Err(Failure::new(format!("told never: {refused:?}")));
+    };
+    let fits_at = refused.now() + wait;
+    loop {
+        let decision = limiter.check("k").await?;
+        let now = decision.now();
+        ensure!(
+            decision.allowed() == (now >= fits_at),
+            "told to come at {fits_at:?}, but at {now:?}: {decision:?}"
+        );
+        if decision.allowed() {
+            return Ok(());
+        }
+        pause(Duration::from_millis(20)).await;
+    }
+}
+
+/// Claims a unit with this caller's clock.
+async fn claim(bench: &Bench, now: Timestamp) -> CaseResult<(bool, Timestamp)> {
+    let limit = limit("3/3000d log")?;
+    let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
+    let claims = [Claim { id, cost: 1, meter: limit.meter_for(b"k") }];
+    let answer = bench.store.claim(Claims::new(now, Mode::Charge, &claims)?).await?;
+    Ok((answer.admitted, answer.now))
+}
+
+async fn ignores_callers(bench: Bench) -> CaseResult {
+    let clocks = [START, Timestamp::EPOCH, Timestamp::MAX, START];
+    let mut found = Vec::new();
+    let mut instants = Vec::new();
+    for now in clocks {
+        let (admitted, at) = claim(&bench, now).await?;
+        found.push(admitted);
+        instants.push(at);
+    }
+    ensure_eq!(found, [true, true, true, false], "admitted by a limit of 3");
+    let spread = instants[3].since(instants[0]);
+    ensure!(spread < HOUR && instants.is_sorted(), "the server's instants are {instants:?}");
+    Ok(())
+}
+
+async fn never_back(bench: Bench) -> CaseResult {
+    let mut newest = Timestamp::EPOCH;
+    for _ in 0..200 {
+        let (_, now) = claim(&bench, START).await?;
+        ensure!(now >= newest, "{now:?} after {newest:?}");
+        newest = now;
+    }
+    Ok(())
+}
+
+async fn refund(bench: Bench) -> CaseResult {
+    for kind in Kind::ALL {
+        let limiter = bench.real(kind.limit(5, Duration::from_secs(3_000 * 86_400))?);
+        let decision = limiter.check(ratelimit_core::Request::new("k").cost(5)).await?;
+        ensure!(decision.allowed(), "5 of 5 were refused: {decision:?}");
+        limiter.refund(ratelimit_core::Request::new("k").cost(5), &decision).await?;
+        let again = limiter.check(ratelimit_core::Request::new("k").cost(5)).await?;
+        ensure!(again.allowed(), "refused after all was given back, {kind:?}: {again:?}");
+    }
+    Ok(())
+}
+
+async fn batches(bench: Bench) -> CaseResult {
+    let limiter = bench.real(limit("5/3000d log")?);
+    let mut found = Vec::new();
+    for answer in limiter.check_many(["k"; 8]).await {
+        found.push(answer?.allowed());
+    }
+    ensure_eq!(found, [true, true, true, true, true, false, false, false], "admitted by a limit of 5");
+    Ok(())
+}

@@ -1,0 +1,132 @@
+//! One key under some limits on a clock that is moved by hand: the language in which most cases are written.
+
+use std::time::Duration;
+
+use ratelimit_core::{Clock, Decision, Limits, ManualClock, RateLimiter, Request, Timestamp};
+
+use crate::bench::{Bench, Handle, START};
+use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
+
+/// One key under some limits.
+#[derive(Clone)]
+pub(crate) struct Trial {
+    pub(crate) limiter: RateLimiter<Handle, ManualClock>,
+    key: Vec<u8>,
+}
+
+impl Trial {
+    /// The key `k` under these limits, at [`START`].
+    pub(crate) fn new(bench: &Bench, limits: impl Into<Limits>) -> Self {
+        Self { limiter: bench.limiter(limits), key: b"k".to_vec() }
+    }
+
+    /// Another key under the same limits, on the same clock.
+    pub(crate) fn key(&self, key: impl AsRef<[u8]>) -> Self {
+        Self { limiter: self.limiter.clone(), key: key.as_ref().to_vec() }
+    }
+
+    /// The same key and clock under other limits.
+    pub(crate) fn under(&self, limits: impl Into<Limits>) -> Self {
+        let limiter = RateLimiter::new(self.limiter.store().clone(), limits);
+        Self { limiter: limiter.with_clock(self.limiter.clock().clone()), key: self.key.clone() }
+    }
+
+    /// The same on another handle.
+    pub(crate) fn on(&self, store: Handle) -> Self {
+        let limiter = RateLimiter::new(store, self.limiter.limits().clone());
+        Self { limiter: limiter.with_clock(self.limiter.clock().clone()), key: self.key.clone() }
+    }
+
+    /// A request for this key.
+    pub(crate) fn request(&self, cost: u64) -> Request<'_> {
+        Request::new(&self.key).cost(cost)
+    }
+
+    /// Moves the clock to so long after [`START`].
+    pub(crate) fn at(&self, since_start: Duration) -> &Self {
+        self.set(START + since_start)
+    }
+
+    /// Moves the clock to an instant.
+    pub(crate) fn set(&self, now: Timestamp) -> &Self {
+        self.limiter.clock().set(now);
+        self
+    }
+
+    /// Moves the clock on.
+    pub(crate) fn advance(&self, duration: Duration) -> &Self {
+        self.limiter.clock().advance(duration);
+        self
+    }
+
+    /// The clock's time.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.limiter.clock().now()
+    }
+
+    /// Asks for units, whatever the answer.
+    pub(crate) async fn ask(&self, cost: u64) -> CaseResult<Decision> {
+        Ok(self.limiter.check(self.request(cost)).await?)
+    }
+
+    /// Takes units, which must be admitted.
+    pub(crate) async fn admit(&self, cost: u64) -> CaseResult<Decision> {
+        let decision = self.ask(cost).await?;
+        if decision.allowed() { Ok(decision) } else { Err(self.unexpected("refused", cost, &decision)) }
+    }
+
+    /// Asks for units, which must be refused.
+    pub(crate) async fn refuse(&self, cost: u64) -> CaseResult<Decision> {
+        let decision = self.ask(cost).await?;
+        if decision.allowed() { Err(self.unexpected("admitted", cost, &decision)) } else { Ok(decision) }
+    }
+
+    /// Takes one unit at a time until it is refused, and gives how many were admitted, at most `most`.
+    pub(crate) async fn drain(&self, most: u64) -> CaseResult<u64> {
+        let mut admitted = 0;
+        while admitted < most && self.ask(1).await?.allowed() {
+            admitted += 1;
+        }
+        Ok(admitted)
+    }
+
+    /// How many units are left by a peek.
+    pub(crate) async fn left(&self) -> CaseResult<u64> {
+        Ok(self.limiter.peek(self.request(0)).await?.remaining())
+    }
+
+    /// Exactly so many units must be left: by a peek, and by asking for one more.
+    pub(crate) async fn expect_left(&self, units: u64) -> CaseResult {
+        ensure_eq!(self.left().await?, units, "units left at {:?}", self.now());
+        let more = self.limiter.would_allow(self.request(units + 1)).await?;
+        ensure!(!more.allowed(), "at {:?} {} units would be admitted: {more:?}", self.now(), units + 1);
+        let all = self.limiter.would_allow(self.request(units)).await?;
+        ensure!(all.allowed(), "at {:?} {units} units would be refused: {all:?}", self.now());
+        Ok(())
+    }
+
+    /// Asked too much, waits as long as it is told; a nanosecond less must not do.
+    pub(crate) async fn wait_exactly(&self, cost: u64) -> CaseResult<Duration> {
+        let refused = self.refuse(cost).await?;
+        let Some(wait) = refused.retry_after() else {
+            return Err(Failure::new(format!("told never for a cost of {cost}: {refused:?}")));
+        };
+        ensure!(!wait.is_zero(), "refused a cost of {cost}, but told to come at once: {refused:?}");
+        self.advance(wait - Duration::from_nanos(1));
+        let early = self.refuse(cost).await?;
+        let tick = Some(Duration::from_nanos(1));
+        ensure_eq!(early.retry_after(), tick, "retry-after a nanosecond before it fits");
+        self.advance(Duration::from_nanos(1));
+        self.admit(cost).await?;
+        Ok(wait)
+    }
+
+    fn unexpected(&self, what: &str, cost: u64, decision: &Decision) -> Failure {
+        let since = self.now().since(START);
+        let limits: Vec<String> = self.limiter.limits().iter().map(ToString::to_string).collect();
+        let limits = limits.join(", ");
+        Failure::new(format!(
+            "a cost of {cost} was {what} under {limits}, {since:?} after the start: {decision:?}"
+        ))
+    }
+}
