@@ -1,0 +1,164 @@
+//! From what went wrong on the way to [`StoreError`].
+
+use std::borrow::Cow;
+
+use ratelimit_core::{ErrorKind, StoreError};
+use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
+
+/// Why there is no answer. Unlike a [`StoreError`] it can be handed to several callers.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    kind: ErrorKind,
+    message: Cow<'static, str>,
+    maybe_applied: bool,
+    address: Option<String>,
+    source: Option<RedisError>,
+}
+
+impl Failure {
+    /// Nothing was charged.
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, message: message.into(), maybe_applied: false, address: None, source: None }
+    }
+
+    pub(crate) fn maybe_applied(self) -> Self {
+        Self { maybe_applied: true, ..self }
+    }
+
+    pub(crate) fn at(self, address: &str) -> Self {
+        Self { address: Some(address.to_owned()), ..self }
+    }
+
+    /// A value under one of the keys is no state of a meter.
+    pub(crate) fn corrupt() -> Self {
+        Self::new(
+            ErrorKind::Corrupt,
+            "the value under the meter's key is not the state of a meter; does another program write keys with this prefix?",
+        )
+    }
+
+    /// The reply is not one of the scripts'.
+    pub(crate) fn strange_reply() -> Self {
+        Self::new(ErrorKind::Server, "the reply is not one of this crate's scripts").maybe_applied()
+    }
+
+    /// What the client library or the server reported. Errors of the connection say that nothing was charged: who knows
+    /// that a request had been sent adds [`maybe_applied`](Self::maybe_applied).
+    pub(crate) fn from_redis(error: RedisError) -> Self {
+        let (kind, message) = explain(&error);
+        // A server that refused says so before the script has written; of anything else we cannot be sure.
+        let maybe_applied = kind == ErrorKind::Server;
+        Self { kind, message, maybe_applied, address: None, source: Some(error) }
+    }
+
+    pub(crate) fn into_store_error(self) -> StoreError {
+        let error = StoreError::new("redis", self.kind, self.message);
+        let error = if self.maybe_applied { error.maybe_applied() } else { error.not_applied() };
+        let error = match self.address {
+            Some(address) => error.at(address),
+            None => error,
+        };
+        // The text of a source may quote the request, and so a key: only I/O errors are passed on.
+        match self.source {
+            Some(source) if source.kind() == Kind::Io => error.caused_by(source),
+            _ => error,
+        }
+    }
+}
+
+/// The kind of an error, and what to do about it.
+fn explain(error: &RedisError) -> (ErrorKind, Cow<'static, str>) {
+    let code = error.code().unwrap_or_default();
+    match error.kind() {
+        Kind::Io if error.is_timeout() => (ErrorKind::Timeout, "no answer within the time limit".into()),
+        Kind::Io => (ErrorKind::Unreachable, format!("{error}; is the server running?").into()),
+        Kind::ClusterConnectionNotFound => {
+            (ErrorKind::Unreachable, "no connection to any node of the cluster; are they running?".into())
+        }
+        Kind::AuthenticationFailed => {
+            (ErrorKind::Denied, "the log-in failed; check the user and password in the address".into())
+        }
+        Kind::InvalidClientConfig => (ErrorKind::Unsupported, invalid_address(error)),
+        Kind::Server(kind) => server_error(kind, error),
+        _ => by_code(code, error.detail().unwrap_or_default()),
+    }
+}
+
+/// Without what stands in the address: it may hold a password.
+fn invalid_address(error: &RedisError) -> Cow<'static, str> {
+    if error.to_string().to_ascii_lowercase().contains("tls") {
+        "the address asks for TLS: enable the feature `tls` of ratelimit-redis".into()
+    } else {
+        "the address is not valid; it looks like redis://user:password@host:6379/0".into()
+    }
+}
+
+fn server_error(kind: ServerErrorKind, error: &RedisError) -> (ErrorKind, Cow<'static, str>) {
+    match kind {
+        ServerErrorKind::ReadOnly => (
+            ErrorKind::ReadOnly,
+            "it is a read-only replica; connect to the primary, or wait for the failover to end".into(),
+        ),
+        ServerErrorKind::BusyLoading => (ErrorKind::Unreachable, "it is still loading its data".into()),
+        ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown | ServerErrorKind::TryAgain => {
+            (ErrorKind::Unreachable, "the cluster is down or moving slots".into())
+        }
+        ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::CrossSlot => {
+            (ErrorKind::Unsupported, "it is a node of a cluster; use RedisStore::connect_cluster".into())
+        }
+        ServerErrorKind::NoPerm => by_code("NOPERM", ""),
+        _ => by_text(error.detail().unwrap_or_default()),
+    }
+}
+
+fn by_code(code: &str, detail: &str) -> (ErrorKind, Cow<'static, str>) {
+    match code {
+        "WRONGPASS" | "NOAUTH" => {
+            (ErrorKind::Denied, "the log-in failed; check the user and password in the address".into())
+        }
+        "NOPERM" => (
+            ErrorKind::Denied,
+            "the user may not do this; it needs EVAL, EVALSHA and SCRIPT LOAD, the commands of the scripts and the keys' prefix"
+                .into(),
+        ),
+        "OOM" => (ErrorKind::Full, "it has reached `maxmemory`; raise it, or let `volatile-ttl` evict".into()),
+        "MISCONF" | "NOREPLICAS" => {
+            (ErrorKind::ReadOnly, "it refuses writes until its disk or its replicas are back".into())
+        }
+        "BUSY" => (ErrorKind::Unreachable, "it is busy with somebody's script".into()),
+        "WRONGTYPE" => {
+            (ErrorKind::Corrupt, "a key holds a value of another type; does another program use the prefix?".into())
+        }
+        _ => by_text(detail),
+    }
+}
+
+/// Servers before Redis 7 wrap what happened in a script in a general error.
+fn by_text(detail: &str) -> (ErrorKind, Cow<'static, str>) {
+    let known = [
+        ("OOM command not allowed", "OOM"),
+        ("WRONGTYPE", "WRONGTYPE"),
+        ("MISCONF", "MISCONF"),
+        ("NOREPLICAS", "NOREPLICAS"),
+        ("NOPERM", "NOPERM"),
+        ("can't run this command", "NOPERM"),
+        ("can't access at least one of the keys", "NOPERM"),
+        ("WRONGPASS", "WRONGPASS"),
+        ("NOAUTH", "NOAUTH"),
+        ("invalid password", "WRONGPASS"),
+    ];
+    if let Some((_, code)) = known.iter().find(|(text, _)| detail.contains(text)) {
+        return by_code(code, "");
+    }
+    if detail.contains("READONLY") {
+        return (ErrorKind::ReadOnly, "it is a read-only replica; connect to the primary".into());
+    }
+    if detail.contains("unknown command") {
+        return (
+            ErrorKind::Unsupported,
+            "it does not know the commands EVAL and EVALSHA, or they are renamed".into(),
+        );
+    }
+    let safe: String = detail.split("with args").next().unwrap_or_default().chars().take(200).collect();
+    (ErrorKind::Server, safe.into())
+}

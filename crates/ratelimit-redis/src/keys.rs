@@ -1,0 +1,118 @@
+//! Names of meters as Redis keys: readable, injective, one slot for all limits of a key.
+
+use std::fmt::Write as _;
+
+use ratelimit_core::MeterId;
+use sha2::{Digest, Sha256};
+
+/// Name space and key beyond this many bytes are replaced by a digest.
+const LONGEST: usize = 200;
+
+/// `<prefix>{<name space>:<key>}<scope>`.
+///
+/// The part in braces, by which a cluster chooses the slot, is never empty and holds no brace itself: `{`, `}` and `%` are
+/// written as `%7B`, `%7D` and `%25`, in the name space `:` as `%3A` as well. A long one is `%=` and a digest, which no short one
+/// can look like.
+pub(crate) fn key_of(prefix: &str, id: &MeterId<'_>) -> Vec<u8> {
+    let MeterId { namespace, scope, key } = *id;
+    let mut name =
+        Vec::with_capacity(prefix.len() + namespace.len() + key.len().min(LONGEST) + scope.len() + 8);
+    name.extend_from_slice(prefix.as_bytes());
+    name.push(b'{');
+    if namespace.len() + key.len() > LONGEST {
+        name.extend_from_slice(digest(namespace, key).as_bytes());
+    } else {
+        escape(&mut name, namespace.as_bytes(), b"{}%:");
+        name.push(b':');
+        escape(&mut name, key, b"{}%");
+    }
+    name.push(b'}');
+    name.extend_from_slice(scope.as_bytes());
+    name
+}
+
+fn digest(namespace: &str, key: &[u8]) -> String {
+    let mut hash = Sha256::new();
+    hash.update((namespace.len() as u64).to_be_bytes());
+    hash.update(namespace.as_bytes());
+    hash.update(key);
+    let mut text = String::from("%=");
+    for byte in hash.finalize() {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+fn escape(name: &mut Vec<u8>, bytes: &[u8], special: &[u8]) {
+    for byte in bytes {
+        if special.contains(byte) {
+            name.extend_from_slice(format!("%{byte:02X}").as_bytes());
+        } else {
+            name.push(*byte);
+        }
+    }
+}
+
+/// The slot of a cluster that `key` belongs to: CRC16 (XMODEM) of the hash tag, or of the whole key if it has none.
+#[cfg(feature = "cluster")]
+pub(crate) fn slot_of(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        let close = rest.iter().position(|byte| *byte == b'}')?;
+        (close > 0).then(|| &rest[..close])
+    });
+    let crc = tag.unwrap_or(key).iter().fold(0u16, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    });
+    crc % 16_384
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn name(namespace: &str, scope: &str, key: &[u8]) -> Vec<u8> {
+        key_of("rl:", &MeterId { namespace, scope, key })
+    }
+
+    #[test]
+    fn names_are_readable_and_stay_what_they_are() {
+        assert_eq!(name("api", "sliding:60s", b"user:7"), b"rl:{api:user:7}sliding:60s");
+        assert_eq!(name("", "log", b""), b"rl:{:}log");
+        assert_eq!(name("a:b", "log", b"{x}%"), b"rl:{a%3Ab:%7Bx%7D%25}log");
+        assert_eq!(name("", "log", &[b'x'; 201]).len(), b"rl:{%=}log".len() + 64);
+    }
+
+    #[test]
+    fn different_meters_have_different_names() {
+        let texts = ["", "a", ":", "a:", ":a", "%", "%3A", "{", "}", "%7D", "a}log", "{a}", "%=", "%25"];
+        let long = "x".repeat(201);
+        let mut seen = HashMap::new();
+        for namespace in texts.iter().copied().chain([long.as_str()]) {
+            for key in texts.iter().copied().chain([long.as_str(), &long[..200]]) {
+                for scope in ["log", "a", "}a"] {
+                    let id = (namespace, key, scope);
+                    assert_eq!(seen.insert(name(namespace, scope, key.as_bytes()), id), None, "{id:?}");
+                }
+            }
+        }
+        let digest = name("", "log", long.as_bytes());
+        let looks_alike = &digest[4..digest.len() - 4];
+        assert_ne!(name("", "log", looks_alike), digest);
+    }
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn slots_are_those_of_the_servers() {
+        assert_eq!(slot_of(b"123456789"), 0x31c3);
+        assert_eq!(slot_of(b"{u1}a"), slot_of(b"x{u1}{u2}"));
+        assert_eq!(slot_of(b"{}a"), 0x3fff & slot_of(b"{}a"));
+        assert_eq!(slot_of(&name("n", "log", b"k}")), slot_of(&name("n", "bucket", b"k}")));
+        assert_ne!(slot_of(&name("n", "log", b"k}1")), slot_of(&name("n", "log", b"k}2")));
+    }
+}

@@ -1,0 +1,65 @@
+//! Rate limits counted on Redis, Valkey or KeyDB: every algorithm, exact, in one script call.
+//!
+//! ```no_run
+//! use ratelimit_redis::RedisStore;
+//! use ratelimit_redis::core::{Limit, RateLimiter};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = RedisStore::connect("redis://127.0.0.1/").await?;
+//! let limiter = RateLimiter::new(store, "100/min".parse::<Limit>()?);
+//! if limiter.check("user:7").await?.allowed() {
+//!     // go on
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it needs
+//! A server that speaks the language of Redis 5 or later: `EVAL`, `EVALSHA`, `SCRIPT LOAD`, and in scripts `GET`, `SET PX`,
+//! `GETRANGE`, `SETRANGE`, `STRLEN`, `PEXPIRE` and `TIME`. Every key is declared, so an access list (ACL) or a cluster
+//! sees all of them. The eviction policy should be `noeviction` or `volatile-ttl`: what is evicted counts from zero.
+//!
+//! # What is stored
+//! One string for each meter, under `rl:{namespace:key}scope`. All limits of one key are in one slot of a cluster. A meter
+//! expires by itself once it has become irrelevant and [`RedisConfig::clock_slack`] has passed.
+//!
+//! | meter | bytes of the value |
+//! |---|---|
+//! | fixed window | 27 |
+//! | sliding-window counter | 35 |
+//! | segmented window of p segments | 35 + 8p |
+//! | token bucket, leaky bucket | 25 |
+//! | sliding log | 17, and 8 to 9 for each unit |
+//!
+//! # What it promises
+//! Decisions are exact to the nanosecond: the scripts compute with whole numbers only, longer ones in parts. On one server
+//! every slice is atomic. On a [cluster](RedisStore::connect_cluster) a slice is atomic if all of its keys are in one slot,
+//! as those of one key always are; over several slots all parts are asked first, then charged, and given back if one of
+//! them has been taken by somebody else in between.
+//!
+//! Replication is asynchronous: after a failover the charges that had not reached the replica are forgotten.
+//!
+//! # Features
+//! - `cluster` (default): Redis Cluster.
+//! - `tls`: `rediss://` addresses, by rustls.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "cluster")]
+mod cluster;
+mod config;
+mod connection;
+mod error;
+mod keys;
+mod link;
+mod script;
+#[cfg(feature = "cluster")]
+mod spread;
+mod store;
+mod stream;
+#[cfg(feature = "tls")]
+mod tls;
+mod wire;
+
+pub use config::{RedisConfig, TimeSource};
+pub use ratelimit_core as core;
+pub use store::RedisStore;

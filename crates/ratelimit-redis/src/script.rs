@@ -1,0 +1,64 @@
+//! The scripts, and how they are called.
+
+use std::sync::LazyLock;
+
+use redis::{Arg, Cmd, Script as Hashed, cmd};
+
+/// A script and its hash.
+pub(crate) struct Script {
+    body: &'static str,
+    hash: String,
+}
+
+impl Script {
+    fn new(body: &'static str) -> Self {
+        Self { body, hash: Hashed::new(body).get_hash().to_owned() }
+    }
+
+    /// A call by hash; keys and arguments follow.
+    pub(crate) fn call(&self, keys: usize) -> Cmd {
+        let mut call = cmd("EVALSHA");
+        call.arg(&self.hash).arg(keys);
+        call
+    }
+
+    /// The same call with the script itself, for a server that does not know its hash.
+    pub(crate) fn call_in_full(&self, call: &Cmd) -> Cmd {
+        let mut full = cmd("EVAL");
+        full.arg(self.body);
+        for argument in call.args_iter().skip(2) {
+            if let Arg::Simple(bytes) = argument {
+                full.arg(bytes);
+            }
+        }
+        full
+    }
+
+    /// The command that makes the hash known.
+    pub(crate) fn load(&self) -> Cmd {
+        let mut load = cmd("SCRIPT");
+        load.arg("LOAD").arg(self.body);
+        load
+    }
+}
+
+/// Decides slices of claims.
+pub(crate) static CLAIM: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("scripts/numbers.lua"),
+        include_str!("scripts/window.lua"),
+        include_str!("scripts/debt.lua"),
+        include_str!("scripts/bucket.lua"),
+        include_str!("scripts/log.lua"),
+        include_str!("scripts/claim.lua"),
+    ))
+});
+
+/// Gives units back.
+pub(crate) static REFUND: LazyLock<Script> = LazyLock::new(|| {
+    Script::new(concat!(
+        include_str!("scripts/numbers.lua"),
+        include_str!("scripts/debt.lua"),
+        include_str!("scripts/refund.lua"),
+    ))
+});

@@ -1,0 +1,240 @@
+//! The store.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratelimit_core::{
+    Answer, Claims, CounterStore, Decisions, MeterId, Promises, Refund, StoreError, Time, Timestamp,
+};
+use redis::cmd;
+use tokio::time::Instant;
+
+use crate::config::{RedisConfig, TimeSource};
+use crate::error::Failure;
+use crate::keys::key_of;
+use crate::link::{Lines, Link};
+use crate::script::{CLAIM, REFUND};
+use crate::wire::{self, GiveBack, Slice};
+
+/// The most slices in one call of [`CounterStore::claim_many`]: a server does nothing else while a script runs.
+const BATCH: usize = 256;
+
+/// Keeps meters on Redis, Valkey or KeyDB: one server, or a [cluster](Self::connect_cluster).
+///
+/// A slice of claims is one script call; so is a batch of slices
+/// ([`check_many`](ratelimit_core::RateLimiter::check_many)), up to 256 of them, and on a cluster up to 256 for each slot.
+/// No call takes longer than [`RedisConfig::timeout`]. A connection that breaks or falls silent is replaced by the next
+/// call.
+///
+/// Cloning is cheap; clones share the connections. It needs a tokio runtime.
+#[derive(Clone)]
+pub struct RedisStore {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) link: Link,
+    prefix: String,
+    time: TimeSource,
+    slack_millis: u64,
+    timeout: Duration,
+}
+
+impl RedisStore {
+    /// Connects to the server at `url`, everything else as in [`RedisConfig::default`].
+    ///
+    /// # Errors
+    /// If the address is not valid, or if there is no connection within the time limit.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::connect_with(RedisConfig::new(url)).await
+    }
+
+    /// Connects to one server.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_with(config: RedisConfig) -> Result<Self, StoreError> {
+        Self::lazy(config)?.connected().await
+    }
+
+    /// A store that connects with its first call: for a program that has to start while the server is down.
+    ///
+    /// # Errors
+    /// If the address is not valid.
+    #[allow(clippy::needless_pass_by_value)] // what other constructors take
+    pub fn lazy(config: RedisConfig) -> Result<Self, StoreError> {
+        let link = Lines::new(&config).map(Link::Single);
+        Ok(Self::new(link.map_err(Failure::into_store_error)?, &config))
+    }
+
+    /// Connects to the cluster that the nodes of `config` belong to.
+    ///
+    /// Slices whose keys are in several slots may be refused under contention although they would have fitted, and take a
+    /// second trip if they fit; all limits of one key are in one slot. See [`Decisions::ExactPerKey`].
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    #[cfg(feature = "cluster")]
+    #[allow(clippy::needless_pass_by_value)] // what other constructors take
+    pub async fn connect_cluster(config: RedisConfig) -> Result<Self, StoreError> {
+        let link = crate::cluster::Cluster::new(&config).map(|cluster| Link::Cluster(Box::new(cluster)));
+        Self::new(link.map_err(Failure::into_store_error)?, &config).connected().await
+    }
+
+    fn new(link: Link, config: &RedisConfig) -> Self {
+        let inner = Inner {
+            link,
+            prefix: config.prefix.clone(),
+            time: config.time,
+            slack_millis: config.slack_millis(),
+            timeout: config.timeout,
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    async fn connected(self) -> Result<Self, StoreError> {
+        self.inner.link.connect(self.inner.deadline()).await.map_err(Failure::into_store_error)?;
+        Ok(self)
+    }
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore")
+            .field("address", &self.inner.link.address())
+            .field("prefix", &self.inner.prefix)
+            .field("time", &self.inner.time)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// When a call that begins now has to be over.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
+    }
+
+    /// Decides slices whose keys may travel together.
+    pub(crate) async fn decide_all(
+        &self,
+        slices: &[Slice],
+        deadline: Instant,
+    ) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+        let call = wire::claim_call(slices, self.time, self.slack_millis);
+        let reply = self.link.run(&CLAIM, call, deadline).await?;
+        let address = self.link.address();
+        let answers = wire::answers(slices, reply).map_err(|failure| failure.at(address))?;
+        Ok(answers.into_iter().map(|answer| answer.map_err(|failure| failure.at(address))).collect())
+    }
+
+    /// Decides one slice whose keys may travel together.
+    pub(crate) async fn decide(&self, slice: Slice, deadline: Instant) -> Result<Answer, Failure> {
+        let mut answers = self.decide_all(std::slice::from_ref(&slice), deadline).await?;
+        answers.pop().unwrap_or_else(|| Err(Failure::strange_reply()))
+    }
+
+    /// Decides slices batch by batch. A batch that gets no answer fails as a whole.
+    pub(crate) async fn decide_batches(
+        &self,
+        slices: &[Slice],
+        deadline: Instant,
+    ) -> Vec<Result<Answer, Failure>> {
+        let mut answers = Vec::with_capacity(slices.len());
+        for batch in slices.chunks(BATCH) {
+            match self.decide_all(batch, deadline).await {
+                Ok(decided) => answers.extend(decided),
+                Err(failure) => answers.extend(batch.iter().map(|_| Err(failure.clone()))),
+            }
+        }
+        answers
+    }
+
+    /// Gives back units of meters whose keys may travel together.
+    pub(crate) async fn give_back(
+        &self,
+        now: Timestamp,
+        refunds: &[GiveBack],
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        if refunds.is_empty() {
+            return Ok(());
+        }
+        let call = wire::refund_call(now, refunds, self.time);
+        let reply = self.link.run(&REFUND, call, deadline).await?;
+        match reply {
+            redis::Value::Int(1) => Ok(()),
+            redis::Value::Int(_) => Err(Failure::corrupt().at(self.link.address())),
+            _ => Err(Failure::strange_reply().at(self.link.address())),
+        }
+    }
+
+    /// Groups what may travel together: everything on one server, what is in one slot on a cluster.
+    fn groups<T>(&self, items: Vec<T>, key: impl Fn(&T) -> &[u8]) -> Vec<Vec<T>> {
+        #[cfg(feature = "cluster")]
+        if self.link.has_slots() {
+            let mut slots = std::collections::BTreeMap::<u16, Vec<T>>::new();
+            for item in items {
+                slots.entry(crate::keys::slot_of(key(&item))).or_default().push(item);
+            }
+            return slots.into_values().collect();
+        }
+        let _ = key;
+        if items.is_empty() { Vec::new() } else { vec![items] }
+    }
+}
+
+impl CounterStore for RedisStore {
+    fn promises(&self) -> Promises {
+        let decisions = if self.inner.link.has_slots() { Decisions::ExactPerKey } else { Decisions::Exact };
+        let time = match self.inner.time {
+            TimeSource::Caller => Time::Caller,
+            TimeSource::Server => Time::Server,
+        };
+        Promises { decisions, time }
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let slice = Slice::new(&self.inner.prefix, &claims);
+        let deadline = self.inner.deadline();
+        #[cfg(feature = "cluster")]
+        if self.inner.link.has_slots() && slice.slot().is_none() {
+            let answer = crate::spread::claim(self.inner.clone(), slice, deadline).await;
+            return answer.map_err(Failure::into_store_error);
+        }
+        self.inner.decide(slice, deadline).await.map_err(Failure::into_store_error)
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        let slices: Vec<_> = slices.iter().map(|claims| Slice::new(&self.inner.prefix, claims)).collect();
+        let deadline = self.inner.deadline();
+        #[cfg(feature = "cluster")]
+        if self.inner.link.has_slots() {
+            let answers = crate::spread::claim_many(&self.inner, slices, deadline).await;
+            return answers.into_iter().map(|answer| answer.map_err(Failure::into_store_error)).collect();
+        }
+        let answers = self.inner.decide_batches(&slices, deadline).await;
+        answers.into_iter().map(|answer| answer.map_err(Failure::into_store_error)).collect()
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        let deadline = self.inner.deadline();
+        let refunds = refunds.iter().filter(|refund| refund.cost > 0);
+        let refunds: Vec<_> = refunds.map(|refund| GiveBack::new(&self.inner.prefix, refund)).collect();
+        for group in self.inner.groups(refunds, |refund| &refund.ask.key) {
+            self.inner.give_back(now, &group, deadline).await.map_err(Failure::into_store_error)?;
+        }
+        Ok(())
+    }
+
+    async fn reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError> {
+        let deadline = self.inner.deadline();
+        let keys: Vec<_> = meters.iter().map(|id| key_of(&self.inner.prefix, id)).collect();
+        for group in self.inner.groups(keys, Vec::as_slice) {
+            let mut unlink = cmd("UNLINK");
+            unlink.arg(&group);
+            self.inner.link.send(&unlink, deadline).await.map_err(Failure::into_store_error)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+//! A private Redis server for a test.
+#![allow(dead_code)] // each test file uses its part
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+use ratelimit_testbed::{Redis, Settings, Testbed, Way};
+
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    server: ratelimit_testbed::Server,
+}
+
+/// Servers of the tests' own, as processes: whatever else there is must not be disturbed.
+pub(crate) fn testbed() -> Testbed {
+    let addresses = std::collections::BTreeMap::new();
+    Testbed::new(Settings { addresses, only: Some(Way::Process), ..Settings::from_env() })
+}
+
+impl Server {
+    /// Starts a server on a free port, with these options beside the usual ones.
+    pub(crate) async fn start(options: &[&str]) -> Self {
+        let arguments = options.iter().map(|option| (*option).to_owned()).collect();
+        Self::start_with(Redis { arguments, ..Redis::default() }).await
+    }
+
+    pub(crate) async fn start_with(redis: Redis) -> Self {
+        let server = testbed().redis_with(redis).await.unwrap();
+        Self { port: server.address().port(), server }
+    }
+
+    /// The address, without a password.
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// Kills it if it runs, and starts it empty.
+    pub(crate) async fn restart(&self) {
+        self.kill().await;
+        self.server.start().await.unwrap();
+    }
+
+    pub(crate) async fn kill(&self) {
+        self.server.kill().await.unwrap();
+    }
+
+    pub(crate) async fn freeze(&self) {
+        self.server.freeze().await.unwrap();
+    }
+
+    pub(crate) async fn thaw(&self) {
+        self.server.thaw().await.unwrap();
+    }
+
+    /// [`say`] to this server.
+    pub(crate) fn say(&self, line: &str) -> String {
+        say(self.port, line)
+    }
+}
+
+/// Sends a command inline, and gives what comes back.
+pub(crate) fn say(port: u16, line: &str) -> String {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+    stream.write_all(format!("{line}\r\nQUIT\r\n").as_bytes()).unwrap();
+    let mut reply = Vec::new();
+    stream.read_to_end(&mut reply).unwrap();
+    let reply = String::from_utf8_lossy(&reply);
+    reply.strip_suffix("+OK\r\n").unwrap_or(&reply).to_owned()
+}
+
+/// A port on which nothing listens.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}

@@ -1,0 +1,333 @@
+//! What a store says and does when its server is down, closed, full, frozen, forgetful or somebody else's.
+#![allow(clippy::disallowed_methods)] // deadlines are kept on the machine's clock
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::Server;
+use ratelimit_core::{
+    Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, Log, Meter, MeterId, Mode, StoreError,
+    Time, Timestamp,
+};
+use ratelimit_redis::{RedisConfig, RedisStore, TimeSource};
+use ratelimit_testbed::Redis;
+
+const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+
+fn id(scope: &str) -> MeterId<'_> {
+    MeterId { namespace: "", scope, key: b"k" }
+}
+
+fn meter(text: &str) -> Meter {
+    text.parse::<Limit>().unwrap().meter_for(b"k")
+}
+
+async fn take(store: &RedisStore, text: &str) -> Result<Answer, StoreError> {
+    let claim = [Claim { id: id(text), cost: 1, meter: meter(text) }];
+    store.claim(Claims::new(NOW, Mode::Charge, &claim).unwrap()).await
+}
+
+fn config(server: &Server) -> RedisConfig {
+    RedisConfig { timeout: Duration::from_secs(5), ..RedisConfig::new(server.url()) }
+}
+
+fn check(error: &StoreError, kind: ErrorKind, applied: Applied, retryable: bool) {
+    assert_eq!((error.kind(), error.applied(), error.is_retryable()), (kind, applied, retryable), "{error}");
+    assert!(error.address().is_some_and(|address| address.starts_with("127.0.0.1:")), "{error}");
+    assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_is_reported_at_the_start_and_found_later() {
+    let server = Server::start(&[]).await;
+    server.kill().await;
+    check(&RedisStore::connect(&server.url()).await.unwrap_err(), ErrorKind::Unreachable, Applied::No, true);
+    let store = RedisStore::lazy(config(&server)).unwrap();
+    check(&take(&store, "1/s").await.unwrap_err(), ErrorKind::Unreachable, Applied::No, true);
+    server.restart().await;
+    assert!(take(&store, "1/s").await.unwrap().admitted);
+}
+
+#[tokio::test]
+async fn addresses_that_make_no_sense_are_refused_without_a_word_of_them() {
+    for url in ["", "secret", "redis://:secret@", "http://secret/", "redis://h:secret/"] {
+        let error = RedisStore::connect(url).await.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+    }
+    let two = RedisConfig { urls: vec!["redis://a/".into(), "redis://b/".into()], ..RedisConfig::default() };
+    assert_eq!(RedisStore::lazy(two).unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+#[tokio::test]
+async fn a_password_is_needed_and_never_shown() {
+    let server = Server::start_with(Redis { password: Some("right".into()), ..Redis::default() }).await;
+    check(&RedisStore::connect(&server.url()).await.unwrap_err(), ErrorKind::Denied, Applied::No, false);
+    let wrong = format!("redis://:secret@127.0.0.1:{}/", server.port);
+    check(&RedisStore::connect(&wrong).await.unwrap_err(), ErrorKind::Denied, Applied::No, false);
+    let right = format!("redis://:right@127.0.0.1:{}/", server.port);
+    assert!(take(&RedisStore::connect(&right).await.unwrap(), "1/s").await.unwrap().admitted);
+}
+
+#[tokio::test]
+async fn a_user_without_rights_is_denied() {
+    let server = Server::start(&[]).await;
+    server.say("ACL SETUSER poor on >secret ~other:* +@all");
+    let url = format!("redis://poor:secret@127.0.0.1:{}/", server.port);
+    let store = RedisStore::connect(&url).await.unwrap();
+    check(&take(&store, "1/s").await.unwrap_err(), ErrorKind::Denied, Applied::No, false);
+    server.say("ACL SETUSER sparse on >secret ~* +eval +evalsha +get +set +client +ping");
+    let url = format!("redis://sparse:secret@127.0.0.1:{}/", server.port);
+    let store = RedisStore::connect(&url).await.expect("who may not load scripts can send them");
+    assert!(take(&store, "1/s").await.unwrap().admitted);
+    check(&take(&store, "1/s log").await.unwrap_err(), ErrorKind::Denied, Applied::No, false);
+}
+
+#[tokio::test]
+async fn foreign_values_are_found_and_left_alone() {
+    let server = Server::start(&[]).await;
+    let store = RedisStore::connect_with(config(&server)).await.unwrap();
+    for text in ["5/s", "5/s fixed", "5/s precision 100ms", "5/s precision 10ms", "5/s log", "5/s bucket"] {
+        let key = format!("\"rl:{{:k}}{text}\"");
+        for foreign in [
+            format!("LPUSH {key} x"),
+            format!("SET {key} x"),
+            format!("SET {key} wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww"),
+            format!("SET {key} lllllllllllllllllllllllll"),
+            format!("SET {key} bbbbbbbbbbbbbbbbbbbbbbbbb{}", "b".repeat(24)),
+        ] {
+            server.say(&format!("DEL {key}"));
+            assert!(!server.say(&foreign).contains("ERR"));
+            let before = server.say(&format!("DUMP {key}"));
+            let beside = format!("{text} name beside");
+            let claims = [
+                Claim { id: id(&beside), cost: 1, meter: meter("5/s") },
+                Claim { id: id(text), cost: 1, meter: meter(text) },
+            ];
+            let claims = Claims::new(NOW, Mode::Charge, &claims).unwrap();
+            check(&store.claim(claims).await.unwrap_err(), ErrorKind::Corrupt, Applied::No, false);
+            assert_eq!(server.say(&format!("DUMP {key}")), before);
+            assert!(
+                server.say(&format!("EXISTS \"rl:{{:k}}{beside}\"")).contains(":0"),
+                "the other was charged"
+            );
+        }
+        server.say(&format!("DEL {key}"));
+    }
+    // In a batch only the slice itself is concerned.
+    server.say("SET \"rl:{:k}5/s\" x");
+    let claims = [
+        [Claim { id: id("5/s"), cost: 1, meter: meter("5/s") }],
+        [Claim { id: id("5/s bucket"), cost: 1, meter: meter("5/s bucket") }],
+    ];
+    let slices = claims.each_ref().map(|claims| Claims::new(NOW, Mode::Charge, claims).unwrap());
+    let answers = store.claim_many(&slices).await;
+    check(answers[0].as_ref().unwrap_err(), ErrorKind::Corrupt, Applied::No, false);
+    assert!(answers[1].as_ref().unwrap().charged);
+}
+
+#[tokio::test]
+async fn a_replica_is_read_only() {
+    let server = Server::start(&[]).await;
+    let store = RedisStore::connect_with(config(&server)).await.unwrap();
+    assert!(take(&store, "1/s").await.unwrap().admitted);
+    server.say(&format!("REPLICAOF 127.0.0.1 {}", common::free_port()));
+    check(&take(&store, "2/s").await.unwrap_err(), ErrorKind::ReadOnly, Applied::No, true);
+    server.say("REPLICAOF NO ONE");
+    assert!(take(&store, "2/s").await.unwrap().admitted);
+}
+
+#[tokio::test]
+async fn a_full_server_says_so_and_recovers() {
+    let server = Server::start(&[]).await;
+    let store = RedisStore::connect_with(config(&server)).await.unwrap();
+    server.say("CONFIG SET maxmemory-policy noeviction");
+    server.say("CONFIG SET maxmemory 1");
+    for text in ["1/s", "1/s log", "1/s bucket"] {
+        check(&take(&store, text).await.unwrap_err(), ErrorKind::Full, Applied::No, true);
+    }
+    server.say("CONFIG SET maxmemory 0");
+    assert!(take(&store, "1/s").await.unwrap().admitted);
+}
+
+#[tokio::test]
+async fn forgotten_scripts_are_sent_again() {
+    let server = Server::start(&[]).await;
+    let store = RedisStore::connect_with(config(&server)).await.unwrap();
+    for admitted in [true, true, true, false] {
+        assert!(server.say("SCRIPT FLUSH").contains("OK"));
+        let answer = take(&store, "3/min").await.unwrap();
+        assert_eq!(answer.admitted, admitted);
+    }
+}
+
+#[tokio::test]
+async fn the_first_call_after_a_restart_is_answered() {
+    let server = Server::start(&[]).await;
+    for connections in [1, 3] {
+        let store = RedisStore::connect_with(RedisConfig { connections, ..config(&server) }).await.unwrap();
+        for _ in 0..3 {
+            assert!(take(&store, "1/min").await.unwrap().admitted);
+            server.restart().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn calls_in_flight_when_the_server_dies_fail_or_were_answered() {
+    let server = Server::start(&[]).await;
+    let store = RedisStore::connect_with(config(&server)).await.unwrap();
+    server.freeze().await;
+    let calls: Vec<_> = (0..20)
+        .map(|_| {
+            tokio::spawn({
+                let store = store.clone();
+                async move { take(&store, "1000/min").await }
+            })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.kill().await;
+    for call in calls {
+        let error = call.await.unwrap().unwrap_err();
+        assert_eq!((error.kind(), error.applied()), (ErrorKind::Unreachable, Applied::Unknown), "{error}");
+    }
+    server.restart().await;
+    assert!(take(&store, "1000/min").await.unwrap().admitted);
+}
+
+#[tokio::test]
+async fn a_frozen_server_costs_the_time_limit_and_no_more() {
+    let server = Server::start(&[]).await;
+    let timeout = Duration::from_millis(200);
+    let store = RedisStore::connect_with(RedisConfig { timeout, ..config(&server) }).await.unwrap();
+    assert!(take(&store, "100/min").await.unwrap().admitted);
+    server.freeze().await;
+    for applied in [Applied::Unknown, Applied::No] {
+        let since = Instant::now();
+        // The first has been sent; the next cannot even connect.
+        check(&take(&store, "100/min").await.unwrap_err(), ErrorKind::Timeout, applied, true);
+        assert!(since.elapsed() >= timeout);
+        assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
+    }
+    server.thaw().await;
+    let answer = take(&store, "100/min").await;
+    assert!(answer.as_ref().is_ok_and(|answer| answer.admitted), "{answer:?}");
+}
+
+#[tokio::test]
+async fn the_servers_clock_decides_if_it_is_asked_to() {
+    let server = Server::start(&[]).await;
+    let config = RedisConfig { time: TimeSource::Server, ..config(&server) };
+    let store = RedisStore::connect_with(config).await.unwrap();
+    assert_eq!(store.promises().time, Time::Server);
+    for text in ["1/h", "1/h fixed", "1/h precision 1min", "1/h log", "1/h bucket", "1/h offset 10min"] {
+        let before = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+        // Whatever the caller says.
+        let claim = |now| {
+            let store = store.clone();
+            async move {
+                let claim = [Claim { id: id(text), cost: 1, meter: meter(text) }];
+                store
+                    .claim(Claims::new(Timestamp::from_secs(now), Mode::Charge, &claim).unwrap())
+                    .await
+                    .unwrap()
+            }
+        };
+        let first = claim(1).await;
+        assert!(first.admitted && first.charged, "{text}");
+        assert!(
+            first.now.as_nanos() / 1_000_000_000 >= before && first.now.as_nanos() % 1_000 == 0,
+            "{first:?}"
+        );
+        assert!(first.now.as_nanos() / 1_000_000_000 < before + 600, "{first:?}");
+        let receipt = first.verdicts[0].receipt;
+        if text != "1/h bucket" {
+            assert_eq!(receipt, first.now, "{text}");
+        }
+        let second = claim(4_000_000_000).await;
+        assert!(second.now >= first.now);
+        if text.ends_with("log") || text.ends_with("bucket") {
+            assert!(!second.admitted && second.verdicts[0].fits_at.unwrap() > second.now, "{text}");
+        }
+        let refund = ratelimit_core::Refund { id: id(text), cost: 1, meter: meter(text), receipt };
+        store.refund(Timestamp::EPOCH, &[refund]).await.unwrap();
+        assert!(claim(9).await.admitted, "{text} after the refund");
+    }
+}
+
+#[tokio::test]
+async fn meters_expire_and_are_never_immortal() {
+    let server = Server::start(&[]).await;
+    let config = RedisConfig { clock_slack: Duration::from_secs(10), ..config(&server) };
+    let store = RedisStore::connect_with(config).await.unwrap();
+    for (text, seconds) in [
+        ("9/min", 120),
+        ("9/min fixed", 60),
+        ("9/min precision 10s", 70),
+        ("6/min bucket", 10),
+        ("9/min log", 60),
+    ] {
+        for mode in [Mode::Charge, Mode::Charge, Mode::Force] {
+            let claim = [Claim { id: id(text), cost: 1, meter: meter(text) }];
+            store.claim(Claims::new(NOW, mode, &claim).unwrap()).await.unwrap();
+            let left: i64 = pttl(&server, text);
+            assert!(left > 10_000 && left <= (seconds * 3 + 10) * 1_000 + 1, "{text}: {left}");
+        }
+        let before = pttl(&server, text);
+        let given = ratelimit_core::Refund { id: id(text), cost: 1, meter: meter(text), receipt: NOW };
+        store.refund(NOW, &[given]).await.unwrap();
+        assert!((1..=before).contains(&pttl(&server, text)), "{text}: a refund keeps the expiry");
+    }
+    // The longest debts and windows that there are.
+    for text in ["1/3660d bucket", "1/3660d", "1/3660d log"] {
+        for _ in 0..3 {
+            let claim = [Claim { id: id(text), cost: u64::MAX, meter: meter(text) }];
+            store.claim(Claims::new(NOW, Mode::Force, &claim).unwrap()).await.unwrap();
+            assert!(pttl(&server, text) > 3_659 * 86_400_000, "{text}");
+        }
+    }
+}
+
+fn pttl(server: &Server, text: &str) -> i64 {
+    let reply = server.say(&format!("PTTL \"rl:{{:k}}{text}\""));
+    reply.trim().trim_start_matches(':').parse().unwrap()
+}
+
+#[tokio::test]
+async fn reset_forgets_what_it_is_told_to_and_nothing_else() {
+    let server = Server::start(&[]).await;
+    let store = RedisStore::connect_with(config(&server)).await.unwrap();
+    for text in ["1/min", "1/min log", "1/min bucket"] {
+        take(&store, text).await.unwrap();
+    }
+    store.reset(&[id("1/min"), id("1/min log"), id("*")]).await.unwrap();
+    assert!(take(&store, "1/min").await.unwrap().admitted);
+    assert!(take(&store, "1/min log").await.unwrap().admitted);
+    assert!(!take(&store, "1/min bucket").await.unwrap().admitted);
+    store.reset(&[]).await.unwrap();
+}
+
+/// Twelve bytes a unit at most, whatever the units' number and however they came.
+#[tokio::test]
+async fn a_log_takes_little_memory() {
+    let server = Server::start(&[]).await;
+    let store = RedisStore::connect_with(config(&server)).await.unwrap();
+    for (units, step) in [(1_000u64, 1), (100_000, 97), (5_000, 5_000)] {
+        let scope = format!("log {units}");
+        let meter = Meter::Log(Log::new(1_000_000, 3_600_000_000_000).unwrap());
+        let mut now = NOW.as_nanos();
+        let mut logged = 0;
+        while logged < units {
+            let claim = [Claim { id: id(&scope), cost: step.min(units - logged), meter }];
+            let claims = Claims::new(Timestamp::from_nanos(now), Mode::Charge, &claim).unwrap();
+            assert!(store.claim(claims).await.unwrap().admitted);
+            logged += step;
+            now += 1_000;
+        }
+        let reply = server.say(&format!("MEMORY USAGE \"rl:{{:k}}{scope}\""));
+        let bytes: u64 = reply.trim().trim_start_matches(':').parse().unwrap();
+        println!("{units} units by {step}: {bytes} bytes, {:.2} a unit", bytes as f64 / units as f64);
+        assert!(bytes <= units * 12, "{bytes} for {units}");
+    }
+}
