@@ -1,0 +1,42 @@
+//! A server that the environment names.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Settings;
+use crate::server::Server;
+use crate::service::{Recipe, Service};
+
+/// The servers at the addresses that the recipe's variable names; `None` if it is not set.
+pub(crate) async fn take(
+    settings: &Settings,
+    recipe: &Recipe,
+    service: &Arc<dyn Service>,
+) -> Option<Result<Vec<Server>, String>> {
+    let value = settings.addresses.get(recipe.variable)?;
+    let mut servers = Vec::new();
+    for url in value.split(',').map(str::trim).filter(|url| !url.is_empty()) {
+        match at(recipe, service.as_ref(), url).await {
+            Ok(server) => {
+                eprintln!("{}: {} from {}", recipe.name, server.address(), recipe.variable);
+                servers.push(server);
+            }
+            Err(reason) => return Some(Err(reason)),
+        }
+    }
+    Some(Ok(servers))
+}
+
+async fn at(recipe: &Recipe, service: &dyn Service, url: &str) -> Result<Server, String> {
+    let given = service.given(url)?;
+    let look_up = tokio::net::lookup_host(&given.authority);
+    let address = tokio::time::timeout(Duration::from_secs(5), look_up)
+        .await
+        .map_err(|_| format!("{} was not resolved within 5 s", given.authority))?
+        .map_err(|error| format!("{}: {error}", given.authority))?
+        // A name like `localhost` has addresses of both kinds, and servers tend to listen on the older one.
+        .min_by_key(|address| address.is_ipv6())
+        .ok_or_else(|| format!("{} has no address", given.authority))?;
+    given.service.ready(address).await.map_err(|reason| format!("{address}: {reason}"))?;
+    Ok(Server::given(recipe.name, url.to_owned(), address, given.service))
+}

@@ -1,0 +1,74 @@
+//! Finds a port that stays ours.
+
+use std::collections::hash_map::RandomState;
+use std::fs::{self, File};
+use std::hash::{BuildHasher as _, Hasher as _};
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+
+/// Below the range that the kernel takes ports of outgoing connections from (32768 and up on Linux): a client that keeps
+/// knocking at a killed server would otherwise, sooner or later, be given that very port and connect to itself.
+/// Twice as wide as a cluster's distance between a port and its bus.
+const FIRST: u16 = 11_000;
+const COUNT: u16 = 10_000;
+
+/// The distance of a Redis Cluster node's bus from its port.
+const BUS: u16 = 10_000;
+
+/// A port of the loopback interface that is free, and that nobody else who reserves ports this way is given.
+pub(crate) struct Port {
+    number: u16,
+    // Held, not read: the lock ends with the file.
+    _lock: File,
+}
+
+impl Port {
+    /// Reserves a port; the one 10,000 above it is free as well.
+    pub(crate) fn reserve() -> io::Result<Self> {
+        let folder =
+            std::env::temp_dir().join(format!("ratelimit-testbed-{}", rustix::process::getuid().as_raw()));
+        fs::create_dir_all(&folder)?;
+        for _ in 0..200 {
+            let number = FIRST + random_below(COUNT);
+            let lock = File::options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(folder.join(format!("port-{number}")))?;
+            if lock.try_lock().is_ok() && is_free(number) && is_free(number + BUS) {
+                return Ok(Self { number, _lock: lock });
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            format!("no free port between {FIRST} and {}", FIRST + COUNT),
+        ))
+    }
+
+    pub(crate) fn number(&self) -> u16 {
+        self.number
+    }
+}
+
+fn is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+fn random_below(bound: u16) -> u16 {
+    let bits = RandomState::new().build_hasher().finish();
+    u16::try_from(bits % u64::from(bound)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::Port;
+
+    #[test]
+    fn no_port_is_given_twice_while_it_is_held() {
+        let ports: Vec<Port> = (0..50).map(|_| Port::reserve().expect("a free port")).collect();
+        let distinct: BTreeSet<u16> = ports.iter().map(Port::number).collect();
+        assert_eq!(distinct.len(), ports.len());
+    }
+}

@@ -1,0 +1,55 @@
+//! What the environment says about how servers are obtained.
+
+use std::collections::BTreeMap;
+use std::env;
+
+/// A way to obtain a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// A container.
+    Docker,
+    /// A private process, of a program that is installed or may be.
+    Process,
+}
+
+/// How servers are obtained.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The addresses to use as they are, by the name of their variable: `RATELIMIT_REDIS_URL`, …
+    pub addresses: BTreeMap<String, String>,
+    /// The images to use instead of the official ones, by the name of the server: `redis`, …
+    pub images: BTreeMap<String, String>,
+    /// The Debian package may be installed.
+    pub install: bool,
+    /// The only way to be taken when there is no address. `None` for the first that works.
+    pub only: Option<Way>,
+}
+
+impl Settings {
+    /// As the variables of this process's environment say. What `RATELIMIT_ONLY` says besides `docker` and `process`
+    /// counts for nothing.
+    pub fn from_env() -> Self {
+        let mut settings = Self::default();
+        for (name, value) in env::vars().filter(|(_, value)| !value.is_empty()) {
+            let Some(rest) = name.strip_prefix("RATELIMIT_") else { continue };
+            if rest.ends_with("_URL") {
+                settings.addresses.insert(name, value);
+            } else if let Some(server) = rest.strip_suffix("_IMAGE") {
+                settings.images.insert(server.to_lowercase().replace('_', "-"), value);
+            }
+        }
+        settings.install = flag("RATELIMIT_INSTALL").unwrap_or_else(|| flag("CI").unwrap_or(false));
+        settings.only = match env::var("RATELIMIT_ONLY").as_deref() {
+            Ok("docker") => Some(Way::Docker),
+            Ok("process") => Some(Way::Process),
+            _ => None,
+        };
+        settings
+    }
+}
+
+/// What a variable says, `None` if it is not set.
+fn flag(name: &str) -> Option<bool> {
+    let value = env::var(name).ok()?;
+    Some(matches!(value.to_lowercase().as_str(), "1" | "true" | "yes" | "on"))
+}

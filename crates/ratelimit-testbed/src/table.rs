@@ -1,0 +1,43 @@
+//! The servers that can be obtained by name.
+
+use std::pin::Pin;
+
+use crate::{Server, Testbed, Unavailable};
+
+type Obtained<'a> = Pin<Box<dyn Future<Output = Result<Vec<Server>, Unavailable>> + Send + 'a>>;
+
+/// A server, or a few that belong together, that can be obtained by name.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Its name: `redis`, `redis-cluster`, …
+    pub name: &'static str,
+    /// The variable that its address is taken from: `RATELIMIT_REDIS_URL`, …
+    pub variable: &'static str,
+    obtain: for<'a> fn(&'a Testbed) -> Obtained<'a>,
+}
+
+impl Row {
+    /// Obtains it.
+    ///
+    /// # Errors
+    /// If no way to it worked.
+    pub async fn obtain(&self, testbed: &Testbed) -> Result<Vec<Server>, Unavailable> {
+        (self.obtain)(testbed).await
+    }
+}
+
+/// All of them.
+pub fn table() -> Vec<Row> {
+    vec![
+        Row {
+            name: crate::redis::RECIPE.name,
+            variable: crate::redis::RECIPE.variable,
+            obtain: |testbed| Box::pin(async { Ok(vec![testbed.redis().await?]) }),
+        },
+        Row {
+            name: crate::cluster::RECIPE.name,
+            variable: crate::cluster::RECIPE.variable,
+            obtain: |testbed| Box::pin(async { Ok(testbed.redis_cluster().await?.nodes().to_vec()) }),
+        },
+    ]
+}

@@ -1,0 +1,127 @@
+//! The service as its users meet it: a process that is talked to over HTTP.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use ratelimit_testbed::Testbed;
+
+/// A running instance; ends with the test.
+struct Instance {
+    process: Child,
+    output: BufReader<ChildStdout>,
+    address: SocketAddr,
+}
+
+impl Instance {
+    fn start(store: &str) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_api"))
+            .args(["--listen", "127.0.0.1:0", "--store", store])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let address = line.strip_prefix("listening on http://").and_then(|rest| rest.split(',').next());
+        let address =
+            address.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("said {line:?}"));
+        Self { process, output, address }
+    }
+
+    /// The status of a request, and everything after the status line.
+    fn ask(&self, api_key: Option<&str>) -> (u16, String) {
+        let mut connection = TcpStream::connect(self.address).unwrap();
+        let key = api_key.map(|key| format!("x-api-key: {key}\r\n")).unwrap_or_default();
+        write!(connection, "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{key}\r\n").unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+        (status.unwrap_or_else(|| panic!("answered {answer:?}")), answer)
+    }
+
+    /// Asks it to end as Ctrl-C does; what it printed since it began, and whether it ended well.
+    fn interrupt(mut self) -> (String, bool) {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        let mut printed = String::new();
+        self.output.read_to_string(&mut printed).unwrap();
+        (printed, self.process.wait().unwrap().success())
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Runs the program with arguments that it cannot work with; what it says.
+fn complaint(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_api")).args(arguments).output().unwrap();
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_plan_is_used_up_then_refused_with_the_time_to_wait() {
+    let service = Instance::start("memory:");
+    for asked in 1..=10 {
+        let (status, answer) = service.ask(Some("free-demo"));
+        assert_eq!(status, 200, "request {asked}: {answer}");
+        assert!(answer.contains("ratelimit-limit: 10\r\n"), "{answer}");
+        assert!(answer.contains(&format!("ratelimit-remaining: {}\r\n", 10 - asked)), "{answer}");
+    }
+    let (status, answer) = service.ask(Some("free-demo"));
+    assert_eq!(status, 429, "{answer}");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let wait = head.lines().find_map(|line| line.strip_prefix("retry-after: ")).unwrap();
+    assert!((1..=66).contains(&wait.parse::<u64>().unwrap()), "{answer}");
+    assert!(
+        body.contains(&format!("\"retry_after_seconds\":{wait}")) && body.contains("\"plan\":\"free\""),
+        "{body}"
+    );
+    assert_eq!(service.ask(Some("starter-demo")).0, 200, "another key is not concerned");
+    assert_eq!(service.ask(None).0, 401);
+    assert_eq!(service.ask(Some("stolen")).0, 401);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_on_one_redis_share_the_limits() {
+    let server = Testbed::from_env().redis().await.unwrap();
+    let (one, other) = (Instance::start(server.url()), Instance::start(server.url()));
+    // A server that the environment names may remember the key from an earlier run.
+    let admitted = (0..20).filter(|turn| [&one, &other][turn % 2].ask(Some("free-demo")).0 == 200).count();
+    assert!(admitted <= 10, "{admitted}");
+    if server.is_controlled() {
+        assert_eq!(admitted, 10);
+        server.kill().await.unwrap();
+        let (status, answer) = one.ask(Some("starter-demo"));
+        assert_eq!(status, 503, "{answer}");
+        assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
+        server.start().await.unwrap();
+        assert_eq!(one.ask(Some("starter-demo")).0, 200, "it recovers by itself");
+    }
+}
+
+#[test]
+fn it_shows_what_to_try_and_ends_cleanly() {
+    let service = Instance::start("memory:");
+    let (printed, well) = service.interrupt();
+    assert!(well, "{printed}");
+    assert_eq!(printed.matches("curl ").count(), 3, "{printed}");
+    assert!(printed.ends_with("stopped\n"), "{printed}");
+}
+
+#[test]
+fn a_bad_store_or_address_is_one_clear_line() {
+    let said = complaint(&["--store", "mongodb://localhost"]);
+    assert!(said.contains("\"mongodb\"") && said.contains("redis://host:port"), "{said}");
+    let said = complaint(&["--store", "redis://:hunter2@127.0.0.1:1"]);
+    assert!(said.contains("127.0.0.1:1") && !said.contains("hunter2"), "{said}");
+    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let said = complaint(&["--listen", &taken.local_addr().unwrap().to_string()]);
+    assert!(said.contains("is another instance running?"), "{said}");
+}

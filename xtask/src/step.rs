@@ -1,0 +1,117 @@
+//! One step of a longer run: a command whose tests are counted.
+#![allow(clippy::disallowed_methods, reason = "tells people how long a step took")]
+
+use std::io::{BufRead as _, BufReader};
+use std::ops::AddAssign;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+
+/// How many tests there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    pub(crate) skipped: u64,
+}
+
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+}
+
+/// How a step ended.
+pub(crate) struct Outcome {
+    pub(crate) name: String,
+    pub(crate) took: Duration,
+    pub(crate) totals: Totals,
+    pub(crate) error: Option<anyhow::Error>,
+}
+
+/// Runs `work`, which counts its tests, as the step called `name`.
+pub(crate) fn step(
+    name: &str,
+    place: (usize, usize),
+    work: impl FnOnce(&mut Totals) -> Result<()>,
+) -> Outcome {
+    println!("\n=== [{}/{}] {name}", place.0, place.1);
+    let start = Instant::now();
+    let mut totals = Totals::default();
+    let error = work(&mut totals).err();
+    let took = start.elapsed();
+    match &error {
+        None => println!("=== {name}: ok in {:.1} s", took.as_secs_f64()),
+        Some(error) => println!("=== {name}: FAILED after {:.1} s: {error:#}", took.as_secs_f64()),
+    }
+    Outcome { name: name.to_owned(), took, totals, error }
+}
+
+/// Runs `command`, shows what it prints, and counts the tests that it reports.
+pub(crate) fn run(command: &mut Command, totals: &mut Totals) -> Result<()> {
+    println!("$ {}", shown(command));
+    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| shown(command))?;
+    if let Some(stdout) = child.stdout.take() {
+        for line in BufReader::new(stdout).lines() {
+            let line = line.context("its output")?;
+            println!("{line}");
+            if let Some(counted) = counted(&line) {
+                *totals += counted;
+            }
+        }
+    }
+    let status = child.wait()?;
+    ensure!(status.success(), "{} ended with {status}", shown(command));
+    Ok(())
+}
+
+/// The command as one would type it.
+pub(crate) fn shown(command: &Command) -> String {
+    let program = std::path::Path::new(command.get_program());
+    let program = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
+    let arguments = command.get_args().map(|argument| format!(" {}", argument.to_string_lossy()));
+    format!("{program}{}", arguments.collect::<String>())
+}
+
+/// What a line like `test result: ok. 4 passed; 0 failed; 1 ignored; …` counts; lines like `4 passed, 0 failed, …` too.
+fn counted(line: &str) -> Option<Totals> {
+    let counts = match line.strip_prefix("test result: ") {
+        Some(rest) => rest.split_once(". ")?.1,
+        None if line.contains(" passed, ") => line,
+        None => return None,
+    };
+    let mut totals = Totals::default();
+    for part in counts.split([';', ',']) {
+        let (count, what) = part.trim().split_once(' ')?;
+        let count = match what {
+            "passed" | "failed" | "ignored" | "skipped" => count.parse().ok()?,
+            _ => continue,
+        };
+        match what {
+            "passed" => totals.passed = count,
+            "failed" => totals.failed = count,
+            _ => totals.skipped = count,
+        }
+    }
+    Some(totals)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Totals, counted};
+
+    #[test]
+    fn results_of_tests_are_counted() {
+        let line = "test result: FAILED. 4 passed; 2 failed; 1 ignored; 0 measured; 7 filtered out; finished in 0.01s";
+        assert_eq!(counted(line), Some(Totals { passed: 4, failed: 2, skipped: 1 }));
+        assert_eq!(
+            counted("41 passed, 0 failed, 3 skipped"),
+            Some(Totals { passed: 41, failed: 0, skipped: 3 })
+        );
+        assert_eq!(counted("test it_is_ok ... ok"), None);
+        assert_eq!(counted("who has passed, has passed"), None);
+    }
+}

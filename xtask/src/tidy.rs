@@ -1,0 +1,200 @@
+//! What has to be true of this repository and no compiler checks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::workspace::{cargo, list, metadata, root, text};
+
+/// The longest file that somebody can keep in mind.
+const MOST_LINES: usize = 500;
+
+/// Licences that let everybody do everything.
+const PERMISSIVE: &[&str] = &[
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "CDLA-Permissive-2.0",
+    "ISC",
+    "MIT",
+    "MIT-0",
+    "Unicode-3.0",
+    "Unicode-DFS-2016",
+    "Unlicense",
+    "Zlib",
+];
+
+/// Crates that do I/O, or exist in order to.
+const IO: &[&str] = &[
+    "async-std",
+    "deadpool",
+    "hyper",
+    "mio",
+    "redis",
+    "reqwest",
+    "rustls",
+    "smol",
+    "socket2",
+    "sqlx",
+    "tokio",
+    "tokio-postgres",
+];
+
+#[test]
+fn every_source_file_says_what_it_is_for() {
+    let starts = [("rs", &["//! ", "// "][..]), ("sh", &["# ", "#!"]), ("lua", &["-- "]), ("sql", &["-- "])];
+    check(|path| {
+        let start = starts.iter().find(|(extension, _)| has_extension(path, extension));
+        let first = read(path).lines().next().unwrap_or_default().to_owned();
+        start.is_none_or(|(_, starts)| starts.iter().any(|start| first.starts_with(start)))
+    });
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let sources = ["rs", "sh", "lua", "sql", "md"];
+    check(|path| {
+        !sources.iter().any(|extension| has_extension(path, extension))
+            || read(path).lines().count() <= MOST_LINES
+    });
+}
+
+#[test]
+fn links_between_documents_lead_somewhere() {
+    let mut broken = Vec::new();
+    for path in files().into_iter().filter(|path| has_extension(path, "md")) {
+        for link in links(&read(&path)) {
+            let file = link.split('#').next().unwrap_or_default();
+            let is_elsewhere = file.is_empty() || file.contains("://") || file.starts_with("mailto:");
+            if !is_elsewhere && !path.parent().unwrap_or(&path).join(file).exists() {
+                broken.push(format!("{}: {link}", path.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "links to nowhere:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn core_does_no_io() {
+    let arguments = ["tree", "--package", "ratelimit-core", "--edges", "normal", "--no-default-features"];
+    let output =
+        cargo().args(arguments).args(["--prefix", "none", "--format", "{p}"]).output().expect("cargo tree");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(tree.starts_with("ratelimit-core "), "{tree}");
+    let names = tree.lines().filter_map(|line| line.split(' ').next());
+    let found: Vec<&str> = names.filter(|name| IO.contains(name)).collect();
+    assert!(found.is_empty(), "the core depends on {found:?}");
+}
+
+#[test]
+fn every_dependency_may_be_used_by_everybody() {
+    let metadata = metadata(&["--all-features"]).expect("cargo metadata");
+    let packages = list(&metadata["packages"]);
+    assert!(packages.len() > 10, "only {} packages", packages.len());
+    let others = packages.iter().map(|package| (text(&package["name"]), text(&package["license"])));
+    let others: Vec<_> = others.filter(|(_, license)| !is_permissive(license)).collect();
+    assert!(others.is_empty(), "these licences are not known to be permissive: {others:?}");
+}
+
+#[test]
+fn a_licence_is_read_as_it_is_meant() {
+    for good in
+        ["MIT", "MIT/Apache-2.0", "GPL-3.0 OR MIT", "(MIT OR GPL-2.0) AND Unicode-3.0", "MIT AND (ISC)"]
+    {
+        assert!(is_permissive(good), "{good}");
+    }
+    for bad in ["", "GPL-3.0", "MIT AND GPL-3.0", "GPL-2.0 OR LGPL-2.1", "(MIT OR ISC) AND (GPL-2.0)"] {
+        assert!(!is_permissive(bad), "{bad}");
+    }
+}
+
+/// Every file has to be right.
+fn check(is_right: impl Fn(&Path) -> bool) {
+    let files = files();
+    assert!(files.len() > 30, "only {} files", files.len());
+    let wrong: Vec<String> =
+        files.iter().filter(|path| !is_right(path)).map(|path| path.display().to_string()).collect();
+    assert!(wrong.is_empty(), "not so in:\n{}", wrong.join("\n"));
+}
+
+/// All files of the repository but what was built.
+fn files() -> Vec<PathBuf> {
+    let mut folders = vec![root()];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder").flatten() {
+            let name = entry.file_name();
+            if name == "target" || name == ".git" {
+                continue;
+            }
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                Ok(kind) if kind.is_file() => files.push(entry.path()),
+                _ => {}
+            }
+        }
+    }
+    files
+}
+
+fn read(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
+
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|own| own == extension)
+}
+
+/// What stands between `](` and `)`, outside of code.
+fn links(document: &str) -> Vec<String> {
+    let mut in_code = false;
+    let mut links = Vec::new();
+    for line in document.lines() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+        }
+        let parts = line.split("](").skip(1).filter(|_| !in_code);
+        links.extend(parts.filter_map(|part| part.split_once(')')).map(|(link, _)| link.to_owned()));
+    }
+    links
+}
+
+/// Whether an SPDX expression leaves a choice that is permissive. An old form has `/` for `OR`.
+fn is_permissive(expression: &str) -> bool {
+    let expression = expression.replace('/', " OR ");
+    let any = |inner: &str| {
+        split(inner, " OR ").iter().any(|choice| {
+            split(choice, " AND ").iter().all(|part| {
+                match part.strip_prefix('(').and_then(|part| part.strip_suffix(')')) {
+                    Some(group) => is_permissive(group),
+                    None => PERMISSIVE.contains(part),
+                }
+            })
+        })
+    };
+    // `AND` binds more tightly than `OR`.
+    any(&expression)
+}
+
+/// Splits outside of parentheses.
+fn split<'a>(text: &'a str, separator: &str) -> Vec<&'a str> {
+    let mut parts = Vec::new();
+    let (mut depth, mut start) = (0_u32, 0);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'(' => depth += 1,
+            b')' => depth = depth.saturating_sub(1),
+            _ if depth == 0 && at >= start && text[at..].starts_with(separator) => {
+                parts.push(text[start..at].trim());
+                start = at + separator.len();
+            }
+            _ => {}
+        }
+    }
+    parts.push(text[start..].trim());
+    parts
+}
