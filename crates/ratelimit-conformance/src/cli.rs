@@ -131,6 +131,9 @@ fn start(arguments: &Arguments, subjects: Vec<Box<dyn Subject>>) -> Result<bool,
     runtime.shutdown_timeout(Duration::from_secs(1));
     write(arguments, &report)?;
     show(&report);
+    if report.totals().passed + report.totals().failed == 0 {
+        eprintln!("error: nothing was executed: no case applies to these targets");
+    }
     Ok(if arguments.allow_skips { report.is_success_but_for_skips() } else { report.is_success() })
 }
 

@@ -40,3 +40,14 @@ async fn every_broken_store_is_caught_by_the_case_it_names() {
         .collect();
     assert!(missed.is_empty(), "not caught: {missed:#?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_case_that_does_not_end_hangs_and_fails() {
+    let latch = broken_stores::all().into_iter().find(|store| store.name() == "latch").unwrap();
+    let case_limit = std::time::Duration::from_secs(1);
+    let exactly = Some("cancelled/others-go-on".to_owned());
+    let report = Suite { exactly, case_limit, ..Suite::default() }.run(&[Arc::new(latch)]).await;
+    let reason = report.cases[0].outcome.reason().unwrap_or_default();
+    assert!(reason.starts_with("hung"), "{reason}");
+    assert!(!report.is_success_but_for_skips());
+}

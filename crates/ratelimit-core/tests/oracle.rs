@@ -264,10 +264,14 @@ proptest! {
         let mut state = before.fresh();
         before.charge(&mut state, used, Timestamp::from_nanos(1_000_000));
         let now = Timestamp::from_nanos(1_000_000 + later);
-        let left = used.saturating_sub(later / old); // those begun to drain count whole
+        // As if the new rate had been in force all the time, but nothing outlives the old one.
+        let left = if later < used * old { (used.min(new_burst) * new).saturating_sub(later).div_ceil(new) } else { 0 };
         let verdict = after.verdict(&state, 1, now, None);
         if old != new {
-            prop_assert_eq!(verdict.remaining, new_burst.saturating_sub(left));
+            prop_assert_eq!(verdict.remaining, new_burst - left);
+        }
+        for cost in [1, new_burst / 2, new_burst] {
+            consistent(&after, &state, cost, now)?;
         }
         let wait = verdict.fits_at.unwrap().since(now).as_nanos();
         prop_assert!(wait <= u128::from(new) || old == new);

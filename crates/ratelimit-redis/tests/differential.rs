@@ -235,10 +235,8 @@ async fn run(both: &mut Both, seed: u64, slices: usize) -> [usize; 2] {
 async fn scripts_decide_as_core_does() {
     let server = common::Server::start(&[]).await;
     let mut both = Both::new(&server).await;
-    let seeds = std::env::var("RATELIMIT_DIFFERENTIAL_SEEDS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(300);
+    let seeds =
+        std::env::var("RATELIMIT_DIFFERENTIAL_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
     let mut counts = [0, 0];
     for seed in 1..=seeds {
         let some = run(&mut both, seed, 60).await;

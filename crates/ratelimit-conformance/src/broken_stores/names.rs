@@ -23,7 +23,7 @@ pub(super) fn all() -> Vec<BrokenStore> {
         BrokenStore::new::<ResetsByPrefix>(
             "resets-by-prefix",
             "a reset forgets all keys that begin with its own",
-            "keys/reset-and-prefixes",
+            "resets/no-prefixes",
         ),
     ]
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ratelimit_core::{Claim, Claims, CounterStore, Key, MeterId, Mode, RateLimiter, Request};
+use ratelimit_core::{Claim, Claims, CounterStore, Key, MeterId, Mode, Request};
 
 use crate::bench::{Bench, START, limit};
 use crate::case::Case;
@@ -54,16 +54,6 @@ pub(super) fn cases() -> Vec<Case> {
             "keys/kinds-are-apart",
             "The same key under limits of other kinds is counted for each.",
             kinds,
-        ),
-        Case::new(
-            "keys/reset-by-name-only",
-            "A reset of a key with glob characters touches no other.",
-            reset_globs,
-        ),
-        Case::new(
-            "keys/reset-and-prefixes",
-            "A reset touches no key that begins with its own.",
-            reset_prefixes,
         ),
         Case::new(
             "keys/odd-keys-in-a-batch",
@@ -310,56 +300,6 @@ async fn kinds(bench: Bench) -> CaseResult {
             trial.admit(1).await?;
             trial.refuse(1).await?;
         }
-    }
-    Ok(())
-}
-
-/// Takes all of each key, resets `reset`, and sees who can take again.
-async fn reset_one(bench: &Bench, keys: &[&str], reset: &str) -> CaseResult {
-    for kind in Kind::METERS {
-        let limiter = RateLimiter::new(bench.store.clone(), kind.limit(1, Duration::from_secs(3_600))?);
-        let limiter = limiter.with_clock(ratelimit_core::ManualClock::at(START)).with_namespace(reset);
-        for key in keys {
-            ensure!(limiter.check(*key).await?.allowed(), "the first claim on {key:?} was refused");
-        }
-        limiter.reset(reset).await?;
-        for key in keys {
-            let left = limiter.peek(*key).await?.remaining();
-            ensure_eq!(
-                left,
-                u64::from(*key == reset),
-                "left to {key:?} after a reset of {reset:?}, {kind:?}"
-            );
-        }
-    }
-    Ok(())
-}
-
-async fn reset_globs(bench: Bench) -> CaseResult {
-    let keys = [
-        "user:*",
-        "user:?",
-        "user:[12]",
-        "user:1",
-        "user:2",
-        "*",
-        "?",
-        "user",
-        "%",
-        "user:%",
-        "_ser:1",
-        "{user}",
-    ];
-    for reset in ["user:*", "*", "user:?", "user:[12]", "%", "_ser:1", "{user}"] {
-        reset_one(&bench, &keys, reset).await?;
-    }
-    Ok(())
-}
-
-async fn reset_prefixes(bench: Bench) -> CaseResult {
-    let keys = ["", "u", "user", "user:1", "user:12", "user:1:2", "user:1 ", "xuser:1"];
-    for reset in ["user:1", "user", "u", ""] {
-        reset_one(&bench, &keys, reset).await?;
     }
     Ok(())
 }

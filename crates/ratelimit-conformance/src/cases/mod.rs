@@ -14,8 +14,10 @@ mod memory;
 mod numbers;
 mod queues;
 mod refunds;
+mod resets;
 mod same_decisions;
 mod sequence;
+mod sequence_parts;
 mod server_time;
 mod time;
 mod trips;
@@ -41,6 +43,7 @@ pub(crate) fn all() -> Vec<Case> {
         numbers::cases(),
         changes::cases(),
         refunds::cases(),
+        resets::cases(),
         waiting::cases(),
         queues::cases(),
         field_bugs::cases(),

@@ -6,6 +6,7 @@ use ratelimit_core::{
     Answer, CLOCK_SLACK, Claim, Claims, CounterStore, Limit, MAX_UNITS, MeterId, Mode, Refund, Timestamp,
 };
 
+use super::sequence_parts::{Owned, describe, random_limit};
 use crate::bench::{Handle, START};
 use crate::failure::{CaseResult, Failure};
 use crate::kind::Kind;
@@ -46,14 +47,6 @@ impl Default for Shape {
             batch: 50,
         }
     }
-}
-
-/// A slice that outlives the call.
-#[derive(Clone, Debug)]
-struct Owned {
-    now: Timestamp,
-    mode: Mode,
-    parts: Vec<(Limit, Vec<u8>, u64)>,
 }
 
 /// Units that were charged and may be given back.
@@ -279,66 +272,4 @@ impl Sequence {
         let last: Vec<&str> = self.history.iter().rev().take(12).rev().map(String::as_str).collect();
         Failure::new(format!("{what}\n     after step {}: {}", self.history.len(), last.join("\n       ")))
     }
-}
-
-fn random_limit(
-    random: &mut Random,
-    kind: Kind,
-    period: Duration,
-    name: &str,
-    shape: &Shape,
-) -> CaseResult<Limit> {
-    let mut quota = random.between(1, shape.quota);
-    if kind == Kind::Log {
-        quota = quota.min(1_000);
-    }
-    let micros = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
-    let mut builder = if kind.has_burst() {
-        // What whole nanoseconds can keep, and drains within the years that a bucket may take.
-        quota = quota.min(micros).max(1);
-        let interval = micros * 1_000 / quota;
-        let most = ((1_u64 << 61) / interval.max(1) / 8).clamp(1, shape.quota);
-        kind.builder(quota, period).burst(random.between(1, most))
-    } else {
-        kind.builder(quota, period)
-    };
-    if !kind.has_burst() && kind != Kind::Log && random.chance(25) {
-        builder = builder.staggered();
-        return Ok(builder.name(name).build()?);
-    }
-    Ok(builder.name(name).build()?)
-}
-
-impl Owned {
-    fn claims(&self) -> Vec<Claim<'_>> {
-        let claim = |(limit, key, cost): &(Limit, Vec<u8>, u64)| (limit.meter_for(key), *cost);
-        let part = |part| {
-            let (limit, key, _): &(Limit, Vec<u8>, u64) = part;
-            let (meter, cost) = claim(part);
-            Claim { id: MeterId { namespace: "sequence", scope: limit.scope(), key }, cost, meter }
-        };
-        self.parts.iter().map(part).collect()
-    }
-
-    fn describe(&self) -> String {
-        let part = |(limit, key, cost): &(Limit, Vec<u8>, u64)| {
-            let key = String::from_utf8_lossy(key);
-            format!("{cost} of {limit} for {}", key.rsplit(':').next().unwrap_or_default())
-        };
-        let parts: Vec<String> = self.parts.iter().map(part).collect();
-        format!("at {:?} {:?} {}", self.now, self.mode, parts.join(" + "))
-    }
-}
-
-/// Where two answers differ.
-fn describe(expected: &Answer, found: &Answer) -> String {
-    let head = |answer: &Answer| (answer.admitted, answer.charged, answer.now);
-    if head(expected) != head(found) || expected.verdicts.len() != found.verdicts.len() {
-        return format!("expected {expected:?}, found {found:?}");
-    }
-    let pairs = expected.verdicts.iter().zip(&found.verdicts).enumerate();
-    let different = pairs.filter(|(_, (expected, found))| expected != found);
-    let lines = different
-        .map(|(place, (expected, found))| format!("verdict {place}: expected {expected:?}, found {found:?}"));
-    lines.collect::<Vec<_>>().join("; ")
 }

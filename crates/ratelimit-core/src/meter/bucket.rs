@@ -99,21 +99,33 @@ impl Bucket {
 
     /// The instant of the decision, and the debt that has not drained by then, in nanoseconds.
     ///
-    /// If the interval has changed since the state was written, the *units* are kept: those begun count whole, and no
-    /// more than the bucket now holds (a limit that is lowered leaves an empty bucket, not one that owes).
+    /// If the interval has changed since the state was written, the *units* of that time are kept: those begun count
+    /// whole, and no more than the bucket now holds (a limit that is lowered leaves an empty bucket, not one that owes).
+    /// They drain at the new rate, as if it had been in force since the state was written, and are gone at the latest
+    /// when they would have been at the old one: then the state may be forgotten, so it must not count any more.
     fn debt(&self, state: &BucketState, now: Timestamp) -> (u64, u64) {
         let now = now.max(state.at).as_nanos();
         let debt = state.tat.as_nanos().saturating_sub(now);
         if state.interval == self.interval || debt == 0 {
             return (now, debt);
         }
-        (now, debt.div_ceil(state.interval.max(1)).min(self.burst) * self.interval)
+        let at = state.at.as_nanos();
+        let units = (state.tat.as_nanos() - at).div_ceil(state.interval.max(1)).min(self.burst);
+        (now, (at + units * self.interval).saturating_sub(now))
+    }
+
+    /// An instant by which enough has drained, unless all has drained sooner: see [`Bucket::debt`].
+    fn drained_at(&self, state: &BucketState, instant: u64) -> Timestamp {
+        if state.interval == self.interval {
+            return Timestamp::derived(instant);
+        }
+        Timestamp::derived(instant).min(state.tat)
     }
 
     /// When a claim that comes `now` may go on: in a queue, when all before it has drained.
     fn turn(&self, state: &BucketState, now: Timestamp) -> Timestamp {
         match self.debt(state, now) {
-            (seen, debt) if self.queue && debt > 0 => Timestamp::derived(seen + debt),
+            (seen, debt) if self.queue && debt > 0 => self.drained_at(state, seen + debt),
             _ => now,
         }
     }
@@ -163,14 +175,14 @@ impl Bucket {
             Some(now)
         } else {
             let room = self.burst.checked_sub(cost).map(|units| units * self.interval);
-            room.map(|room| Timestamp::derived(seen + debt.saturating_sub(room)))
+            room.map(|room| self.drained_at(state, seen + debt.saturating_sub(room)))
         };
         Verdict {
             fits,
             limit: self.burst,
             remaining: self.tolerance().saturating_sub(debt) / self.interval,
             fits_at,
-            reset_at: if debt > 0 { Timestamp::derived(seen + debt) } else { now },
+            reset_at: if debt > 0 { self.drained_at(state, seen + debt) } else { now },
             ready_at: charged.ready_at,
             receipt: charged.receipt,
         }
@@ -178,8 +190,8 @@ impl Bucket {
 }
 
 impl BucketState {
-    /// When all that was charged has drained.
-    pub(super) fn reset_at(&self) -> Timestamp {
-        self.tat
+    /// When all that was charged has drained, and not before the newest instant that late claims are decided as of.
+    pub(super) fn forget_at(&self) -> Timestamp {
+        self.tat.max(self.at)
     }
 }

@@ -146,8 +146,8 @@ impl Meter {
     /// [`CounterStore`](crate::CounterStore#memory).
     pub fn forget_at(&self, state: &State) -> Timestamp {
         match (self, state) {
-            (Self::Window(window), State::Window(state)) => window.reset_at(state),
-            (Self::Bucket(_), State::Bucket(state)) => state.reset_at(),
+            (Self::Window(window), State::Window(state)) => window.reset_at(state).max(state.at),
+            (Self::Bucket(_), State::Bucket(state)) => state.forget_at(),
             (Self::Log(log), State::Log(state)) => log.reset_at(state),
             _ => Timestamp::EPOCH,
         }

@@ -1,13 +1,15 @@
 -- The bucket meter. Value: 'b', the instant of the newest charge, the theoretical arrival time, the interval.
 
--- The instant of the decision and the debt that has not drained by then. After a change of the interval the units are
--- kept: those begun count whole, and no more than `burst`.
+-- The instant of the decision and the debt that has not drained by then. After a change of the interval the units of the
+-- newest charge are kept: those begun count whole, and no more than `burst`. They drain at the new rate since then, and
+-- none is left when they would have drained at the old one.
 local function bucket_debt(value, now_high, now_low, interval, burst)
   local _, at_high, at_low, tat_high, tat_low, old_high, old_low = unpack('>BI4I4I4I4I4I4', value)
   if less(now_high, now_low, at_high, at_low) then now_high, now_low = at_high, at_low end
   local high, low = minus(tat_high, tat_low, now_high, now_low)
   if string.sub(value, 18) == interval or (high == 0 and low == 0) then return now_high, now_low, high, low end
   if old_high == 0 and old_low == 0 then old_low = 1 end
+  high, low = minus(tat_high, tat_low, at_high, at_low)
 
   -- units * (h, l), for products below 2^63.
   local function times(units, h, l)
@@ -32,6 +34,6 @@ local function bucket_debt(value, now_high, now_low, interval, burst)
       used = used + 1
     end
   end
-  high, low = times(used, unpack('>I4I4', interval))
-  return now_high, now_low, high, low
+  high, low = plus(at_high, at_low, times(used, unpack('>I4I4', interval)))
+  return now_high, now_low, minus(high, low, now_high, now_low)
 end

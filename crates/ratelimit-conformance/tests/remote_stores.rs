@@ -1,0 +1,263 @@
+//! The cases on trips and failures bite, too: on a store behind a real socket, sound and broken.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use ratelimit_conformance::broken_stores::ModelStore;
+use ratelimit_conformance::{BoxError, Outcome, Server, Space, Subject, Suite};
+use ratelimit_core::{
+    Answer, Applied, Claims, CounterStore, DynCounterStore, ErrorKind, MeterId, Mode, Promises, Refund,
+    StoreError, Timestamp,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// What a store on the wire does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flaw {
+    None,
+    /// Asks first, then charges.
+    TwoTrips,
+    /// Sends a batch slice by slice.
+    TripForEachSlice,
+    /// Has no time limit.
+    Patient,
+    /// Never connects again.
+    GivesUp,
+    /// Admits what it cannot ask for.
+    FailsOpen,
+    /// Connects for each claim.
+    ConnectsAnew,
+    /// Says that a claim without an answer was surely not charged.
+    SureOfNothing,
+}
+
+/// A server that answers each eight bytes with the same. The meters are beside it: what a claim needs is the trip.
+struct Echo {
+    address: SocketAddr,
+    frozen: watch::Sender<bool>,
+    running: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Echo {
+    async fn new() -> Result<Self, BoxError> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let echo = Self {
+            address: listener.local_addr()?,
+            frozen: watch::Sender::new(false),
+            running: Mutex::default(),
+        };
+        echo.serve(listener).await;
+        Ok(echo)
+    }
+
+    async fn serve(&self, listener: TcpListener) {
+        let frozen = self.frozen.subscribe();
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new(); // ends them when it is dropped
+            while let Ok((connection, _)) = listener.accept().await {
+                connections.spawn(echo(connection, frozen.clone()));
+            }
+        });
+        *self.running.lock().await = Some(task);
+    }
+}
+
+async fn echo(mut connection: TcpStream, mut frozen: watch::Receiver<bool>) -> Option<()> {
+    let mut word = [0; 8];
+    loop {
+        connection.read_exact(&mut word).await.ok()?;
+        frozen.wait_for(|frozen| !frozen).await.ok()?;
+        connection.write_all(&word).await.ok()?;
+    }
+}
+
+#[async_trait]
+impl Server for Echo {
+    async fn kill(&self) -> Result<(), BoxError> {
+        if let Some(task) = self.running.lock().await.take() {
+            task.abort();
+            let _ = task.await;
+        }
+        Ok(())
+    }
+
+    async fn start(&self) -> Result<(), BoxError> {
+        self.serve(TcpListener::bind(self.address).await?).await;
+        Ok(())
+    }
+
+    async fn freeze(&self) -> Result<(), BoxError> {
+        self.frozen.send_replace(true);
+        Ok(())
+    }
+
+    async fn thaw(&self) -> Result<(), BoxError> {
+        self.frozen.send_replace(false);
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct Wire {
+    flaw: Flaw,
+    address: SocketAddr,
+    connection: Mutex<Option<TcpStream>>,
+    meters: Arc<ModelStore>,
+}
+
+impl Wire {
+    async fn exchange(&self) -> std::io::Result<()> {
+        let mut connection = self.connection.lock().await;
+        // Taken out meanwhile: a trip that is given up must not leave its answer to the next one.
+        let held = if self.flaw == Flaw::ConnectsAnew { None } else { connection.take() };
+        let mut stream = match held {
+            Some(stream) => stream,
+            None if self.flaw == Flaw::GivesUp => return Err(std::io::ErrorKind::NotConnected.into()),
+            None => TcpStream::connect(self.address).await?,
+        };
+        stream.write_all(&[7; 8]).await?;
+        stream.read_exact(&mut [0; 8]).await?;
+        *connection = Some(stream);
+        Ok(())
+    }
+
+    async fn trip(&self) -> Result<(), StoreError> {
+        let wait = Duration::from_secs(if self.flaw == Flaw::Patient { 3_600 } else { 1 });
+        let error = |kind| StoreError::new("wire", kind, "no trip").at(self.address.to_string());
+        match tokio::time::timeout(wait, self.exchange()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(error(ErrorKind::Unreachable)),
+            Err(_) if self.flaw == Flaw::SureOfNothing => Err(error(ErrorKind::Timeout).not_applied()),
+            Err(_) => Err(error(ErrorKind::Timeout)),
+        }
+    }
+}
+
+impl CounterStore for Wire {
+    fn promises(&self) -> Promises {
+        self.meters.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        if self.flaw == Flaw::TwoTrips {
+            self.trip().await?;
+        }
+        match self.trip().await {
+            Err(error) if self.flaw == Flaw::FailsOpen && error.applied() == Applied::No => {
+                self.meters.claim(claims.with_mode(Mode::Force)).await
+            }
+            Err(error) => Err(error),
+            Ok(()) => self.meters.claim(claims).await,
+        }
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        let trips = if self.flaw == Flaw::TripForEachSlice { slices.len() } else { 1 };
+        for _ in 0..trips {
+            if self.trip().await.is_err() {
+                let late = |_: &Claims<'_>| Err(StoreError::new("wire", ErrorKind::Timeout, "no trip"));
+                return slices.iter().map(late).collect();
+            }
+        }
+        self.meters.claim_many(slices).await
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        if refunds.is_empty() {
+            return Ok(());
+        }
+        self.trip().await?;
+        self.meters.refund(now, refunds).await
+    }
+
+    async fn reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError> {
+        if meters.is_empty() {
+            return Ok(());
+        }
+        self.trip().await?;
+        self.meters.reset(meters).await
+    }
+}
+
+struct Remote {
+    flaw: Flaw,
+    echo: Arc<Echo>,
+}
+
+struct RemoteSpace {
+    flaw: Flaw,
+    echo: Arc<Echo>,
+    meters: Arc<ModelStore>,
+}
+
+#[async_trait]
+impl Subject for Remote {
+    fn name(&self) -> &str {
+        "remote"
+    }
+
+    async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
+        Ok(Arc::new(RemoteSpace { flaw: self.flaw, echo: self.echo.clone(), meters: Arc::default() }))
+    }
+
+    fn server(&self) -> Option<Arc<dyn Server>> {
+        Some(self.echo.clone())
+    }
+}
+
+#[async_trait]
+impl Space for RemoteSpace {
+    async fn open(&self) -> Result<Arc<dyn DynCounterStore>, BoxError> {
+        self.open_at(self.echo.address).await
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        Some(self.echo.address)
+    }
+
+    async fn open_at(&self, address: SocketAddr) -> Result<Arc<dyn DynCounterStore>, BoxError> {
+        let connection = Mutex::new(Some(TcpStream::connect(address).await?));
+        Ok(Arc::new(Wire { flaw: self.flaw, address, connection, meters: self.meters.clone() }))
+    }
+}
+
+async fn run(flaw: Flaw, filters: &[&str]) -> Vec<(String, Outcome)> {
+    let remote = Remote { flaw, echo: Arc::new(Echo::new().await.unwrap()) };
+    let filters = filters.iter().map(|filter| (*filter).to_owned()).collect();
+    let report = Suite { filters, ..Suite::default() }.run(&[Arc::new(remote)]).await;
+    assert!(!report.cases.is_empty());
+    report.cases.into_iter().map(|case| (case.case, case.outcome)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_sound_remote_store_passes_trips_and_failures() {
+    for (case, outcome) in run(Flaw::None, &["trips/", "failures/", "cancelled/"]).await {
+        assert_eq!(outcome, Outcome::Passed, "{case}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn broken_remote_stores_are_caught() {
+    let expected = [
+        (Flaw::TwoTrips, "trips/one-for-a-claim-fixed"),
+        (Flaw::TripForEachSlice, "trips/one-for-a-batch"),
+        (Flaw::ConnectsAnew, "trips/no-connection-for-each"),
+        (Flaw::Patient, "failures/frozen"),
+        (Flaw::Patient, "failures/every-method"),
+        (Flaw::GivesUp, "failures/started-again"),
+        (Flaw::FailsOpen, "failures/killed"),
+        (Flaw::SureOfNothing, "failures/frozen"),
+    ];
+    let caught = expected.map(|(flaw, case)| async move { (flaw, run(flaw, &[case]).await) });
+    for (flaw, cases) in futures::future::join_all(caught).await {
+        for (case, outcome) in cases {
+            println!("{flaw:?} {case}: {outcome:?}");
+            assert!(matches!(outcome, Outcome::Failed(_)), "{flaw:?} is not caught by {case}: {outcome:?}");
+        }
+    }
+}
