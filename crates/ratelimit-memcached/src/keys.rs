@@ -1,0 +1,136 @@
+//! Names of meters as Memcached keys: readable where they can be, injective, at most 250 bytes with a segment's number.
+
+use std::fmt::Write as _;
+
+use ratelimit_core::MeterId;
+use sha2::{Digest, Sha256};
+
+/// The longest name without a segment's number, of which the longest has twenty characters with its separator.
+const LONGEST: usize = 250 - 20;
+
+/// Digits of a digest, 64 of them: URL-safe base64.
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// `<prefix>!<name space>!<scope>!<key>`, or `<prefix>#<digest>` if that is too long.
+///
+/// In the three parts everything but visible ASCII, and `!` and `%`, is written as `%XX`. So the first of `!` and `#` after
+/// the prefix tells which form it is, and no two meters have one name.
+pub(crate) fn name_of(prefix: &str, id: &MeterId<'_>) -> String {
+    let mut name = String::with_capacity(LONGEST);
+    name.push_str(prefix);
+    for part in [id.namespace.as_bytes(), id.scope.as_bytes(), id.key] {
+        name.push('!');
+        if !escape(&mut name, part) {
+            return format!("{prefix}#{}", digest(&id.to_bytes()));
+        }
+    }
+    name
+}
+
+/// The name of the item that counts one segment of a window.
+pub(crate) fn segment_of(name: &str, index: u64) -> String {
+    format!("{name}!{index}")
+}
+
+/// What decides on which server a meter lives: all limits of one key are on one server, so that they share a trip.
+pub(crate) fn place_of(id: &MeterId<'_>) -> u64 {
+    stable_hash(id.key, stable_hash(id.namespace.as_bytes(), OFFSET))
+}
+
+/// Gives `false` once the name has become too long.
+fn escape(name: &mut String, part: &[u8]) -> bool {
+    for byte in part {
+        if byte.is_ascii_graphic() && !b"!%".contains(byte) {
+            name.push(char::from(*byte));
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(name, "%{byte:02X}");
+        }
+        if name.len() > LONGEST {
+            return false;
+        }
+    }
+    name.len() <= LONGEST
+}
+
+/// SHA-256 in 43 characters.
+fn digest(bytes: &[u8]) -> String {
+    let hash = Sha256::digest(bytes);
+    let sextet = |nth: usize| {
+        let bit = nth * 6;
+        let pair = u16::from_be_bytes([hash[bit / 8], hash.get(bit / 8 + 1).copied().unwrap_or(0)]);
+        char::from(DIGITS[usize::from(pair >> (10 - bit % 8) & 63)])
+    };
+    (0..43).map(sextet).collect()
+}
+
+/// The start of a hash.
+pub(crate) const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// A hash that is the same in every process and release (FNV-1a with a final mix): it places meters on servers.
+pub(crate) fn stable_hash(bytes: &[u8], start: u64) -> u64 {
+    mix(bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)))
+}
+
+/// Spreads the bits of a hash.
+pub(crate) fn mix(hash: u64) -> u64 {
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    hash ^ (hash >> 33)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name(namespace: &str, scope: &str, key: &[u8]) -> String {
+        name_of("rl", &MeterId { namespace, scope, key })
+    }
+
+    #[test]
+    fn names_are_readable_and_stay_what_they_are() {
+        assert_eq!(name("api", "sliding:60s", b"user:7"), "rl!api!sliding:60s!user:7");
+        assert_eq!(name("", "log", b""), "rl!!log!");
+        assert_eq!(name("#", "log", b"a b\x00!\xff%"), "rl!#!log!a%20b%00%21%FF%25");
+        assert_eq!(segment_of("rl!!fixed:1s!a", 7), "rl!!fixed:1s!a!7");
+        // SHA-256 of "0:3:log" and 231 times "x", in URL-safe base64.
+        assert_eq!(name("", "log", &[b'x'; 231]).len(), 3 + 43);
+        assert_eq!(digest(b"abc"), "ungWv48Bz-pBQUDeXa4iI7ADYaOWF3qctBD_YfIAFa0");
+    }
+
+    #[test]
+    fn the_longest_names_fit_a_key() {
+        for length in 0..300 {
+            let name = segment_of(&name("n", "scope", &vec![b'x'; length]), u64::MAX / 1_000);
+            assert!(name.len() <= 250, "{length}: {}", name.len());
+        }
+        assert!(segment_of(&name("", "log", &vec![0; 100_000]), 1 << 62).len() <= 250);
+    }
+
+    #[test]
+    fn the_hash_stays_what_it_is() {
+        // Meters are placed by it: a change would reset all that run on several servers.
+        assert_eq!(stable_hash(b"user:7", OFFSET), 0xe1ad_aa0a_6ddf_082e);
+    }
+
+    proptest! {
+        #[test]
+        fn different_meters_have_different_keys(
+            a in ("[!#%a0-9]{0,4}", "[!#%a0-9]{1,4}", prop::collection::vec(any::<u8>(), 0..6), prop::option::of(0u64..20)),
+            b in ("[!#%a0-9]{0,4}", "[!#%a0-9]{1,4}", prop::collection::vec(any::<u8>(), 0..6), prop::option::of(0u64..20)),
+        ) {
+            let key = |(namespace, scope, key, segment): &(String, String, Vec<u8>, Option<u64>)| {
+                let name = name(namespace, scope, key);
+                segment.map_or(name.clone(), |index| segment_of(&name, index))
+            };
+            prop_assert_eq!(a == b, key(&a) == key(&b));
+        }
+
+        #[test]
+        fn keys_are_one_visible_word(namespace: String, key: Vec<u8>) {
+            let name = name(&namespace, "log", &key);
+            prop_assert!(name.bytes().all(|byte| byte.is_ascii_graphic()) && name.len() <= LONGEST);
+        }
+    }
+}

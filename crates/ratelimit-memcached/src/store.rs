@@ -1,0 +1,159 @@
+//! The store.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ratelimit_core::{
+    Answer, Claims, CounterStore, Decisions, ErrorKind, Meter, MeterId, Promises, Refund, StoreError, Time,
+    Timestamp,
+};
+
+use crate::config::MemcachedConfig;
+use crate::decide::decide;
+use crate::error::Failure;
+use crate::slice::{Ask, GiveBack, Slice};
+use crate::space::Space;
+use crate::{refund, reset, window};
+
+/// The most commands in one trip of [`CounterStore::claim_many`], unless one slice alone has more.
+const COMMANDS: usize = 4_096;
+
+/// Keeps meters on Memcached: one server, or several that share the keys.
+///
+/// See the [crate's documentation](crate) for what it promises. No call takes longer than [`MemcachedConfig::timeout`]. A
+/// connection that breaks or falls silent is replaced by the next call.
+///
+/// Cloning is cheap; clones share the connections. It needs a tokio runtime with I/O and time.
+#[derive(Clone)]
+pub struct MemcachedStore {
+    space: Arc<Space>,
+}
+
+impl MemcachedStore {
+    /// Connects to the servers in `url` (see [`MemcachedConfig::new`]), everything else as in
+    /// [`MemcachedConfig::default`].
+    ///
+    /// # Errors
+    /// If an address is not valid, or if one of the servers does not answer within the time limit.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::connect_with(MemcachedConfig::new(url)).await
+    }
+
+    /// Connects to the servers of `config`.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_with(config: MemcachedConfig) -> Result<Self, StoreError> {
+        let store = Self::lazy(config)?;
+        store.space.servers.connect(store.space.deadline()).await.map_err(Failure::into_store_error)?;
+        Ok(store)
+    }
+
+    /// A store that connects with its first call: for a program that has to start while a server is down.
+    ///
+    /// # Errors
+    /// If an address or the prefix is not valid.
+    pub fn lazy(config: MemcachedConfig) -> Result<Self, StoreError> {
+        Ok(Self { space: Space::new(config).map_err(Failure::into_store_error)? })
+    }
+
+    /// Forgets these meters as they stand at `now`.
+    #[doc(hidden)]
+    pub async fn forget(&self, now: Timestamp, meters: &[(MeterId<'_>, Meter)]) -> Result<(), StoreError> {
+        let deadline = self.space.deadline();
+        reset::forget(&self.space, meters, now, deadline).await.map_err(Failure::into_store_error)
+    }
+
+    fn slice(&self, claims: &Claims<'_>) -> Slice {
+        Slice::new(&self.space.servers, &self.space.prefix, claims)
+    }
+
+    /// Decides slices in a task of their own: who drops the call leaves nothing reserved behind.
+    async fn decide(&self, slices: Vec<Slice>) -> Vec<Result<Answer, Failure>> {
+        let count = slices.len();
+        let (space, deadline) = (self.space.clone(), self.space.deadline());
+        let task = tokio::spawn(async move {
+            let mut outcomes = Vec::with_capacity(slices.len());
+            for trip in trips(slices) {
+                outcomes.extend(decide(&space, &trip, deadline).await);
+            }
+            outcomes
+        });
+        task.await.unwrap_or_else(|_| vec![Err(Failure::abandoned()); count])
+    }
+}
+
+/// Divides slices so that no trip has too many commands.
+fn trips(slices: Vec<Slice>) -> Vec<Vec<Slice>> {
+    let mut trips = Vec::new();
+    let (mut trip, mut size) = (Vec::new(), 0);
+    for slice in slices {
+        let commands: usize = slice.asks.iter().map(commands).sum();
+        if size + commands > COMMANDS && !trip.is_empty() {
+            trips.push(std::mem::take(&mut trip));
+            size = 0;
+        }
+        size += commands;
+        trip.push(slice);
+    }
+    trips.push(trip);
+    trips
+}
+
+fn commands(ask: &Ask) -> usize {
+    match &ask.meter {
+        Meter::Window(window) => window.carried() as usize + 2,
+        Meter::Bucket(_) | Meter::Log(_) => 1,
+    }
+}
+
+impl fmt::Debug for MemcachedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemcachedStore")
+            .field("servers", &self.space.servers.addresses())
+            .field("prefix", &self.space.prefix)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CounterStore for MemcachedStore {
+    fn promises(&self) -> Promises {
+        Promises { decisions: Decisions::Conservative, time: Time::CallerUnordered }
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let mut outcomes = self.decide(vec![self.slice(&claims)]).await;
+        let outcome = outcomes.pop().unwrap_or_else(|| Err(Failure::abandoned()));
+        outcome.map_err(Failure::into_store_error)
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        let slices = slices.iter().map(|claims| self.slice(claims)).collect();
+        let outcomes = self.decide(slices).await;
+        outcomes.into_iter().map(|outcome| outcome.map_err(Failure::into_store_error)).collect()
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        let deadline = self.space.deadline();
+        let refunds = refunds.iter().filter(|refund| refund.cost > 0);
+        let (mut takes, mut cells) = (Vec::new(), Vec::new());
+        for given in refunds.map(|given| GiveBack::new(&self.space.servers, &self.space.prefix, given, now)) {
+            match &given.ask.meter {
+                Meter::Window(window) => takes.push(window::refund(&given.ask, window, given.receipt)),
+                Meter::Bucket(_) | Meter::Log(_) => cells.push(given),
+            }
+        }
+        let given = async {
+            refund::take(&self.space, takes, deadline).await?;
+            let _turns = self.space.turns(cells.iter().map(|given| &given.ask), deadline).await?;
+            refund::refund(&self.space, cells.clone(), deadline).await
+        };
+        given.await.map_err(Failure::into_store_error)
+    }
+
+    /// Not supported: the counters of a window cannot be found by its name alone.
+    async fn reset(&self, _meters: &[MeterId<'_>]) -> Result<(), StoreError> {
+        let unsupported = "the counters of a window cannot be found by its name alone";
+        Err(StoreError::new("memcached", ErrorKind::Unsupported, unsupported))
+    }
+}

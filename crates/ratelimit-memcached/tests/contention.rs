@@ -1,0 +1,197 @@
+//! Many tasks on several stores at once: never more than the limit, and how much less.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratelimit_core::{
+    CheckError, ErrorKind, Limit, Limits, ManualClock, MeterId, RateLimiter, Request, Timestamp,
+};
+use ratelimit_memcached::MemcachedStore;
+use tokio::sync::Barrier;
+
+const START: Timestamp = Timestamp::from_secs(1_800_000_000);
+
+type Limiter = RateLimiter<MemcachedStore, ManualClock>;
+
+fn limits(texts: &[&str]) -> Limits {
+    let limits: Vec<Limit> = texts.iter().map(|text| text.parse().unwrap()).collect();
+    Limits::new(limits).unwrap()
+}
+
+fn limiter(store: &MemcachedStore, limits: &Limits, now: Timestamp) -> Limiter {
+    RateLimiter::new(store.clone(), limits.clone()).with_clock(ManualClock::at(now))
+}
+
+/// How many of these claims were admitted, refused and given up as contended.
+async fn storm(
+    stores: &[MemcachedStore],
+    limits: &Limits,
+    now: Timestamp,
+    tasks: usize,
+    each: usize,
+) -> [u64; 3] {
+    let barrier = Arc::new(Barrier::new(tasks));
+    let tasks: Vec<_> = (0..tasks)
+        .map(|nth| {
+            let limiter = limiter(&stores[nth % stores.len()], limits, now);
+            let barrier = barrier.clone();
+            tokio::spawn(async move {
+                barrier.wait().await;
+                let mut counts = [0; 3];
+                for _ in 0..each {
+                    match limiter.check("k").await {
+                        Ok(decision) if decision.allowed() => counts[0] += 1,
+                        Ok(_) => counts[1] += 1,
+                        Err(CheckError::Store(error)) if error.kind() == ErrorKind::Contended => {
+                            counts[2] += 1;
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                counts
+            })
+        })
+        .collect();
+    let mut sum = [0; 3];
+    for task in tasks {
+        let counts = task.await.unwrap();
+        sum = std::array::from_fn(|nth| sum[nth] + counts[nth]);
+    }
+    sum
+}
+
+async fn drain(limiter: &Limiter) -> u64 {
+    let mut admitted = 0;
+    while limiter.check("k").await.unwrap().allowed() {
+        admitted += 1;
+    }
+    admitted
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_tasks_are_never_admitted_more_often_than_the_limit_allows() {
+    let server = common::Server::start(&[]);
+    let stores = [server.store().await, server.store().await];
+    let mut lines = Vec::new();
+    for texts in [
+        ["200/h fixed"].as_slice(),
+        &["200/h"],
+        &["200/h precision 15min"],
+        &["200/h precision 15min strict"],
+        &["200/h burst 200"],
+        &["200/h log"],
+        &["300/min", "200/h burst 200", "250/h log"],
+    ] {
+        let limits = limits(texts);
+        let [admitted, refused, contended] = storm(&stores, &limits, START, 64, 10).await;
+        let later = drain(&limiter(&stores[0], &limits, START)).await;
+        lines.push(format!("{texts:?}: {admitted} of 200 at once ({refused} refused, {contended} contended), {later} after it"));
+        assert!(admitted <= 200, "{texts:?}: {admitted}");
+        // Whatever was reserved in vain has been given back.
+        assert_eq!(admitted + later, 200, "{texts:?}");
+        for text in texts {
+            let limit: Limit = text.parse().unwrap();
+            stores[0]
+                .forget(
+                    START,
+                    &[(MeterId { namespace: "", scope: limit.scope(), key: b"k" }, limit.meter_for(b"k"))],
+                )
+                .await
+                .unwrap();
+        }
+        assert_eq!(drain(&limiter(&stores[0], &limits, START)).await, 200);
+        for text in texts {
+            let limit: Limit = text.parse().unwrap();
+            stores[0]
+                .forget(
+                    START,
+                    &[(MeterId { namespace: "", scope: limit.scope(), key: b"k" }, limit.meter_for(b"k"))],
+                )
+                .await
+                .unwrap();
+        }
+    }
+    println!("{}", lines.join("\n"));
+}
+
+/// The count before an addition is not enough: the previous window has to be weighed with what comes back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_previous_window_is_not_forgotten_under_contention() {
+    let server = common::Server::start(&[]);
+    let stores = [server.store().await, server.store().await];
+    for (nth, (text, at)) in
+        [("100/min", 75), ("100/min precision 20s", 65)].into_iter().cycle().take(20).enumerate()
+    {
+        let own = limits(&[&format!("{text} name n{nth}")]);
+        let early = limiter(&stores[0], &own, START + Duration::from_secs(10));
+        assert!(early.check(Request::new("k").cost(60)).await.unwrap().allowed());
+        let now = START + Duration::from_secs(at);
+        let [admitted, ..] = storm(&stores, &own, now, 64, 3).await;
+        assert!(admitted <= 55, "{text}: {admitted} of 55");
+        assert_eq!(admitted + drain(&limiter(&stores[1], &own, now)).await, 55, "{text}");
+    }
+}
+
+/// A meter that is full and asked by everybody must still give out what comes free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn refusals_do_not_keep_out_what_would_fit() {
+    let server = common::Server::start(&[]);
+    let stores = [server.store().await, server.store().await];
+    let own = limits(&["20/min"]);
+    assert_eq!(drain(&limiter(&stores[0], &own, START)).await, 20);
+    let mut admitted = 0;
+    for step in 0..=60 {
+        let now = START + Duration::from_secs(60 + step);
+        admitted += storm(&stores, &own, now, 64, 2).await[0];
+    }
+    println!("{admitted} of 20 were admitted while 64 tasks asked");
+    assert!((15..=20).contains(&admitted), "{admitted} of 20");
+}
+
+/// Reservations that are taken back after a reset must not be taken from the new counter.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_reset_among_claims_admits_at_most_one_more_limit() {
+    let server = common::Server::start(&[]);
+    let stores = [server.store().await, server.store().await];
+    for nth in 0..30 {
+        let own = limits(&[&format!("20/h fixed name n{nth}")]);
+        let (other, meter) = (stores[0].clone(), own[0].meter_for(b"k"));
+        let (watch, scope) = (limiter(&stores[1], &own, START), own[0].scope().to_owned());
+        let reset = tokio::spawn(async move {
+            // Once it is full, many have reserved in vain.
+            while watch.peek("k").await.unwrap().remaining() > 0 {}
+            let id = MeterId { namespace: "", scope: &scope, key: b"k" };
+            other.forget(START, &[(id, meter)]).await.unwrap();
+        });
+        let [admitted, ..] = storm(&stores, &own, START, 128, 1).await;
+        reset.await.unwrap();
+        let all = admitted + drain(&limiter(&stores[0], &own, START)).await;
+        assert!((20..=40).contains(&all), "{all} by a limit of 20 with one reset");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn dropped_futures_leave_nothing_reserved() {
+    let server = common::Server::start(&[]);
+    let store = server.store().await;
+    let own = limits(&["100/h", "10/h burst 10"]);
+    let limiter = limiter(&store, &own, START);
+    for _ in 0..10 {
+        assert!(limiter.check("k").await.unwrap().allowed());
+    }
+    // The bucket is full: each of these reserves in the window, is refused, and gives back, wherever it is dropped.
+    for micros in 0..300 {
+        let _ = tokio::time::timeout(Duration::from_micros(micros), limiter.check("k")).await;
+        let _ = tokio::time::timeout(Duration::from_micros(micros), limiter.check_many(["k"; 4])).await;
+    }
+    let window = RateLimiter::new(store.clone(), limits(&["100/h"])).with_clock(ManualClock::at(START));
+    for _ in 0..500 {
+        if window.peek("k").await.unwrap().remaining() == 90 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{} of 90 are left", window.peek("k").await.unwrap().remaining());
+}

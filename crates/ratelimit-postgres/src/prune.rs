@@ -1,0 +1,57 @@
+//! Deletes forgotten meters.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::error::Failure;
+use crate::link::{Call, Link};
+
+/// How many blocks of the table one statement looks through: some thousand rows, a millisecond or so.
+const BLOCKS: i64 = 32;
+
+/// Deletes forgotten meters in background until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Pruner(AbortHandle);
+
+impl Pruner {
+    pub(crate) fn start(link: &Arc<Link>, every: Duration) -> Self {
+        Self(tokio::spawn(run(Arc::downgrade(link), every)).abort_handle())
+    }
+}
+
+impl Drop for Pruner {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn run(link: Weak<Link>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        let Some(link) = link.upgrade() else {
+            return;
+        };
+        // What cannot be deleted now is deleted another time; calls report what is wrong with the server.
+        let _ = prune(&link).await;
+    }
+}
+
+/// Goes through the table once. Gives the number of deleted meters.
+pub(crate) async fn prune(link: &Link) -> Result<u64, Failure> {
+    let (mut first, mut deleted) = (0, 0);
+    loop {
+        let deadline = Instant::now() + link.timeout();
+        let reply = link.run(&Call::Prune { first, blocks: BLOCKS }, deadline).await?;
+        let &[count, blocks] = reply.as_slice() else {
+            return Err(Failure::strange_reply());
+        };
+        deleted += u64::try_from(count).unwrap_or(0);
+        first += BLOCKS;
+        if first >= blocks {
+            return Ok(deleted);
+        }
+    }
+}

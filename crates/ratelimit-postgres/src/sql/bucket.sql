@@ -1,0 +1,45 @@
+-- The bucket meter: the theoretical arrival time (TAT) of the generic cell rate algorithm.
+
+-- The nanoseconds of debt that have not drained at `seen`. If the interval has changed since the state was written, the
+-- units are kept: those begun count whole, and no more than the bucket now holds.
+CREATE OR REPLACE FUNCTION ratelimit.bucket_debt_v1(
+    state bigint[], seen bigint, burst bigint, gap bigint
+) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    debt bigint := greatest(state[2] - seen, 0);
+    was bigint := greatest(state[3], 1);
+BEGIN
+    IF state IS NULL THEN
+        RETURN 0;
+    ELSIF debt = 0 OR state[3] = gap THEN
+        RETURN debt;
+    END IF;
+    RETURN least((debt - 1) / was + 1, burst) * gap;
+END $$;
+
+-- The state after a charge of units that take `drain` nanoseconds.
+CREATE OR REPLACE FUNCTION ratelimit.bucket_charge_v1(
+    state bigint[], now bigint, drain bigint, burst bigint, gap bigint
+) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    most CONSTANT bigint := 4611686018427387903;
+    seen bigint := greatest(now, state[1]);
+BEGIN
+    RETURN ARRAY[seen, seen + least(ratelimit.bucket_debt_v1(state, seen, burst, gap) + drain, most), gap];
+END $$;
+
+-- The state after a refund: units drain in the order in which they came, so what of the charge has not drained lies
+-- before its receipt.
+CREATE OR REPLACE FUNCTION ratelimit.bucket_refund_v1(
+    state bigint[], now bigint, drain bigint, receipt bigint, burst bigint, gap bigint
+) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    seen bigint := greatest(now, state[1]);
+    debt bigint := ratelimit.bucket_debt_v1(state, seen, burst, gap);
+    undrained bigint := least(drain, receipt - seen);
+BEGIN
+    IF undrained <= 0 OR debt = 0 THEN
+        RETURN state;
+    END IF;
+    RETURN ARRAY[state[1], seen + greatest(debt - undrained, 0), gap];
+END $$;

@@ -1,0 +1,58 @@
+-- One claim on one meter: to the function of its kind.
+--
+-- `claims` holds eight numbers for each claim, those of this one after place `at`: the meter's place in the call, its
+-- kind, the cost, and then
+--     window: quota, segment, shift, carried, strict
+--     bucket: burst, interval, room (burst - cost, as time; -1 if it never fits), drain (the cost, as time)
+--     log:    quota, span
+
+-- Whether the claim fits: 1 or 0, or -1 if the state is none.
+CREATE OR REPLACE FUNCTION ratelimit.fits_v1(
+    state bigint[], now bigint, claims bigint[], at int
+) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    kind bigint := claims[at + 2];
+    cost bigint := claims[at + 3];
+    sight bigint[];
+BEGIN
+    IF state[1] = -1 THEN
+        RETURN -1;
+    ELSIF cost = 0 THEN
+        RETURN 1;
+    ELSIF kind = 0 THEN
+        RETURN ratelimit.window_fits_v1(state, now, cost, claims[at + 4], claims[at + 5], claims[at + 6],
+            claims[at + 7], claims[at + 8] = 1)::int;
+    ELSIF kind = 1 THEN
+        RETURN (ratelimit.bucket_debt_v1(state, greatest(now, state[1]), claims[at + 4], claims[at + 5])
+            <= claims[at + 6])::int;
+    END IF;
+    sight := ratelimit.log_sight_v1(state, now, cost, claims[at + 4], claims[at + 5]);
+    RETURN (sight[2] + cost <= claims[at + 4])::int;
+END $$;
+
+-- The meter after a charge.
+CREATE OR REPLACE FUNCTION ratelimit.charge_v1(
+    meter ratelimit.meters, state bigint[], now bigint, claims bigint[], at int, here timestamptz, slack bigint
+) RETURNS ratelimit.meters LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    cost bigint := claims[at + 3];
+    a bigint := claims[at + 4];
+    b bigint := claims[at + 5];
+    c bigint := claims[at + 6];
+    d bigint := claims[at + 7];
+    forget_at bigint;
+BEGIN
+    meter.kind := claims[at + 2];
+    IF meter.kind = 0 THEN
+        meter.state := ratelimit.window_charge_v1(state, now, cost, b, c, d);
+        forget_at := ratelimit.window_end_v1(meter.state, b, c, d);
+    ELSIF meter.kind = 1 THEN
+        meter.state := ratelimit.bucket_charge_v1(state, now, d, a, b);
+        forget_at := meter.state[2];
+    ELSE
+        meter.state := ratelimit.log_charge_v1(state, now, cost, a, b);
+        forget_at := meter.state[cardinality(meter.state)] + b;
+    END IF;
+    meter.forget_at := here + ((forget_at - now) / 1000 + slack) * interval '1 microsecond';
+    RETURN meter;
+END $$;

@@ -1,0 +1,52 @@
+-- Gives units back, and forgets meters.
+
+-- ids      the names of the meters in ascending order, without repetition
+-- refunds  eight numbers for each: the meter's place in `ids`, its kind, the cost, and then
+--          window: the number of the charge's segment, segment, shift, carried
+--          bucket: burst, interval, drain (the cost, as time), receipt
+--          log:    receipt
+CREATE OR REPLACE FUNCTION ratelimit.refund_v1(
+    ids bytea[], now bigint, refunds bigint[], by_server boolean
+) RETURNS bigint[] LANGUAGE plpgsql VOLATILE @settings@ AS $$
+DECLARE
+    held ratelimit.meters[];
+    dirty boolean[];
+    meter int;
+    state bigint[];
+BEGIN
+    PERFORM FROM ratelimit.meters WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
+    held := ratelimit.known_v1(ids);
+    IF by_server THEN
+        now := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000;
+    END IF;
+    FOR at IN 0 .. cardinality(refunds) - 8 BY 8 LOOP
+        meter := refunds[at + 1];
+        state := ratelimit.state_v1(held[meter], refunds[at + 2], refunds[at + 7]);
+        IF state[1] = -1 THEN
+            RETURN '{2}';
+        END IF;
+        CONTINUE WHEN state IS NULL OR refunds[at + 3] = 0;
+        held[meter].state := CASE refunds[at + 2]
+            WHEN 0 THEN ratelimit.window_refund_v1(state, refunds[at + 3], refunds[at + 4], refunds[at + 5],
+                refunds[at + 6], refunds[at + 7])
+            WHEN 1 THEN ratelimit.bucket_refund_v1(state, now, refunds[at + 6], refunds[at + 7],
+                refunds[at + 4], refunds[at + 5])
+            ELSE ratelimit.log_refund_v1(state, refunds[at + 3], refunds[at + 4])
+        END;
+        dirty[meter] := true;
+    END LOOP;
+    FOR place IN 1 .. cardinality(ids) LOOP
+        IF dirty[place] THEN
+            UPDATE ratelimit.meters SET state = held[place].state WHERE id = ids[place];
+        END IF;
+    END LOOP;
+    RETURN '{}';
+END $$;
+
+CREATE OR REPLACE FUNCTION ratelimit.reset_v1(ids bytea[])
+RETURNS bigint[] LANGUAGE plpgsql VOLATILE @settings@ AS $$
+BEGIN
+    PERFORM FROM ratelimit.meters WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
+    DELETE FROM ratelimit.meters WHERE id = ANY (ids);
+    RETURN '{}';
+END $$;

@@ -1,0 +1,26 @@
+-- The table: one row for each meter.
+--
+-- kind        0 window, 1 bucket, 2 log
+-- state       window: the newest instant of a charge, then the units by age, those of its own segment first
+--             bucket: the newest instant of a charge, the theoretical arrival time, the interval it was worked out with
+--             log:    the instants of the units, oldest first
+--             All instants are nanoseconds since 1970.
+-- forget_at   By this server's clock. Not indexed: it changes with each charge, and an index on it would end the
+--             in-page (HOT) updates that keep the table small.
+CREATE UNLOGGED TABLE IF NOT EXISTS ratelimit.meters (
+    forget_at timestamptz NOT NULL,
+    kind smallint NOT NULL,
+    id bytea NOT NULL,
+    state bigint[] NOT NULL,
+    CONSTRAINT @prefix@meters_pkey PRIMARY KEY (id)
+) WITH (
+    fillfactor = 70,
+    autovacuum_vacuum_scale_factor = 0.05,
+    autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_cost_delay = 0,
+    toast.autovacuum_vacuum_scale_factor = 0.05,
+    toast.autovacuum_vacuum_cost_delay = 0
+);
+
+-- Long states are instants: they hardly compress, and trying takes longer than writing them.
+ALTER TABLE ratelimit.meters ALTER COLUMN state SET STORAGE EXTERNAL;

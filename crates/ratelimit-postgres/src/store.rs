@@ -1,0 +1,176 @@
+//! The store.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ratelimit_core::{
+    Answer, Claims, CounterStore, Decisions, MeterId, Promises, Refund, StoreError, Time, Timestamp,
+};
+use sqlx::postgres::PgPool;
+use tokio::time::Instant;
+
+use crate::config::{PostgresConfig, TimeSource};
+use crate::error::Failure;
+use crate::link::{Call, Link};
+use crate::prune::{Pruner, prune};
+use crate::queue::Queue;
+use crate::wire::{Slice, name_of, refund_call};
+
+/// Counts on a PostgreSQL server. Clones share the connections.
+///
+/// ```no_run
+/// use ratelimit_postgres::{PostgresConfig, PostgresStore, TimeSource};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = PostgresConfig {
+///     time: TimeSource::Server,
+///     ..PostgresConfig::from_url("postgres://app:secret@db.internal/app")?
+/// };
+/// let store = PostgresStore::connect_with(config).await?;
+/// store.migrate().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct PostgresStore(Arc<Inner>);
+
+struct Inner {
+    link: Arc<Link>,
+    queue: Arc<Queue>,
+    _pruner: Option<Pruner>,
+}
+
+impl PostgresStore {
+    /// Connects to the server at `url` with the defaults of [`PostgresConfig`].
+    ///
+    /// # Errors
+    /// If the address is none, if the server does not answer, or if it refuses the log-in.
+    pub async fn connect(url: &str) -> Result<Self, StoreError> {
+        Self::connect_with(PostgresConfig::from_url(url)?).await
+    }
+
+    /// Connects as the configuration says.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect), or if a name in the configuration cannot be one.
+    pub async fn connect_with(config: PostgresConfig) -> Result<Self, StoreError> {
+        let link = Link::new(config, None)?;
+        link.connect().await.map_err(Failure::into_store_error)?;
+        Ok(Self::on(link))
+    }
+
+    /// Counts by the connections of a pool that the program already has. Of the configuration, the server is not used, and
+    /// [`connections`](PostgresConfig::connections) are the most that are taken from the pool at once.
+    ///
+    /// The pool's own settings hold: turn its `test_before_acquire` off, or every call costs a further trip; give it a
+    /// `statement_timeout`; leave the transaction isolation at `READ COMMITTED`. The first call on each of its connections
+    /// takes a second trip.
+    ///
+    /// Must be called in a tokio runtime.
+    ///
+    /// # Errors
+    /// If a name in the configuration cannot be one.
+    pub fn with_pool(pool: PgPool, config: PostgresConfig) -> Result<Self, StoreError> {
+        Ok(Self::on(Link::new(config, Some(pool))?))
+    }
+
+    fn on(link: Link) -> Self {
+        let link = Arc::new(link);
+        let pruner = link.config().prune_every.map(|every| Pruner::start(&link, every));
+        Self(Arc::new(Inner { queue: Arc::new(Queue::new(link.clone())), link, _pruner: pruner }))
+    }
+
+    /// Puts the table and the functions on the server unless they are there: all or nothing, and several processes may do it
+    /// at once. See [`PostgresConfig::migration`] for the text.
+    ///
+    /// The user must own the schema, or be allowed to make one; those who only call need less.
+    ///
+    /// # Errors
+    /// If the server does not answer or refuses.
+    pub async fn migrate(&self) -> Result<(), StoreError> {
+        self.0.link.migrate().await.map_err(Failure::into_store_error)
+    }
+
+    /// Deletes the meters that have been forgotten, and gives their number.
+    ///
+    /// Goes through the table in small steps that take milliseconds each and leave out whatever is in use. The store does it
+    /// by itself ([`PostgresConfig::prune_every`]).
+    ///
+    /// # Errors
+    /// If the server does not answer.
+    pub async fn prune(&self) -> Result<u64, StoreError> {
+        prune(&self.0.link).await.map_err(Failure::into_store_error)
+    }
+
+    /// In a task of its own: if the caller drops the future, the statement still runs to its end and the connection stays
+    /// good.
+    async fn call(&self, call: Call) -> Result<Vec<i64>, StoreError> {
+        let link = self.0.link.clone();
+        let deadline = Instant::now() + link.timeout();
+        let result = tokio::spawn(async move { link.run(&call, deadline).await }).await;
+        result.unwrap_or_else(|_| Err(Failure::strange_reply())).map_err(Failure::into_store_error)
+    }
+
+    async fn claim_all(&self, slices: Vec<Slice>) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+        self.0.queue.claim(slices).await
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore")
+            .field("address", self.0.link.address())
+            .field("config", self.0.link.config())
+            .finish_non_exhaustive()
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl CounterStore for PostgresStore {
+    fn promises(&self) -> Promises {
+        let time = match self.0.link.config().time {
+            TimeSource::Caller => Time::Caller,
+            TimeSource::Server => Time::Server,
+        };
+        Promises { decisions: Decisions::Exact, time }
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let mut answers =
+            self.claim_all(vec![Slice::new(&claims)]).await.map_err(Failure::into_store_error)?;
+        let answer = answers.pop().unwrap_or_else(|| Err(Failure::strange_reply()));
+        answer.map_err(|failure| failure.at(self.0.link.address()).into_store_error())
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        if slices.is_empty() {
+            return Vec::new();
+        }
+        let address = self.0.link.address();
+        match self.claim_all(slices.iter().map(Slice::new).collect()).await {
+            Ok(answers) => {
+                let outward = |failure: Failure| failure.at(address).into_store_error();
+                answers.into_iter().map(|answer| answer.map_err(outward)).collect()
+            }
+            Err(failure) => slices.iter().map(|_| Err(failure.clone().into_store_error())).collect(),
+        }
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        if refunds.is_empty() {
+            return Ok(());
+        }
+        let reply = self.call(refund_call(now, refunds, self.0.link.config())).await?;
+        if reply.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::corrupt().at(self.0.link.address()).into_store_error())
+    }
+
+    async fn reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError> {
+        if meters.is_empty() {
+            return Ok(());
+        }
+        self.call(Call::Reset { ids: meters.iter().map(name_of).collect() }).await.map(drop)
+    }
+}

@@ -1,0 +1,89 @@
+//! What the tests share: a schema of their own on a real server, and a small generator of numbers.
+#![allow(dead_code)] // each test uses a part of it
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ratelimit_postgres::{PostgresConfig, PostgresStore};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+
+/// The server's address.
+pub(crate) fn url() -> String {
+    std::env::var("RATELIMIT_POSTGRES_URL").expect("RATELIMIT_POSTGRES_URL names the server to test on")
+}
+
+/// A schema that is dropped afterwards.
+pub(crate) struct Schema {
+    pub(crate) name: String,
+}
+
+impl Schema {
+    /// A new name; nothing is made yet.
+    pub(crate) fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Self { name: format!("test {} {number}", std::process::id()) }
+    }
+
+    pub(crate) fn config(&self) -> PostgresConfig {
+        PostgresConfig {
+            schema: self.name.clone(),
+            prune_every: None,
+            timeout: std::time::Duration::from_secs(20),
+            ..PostgresConfig::from_url(&url()).unwrap()
+        }
+    }
+
+    pub(crate) async fn store(&self) -> PostgresStore {
+        let store = PostgresStore::connect_with(self.config()).await.unwrap();
+        store.migrate().await.unwrap();
+        store
+    }
+
+    pub(crate) async fn connection(&self) -> PgConnection {
+        PgConnection::connect(&url()).await.unwrap()
+    }
+
+    /// Runs SQL, `{s}` in it standing for the schema.
+    pub(crate) async fn run(&self, sql: &str) {
+        let mut connection = PgConnection::connect(&url()).await.unwrap();
+        let sql = sql.replace("{s}", &format!("\"{}\"", self.name));
+        connection.execute(AssertSqlSafe(sql)).await.unwrap();
+    }
+
+    /// How many rows the table has.
+    pub(crate) async fn rows(&self) -> i64 {
+        let mut connection = PgConnection::connect(&url()).await.unwrap();
+        let sql = format!("SELECT count(*) FROM \"{}\".meters", self.name);
+        sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(&mut connection).await.unwrap()
+    }
+}
+
+impl Drop for Schema {
+    fn drop(&mut self) {
+        let sql = format!("SET client_min_messages = error; DROP SCHEMA IF EXISTS \"{}\" CASCADE", self.name);
+        // A runtime of its own: the test's may be at its end, and cannot be waited for here.
+        let cleaner = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                if let Ok(mut connection) = PgConnection::connect(&url()).await {
+                    let _ = connection.execute(AssertSqlSafe(sql)).await;
+                }
+            });
+        });
+        let _ = cleaner.join();
+    }
+}
+
+/// A small generator: the same numbers each time, so that a failure comes again.
+pub(crate) struct Random(pub u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % bound
+    }
+
+    pub(crate) fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+}

@@ -1,0 +1,266 @@
+//! What callers are told when something is wrong, and that the store is back when it is right again.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Schema, url};
+use ratelimit_core::{
+    Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, MeterId, Mode, StoreError, Timestamp,
+};
+use ratelimit_postgres::{PostgresConfig, PostgresStore};
+use sqlx::postgres::PgConnectOptions;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+const NOW: Timestamp = Timestamp::from_secs(1_000_000);
+
+fn limit() -> Limit {
+    "3/10s".parse().unwrap()
+}
+
+fn ask(limit: &Limit) -> Claim<'_> {
+    let id = MeterId { namespace: "", scope: limit.scope(), key: b"secret-key" };
+    Claim { id, cost: 1, meter: limit.meter_for(b"secret-key") }
+}
+
+async fn claim(store: &PostgresStore) -> Result<Answer, StoreError> {
+    let limit = limit();
+    store.claim(Claims::new(NOW, Mode::Charge, &[ask(&limit)]).unwrap()).await
+}
+
+/// The error says what and where, and nothing secret.
+fn check(error: &StoreError, kind: ErrorKind, applied: Applied, says: &str) {
+    let text = format!("{error} {error:?}");
+    assert_eq!((error.kind(), error.applied()), (kind, applied), "{text}");
+    assert!(text.contains(says), "{text}");
+    assert!(error.address().is_some(), "{text}");
+    assert!(!text.contains("pa55word") && !text.contains("secret-key"), "{text}");
+}
+
+fn options() -> PgConnectOptions {
+    url().parse::<PgConnectOptions>().unwrap().password("pa55word")
+}
+
+#[tokio::test]
+async fn nobody_listens() {
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let error = PostgresStore::connect(&format!("postgres://app:pa55word@{closed}/db")).await.unwrap_err();
+    check(&error, ErrorKind::Unreachable, Applied::No, "is the server running?");
+    let error = PostgresStore::connect("postgres://app:pa55word@host:port/db").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(!format!("{error:?}").contains("pa55word"));
+}
+
+#[tokio::test]
+async fn the_log_in_fails() {
+    let server = options().username("nobody_of_that_name");
+    let config = PostgresConfig { server, ..Schema::new().config() };
+    let error = PostgresStore::connect_with(config).await.unwrap_err();
+    check(&error, ErrorKind::Denied, Applied::No, "log-in");
+    let server = options().database("no_database_of_that_name");
+    let config = PostgresConfig { server, ..Schema::new().config() };
+    let error = PostgresStore::connect_with(config).await.unwrap_err();
+    check(&error, ErrorKind::Unsupported, Applied::No, "create it");
+}
+
+#[tokio::test]
+async fn the_table_is_missing_or_of_another_version() {
+    let schema = Schema::new();
+    let store = PostgresStore::connect_with(schema.config()).await.unwrap();
+    check(&claim(&store).await.unwrap_err(), ErrorKind::Unsupported, Applied::No, "migrate()");
+    store.migrate().await.unwrap();
+    assert!(claim(&store).await.unwrap().admitted);
+    schema
+        .run("ALTER FUNCTION {s}.claim_v1 RENAME TO claim_v0; COMMENT ON TABLE {s}.meters IS 'older'")
+        .await;
+    check(&claim(&store).await.unwrap_err(), ErrorKind::Unsupported, Applied::No, "migrate()");
+    store.migrate().await.unwrap();
+    assert!(claim(&store).await.unwrap().admitted);
+    schema.run("DROP TABLE {s}.meters CASCADE").await;
+    check(&claim(&store).await.unwrap_err(), ErrorKind::Unsupported, Applied::No, "migrate()");
+    store.migrate().await.unwrap();
+    assert!(claim(&store).await.unwrap().admitted);
+}
+
+#[tokio::test]
+async fn the_server_takes_no_writes() {
+    let schema = Schema::new();
+    schema.store().await;
+    let server = options().options([("default_transaction_read_only", "on")]);
+    let store = PostgresStore::connect_with(PostgresConfig { server, ..schema.config() }).await.unwrap();
+    let error = claim(&store).await.unwrap_err();
+    check(&error, ErrorKind::ReadOnly, Applied::No, "primary");
+    assert!(error.is_retryable());
+}
+
+#[tokio::test]
+async fn the_disk_is_full() {
+    let schema = Schema::new();
+    let store = schema.store().await;
+    schema
+        .run(
+            "CREATE FUNCTION {s}.full() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'disk_full'; END $$;
+             CREATE TRIGGER t BEFORE INSERT ON {s}.meters FOR EACH ROW EXECUTE FUNCTION {s}.full()",
+        )
+        .await;
+    check(&claim(&store).await.unwrap_err(), ErrorKind::Full, Applied::No, "disk");
+    schema.run("DROP TRIGGER t ON {s}.meters").await;
+    assert!(claim(&store).await.unwrap().admitted);
+}
+
+#[tokio::test]
+async fn too_many_connections_and_too_few_rights() {
+    let schema = Schema::new();
+    schema.store().await;
+    let role = format!("ratelimit_test_{}", std::process::id());
+    schema.run(&format!("CREATE ROLE {role} LOGIN PASSWORD 'pa55word' CONNECTION LIMIT 1")).await;
+    let server = options().username(&role);
+    let config = PostgresConfig { server, ..schema.config() };
+    let store = PostgresStore::connect_with(config.clone()).await.unwrap();
+    let denied = claim(&store).await.unwrap_err();
+    let full = PostgresStore::connect_with(config).await.unwrap_err();
+    drop(store);
+    schema.run(&format!("DROP ROLE {role}")).await;
+    check(&denied, ErrorKind::Denied, Applied::No, "USAGE");
+    check(&full, ErrorKind::Unreachable, Applied::No, "too many connections");
+    assert!(full.is_retryable());
+}
+
+#[tokio::test]
+async fn a_row_that_is_no_state() {
+    let schema = Schema::new();
+    let store = schema.store().await;
+    let other: Limit = "3/10s name other".parse().unwrap();
+    let limit = limit();
+    for wrong in ["state = '{}'", "state = '{1}'", "state = '{-1,2,3}'", "state = '{1,NULL,2}'", "kind = 7"] {
+        store.reset(&[ask(&limit).id, ask(&other).id]).await.unwrap();
+        assert!(claim(&store).await.unwrap().admitted);
+        schema.run(&format!("UPDATE {{s}}.meters SET {wrong}")).await;
+        let [sound, corrupt] = [[ask(&other)], [ask(&limit)]];
+        let slices = [&corrupt, &sound].map(|claims| Claims::new(NOW, Mode::Charge, claims).unwrap());
+        let mut answers = store.claim_many(&slices).await;
+        assert!(answers.pop().unwrap().unwrap().admitted, "{wrong}");
+        check(&answers.pop().unwrap().unwrap_err(), ErrorKind::Corrupt, Applied::No, "another program");
+    }
+    store.reset(&[ask(&limit).id]).await.unwrap();
+    assert!(claim(&store).await.unwrap().admitted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_somebody_holds() {
+    let schema = Schema::new();
+    schema.store().await;
+    let config = PostgresConfig { timeout: Duration::from_millis(300), ..schema.config() };
+    let store = PostgresStore::connect_with(config).await.unwrap();
+    while claim(&store).await.is_err() {} // on a slow machine
+    let mut holder = schema.connection().await;
+    let sql = format!("BEGIN; SELECT FROM \"{}\".meters FOR UPDATE", schema.name);
+    sqlx::Executor::execute(&mut holder, sqlx::AssertSqlSafe(sql)).await.unwrap();
+    let error = tokio::time::timeout(Duration::from_secs(30), claim(&store)).await.unwrap().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Contended), "{error}");
+    drop(holder);
+    while claim(&store).await.is_err() {}
+}
+
+#[tokio::test]
+async fn the_server_ends_the_connections() {
+    let schema = Schema::new();
+    let server = options().application_name(&schema.name);
+    let config = PostgresConfig { server, ..schema.config() };
+    let store = PostgresStore::connect_with(config).await.unwrap();
+    store.migrate().await.unwrap();
+    assert!(claim(&store).await.unwrap().admitted);
+    let name = &schema.name;
+    schema
+        .run(&format!(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = '{name}'"
+        ))
+        .await;
+    if let Err(error) = claim(&store).await {
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.is_retryable());
+    }
+    claim(&store).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_server_hangs_nobody() {
+    let schema = Schema::new();
+    schema.store().await;
+    let (stop, stopped) = watch::channel(false);
+    let port = forward(stopped).await;
+    let config = PostgresConfig {
+        server: options().host("127.0.0.1").port(port),
+        timeout: Duration::from_millis(500),
+        connections: 2,
+        ..schema.config()
+    };
+    let store = PostgresStore::connect_with(config).await.unwrap();
+    while claim(&store).await.is_err() {} // on a slow machine
+    stop.send(true).unwrap();
+    let tasks: Vec<_> = (0..20)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move { claim(&store).await })
+        })
+        .collect();
+    let mut applied = Vec::new();
+    for task in tasks {
+        let error = tokio::time::timeout(Duration::from_secs(30), task).await.unwrap().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
+        applied.push(error.applied());
+    }
+    assert!(applied.contains(&Applied::Unknown));
+    stop.send(false).unwrap();
+    while claim(&store).await.is_err() {}
+}
+
+/// A port that leads to the server, and swallows everything while the switch is on.
+async fn forward(stopped: watch::Receiver<bool>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = options();
+    let target = Arc::new(format!("{}:{}", server.get_host(), server.get_port()));
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            let (target, stopped) = (target.clone(), stopped.clone());
+            tokio::spawn(async move {
+                let far = TcpStream::connect(&*target).await.unwrap();
+                let (near, far) = (near.into_split(), far.into_split());
+                tokio::join!(pump(near.0, far.1, stopped.clone()), pump(far.0, near.1, stopped));
+            });
+        }
+    });
+    port
+}
+
+async fn pump(
+    from: tokio::net::tcp::OwnedReadHalf,
+    to: tokio::net::tcp::OwnedWriteHalf,
+    stopped: watch::Receiver<bool>,
+) {
+    let mut bytes = [0; 4096];
+    loop {
+        if from.readable().await.is_err() {
+            return;
+        }
+        let count = match from.try_read(&mut bytes) {
+            Ok(0) => return,
+            Ok(count) => count,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+            Err(_) => return,
+        };
+        let mut rest = &bytes[..count];
+        while !rest.is_empty() && !*stopped.borrow() {
+            if to.writable().await.is_err() {
+                return;
+            }
+            if let Ok(written) = to.try_write(rest) {
+                rest = &rest[written..];
+            }
+        }
+    }
+}
