@@ -61,3 +61,8 @@ pub use ratelimit_core::{
     Acquire, AcquireError, Algorithm, CheckError, Clock, CounterStore, Decision, Key, Limit, LimitStatus,
     Limits, ManualClock, RateLimiter, Request, StoreError, SyncCounterStore, SystemClock, Timestamp,
 };
+
+/// Compiles the example of the readme.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
