@@ -86,8 +86,7 @@ impl Entry {
     pub(crate) fn refund(&mut self, refund: &Refund<'_>, now: Timestamp) {
         if refund.cost > 0 && refund.meter.owns(&self.state) {
             refund.meter.refund(&mut self.state, refund.cost, refund.receipt, now);
-            // An emptied meter still knows the newest instant, which late claims are decided as of.
-            self.forget_at = refund.meter.forget_at(&self.state).max(self.newest());
+            self.forget_at = refund.meter.forget_at(&self.state);
         }
     }
 
@@ -106,15 +105,6 @@ impl Entry {
             State::Log(state) => state.units.len() as u64,
         };
         (self.forget_at, charged)
-    }
-
-    /// The newest instant that the state remembers.
-    fn newest(&self) -> Timestamp {
-        match &self.state {
-            State::Window(state) => state.at,
-            State::Bucket(state) => state.at,
-            State::Log(state) => Timestamp::from_nanos(state.units.back().copied().unwrap_or(0)),
-        }
     }
 }
 

@@ -122,12 +122,9 @@ impl Bucket {
         Timestamp::derived(instant).min(state.tat)
     }
 
-    /// When a claim that comes `now` may go on: in a queue, when all before it has drained.
-    fn turn(&self, state: &BucketState, now: Timestamp) -> Timestamp {
-        match self.debt(state, now) {
-            (seen, debt) if self.queue && debt > 0 => self.drained_at(state, seen + debt),
-            _ => now,
-        }
+    /// When a claim that comes `now`, and has `seen` this debt, may go on: in a queue, when all before it has drained.
+    fn turn(&self, state: &BucketState, now: Timestamp, (seen, debt): (u64, u64)) -> Timestamp {
+        if self.queue && debt > 0 { self.drained_at(state, seen + debt) } else { now }
     }
 
     pub(super) fn fits(&self, state: &BucketState, cost: u64, now: Timestamp) -> bool {
@@ -139,8 +136,9 @@ impl Bucket {
     }
 
     pub(super) fn charge(&self, state: &mut BucketState, cost: u64, now: Timestamp) -> Charged {
-        let ready_at = self.turn(state, now);
-        let (now, debt) = self.debt(state, now);
+        let sight = self.debt(state, now);
+        let ready_at = self.turn(state, now, sight);
+        let (now, debt) = sight;
         let after = (debt + self.drain_time(cost)).min(MAX_DEBT);
         *state = BucketState {
             at: Timestamp::derived(now),
@@ -170,7 +168,8 @@ impl Bucket {
     ) -> Verdict {
         let (seen, debt) = self.debt(state, now);
         let fits = charged.is_some() || cost == 0 || self.debt_fits(debt, cost);
-        let charged = charged.unwrap_or_else(|| Charged { receipt: now, ready_at: self.turn(state, now) });
+        let charged = charged
+            .unwrap_or_else(|| Charged { receipt: now, ready_at: self.turn(state, now, (seen, debt)) });
         let fits_at = if fits {
             Some(now)
         } else {
