@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ratelimit_core::{Answer, Claims, MeterId, Refund, State, Timestamp, decide, refund};
+use ratelimit_core::{Answer, Claims, Refund, State, Timestamp, decide, refund};
 
 /// States in a map that nobody else sees, decided by [`decide`].
 #[derive(Debug, Default)]
@@ -42,10 +42,10 @@ impl Model {
         as_new
     }
 
-    /// Forgets these meters.
-    pub(crate) fn reset(&mut self, meters: &[MeterId<'_>]) {
-        for id in meters {
-            self.states.remove(&id.to_bytes());
+    /// Forgets the meters of these claims.
+    pub(crate) fn reset(&mut self, claims: Claims<'_>) {
+        for claim in claims.iter() {
+            self.states.remove(&claim.id.to_bytes());
         }
     }
 }

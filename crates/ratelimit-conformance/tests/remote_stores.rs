@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use ratelimit_conformance::broken_stores::ModelStore;
 use ratelimit_conformance::{BoxError, Outcome, Server, Space, Subject, Suite};
 use ratelimit_core::{
-    Answer, Applied, Claims, CounterStore, DynCounterStore, ErrorKind, MeterId, Mode, Promises, Refund,
-    StoreError, Timestamp,
+    Answer, Applied, Claims, CounterStore, DynCounterStore, ErrorKind, Mode, Promises, Refund, StoreError,
+    Timestamp,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -175,12 +175,9 @@ impl CounterStore for Wire {
         self.meters.refund(now, refunds).await
     }
 
-    async fn reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError> {
-        if meters.is_empty() {
-            return Ok(());
-        }
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         self.trip().await?;
-        self.meters.reset(meters).await
+        self.meters.reset(claims).await
     }
 }
 

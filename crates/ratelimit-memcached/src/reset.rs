@@ -1,6 +1,6 @@
 //! Forgets meters.
 
-use ratelimit_core::{Meter, MeterId, Timestamp};
+use ratelimit_core::{Claims, Meter};
 use tokio::time::{Instant, sleep};
 
 use crate::decide::{ATTEMPTS, pause};
@@ -31,22 +31,17 @@ enum Verdict {
     LookAgain(u64),
 }
 
-/// Forgets meters as they stand now.
-pub(crate) async fn forget(
-    space: &Space,
-    meters: &[(MeterId<'_>, Meter)],
-    now: Timestamp,
-    deadline: Instant,
-) -> Result<(), Failure> {
+/// Forgets the meters of these claims as they stand at that instant.
+pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant) -> Result<(), Failure> {
     let mut batch = Batch::new(&space.servers);
     let (mut open, mut places) = (Vec::new(), Vec::new());
-    for (id, meter) in meters {
-        let Spot { name, server } = Spot::new(&space.servers, &space.prefix, id);
-        let Meter::Window(window) = meter else {
+    for claim in claims.iter() {
+        let Spot { name, server } = Spot::new(&space.servers, &space.prefix, &claim.id);
+        let Meter::Window(window) = &claim.meter else {
             places.push(batch.push(server, wire::delete(&name)));
             continue;
         };
-        let mut keys = counters(&name, window, now);
+        let mut keys = counters(&name, window, claims.now());
         let key = keys.remove(0);
         open.push(Counter { server, key, limit: window.limit(), seen: None });
         places.extend(keys.iter().map(|key| batch.push(server, wire::delete(key))));

@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, ErrorKind, Meter, MeterId, Promises, Refund, StoreError, Time,
-    Timestamp,
+    Answer, Claims, CounterStore, Decisions, Meter, Promises, Refund, StoreError, Time, Timestamp,
 };
 
 use crate::config::MemcachedConfig;
@@ -55,13 +54,6 @@ impl MemcachedStore {
     /// If an address or the prefix is not valid.
     pub fn lazy(config: MemcachedConfig) -> Result<Self, StoreError> {
         Ok(Self { space: Space::new(config).map_err(Failure::into_store_error)? })
-    }
-
-    /// Forgets these meters as they stand at `now`.
-    #[doc(hidden)]
-    pub async fn forget(&self, now: Timestamp, meters: &[(MeterId<'_>, Meter)]) -> Result<(), StoreError> {
-        let deadline = self.space.deadline();
-        reset::forget(&self.space, meters, now, deadline).await.map_err(Failure::into_store_error)
     }
 
     fn slice(&self, claims: &Claims<'_>) -> Slice {
@@ -151,9 +143,8 @@ impl CounterStore for MemcachedStore {
         given.await.map_err(Failure::into_store_error)
     }
 
-    /// Not supported: the counters of a window cannot be found by its name alone.
-    async fn reset(&self, _meters: &[MeterId<'_>]) -> Result<(), StoreError> {
-        let unsupported = "the counters of a window cannot be found by its name alone";
-        Err(StoreError::new("memcached", ErrorKind::Unsupported, unsupported))
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        let deadline = self.space.deadline();
+        reset::forget(&self.space, claims, deadline).await.map_err(Failure::into_store_error)
     }
 }

@@ -222,8 +222,8 @@ impl CounterStore for MemoryStore {
         Ok(())
     }
 
-    async fn reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError> {
-        self.reset_now(meters);
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.reset_now(claims);
         Ok(())
     }
 }
@@ -243,10 +243,10 @@ impl SyncCounterStore for MemoryStore {
         }
     }
 
-    fn reset_now(&self, meters: &[MeterId<'_>]) {
-        for id in meters {
-            let (hash, number) = self.place(id);
-            self.lots[number].lock().reset(hash, id);
+    fn reset_now(&self, claims: Claims<'_>) {
+        for claim in claims.iter() {
+            let (hash, number) = self.place(&claim.id);
+            self.lots[number].lock().reset(hash, &claim.id);
         }
     }
 }

@@ -102,7 +102,7 @@ fn the_store_answers_like_the_model() {
             model.refund(now, &given);
         }
         if random.below(50) == 0 {
-            store.reset_now(&[claims[0].id]);
+            store.reset_now(Claims::new(now, mode, &claims[..1]).unwrap());
             model.0.remove(&claims[0].id.to_bytes());
         }
     }

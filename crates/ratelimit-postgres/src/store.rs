@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, MeterId, Promises, Refund, StoreError, Time, Timestamp,
+    Answer, Claims, CounterStore, Decisions, Promises, Refund, StoreError, Time, Timestamp,
 };
 use sqlx::postgres::PgPool;
 use tokio::time::Instant;
@@ -167,10 +167,9 @@ impl CounterStore for PostgresStore {
         Err(Failure::corrupt().at(self.0.link.address()).into_store_error())
     }
 
-    async fn reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError> {
-        if meters.is_empty() {
-            return Ok(());
-        }
-        self.call(Call::Reset { ids: meters.iter().map(name_of).collect() }).await.map(drop)
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.call(Call::Reset { ids: claims.iter().map(|claim| name_of(&claim.id)).collect() })
+            .await
+            .map(drop)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, MeterId, Promises, Refund, StoreError, Time, Timestamp,
+    Answer, Claims, CounterStore, Decisions, Promises, Refund, StoreError, Time, Timestamp,
 };
 use redis::cmd;
 use tokio::time::Instant;
@@ -227,9 +227,9 @@ impl CounterStore for RedisStore {
         Ok(())
     }
 
-    async fn reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError> {
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         let deadline = self.inner.deadline();
-        let keys: Vec<_> = meters.iter().map(|id| key_of(&self.inner.prefix, id)).collect();
+        let keys: Vec<_> = claims.iter().map(|claim| key_of(&self.inner.prefix, &claim.id)).collect();
         for group in self.inner.groups(keys, Vec::as_slice) {
             let mut unlink = cmd("UNLINK");
             unlink.arg(&group);

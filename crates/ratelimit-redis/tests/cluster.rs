@@ -69,7 +69,7 @@ async fn a_cluster_of_three() {
     store.refund(NOW, &refunds).await.unwrap();
     let peeked = store.claim(Claims::new(NOW, Mode::Peek, &five).unwrap()).await.unwrap();
     assert!(peeked.verdicts.iter().all(|verdict| verdict.remaining == 9), "{peeked:?}");
-    store.reset(&all.iter().map(|claim| claim.id).collect::<Vec<_>>()).await.unwrap();
+    store.reset(Claims::new(NOW, Mode::Charge, &all).unwrap()).await.unwrap();
     let peeked = store.claim(Claims::new(NOW, Mode::Peek, &all).unwrap()).await.unwrap();
     assert!(peeked.verdicts.iter().all(|verdict| verdict.remaining == 10), "{peeked:?}");
 

@@ -301,11 +301,12 @@ async fn reset_forgets_what_it_is_told_to_and_nothing_else() {
     for text in ["1/min", "1/min log", "1/min bucket"] {
         take(&store, text).await.unwrap();
     }
-    store.reset(&[id("1/min"), id("1/min log"), id("*")]).await.unwrap();
+    let forget = |scope| Claim { id: id(scope), cost: 0, meter: meter("1/min") };
+    let forget = [forget("1/min"), forget("1/min log"), forget("*")];
+    store.reset(Claims::new(NOW, Mode::Charge, &forget).unwrap()).await.unwrap();
     assert!(take(&store, "1/min").await.unwrap().admitted);
     assert!(take(&store, "1/min log").await.unwrap().admitted);
     assert!(!take(&store, "1/min bucket").await.unwrap().admitted);
-    store.reset(&[]).await.unwrap();
 }
 
 /// Twelve bytes a unit at most, whatever the units' number and however they came.

@@ -98,10 +98,10 @@ impl CounterStore for SqliteStore {
         transaction.commit().await.map_err(failed)
     }
 
-    async fn reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError> {
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         let mut transaction = self.begin().await?;
-        for id in meters {
-            let forget = sqlx::query("DELETE FROM meters WHERE id = ?").bind(id.to_bytes());
+        for claim in claims.iter() {
+            let forget = sqlx::query("DELETE FROM meters WHERE id = ?").bind(claim.id.to_bytes());
             forget.execute(&mut *transaction).await.map_err(failed)?;
         }
         transaction.commit().await.map_err(failed)

@@ -213,10 +213,10 @@ impl<F: Flaw> CounterStore for TableStore<F> {
         Ok(())
     }
 
-    async fn reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError> {
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         let mut table = self.table();
-        for id in meters {
-            let name = self.flaw.name(id);
+        for claim in claims.iter() {
+            let name = self.flaw.name(&claim.id);
             table.meters.retain(|other, _| !self.flaw.resets(&name, other));
         }
         Ok(())

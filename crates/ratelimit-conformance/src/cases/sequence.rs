@@ -248,8 +248,10 @@ impl Sequence {
         let key = &self.keys[self.random.place(self.keys.len())];
         let id = MeterId { namespace: "sequence", scope: limit.scope(), key };
         self.history.push(format!("reset {limit}"));
-        self.model.reset(&[id]);
-        Ok(self.store.reset(&[id]).await?)
+        let claims = [Claim { id, cost: 0, meter: limit.meter_for(key) }];
+        let claims = Claims::new(self.now, Mode::Charge, &claims)?;
+        self.model.reset(claims);
+        Ok(self.store.reset(claims).await?)
     }
 
     fn change(&mut self) -> CaseResult {

@@ -8,11 +8,9 @@ pub use acquire::Acquire;
 pub use error::{AcquireError, CheckError};
 pub use request::Request;
 
-use smallvec::SmallVec;
-
 use crate::{
-    Answer, Claim, Claims, Clock, CounterStore, Decision, Limits, MeterId, Mode, SyncCounterStore,
-    SystemClock, Timestamp,
+    Answer, Claim, Claims, Clock, CounterStore, Decision, Limits, Mode, SyncCounterStore, SystemClock,
+    Timestamp,
 };
 
 /// Checks requests against limits, on the store of your choice.
@@ -198,8 +196,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     pub async fn reset<'a>(&self, request: impl Into<Request<'a>>) -> Result<(), CheckError> {
         let request = request.into();
         let claims = request.claims(&self.namespace, &self.limits);
-        let meters: SmallVec<[MeterId<'_>; 4]> = claims.iter().map(|claim| claim.id).collect();
-        Ok(self.store.reset(&meters).await?)
+        Ok(self.store.reset(Claims::new(self.clock.now(), Mode::Force, &claims)?).await?)
     }
 
     async fn decide(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, CheckError> {

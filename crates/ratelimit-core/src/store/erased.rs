@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use crate::{Answer, Claims, CounterStore, MeterId, Promises, Refund, StoreError, Timestamp};
+use crate::{Answer, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
 
 /// [`CounterStore`] as a trait object. Every store is one; `Arc<dyn DynCounterStore>` is a store again.
 ///
@@ -27,7 +27,7 @@ pub trait DynCounterStore: Debug + Send + Sync {
     /// See [`CounterStore::refund`].
     async fn dyn_refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError>;
     /// See [`CounterStore::reset`].
-    async fn dyn_reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError>;
+    async fn dyn_reset(&self, claims: Claims<'_>) -> Result<(), StoreError>;
 }
 
 #[async_trait::async_trait]
@@ -49,8 +49,8 @@ impl<S: CounterStore> DynCounterStore for S {
         self.refund(now, refunds).await
     }
 
-    async fn dyn_reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError> {
-        self.reset(meters).await
+    async fn dyn_reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.reset(claims).await
     }
 }
 
@@ -72,7 +72,7 @@ impl CounterStore for dyn DynCounterStore + '_ {
         self.dyn_refund(now, refunds).await
     }
 
-    async fn reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError> {
-        self.dyn_reset(meters).await
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.dyn_reset(claims).await
     }
 }

@@ -13,11 +13,11 @@ pub use timeout::Timeout;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::{Answer, Claims, MeterId, Refund, Timestamp};
+use crate::{Answer, Claims, Refund, Timestamp};
 
 /// Keeps meters, and decides claims on them.
 ///
-/// Two methods and a declaration have to be written: [`claim`](Self::claim), [`refund`](Self::refund),
+/// Three methods and a declaration have to be written: [`claim`](Self::claim), [`refund`](Self::refund),
 /// [`reset`](Self::reset) and [`promises`](Self::promises). A store whose state is at hand while it decides (in a lock
 /// or a transaction) leaves the arithmetic to [`decide`](crate::decide); the guide *Writing a store* goes through a
 /// whole one, and the crate `ratelimit-conformance` proves it.
@@ -51,7 +51,8 @@ use crate::{Answer, Claims, MeterId, Refund, Timestamp};
 /// bound, and no call outlasts the store's time limit.
 ///
 /// ## Keys are opaque
-/// A key is any bytes of any length. Two [`MeterId`]s never share a meter, and nothing in one can reach the protocol.
+/// A key is any bytes of any length. Two [`MeterId`](crate::MeterId)s never share a meter, and nothing in one can reach
+/// the protocol.
 ///
 /// ## Answers
 /// The verdicts are those of [`Meter::verdict`](crate::Meter::verdict) on the state that the slice was decided on.
@@ -100,11 +101,11 @@ pub trait CounterStore: Debug + Send + Sync {
         refunds: &[Refund<'_>],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Forgets these meters, and no others.
+    /// Forgets the meters of these claims, and no others. Costs and mode do not matter.
     ///
     /// # Errors
     /// If the store did not answer.
-    fn reset(&self, meters: &[MeterId<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send;
+    fn reset(&self, claims: Claims<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
 /// A store that can also answer without waiting, because its state is in this process.
@@ -119,7 +120,7 @@ pub trait SyncCounterStore: CounterStore {
     fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]);
 
     /// [`CounterStore::reset`] on the spot.
-    fn reset_now(&self, meters: &[MeterId<'_>]);
+    fn reset_now(&self, claims: Claims<'_>);
 }
 
 /// How far behind the newest claim on a meter a claim may be and still be decided right: one second.
@@ -186,8 +187,8 @@ macro_rules! forward {
                 (**self).refund(now, refunds)
             }
 
-            fn reset(&self, meters: &[MeterId<'_>]) -> impl Future<Output = Result<(), StoreError>> + Send {
-                (**self).reset(meters)
+            fn reset(&self, claims: Claims<'_>) -> impl Future<Output = Result<(), StoreError>> + Send {
+                (**self).reset(claims)
             }
         }
 
@@ -201,8 +202,8 @@ macro_rules! forward {
                 (**self).refund_now(now, refunds);
             }
 
-            fn reset_now(&self, meters: &[MeterId<'_>]) {
-                (**self).reset_now(meters);
+            fn reset_now(&self, claims: Claims<'_>) {
+                (**self).reset_now(claims);
             }
         }
     )*};

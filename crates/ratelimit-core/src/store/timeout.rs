@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::{Answer, Claims, CounterStore, ErrorKind, MeterId, Promises, Refund, StoreError, Timestamp};
+use crate::{Answer, Claims, CounterStore, ErrorKind, Promises, Refund, StoreError, Timestamp};
 
 /// A store whose every call ends within `limit`, with [`ErrorKind::Timeout`] if the store has not answered by then.
 ///
@@ -58,15 +58,15 @@ impl<S: CounterStore> CounterStore for Timeout<S> {
         self.bound(self.inner.refund(now, refunds)).await
     }
 
-    async fn reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError> {
-        self.bound(self.inner.reset(meters)).await
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.bound(self.inner.reset(claims)).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Claim, Decisions, Limit, Mode, Time};
+    use crate::{Claim, Decisions, Limit, MeterId, Mode, Time};
 
     /// A store whose server has stopped answering.
     #[derive(Debug)]
@@ -85,7 +85,7 @@ mod tests {
             std::future::pending().await
         }
 
-        async fn reset(&self, _: &[MeterId<'_>]) -> Result<(), StoreError> {
+        async fn reset(&self, _: Claims<'_>) -> Result<(), StoreError> {
             std::future::pending().await
         }
     }
@@ -103,6 +103,6 @@ mod tests {
         assert_eq!(answers.len(), 2);
         answers.into_iter().for_each(|answer| late(answer.unwrap_err()));
         late(store.refund(Timestamp::EPOCH, &[]).await.unwrap_err());
-        late(store.reset(&[id]).await.unwrap_err());
+        late(store.reset(claims).await.unwrap_err());
     }
 }

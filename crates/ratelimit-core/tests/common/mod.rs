@@ -6,8 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, MeterId, Promises, Refund, State, StoreError, Time, Timestamp,
-    decide, refund,
+    Answer, Claims, CounterStore, Decisions, Promises, Refund, State, StoreError, Time, Timestamp, decide,
+    refund,
 };
 
 #[derive(Debug, Default)]
@@ -49,10 +49,10 @@ impl CounterStore for MapStore {
         Ok(())
     }
 
-    async fn reset(&self, meters: &[MeterId<'_>]) -> Result<(), StoreError> {
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         let mut map = self.states.lock().unwrap();
-        for id in meters {
-            map.remove(&id.to_bytes());
+        for claim in claims.iter() {
+            map.remove(&claim.id.to_bytes());
         }
         Ok(())
     }
