@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Answer, Timestamp, Verdict, Verdicts};
+use crate::{Answer, Mode, Timestamp, Verdict, Verdicts};
 
 /// What a limiter says of a request: may it pass, and how things stand.
 ///
@@ -33,7 +33,16 @@ impl Decision {
         Self { admitted, charged, decided_by, now, verdicts }
     }
 
+    /// The decision on a request of a single claim.
+    #[inline]
+    pub(crate) fn of_one(now: Timestamp, mode: Mode, admitted: bool, verdict: Verdict) -> Self {
+        let mut verdicts = Verdicts::new();
+        verdicts.push(verdict);
+        Self { admitted, charged: admitted && mode != Mode::Peek, decided_by: 0, now, verdicts }
+    }
+
     /// Whether the request may pass.
+    #[inline]
     pub fn allowed(&self) -> bool {
         self.admitted
     }

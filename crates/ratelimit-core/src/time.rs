@@ -49,8 +49,9 @@ impl Timestamp {
         Self::from_nanos(secs.saturating_mul(1_000_000_000))
     }
 
-    /// An instant that a meter worked out from others; may lie past [`Timestamp::MAX`], which only "now" may not.
-    pub(crate) const fn derived(nanos: u64) -> Self {
+    /// An instant that a meter worked out from others, as a store has kept it; may lie past [`Timestamp::MAX`], which
+    /// only "now" may not.
+    pub const fn derived(nanos: u64) -> Self {
         Self(nanos)
     }
 

@@ -1,7 +1,7 @@
 //! The meters against definitions: every admitted unit is remembered, and the rule is applied to all of them.
 
 use proptest::prelude::*;
-use ratelimit_core::{Bucket, Log, Meter, State, Timestamp, Window};
+use ratelimit_core::{Bucket, Log, Meter, Mode, State, Timestamp, Window};
 
 /// A request at a time; refunds name an earlier one.
 #[derive(Clone, Debug)]
@@ -73,9 +73,30 @@ fn run(
     Ok(events)
 }
 
+/// [`Meter::claim`] is what the steps are that it is made of.
+fn in_one_go_as_in_steps(
+    meter: &Meter,
+    state: &State,
+    cost: u64,
+    now: Timestamp,
+    mode: Mode,
+) -> Result<(), TestCaseError> {
+    let (mut in_one_go, mut in_steps) = (state.clone(), state.clone());
+    let admitted = mode == Mode::Force || meter.fits(state, cost, now);
+    let charged =
+        (admitted && cost > 0 && mode != Mode::Peek).then(|| meter.charge(&mut in_steps, cost, now));
+    let verdict = meter.verdict(&in_steps, cost, now, charged);
+    prop_assert_eq!(meter.claim(&mut in_one_go, cost, now, mode), (admitted, verdict));
+    prop_assert_eq!(in_one_go, in_steps);
+    Ok(())
+}
+
 /// What the figures of a verdict promise, tried on the meter itself.
 fn consistent(meter: &Meter, state: &State, cost: u64, now: Timestamp) -> Result<(), TestCaseError> {
     let verdict = meter.verdict(state, cost, now, None);
+    for mode in [Mode::Charge, Mode::Peek, Mode::Force] {
+        in_one_go_as_in_steps(meter, state, cost, now, mode)?;
+    }
     let at = |nanos: u64| Timestamp::from_nanos(nanos);
     prop_assert_eq!(verdict.fits, meter.fits(state, cost, now));
     prop_assert!(verdict.remaining <= verdict.limit);

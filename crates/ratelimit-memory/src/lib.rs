@@ -44,12 +44,13 @@
 #![forbid(unsafe_code)]
 
 mod config;
-mod entry;
-mod hash;
+mod fingerprint;
 mod lot;
 mod shard;
 mod slice;
+mod slot;
 mod store;
+mod table;
 
 pub use config::{MemoryConfig, WhenFull};
 pub use store::MemoryStore;

@@ -1,28 +1,26 @@
-//! One part of a store: the meters whose names' hashes fall to it.
-//!
-//! The meters lie in one vector without gaps, and a table finds their places by hash. So a walk over the vector can be
-//! taken a few steps at a time, and goes on where it stopped whatever came and went in between.
+//! One part of a store: the meters whose names' fingerprints fall to it.
 
-use hashbrown::HashTable;
-use ratelimit_core::{Claim, MeterId, Refund, Timestamp, Verdict};
+use ratelimit_core::{Claim, Meter, Mode, Refund, State, Timestamp, Verdict};
 
-use crate::entry::Entry;
+use crate::fingerprint::Fingerprint;
+use crate::slot::{Content, Slot, forget_second, has_passed};
+use crate::table::{Place, Table};
 
 /// How many meters are looked at for the one that makes room.
 const SAMPLED: usize = 16;
 
-/// Vectors up to this long are not worth shrinking.
-const SMALL: usize = 32;
-
 /// A part of a store.
 #[derive(Default)]
 pub(crate) struct Shard {
-    entries: Vec<Entry>,
-    places: HashTable<u32>,
+    table: Table,
+    /// States that are too large for a slot: logs, and windows of many segments.
+    large: Vec<Option<State>>,
+    /// Which of those are free.
+    free: Vec<usize>,
     /// Where the walk goes on.
-    cursor: usize,
+    cursor: Place,
     /// Where the next search for a victim begins.
-    searched: usize,
+    searched: Place,
     /// How many charges there have been; wraps around.
     charges: u32,
 }
@@ -36,67 +34,136 @@ pub(crate) struct Bound {
 
 impl Shard {
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.table.len()
     }
 
-    /// The place of a meter; good until one is removed.
-    pub(crate) fn find(&self, hash: u64, id: &MeterId<'_>) -> Option<usize> {
-        let place = self.places.find(hash, |place| self.entries[*place as usize].is(hash, id));
-        place.map(|place| *place as usize)
-    }
-
+    /// The place of a meter; good until another is put in or removed.
     #[inline]
-    pub(crate) fn fits(&self, place: Option<usize>, claim: &Claim<'_>, now: Timestamp) -> bool {
-        match place.and_then(|place| self.entries[place].state_for(claim)) {
-            Some(state) => claim.meter.fits(state, claim.cost, now),
-            None => claim.cost <= claim.meter.limit(),
+    pub(crate) fn find(&self, print: Fingerprint) -> Option<Place> {
+        self.table.find(print)
+    }
+
+    /// Whether a claim fits.
+    pub(crate) fn fits(&self, place: Option<Place>, claim: &Claim<'_>, now: Timestamp) -> bool {
+        let Some(place) = place else {
+            return claim.cost <= claim.meter.limit();
+        };
+        match self.table.slot(place).content() {
+            Content::Here(state) => claim.meter.fits(&state, claim.cost, now),
+            Content::Elsewhere(number) => claim.meter.fits(self.large_state(number), claim.cost, now),
         }
     }
 
     /// The verdict where nothing is charged.
-    pub(crate) fn look(&self, place: Option<usize>, claim: &Claim<'_>, now: Timestamp) -> Verdict {
-        match place.and_then(|place| self.entries[place].state_for(claim)) {
-            Some(state) => claim.meter.verdict(state, claim.cost, now, None),
-            None => claim.meter.verdict(&claim.meter.fresh(), claim.cost, now, None),
+    pub(crate) fn look(&self, place: Option<Place>, claim: &Claim<'_>, now: Timestamp) -> Verdict {
+        let Some(place) = place else {
+            return claim.meter.verdict(&claim.meter.fresh(), claim.cost, now, None);
+        };
+        match self.table.slot(place).content() {
+            Content::Here(state) => claim.meter.verdict(&state, claim.cost, now, None),
+            Content::Elsewhere(number) => {
+                claim.meter.verdict(self.large_state(number), claim.cost, now, None)
+            }
         }
     }
 
-    /// Charges a meter, a new one if it has no place yet. There must be room for it.
+    /// Decides a claim on a meter, and charges it if it is admitted and the mode says so.
     #[inline]
-    pub(crate) fn charge(
+    pub(crate) fn claim(
         &mut self,
-        place: Option<usize>,
-        hash: u64,
+        place: Place,
         claim: &Claim<'_>,
         now: Timestamp,
-    ) -> Verdict {
-        self.charges = self.charges.wrapping_add(1);
-        let place = place.unwrap_or_else(|| self.insert(hash, claim));
-        self.entries[place].charge(claim, now)
+        mode: Mode,
+    ) -> (bool, Verdict) {
+        let slot = self.table.slot_mut(place);
+        let Content::Here(mut state) = slot.content() else {
+            return self.claim_large(place, claim, now, mode);
+        };
+        let (admitted, verdict) = claim.meter.claim(&mut state, claim.cost, now, mode);
+        if admitted && claim.cost > 0 && mode != Mode::Peek {
+            // After a charge this is `Meter::forget_at`, already worked out. It never falls: where claims differ in how
+            // they count (a period was changed), what any of them was told holds.
+            if !slot.keep(&state) {
+                self.keep_large(place, state);
+            }
+            self.forget_not_before(place, verdict.reset_at);
+            self.charges = self.charges.wrapping_add(1);
+        }
+        (admitted, verdict)
     }
 
-    /// Whether this charge was one of every `interval`.
+    #[inline(never)]
+    fn claim_large(
+        &mut self,
+        place: Place,
+        claim: &Claim<'_>,
+        now: Timestamp,
+        mode: Mode,
+    ) -> (bool, Verdict) {
+        let Content::Elsewhere(number) = self.table.slot(place).content() else {
+            return (false, self.look(Some(place), claim, now));
+        };
+        let (admitted, verdict) = claim.meter.claim(self.large_state_mut(number), claim.cost, now, mode);
+        if admitted && claim.cost > 0 && mode != Mode::Peek {
+            self.forget_not_before(place, verdict.reset_at);
+            self.charges = self.charges.wrapping_add(1);
+        }
+        (admitted, verdict)
+    }
+
+    /// Whether the last charge was one of every `interval`.
+    #[inline]
     pub(crate) fn is_time(&self, interval: u32) -> bool {
         self.charges.is_multiple_of(interval)
     }
 
-    pub(crate) fn refund(&mut self, hash: u64, refund: &Refund<'_>, now: Timestamp) {
-        if let Some(place) = self.find(hash, &refund.id) {
-            self.entries[place].refund(refund, now);
+    /// A meter that has not been charged. There must be none of this name, and room for it.
+    pub(crate) fn insert(&mut self, print: Fingerprint, meter: &Meter) -> Place {
+        let fresh = meter.fresh();
+        let mut slot = Slot::new(print);
+        let is_kept = slot.keep(&fresh);
+        let place = self.table.insert(print, slot);
+        if !is_kept {
+            self.keep_large(place, fresh);
+        }
+        place
+    }
+
+    pub(crate) fn refund(&mut self, print: Fingerprint, refund: &Refund<'_>, now: Timestamp) {
+        let Some(place) = self.find(print) else { return };
+        let mut state = match self.table.slot(place).content() {
+            Content::Here(state) => state,
+            Content::Elsewhere(number) => self.large_state(number).clone(),
+        };
+        if refund.cost > 0 && refund.meter.owns(&state) {
+            refund.meter.refund(&mut state, refund.cost, refund.receipt, now);
+            let forget_at = refund.meter.forget_at(&state);
+            let slot = self.table.slot_mut(place);
+            match slot.content() {
+                Content::Elsewhere(number) => *self.large_state_mut(number) = state,
+                Content::Here(_) => _ = slot.keep(&state),
+            }
+            self.table.slot_mut(place).forget_at = forget_second(forget_at);
         }
     }
 
-    pub(crate) fn reset(&mut self, hash: u64, id: &MeterId<'_>) {
-        if let Some(place) = self.find(hash, id) {
+    pub(crate) fn reset(&mut self, print: Fingerprint) {
+        if let Some(place) = self.find(print) {
             self.remove(place);
             self.shrink();
         }
     }
 
-    /// Makes room for `wanted` new meters if it can, never at the cost of those whose hashes are `spared`. Places
-    /// found before are good no longer.
-    pub(crate) fn make_room(&mut self, wanted: usize, bound: Bound, now: Timestamp, spared: &[u64]) -> bool {
-        while self.entries.len().saturating_add(wanted) > bound.most {
+    /// Makes room for `wanted` new meters if it can, never at the cost of those that are `spared`.
+    pub(crate) fn make_room(
+        &mut self,
+        wanted: usize,
+        bound: Bound,
+        now: Timestamp,
+        spared: &[Fingerprint],
+    ) -> bool {
+        while self.len().saturating_add(wanted) > bound.most {
             match self.victim(bound.evict, now, spared) {
                 Some(place) => self.remove(place),
                 None => return false,
@@ -105,16 +172,22 @@ impl Shard {
         true
     }
 
-    /// Looks at up to `most` meters, forgets those that have expired, and tells how many it looked at.
+    /// Goes on with a walk over the places until it has looked at up to `most` meters, forgets those that have
+    /// expired, and tells how many it looked at.
     pub(crate) fn sweep(&mut self, most: usize, now: Timestamp) -> usize {
-        let looks = most.min(self.entries.len());
-        for _ in 0..looks {
-            let place = self.here();
-            if self.entries[place].has_expired(now) {
-                self.remove(place); // the last one is here now, and comes next
-            } else {
-                self.cursor += 1;
+        let wanted = most.min(self.len());
+        let mut looks = 0;
+        while looks < wanted {
+            if self.cursor >= self.table.end() {
+                self.cursor = 0;
             }
+            if self.table.is_taken(self.cursor) {
+                looks += 1;
+                if has_passed(self.table.slot(self.cursor).forget_at, now) {
+                    self.remove(self.cursor);
+                }
+            }
+            self.cursor += 1;
         }
         self.shrink();
         looks
@@ -122,69 +195,73 @@ impl Shard {
 
     /// The first of a few that has expired, or else the one whose loss weighs least.
     ///
-    /// They are spread over the whole shard, for neighbours came at the same time and may all be busy.
-    fn victim(&mut self, evict: bool, now: Timestamp, spared: &[u64]) -> Option<usize> {
-        let len = self.entries.len();
-        let looks = len.min(SAMPLED + spared.len());
-        let stride = len.checked_div(looks)?;
-        self.searched = (self.searched + 1) % len;
-        let mut lightest: Option<usize> = None;
-        for look in 0..looks {
-            let place = (self.searched + look * stride) % len;
-            let entry = &self.entries[place];
-            if spared.contains(&entry.hash) {
+    /// They are neighbours, which in a table by fingerprint is as good as any choice, and others each time.
+    fn victim(&mut self, evict: bool, now: Timestamp, spared: &[Fingerprint]) -> Option<Place> {
+        let (end, looks) = (self.table.end(), SAMPLED + spared.len());
+        let start = self.searched % end.max(1);
+        let taken = (start..end).chain(0..start).filter(|place| self.table.is_taken(*place)).take(looks);
+        let (mut lightest, mut last): (Option<Place>, Place) = (None, start);
+        for place in taken {
+            last = place;
+            if spared.iter().any(|print| self.table.slot(place).is(*print)) {
                 continue;
             }
-            if entry.has_expired(now) {
-                return Some(place);
+            if has_passed(self.table.slot(place).forget_at, now) {
+                lightest = Some(place);
+                break;
             }
-            if lightest.is_none_or(|other| entry.weight() < self.entries[other].weight()) {
+            if lightest.is_none_or(|other| self.weight(place) < self.weight(other)) {
                 lightest = Some(place);
             }
         }
-        lightest.filter(|_| evict)
+        self.searched = last + 1;
+        lightest.filter(|place| evict || has_passed(self.table.slot(*place).forget_at, now))
     }
 
-    /// Where the walk is. There must be a meter.
-    fn here(&mut self) -> usize {
-        if self.cursor >= self.entries.len() {
-            self.cursor = 0;
-        }
-        self.cursor
+    /// How much is lost by forgetting a meter: when it would be forgotten, and of equals how much was charged lately.
+    fn weight(&self, place: Place) -> (u32, u64) {
+        (self.table.slot(place).forget_at, self.table.slot(place).charged())
     }
 
-    fn insert(&mut self, hash: u64, claim: &Claim<'_>) -> usize {
-        let place = self.entries.len();
-        self.entries.push(Entry::new(hash, claim));
-        // A shard's bound keeps places within 32 bits.
-        let narrow = u32::try_from(place).unwrap_or(u32::MAX);
-        let entries = &self.entries;
-        self.places.insert_unique(hash, narrow, |other| entries[*other as usize].hash);
-        place
+    #[inline]
+    fn forget_not_before(&mut self, place: Place, instant: Timestamp) {
+        let second = &mut self.table.slot_mut(place).forget_at;
+        *second = forget_second(instant).max(*second);
     }
 
-    /// Removes one; the last one takes its place.
-    fn remove(&mut self, place: usize) {
-        let last = self.entries.len() - 1;
-        let removed = self.entries.swap_remove(place);
-        if let Ok(found) = self.places.find_entry(removed.hash, |other| *other as usize == place) {
-            found.remove();
-        }
-        if let Some(moved) = self.entries.get(place) {
-            let moved = self.places.find_mut(moved.hash, |other| *other as usize == last);
-            if let (Some(moved), Ok(place)) = (moved, u32::try_from(place)) {
-                *moved = place;
-            }
+    fn remove(&mut self, place: Place) {
+        if let Content::Elsewhere(number) = self.table.remove(place).content() {
+            self.large[number] = None;
+            self.free.push(number);
         }
     }
 
-    /// Gives memory back once three quarters of it lie idle; half of what is left stays free for newcomers.
+    #[cold]
+    fn keep_large(&mut self, place: Place, state: State) {
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.large.push(None);
+            self.large.len() - 1
+        });
+        self.large[number] = Some(state);
+        self.table.slot_mut(place).refer(number);
+    }
+
+    fn large_state(&self, number: usize) -> &State {
+        self.large[number].as_ref().expect("a slot refers to a state that is there")
+    }
+
+    fn large_state_mut(&mut self, number: usize) -> &mut State {
+        self.large[number].as_mut().expect("a slot refers to a state that is there")
+    }
+
+    /// Gives memory back where most of it lies idle.
     fn shrink(&mut self) {
-        let len = self.entries.len();
-        if self.entries.capacity() > SMALL && self.entries.capacity() / 4 > len {
-            self.entries.shrink_to(len * 2);
-            let entries = &self.entries;
-            self.places.shrink_to(len * 2, |place| entries[*place as usize].hash);
+        self.table.shrink();
+        while let Some(None) = self.large.last() {
+            let last = self.large.len() - 1;
+            let Some(found) = self.free.iter().rposition(|number| *number == last) else { break };
+            self.free.swap_remove(found);
+            self.large.pop();
         }
     }
 }
@@ -193,13 +270,13 @@ impl Shard {
 mod tests {
     use std::collections::HashMap;
 
-    use ratelimit_core::Limit;
+    use ratelimit_core::{Limit, MeterId};
 
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_secs(1_000);
 
-    /// A shard that is told the hashes, so that they can collide.
+    /// A shard that is told the fingerprints, so that they can collide.
     struct Driver {
         shard: Shard,
         limit: Limit,
@@ -210,25 +287,21 @@ mod tests {
             Self { shard: Shard::default(), limit: "100/s burst 100".parse().unwrap() }
         }
 
-        fn id(key: &u16) -> (u64, String) {
-            (u64::from(key % 64), key.to_string())
-        }
-
-        fn with_claim<T>(&mut self, key: u16, work: impl FnOnce(&mut Shard, u64, &Claim<'_>) -> T) -> T {
-            let (hash, key) = Self::id(&key);
-            let id = MeterId { namespace: "n", scope: self.limit.scope(), key: key.as_bytes() };
-            work(&mut self.shard, hash, &Claim { id, cost: 1, meter: self.limit.meter_for(id.key) })
+        /// All of them have one home, one tag, and one of four low halves.
+        fn print(key: u16) -> Fingerprint {
+            Fingerprint { low: u64::from(key % 4), high: u32::from(key / 4), rest: 0 }
         }
 
         fn charge(&mut self, key: u16) -> u64 {
-            self.with_claim(key, |shard, hash, claim| {
-                let place = shard.find(hash, &claim.id);
-                shard.charge(place, hash, claim, NOW).remaining
-            })
+            let id = MeterId { namespace: "n", scope: self.limit.scope(), key: b"" };
+            let claim = Claim { id, cost: 1, meter: self.limit.meter_for(id.key) };
+            let print = Self::print(key);
+            let place = self.shard.find(print).unwrap_or_else(|| self.shard.insert(print, &claim.meter));
+            self.shard.claim(place, &claim, NOW, Mode::Charge).1.remaining
         }
 
         fn reset(&mut self, key: u16) {
-            self.with_claim(key, |shard, hash, claim| shard.reset(hash, &claim.id));
+            self.shard.reset(Self::print(key));
         }
     }
 
@@ -261,8 +334,7 @@ mod tests {
             looks += driver.shard.sweep(8, later);
         }
         assert_eq!((looks, driver.shard.len()), (10_000, 0));
-        assert!(driver.shard.entries.capacity() <= SMALL);
-        assert!(driver.shard.places.capacity() <= 2 * SMALL);
+        assert!(driver.shard.table.end() <= 64);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use ratelimit_core::{Answer, Claims, Mode, Timestamp, Verdict};
 use smallvec::SmallVec;
 
+use crate::fingerprint::Fingerprint;
 use crate::lot::{Held, Lot};
 use crate::shard::Bound;
 
@@ -16,7 +17,7 @@ pub(crate) struct Slice<'s, 'c> {
 }
 
 struct Target {
-    hash: u64,
+    print: Fingerprint,
     /// Which of the held shards.
     shard: usize,
     place: Option<usize>,
@@ -28,15 +29,16 @@ impl<'s, 'c> Slice<'s, 'c> {
     pub(crate) fn hold(
         lots: &'s [Lot],
         claims: Claims<'c>,
-        hashes: impl Iterator<Item = (u64, usize)> + Clone,
+        prints: impl Iterator<Item = Fingerprint> + Clone,
     ) -> Self {
-        let mut numbers: SmallVec<[usize; 4]> = hashes.clone().map(|(_, number)| number).collect();
+        let number = |print: Fingerprint| print.shard(lots.len());
+        let mut numbers: SmallVec<[usize; 4]> = prints.clone().map(number).collect();
         numbers.sort_unstable();
         numbers.dedup();
         let shards: SmallVec<[Held<'s>; 4]> = numbers.iter().map(|number| lots[*number].lock()).collect();
-        let targets = hashes.zip(claims.iter()).map(|((hash, number), claim)| {
-            let shard = numbers.partition_point(|other| *other < number);
-            Target { hash, shard, place: shards[shard].find(hash, &claim.id) }
+        let targets = prints.map(|print| {
+            let shard = numbers.partition_point(|other| *other < number(print));
+            Target { print, shard, place: shards[shard].find(print) }
         });
         Self { now: claims.now(), claims, targets: targets.collect(), shards }
     }
@@ -53,13 +55,13 @@ impl<'s, 'c> Slice<'s, 'c> {
 
     /// Makes room for the meters that are not known yet; `false` if it cannot, and then nothing is charged.
     pub(crate) fn make_room(&mut self, bound: Bound) -> bool {
-        let hashes: SmallVec<[u64; 4]> = self.targets.iter().map(|target| target.hash).collect();
+        let prints: SmallVec<[Fingerprint; 4]> = self.targets.iter().map(|target| target.print).collect();
         for number in 0..self.shards.len() {
             let is_new = |(claim, target): (&ratelimit_core::Claim<'_>, &Target)| {
                 target.shard == number && target.place.is_none() && claim.cost > 0
             };
             let wanted = self.claims.iter().zip(&self.targets).filter(|pair| is_new(*pair)).count();
-            if wanted > 0 && !self.shards[number].make_room(wanted, bound, self.now, &hashes) {
+            if wanted > 0 && !self.shards[number].make_room(wanted, bound, self.now, &prints) {
                 return false;
             }
         }
@@ -73,12 +75,13 @@ impl<'s, 'c> Slice<'s, 'c> {
         for (claim, target) in self.claims.iter().zip(&self.targets) {
             let shard = &mut self.shards[target.shard];
             // Found again: making room may have moved it.
-            let place = shard.find(target.hash, &claim.id);
+            let place = shard.find(target.print);
             if claim.cost == 0 {
                 verdicts.push(shard.look(place, claim, self.now));
                 continue;
             }
-            verdicts.push(shard.charge(place, target.hash, claim, self.now));
+            let at = place.unwrap_or_else(|| shard.insert(target.print, &claim.meter));
+            verdicts.push(shard.claim(at, claim, self.now, Mode::Force).1);
             tidy |= place.is_none() || shard.is_time(tidy_every);
         }
         (Answer { admitted: true, charged: true, now: self.now, verdicts }, tidy)

@@ -191,6 +191,12 @@ impl Limit {
         &self.scope
     }
 
+    /// How all keys are counted, unless the limit is staggered.
+    #[inline]
+    pub(crate) fn meter_of_all(&self) -> Option<&Meter> {
+        (self.spec.alignment != Alignment::Staggered).then_some(&self.meter)
+    }
+
     /// How `key` is counted. Depends on the key only if the limit is staggered.
     pub fn meter_for(&self, key: &[u8]) -> Meter {
         match self.meter {

@@ -9,8 +9,8 @@ pub use error::{AcquireError, CheckError};
 pub use request::Request;
 
 use crate::{
-    Answer, Claim, Claims, Clock, CounterStore, Decision, Limits, Mode, SyncCounterStore, SystemClock,
-    Timestamp,
+    Answer, Claim, Claims, Clock, CounterStore, Decision, Limits, MeterId, Mode, SyncCounterStore,
+    SystemClock, Timestamp,
 };
 
 /// Checks requests against limits, on the store of your choice.
@@ -232,6 +232,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     ///
     /// # Errors
     /// As [`check`](Self::check).
+    #[inline]
     pub fn check_now<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
         self.decide_now(&request.into(), Mode::Charge)
     }
@@ -261,7 +262,24 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         Ok(())
     }
 
+    #[inline]
     fn decide_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, CheckError> {
+        let Some((key, cost, limit)) = request.only_claim(&self.limits) else {
+            return self.decide_all_now(request, mode);
+        };
+        let Some(meter) = limit.meter_of_all() else {
+            return self.decide_all_now(request, mode);
+        };
+        if cost > meter.limit() && mode != Mode::Force {
+            return self.decide_all_now(request, mode);
+        }
+        let now = self.clock.now();
+        let id = MeterId { namespace: &self.namespace, scope: limit.scope(), key };
+        let (admitted, verdict) = self.store.claim_one_now(now, mode, &Claim { id, cost, meter: *meter })?;
+        Ok(Decision::of_one(now, mode, admitted, verdict))
+    }
+
+    fn decide_all_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, CheckError> {
         let claims = request.claims(&self.namespace, &self.limits);
         let prepared = prepare(self.clock.now(), mode, &claims);
         prepared.decision(|| prepared.claims().map(|claims| self.store.claim_now(claims)))

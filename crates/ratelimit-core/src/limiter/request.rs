@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::{Claim, InvalidClaims, Key, Limits, Refund, Verdict};
+use crate::{Claim, InvalidClaims, Key, Limit, Limits, Refund, Verdict};
 
 /// What to check: a key, what it costs, and the limits if they are known only now.
 ///
@@ -77,6 +77,14 @@ impl<'a> Request<'a> {
             }
         }
         claims
+    }
+
+    /// The key, the cost and the limit of the claim that this request makes, if it is only one.
+    #[inline]
+    pub(super) fn only_claim<'s>(&'s self, own: &'s Limits) -> Option<(&'a [u8], u64, &'s Limit)> {
+        let [part] = self.parts.as_slice() else { return None };
+        let [limit] = &**part.limits.unwrap_or(own) else { return None };
+        Some((part.key, part.cost, limit))
     }
 
     /// What to give back of a request that was admitted with these verdicts.

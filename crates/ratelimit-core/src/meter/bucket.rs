@@ -1,7 +1,8 @@
 //! The bucket meter: one instant, the theoretical arrival time (TAT) of the generic cell rate algorithm.
 
+use super::divisor::Divisor;
 use super::{Charged, MAX_UNITS, check_period, check_units};
-use crate::{LimitError, Timestamp, Verdict};
+use crate::{LimitError, Mode, Timestamp, Verdict};
 
 /// The longest `burst x interval`: 2<sup>61</sup> ns, about 73 years.
 const MAX_TOLERANCE: u64 = 1 << 61;
@@ -19,7 +20,7 @@ const PRECISION: u128 = 1_000;
 /// are this one meter; in the queue form an admitted claim is told to wait for its turn, `max(tat, now)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    interval: u64,
+    interval: Divisor,
     burst: u64,
     queue: bool,
 }
@@ -65,12 +66,12 @@ impl Bucket {
         if interval.checked_mul(burst).is_none_or(|tolerance| tolerance > MAX_TOLERANCE) {
             return Err(LimitError::BurstTooLong);
         }
-        Ok(Self { interval, burst, queue })
+        Ok(Self { interval: Divisor::new(interval), burst, queue })
     }
 
     /// How long one unit takes to drain, in nanoseconds.
     pub fn interval(&self) -> u64 {
-        self.interval
+        self.interval.get()
     }
 
     /// The most units at once.
@@ -85,16 +86,16 @@ impl Bucket {
 
     /// How long a full bucket takes to drain, in nanoseconds.
     pub fn tolerance(&self) -> u64 {
-        self.interval * self.burst // bounded when it was built
+        self.interval() * self.burst // bounded when it was built
     }
 
     pub(super) fn fresh(&self) -> BucketState {
-        BucketState { at: Timestamp::EPOCH, tat: Timestamp::EPOCH, interval: self.interval }
+        BucketState { at: Timestamp::EPOCH, tat: Timestamp::EPOCH, interval: self.interval() }
     }
 
     /// What `units` take to drain, at most [`MAX_DEBT`].
     fn drain_time(&self, units: u64) -> u64 {
-        self.interval.saturating_mul(units).min(MAX_DEBT)
+        self.interval().saturating_mul(units).min(MAX_DEBT)
     }
 
     /// The instant of the decision, and the debt that has not drained by then, in nanoseconds.
@@ -103,20 +104,21 @@ impl Bucket {
     /// whole, and no more than the bucket now holds (a limit that is lowered leaves an empty bucket, not one that owes).
     /// They drain at the new rate, as if it had been in force since the state was written, and are gone at the latest
     /// when they would have been at the old one: then the state may be forgotten, so it must not count any more.
+    #[inline]
     fn debt(&self, state: &BucketState, now: Timestamp) -> (u64, u64) {
         let now = now.max(state.at).as_nanos();
         let debt = state.tat.as_nanos().saturating_sub(now);
-        if state.interval == self.interval || debt == 0 {
+        if state.interval == self.interval() || debt == 0 {
             return (now, debt);
         }
         let at = state.at.as_nanos();
         let units = (state.tat.as_nanos() - at).div_ceil(state.interval.max(1)).min(self.burst);
-        (now, (at + units * self.interval).saturating_sub(now))
+        (now, (at + units * self.interval()).saturating_sub(now))
     }
 
     /// An instant by which enough has drained, unless all has drained sooner: see [`Bucket::debt`].
     fn drained_at(&self, state: &BucketState, instant: u64) -> Timestamp {
-        if state.interval == self.interval {
+        if state.interval == self.interval() {
             return Timestamp::derived(instant);
         }
         Timestamp::derived(instant).min(state.tat)
@@ -131,21 +133,50 @@ impl Bucket {
         cost == 0 || self.debt_fits(self.debt(state, now).1, cost)
     }
 
+    #[inline]
     fn debt_fits(&self, debt: u64, cost: u64) -> bool {
-        cost <= self.burst && debt <= (self.burst - cost) * self.interval
+        cost <= self.burst && debt <= (self.burst - cost) * self.interval()
+    }
+
+    /// One claim from end to end: whether it is admitted, and the verdict.
+    #[inline]
+    pub(super) fn claim(
+        &self,
+        state: &mut BucketState,
+        cost: u64,
+        now: Timestamp,
+        mode: Mode,
+    ) -> (bool, Verdict) {
+        let seen = self.debt(state, now);
+        let admitted = cost == 0 || mode == Mode::Force || self.debt_fits(seen.1, cost);
+        let charged =
+            (admitted && cost > 0 && mode != Mode::Peek).then(|| self.charge_seen(state, cost, now, seen));
+        let seen = charged.map_or(seen, |(_, after)| after);
+        (admitted, self.verdict_seen(state, cost, now, charged.map(|(charged, _)| charged), seen))
     }
 
     pub(super) fn charge(&self, state: &mut BucketState, cost: u64, now: Timestamp) -> Charged {
-        let sight = self.debt(state, now);
-        let ready_at = self.turn(state, now, sight);
-        let (now, debt) = sight;
+        self.charge_seen(state, cost, now, self.debt(state, now)).0
+    }
+
+    /// Charges a bucket that has been looked at; gives what is to be seen of it then.
+    #[inline]
+    fn charge_seen(
+        &self,
+        state: &mut BucketState,
+        cost: u64,
+        now: Timestamp,
+        seen: (u64, u64),
+    ) -> (Charged, (u64, u64)) {
+        let ready_at = self.turn(state, now, seen);
+        let (now, debt) = seen;
         let after = (debt + self.drain_time(cost)).min(MAX_DEBT);
         *state = BucketState {
             at: Timestamp::derived(now),
             tat: Timestamp::derived(now + after),
-            interval: self.interval,
+            interval: self.interval(),
         };
-        Charged { receipt: state.tat, ready_at }
+        (Charged { receipt: state.tat, ready_at }, (now, after))
     }
 
     /// `receipt` is the TAT that the charge led to. Units drain in the order in which they came, so what of this
@@ -155,7 +186,7 @@ impl Bucket {
         let left = self.drain_time(cost).min(receipt.as_nanos().saturating_sub(now));
         if left > 0 && debt > 0 {
             state.tat = Timestamp::derived(now + debt.saturating_sub(left));
-            state.interval = self.interval;
+            state.interval = self.interval();
         }
     }
 
@@ -166,20 +197,31 @@ impl Bucket {
         now: Timestamp,
         charged: Option<Charged>,
     ) -> Verdict {
-        let (seen, debt) = self.debt(state, now);
+        self.verdict_seen(state, cost, now, charged, self.debt(state, now))
+    }
+
+    #[inline]
+    fn verdict_seen(
+        &self,
+        state: &BucketState,
+        cost: u64,
+        now: Timestamp,
+        charged: Option<Charged>,
+        (seen, debt): (u64, u64),
+    ) -> Verdict {
         let fits = charged.is_some() || cost == 0 || self.debt_fits(debt, cost);
         let charged = charged
             .unwrap_or_else(|| Charged { receipt: now, ready_at: self.turn(state, now, (seen, debt)) });
         let fits_at = if fits {
             Some(now)
         } else {
-            let room = self.burst.checked_sub(cost).map(|units| units * self.interval);
+            let room = self.burst.checked_sub(cost).map(|units| units * self.interval());
             room.map(|room| self.drained_at(state, seen + debt.saturating_sub(room)))
         };
         Verdict {
             fits,
             limit: self.burst,
-            remaining: self.tolerance().saturating_sub(debt) / self.interval,
+            remaining: self.interval.divide(self.tolerance().saturating_sub(debt)).0,
             fits_at,
             reset_at: if debt > 0 { self.drained_at(state, seen + debt) } else { now },
             ready_at: charged.ready_at,

@@ -6,6 +6,7 @@
 
 mod bucket;
 mod bytes;
+mod divisor;
 mod log;
 mod slice;
 mod window;
@@ -16,7 +17,7 @@ pub use log::{Log, LogSight, LogState};
 pub use slice::{decide, refund};
 pub use window::{Window, WindowState};
 
-use crate::{LimitError, Timestamp, Verdict};
+use crate::{LimitError, Mode, Timestamp, Verdict};
 
 /// The most units a limit may allow, a claim may cost and a meter ever counts: 999,999,999,999,999.
 ///
@@ -107,6 +108,29 @@ impl Meter {
             (Self::Log(log), State::Log(state)) => log.charge(state, cost, now),
             _ => Charged { receipt: now, ready_at: now },
         }
+    }
+
+    /// One claim from end to end: whether it is admitted, and the verdict. The same as [`Meter::fits`],
+    /// [`Meter::charge`] and [`Meter::verdict`] one after another, in one go.
+    #[inline]
+    pub fn claim(&self, state: &mut State, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {
+        match (self, &mut *state) {
+            (Self::Window(window), State::Window(state)) if window.owns(state) => {
+                window.claim(state, cost, now, mode)
+            }
+            (Self::Bucket(bucket), State::Bucket(state)) => bucket.claim(state, cost, now, mode),
+            _ => self.claim_in_steps(state, cost, now, mode),
+        }
+    }
+
+    fn claim_in_steps(&self, state: &mut State, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {
+        if !self.owns(state) {
+            *state = self.fresh();
+        }
+        let admitted = mode == Mode::Force || self.fits(state, cost, now);
+        let charging = admitted && cost > 0 && mode != Mode::Peek;
+        let charged = charging.then(|| self.charge(state, cost, now));
+        (admitted, self.verdict(state, cost, now, charged))
     }
 
     /// The figures of an answer, worked out from the state *after* the decision.

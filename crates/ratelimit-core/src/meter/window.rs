@@ -2,8 +2,9 @@
 
 use smallvec::SmallVec;
 
+use super::divisor::Divisor;
 use super::{Charged, MAX_SEGMENTS, MAX_UNITS, check_period, check_units};
-use crate::{LimitError, Timestamp, Verdict};
+use crate::{LimitError, Mode, Timestamp, Verdict};
 
 /// Counts units in segments of time, and admits what fits with the carried segments.
 ///
@@ -20,7 +21,7 @@ use crate::{LimitError, Timestamp, Verdict};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     limit: u64,
-    segment: u64,
+    segment: Divisor,
     offset: u64,
     carried: u32,
     strict: bool,
@@ -36,12 +37,16 @@ pub struct WindowState {
 }
 
 /// A window as seen from one instant.
+#[derive(Clone, Copy)]
 struct Sight {
+    /// The instant: the claim's, or the newest at which the window was charged.
+    now: Timestamp,
     /// The segment that `now` lies in.
     index: u64,
     /// Nanoseconds since that segment began.
     elapsed: u64,
-    /// How many segments have begun since the state was written.
+    /// How many segments have begun since the state was written; if all that was counted has left, one more than are
+    /// carried.
     aged: u64,
     /// Units that count whole.
     whole: u64,
@@ -75,7 +80,7 @@ impl Window {
         }
         check_period("period", segment.saturating_mul(u64::from(carried.max(1))))?;
         // A fixed window carries nothing, so nothing is weighted: it is strict by nature.
-        Ok(Self { limit, segment, offset, carried, strict: strict || carried == 0 })
+        Ok(Self { limit, segment: Divisor::new(segment), offset, carried, strict: strict || carried == 0 })
     }
 
     /// The most units in a window.
@@ -85,7 +90,7 @@ impl Window {
 
     /// Length of a segment in nanoseconds, a multiple of 1,000.
     pub fn segment(&self) -> u64 {
-        self.segment
+        self.segment.get()
     }
 
     /// How far before a multiple of their length the segments begin, in nanoseconds; a multiple of 1,000.
@@ -104,22 +109,23 @@ impl Window {
     }
 
     /// The number of the segment that `instant` lies in, and the nanoseconds since it began.
+    #[inline]
     pub fn place(&self, instant: Timestamp) -> (u64, u64) {
-        let position = instant.as_nanos() + self.offset;
-        (position / self.segment, position % self.segment)
+        self.segment.divide(instant.as_nanos() + self.offset)
     }
 
     /// The instant at which the nanoseconds `elapsed` of segment `index` have passed: the inverse of
     /// [`Window::place`]. Instants before the epoch become the epoch.
+    #[inline]
     pub fn instant(&self, index: u64, elapsed: u64) -> Timestamp {
         Timestamp::derived(
-            index.saturating_mul(self.segment).saturating_add(elapsed).saturating_sub(self.offset),
+            index.saturating_mul(self.segment()).saturating_add(elapsed).saturating_sub(self.offset),
         )
     }
 
     /// The same window, its segments begun at a point that `hash` chooses.
     pub(crate) fn staggered(self, hash: u64) -> Self {
-        Self { offset: hash % (self.segment / 1_000) * 1_000, ..self }
+        Self { offset: hash % (self.segment() / 1_000) * 1_000, ..self }
     }
 
     /// A window without a count.
@@ -131,10 +137,11 @@ impl Window {
         state.counts.len() == self.carried as usize + 1
     }
 
+    #[inline]
     fn sight(&self, state: &WindowState, now: Timestamp) -> Sight {
         let now = now.max(state.at);
         let (index, elapsed) = self.place(now);
-        let aged = index - self.place(state.at).0;
+        let aged = self.aged(now.as_nanos() - state.at.as_nanos(), elapsed);
         let last = u64::from(self.carried);
         let (mut whole, mut oldest) = (0, 0);
         for (age, count) in (aged..=last).zip(&state.counts) {
@@ -144,7 +151,17 @@ impl Window {
                 oldest = *count;
             }
         }
-        Sight { index, elapsed, aged, whole, oldest }
+        Sight { now, index, elapsed, aged, whole, oldest }
+    }
+
+    /// How many segments begin in the `passed` nanoseconds up to an instant that lies `elapsed` nanoseconds in its own.
+    #[inline]
+    fn aged(&self, passed: u64, elapsed: u64) -> u64 {
+        let Some(before) = passed.checked_sub(elapsed).filter(|before| *before > 0) else {
+            return 0;
+        };
+        let (whole, rest) = self.segment.divide(before);
+        (whole + u64::from(rest > 0)).min(u64::from(self.carried) + 1)
     }
 
     /// `oldest * (S - e) <= (L - whole - cost) * S`, in 128 bits.
@@ -152,27 +169,60 @@ impl Window {
         cost == 0 || self.sight_fits(&self.sight(state, now), cost)
     }
 
+    #[inline]
     fn sight_fits(&self, sight: &Sight, cost: u64) -> bool {
         let Some(room) = self.limit.checked_sub(sight.whole).and_then(|room| room.checked_sub(cost)) else {
             return false;
         };
-        let covered = self.segment - sight.elapsed;
-        u128::from(sight.oldest) * u128::from(covered) <= u128::from(room) * u128::from(self.segment)
+        let covered = self.segment() - sight.elapsed;
+        u128::from(sight.oldest) * u128::from(covered) <= u128::from(room) * u128::from(self.segment())
+    }
+
+    /// One claim from end to end: whether it is admitted, and the verdict.
+    #[inline]
+    pub(super) fn claim(
+        &self,
+        state: &mut WindowState,
+        cost: u64,
+        now: Timestamp,
+        mode: Mode,
+    ) -> (bool, Verdict) {
+        let mut sight = self.sight(state, now);
+        let fits = cost == 0 || self.sight_fits(&sight, cost);
+        let admitted = fits || mode == Mode::Force;
+        if admitted && cost > 0 && mode != Mode::Peek {
+            let charged = self.charge_seen(state, &mut sight, cost, now);
+            return (true, self.verdict_charged(&sight, now, charged));
+        }
+        (admitted, self.verdict_seen(state, &sight, cost, now))
     }
 
     pub(super) fn charge(&self, state: &mut WindowState, cost: u64, now: Timestamp) -> Charged {
-        let asked_at = now;
-        let now = now.max(state.at);
-        let aged = self.place(now).0 - self.place(state.at).0;
-        if aged > 0 {
-            let counts = &mut state.counts;
-            let shift = usize::try_from(aged).unwrap_or(usize::MAX).min(counts.len());
+        let mut sight = self.sight(state, now);
+        self.charge_seen(state, &mut sight, cost, now)
+    }
+
+    /// Charges a window that has been looked at; the sight becomes that of the charged window.
+    #[inline]
+    fn charge_seen(
+        &self,
+        state: &mut WindowState,
+        sight: &mut Sight,
+        cost: u64,
+        asked_at: Timestamp,
+    ) -> Charged {
+        let counts = state.counts.as_mut_slice();
+        if sight.aged > 0 {
+            let shift = usize::try_from(sight.aged).unwrap_or(usize::MAX).min(counts.len());
             counts.rotate_right(shift);
             counts[..shift].fill(0);
+            sight.aged = 0;
         }
-        state.at = now;
-        state.counts[0] = state.counts[0].saturating_add(cost).min(MAX_UNITS);
-        Charged { receipt: now, ready_at: asked_at }
+        let before = counts[0];
+        counts[0] = before.saturating_add(cost).min(MAX_UNITS);
+        sight.whole += counts[0] - before;
+        state.at = sight.now;
+        Charged { receipt: sight.now, ready_at: asked_at }
     }
 
     pub(super) fn refund(&self, state: &mut WindowState, cost: u64, receipt: Timestamp) {
@@ -191,31 +241,64 @@ impl Window {
         charged: Option<Charged>,
     ) -> Verdict {
         let sight = self.sight(state, now);
-        let fits = charged.is_some() || cost == 0 || self.sight_fits(&sight, cost);
-        let charged = charged.unwrap_or(Charged { receipt: now, ready_at: now });
+        match charged {
+            Some(charged) => Verdict {
+                reset_at: self.resets(state, &sight, now),
+                ..self.verdict_charged(&sight, now, charged)
+            },
+            None => self.verdict_seen(state, &sight, cost, now),
+        }
+    }
+
+    /// The verdict on a charge of some units, from what was seen after it.
+    #[inline]
+    fn verdict_charged(&self, sight: &Sight, now: Timestamp, charged: Charged) -> Verdict {
         Verdict {
-            fits,
+            fits: true,
             limit: self.limit,
-            remaining: self.remaining(&sight),
-            fits_at: if fits { Some(now) } else { self.fits_at(state, &sight, cost) },
-            reset_at: self.reset_at(state).max(now),
+            remaining: self.remaining(sight),
+            fits_at: Some(now),
+            reset_at: self.instant(sight.index + u64::from(self.carried) + 1, 0).max(now),
             ready_at: charged.ready_at,
             receipt: charged.receipt,
         }
     }
 
+    /// The verdict where nothing is charged.
+    #[inline]
+    fn verdict_seen(&self, state: &WindowState, sight: &Sight, cost: u64, now: Timestamp) -> Verdict {
+        let fits = cost == 0 || self.sight_fits(sight, cost);
+        Verdict {
+            fits,
+            limit: self.limit,
+            remaining: self.remaining(sight),
+            fits_at: if fits { Some(now) } else { self.fits_at(state, sight, cost) },
+            reset_at: self.resets(state, sight, now),
+            ready_at: now,
+            receipt: now,
+        }
+    }
+
     /// `L - whole - ceil(oldest * (S - e) / S)`, at least zero.
+    #[inline]
     fn remaining(&self, sight: &Sight) -> u64 {
-        let covered = self.segment - sight.elapsed;
+        let rest = self.limit.saturating_sub(sight.whole);
+        if sight.oldest == 0 {
+            return rest;
+        }
+        let covered = self.segment() - sight.elapsed;
         let weighted = match sight.oldest.checked_mul(covered) {
-            Some(product) => product.div_ceil(self.segment),
+            Some(product) => {
+                let (whole, part) = self.segment.divide(product);
+                whole + u64::from(part > 0)
+            }
             None => {
                 let product = u128::from(sight.oldest) * u128::from(covered);
                 // At most `oldest`, since `covered` is at most `segment`.
-                u64::try_from(product.div_ceil(u128::from(self.segment))).unwrap_or(sight.oldest)
+                u64::try_from(product.div_ceil(u128::from(self.segment()))).unwrap_or(sight.oldest)
             }
         };
-        self.limit.saturating_sub(sight.whole).saturating_sub(weighted)
+        rest.saturating_sub(weighted)
     }
 
     /// The earliest instant at which `cost` would fit: segments leave one by one, the oldest first, and within a
@@ -249,8 +332,25 @@ impl Window {
         if oldest <= room {
             return 0;
         }
-        let covered = u128::from(room) * u128::from(self.segment) / u128::from(oldest);
-        self.segment - u64::try_from(covered).unwrap_or(self.segment)
+        let segment = self.segment();
+        let covered = match room.checked_mul(segment) {
+            Some(product) => product / oldest,
+            None => {
+                let covered = u128::from(room) * u128::from(segment) / u128::from(oldest);
+                u64::try_from(covered).unwrap_or(segment)
+            }
+        };
+        segment - covered
+    }
+
+    /// When the newest segment with a count has left, by what was seen at `now`; `now` if none has a count.
+    #[inline]
+    fn resets(&self, state: &WindowState, sight: &Sight, now: Timestamp) -> Timestamp {
+        let age = (sight.aged..).zip(&state.counts).find(|(_, count)| **count > 0).map(|(age, _)| age);
+        match age.and_then(|age| (u64::from(self.carried) + 1).checked_sub(age)) {
+            Some(left) => self.instant(sight.index + left, 0).max(now),
+            None => now,
+        }
     }
 
     /// When the newest segment with a count has left: from then on the meter is as good as new.

@@ -13,7 +13,7 @@ pub use timeout::Timeout;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::{Answer, Claims, Refund, Timestamp};
+use crate::{Answer, Claim, Claims, Mode, Refund, Timestamp, Verdict};
 
 /// Keeps meters, and decides claims on them.
 ///
@@ -116,6 +116,18 @@ pub trait SyncCounterStore: CounterStore {
     /// If the store cannot take a further meter.
     fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError>;
 
+    /// The same for a single claim: whether it is admitted, and the verdict. It is charged if it is admitted and the mode
+    /// says so.
+    ///
+    /// # Errors
+    /// As [`claim_now`](Self::claim_now).
+    fn claim_one_now(
+        &self,
+        now: Timestamp,
+        mode: Mode,
+        claim: &Claim<'_>,
+    ) -> Result<(bool, Verdict), StoreError>;
+
     /// [`CounterStore::refund`] on the spot.
     fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]);
 
@@ -196,6 +208,15 @@ macro_rules! forward {
         impl<S: SyncCounterStore + ?Sized> SyncCounterStore for $pointer {
             fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
                 (**self).claim_now(claims)
+            }
+
+            fn claim_one_now(
+                &self,
+                now: Timestamp,
+                mode: Mode,
+                claim: &Claim<'_>,
+            ) -> Result<(bool, Verdict), StoreError> {
+                (**self).claim_one_now(now, mode, claim)
             }
 
             fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {

@@ -1,0 +1,76 @@
+//! Division by a number that is known long before: a multiplication instead.
+
+/// A number that others are divided by often. Not zero.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Divisor {
+    by: u64,
+    /// The largest whole number of `by` in 2<sup>64</sup> - 1.
+    reciprocal: u64,
+}
+
+impl Divisor {
+    /// Prepares for divisions by `by`; by one if it is zero.
+    pub(super) const fn new(by: u64) -> Self {
+        let by = if by == 0 { 1 } else { by };
+        Self { by, reciprocal: u64::MAX / by }
+    }
+
+    pub(super) const fn get(self) -> u64 {
+        self.by
+    }
+
+    /// `number / by` and `number % by`.
+    ///
+    /// With `r` the reciprocal, 2<sup>64</sup>/by - r is less than 1 + 1/by, so number * r / 2<sup>64</sup> is less than two
+    /// below number / by: the quotient is at most two too small, and is put right by what is left over.
+    #[inline]
+    pub(super) fn divide(self, number: u64) -> (u64, u64) {
+        let mut quotient = high(u128::from(number) * u128::from(self.reciprocal));
+        let mut rest = number - quotient * self.by;
+        while rest >= self.by {
+            quotient += 1;
+            rest -= self.by;
+        }
+        (quotient, rest)
+    }
+}
+
+/// The upper half.
+#[inline]
+const fn high(product: u128) -> u64 {
+    (product >> 64) as u64
+}
+
+impl std::fmt::Debug for Divisor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.by.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::Divisor;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #[test]
+        fn it_divides(number: u64, by: u64, small in 1..1_000_000_u64, shift in 0..64_u32) {
+            for by in [by.max(1), small, (by >> shift).max(1)] {
+                for number in [number, number >> shift, number - number % by, (number - number % by).wrapping_sub(1)] {
+                    prop_assert_eq!(Divisor::new(by).divide(number), (number / by, number % by));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn it_divides_at_the_ends() {
+        for by in [1, 2, 3, 999, 1_000, 1 << 32, (1 << 63) - 1, 1 << 63, u64::MAX - 1, u64::MAX] {
+            for number in [0, 1, by - 1, by, by.saturating_mul(2), u64::MAX - 1, u64::MAX] {
+                assert_eq!(Divisor::new(by).divide(number), (number / by, number % by), "{number} / {by}");
+            }
+        }
+    }
+}

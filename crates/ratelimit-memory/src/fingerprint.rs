@@ -1,0 +1,124 @@
+//! Fingerprints of meters' names, by secrets that no client knows.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::LazyLock;
+
+use foldhash::SharedSeed;
+use foldhash::quality::SeedableRandomState;
+use ratelimit_core::MeterId;
+
+/// Seeded by the operating system's randomness, which std keys its own maps with.
+static SHARED: LazyLock<[SharedSeed; 2]> = LazyLock::new(|| [random(), random()].map(SharedSeed::from_u64));
+
+/// Stands for a meter's name, which is not kept: two hashes of it by unrelated secrets.
+///
+/// Of the 128 bits a table keeps 96; the shard and the tag say up to 23 more. With ten million meters, two of them share
+/// the kept bits with a probability of 10<sup>-15</sup>.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fingerprint {
+    /// Kept by a table.
+    pub(crate) low: u64,
+    /// Kept by a table, and where in it a search begins.
+    pub(crate) high: u32,
+    /// The rest: the shard and the tag.
+    pub(crate) rest: u32,
+}
+
+impl Fingerprint {
+    /// Which of at most 2<sup>16</sup> shards, a power of two, it falls to.
+    #[inline]
+    pub(crate) fn shard(self, shards: usize) -> usize {
+        let [.., one, other] = self.rest.to_be_bytes();
+        usize::from(u16::from_be_bytes([one, other])) & (shards - 1)
+    }
+}
+
+/// Makes the fingerprints of one store.
+///
+/// Clients choose keys, and whoever could choose many that fall together would make the store slow; whoever could
+/// choose two with one fingerprint would have them counted together. All seeds of foldhash are therefore secret and come
+/// from the operating system's randomness, two for each process and two for each store; without them collisions cannot be
+/// prepared. No hash and no order of keys is ever shown, which is what an attacker would need to work them out. foldhash
+/// does not claim to withstand one who can measure single look-ups to the nanosecond; over a network, behind a lock,
+/// nobody can. SipHash would withstand even that, and takes several times as long.
+pub(crate) struct Fingerprints([SeedableRandomState; 2]);
+
+impl Fingerprints {
+    pub(crate) fn new() -> Self {
+        let [one, other] = &*SHARED;
+        Self([SeedableRandomState::with_seed(random(), one), SeedableRandomState::with_seed(random(), other)])
+    }
+
+    #[inline]
+    pub(crate) fn of(&self, id: &MeterId<'_>) -> Fingerprint {
+        let [low, high] = &self.0;
+        let [a, b, c, d, e, f, g, h] = hash(high, id).to_be_bytes();
+        Fingerprint {
+            low: hash(low, id),
+            high: u32::from_be_bytes([a, b, c, d]),
+            rest: u32::from_be_bytes([e, f, g, h]),
+        }
+    }
+}
+
+#[inline]
+fn hash(state: &SeedableRandomState, id: &MeterId<'_>) -> u64 {
+    let mut hasher = state.build_hasher();
+    if !id.namespace.is_empty() {
+        hasher.write(id.namespace.as_bytes());
+    }
+    // Their lengths tell the parts apart.
+    hasher.write_u64((id.namespace.len() as u64) << 32 | id.scope.len() as u64);
+    hasher.write(id.scope.as_bytes());
+    hasher.write(id.key);
+    hasher.finish()
+}
+
+fn random() -> u64 {
+    RandomState::new().hash_one(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_store_has_secrets_of_its_own() {
+        let id = MeterId { namespace: "", scope: "s", key: b"key" };
+        let (one, other) = (Fingerprints::new(), Fingerprints::new());
+        assert_eq!(one.of(&id), one.of(&id));
+        assert_ne!(one.of(&id).low, other.of(&id).low);
+        assert_ne!(one.of(&id).high, other.of(&id).high);
+    }
+
+    #[test]
+    fn a_name_is_all_of_its_three_parts() {
+        let long = "0123456789abcdefghijklmnopqrstuvwxyz";
+        let mut names = std::collections::HashSet::new();
+        for cut in 0..=long.len() {
+            for again in cut..=long.len() {
+                names.insert((
+                    long[..cut].to_owned(),
+                    long[cut..again].to_owned(),
+                    long.as_bytes()[again..].to_vec(),
+                ));
+            }
+        }
+        for place in 0..long.len() {
+            let mut key = long.as_bytes().to_vec();
+            key[place] ^= 1;
+            names.insert((String::new(), String::new(), key));
+        }
+        names.insert((String::new(), String::new(), Vec::new()));
+        names.insert((String::new(), String::new(), vec![0]));
+        names.insert((String::new(), String::new(), vec![0, 0]));
+        let prints = Fingerprints::new();
+        let (mut low, mut high) = (std::collections::HashSet::new(), std::collections::HashSet::new());
+        for (namespace, scope, key) in &names {
+            let print = prints.of(&MeterId { namespace, scope, key });
+            low.insert(print.low);
+            high.insert((print.high, print.rest));
+        }
+        assert_eq!((low.len(), high.len()), (names.len(), names.len()));
+    }
+}

@@ -1,0 +1,118 @@
+//! One meter as it is kept: forty bytes.
+
+use ratelimit_core::{BucketState, CLOCK_SLACK, State, Timestamp, WindowState};
+use smallvec::SmallVec;
+
+use crate::fingerprint::Fingerprint;
+
+/// A meter: 96 bits of its name's fingerprint, from when on it may be forgotten, and its state in three words.
+///
+/// Instants take 62 bits, so the first word has two to say what the words are.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Slot {
+    low: u64,
+    pub(crate) high: u32,
+    /// In whole seconds since the epoch, up to the year 2106; what lies beyond is not forgotten.
+    pub(crate) forget_at: u32,
+    words: [u64; 3],
+}
+
+/// What the words of a slot are.
+pub(crate) enum Content {
+    /// The state.
+    Here(State),
+    /// The number of a state that is too large for a slot.
+    Elsewhere(usize),
+}
+
+const KIND: u32 = 62;
+const INSTANT: u64 = (1 << KIND) - 1;
+const ONE_COUNT: u64 = 0;
+const TWO_COUNTS: u64 = 1;
+const BUCKET: u64 = 2;
+const ELSEWHERE: u64 = 3;
+
+impl Slot {
+    #[inline]
+    pub(crate) fn new(print: Fingerprint) -> Self {
+        Self { low: print.low, high: print.high, ..Self::default() }
+    }
+
+    #[inline]
+    pub(crate) fn is(&self, print: Fingerprint) -> bool {
+        self.low == print.low && self.high == print.high
+    }
+
+    #[inline]
+    pub(crate) fn content(&self) -> Content {
+        let [first, second, third] = self.words;
+        let at = Timestamp::from_nanos(first & INSTANT);
+        let window = |len| WindowState { at, counts: SmallVec::from_buf_and_len([second, third], len) };
+        match first >> KIND {
+            ONE_COUNT => Content::Here(State::Window(window(1))),
+            TWO_COUNTS => Content::Here(State::Window(window(2))),
+            BUCKET => {
+                let tat = Timestamp::derived(second);
+                Content::Here(State::Bucket(BucketState { at, tat, interval: third }))
+            }
+            _ => Content::Elsewhere(usize::try_from(second).unwrap_or(usize::MAX)),
+        }
+    }
+
+    /// Keeps a state here if it is small enough.
+    #[inline]
+    pub(crate) fn keep(&mut self, state: &State) -> bool {
+        self.words = match state {
+            State::Window(WindowState { at, counts }) => match counts[..] {
+                [count] => [at.as_nanos() | ONE_COUNT << KIND, count, 0],
+                [count, before] => [at.as_nanos() | TWO_COUNTS << KIND, count, before],
+                _ => return false,
+            },
+            State::Bucket(state) => {
+                [state.at.as_nanos() | BUCKET << KIND, state.tat.as_nanos(), state.interval]
+            }
+            State::Log(_) => return false,
+        };
+        true
+    }
+
+    /// The state is kept elsewhere, under this number.
+    pub(crate) fn refer(&mut self, number: usize) {
+        self.words = [ELSEWHERE << KIND, number as u64, 0];
+    }
+
+    /// How much was charged lately.
+    pub(crate) fn charged(&self) -> u64 {
+        if self.words[0] >> KIND == BUCKET { 0 } else { self.words[1] }
+    }
+}
+
+/// The second from which on a meter may be forgotten that is as good as new at `instant`: that, and the slack of late
+/// callers, rounded up.
+#[inline]
+pub(crate) fn forget_second(instant: Timestamp) -> u32 {
+    const SLACK: u64 = CLOCK_SLACK.as_secs() * SECOND;
+    u32::try_from(instant.as_nanos().saturating_add(SLACK).div_ceil(SECOND)).unwrap_or(u32::MAX)
+}
+
+/// Whether a meter that may be forgotten from `second` on can no longer influence a decision.
+#[inline]
+pub(crate) fn has_passed(second: u32, now: Timestamp) -> bool {
+    second != u32::MAX && u64::from(second) <= now.as_nanos() / SECOND
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_meter_is_kept_until_its_second_has_come_and_for_ever_beyond_2106() {
+        let instant = Timestamp::from_millis(10_500);
+        assert_eq!(forget_second(instant), 12);
+        assert!(!has_passed(12, Timestamp::from_nanos(11_999_999_999)));
+        assert!(has_passed(12, Timestamp::from_secs(12)));
+        assert!(!has_passed(forget_second(Timestamp::MAX), Timestamp::MAX));
+    }
+}
