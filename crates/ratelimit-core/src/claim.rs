@@ -88,6 +88,12 @@ impl<'a> Claims<'a> {
         Ok(Self { now, mode, claims })
     }
 
+    /// Claims that have been a slice before.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn known(now: Timestamp, mode: Mode, claims: &'a [Claim<'a>]) -> Self {
+        Self { now, mode, claims }
+    }
+
     /// The caller's time.
     pub fn now(&self) -> Timestamp {
         self.now

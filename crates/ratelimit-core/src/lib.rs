@@ -37,10 +37,10 @@ pub use meter::{
     Bucket, BucketState, Charged, CorruptState, Log, LogSight, LogState, MAX_LOG_UNITS, MAX_PERIOD_NANOS,
     MAX_SEGMENTS, MAX_UNITS, Meter, State, Window, WindowState, decide, refund,
 };
-#[cfg(feature = "tokio")]
-pub use store::Timeout;
 pub use store::{
     Applied, CLOCK_SLACK, CounterStore, Decisions, DynCounterStore, ErrorKind, Promises, StoreError,
     SyncCounterStore, Time,
 };
+#[cfg(feature = "tokio")]
+pub use store::{BatchConfig, Batched, Timeout};
 pub use time::Timestamp;

@@ -1,10 +1,16 @@
 //! The contract of a store.
 
+#[cfg(feature = "tokio")]
+mod batched;
 mod erased;
 mod error;
 #[cfg(feature = "tokio")]
+mod owned;
+#[cfg(feature = "tokio")]
 mod timeout;
 
+#[cfg(feature = "tokio")]
+pub use batched::{BatchConfig, Batched};
 pub use erased::DynCounterStore;
 pub use error::{Applied, ErrorKind, StoreError};
 #[cfg(feature = "tokio")]

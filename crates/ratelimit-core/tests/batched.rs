@@ -1,0 +1,232 @@
+//! The batching decorator: what goes together, what is exact, and what happens to those who leave.
+#![cfg(feature = "tokio")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use common::MapStore;
+use ratelimit_core::{
+    Answer, BatchConfig, Batched, CheckError, Claims, CounterStore, ErrorKind, Limit, ManualClock, Promises,
+    RateLimiter, Refund, StoreError, Timestamp,
+};
+use tokio::sync::Semaphore;
+
+/// A store whose every trip waits for a permit, and notes how many slices it carries.
+#[derive(Debug)]
+struct Gate {
+    inner: MapStore,
+    permits: Semaphore,
+    trips: Mutex<Vec<usize>>,
+}
+
+impl Gate {
+    async fn pass(&self, slices: usize) {
+        self.trips.lock().unwrap().push(slices);
+        self.permits.acquire().await.unwrap().forget();
+    }
+}
+
+impl CounterStore for Gate {
+    fn promises(&self) -> Promises {
+        self.inner.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        self.pass(1).await;
+        self.inner.claim(claims).await
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        self.pass(slices.len()).await;
+        self.inner.claim_many(slices).await
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.inner.refund(now, refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.inner.reset(claims).await
+    }
+}
+
+type Limiter = RateLimiter<Arc<Batched<Gate>>, ManualClock>;
+
+fn limiter(limit: &str, config: BatchConfig) -> Arc<Limiter> {
+    let gate = Gate { inner: MapStore::default(), permits: Semaphore::new(0), trips: Mutex::default() };
+    let store = Arc::new(Batched::with_config(gate, config));
+    let limit: Limit = limit.parse().unwrap();
+    Arc::new(RateLimiter::new(store, limit).with_clock(ManualClock::at(Timestamp::from_secs(1_000))))
+}
+
+fn one_trip() -> BatchConfig {
+    BatchConfig { trips: 1, patience: Duration::from_secs(60), ..BatchConfig::default() }
+}
+
+fn check(limiter: &Arc<Limiter>) -> tokio::task::JoinHandle<Result<bool, CheckError>> {
+    let limiter = limiter.clone();
+    tokio::spawn(async move { Ok(limiter.check("k").await?.allowed()) })
+}
+
+/// Lets every task go as far as it can.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn gate(limiter: &Limiter) -> &Gate {
+    limiter.store().inner()
+}
+
+fn trips(limiter: &Limiter) -> Vec<usize> {
+    gate(limiter).trips.lock().unwrap().clone()
+}
+
+#[tokio::test]
+async fn what_arrives_during_a_trip_goes_together_in_the_next() {
+    let limiter = limiter("20/h", one_trip());
+    let mut checks = vec![check(&limiter)];
+    settle().await;
+    assert_eq!(trips(&limiter), [1], "the first goes at once");
+    checks.extend((0..30).map(|_| check(&limiter)));
+    settle().await;
+    assert_eq!(trips(&limiter), [1], "the others wait");
+    gate(&limiter).permits.add_permits(1);
+    settle().await;
+    assert_eq!(trips(&limiter), [1, 30]);
+    gate(&limiter).permits.add_permits(10);
+    let mut admitted = Vec::new();
+    for check in checks {
+        admitted.push(check.await.unwrap().unwrap());
+    }
+    // In the order of arrival: the first twenty.
+    assert_eq!(admitted, (0..31).map(|nth| nth < 20).collect::<Vec<_>>());
+    assert!(!limiter.check("k").await.unwrap().allowed());
+    assert_eq!(trips(&limiter), [1, 30, 1], "and who finds nobody goes at once again");
+}
+
+#[tokio::test]
+async fn no_batch_is_larger_than_it_may_be_and_no_more_trips_are_under_way() {
+    let limiter = limiter("1000/h", BatchConfig { trips: 3, most: 8, ..one_trip() });
+    let checks: Vec<_> = (0..63).map(|_| check(&limiter)).collect();
+    settle().await;
+    assert_eq!(trips(&limiter), [1, 1, 1]);
+    gate(&limiter).permits.add_permits(3);
+    settle().await;
+    assert_eq!(trips(&limiter), [1, 1, 1, 8, 8, 8]);
+    gate(&limiter).permits.add_permits(100);
+    for check in checks {
+        assert!(check.await.unwrap().unwrap());
+    }
+    assert_eq!(trips(&limiter)[3..].iter().sum::<usize>(), 60);
+    assert!(trips(&limiter).iter().all(|slices| *slices <= 8));
+}
+
+#[tokio::test]
+async fn who_leaves_the_line_is_not_charged() {
+    let limiter = limiter("100/h", one_trip());
+    let first = check(&limiter);
+    settle().await;
+    let leaving: Vec<_> = (0..10).map(|_| check(&limiter)).collect();
+    let staying = check(&limiter);
+    settle().await;
+    leaving.iter().for_each(tokio::task::JoinHandle::abort);
+    settle().await;
+    gate(&limiter).permits.add_permits(100);
+    assert!(first.await.unwrap().unwrap() && staying.await.unwrap().unwrap());
+    assert_eq!(trips(&limiter), [1, 1]);
+    assert_eq!(limiter.check("k").await.unwrap().remaining(), 97);
+}
+
+#[tokio::test]
+async fn who_leaves_under_way_keeps_nobody_else_waiting() {
+    let limiter = limiter("100/h", one_trip());
+    let first = check(&limiter);
+    settle().await;
+    let others: Vec<_> = (0..5).map(|_| check(&limiter)).collect();
+    settle().await;
+    first.abort();
+    settle().await;
+    assert_eq!(trips(&limiter), [1, 5], "the others go when the first is gone");
+    // One of those under way leaves too.
+    others[2].abort();
+    gate(&limiter).permits.add_permits(100);
+    settle().await;
+    for (nth, other) in others.into_iter().enumerate() {
+        let outcome = tokio::time::timeout(Duration::from_secs(10), other).await.unwrap();
+        assert_eq!(outcome.is_ok(), nth != 2);
+    }
+    assert!(limiter.check("k").await.unwrap().allowed());
+}
+
+fn kind(outcome: Result<bool, CheckError>) -> ErrorKind {
+    match outcome {
+        Err(CheckError::Store(error)) => {
+            assert_eq!(error.applied(), ratelimit_core::Applied::No, "{error}");
+            error.kind()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_line_is_bounded_in_length_and_in_time() {
+    let config = BatchConfig { trips: 1, waiting: 3, patience: Duration::from_millis(50), ..one_trip() };
+    let limiter = limiter("100/h", config);
+    let first = check(&limiter);
+    settle().await;
+    let waiting: Vec<_> = (0..3).map(|_| check(&limiter)).collect();
+    settle().await;
+    assert_eq!(kind(check(&limiter).await.unwrap()), ErrorKind::Contended);
+    for check in waiting {
+        assert_eq!(kind(check.await.unwrap()), ErrorKind::Timeout);
+    }
+    gate(&limiter).permits.add_permits(100);
+    assert!(first.await.unwrap().unwrap());
+    assert_eq!(limiter.check("k").await.unwrap().remaining(), 98, "only two were charged");
+}
+
+#[tokio::test(start_paused = true)]
+async fn patience_ends_when_the_trip_begins() {
+    let limiter = limiter("100/h", BatchConfig { patience: Duration::from_millis(50), ..one_trip() });
+    let first = check(&limiter);
+    settle().await;
+    let second = check(&limiter);
+    settle().await;
+    gate(&limiter).permits.add_permits(1);
+    settle().await;
+    // The second is under way now, for longer than it would have waited.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    gate(&limiter).permits.add_permits(1);
+    assert!(first.await.unwrap().unwrap() && second.await.unwrap().unwrap());
+}
+
+/// Many threads, a limit that is used up exactly.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn under_contention_exactly_the_limit_is_admitted() {
+    for trips in [1, 3] {
+        let limiter = limiter("500/h", BatchConfig { trips, most: 7, ..one_trip() });
+        gate(&limiter).permits.add_permits(100_000);
+        let tasks: Vec<_> = (0..64)
+            .map(|_| {
+                let limiter = limiter.clone();
+                tokio::spawn(async move {
+                    let mut admitted = 0;
+                    for _ in 0..20 {
+                        admitted += u32::from(limiter.check("k").await.unwrap().allowed());
+                    }
+                    admitted
+                })
+            })
+            .collect();
+        let mut admitted = 0;
+        for task in tasks {
+            admitted += task.await.unwrap();
+        }
+        assert_eq!(admitted, 500);
+    }
+}
