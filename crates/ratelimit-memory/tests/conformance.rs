@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ratelimit_conformance::{BoxError, Space, Subject};
-use ratelimit_memory::core::{DynCounterStore, Timeout};
+use ratelimit_memory::core::{Batched, DynCounterStore, Timeout};
 use ratelimit_memory::{MemoryConfig, MemoryStore};
 
 fn main() -> ExitCode {
@@ -20,6 +20,7 @@ fn main() -> ExitCode {
             name: "memory-timeout",
             dress: |store| Arc::new(Timeout::new(store, Duration::from_secs(10))),
         }),
+        Box::new(Memory { name: "memory-batched", dress: |store| Arc::new(Batched::new(store)) }),
     ])
 }
 
