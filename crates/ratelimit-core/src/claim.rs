@@ -88,8 +88,8 @@ impl<'a> Claims<'a> {
         Ok(Self { now, mode, claims })
     }
 
-    /// Claims that have been a slice before.
-    #[cfg(feature = "tokio")]
+    /// Claims of which it is known that there is one and not too many, and no meter twice.
+    #[inline]
     pub(crate) fn known(now: Timestamp, mode: Mode, claims: &'a [Claim<'a>]) -> Self {
         Self { now, mode, claims }
     }

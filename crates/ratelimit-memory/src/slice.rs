@@ -1,6 +1,6 @@
 //! Slices of several claims: all their shards are held at once.
 
-use ratelimit_core::{Answer, Claims, Mode, Timestamp, Verdict};
+use ratelimit_core::{Claims, Mode, Timestamp, Verdicts};
 use smallvec::SmallVec;
 
 use crate::fingerprint::Fingerprint;
@@ -14,6 +14,8 @@ pub(crate) struct Slice<'s, 'c> {
     shards: SmallVec<[Held<'s>; 4]>,
     /// One for each claim.
     targets: SmallVec<[Target; 4]>,
+    /// Whether meters may have moved since they were found.
+    is_moved: bool,
 }
 
 struct Target {
@@ -26,21 +28,36 @@ struct Target {
 impl<'s, 'c> Slice<'s, 'c> {
     /// Locks the shards, each once and in the order of their numbers: who waits for one holds none that comes after
     /// it, so nobody waits in a circle.
+    #[inline]
     pub(crate) fn hold(
         lots: &'s [Lot],
         claims: Claims<'c>,
-        prints: impl Iterator<Item = Fingerprint> + Clone,
+        prints: impl Iterator<Item = Fingerprint>,
     ) -> Self {
-        let number = |print: Fingerprint| print.shard(lots.len());
-        let mut numbers: SmallVec<[usize; 4]> = prints.clone().map(number).collect();
+        let mut slice = Self {
+            now: claims.now(),
+            claims,
+            targets: SmallVec::new(),
+            shards: SmallVec::new(),
+            is_moved: false,
+        };
+        let mut numbers: SmallVec<[usize; 4]> = SmallVec::new();
+        for print in prints {
+            let number = print.shard(lots.len());
+            numbers.push(number);
+            // The number of the shard for now.
+            slice.targets.push(Target { print, shard: number, place: None });
+        }
         numbers.sort_unstable();
         numbers.dedup();
-        let shards: SmallVec<[Held<'s>; 4]> = numbers.iter().map(|number| lots[*number].lock()).collect();
-        let targets = prints.map(|print| {
-            let shard = numbers.partition_point(|other| *other < number(print));
-            Target { print, shard, place: shards[shard].find(print) }
-        });
-        Self { now: claims.now(), claims, targets: targets.collect(), shards }
+        for number in &numbers {
+            slice.shards.push(lots[*number].lock());
+        }
+        for target in &mut slice.targets {
+            target.shard = numbers.partition_point(|other| *other < target.shard);
+            target.place = slice.shards[target.shard].find(target.print);
+        }
+        slice
     }
 
     /// Whether the slice is admitted.
@@ -61,21 +78,23 @@ impl<'s, 'c> Slice<'s, 'c> {
                 target.shard == number && target.place.is_none() && claim.cost > 0
             };
             let wanted = self.claims.iter().zip(&self.targets).filter(|pair| is_new(*pair)).count();
-            if wanted > 0 && !self.shards[number].make_room(wanted, bound, self.now, &prints) {
+            if wanted == 0 {
+                continue;
+            }
+            self.is_moved = true;
+            if !self.shards[number].make_room(wanted, bound, self.now, &prints) {
                 return false;
             }
         }
         true
     }
 
-    /// Charges every claim that costs something. Gives the answer, and whether it is time to tidy up.
-    pub(crate) fn charge(mut self, tidy_every: u32) -> (Answer, bool) {
+    /// Charges every claim that costs something. Gives whether it is time to tidy up.
+    pub(crate) fn charge(&mut self, verdicts: &mut Verdicts, tidy_every: u32) -> bool {
         let mut tidy = false;
-        let mut verdicts = ratelimit_core::Verdicts::new();
         for (claim, target) in self.claims.iter().zip(&self.targets) {
             let shard = &mut self.shards[target.shard];
-            // Found again: making room may have moved it.
-            let place = shard.find(target.print);
+            let place = if self.is_moved { shard.find(target.print) } else { target.place };
             if claim.cost == 0 {
                 verdicts.push(shard.look(place, claim, self.now));
                 continue;
@@ -84,15 +103,13 @@ impl<'s, 'c> Slice<'s, 'c> {
             verdicts.push(shard.claim(at, claim, self.now, Mode::Force).1);
             tidy |= place.is_none() || shard.is_time(tidy_every);
         }
-        (Answer { admitted: true, charged: true, now: self.now, verdicts }, tidy)
+        tidy
     }
 
     /// Charges nothing.
-    pub(crate) fn look(self, admitted: bool) -> Answer {
-        let verdict = |(claim, target): (&ratelimit_core::Claim<'_>, &Target)| -> Verdict {
-            self.shards[target.shard].look(target.place, claim, self.now)
-        };
-        let verdicts = self.claims.iter().zip(&self.targets).map(verdict).collect();
-        Answer { admitted, charged: false, now: self.now, verdicts }
+    pub(crate) fn look(&self, verdicts: &mut Verdicts) {
+        for (claim, target) in self.claims.iter().zip(&self.targets) {
+            verdicts.push(self.shards[target.shard].look(target.place, claim, self.now));
+        }
     }
 }

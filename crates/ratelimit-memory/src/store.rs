@@ -163,13 +163,17 @@ impl MemoryStore {
         let prints = claims.iter().map(|claim| self.prints.of(&claim.id));
         let mut slice = Slice::hold(&self.lots, claims, prints);
         let admitted = slice.fits();
-        if !admitted || claims.mode() == Mode::Peek {
-            return Ok(slice.look(admitted));
+        let charged = admitted && claims.mode() != Mode::Peek;
+        let mut answer = Answer { admitted, charged, now: claims.now(), verdicts: Verdicts::new() };
+        if !charged {
+            slice.look(&mut answer.verdicts);
+            return Ok(answer);
         }
         if !slice.make_room(self.bound) {
             return Err(full());
         }
-        let (answer, tidy) = slice.charge(TIDY_EVERY);
+        let tidy = slice.charge(&mut answer.verdicts, TIDY_EVERY);
+        drop(slice);
         if tidy {
             self.tidy(claims.now());
         }

@@ -101,7 +101,10 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         let requests: Vec<Request<'a>> = requests.into_iter().map(Into::into).collect();
         let slices: Vec<_> =
             requests.iter().map(|request| request.claims(&self.namespace, &self.limits)).collect();
-        let prepared: Vec<_> = slices.iter().map(|claims| prepare(now, Mode::Charge, claims)).collect();
+        let asked = requests.iter().zip(&slices);
+        let prepared: Vec<_> = asked
+            .map(|(request, claims)| prepare(now, Mode::Charge, claims, request.has_one_key()))
+            .collect();
         let asked: Vec<Claims<'_>> = prepared.iter().filter_map(Prepared::claims).collect();
         let answers = if asked.is_empty() { Vec::new() } else { self.store.claim_many(&asked).await };
         let mut answers = answers.into_iter();
@@ -200,13 +203,30 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     }
 
     async fn decide(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, CheckError> {
+        if let Some(claim) = self.only_claim(request, mode) {
+            let claim = [claim];
+            let answer = self.store.claim(Claims::known(self.clock.now(), mode, &claim)).await?;
+            return Ok(Decision::new(answer));
+        }
         let claims = request.claims(&self.namespace, &self.limits);
-        let prepared = prepare(self.clock.now(), mode, &claims);
+        let prepared = prepare(self.clock.now(), mode, &claims, request.has_one_key());
         let answer = match prepared.claims() {
             Some(claims) => Some(self.store.claim(claims).await),
             None => None,
         };
         prepared.decision(|| answer)
+    }
+
+    /// The claim of this request, if it is only one and can fit.
+    #[inline]
+    fn only_claim<'s>(&'s self, request: &'s Request<'_>, mode: Mode) -> Option<Claim<'s>> {
+        let (key, cost, limit) = request.only_claim(&self.limits)?;
+        let meter = limit.meter_of_all()?;
+        if cost > meter.limit() && mode != Mode::Force {
+            return None;
+        }
+        let id = MeterId { namespace: &self.namespace, scope: limit.scope(), key };
+        Some(Claim { id, cost, meter: *meter })
     }
 
     async fn give_back(
@@ -264,24 +284,17 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
 
     #[inline]
     fn decide_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, CheckError> {
-        let Some((key, cost, limit)) = request.only_claim(&self.limits) else {
+        let Some(claim) = self.only_claim(request, mode) else {
             return self.decide_all_now(request, mode);
         };
-        let Some(meter) = limit.meter_of_all() else {
-            return self.decide_all_now(request, mode);
-        };
-        if cost > meter.limit() && mode != Mode::Force {
-            return self.decide_all_now(request, mode);
-        }
         let now = self.clock.now();
-        let id = MeterId { namespace: &self.namespace, scope: limit.scope(), key };
-        let (admitted, verdict) = self.store.claim_one_now(now, mode, &Claim { id, cost, meter: *meter })?;
+        let (admitted, verdict) = self.store.claim_one_now(now, mode, &claim)?;
         Ok(Decision::of_one(now, mode, admitted, verdict))
     }
 
     fn decide_all_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, CheckError> {
         let claims = request.claims(&self.namespace, &self.limits);
-        let prepared = prepare(self.clock.now(), mode, &claims);
+        let prepared = prepare(self.clock.now(), mode, &claims, request.has_one_key());
         prepared.decision(|| prepared.claims().map(|claims| self.store.claim_now(claims)))
     }
 }
@@ -297,8 +310,10 @@ enum Prepared<'a> {
     Invalid(crate::InvalidClaims),
 }
 
-fn prepare<'a>(now: Timestamp, mode: Mode, claims: &'a [Claim<'a>]) -> Prepared<'a> {
-    match Claims::new(now, mode, claims) {
+#[inline]
+fn prepare<'a>(now: Timestamp, mode: Mode, claims: &'a [Claim<'a>], one_key: bool) -> Prepared<'a> {
+    let asked = if one_key { Ok(Claims::known(now, mode, claims)) } else { Claims::new(now, mode, claims) };
+    match asked {
         Err(error) => Prepared::Invalid(error),
         Ok(asked) if mode != Mode::Force && claims.iter().any(never_fits) => Prepared::Never(asked),
         Ok(asked) => Prepared::Ask(asked),

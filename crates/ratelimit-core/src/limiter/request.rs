@@ -67,10 +67,17 @@ impl<'a> Request<'a> {
         self
     }
 
+    /// Whether it is on one key only. Then no two of its claims are on one meter: [`Limits`] has seen to it.
+    #[inline]
+    pub(super) fn has_one_key(&self) -> bool {
+        self.parts.len() == 1
+    }
+
     /// The claims that this request makes, in the order of its keys and their limits.
+    #[inline]
     pub(super) fn claims<'s>(&'s self, namespace: &'s str, own: &'s Limits) -> SmallVec<[Claim<'s>; 4]> {
         let mut claims = SmallVec::new();
-        for part in &self.parts {
+        for part in self.parts.iter() {
             for limit in part.limits.unwrap_or(own).iter() {
                 let id = crate::MeterId { namespace, scope: limit.scope(), key: part.key };
                 claims.push(Claim { id, cost: part.cost, meter: limit.meter_for(part.key) });
