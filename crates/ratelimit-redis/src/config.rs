@@ -27,8 +27,8 @@ pub struct RedisConfig {
     pub prefix: String,
     /// How long a call may take, with everything that belongs to it: connecting, waiting for others, the answer.
     pub timeout: Duration,
-    /// How many connections share the work, in turn. One is enough for most: calls do not wait for each other on it. A
-    /// cluster has one to each node.
+    /// How many connections share the work, in turn. One is enough for most: calls do not wait for each other on it. Of a
+    /// cluster, to each node.
     pub connections: usize,
     /// Whose time decides.
     pub time: TimeSource,

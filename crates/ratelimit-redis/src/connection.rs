@@ -2,17 +2,20 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use ratelimit_core::ErrorKind;
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionInfo, RedisConnectionInfo, RedisError, ServerErrorKind, Value,
-};
-use tokio::time::{Instant, timeout_at};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::Failure;
-use crate::script::{CLAIM, REFUND, Script};
+use crate::flight::Flight;
+use crate::script::{CLAIM, REFUND};
 use crate::stream::Opener;
+
+/// How long dialling may take when the time limit of a call is shorter. It goes on in the background.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How many requests may wait to be written before callers wait themselves.
 const QUEUE: usize = 1_024;
@@ -22,18 +25,22 @@ pub(crate) struct Dialer {
     address: String,
     settings: RedisConnectionInfo,
     opener: Opener,
+    patience: Duration,
 }
 
 /// A connection that callers share.
 ///
 /// A request that is not answered in time takes the connection with it: the server may be frozen or its packets may be
 /// lost, and then every later request on it would wait in vain. The next caller dials; others that come meanwhile wait for
-/// that one dial.
+/// that one dial, which goes on when their time is up.
 pub(crate) struct Line {
     dialer: Arc<Dialer>,
-    current: Mutex<Option<Wire>>,
-    dialling: tokio::sync::Mutex<()>,
+    current: Arc<Mutex<Option<Wire>>>,
+    dialling: Flight<Result<(), Failure>>,
 }
+
+/// What a server replied, be it an error.
+pub(crate) type Reply = Result<Value, RedisError>;
 
 /// A connection as it was dialled.
 #[derive(Clone)]
@@ -57,14 +64,18 @@ impl Drop for Shared {
 }
 
 impl Dialer {
-    pub(crate) fn new(info: &ConnectionInfo, authorities: Option<&[u8]>) -> Result<Self, Failure> {
-        let address = info.addr().to_string();
-        let opener = Opener::new(info.addr(), authorities).map_err(|failure| failure.at(&address))?;
-        Ok(Self { settings: info.redis_settings().clone(), opener, address })
+    /// Dials where `opener` leads; `limit` is the time limit of a call.
+    pub(crate) fn new(settings: RedisConnectionInfo, opener: Opener, limit: Duration) -> Self {
+        Self { address: opener.address(), settings, opener, patience: limit.max(PATIENCE) }
     }
 
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    async fn dial_in_time(&self) -> Result<Wire, Failure> {
+        let late = || Failure::new(ErrorKind::Timeout, "no connection within the time limit");
+        timeout(self.patience, self.dial()).await.unwrap_or_else(|_| Err(late()))
     }
 
     async fn dial(&self) -> Result<Wire, Failure> {
@@ -98,7 +109,7 @@ async fn load(connection: &mut MultiplexedConnection) -> Result<(), Failure> {
         Err(error) if error.kind() == ServerErrorKind::NoPerm.into() => {}
         greeting => drop(greeting.map_err(Failure::from_redis)?),
     }
-    let mut pipeline = redis::Pipeline::new();
+    let mut pipeline = Pipeline::new();
     pipeline.add_command(CLAIM.load()).add_command(REFUND.load());
     let replies = connection.send_packed_commands(&pipeline, 0, 2).await.map_err(Failure::from_redis)?;
     for reply in replies {
@@ -114,7 +125,7 @@ async fn load(connection: &mut MultiplexedConnection) -> Result<(), Failure> {
 
 impl Line {
     pub(crate) fn new(dialer: Arc<Dialer>) -> Self {
-        Self { dialer, current: Mutex::new(None), dialling: tokio::sync::Mutex::new(()) }
+        Self { dialer, current: Arc::default(), dialling: Flight::new() }
     }
 
     /// Connects unless it is connected.
@@ -122,30 +133,16 @@ impl Line {
         self.wire(deadline).await.map(drop)
     }
 
-    /// Calls a script; if the server has forgotten it, sends it along.
-    pub(crate) async fn run(&self, script: &Script, call: Cmd, deadline: Instant) -> Result<Value, Failure> {
-        match self.send(&call, deadline).await? {
-            Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
-                self.send(&script.call_in_full(&call), deadline).await?
-            }
-            reply => reply,
-        }
-        .map_err(|error| Failure::from_redis(error).at(self.dialer.address()))
-    }
-
-    /// Sends a command, and gives what the server replied, be it an error.
+    /// Sends a command; after an `ASKING`, if another node of the cluster has sent it here although this one does not serve
+    /// the slot yet.
     ///
     /// If the connection breaks before a byte of it has been written, it is sent once more on a new one.
-    pub(crate) async fn send(
-        &self,
-        cmd: &Cmd,
-        deadline: Instant,
-    ) -> Result<Result<Value, RedisError>, Failure> {
+    pub(crate) async fn send(&self, cmd: &Cmd, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
         let mut again = true;
         loop {
             let mut wire = self.wire(deadline).await?;
             let before = wire.shared.written.load(Ordering::SeqCst);
-            let sent = timeout_at(deadline, wire.connection.send_packed_command(cmd)).await;
+            let sent = timeout_at(deadline, request(&mut wire.connection, cmd, asking)).await;
             let unwritten = wire.shared.written.load(Ordering::SeqCst) == before;
             match sent {
                 Err(_) => {
@@ -161,7 +158,14 @@ impl Line {
                     let failure = Failure::from_redis(error).at(self.dialer.address());
                     return Err(if unwritten { failure } else { failure.maybe_applied() });
                 }
-                Ok(reply) => return Ok(reply.and_then(Value::extract_error)),
+                Ok(reply) => {
+                    let reply = reply.and_then(Value::extract_error);
+                    if reply.as_ref().is_err_and(is_read_only) {
+                        // It has become a replica. Its name may lead to the new primary: look again.
+                        self.hang_up(&wire);
+                    }
+                    return Ok(reply);
+                }
             }
         }
     }
@@ -171,19 +175,30 @@ impl Line {
         if let Some(wire) = self.open_wire() {
             return Ok(wire);
         }
+        let address = self.dialer.address();
         let dial = async {
-            let _only_one = self.dialling.lock().await;
-            if let Some(wire) = self.open_wire() {
-                return Ok::<_, Failure>(wire);
+            let (mut outcome, under_way) = self.dialling.join(|| self.dial()).await;
+            if under_way && matches!(outcome, Some(Err(_))) {
+                // It was begun before this call, and may have failed because of what was then.
+                (outcome, _) = self.dialling.join(|| self.dial()).await;
             }
-            let wire = self.dialer.dial().await?;
-            *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(wire.clone());
-            Ok(wire)
+            outcome.unwrap_or_else(|| Err(Failure::stopped()))
         };
         match timeout_at(deadline, dial).await {
-            Ok(Ok(wire)) => Ok(wire),
-            Ok(Err(failure)) => Err(failure.at(self.dialer.address())),
+            Ok(Ok(())) => self.open_wire().ok_or_else(|| {
+                Failure::new(ErrorKind::Unreachable, "the connection was closed at once").at(address)
+            }),
+            Ok(Err(failure)) => Err(failure.at(address)),
             Err(_) => Err(self.late("no connection within the time limit", true)),
+        }
+    }
+
+    fn dial(&self) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
+        let (dialer, current) = (self.dialer.clone(), self.current.clone());
+        async move {
+            let wire = dialer.dial_in_time().await?;
+            *current.lock().unwrap_or_else(PoisonError::into_inner) = Some(wire);
+            Ok(())
         }
     }
 
@@ -204,4 +219,18 @@ impl Line {
         let failure = Failure::new(ErrorKind::Timeout, message).at(self.dialer.address());
         if unwritten { failure } else { failure.maybe_applied() }
     }
+}
+
+async fn request(connection: &mut MultiplexedConnection, cmd: &Cmd, asking: bool) -> Reply {
+    if !asking {
+        return connection.send_packed_command(cmd).await;
+    }
+    let mut pipeline = Pipeline::new();
+    pipeline.cmd("ASKING").add_command(cmd.clone());
+    let replies = connection.send_packed_commands(&pipeline, 0, 2).await?;
+    Ok(replies.into_iter().next_back().unwrap_or(Value::Nil))
+}
+
+fn is_read_only(error: &RedisError) -> bool {
+    Failure::from_redis(error.clone()).kind() == ErrorKind::ReadOnly
 }

@@ -16,6 +16,20 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// The runtime that did the work has gone.
+    pub(crate) fn stopped() -> Self {
+        Self::new(ErrorKind::Server, "the runtime is shutting down")
+    }
+
+    pub(crate) fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// Whether the same request can be sent once more, to another server: this one has surely not charged it.
+    pub(crate) fn may_go_elsewhere(&self) -> bool {
+        !self.maybe_applied && matches!(self.kind, ErrorKind::Unreachable | ErrorKind::ReadOnly)
+    }
+
     /// Nothing was charged.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self { kind, message: message.into(), maybe_applied: false, address: None, source: None }
@@ -149,6 +163,9 @@ fn by_text(detail: &str) -> (ErrorKind, Cow<'static, str>) {
     ];
     if let Some((_, code)) = known.iter().find(|(text, _)| detail.contains(text)) {
         return by_code(code, "");
+    }
+    if detail.contains("cluster support disabled") {
+        return (ErrorKind::Unsupported, "it is not a node of a cluster; use RedisStore::connect".into());
     }
     if detail.contains("READONLY") {
         return (ErrorKind::ReadOnly, "it is a read-only replica; connect to the primary".into());

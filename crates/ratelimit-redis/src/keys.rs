@@ -54,8 +54,10 @@ fn escape(name: &mut Vec<u8>, bytes: &[u8], special: &[u8]) {
     }
 }
 
+/// How many slots a cluster has.
+pub(crate) const SLOTS: usize = 16_384;
+
 /// The slot of a cluster that `key` belongs to: CRC16 (XMODEM) of the hash tag, or of the whole key if it has none.
-#[cfg(feature = "cluster")]
 pub(crate) fn slot_of(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
@@ -106,7 +108,6 @@ mod tests {
         assert_ne!(name("", "log", looks_alike), digest);
     }
 
-    #[cfg(feature = "cluster")]
     #[test]
     fn slots_are_those_of_the_servers() {
         assert_eq!(slot_of(b"123456789"), 0x31c3);

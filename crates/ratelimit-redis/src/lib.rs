@@ -15,9 +15,10 @@
 //! ```
 //!
 //! # What it needs
-//! A server that speaks the language of Redis 5 or later: `EVAL`, `EVALSHA`, `SCRIPT LOAD`, and in scripts `GET`, `SET PX`,
-//! `GETRANGE`, `SETRANGE`, `STRLEN`, `PEXPIRE` and `TIME`. Every key is declared, so an access list (ACL) or a cluster
-//! sees all of them. The eviction policy should be `noeviction` or `volatile-ttl`: what is evicted counts from zero.
+//! A server that speaks the language of Redis 5 or later: `EVAL`, `EVALSHA`, `SCRIPT LOAD`, `UNLINK`, in scripts `GET`,
+//! `SET PX`, `GETRANGE`, `SETRANGE`, `STRLEN`, `PEXPIRE` and `TIME`, and on a cluster `CLUSTER SLOTS` and `CLUSTER INFO`.
+//! Every key is declared, so an access list (ACL) or a cluster sees all of them. The eviction policy should be `noeviction`
+//! or `volatile-ttl`: what is evicted counts from zero.
 //!
 //! # What is stored
 //! One string for each meter, under `rl:{namespace:key}scope`. All limits of one key are in one slot of a cluster. A meter
@@ -37,27 +38,41 @@
 //! as those of one key always are; over several slots all parts are asked first, then charged, and given back if one of
 //! them has been taken by somebody else in between.
 //!
+//! # When something fails
+//! Every call ends within [`RedisConfig::timeout`], with an answer or an error that says whether it may have been charged;
+//! a call that may have been is never sent again. What takes longer than a call (dialling, asking a cluster who serves what)
+//! goes on in the background, so a short time limit does not keep a store from recovering. Scripts that a server has
+//! forgotten are sent along with the call.
+//!
+//! A cluster is asked again for its nodes whenever one of them fails or sends a call on, at most ten times a second. Slots
+//! that move are followed, failed nodes are left for the replica that takes their place, and a node that is frozen
+//! keeps nobody waiting who asks another.
+//!
+//! With one server a failover is the business of whoever runs it: let a name, a proxy or a virtual address lead to the new
+//! primary. A server that says that it has become a replica is hung up on, and the next call looks up where the name leads.
+//!
 //! Replication is asynchronous: after a failover the charges that had not reached the replica are forgotten.
 //!
 //! # Features
-//! - `cluster` (default): Redis Cluster.
 //! - `tls`: `rediss://` addresses, by rustls.
 #![forbid(unsafe_code)]
 
-#[cfg(feature = "cluster")]
 mod cluster;
 mod config;
 mod connection;
 mod error;
+mod fast;
+mod flight;
 mod keys;
 mod link;
+mod nodes;
 mod script;
-#[cfg(feature = "cluster")]
 mod spread;
 mod store;
 mod stream;
 #[cfg(feature = "tls")]
 mod tls;
+mod topology;
 mod wire;
 
 pub use config::{RedisConfig, TimeSource};

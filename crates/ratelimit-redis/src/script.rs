@@ -45,12 +45,16 @@ impl Script {
 /// Decides slices of claims.
 pub(crate) static CLAIM: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
+        // Functions take time to make: only those calls that need them do so.
+        "local function general(KEYS, ARGV)\n",
         include_str!("scripts/numbers.lua"),
         include_str!("scripts/window.lua"),
         include_str!("scripts/debt.lua"),
         include_str!("scripts/bucket.lua"),
         include_str!("scripts/log.lua"),
         include_str!("scripts/claim.lua"),
+        "end\n",
+        include_str!("scripts/fast.lua"),
     ))
 });
 

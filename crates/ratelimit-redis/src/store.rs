@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::config::{RedisConfig, TimeSource};
 use crate::error::Failure;
 use crate::keys::key_of;
-use crate::link::{Lines, Link};
+use crate::link::Link;
 use crate::script::{CLAIM, REFUND};
 use crate::wire::{self, GiveBack, Slice};
 
@@ -64,8 +64,8 @@ impl RedisStore {
     /// If the address is not valid.
     #[allow(clippy::needless_pass_by_value)] // what other constructors take
     pub fn lazy(config: RedisConfig) -> Result<Self, StoreError> {
-        let link = Lines::new(&config).map(Link::Single);
-        Ok(Self::new(link.map_err(Failure::into_store_error)?, &config))
+        let link = Link::to_one_server(&config).map_err(Failure::into_store_error)?;
+        Ok(Self::new(link, &config))
     }
 
     /// Connects to the cluster that the nodes of `config` belong to.
@@ -75,11 +75,10 @@ impl RedisStore {
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    #[cfg(feature = "cluster")]
     #[allow(clippy::needless_pass_by_value)] // what other constructors take
     pub async fn connect_cluster(config: RedisConfig) -> Result<Self, StoreError> {
-        let link = crate::cluster::Cluster::new(&config).map(|cluster| Link::Cluster(Box::new(cluster)));
-        Self::new(link.map_err(Failure::into_store_error)?, &config).connected().await
+        let link = Link::to_cluster(&config).map_err(Failure::into_store_error)?;
+        Self::new(link, &config).connected().await
     }
 
     fn new(link: Link, config: &RedisConfig) -> Self {
@@ -122,9 +121,10 @@ impl Inner {
         deadline: Instant,
     ) -> Result<Vec<Result<Answer, Failure>>, Failure> {
         let call = wire::claim_call(slices, self.time, self.slack_millis);
-        let reply = self.link.run(&CLAIM, call, deadline).await?;
+        let key = slices.iter().flat_map(|slice| &slice.asks).next().map_or(&[][..], |ask| &ask.key);
+        let reply = self.link.run(&CLAIM, call, key, deadline).await?;
         let address = self.link.address();
-        let answers = wire::answers(slices, reply).map_err(|failure| failure.at(address))?;
+        let answers = wire::answers(slices, self.time, reply).map_err(|failure| failure.at(address))?;
         Ok(answers.into_iter().map(|answer| answer.map_err(|failure| failure.at(address))).collect())
     }
 
@@ -157,11 +157,9 @@ impl Inner {
         refunds: &[GiveBack],
         deadline: Instant,
     ) -> Result<(), Failure> {
-        if refunds.is_empty() {
-            return Ok(());
-        }
+        let Some(first) = refunds.first() else { return Ok(()) };
         let call = wire::refund_call(now, refunds, self.time);
-        let reply = self.link.run(&REFUND, call, deadline).await?;
+        let reply = self.link.run(&REFUND, call, &first.ask.key, deadline).await?;
         match reply {
             redis::Value::Int(1) => Ok(()),
             redis::Value::Int(_) => Err(Failure::corrupt().at(self.link.address())),
@@ -171,7 +169,6 @@ impl Inner {
 
     /// Groups what may travel together: everything on one server, what is in one slot on a cluster.
     fn groups<T>(&self, items: Vec<T>, key: impl Fn(&T) -> &[u8]) -> Vec<Vec<T>> {
-        #[cfg(feature = "cluster")]
         if self.link.has_slots() {
             let mut slots = std::collections::BTreeMap::<u16, Vec<T>>::new();
             for item in items {
@@ -179,7 +176,6 @@ impl Inner {
             }
             return slots.into_values().collect();
         }
-        let _ = key;
         if items.is_empty() { Vec::new() } else { vec![items] }
     }
 }
@@ -197,7 +193,6 @@ impl CounterStore for RedisStore {
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         let slice = Slice::new(&self.inner.prefix, &claims);
         let deadline = self.inner.deadline();
-        #[cfg(feature = "cluster")]
         if self.inner.link.has_slots() && slice.slot().is_none() {
             let answer = crate::spread::claim(self.inner.clone(), slice, deadline).await;
             return answer.map_err(Failure::into_store_error);
@@ -208,7 +203,6 @@ impl CounterStore for RedisStore {
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
         let slices: Vec<_> = slices.iter().map(|claims| Slice::new(&self.inner.prefix, claims)).collect();
         let deadline = self.inner.deadline();
-        #[cfg(feature = "cluster")]
         if self.inner.link.has_slots() {
             let answers = crate::spread::claim_many(&self.inner, slices, deadline).await;
             return answers.into_iter().map(|answer| answer.map_err(Failure::into_store_error)).collect();
@@ -233,7 +227,8 @@ impl CounterStore for RedisStore {
         for group in self.inner.groups(keys, Vec::as_slice) {
             let mut unlink = cmd("UNLINK");
             unlink.arg(&group);
-            self.inner.link.send(&unlink, deadline).await.map_err(Failure::into_store_error)?;
+            let first = group.first().map_or(&[][..], Vec::as_slice);
+            self.inner.link.send(unlink, first, deadline).await.map_err(Failure::into_store_error)?;
         }
         Ok(())
     }

@@ -74,6 +74,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
 }
 
 /// How streams to one address are opened.
+#[derive(Clone)]
 pub(crate) struct Opener {
     address: ConnectionAddr,
     #[cfg(feature = "tls")]
@@ -92,6 +93,20 @@ impl Opener {
             },
             address: address.clone(),
         })
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// The same way to another host.
+    pub(crate) fn towards(&self, to_host: &str, to_port: u16) -> Self {
+        let mut address = self.address.clone();
+        match &mut address {
+            ConnectionAddr::TcpTls { host, port, .. } => (*host, *port) = (to_host.to_owned(), to_port),
+            other => *other = ConnectionAddr::Tcp(to_host.to_owned(), to_port),
+        }
+        Self { address, ..self.clone() }
     }
 
     /// A new stream, which counts in `written`.

@@ -39,21 +39,3 @@ pub(crate) fn connector(authorities: Option<&[u8]>) -> Result<TlsConnector, Fail
         .with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))
 }
-
-/// The same trust for a cluster, whose connections the client library makes.
-#[cfg(feature = "cluster")]
-pub(crate) fn for_cluster(
-    builder: redis::cluster::ClusterClientBuilder,
-    config: &crate::RedisConfig,
-) -> redis::cluster::ClusterClientBuilder {
-    use tokio_rustls::rustls::crypto::CryptoProvider;
-
-    if CryptoProvider::get_default().is_none() {
-        // The library takes the process's provider. Somebody else may have set one in between: that one serves as well.
-        let _ = ring::default_provider().install_default();
-    }
-    match &config.authorities {
-        Some(pem) => builder.certs(redis::TlsCertificates { client_tls: None, root_cert: Some(pem.clone()) }),
-        None => builder,
-    }
-}

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use crate::config::TimeSource;
 use crate::error::Failure;
+use crate::fast;
 use crate::keys::key_of;
 use crate::script::{CLAIM, REFUND};
 
@@ -49,7 +50,6 @@ impl Slice {
     }
 
     /// The slot of all its keys; `None` if they are in several.
-    #[cfg(feature = "cluster")]
     pub(crate) fn slot(&self) -> Option<u16> {
         let mut slots = self.asks.iter().map(|ask| crate::keys::slot_of(&ask.key));
         let first = slots.next()?;
@@ -64,7 +64,7 @@ impl GiveBack {
     }
 }
 
-type Bytes = SmallVec<[u8; 64]>;
+pub(crate) type Bytes = SmallVec<[u8; 64]>;
 
 /// Big-endian numbers, one after another.
 fn bytes(tag: u8, numbers: &[u64]) -> Bytes {
@@ -77,6 +77,9 @@ fn bytes(tag: u8, numbers: &[u64]) -> Bytes {
 
 /// The call that decides `slices`, in their order.
 pub(crate) fn claim_call(slices: &[Slice], time: TimeSource, slack_millis: u64) -> Cmd {
+    if fast::decides(slices, time) {
+        return fast::claim_call(slices, slack_millis);
+    }
     let mut call = CLAIM.call(slices.iter().map(|slice| slice.asks.len()).sum());
     for ask in slices.iter().flat_map(|slice| &slice.asks) {
         call.arg(&ask.key);
@@ -100,7 +103,7 @@ pub(crate) fn claim_call(slices: &[Slice], time: TimeSource, slack_millis: u64) 
     call
 }
 
-fn ask_bytes(ask: &Ask, now: Timestamp) -> Bytes {
+pub(crate) fn ask_bytes(ask: &Ask, now: Timestamp) -> Bytes {
     // Beyond this no cost fits anything, and the count saturates.
     let cost = ask.cost.min(MAX_UNITS + 1);
     match &ask.meter {
@@ -108,10 +111,10 @@ fn ask_bytes(ask: &Ask, now: Timestamp) -> Bytes {
             let (index, elapsed) = window.place(now);
             let mut bytes = bytes(b'w', &[index, elapsed / 1_000]);
             push_u16(&mut bytes, elapsed % 1_000);
-            push(&mut bytes, &[window.segment() / 1_000, window.offset() / 1_000]);
+            push(&mut bytes, &[cost, window.limit()]);
             push_u16(&mut bytes, u64::from(window.carried()));
             bytes.push(u8::from(window.strict()));
-            push(&mut bytes, &[window.limit(), cost]);
+            push(&mut bytes, &[window.segment() / 1_000, window.offset() / 1_000]);
             bytes
         }
         Meter::Bucket(bucket) => {
@@ -131,7 +134,7 @@ fn ask_bytes(ask: &Ask, now: Timestamp) -> Bytes {
     }
 }
 
-fn push(bytes: &mut Bytes, numbers: &[u64]) {
+pub(crate) fn push(bytes: &mut Bytes, numbers: &[u64]) {
     for number in numbers {
         bytes.extend_from_slice(&number.to_be_bytes());
     }
@@ -174,7 +177,14 @@ pub(crate) fn refund_call(now: Timestamp, refunds: &[GiveBack], time: TimeSource
 }
 
 /// The answers in the reply of [`claim_call`].
-pub(crate) fn answers(slices: &[Slice], reply: Value) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+pub(crate) fn answers(
+    slices: &[Slice],
+    time: TimeSource,
+    reply: Value,
+) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+    if fast::decides(slices, time) {
+        return fast::answers(slices, &reply);
+    }
     match reply {
         Value::Array(items) if items.len() == slices.len() => {
             Ok(slices.iter().zip(items).map(|(slice, item)| answer(slice, &item)).collect())
@@ -183,7 +193,7 @@ pub(crate) fn answers(slices: &[Slice], reply: Value) -> Result<Vec<Result<Answe
     }
 }
 
-fn answer(slice: &Slice, item: &Value) -> Result<Answer, Failure> {
+pub(crate) fn answer(slice: &Slice, item: &Value) -> Result<Answer, Failure> {
     let items = match item {
         Value::Array(items) if items.len() == slice.asks.len() + 1 => items,
         Value::BulkString(_) => return Err(Failure::corrupt()),
@@ -212,7 +222,7 @@ fn answer(slice: &Slice, item: &Value) -> Result<Answer, Failure> {
 }
 
 /// What core says to the state that the script has seen.
-fn verdict(ask: &Ask, text: &[u8], now: Timestamp, charging: bool) -> Option<Verdict> {
+pub(crate) fn verdict(ask: &Ask, text: &[u8], now: Timestamp, charging: bool) -> Option<Verdict> {
     let Ask { meter, cost, .. } = ask;
     let state = match (meter, text.split_first()) {
         (_, None) => meter.fresh(),

@@ -1,8 +1,9 @@
 //! Three nodes of Redis Cluster.
-#![cfg(feature = "cluster")]
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ratelimit_core::{Claim, Claims, CounterStore, Decisions, Limit, MeterId, Mode, Refund, Timestamp};
@@ -22,15 +23,41 @@ impl Cluster {
             RedisConfig { urls: self.0.urls(), timeout: Duration::from_secs(10), ..RedisConfig::default() };
         RedisStore::connect_cluster(config).await.unwrap()
     }
+
+    /// Moves the slot of a key from the node that serves it to the next, meter by meter, as resharding does.
+    async fn move_slot(&self, key: &str, round: usize) {
+        let port = |node: usize| self.0.nodes()[node % 3].address().port();
+        let number = |reply: String| reply.trim().trim_start_matches(':').parse::<u16>().unwrap();
+        let slot = number(common::say(port(0), &format!("CLUSTER KEYSLOT \"rl:{{n:{key}}}\"")));
+        let from = usize::from(slot > 5460) + usize::from(slot > 10_922) + round;
+        let id = |node| common::say(port(node), "CLUSTER MYID").lines().nth(1).unwrap().to_owned();
+        let (source, target) = (id(from), id(from + 1));
+        let tell = |node: usize, line: String| {
+            let reply = common::say(port(node), &line);
+            assert!(reply.contains("OK") || reply.contains("NOKEY"), "{line}: {reply}");
+        };
+        tell(from + 1, format!("CLUSTER SETSLOT {slot} IMPORTING {source}"));
+        tell(from, format!("CLUSTER SETSLOT {slot} MIGRATING {target}"));
+        loop {
+            let keys = common::say(port(from), &format!("CLUSTER GETKEYSINSLOT {slot} 1"));
+            let Some(name) = keys.lines().nth(2) else { break };
+            tell(from, format!("MIGRATE 127.0.0.1 {} \"{name}\" 0 5000", port(from + 1)));
+            // Time for calls that find one meter of a key here and the other there.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        for node in [from + 1, from, from + 2] {
+            tell(node, format!("CLUSTER SETSLOT {slot} NODE {target}"));
+        }
+    }
+}
+
+fn claim_on<'a>(limit: &'a Limit, key: &'a str, cost: u64) -> Claim<'a> {
+    let id = MeterId { namespace: "n", scope: limit.scope(), key: key.as_bytes() };
+    Claim { id, cost, meter: limit.meter_for(key.as_bytes()) }
 }
 
 fn claims_on<'a>(limit: &'a Limit, keys: &'a [String], cost: u64) -> Vec<Claim<'a>> {
-    let claim = |key: &'a String| Claim {
-        id: MeterId { namespace: "n", scope: limit.scope(), key: key.as_bytes() },
-        cost,
-        meter: limit.meter_for(key.as_bytes()),
-    };
-    keys.iter().map(claim).collect()
+    keys.iter().map(|key| claim_on(limit, key, cost)).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -93,6 +120,57 @@ async fn a_cluster_of_three() {
     assert!(store.claim(Claims::new(NOW, Mode::Charge, &three).unwrap()).await.unwrap().admitted);
 
     contended(&store).await;
+    moving(&cluster, &store).await;
+}
+
+/// Slots on their way from node to node while several claim keys in them, alone and two meters at once: every call is
+/// answered, and what was counted is what was admitted.
+async fn moving(cluster: &Cluster, store: &RedisStore) {
+    let limits: [Limit; 2] = ["100000/h", "100000/h fixed"].map(|text| text.parse().unwrap());
+    let claims_of = |limits: &[Limit], nth: usize| -> Vec<(String, Limit)> {
+        let range = [0..1, 1..2, 0..2][nth % 3].clone();
+        limits[range].iter().map(|limit| (format!("moving{}", nth % 5), limit.clone())).collect()
+    };
+    let over = Arc::<AtomicBool>::default();
+    let task = |task: usize| {
+        let (store, limits, over) = (store.clone(), limits.clone(), over.clone());
+        tokio::spawn(async move {
+            let mut counts = std::collections::HashMap::new();
+            for nth in (task..).step_by(4) {
+                if over.load(Ordering::SeqCst) {
+                    break;
+                }
+                let wanted = claims_of(&limits, nth);
+                let claims: Vec<_> = wanted.iter().map(|(key, limit)| claim_on(limit, key, 1)).collect();
+                let answer = store.claim(Claims::new(NOW, Mode::Charge, &claims).unwrap()).await;
+                assert!(answer.as_ref().is_ok_and(|answer| answer.charged), "{answer:?}");
+                for (key, limit) in wanted {
+                    *counts.entry((key, limit.scope().to_owned())).or_insert(0) += 1;
+                }
+            }
+            counts
+        })
+    };
+    let tasks: Vec<_> = (0..4).map(task).collect();
+    for round in 0..3 {
+        for key in 0..5 {
+            cluster.move_slot(&format!("moving{key}"), round).await;
+        }
+    }
+    over.store(true, Ordering::SeqCst);
+    let mut counts = std::collections::HashMap::<_, u64>::new();
+    for task in tasks {
+        for (meter, count) in task.await.unwrap() {
+            *counts.entry(meter).or_default() += count;
+        }
+    }
+    assert_eq!(counts.len(), 10);
+    for ((key, scope), count) in counts {
+        let limit = limits.iter().find(|limit| limit.scope() == scope).unwrap();
+        let claim = [claim_on(limit, &key, 1)];
+        let peeked = store.claim(Claims::new(NOW, Mode::Peek, &claim).unwrap()).await.unwrap();
+        assert_eq!(100_000 - peeked.verdicts[0].remaining, count, "{key} {scope}");
+    }
 }
 
 /// Two keys in different slots, claimed together and alone from all sides: never too many, and what was reserved is given

@@ -185,6 +185,10 @@ async fn run(both: &mut Both, seed: u64, slices: usize) -> [usize; 2] {
         .collect();
     both.receipts.clear();
     for step in 0..slices {
+        if random.below(6) == 0 {
+            now = instant(&mut random, now, span(&rows[0].meter), rows[0].hint);
+            batch(both, &mut random, &key, &rows, now, seed).await;
+        }
         if random.below(10) == 0 {
             let nth = random.below(rows.len() as u64) as usize;
             rows[nth].meter = meter(rows[nth].kind, &mut random);
@@ -229,6 +233,31 @@ async fn run(both: &mut Both, seed: u64, slices: usize) -> [usize; 2] {
         }
     }
     counts
+}
+
+/// Several slices of one claim each in one call, some on the same meter: as if one after another.
+async fn batch(both: &mut Both, random: &mut Random, key: &[u8], rows: &[Row], now: u64, seed: u64) {
+    let mut now = now;
+    let claims: Vec<_> = (0..2 + random.below(5))
+        .map(|_| {
+            let row = &rows[random.below(rows.len() as u64) as usize];
+            now = instant(random, now, span(&row.meter), row.hint);
+            let cost = if random.below(3) == 0 { cost(random, row.meter.limit()) } else { 1 };
+            let id = MeterId { namespace: "n", scope: &row.scope, key };
+            (Timestamp::from_nanos(now), [Claim { id, cost, meter: row.meter }])
+        })
+        .collect();
+    let charge = random.below(5) > 0;
+    let mode = |nth: usize| if charge || !nth.is_multiple_of(3) { Mode::Charge } else { Mode::Peek };
+    let slices: Vec<_> = claims
+        .iter()
+        .enumerate()
+        .map(|(nth, (now, claim))| Claims::new(*now, mode(nth), claim).unwrap())
+        .collect();
+    let answers = both.store.claim_many(&slices).await;
+    for (slice, answer) in slices.iter().zip(answers) {
+        assert_eq!(answer.unwrap(), both.model(slice), "seed {seed}: {slice:?} of {slices:?}");
+    }
 }
 
 #[tokio::test]
@@ -276,17 +305,23 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
         let claim = [Claim { id, cost: oldest, meter: window(MAX_UNITS) }];
         let claims = Claims::new(then, Mode::Force, &claim).unwrap();
         assert_eq!(both.store.claim(claims).await.unwrap(), both.model(&claims));
-        for limit in [room - 1, room, room + 1] {
-            for nanos in [0, 1, 2, 999, 1_000, 1_001] {
-                for at in [begin + elapsed.saturating_sub(nanos), begin + (elapsed + nanos).min(segment - 1)]
-                {
-                    // Fits iff `oldest` weighted is at most `limit - 1`... with a cost of one.
-                    let claim = [Claim { id, cost: 1, meter: window((limit + 1).min(MAX_UNITS)) }];
-                    let claims = Claims::new(Timestamp::from_nanos(at), Mode::Peek, &claim).unwrap();
-                    let answer = both.store.claim(claims).await.unwrap();
-                    assert_eq!(answer, both.model(&claims), "round {round}: {claims:?}");
-                    counts[usize::from(answer.admitted)] += 1;
-                }
+        // Charges go another way than questions; the first that fits ends the tie.
+        let mode = if round % 2 == 0 { Mode::Peek } else { Mode::Charge };
+        let instants = [0, 1, 2, 999, 1_000, 1_001].into_iter().flat_map(|nanos| {
+            [begin + elapsed.saturating_sub(nanos), begin + (elapsed + nanos).min(segment - 1)]
+        });
+        let trials = [room - 1, room, room + 1]
+            .into_iter()
+            .flat_map(|limit| instants.clone().map(move |at| (limit, at)));
+        for (limit, at) in trials {
+            // Fits iff `oldest` weighted is at most `limit - 1`... with a cost of one.
+            let claim = [Claim { id, cost: 1, meter: window((limit + 1).min(MAX_UNITS)) }];
+            let claims = Claims::new(Timestamp::from_nanos(at), mode, &claim).unwrap();
+            let answer = both.store.claim(claims).await.unwrap();
+            assert_eq!(answer, both.model(&claims), "round {round}: {claims:?}");
+            counts[usize::from(answer.admitted)] += 1;
+            if answer.charged {
+                break;
             }
         }
     }

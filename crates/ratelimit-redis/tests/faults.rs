@@ -80,7 +80,7 @@ async fn a_user_without_rights_is_denied() {
     let url = format!("redis://sparse:secret@127.0.0.1:{}/", server.port);
     let store = RedisStore::connect(&url).await.expect("who may not load scripts can send them");
     assert!(take(&store, "1/s").await.unwrap().admitted);
-    check(&take(&store, "1/s log").await.unwrap_err(), ErrorKind::Denied, Applied::No, false);
+    check(&take(&store, "200/s log").await.unwrap_err(), ErrorKind::Denied, Applied::No, false);
 }
 
 #[tokio::test]
@@ -272,7 +272,8 @@ async fn meters_expire_and_are_never_immortal() {
             let claim = [Claim { id: id(text), cost: 1, meter: meter(text) }];
             store.claim(Claims::new(NOW, mode, &claim).unwrap()).await.unwrap();
             let left: i64 = pttl(&server, text);
-            assert!(left > 10_000 && left <= (seconds * 3 + 10) * 1_000 + 1, "{text}: {left}");
+            // A bucket's lifetime is rounded up by at most 4.3 s.
+            assert!(left > 10_000 && left <= (seconds * 3 + 10) * 1_000 + 4_296, "{text}: {left}");
         }
         let before = pttl(&server, text);
         let given = ratelimit_core::Refund { id: id(text), cost: 1, meter: meter(text), receipt: NOW };

@@ -27,6 +27,8 @@ const SHARES: [(u16, u16); 3] = [(0, 5460), (5461, 10_922), (10_923, 16_383)];
 const AGREE: Duration = Duration::from_secs(30);
 
 /// A Redis Cluster whose nodes all say that it is whole, or did when it was obtained.
+///
+/// The first three nodes are masters when it is obtained, the others, if there are any, their replicas in the same order.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     nodes: Vec<Server>,
@@ -38,8 +40,23 @@ impl Testbed {
     /// # Errors
     /// If no way to one worked.
     pub async fn redis_cluster(&self) -> Result<Cluster, Unavailable> {
+        self.cluster_of(SHARES.len()).await
+    }
+
+    /// A Redis Cluster of three masters with a replica each, which takes the master's place a few seconds after its end.
+    /// It is started in any case: an address in the environment is not used for it.
+    ///
+    /// # Errors
+    /// If no way to one worked.
+    pub async fn redis_cluster_with_replicas(&self) -> Result<Cluster, Unavailable> {
+        let mut settings = self.settings().clone();
+        settings.addresses.remove(RECIPE.variable);
+        Self::new(settings).cluster_of(2 * SHARES.len()).await
+    }
+
+    async fn cluster_of(&self, count: usize) -> Result<Cluster, Unavailable> {
         let services: Vec<Arc<dyn Service>> =
-            SHARES.iter().map(|_| Arc::new(Node(Redis::default())) as Arc<dyn Service>).collect();
+            (0..count).map(|_| Arc::new(Node(Redis::default())) as Arc<dyn Service>).collect();
         let nodes = self.obtain(&RECIPE, &services).await?;
         let ours = nodes.iter().all(Server::is_controlled);
         let cluster = Cluster { nodes };
@@ -47,7 +64,8 @@ impl Testbed {
             if ours {
                 cluster.form().await?;
             }
-            cluster.whole().await
+            cluster.whole().await?;
+            if ours { cluster.replicate().await } else { Ok(()) }
         };
         match formed.await {
             Ok(()) => Ok(cluster),
@@ -131,17 +149,53 @@ impl Cluster {
     /// Gives each node its slots, and makes them known to each other.
     async fn form(&self) -> Result<(), String> {
         let Some(first) = self.nodes.first() else { return Ok(()) };
-        for (index, (node, (from, to))) in self.nodes.iter().zip(SHARES).enumerate() {
+        for (index, node) in self.nodes.iter().enumerate() {
             let mut resp = Resp::connect(node.address(), &[]).await?;
             // Without distinct epochs the nodes would have to settle which of them may count first.
             resp.ask(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]).await?;
-            let slots: Vec<String> = (from..=to).map(|slot| slot.to_string()).collect();
-            let mut words = vec!["CLUSTER", "ADDSLOTS"];
-            words.extend(slots.iter().map(String::as_str));
-            resp.ask(&words).await?;
+            if let Some((from, to)) = SHARES.get(index) {
+                let slots: Vec<String> = (*from..=*to).map(|slot| slot.to_string()).collect();
+                let mut words = vec!["CLUSTER", "ADDSLOTS"];
+                words.extend(slots.iter().map(String::as_str));
+                resp.ask(&words).await?;
+            }
             if index > 0 {
                 let port = first.address().port().to_string();
                 resp.ask(&["CLUSTER", "MEET", &first.address().ip().to_string(), &port]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the nodes that serve no slots replicas, and comes back when they have their masters' data.
+    async fn replicate(&self) -> Result<(), String> {
+        for (master, replica) in self.nodes.iter().zip(self.nodes.iter().skip(SHARES.len())) {
+            let id = Resp::connect(master.address(), &[]).await?.ask(&["CLUSTER", "MYID"]).await?;
+            Resp::connect(replica.address(), &[]).await?.ask(&["CLUSTER", "REPLICATE", &id]).await?;
+        }
+        let following = async {
+            for replica in self.nodes.iter().skip(SHARES.len()) {
+                while !follows(replica).await? {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+            self.know_of_replicas().await
+        };
+        let outcome = tokio::time::timeout(AGREE, following).await;
+        outcome.unwrap_or_else(|_| Err(format!("the replicas did not follow within {AGREE:?}")))
+    }
+
+    /// Comes back when every node knows whose replicas the replicas are: a master that does not would not let one take a
+    /// place.
+    async fn know_of_replicas(&self) -> Result<(), String> {
+        for node in &self.nodes {
+            loop {
+                let nodes = Resp::connect(node.address(), &[]).await?.ask(&["CLUSTER", "NODES"]).await?;
+                let replicas = nodes.lines().filter(|line| line.contains("slave ")).count();
+                if replicas + SHARES.len() == self.nodes.len() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
         Ok(())
@@ -161,6 +215,12 @@ impl Cluster {
         let outcome = tokio::time::timeout(AGREE, waiting).await;
         outcome.map_err(|_| format!("the nodes did not agree within {AGREE:?}; {last}"))
     }
+}
+
+/// Whether a replica has its master's data.
+async fn follows(replica: &Server) -> Result<bool, String> {
+    let info = Resp::connect(replica.address(), &[]).await?.ask(&["INFO", "replication"]).await?;
+    Ok(info.lines().any(|line| line == "master_link_status:up"))
 }
 
 /// What a node thinks of the cluster. Of a cluster of ours it has to know all nodes.

@@ -46,3 +46,20 @@ async fn three_masters_agree_also_after_a_restart() {
     cluster.start().await.expect("start");
     check(&cluster);
 }
+
+#[tokio::test]
+async fn a_replica_takes_the_place_of_its_master() {
+    let settings = Settings { addresses: Default::default(), ..Settings::from_env() };
+    let cluster = Testbed::new(settings).redis_cluster_with_replicas().await;
+    let cluster = cluster.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(cluster.nodes().len(), 6);
+    let [master, replica] = [0, 3].map(|index| &cluster.nodes()[index]);
+    assert!(ask(replica.address(), "ROLE").contains(&format!(":{}\r\n", master.address().port())));
+    master.kill().await.expect("kill");
+    let promoted = async {
+        while !ask(replica.address(), "ROLE").contains("master") {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), promoted).await.expect("a new master");
+}

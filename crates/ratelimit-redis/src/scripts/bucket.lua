@@ -22,7 +22,8 @@ local function bucket_charge(c, slack)
   if high >= 1073741824 then high, low = 1073741823, WORD - 1 end -- at most 2^62 - 1
   high, low = plus(c.now_high, c.now_low, high, low)
   local value = pack('>BI4I4I4I4', 98, c.now_high, c.now_low, high, low) .. c.interval
-  high, low = minus(high, low, c.asked_high, c.asked_low)
+  -- Until the next whole high part: as long as that stays the same, so does the expiry (see fast.lua).
+  high, low = minus(high + 1, 0, c.asked_high, c.asked_low)
   local left = math.ceil((high * WORD + low) / 1000000)
   redis.call('SET', c.key, value, 'PX', string.format('%.0f', left + slack))
 end

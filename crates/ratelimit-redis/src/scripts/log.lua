@@ -8,13 +8,20 @@ end
 
 local function log_see(key, arg, now_high, now_low)
   local _, window_high, window_low, limit, added, demand = unpack('>BI4I4I8I8I8', arg)
-  local size = read('STRLEN', key)
+  -- A short one is read at once.
+  local value, size
+  if limit <= 128 then
+    value = read('GET', key)
+    size = value and #value or value == false and 0 or nil
+  else
+    size = read('STRLEN', key)
+  end
   if size == nil then return nil end
   local head, count, newest_high, newest_low, gone = 0, 0, 0, 0, 0
   local places = (size - 17) / 8
   local asked_high, asked_low = now_high, now_low
   if size > 0 then
-    local header = read('GETRANGE', key, '0', '16')
+    local header = value or read('GETRANGE', key, '0', '16')
     if places < 1 or places ~= floor(places) or string.byte(header) ~= 108 then return nil end
     _, head, count, newest_high, newest_low = unpack('>BI4I4I4I4', header)
     if head >= places or count > places then return nil end
@@ -25,6 +32,7 @@ local function log_see(key, arg, now_high, now_low)
 
   local function unit(nth)
     local place = 17 + 8 * ((head + nth) % places)
+    if value then return unpack('>I4I4', value, place + 1) end
     return unpack('>I4I4', redis.call('GETRANGE', key, string.format('%.0f', place), string.format('%.0f', place + 7)))
   end
 

@@ -27,7 +27,7 @@ end
 
 -- What is known of a claim: its arguments and what was seen. Nothing if the value is no window's.
 local function window_see(key, arg, micros)
-  local _, index, e, r, S, offset, p, strict, limit, cost = unpack('>BI8I8I2I8I8I2BI8I8', arg)
+  local _, index, e, r, cost, limit, p, strict, S, offset = unpack('>BI8I8I2I8I8I2BI8I8', arg)
   if micros then
     r, e = 0, math.fmod(micros + offset, S)
     index = (micros + offset - e) / S
@@ -79,7 +79,7 @@ end
 
 local function window_charge(c, slack)
   local p, aged, value = c.p, c.aged, c.value
-  local in_place = c.long and value and aged == 0
+  local in_place = value and aged == 0
   if c.long and value and aged > 0 then value = redis.call('GET', c.key) end
   local first, rest, total = 0, '', ''
   local most = 999999999999999
@@ -89,7 +89,6 @@ local function window_charge(c, slack)
     local counts = p > 1 and 28 or 20
     if aged == 0 then
       first = unpack('>I8', value, counts)
-      rest = string.sub(value, counts + 8)
     else
       rest = string.rep('\0', 8 * (aged - 1)) .. string.sub(value, counts, counts - 1 + 8 * (p + 1 - aged))
     end
@@ -102,11 +101,10 @@ local function window_charge(c, slack)
     c.reply = pack('>BI8I8I2I4I4I8', 87, c.index, c.e, c.r, c.high, c.low, c.oldest)
   end
   value = pack('>BI8I8I2', 119, c.index, c.e, c.r) .. total .. pack('>I8', first)
-  local lives = string.format('%.0f', math.ceil(c.lives / 1000) + slack)
   if in_place then
+    -- The end of the segment has not changed, and with it the expiry.
     redis.call('SETRANGE', c.key, '0', value)
-    redis.call('PEXPIRE', c.key, lives)
   else
-    redis.call('SET', c.key, value .. rest, 'PX', lives)
+    redis.call('SET', c.key, value .. rest, 'PX', string.format('%.0f', math.ceil(c.lives / 1000) + slack))
   end
 end

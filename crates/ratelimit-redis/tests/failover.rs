@@ -1,0 +1,193 @@
+//! Nodes of a cluster that die, freeze and are replaced while others call.
+#![allow(clippy::disallowed_methods)] // deadlines are kept on the machine's clock
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use ratelimit_core::{Answer, Claim, Claims, CounterStore, Limit, MeterId, Mode, StoreError, Timestamp};
+use ratelimit_redis::{RedisConfig, RedisStore};
+use ratelimit_testbed::Cluster;
+use tokio::task::JoinHandle;
+
+const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+
+/// The time limit of a call, and how much later a busy machine may notice that it is over.
+const LIMIT: Duration = Duration::from_secs(1);
+const NOTICED: Duration = Duration::from_secs(4);
+
+/// A cluster works again so soon after its nodes do.
+const RECOVERED: Duration = Duration::from_secs(30);
+
+async fn store(cluster: &Cluster) -> RedisStore {
+    let config = RedisConfig { urls: cluster.urls(), timeout: LIMIT, ..RedisConfig::default() };
+    RedisStore::connect_cluster(config).await.unwrap()
+}
+
+async fn ask(store: &RedisStore, key: &str, mode: Mode) -> Result<Answer, StoreError> {
+    let limit: Limit = "100/h".parse().unwrap();
+    let id = MeterId { namespace: "n", scope: limit.scope(), key: key.as_bytes() };
+    let claim = [Claim { id, cost: 1, meter: limit.meter_for(key.as_bytes()) }];
+    let since = Instant::now();
+    let answer = store.claim(Claims::new(NOW, mode, &claim).unwrap()).await;
+    assert!(since.elapsed() < LIMIT + NOTICED, "a call took {:?}: {answer:?}", since.elapsed());
+    answer
+}
+
+/// Asks until there is an answer.
+async fn recovers(store: &RedisStore, key: &str, within: Duration) -> Answer {
+    let since = Instant::now();
+    loop {
+        match ask(store, key, Mode::Peek).await {
+            Ok(answer) => return answer,
+            Err(error) => assert!(since.elapsed() < within, "{key} after {:?}: {error}", since.elapsed()),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Tasks that call without end.
+struct Load {
+    stop: Arc<AtomicBool>,
+    answers: Arc<AtomicUsize>,
+    errors: Arc<AtomicUsize>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    fn start(store: &RedisStore) -> Self {
+        let load =
+            Self { stop: Arc::default(), answers: Arc::default(), errors: Arc::default(), tasks: Vec::new() };
+        let task = |task: usize| {
+            let (store, stop) = (store.clone(), load.stop.clone());
+            let (answers, errors) = (load.answers.clone(), load.errors.clone());
+            tokio::spawn(async move {
+                let mut nth = task;
+                while !stop.load(Ordering::SeqCst) {
+                    let count = match ask(&store, &format!("load{}", nth % 97), Mode::Charge).await {
+                        Ok(_) => &answers,
+                        Err(_) => &errors,
+                    };
+                    count.fetch_add(1, Ordering::SeqCst);
+                    nth += 8;
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            })
+        };
+        let tasks = (0..8).map(task).collect();
+        Self { tasks, ..load }
+    }
+
+    /// Each call has ended in time, and none has panicked.
+    async fn stop(self) -> [usize; 2] {
+        self.stop.store(true, Ordering::SeqCst);
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+        [self.answers, self.errors].map(|count| count.load(Ordering::SeqCst))
+    }
+}
+
+/// Keys that the nodes serve: those of the first node, those of others.
+fn keys_by_node(cluster: &Cluster) -> [Vec<String>; 2] {
+    let port = cluster.nodes()[0].address().port();
+    let served = |key: &String| {
+        let slot = common::say(port, &format!("CLUSTER KEYSLOT \"rl:{{n:{key}}}x\""));
+        slot.trim().trim_start_matches(':').parse::<u16>().unwrap() <= 5460
+    };
+    let (first, others) = (0..40).map(|nth| format!("key{nth}")).partition(served);
+    [first, others]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_takes_over_under_load() {
+    let cluster = common::testbed().redis_cluster_with_replicas().await.unwrap();
+    let store = store(&cluster).await;
+    let [first, others] = keys_by_node(&cluster);
+    for key in first.iter().chain(&others) {
+        for _ in 0..5 {
+            assert!(ask(&store, key, Mode::Charge).await.unwrap().charged);
+        }
+    }
+    let [master, replica] = [0, 3].map(|node| &cluster.nodes()[node]);
+    assert_eq!(common::say(master.address().port(), "WAIT 1 20000").trim(), ":1");
+    // A promoted node need not know the scripts.
+    assert!(common::say(replica.address().port(), "SCRIPT FLUSH").contains("OK"));
+
+    let load = Load::start(&store);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    master.kill().await.unwrap();
+    let since = Instant::now();
+    for key in first.iter().chain(&others) {
+        // The nodes take some seconds until they agree that it is gone.
+        let answer = recovers(&store, key, Duration::from_secs(60)).await;
+        assert_eq!(answer.verdicts[0].remaining, 95, "{key}: what the replica had received still counts");
+    }
+    println!("whole again after {:?}", since.elapsed());
+    for key in &first {
+        assert!(ask(&store, key, Mode::Charge).await.unwrap().charged);
+    }
+    let [answers, errors] = load.stop().await;
+    println!("{answers} answers, {errors} errors meanwhile");
+    assert!(errors > 0, "nothing was tried while the node was gone");
+
+    // The old master comes back as a replica of the new one.
+    master.start().await.unwrap();
+    for key in first.iter().chain(&others) {
+        recovers(&store, key, RECOVERED).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_dies_again_and_again_is_found_again() {
+    let cluster = common::testbed().redis_cluster().await.unwrap();
+    let store = store(&cluster).await;
+    let keys: Vec<_> = keys_by_node(&cluster).concat();
+    let load = Load::start(&store);
+    for round in 0..4u64 {
+        // At different points of what the store does about it.
+        tokio::time::sleep(Duration::from_millis(37 * round)).await;
+        cluster.kill().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(150 * round)).await;
+        cluster.start().await.unwrap();
+        for key in &keys {
+            recovers(&store, key, RECOVERED).await;
+        }
+    }
+    let [answers, errors] = load.stop().await;
+    assert!(answers > 0 && errors > 0, "{answers} answers, {errors} errors");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_node_keeps_nobody_waiting_who_asks_another() {
+    let cluster = common::testbed().redis_cluster().await.unwrap();
+    let store = store(&cluster).await;
+    let [first, others] = keys_by_node(&cluster);
+    for key in first.iter().chain(&others) {
+        assert!(ask(&store, key, Mode::Charge).await.unwrap().charged);
+    }
+    cluster.nodes()[0].freeze().await.unwrap();
+    let stuck: Vec<_> = (0..3)
+        .flat_map(|_| &first)
+        .map(|key| {
+            let (store, key) = (store.clone(), key.clone());
+            tokio::spawn(async move { ask(&store, &key, Mode::Charge).await })
+        })
+        .collect();
+    // The others do not suspect the frozen one so soon: this takes less than their node timeout.
+    for _ in 0..10 {
+        for key in &others {
+            ask(&store, key, Mode::Peek).await.unwrap_or_else(|error| panic!("{key}: {error}"));
+        }
+        tokio::time::sleep(Duration::from_millis(150)).await;
+    }
+    for call in stuck {
+        assert!(call.await.unwrap().is_err(), "a frozen node has answered");
+    }
+    cluster.thaw().await.unwrap();
+    for key in first.iter().chain(&others) {
+        recovers(&store, key, RECOVERED).await;
+    }
+}

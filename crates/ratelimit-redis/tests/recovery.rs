@@ -1,0 +1,159 @@
+//! One server that forgets its scripts, cuts connections and hands over to another, while several call.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::Server;
+use ratelimit_core::{
+    Answer, Applied, Claim, Claims, CounterStore, Limit, MeterId, Mode, StoreError, Timestamp,
+};
+use ratelimit_redis::{RedisConfig, RedisStore};
+use tokio::net::{TcpListener, TcpStream};
+
+const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+const ALL: u64 = 1_000_000;
+
+async fn connect(url: String, connections: usize) -> RedisStore {
+    let config = RedisConfig { timeout: Duration::from_secs(5), connections, ..RedisConfig::new(url) };
+    RedisStore::connect_with(config).await.unwrap()
+}
+
+async fn ask(store: &RedisStore, text: &str, mode: Mode) -> Result<Answer, StoreError> {
+    let limit: Limit = format!("{ALL}/h {text}").parse().unwrap();
+    let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
+    let claim = [Claim { id, cost: 1, meter: limit.meter_for(b"k") }];
+    store.claim(Claims::new(NOW, mode, &claim).unwrap()).await
+}
+
+/// What came of many calls.
+#[derive(Default)]
+struct Outcome {
+    charged: AtomicU64,
+    unknown: AtomicU64,
+    not_charged: AtomicU64,
+}
+
+/// Calls from six tasks until `trouble` is over.
+async fn under_load(
+    store: &RedisStore,
+    text: &'static str,
+    trouble: impl Future<Output = ()>,
+) -> Arc<Outcome> {
+    let (outcome, over) = (Arc::<Outcome>::default(), Arc::<AtomicBool>::default());
+    let task = |_| {
+        let (store, outcome, over) = (store.clone(), outcome.clone(), over.clone());
+        tokio::spawn(async move {
+            while !over.load(Ordering::SeqCst) {
+                let count = match ask(&store, text, Mode::Charge).await {
+                    Ok(answer) => {
+                        assert!(answer.charged, "{answer:?}");
+                        &outcome.charged
+                    }
+                    Err(error) => {
+                        assert!(error.is_retryable(), "{error}");
+                        if error.applied() == Applied::No { &outcome.not_charged } else { &outcome.unknown }
+                    }
+                };
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        })
+    };
+    let tasks: Vec<_> = (0..6).map(task).collect();
+    trouble.await;
+    over.store(true, Ordering::SeqCst);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    outcome
+}
+
+async fn used(store: &RedisStore, text: &str) -> u64 {
+    ALL - ask(store, text, Mode::Peek).await.unwrap().verdicts[0].remaining
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scripts_forgotten_under_load_are_sent_again() {
+    let server = Server::start(&[]).await;
+    for (text, connections) in [("", 1), ("fixed", 3)] {
+        let store = connect(server.url(), connections).await;
+        let outcome = under_load(&store, text, async {
+            for _ in 0..40 {
+                assert!(server.say("SCRIPT FLUSH").contains("OK"));
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        let outcome = outcome.await;
+        let [charged, unknown, not] = [&outcome.charged, &outcome.unknown, &outcome.not_charged];
+        assert_eq!((unknown.load(Ordering::SeqCst), not.load(Ordering::SeqCst)), (0, 0), "calls failed");
+        assert_eq!(used(&store, text).await, charged.load(Ordering::SeqCst));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cut_connections_are_replaced_under_load() {
+    let server = Server::start(&[]).await;
+    for (text, connections) in [("", 1), ("fixed", 3)] {
+        let store = connect(server.url(), connections).await;
+        let outcome = under_load(&store, text, async {
+            for _ in 0..40 {
+                server.say("CLIENT KILL TYPE normal SKIPME yes");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        });
+        let outcome = outcome.await;
+        let [charged, unknown] =
+            [&outcome.charged, &outcome.unknown].map(|count| count.load(Ordering::SeqCst));
+        let used = used(&store, text).await;
+        println!("{charged} charged, {unknown} unknown, {used} used");
+        assert!(charged > 40, "only {charged} answers between the cuts");
+        assert!((charged..=charged + unknown).contains(&used), "{used} of {charged} and {unknown}");
+    }
+}
+
+/// Lets connections through to whichever port is set when they are made.
+async fn doorway(target: Arc<AtomicU16>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut inner, _)) = listener.accept().await {
+            let port = target.load(Ordering::SeqCst);
+            tokio::spawn(async move {
+                let mut outer = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut inner, &mut outer).await;
+            });
+        }
+    });
+    url
+}
+
+/// After a failover a name leads to another server, while connections to the old one stay open.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_has_become_a_replica_is_left() {
+    let (old, new) = (Server::start(&[]).await, Server::start(&[]).await);
+    let target = Arc::new(AtomicU16::new(old.port));
+    let store = connect(doorway(target.clone()).await, 2).await;
+    for _ in 0..2 {
+        assert!(ask(&store, "", Mode::Charge).await.unwrap().charged);
+    }
+    new.say(&format!("REPLICAOF 127.0.0.1 {}", old.port));
+    while !new.say("INFO replication").contains("master_link_status:up") {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(old.say("WAIT 1 20000").trim(), ":1");
+    new.say("REPLICAOF NO ONE");
+    new.say("SCRIPT FLUSH");
+    old.say(&format!("REPLICAOF 127.0.0.1 {}", new.port));
+    target.store(new.port, Ordering::SeqCst);
+    // One call on each connection finds out.
+    for _ in 0..2 {
+        let error = ask(&store, "", Mode::Charge).await.unwrap_err();
+        assert!(error.is_retryable() && error.applied() == Applied::No, "{error}");
+    }
+    for _ in 0..2 {
+        assert!(ask(&store, "", Mode::Charge).await.unwrap().charged);
+    }
+    assert_eq!(used(&store, "").await, 4, "what the new server had received still counts");
+}
