@@ -16,7 +16,14 @@ pub(crate) struct Arguments {
 }
 
 /// What is in the image, and what it is called.
-const IMAGES: &[(&str, &str)] = &[("redis-server", "ratelimit-local/redis:7")];
+const IMAGES: &[(&str, &str)] = &[
+    ("redis-server", "ratelimit-local/redis:7"),
+    ("memcached", "ratelimit-local/memcached:1.6"),
+    ("postgresql", "ratelimit-local/postgres:15"),
+];
+
+/// What the images have in `/usr/local/bin`.
+const COMMANDS: &[(&str, &str)] = &[("postgres", include_str!("images/postgres.sh"))];
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -44,6 +51,9 @@ fn exists(program: &str) -> bool {
 fn sh(script: &str, arguments: &[String]) -> Result<()> {
     let mut command = Command::new("sh");
     command.args(["-c", script, "images"]).args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+    for (name, text) in COMMANDS {
+        command.env(format!("COMMAND_{name}"), text);
+    }
     let status = command.status().context("sh")?;
     if !status.success() {
         bail!("the images could not be made; this needs a Debian system and root");

@@ -1,5 +1,5 @@
 # Makes one image with Debian packages in it, under several names. Arguments: the packages separated by commas, and the
-# names of the image.
+# names of the image. What is in variables called COMMAND_name becomes a command in it.
 set -eu
 packages=$1
 shift
@@ -13,7 +13,11 @@ debootstrap --variant=minbase --include="$packages" "$VERSION_CODENAME" "$folder
     tail -n 20 "$folder/log" >&2
     exit 1
 }
-rm -rf "$folder"/root/var/cache/apt/* "$folder"/root/var/lib/apt/lists/* "$folder"/root/usr/share/doc/*
+rm -rf "$folder"/root/var/lib/postgresql/* "$folder"/root/var/cache/apt/* "$folder"/root/var/lib/apt/lists/* "$folder"/root/usr/share/doc/*
+for name in $(env | sed -n 's/^COMMAND_\([a-z]*\)=.*/\1/p'); do
+    printenv "COMMAND_$name" > "$folder/root/usr/local/bin/$name"
+    chmod 755 "$folder/root/usr/local/bin/$name"
+done
 for image in "$@"; do
     echo "images: importing $image"
     id=$(tar -C "$folder/root" -c . | docker import - "$image")

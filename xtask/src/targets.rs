@@ -24,6 +24,12 @@ pub(crate) const TARGETS: &[Target] = &[
     target("redis", "ratelimit-redis", "one Redis server"),
     target("redis-server-clock", "ratelimit-redis", "one Redis server that decides by its own clock"),
     target("redis-cluster", "ratelimit-redis", "Redis Cluster of three masters"),
+    target("postgres", "ratelimit-postgres", "one PostgreSQL server, an unlogged table"),
+    target("postgres-logged", "ratelimit-postgres", "the same with a table that survives a crash"),
+    target("postgres-server-clock", "ratelimit-postgres", "the same, deciding by the server's clock"),
+    target("postgres-pool", "ratelimit-postgres", "the same by the connections of the program's own pool"),
+    target("memcached", "ratelimit-memcached", "one Memcached server"),
+    target("memcached-pair", "ratelimit-memcached", "two Memcached servers that share the keys"),
 ];
 
 /// The name of the test in each crate.

@@ -32,6 +32,7 @@ const IO: &[&str] = &[
     "async-std",
     "deadpool",
     "hyper",
+    "memcache",
     "mio",
     "redis",
     "reqwest",

@@ -78,13 +78,15 @@ fn check(space: &Space, slice: &Slice) -> Result<(), Failure> {
     slice.asks.iter().try_for_each(|ask| check_size(&ask.meter, space.max_value))
 }
 
-/// Whether to look before reserving: where a reservation has lately been refused, so that refusals are one trip and do not
-/// get into the way of others, and for huge costs.
+/// Whether to look before reserving: where a claim is bound to be refused by what is known, so that refusals are one trip
+/// and do not get into the way of others, and for huge costs.
 fn is_cautious(space: &Space, slice: &Slice) -> bool {
-    let is_full = |ask: &Ask| {
-        !is_optimistic(ask) && ask.cost > 0 && (ask.cost > MANY || space.lately_full.contains(&ask.spot.name))
-    };
-    slice.mode == Mode::Charge && slice.asks.iter().any(is_full)
+    let mut reserving = slice.asks.iter().filter(|ask| ask.cost > 0 && !is_optimistic(ask)).peekable();
+    if slice.mode != Mode::Charge || reserving.peek().is_none() {
+        return false;
+    }
+    let is_full = |ask: &Ask| ask.cost > 0 && space.full.is_full(&ask.spot.name, ask.cost, slice.now);
+    reserving.any(|ask| ask.cost > MANY) || slice.asks.iter().any(is_full)
 }
 
 /// One try at slices. Gives for each what came of it, `None` if it has to be tried again.
@@ -221,13 +223,15 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Remembers whether its windows are full.
+    /// Remembers which of its meters are full.
     fn note(&self, space: &Space, answer: &Answer) {
         if self.slice.mode != Mode::Charge || self.slice.never_fits() {
             return;
         }
-        for ask in self.slice.asks.iter().filter(|ask| ask.cost > 0 && !is_optimistic(ask)) {
-            space.lately_full.note(&ask.spot.name, !answer.admitted);
+        for (ask, verdict) in self.slice.asks.iter().zip(&answer.verdicts) {
+            if ask.cost > 0 {
+                space.full.note(&ask.spot.name, ask.cost, verdict);
+            }
         }
     }
 

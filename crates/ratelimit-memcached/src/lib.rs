@@ -1,8 +1,8 @@
 //! Rate limits counted on Memcached: every algorithm, never over the limit, windows in one round trip.
 //!
 //! ```no_run
-//! use ratelimit_core::{Limit, RateLimiter};
 //! use ratelimit_memcached::MemcachedStore;
+//! use ratelimit_memcached::core::{Limit, RateLimiter};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = MemcachedStore::connect("memcached://cache-1:11211,cache-2:11211").await?;
@@ -34,11 +34,13 @@
 //!
 //! | meter | admitted | refused | peeked at |
 //! |---|---|---|---|
-//! | windows | 1 | 2, then 1 while it stays full | 1 |
+//! | windows | 1 | 2, then 1 until there is room | 1 |
 //! | bucket, log | 2 | 1 | 1 |
 //!
-//! A window whose last claim was refused is looked at first, so that refusals neither write nor keep others out; when there
-//! is room again, that claim takes 2 trips. A slice takes as many as its slowest claim. A bucket or log that another process
+//! The second trip of a refused claim gives back what it had reserved. Until the instant at which it was told to come
+//! again, further claims only look at first, so that they neither write nor keep others out; if they fit all the same,
+//! because something was given back, they take 2 trips. A refund takes 1 trip on a window and 2 on a bucket or log, a
+//! reset 2 on a window and 1 on a bucket or log. A slice takes as many as its slowest claim. A bucket or log that another process
 //! writes at the same moment takes 2 more, up to 16 times, and then is [`Contended`](ratelimit_core::ErrorKind::Contended).
 //! [`check_many`](ratelimit_core::RateLimiter::check_many) takes no more trips than one request does for every 4,096 commands,
 //! however often the requests name the same meter.
@@ -77,6 +79,7 @@ mod config;
 mod connection;
 mod decide;
 mod error;
+mod hints;
 mod keys;
 mod lifetime;
 mod optimistic;
@@ -90,4 +93,5 @@ mod window;
 mod wire;
 
 pub use config::MemcachedConfig;
+pub use ratelimit_core as core;
 pub use store::MemcachedStore;

@@ -9,12 +9,12 @@ use crate::refund::take;
 use crate::servers::Batch;
 use crate::slice::Spot;
 use crate::space::Space;
-use crate::window::{Take, counters};
+use crate::window::{Counters, Take, counters};
 use crate::wire::{self, Reply};
 
-/// The counter of a window's current segment.
+/// A counter that others may be adding to.
 ///
-/// Others may have reserved units in it that they are about to take back, and from a new counter they would take what is not
+/// They may have reserved units in it that they are about to take back, and from a new counter they would take what is not
 /// theirs. So it is removed only if nobody has touched it since it was seen within its limit, or twice beyond it.
 struct Counter {
     server: usize,
@@ -41,10 +41,10 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
             places.push(batch.push(server, wire::delete(&name)));
             continue;
         };
-        let mut keys = counters(&name, window, claims.now());
-        let key = keys.remove(0);
-        open.push(Counter { server, key, limit: window.limit(), seen: None });
-        places.extend(keys.iter().map(|key| batch.push(server, wire::delete(key))));
+        let Counters { live, past } = counters(&name, window, claims.now());
+        let limit = window.limit();
+        open.extend(live.into_iter().map(|key| Counter { server, key, limit, seen: None }));
+        places.extend(past.iter().map(|key| batch.push(server, wire::delete(key))));
     }
     for attempt in 0..ATTEMPTS {
         let looks: Vec<_> =

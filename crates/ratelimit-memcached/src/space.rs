@@ -1,7 +1,6 @@
 //! What the calls of a store share: its servers, its settings, and hints between its calls.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ratelimit_core::Mode;
@@ -10,6 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::MemcachedConfig;
 use crate::error::Failure;
+use crate::hints::Hints;
 use crate::keys::{OFFSET, stable_hash};
 use crate::lifetime::Lifetimes;
 use crate::optimistic::is_optimistic;
@@ -19,9 +19,6 @@ use crate::slice::{Ask, Slice};
 /// So many bucket and log meters can be written at once from this process.
 const STRIPES: usize = 1_024;
 
-/// So many windows can be told apart by the hints.
-const HINTS: usize = 8_192;
-
 /// What the calls of a store share.
 pub(crate) struct Space {
     pub(crate) servers: Servers,
@@ -29,12 +26,10 @@ pub(crate) struct Space {
     pub(crate) lifetimes: Lifetimes,
     pub(crate) max_value: usize,
     pub(crate) timeout: Duration,
-    pub(crate) lately_full: Hints,
+    /// Which meters have refused, and until when.
+    pub(crate) full: Hints,
     stripes: Vec<Mutex<()>>,
 }
-
-/// Which windows have lately refused a claim. Nothing but the number of trips depends on it.
-pub(crate) struct Hints(Vec<AtomicBool>);
 
 /// The right to write some meters.
 pub(crate) type Turns<'a> = Vec<MutexGuard<'a, ()>>;
@@ -47,7 +42,7 @@ impl Space {
             max_value: config.max_value(),
             timeout: config.timeout,
             prefix: config.prefix,
-            lately_full: Hints((0..HINTS).map(|_| AtomicBool::new(false)).collect()),
+            full: Hints::default(),
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
         }))
     }
@@ -64,7 +59,7 @@ impl Space {
         deadline: Instant,
     ) -> Result<Turns<'a>, Failure> {
         let written = asks.filter(|ask| ask.cost > 0 && is_optimistic(ask));
-        let mut stripes: Vec<usize> = written.map(|ask| place(&ask.spot.name, STRIPES)).collect();
+        let mut stripes: Vec<usize> = written.map(|ask| stripe(&ask.spot.name)).collect();
         // In ascending order, so that two tasks never wait for each other.
         stripes.sort_unstable();
         stripes.dedup();
@@ -83,19 +78,6 @@ impl Space {
     }
 }
 
-impl Hints {
-    pub(crate) fn note(&self, name: &str, full: bool) {
-        let hint = &self.0[place(name, HINTS)];
-        if hint.load(Ordering::Relaxed) != full {
-            hint.store(full, Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn contains(&self, name: &str) -> bool {
-        self.0[place(name, HINTS)].load(Ordering::Relaxed)
-    }
-}
-
-fn place(name: &str, of: usize) -> usize {
-    usize::try_from(stable_hash(name.as_bytes(), OFFSET) % of as u64).unwrap_or(0)
+fn stripe(name: &str) -> usize {
+    usize::try_from(stable_hash(name.as_bytes(), OFFSET) % STRIPES as u64).unwrap_or(0)
 }

@@ -154,9 +154,20 @@ pub(crate) fn refund(ask: &Ask, window: &Window, receipt: Timestamp) -> Take {
     Take { server: ask.spot.server, key, units: ask.cost.min(MAX_UNITS) }
 }
 
-/// The counters that matter now: that of the current segment first.
-pub(crate) fn counters(name: &str, window: &Window, now: Timestamp) -> Vec<String> {
+/// The counters that matter around an instant.
+pub(crate) struct Counters {
+    /// Those that somebody may be adding to: of the current segment, and of its neighbours, where callers are whose
+    /// clocks differ.
+    pub(crate) live: Vec<String>,
+    /// Older ones that still count.
+    pub(crate) past: Vec<String>,
+}
+
+/// The counters of a window that matter around `now`.
+pub(crate) fn counters(name: &str, window: &Window, now: Timestamp) -> Counters {
     let (index, _) = window.place(now);
-    let ages = (0..=u64::from(window.carried())).map_while(|age| index.checked_sub(age));
-    ages.map(|index| segment_of(name, index)).collect()
+    let of = |index| segment_of(name, index);
+    let live = index.saturating_sub(1)..=index + 1;
+    let past = index.saturating_sub(u64::from(window.carried()))..*live.start();
+    Counters { live: live.map(of).collect(), past: past.map(of).collect() }
 }

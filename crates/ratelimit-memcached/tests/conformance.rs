@@ -1,7 +1,6 @@
-//! The suite for stores, on the servers that `RATELIMIT_MEMCACHED_URL` names (`memcached://host:port[,host:port]`).
+//! The suite for stores, on this one: one server, and two that share the keys.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,82 +8,118 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ratelimit_conformance::{BoxError, Space, Subject};
+use ratelimit_conformance::{BoxError, Server, Space, Subject};
 use ratelimit_core::DynCounterStore;
 use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
+use ratelimit_testbed::{Group, Testbed, Unavailable};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
-const VARIABLE: &str = "RATELIMIT_MEMCACHED_URL";
+/// Longer than a machine that is busy with something else takes for a call.
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 fn main() -> ExitCode {
-    let Ok(url) = std::env::var(VARIABLE) else {
-        eprintln!("set {VARIABLE} to memcached://host:port");
-        return ExitCode::FAILURE;
-    };
-    let config = MemcachedConfig { timeout: Duration::from_secs(5), ..MemcachedConfig::new(&url) };
-    ratelimit_conformance::main(vec![Box::new(Memcached { config })])
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let testbed = Testbed::from_env();
+    let single = runtime.block_on(testbed.memcached()).map(Target::Single);
+    let pair = runtime.block_on(testbed.memcached_pair()).map(Target::Pair);
+    ratelimit_conformance::main(vec![
+        Box::new(Memcached { name: "memcached", target: Arc::new(single) }),
+        Box::new(Memcached { name: "memcached-pair", target: Arc::new(pair) }),
+    ])
+}
+
+enum Target {
+    Single(ratelimit_testbed::Server),
+    Pair(Group),
 }
 
 struct Memcached {
-    config: MemcachedConfig,
+    name: &'static str,
+    target: Arc<Result<Target, Unavailable>>,
 }
 
 /// A prefix that nobody else uses.
-struct OwnPrefix(MemcachedConfig);
+struct Prefix {
+    config: MemcachedConfig,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Target {
+    fn servers(&self) -> &[ratelimit_testbed::Server] {
+        match self {
+            Self::Single(server) => std::slice::from_ref(server),
+            Self::Pair(pair) => pair.servers(),
+        }
+    }
+}
 
 #[async_trait]
 impl Subject for Memcached {
     fn name(&self) -> &str {
-        if self.config.servers.len() == 1 { "memcached" } else { "memcached-pair" }
+        self.name
     }
 
     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let random = RandomState::new().hash_one(std::process::id());
-        let prefix = format!("t{random:x}.{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        Ok(Arc::new(OwnPrefix(MemcachedConfig { prefix, ..self.config.clone() })))
+        let target = self.target.as_ref().as_ref().map_err(ToString::to_string)?;
+        let addresses: Vec<_> = target.servers().iter().map(ratelimit_testbed::Server::address).collect();
+        let prefix = format!("conformance-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
+        let servers = addresses.iter().map(ToString::to_string).collect();
+        let config = MemcachedConfig { servers, prefix, timeout: TIMEOUT, ..MemcachedConfig::default() };
+        Ok(Arc::new(Prefix { config, addresses }))
+    }
+
+    fn server(&self) -> Option<Arc<dyn Server>> {
+        match self.target.as_ref().as_ref().ok()? {
+            Target::Single(server) if server.is_controlled() => Some(Arc::new(server.clone())),
+            Target::Pair(pair) if pair.is_controlled() => Some(Arc::new(pair.clone())),
+            _ => None,
+        }
     }
 }
 
 #[async_trait]
-impl Space for OwnPrefix {
+impl Space for Prefix {
     async fn open(&self) -> Result<Arc<dyn DynCounterStore>, BoxError> {
-        Ok(Arc::new(MemcachedStore::connect_with(self.0.clone()).await?))
+        Ok(Arc::new(MemcachedStore::connect_with(self.config.clone()).await?))
     }
 
     fn address(&self) -> Option<SocketAddr> {
-        match self.0.servers.as_slice() {
-            [one] => one.parse().ok(),
+        match self.addresses.as_slice() {
+            [one] => Some(*one),
+            // One go-between cannot lead to two servers.
             _ => None,
         }
     }
 
     async fn open_at(&self, address: SocketAddr) -> Result<Arc<dyn DynCounterStore>, BoxError> {
-        let config = MemcachedConfig { servers: vec![address.to_string()], ..self.0.clone() };
+        let config = MemcachedConfig { servers: vec![address.to_string()], ..self.config.clone() };
         Ok(Arc::new(MemcachedStore::connect_with(config).await?))
     }
 
     async fn meters(&self) -> Result<Option<u64>, BoxError> {
         let mut names = HashSet::new();
-        for server in &self.0.servers {
-            for key in keys(server).await? {
-                if key.starts_with(&format!("{}%21", self.0.prefix))
-                    || key.starts_with(&format!("{}%23", self.0.prefix))
-                {
-                    // Without the number of the segment: a window is one meter.
-                    let parts: Vec<&str> = key.split("%21").collect();
-                    let named = parts.len().min(if key.contains("%23") { 1 } else { 4 });
-                    names.insert(parts[..named].join("!"));
-                }
-            }
+        for server in &self.addresses {
+            names.extend(keys(*server).await?.iter().filter_map(|key| meter(key, &self.config.prefix)));
         }
         Ok(Some(names.len() as u64))
     }
 }
 
+/// The meter that an item with this percent-encoded key belongs to: the counters of a window are one meter.
+fn meter(key: &str, prefix: &str) -> Option<String> {
+    let rest = key.strip_prefix(prefix)?;
+    let parts = match rest.get(..3)? {
+        "%21" => 4,
+        "%23" => 1,
+        _ => return None,
+    };
+    Some(rest.split("%21").take(parts).collect::<Vec<_>>().join("!"))
+}
+
 /// The keys of a server, as it lists them: percent-encoded.
-async fn keys(server: &str) -> Result<Vec<String>, BoxError> {
+async fn keys(server: SocketAddr) -> Result<Vec<String>, BoxError> {
     loop {
         let mut stream = BufReader::new(TcpStream::connect(server).await?);
         stream.write_all(b"lru_crawler metadump all\r\n").await?;
@@ -100,6 +135,7 @@ async fn keys(server: &str) -> Result<Vec<String>, BoxError> {
             let key = line.strip_prefix("key=").and_then(|rest| rest.split(' ').next());
             keys.push(key.ok_or("not a key")?.to_owned());
         }
+        // Another case asks at the same time.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

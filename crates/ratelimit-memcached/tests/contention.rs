@@ -5,20 +5,10 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::{
-    CheckError, ErrorKind, Limit, Limits, ManualClock, MeterId, RateLimiter, Request, Timestamp,
-};
+use common::{Limiter, START, limits};
+use ratelimit_core::{CheckError, ErrorKind, Limits, ManualClock, RateLimiter, Request, Timestamp};
 use ratelimit_memcached::MemcachedStore;
 use tokio::sync::Barrier;
-
-const START: Timestamp = Timestamp::from_secs(1_800_000_000);
-
-type Limiter = RateLimiter<MemcachedStore, ManualClock>;
-
-fn limits(texts: &[&str]) -> Limits {
-    let limits: Vec<Limit> = texts.iter().map(|text| text.parse().unwrap()).collect();
-    Limits::new(limits).unwrap()
-}
 
 fn limiter(store: &MemcachedStore, limits: &Limits, now: Timestamp) -> Limiter {
     RateLimiter::new(store.clone(), limits.clone()).with_clock(ManualClock::at(now))
@@ -72,7 +62,7 @@ async fn drain(limiter: &Limiter) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_tasks_are_never_admitted_more_often_than_the_limit_allows() {
-    let server = common::Server::start(&[]);
+    let server = common::Server::start(&[]).await;
     let stores = [server.store().await, server.store().await];
     let mut lines = Vec::new();
     for texts in [
@@ -86,32 +76,15 @@ async fn many_tasks_are_never_admitted_more_often_than_the_limit_allows() {
     ] {
         let limits = limits(texts);
         let [admitted, refused, contended] = storm(&stores, &limits, START, 64, 10).await;
-        let later = drain(&limiter(&stores[0], &limits, START)).await;
+        let alone = limiter(&stores[0], &limits, START);
+        let later = drain(&alone).await;
         lines.push(format!("{texts:?}: {admitted} of 200 at once ({refused} refused, {contended} contended), {later} after it"));
         assert!(admitted <= 200, "{texts:?}: {admitted}");
         // Whatever was reserved in vain has been given back.
         assert_eq!(admitted + later, 200, "{texts:?}");
-        for text in texts {
-            let limit: Limit = text.parse().unwrap();
-            stores[0]
-                .forget(
-                    START,
-                    &[(MeterId { namespace: "", scope: limit.scope(), key: b"k" }, limit.meter_for(b"k"))],
-                )
-                .await
-                .unwrap();
-        }
-        assert_eq!(drain(&limiter(&stores[0], &limits, START)).await, 200);
-        for text in texts {
-            let limit: Limit = text.parse().unwrap();
-            stores[0]
-                .forget(
-                    START,
-                    &[(MeterId { namespace: "", scope: limit.scope(), key: b"k" }, limit.meter_for(b"k"))],
-                )
-                .await
-                .unwrap();
-        }
+        alone.reset("k").await.unwrap();
+        assert_eq!(drain(&alone).await, 200);
+        alone.reset("k").await.unwrap();
     }
     println!("{}", lines.join("\n"));
 }
@@ -119,7 +92,7 @@ async fn many_tasks_are_never_admitted_more_often_than_the_limit_allows() {
 /// The count before an addition is not enough: the previous window has to be weighed with what comes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_previous_window_is_not_forgotten_under_contention() {
-    let server = common::Server::start(&[]);
+    let server = common::Server::start(&[]).await;
     let stores = [server.store().await, server.store().await];
     for (nth, (text, at)) in
         [("100/min", 75), ("100/min precision 20s", 65)].into_iter().cycle().take(20).enumerate()
@@ -137,7 +110,7 @@ async fn a_previous_window_is_not_forgotten_under_contention() {
 /// A meter that is full and asked by everybody must still give out what comes free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn refusals_do_not_keep_out_what_would_fit() {
-    let server = common::Server::start(&[]);
+    let server = common::Server::start(&[]).await;
     let stores = [server.store().await, server.store().await];
     let own = limits(&["20/min"]);
     assert_eq!(drain(&limiter(&stores[0], &own, START)).await, 20);
@@ -153,17 +126,15 @@ async fn refusals_do_not_keep_out_what_would_fit() {
 /// Reservations that are taken back after a reset must not be taken from the new counter.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_reset_among_claims_admits_at_most_one_more_limit() {
-    let server = common::Server::start(&[]);
+    let server = common::Server::start(&[]).await;
     let stores = [server.store().await, server.store().await];
     for nth in 0..30 {
         let own = limits(&[&format!("20/h fixed name n{nth}")]);
-        let (other, meter) = (stores[0].clone(), own[0].meter_for(b"k"));
-        let (watch, scope) = (limiter(&stores[1], &own, START), own[0].scope().to_owned());
+        let (other, watch) = (limiter(&stores[0], &own, START), limiter(&stores[1], &own, START));
         let reset = tokio::spawn(async move {
             // Once it is full, many have reserved in vain.
             while watch.peek("k").await.unwrap().remaining() > 0 {}
-            let id = MeterId { namespace: "", scope: &scope, key: b"k" };
-            other.forget(START, &[(id, meter)]).await.unwrap();
+            other.reset("k").await.unwrap();
         });
         let [admitted, ..] = storm(&stores, &own, START, 128, 1).await;
         reset.await.unwrap();
@@ -174,7 +145,7 @@ async fn a_reset_among_claims_admits_at_most_one_more_limit() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn dropped_futures_leave_nothing_reserved() {
-    let server = common::Server::start(&[]);
+    let server = common::Server::start(&[]).await;
     let store = server.store().await;
     let own = limits(&["100/h", "10/h burst 10"]);
     let limiter = limiter(&store, &own, START);

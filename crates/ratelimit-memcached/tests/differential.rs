@@ -79,8 +79,9 @@ impl Both {
         self.store.refund(now, refunds).await.unwrap();
     }
 
-    async fn forget(&mut self, now: Timestamp, id: MeterId<'_>, meter: Meter) {
-        self.store.forget(now, &[(id, meter)]).await.unwrap();
+    async fn reset(&mut self, now: Timestamp, id: MeterId<'_>, meter: Meter) {
+        let claims = [Claim { id, cost: 0, meter }];
+        self.store.reset(Claims::new(now, Mode::Peek, &claims).unwrap()).await.unwrap();
         self.map.remove(&id.to_bytes());
     }
 }
@@ -215,7 +216,7 @@ async fn run(both: &mut Both, seed: u64, steps: usize) -> [usize; 2] {
             0..6 => rows[nth].meter = meter(rows[nth].kind, &mut random),
             6 => {
                 let id = MeterId { namespace: "n", scope: &rows[nth].scope, key: &key };
-                both.forget(Timestamp::from_nanos(now), id, rows[nth].meter).await;
+                both.reset(Timestamp::from_nanos(now), id, rows[nth].meter).await;
             }
             _ => {}
         }
@@ -271,7 +272,7 @@ impl Draw {
 
 #[tokio::test]
 async fn the_store_decides_as_core_does() {
-    let server = common::Server::start(&["-m", "256"]);
+    let server = common::Server::start(&["-m", "256"]).await;
     let mut both = Both::new(&server).await;
     let seeds =
         std::env::var("RATELIMIT_DIFFERENTIAL_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(600);

@@ -21,6 +21,8 @@ pub(crate) struct Failure {
     pub(crate) sane: bool,
     /// The server undid the statement because of others who ran at the same time.
     pub(crate) conflict: bool,
+    /// A row has gone between the short way's look and its charge.
+    pub(crate) overtaken: bool,
 }
 
 impl Failure {
@@ -35,6 +37,7 @@ impl Failure {
             source: None,
             sane: false,
             conflict: false,
+            overtaken: false,
         }
     }
 
@@ -92,7 +95,7 @@ impl Failure {
         let (kind, message) = explain(&code, error.message());
         let lost = code.starts_with("57P") || code.starts_with("08") || code == "26000";
         let conflict = code == "40001" || code == "40P01";
-        let failure = Self { sane: !lost, conflict, ..Self::new(kind, message) };
+        let failure = Self { sane: !lost, conflict, overtaken: code == "RL001", ..Self::new(kind, message) };
         // Told to end in the middle of a call, a server process may have committed it just before.
         if code.starts_with("57P") { failure.maybe_applied() } else { failure }
     }

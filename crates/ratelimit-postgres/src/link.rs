@@ -20,14 +20,39 @@ const TRIES: usize = 4;
 /// How long a migration may take.
 const MIGRATION: Duration = Duration::from_secs(60);
 
-/// One call of one function. Each answers with numbers.
+/// One call of one function.
 #[derive(Debug)]
 pub(crate) enum Call {
     Claim { ids: Vec<Vec<u8>>, writes: i32, slices: Vec<i64>, claims: Vec<i64>, by_server: bool, slack: i64 },
-    Refund { ids: Vec<Vec<u8>>, now: i64, refunds: Vec<i64>, by_server: bool },
+    Take { ids: Vec<Vec<u8>>, lasts: Vec<i32>, claims: Vec<i64>, by_server: bool, slack: i64 },
+    Refund { ids: Vec<Vec<u8>>, now: i64, refunds: Vec<i64>, by_server: bool, slack: i64 },
     Reset { ids: Vec<Vec<u8>> },
     Prune { first: i64, blocks: i64 },
 }
+
+/// What a function answers.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Numbers(Vec<i64>),
+    Taken(Taken),
+}
+
+impl Reply {
+    /// The answer of every call but [`Call::Take`].
+    pub(crate) fn numbers(self) -> Result<Vec<i64>, Failure> {
+        match self {
+            Self::Numbers(numbers) => Ok(numbers),
+            Self::Taken(_) => Err(Failure::strange_reply()),
+        }
+    }
+}
+
+/// The answer to [`Call::Take`]: clock, shapes, the numbers a, b and c, what was done; see `take.sql`.
+pub(crate) type Taken =
+    (Option<i64>, Vec<i32>, Vec<Option<i64>>, Vec<Option<i64>>, Vec<Option<i64>>, Option<Vec<Vec<u8>>>);
+
+/// The same for one meter.
+type TakenOne = (Option<i64>, i32, Option<i64>, Option<i64>, Option<i64>, bool);
 
 /// The way to one server.
 #[derive(Debug)]
@@ -109,7 +134,7 @@ impl Link {
     }
 
     /// Calls a function, again if the server undid it because of others.
-    pub(crate) async fn run(&self, call: &Call, deadline: Instant) -> Result<Vec<i64>, Failure> {
+    pub(crate) async fn run(&self, call: &Call, deadline: Instant) -> Result<Reply, Failure> {
         let mut tries = TRIES;
         loop {
             tries -= 1;
@@ -120,12 +145,12 @@ impl Link {
         }
     }
 
-    async fn run_once(&self, call: &Call, deadline: Instant) -> Result<Vec<i64>, Failure> {
+    async fn run_once(&self, call: &Call, deadline: Instant) -> Result<Reply, Failure> {
         let (_permit, mut wire) = self.wire(deadline).await?;
         let failure = match timeout_at(deadline, self.send(wire.connection(), call)).await {
-            Ok(Ok(numbers)) => {
+            Ok(Ok(reply)) => {
                 self.give_back(wire);
-                return Ok(numbers);
+                return Ok(reply);
             }
             Ok(Err(error)) => Failure::calling(error),
             Err(_) => Failure::new(ErrorKind::Timeout, "no answer within the time limit").maybe_applied(),
@@ -138,9 +163,23 @@ impl Link {
         Err(failure.at(&self.address))
     }
 
-    async fn send(&self, connection: &mut PgConnection, call: &Call) -> Result<Vec<i64>, sqlx::Error> {
+    async fn send(&self, connection: &mut PgConnection, call: &Call) -> Result<Reply, sqlx::Error> {
         let scalar = |sql: &Arc<str>| sqlx::query_scalar::<_, Vec<i64>>(AssertSqlSafe(sql.clone()));
         let query = match call {
+            Call::Take { ids, claims, by_server, slack, .. } if ids.len() == 1 => {
+                let query = sqlx::query_as::<_, TakenOne>(AssertSqlSafe(self.names.take_one.clone()));
+                let query = query.bind(&ids[0]).bind(claims).bind(by_server).bind(slack);
+                let mut rows = query.fetch_all(connection).await?;
+                let (clock, shape, a, b, c, done) = rows.pop().ok_or(sqlx::Error::RowNotFound)?;
+                let done = done.then(|| ids.clone());
+                return Ok(Reply::Taken((clock, vec![shape], vec![a], vec![b], vec![c], done)));
+            }
+            Call::Take { ids, lasts, claims, by_server, slack } => {
+                let query = sqlx::query_as::<_, Taken>(AssertSqlSafe(self.names.take.clone()));
+                let query = query.bind(ids).bind(lasts).bind(claims).bind(by_server).bind(slack);
+                let mut rows = query.fetch_all(connection).await?;
+                return rows.pop().map(Reply::Taken).ok_or(sqlx::Error::RowNotFound);
+            }
             Call::Claim { ids, writes, slices, claims, by_server, slack } => scalar(&self.names.claim)
                 .bind(ids)
                 .bind(writes)
@@ -148,15 +187,15 @@ impl Link {
                 .bind(claims)
                 .bind(by_server)
                 .bind(slack),
-            Call::Refund { ids, now, refunds, by_server } => {
-                scalar(&self.names.refund).bind(ids).bind(now).bind(refunds).bind(by_server)
+            Call::Refund { ids, now, refunds, by_server, slack } => {
+                scalar(&self.names.refund).bind(ids).bind(now).bind(refunds).bind(by_server).bind(slack)
             }
             Call::Reset { ids } => scalar(&self.names.reset).bind(ids),
             Call::Prune { first, blocks } => scalar(&self.names.prune).bind(first).bind(blocks),
         };
         // To the end of the reply, not just to its row: the statement is committed after that.
         let mut rows = query.fetch_all(connection).await?;
-        rows.pop().ok_or(sqlx::Error::RowNotFound)
+        rows.pop().map(Reply::Numbers).ok_or(sqlx::Error::RowNotFound)
     }
 
     async fn wire(&self, deadline: Instant) -> Result<(SemaphorePermit<'_>, Wire), Failure> {
@@ -183,7 +222,9 @@ impl Link {
         }
         let mut connection = options.connect().await?;
         // So that the first call is one trip like all others. If a function is not there, the call says so.
-        for call in [&self.names.claim, &self.names.refund, &self.names.reset] {
+        for call in
+            [&self.names.take_one, &self.names.take, &self.names.claim, &self.names.refund, &self.names.reset]
+        {
             match connection.prepare(AssertSqlSafe(call.clone()).into_sql_str()).await {
                 Ok(_) => {}
                 Err(sqlx::Error::Database(_)) => break,

@@ -44,7 +44,7 @@ pub(crate) async fn prune(link: &Link) -> Result<u64, Failure> {
     let (mut first, mut deleted) = (0, 0);
     loop {
         let deadline = Instant::now() + link.timeout();
-        let reply = link.run(&Call::Prune { first, blocks: BLOCKS }, deadline).await?;
+        let reply = link.run(&Call::Prune { first, blocks: BLOCKS }, deadline).await?.numbers()?;
         let &[count, blocks] = reply.as_slice() else {
             return Err(Failure::strange_reply());
         };

@@ -3,17 +3,30 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ratelimit_core::{Answer, ErrorKind};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::Failure;
-use crate::link::Link;
+use crate::link::{Link, Reply};
+use crate::take::{Take, are_plain};
 use crate::wire::{self, Slice};
 
 /// How many claims of different callers are put into one statement.
 const TOGETHER: usize = 128;
+
+/// How many may wait for each statement that is under way before a further connection is used. Fewer, larger statements are
+/// cheaper for the server than many at once.
+const PATIENT: usize = 32;
+
+/// How long a slice waits for the statements that are under way if fewer wait: they may be held up by somebody's lock.
+const PATIENCE: Duration = Duration::from_millis(2);
+
+/// How long after its deadline a slice waits to be told why it has no answer: whoever carries it gives up at the deadline, and
+/// knows whether it was sent.
+const GRACE: Duration = Duration::from_millis(10);
 
 type Answers = Vec<Result<Answer, Failure>>;
 
@@ -26,8 +39,25 @@ pub(crate) struct Queue {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    jobs: VecDeque<Job>,
+    /// Those that can go the short way, and the others: one of these would take all of a statement along.
+    plain: VecDeque<Job>,
+    mixed: VecDeque<Job>,
     workers: usize,
+}
+
+impl Waiting {
+    fn len(&self) -> usize {
+        self.plain.len() + self.mixed.len()
+    }
+
+    /// The queue whose first has waited for longer.
+    fn next(&mut self) -> &mut VecDeque<Job> {
+        match (self.plain.front(), self.mixed.front()) {
+            (Some(plain), Some(mixed)) if mixed.deadline < plain.deadline => &mut self.mixed,
+            (None, _) => &mut self.mixed,
+            _ => &mut self.plain,
+        }
+    }
 }
 
 /// The slices of one caller.
@@ -52,7 +82,14 @@ impl Queue {
         let sent = Arc::new(AtomicBool::new(false));
         let (reply, mut answer) = oneshot::channel();
         self.push(Job { slices, deadline, sent: sent.clone(), reply });
-        match timeout_at(deadline, &mut answer).await {
+        let mut result = timeout(PATIENCE.min(self.link.timeout()), &mut answer).await;
+        if result.is_err() {
+            if !sent.load(Ordering::SeqCst) {
+                self.add_worker(self.state());
+            }
+            result = timeout_at(deadline + GRACE, &mut answer).await;
+        }
+        match result {
             Ok(Ok(answers)) => answers,
             Ok(Err(_)) => {
                 Err(Failure::new(ErrorKind::Unreachable, "the runtime is shutting down").maybe_applied())
@@ -69,7 +106,17 @@ impl Queue {
 
     fn push(self: &Arc<Self>, job: Job) {
         let mut state = self.state();
-        state.jobs.push_back(job);
+        if are_plain(&job.slices) {
+            state.plain.push_back(job);
+        } else {
+            state.mixed.push_back(job);
+        }
+        if state.workers == 0 || state.len() > state.workers * PATIENT {
+            self.add_worker(state);
+        }
+    }
+
+    fn add_worker(self: &Arc<Self>, mut state: MutexGuard<'_, Waiting>) {
         if state.workers < self.link.config().connections.max(1) {
             state.workers += 1;
             let worker = Worker { queue: self.clone(), counted: true };
@@ -96,7 +143,8 @@ impl Drop for Worker {
             let mut state = self.queue.state();
             state.workers -= 1;
             if state.workers == 0 {
-                state.jobs.clear();
+                state.plain.clear();
+                state.mixed.clear();
             }
         }
     }
@@ -119,12 +167,21 @@ impl Worker {
     fn batch(&mut self) -> Vec<Job> {
         let mut state = self.queue.state();
         let (mut batch, mut claims) = (Vec::new(), 0);
-        while let Some(job) = state.jobs.front() {
+        let mut jobs = state.next();
+        loop {
+            let Some(job) = jobs.front() else {
+                // All of them may have been given up.
+                if batch.is_empty() && state.len() > 0 {
+                    jobs = state.next();
+                    continue;
+                }
+                break;
+            };
             claims += job.slices.iter().map(Slice::len).sum::<usize>();
             if claims > TOGETHER && !batch.is_empty() {
                 break;
             }
-            let Some(job) = state.jobs.pop_front() else {
+            let Some(job) = jobs.pop_front() else {
                 break;
             };
             job.sent.store(true, Ordering::SeqCst);
@@ -145,10 +202,7 @@ impl Worker {
             return;
         };
         let slices: Vec<Slice> = batch.iter().flat_map(|job| job.slices.iter().cloned()).collect();
-        let result = match link.run(&wire::claim_call(&slices, link.config()), deadline).await {
-            Ok(numbers) => wire::answers(&slices, &numbers),
-            Err(failure) => Err(failure),
-        };
+        let result = decide(link, &slices, deadline).await;
         let alone = batch.len() == 1;
         match result {
             Ok(answers) => {
@@ -172,4 +226,30 @@ impl Worker {
             }
         }
     }
+}
+
+/// Decides slices in one statement; in a second one those that the short way left open.
+async fn decide(link: &Link, slices: &[Slice], deadline: Instant) -> Result<Answers, Failure> {
+    let Some(take) = Take::new(slices) else {
+        return decide_long(link, slices, deadline).await;
+    };
+    let answers = match link.run(&take.call(link.config()), deadline).await {
+        Ok(Reply::Taken(taken)) => take.answers(&taken)?,
+        Ok(Reply::Numbers(_)) => return Err(Failure::strange_reply()),
+        Err(failure) if failure.overtaken => return decide_long(link, slices, deadline).await,
+        Err(failure) => return Err(failure),
+    };
+    let open = slices.iter().zip(&answers).filter(|(_, answer)| answer.is_none());
+    let open: Vec<Slice> = open.map(|(slice, _)| slice.clone()).collect();
+    if open.is_empty() {
+        return Ok(answers.into_iter().flatten().map(Ok).collect());
+    }
+    let mut rest = decide_long(link, &open, deadline).await?.into_iter();
+    let mut late = || rest.next().unwrap_or_else(|| Err(Failure::strange_reply()));
+    Ok(answers.into_iter().map(|answer| answer.map_or_else(&mut late, Ok)).collect())
+}
+
+async fn decide_long(link: &Link, slices: &[Slice], deadline: Instant) -> Result<Answers, Failure> {
+    let reply = link.run(&wire::claim_call(slices, link.config()), deadline).await?;
+    wire::answers(slices, &reply.numbers()?)
 }

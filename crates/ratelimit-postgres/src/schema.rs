@@ -10,7 +10,7 @@ use crate::config::{Logged, PostgresConfig};
 use crate::error::STORE;
 
 /// In the order in which they are made. The names in them are those of the default configuration.
-const PARTS: [&str; 10] = [
+const PARTS: [&str; 11] = [
     include_str!("sql/table.sql"),
     include_str!("sql/state.sql"),
     include_str!("sql/window.sql"),
@@ -19,6 +19,7 @@ const PARTS: [&str; 10] = [
     include_str!("sql/meter.sql"),
     include_str!("sql/decide.sql"),
     include_str!("sql/claim.sql"),
+    include_str!("sql/take.sql"),
     include_str!("sql/refund.sql"),
     include_str!("sql/prune.sql"),
 ];
@@ -36,6 +37,8 @@ pub(crate) struct Names {
     schema: String,
     prefix: String,
     pub(crate) claim: Arc<str>,
+    pub(crate) take: Arc<str>,
+    pub(crate) take_one: Arc<str>,
     pub(crate) refund: Arc<str>,
     pub(crate) reset: Arc<str>,
     pub(crate) prune: Arc<str>,
@@ -60,11 +63,17 @@ impl Names {
         let call = |function: &str, arguments: &str| -> Arc<str> {
             format!("SELECT {}{prefix}{function}_v1({arguments})", quoted(schema)).into()
         };
+        let take = |function: &str, arguments: &str| -> Arc<str> {
+            let function = format!("{}{prefix}{function}_v1", quoted(schema));
+            format!("SELECT clock, shape, a, b, c, done FROM {function}({arguments})").into()
+        };
         Ok(Self {
             schema: schema.clone(),
             prefix: prefix.clone(),
             claim: call("claim", "$1, $2, $3, $4, $5, $6"),
-            refund: call("refund", "$1, $2, $3, $4"),
+            take: take("take", "$1, $2, $3, $4, $5"),
+            take_one: take("take_one", "$1, $2, $3, $4"),
+            refund: call("refund", "$1, $2, $3, $4, $5"),
             reset: call("reset", "$1"),
             prune: call("prune", "$1, $2"),
         })

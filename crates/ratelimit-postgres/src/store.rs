@@ -59,6 +59,16 @@ impl PostgresStore {
         Ok(Self::on(link))
     }
 
+    /// Connects when the first call needs it: for programs that have to start although the server is down.
+    ///
+    /// Must be called in a tokio runtime.
+    ///
+    /// # Errors
+    /// If a name in the configuration cannot be one.
+    pub fn lazy(config: PostgresConfig) -> Result<Self, StoreError> {
+        Ok(Self::on(Link::new(config, None)?))
+    }
+
     /// Counts by the connections of a pool that the program already has. Of the configuration, the server is not used, and
     /// [`connections`](PostgresConfig::connections) are the most that are taken from the pool at once.
     ///
@@ -107,7 +117,7 @@ impl PostgresStore {
     async fn call(&self, call: Call) -> Result<Vec<i64>, StoreError> {
         let link = self.0.link.clone();
         let deadline = Instant::now() + link.timeout();
-        let result = tokio::spawn(async move { link.run(&call, deadline).await }).await;
+        let result = tokio::spawn(async move { link.run(&call, deadline).await?.numbers() }).await;
         result.unwrap_or_else(|_| Err(Failure::strange_reply())).map_err(Failure::into_store_error)
     }
 

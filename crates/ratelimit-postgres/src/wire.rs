@@ -22,17 +22,17 @@ const MAX_DEBT: u64 = (1 << 62) - 1;
 /// A slice of claims that outlives its caller.
 #[derive(Clone, Debug)]
 pub(crate) struct Slice {
-    now: Timestamp,
-    mode: Mode,
-    asks: SmallVec<[Ask; 2]>,
+    pub(crate) now: Timestamp,
+    pub(crate) mode: Mode,
+    pub(crate) asks: SmallVec<[Ask; 2]>,
 }
 
 /// A claim, its meter's name as it is stored.
 #[derive(Clone, Debug)]
-struct Ask {
-    name: Vec<u8>,
-    meter: Meter,
-    cost: u64,
+pub(crate) struct Ask {
+    pub(crate) name: Vec<u8>,
+    pub(crate) meter: Meter,
+    pub(crate) cost: u64,
 }
 
 impl Slice {
@@ -105,7 +105,7 @@ pub(crate) fn claim_call(slices: &[Slice], config: &PostgresConfig) -> Call {
 }
 
 /// Kind, cost, and five numbers that depend on the kind: see `meter.sql`.
-fn ask_numbers(ask: &Ask) -> [i64; 7] {
+pub(crate) fn ask_numbers(ask: &Ask) -> [i64; 7] {
     // Beyond this no cost fits anything, and counts saturate.
     let cost = ask.cost.min(MAX_UNITS + 1);
     let numbers = match &ask.meter {
@@ -149,7 +149,8 @@ pub(crate) fn refund_call(now: Timestamp, refunds: &[Refund<'_>], config: &Postg
         numbers.extend(rest.map(signed));
     }
     let by_server = config.time == TimeSource::Server;
-    Call::Refund { ids, now: signed(now.as_nanos()), refunds: numbers, by_server }
+    let slack = config.slack_micros();
+    Call::Refund { ids, now: signed(now.as_nanos()), refunds: numbers, by_server, slack }
 }
 
 /// What `units` take to drain, as a charge adds it.
@@ -157,7 +158,7 @@ fn drain_time(bucket: &Bucket, units: u64) -> u64 {
     bucket.interval().saturating_mul(units).min(MAX_DEBT)
 }
 
-fn signed(number: u64) -> i64 {
+pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
@@ -225,7 +226,7 @@ fn verdict(ask: &Ask, numbers: &[i64], now: Timestamp, charging: bool) -> Option
 }
 
 /// A bucket's state, by way of core's bytes: the debt may end after the last instant that can be given.
-fn bucket_state(numbers: &[i64]) -> Option<State> {
+pub(crate) fn bucket_state(numbers: &[i64]) -> Option<State> {
     let mut bytes = vec![b'b'];
     for number in numbers {
         bytes.extend_from_slice(&number.to_be_bytes());
@@ -249,6 +250,6 @@ fn log_verdict(log: &Log, numbers: &[i64], cost: u64, now: Timestamp, charging: 
     Some(log.verdict(&sight, cost, now, charged))
 }
 
-fn unsigned(number: i64) -> Option<u64> {
+pub(crate) fn unsigned(number: i64) -> Option<u64> {
     u64::try_from(number).ok()
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use crate::group::Group;
 use crate::redis::ping;
 use crate::resp::Resp;
 use crate::server::{Server, ServerError};
@@ -31,7 +32,7 @@ const AGREE: Duration = Duration::from_secs(30);
 /// The first three nodes are masters when it is obtained, the others, if there are any, their replicas in the same order.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    nodes: Vec<Server>,
+    nodes: Group,
 }
 
 impl Testbed {
@@ -49,23 +50,19 @@ impl Testbed {
     /// # Errors
     /// If no way to one worked.
     pub async fn redis_cluster_with_replicas(&self) -> Result<Cluster, Unavailable> {
-        let mut settings = self.settings().clone();
-        settings.addresses.remove(RECIPE.variable);
-        Self::new(settings).cluster_of(2 * SHARES.len()).await
+        self.starting(&RECIPE).cluster_of(2 * SHARES.len()).await
     }
 
     async fn cluster_of(&self, count: usize) -> Result<Cluster, Unavailable> {
         let services: Vec<Arc<dyn Service>> =
             (0..count).map(|_| Arc::new(Node(Redis::default())) as Arc<dyn Service>).collect();
-        let nodes = self.obtain(&RECIPE, &services).await?;
-        let ours = nodes.iter().all(Server::is_controlled);
-        let cluster = Cluster { nodes };
+        let cluster = Cluster { nodes: Group::new(self.obtain(&RECIPE, &services).await?) };
         let formed = async {
-            if ours {
+            if cluster.is_controlled() {
                 cluster.form().await?;
             }
             cluster.whole().await?;
-            if ours { cluster.replicate().await } else { Ok(()) }
+            if cluster.is_controlled() { cluster.replicate().await } else { Ok(()) }
         };
         match formed.await {
             Ok(()) => Ok(cluster),
@@ -82,17 +79,17 @@ impl Testbed {
 impl Cluster {
     /// Its nodes.
     pub fn nodes(&self) -> &[Server] {
-        &self.nodes
+        self.nodes.servers()
     }
 
     /// The nodes' addresses as clients name them.
     pub fn urls(&self) -> Vec<String> {
-        self.nodes.iter().map(|node| node.url().to_owned()).collect()
+        self.nodes.urls()
     }
 
     /// Whether its nodes can be killed, started, frozen and thawed.
     pub fn is_controlled(&self) -> bool {
-        self.nodes.iter().all(Server::is_controlled)
+        self.nodes.is_controlled()
     }
 
     /// Ends all nodes at once, as `kill -9` does.
@@ -100,10 +97,7 @@ impl Cluster {
     /// # Errors
     /// If somebody else runs them, or it cannot be done.
     pub async fn kill(&self) -> Result<(), ServerError> {
-        for node in &self.nodes {
-            node.kill().await?;
-        }
-        Ok(())
+        self.nodes.kill().await
     }
 
     /// Starts all nodes again at their addresses, and comes back when each says that the cluster is whole.
@@ -111,10 +105,8 @@ impl Cluster {
     /// # Errors
     /// If somebody else runs them, or they do not agree within 30 seconds.
     pub async fn start(&self) -> Result<(), ServerError> {
-        for node in &self.nodes {
-            node.start().await?;
-        }
-        match self.nodes.first() {
+        self.nodes.start().await?;
+        match self.nodes().first() {
             Some(first) => self.whole().await.map_err(|reason| first.error(reason)),
             None => Ok(()),
         }
@@ -125,10 +117,7 @@ impl Cluster {
     /// # Errors
     /// If somebody else runs them, or one does not run.
     pub async fn freeze(&self) -> Result<(), ServerError> {
-        for node in &self.nodes {
-            node.freeze().await?;
-        }
-        Ok(())
+        self.nodes.freeze().await
     }
 
     /// Lets all nodes go on, and comes back when each says that the cluster is whole: after a long freeze they suspect
@@ -137,10 +126,8 @@ impl Cluster {
     /// # Errors
     /// If somebody else runs them, one does not run, or they do not agree within 30 seconds.
     pub async fn thaw(&self) -> Result<(), ServerError> {
-        for node in &self.nodes {
-            node.thaw().await?;
-        }
-        match self.nodes.first() {
+        self.nodes.thaw().await?;
+        match self.nodes().first() {
             Some(first) => self.whole().await.map_err(|reason| first.error(reason)),
             None => Ok(()),
         }
@@ -148,8 +135,8 @@ impl Cluster {
 
     /// Gives each node its slots, and makes them known to each other.
     async fn form(&self) -> Result<(), String> {
-        let Some(first) = self.nodes.first() else { return Ok(()) };
-        for (index, node) in self.nodes.iter().enumerate() {
+        let Some(first) = self.nodes().first() else { return Ok(()) };
+        for (index, node) in self.nodes().iter().enumerate() {
             let mut resp = Resp::connect(node.address(), &[]).await?;
             // Without distinct epochs the nodes would have to settle which of them may count first.
             resp.ask(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]).await?;
@@ -169,12 +156,12 @@ impl Cluster {
 
     /// Makes the nodes that serve no slots replicas, and comes back when they have their masters' data.
     async fn replicate(&self) -> Result<(), String> {
-        for (master, replica) in self.nodes.iter().zip(self.nodes.iter().skip(SHARES.len())) {
+        for (master, replica) in self.nodes().iter().zip(self.nodes().iter().skip(SHARES.len())) {
             let id = Resp::connect(master.address(), &[]).await?.ask(&["CLUSTER", "MYID"]).await?;
             Resp::connect(replica.address(), &[]).await?.ask(&["CLUSTER", "REPLICATE", &id]).await?;
         }
         let following = async {
-            for replica in self.nodes.iter().skip(SHARES.len()) {
+            for replica in self.nodes().iter().skip(SHARES.len()) {
                 while !follows(replica).await? {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
@@ -188,11 +175,11 @@ impl Cluster {
     /// Comes back when every node knows whose replicas the replicas are: a master that does not would not let one take a
     /// place.
     async fn know_of_replicas(&self) -> Result<(), String> {
-        for node in &self.nodes {
+        for node in self.nodes() {
             loop {
                 let nodes = Resp::connect(node.address(), &[]).await?.ask(&["CLUSTER", "NODES"]).await?;
                 let replicas = nodes.lines().filter(|line| line.contains("slave ")).count();
-                if replicas + SHARES.len() == self.nodes.len() {
+                if replicas + SHARES.len() == self.nodes().len() {
                     break;
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -205,8 +192,8 @@ impl Cluster {
     async fn whole(&self) -> Result<(), String> {
         let mut last = String::new();
         let waiting = async {
-            for node in &self.nodes {
-                while let Err(reason) = is_whole(node, self.nodes.len()).await {
+            for node in self.nodes() {
+                while let Err(reason) = is_whole(node, self.nodes().len()).await {
                     last = format!("{}: {reason}", node.address());
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }

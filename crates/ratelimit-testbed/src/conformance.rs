@@ -1,9 +1,9 @@
-//! Servers and clusters, as the conformance suite stops and starts them.
+//! Servers, groups and clusters, as the conformance suite stops and starts them.
 
 use async_trait::async_trait;
 use ratelimit_conformance::BoxError;
 
-use crate::{Cluster, Server};
+use crate::{Cluster, Group, Server};
 
 #[async_trait]
 impl ratelimit_conformance::Server for Server {
@@ -26,6 +26,25 @@ impl ratelimit_conformance::Server for Server {
 
 #[async_trait]
 impl ratelimit_conformance::Server for Cluster {
+    async fn kill(&self) -> Result<(), BoxError> {
+        Ok(Self::kill(self).await?)
+    }
+
+    async fn start(&self) -> Result<(), BoxError> {
+        Ok(Self::start(self).await?)
+    }
+
+    async fn freeze(&self) -> Result<(), BoxError> {
+        Ok(Self::freeze(self).await?)
+    }
+
+    async fn thaw(&self) -> Result<(), BoxError> {
+        Ok(Self::thaw(self).await?)
+    }
+}
+
+#[async_trait]
+impl ratelimit_conformance::Server for Group {
     async fn kill(&self) -> Result<(), BoxError> {
         Ok(Self::kill(self).await?)
     }

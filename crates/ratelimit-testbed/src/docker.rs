@@ -57,7 +57,7 @@ async fn start_here(
     let numbers: Vec<u16> = ports.iter().map(Port::number).collect();
     let network = match numbers.len() {
         1 => None,
-        _ => Some(Arc::new(Container::run(&docker, &image, idle(), Network::Ports(numbers)).await?)),
+        _ => Some(Arc::new(Container::run(&docker, &image, idle(numbers)).await?)),
     };
     let mut servers = Vec::with_capacity(services.len());
     for (service, port) in services.iter().zip(ports) {
@@ -69,7 +69,8 @@ async fn start_here(
             None => Network::Ports(vec![port.number()]),
         };
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.number()));
-        let container = Container::run(&docker, &image, command, attach).await?;
+        let run = Run { command, environment: service.environment(place), network: attach };
+        let container = Container::run(&docker, &image, run).await?;
         eprintln!("{}: container {:.12} of {image} on {address}", recipe.name, container.id);
         let body = Box::new(Contained { container, _network: network.clone(), _port: port });
         let server = Server::started(recipe.name, address, Arc::clone(service), body).await;
@@ -79,8 +80,9 @@ async fn start_here(
 }
 
 /// What the container does whose network the others use.
-fn idle() -> Vec<String> {
-    ["sleep", "infinity"].map(str::to_owned).to_vec()
+fn idle(ports: Vec<u16>) -> Run {
+    let command = ["sleep", "infinity"].map(str::to_owned).to_vec();
+    Run { command, environment: Vec::new(), network: Network::Ports(ports) }
 }
 
 async fn connect() -> Result<Docker, String> {
@@ -166,6 +168,13 @@ impl Network {
     }
 }
 
+/// What a container does.
+struct Run {
+    command: Vec<String>,
+    environment: Vec<(String, String)>,
+    network: Network,
+}
+
 /// A container, removed when dropped.
 struct Container {
     id: String,
@@ -175,19 +184,18 @@ struct Container {
 }
 
 impl Container {
-    async fn run(
-        docker: &Docker,
-        image: &str,
-        command: Vec<String>,
-        network: Network,
-    ) -> Result<Self, String> {
+    async fn run(docker: &Docker, image: &str, run: Run) -> Result<Self, String> {
+        let Run { command, environment, network } = run;
         let (name, tag) = split_tag(image);
         let mut request = GenericImage::new(name, tag);
         for port in network.ports() {
             request = request.with_exposed_port(port.tcp());
         }
-        let request =
-            request.with_cmd(command).with_host_config_modifier(move |config| network.apply(config));
+        let mut request = request.with_cmd(command);
+        for (name, value) in environment {
+            request = request.with_env_var(name, value);
+        }
+        let request = request.with_host_config_modifier(move |config| network.apply(config));
         let inner = request.start().await.map_err(|error| format!("a container of {image}: {error}"))?;
         let id = inner.id().to_owned();
         let guardian = program::find("docker")

@@ -4,6 +4,8 @@ use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
+use rustix::process::Signal;
+
 /// A shell that waits at a pipe. The kernel closes the pipe when this process ends, however it ends, and then the shell
 /// does what it was started for. It is in a process group of its own, so that Ctrl-C does not reach it.
 ///
@@ -18,9 +20,10 @@ pub(crate) struct Guardian {
 const WAIT: &str = "if read -r _; then exit 0; fi; ";
 
 impl Guardian {
-    /// Kills a process and removes its folder.
-    pub(crate) fn of_process(id: u32, folder: &str) -> io::Result<Self> {
-        Self::start("kill -KILL \"$1\"; rm -rf -- \"$2\"", &[&id.to_string(), folder])
+    /// Ends a process with all its children and removes its folder.
+    pub(crate) fn of_process(id: u32, folder: &str, farewell: Signal) -> io::Result<Self> {
+        let farewell = farewell.as_raw().to_string();
+        Self::start(include_str!("guardian.sh"), &[&id.to_string(), folder, &farewell])
     }
 
     /// Removes a container.

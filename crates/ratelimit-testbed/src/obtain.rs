@@ -26,8 +26,34 @@ impl Testbed {
         Self { settings }
     }
 
-    pub(crate) fn settings(&self) -> &Settings {
-        &self.settings
+    /// One server.
+    pub(crate) async fn obtain_one(
+        &self,
+        recipe: &'static Recipe,
+        service: Arc<dyn Service>,
+    ) -> Result<Server, Unavailable> {
+        let none = || Unavailable {
+            name: recipe.name,
+            tried: Tried::new(),
+            advice: "No server was obtained.".to_owned(),
+        };
+        self.obtain(recipe, &[service]).await?.into_iter().next().ok_or_else(none)
+    }
+
+    /// One server that is started in any case: an address in the environment is not used for it.
+    pub(crate) async fn start_one(
+        &self,
+        recipe: &'static Recipe,
+        service: Arc<dyn Service>,
+    ) -> Result<Server, Unavailable> {
+        self.starting(recipe).obtain_one(recipe, service).await
+    }
+
+    /// The same, but blind to an address in the environment.
+    pub(crate) fn starting(&self, recipe: &'static Recipe) -> Self {
+        let mut settings = self.settings.clone();
+        settings.addresses.remove(recipe.variable);
+        Self::new(settings)
     }
 
     /// As many servers as there are `services`, all by the same way; those that the environment names may be fewer or
@@ -95,7 +121,7 @@ impl Testbed {
         services: &[Arc<dyn Service>],
         tried: &mut Tried,
     ) -> Option<Vec<Server>> {
-        let mut found = program::find(recipe.program);
+        let mut found = program::find_server(recipe, services[0].as_ref());
         if found.is_none() {
             tried.push(("installed", format!("there is no {} on the PATH", recipe.program)));
             if !self.settings.install {
@@ -106,7 +132,7 @@ impl Testbed {
                 tried.push(("package", reason));
                 return None;
             }
-            found = program::find(recipe.program);
+            found = program::find_server(recipe, services[0].as_ref());
         }
         let Some(program) = found else {
             tried.push((

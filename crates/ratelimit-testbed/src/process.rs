@@ -8,14 +8,16 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
+use crate::family;
 use crate::guardian::Guardian;
 use crate::package::last_lines;
 use crate::port::Port;
 use crate::server::{Body, Server};
 use crate::service::{Place, Recipe, Service};
+use crate::user::User;
 
 /// Starts them one after another, each at a port and in a folder of its own.
 pub(crate) async fn start(
@@ -27,6 +29,7 @@ pub(crate) async fn start(
     for service in services {
         let process = Process::new(program, service.as_ref())
             .map_err(|error| format!("{}: {error}", program.display()))?;
+        process.prepare(service.as_ref()).await?;
         process.launch()?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, process.port.number()));
         eprintln!("{}: private process {} on {address}", recipe.name, program.display());
@@ -39,6 +42,9 @@ pub(crate) async fn start(
 struct Process {
     program: PathBuf,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    user: Option<User>,
+    farewell: Signal,
     port: Port,
     folder: TempDir,
     running: Mutex<Option<Running>>,
@@ -53,10 +59,48 @@ impl Process {
     fn new(program: &Path, service: &dyn Service) -> std::io::Result<Self> {
         let port = Port::reserve()?;
         let folder = tempfile::Builder::new().prefix("ratelimit-testbed-").tempdir()?;
-        let place =
-            Place { host: "127.0.0.1", port: port.number(), folder: &folder.path().to_string_lossy() };
-        let arguments = service.arguments(place);
-        Ok(Self { program: program.to_owned(), arguments, port, folder, running: Mutex::new(None) })
+        let user = User::instead_of_root(service.user());
+        if let Some(user) = &user {
+            std::os::unix::fs::chown(folder.path(), Some(user.id), Some(user.group))?;
+        }
+        let path = folder.path().to_string_lossy().into_owned();
+        let place = place(&port, &path);
+        let (arguments, environment) = (service.arguments(place), service.environment(place));
+        Ok(Self {
+            program: program.to_owned(),
+            arguments,
+            environment,
+            user,
+            farewell: service.farewell(),
+            port,
+            folder,
+            running: Mutex::new(None),
+        })
+    }
+
+    /// What has to be done once before the program can be started.
+    async fn prepare(&self, service: &dyn Service) -> Result<(), String> {
+        let folder = self.folder.path().to_string_lossy().into_owned();
+        let Some(mut command) = service.preparation(&self.program, place(&self.port, &folder)) else {
+            return Ok(());
+        };
+        self.dress(&mut command);
+        command.stdin(Stdio::null());
+        let output = tokio::task::spawn_blocking(move || command.output()).await;
+        let output = output.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("preparing it failed, {}:\n{}", output.status, last_lines(&said, 8)))
+    }
+
+    /// As whom, where and with what environment the server's commands run.
+    fn dress(&self, command: &mut Command) {
+        command.current_dir(self.folder.path()).envs(self.environment.iter().cloned());
+        if let Some(user) = &self.user {
+            command.uid(user.id).gid(user.group);
+        }
     }
 
     fn launch(&self) -> Result<(), String> {
@@ -73,15 +117,11 @@ impl Process {
 
     fn spawn(&self) -> std::io::Result<Running> {
         let log = File::options().create(true).append(true).open(self.log())?;
-        let mut child = Command::new(&self.program)
-            .args(&self.arguments)
-            .current_dir(self.folder.path())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .process_group(0)
-            .spawn()?;
-        match Guardian::of_process(child.id(), &self.folder.path().to_string_lossy()) {
+        let mut command = Command::new(&self.program);
+        self.dress(&mut command);
+        command.args(&self.arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let mut child = command.process_group(0).spawn()?;
+        match Guardian::of_process(child.id(), &self.folder.path().to_string_lossy(), self.farewell) {
             Ok(guardian) => Ok(Running { child, _guardian: guardian }),
             Err(error) => {
                 let _ = child.kill();
@@ -91,16 +131,33 @@ impl Process {
         }
     }
 
-    fn signal(&self, signal: Signal) -> Result<(), String> {
+    fn signal(&self, signal: fn(Pid) -> Result<(), String>) -> Result<(), String> {
         let running = self.lock();
         let Running { child, .. } = running.as_ref().ok_or("it does not run")?;
-        kill_process(Pid::from_child(child), signal).map_err(|error| error.to_string())
+        signal(Pid::from_child(child))
+    }
+
+    /// Lets it clean up and go, unless it does not care or takes too long.
+    fn dismiss(&self) {
+        if self.farewell != Signal::KILL
+            && let Some(Running { child, .. }) = self.lock().as_mut()
+            && matches!(child.try_wait(), Ok(None))
+        {
+            family::dismiss(child, self.farewell);
+        }
+        self.end();
     }
 
     fn end(&self) {
         if let Some(Running { mut child, .. }) = self.lock().take() {
+            // One that has ended by itself has a number that may be somebody else's by now.
+            let children = match child.try_wait() {
+                Ok(None) => family::kill_children(Pid::from_child(&child)),
+                _ => Vec::new(),
+            };
             let _ = child.kill();
             let _ = child.wait();
+            family::wait_for(&children);
         }
     }
 
@@ -111,6 +168,11 @@ impl Process {
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Where a process listens and writes.
+fn place<'a>(port: &Port, folder: &'a str) -> Place<'a> {
+    Place { host: "127.0.0.1", port: port.number(), folder }
 }
 
 #[async_trait]
@@ -125,11 +187,11 @@ impl Body for Process {
     }
 
     async fn freeze(&self) -> Result<(), String> {
-        self.signal(Signal::STOP)
+        self.signal(family::freeze)
     }
 
     async fn thaw(&self) -> Result<(), String> {
-        self.signal(Signal::CONT)
+        self.signal(family::thaw)
     }
 
     async fn obituary(&self) -> Option<String> {
@@ -145,6 +207,6 @@ impl Body for Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.end();
+        self.dismiss();
     }
 }

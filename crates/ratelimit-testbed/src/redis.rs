@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use crate::resp::Resp;
 use crate::server::Server;
 use crate::service::{Given, Place, Recipe, Service};
+use crate::text::{percent_decoded, percent_encoded};
 use crate::{Testbed, Unavailable};
 
 pub(crate) static RECIPE: Recipe = Recipe {
@@ -40,8 +41,7 @@ impl Testbed {
     /// # Errors
     /// If no way to one worked.
     pub async fn redis(&self) -> Result<Server, Unavailable> {
-        let service: Arc<dyn Service> = Arc::new(Redis::default());
-        first(self.obtain(&RECIPE, &[service]).await)
+        self.obtain_one(&RECIPE, Arc::new(Redis::default())).await
     }
 
     /// A Redis server like this. It is started in any case: an address in the environment is not used for it.
@@ -49,20 +49,8 @@ impl Testbed {
     /// # Errors
     /// If no way to one worked.
     pub async fn redis_with(&self, redis: Redis) -> Result<Server, Unavailable> {
-        let mut settings = self.settings().clone();
-        settings.addresses.remove(RECIPE.variable);
-        let service: Arc<dyn Service> = Arc::new(redis);
-        first(Self::new(settings).obtain(&RECIPE, &[service]).await)
+        self.start_one(&RECIPE, Arc::new(redis)).await
     }
-}
-
-/// The only one of a group of one.
-fn first(servers: Result<Vec<Server>, Unavailable>) -> Result<Server, Unavailable> {
-    servers?.into_iter().next().ok_or_else(|| Unavailable {
-        name: RECIPE.name,
-        tried: Vec::new(),
-        advice: "No server was obtained.".to_owned(),
-    })
 }
 
 #[async_trait]
@@ -165,35 +153,9 @@ pub(crate) async fn ping(address: SocketAddr, log_in: &[String]) -> Result<(), S
     }
 }
 
-fn percent_encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    text.bytes()
-        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
-}
-
-fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [byte, tail @ ..] = rest {
-        let code = tail.get(..2).and_then(|code| std::str::from_utf8(code).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
-            Some(decoded) if *byte == b'%' => {
-                bytes.push(decoded);
-                rest = &tail[2..];
-            }
-            _ => {
-                bytes.push(*byte);
-                rest = tail;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Elsewhere, percent_decoded, percent_encoded};
+    use super::Elsewhere;
 
     fn check(url: &str, authority: &str, log_in: &[&str]) {
         let parsed = Elsewhere::parse(url).expect(url);
@@ -217,11 +179,5 @@ mod tests {
             let error = Elsewhere::parse(url).err().expect(url);
             assert!(!error.contains("secret"), "{error}");
         }
-    }
-
-    #[test]
-    fn a_password_survives_the_way_through_an_address() {
-        let password = "a%b:c@d/é %41";
-        assert_eq!(percent_decoded(&percent_encoded(password)), password);
     }
 }

@@ -1,8 +1,11 @@
 //! What has to be known about a kind of server.
 
 use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
 
 use async_trait::async_trait;
+use rustix::process::Signal;
 
 /// The names that a kind of server goes by.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +38,31 @@ pub(crate) struct Place<'a> {
 pub(crate) trait Service: Send + Sync + 'static {
     /// The program's arguments.
     fn arguments(&self, place: Place<'_>) -> Vec<String>;
+
+    /// Where the package puts its programs if not on the `PATH`: this folder, a version, `bin`.
+    fn versions(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Who runs the program if we are root and it refuses to run as root; `nobody` if there is no such user.
+    fn user(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// What ends it when nobody needs it any more. Another signal than `KILL` has it clean up what outlives processes.
+    fn farewell(&self) -> Signal {
+        Signal::KILL
+    }
+
+    /// What the program, or the image's own start script, has to find in its environment.
+    fn environment(&self, _place: Place<'_>) -> Vec<(String, String)> {
+        Vec::new()
+    }
+
+    /// What has to be run once before a private process is started for the first time.
+    fn preparation(&self, _program: &Path, _place: Place<'_>) -> Option<Command> {
+        None
+    }
 
     /// Comes back when the server answers as it should; what is wrong, if not.
     async fn ready(&self, address: SocketAddr) -> Result<(), String>;

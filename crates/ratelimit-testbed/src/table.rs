@@ -39,5 +39,20 @@ pub fn table() -> Vec<Row> {
             variable: crate::cluster::RECIPE.variable,
             obtain: |testbed| Box::pin(async { Ok(testbed.redis_cluster().await?.nodes().to_vec()) }),
         },
+        Row {
+            name: crate::postgres::RECIPE.name,
+            variable: crate::postgres::RECIPE.variable,
+            obtain: |testbed| Box::pin(async { Ok(vec![testbed.postgres().await?]) }),
+        },
+        Row {
+            name: crate::memcached::RECIPE.name,
+            variable: crate::memcached::RECIPE.variable,
+            obtain: |testbed| Box::pin(async { Ok(vec![testbed.memcached().await?]) }),
+        },
+        Row {
+            name: crate::memcached::PAIR.name,
+            variable: crate::memcached::PAIR.variable,
+            obtain: |testbed| Box::pin(async { Ok(testbed.memcached_pair().await?.servers().to_vec()) }),
+        },
     ]
 }

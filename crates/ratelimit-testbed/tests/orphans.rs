@@ -5,29 +5,36 @@ use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ratelimit_testbed::{Settings, Testbed};
+use ratelimit_testbed::{Settings, Testbed, table};
 
-/// Set for the process that is going to be killed.
+/// Names the server of the process that is going to be killed.
 const ROLE: &str = "TESTBED_TEST_VICTIM";
 
 /// Not a test of its own: what [`servers_end_with_a_process_that_is_killed`] runs in another process.
 #[tokio::test]
 async fn victim() {
-    if std::env::var_os(ROLE).is_none() {
-        return;
-    }
+    let Ok(name) = std::env::var(ROLE) else { return };
     let settings = Settings { addresses: Default::default(), ..Settings::from_env() };
-    let server = Testbed::new(settings).redis().await.unwrap_or_else(|error| panic!("{error}"));
-    println!("\nlistens {}", server.address());
+    let row = table().into_iter().find(|row| row.name == name).expect("a server of that name");
+    let servers = row.obtain(&Testbed::new(settings)).await.unwrap_or_else(|error| panic!("{error}"));
+    // Its end has to be seen to also if it cannot see to it itself.
+    servers[0].freeze().await.expect("freeze");
+    println!("\nlistens {}", servers[0].address());
     std::future::pending::<()>().await;
 }
 
 #[test]
 fn servers_end_with_a_process_that_is_killed() {
+    for name in ["redis", "postgres"] {
+        ends_with_its_process(name);
+    }
+}
+
+fn ends_with_its_process(name: &str) {
     let program = std::env::current_exe().expect("this program");
     let mut victim = Command::new(program)
         .args(["--exact", "victim", "--nocapture"])
-        .env(ROLE, "1")
+        .env(ROLE, name)
         .stdout(Stdio::piped())
         .spawn()
         .expect("spawn");

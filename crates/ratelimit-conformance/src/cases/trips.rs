@@ -1,8 +1,9 @@
-//! One request and one response for each slice, counted by a proxy between store and server.
+//! One request and one response for each slice, counted by a proxy between store and server; two where a store cannot
+//! decide on its server.
 
 use std::time::Duration;
 
-use ratelimit_core::{Decisions, Limit, Limits, ManualClock, RateLimiter, Request};
+use ratelimit_core::{Decisions, Limit, Limits, ManualClock, Meter, RateLimiter, Request, Time};
 
 use crate::bench::{Bench, Handle, START, limit, limits};
 use crate::case::Case;
@@ -16,19 +17,25 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::ALL,
         "trips/one-for-a-claim",
-        "The first claim after connecting takes one trip, and so do further ones, peeks and refusals.",
+        "The first claim after connecting takes one trip, and so do further ones, peeks and refusals. A conservative store \
+         may take a second one to give back what it reserved in vain, and for buckets and logs.",
         one_claim,
     );
     cases.extend([
         Case::new(
             "trips/one-for-three-limits",
-            "A slice of three limits of different kinds takes one trip.",
+            "A slice of three limits of different kinds takes one trip; two on a conservative store.",
             three,
         ),
-        Case::new("trips/one-for-a-batch", "Fifty slices in one call take one trip.", batch),
+        Case::new(
+            "trips/one-for-a-batch",
+            "Fifty slices in one call take one trip; fifty buckets two on a conservative store.",
+            batch,
+        ),
         Case::new(
             "trips/one-for-refund-and-reset",
-            "A refund takes one trip, and so does a reset.",
+            "A refund takes one trip, and so does a reset. A conservative store may take a second one to refund a bucket \
+             or a log, and to reset a window.",
             refund_reset,
         ),
         Case::new(
@@ -81,33 +88,68 @@ impl Watched {
     }
 }
 
-/// How many trips a slice of these limits may take: two for a store without scripts that has to read first.
-fn allowed(bench: &Bench, limits: &[Limit]) -> u64 {
-    let window = |limit: &Limit| matches!(limit.meter_for(b""), ratelimit_core::Meter::Window(_));
-    let conservative = bench.promises().decisions == Decisions::Conservative;
-    if conservative && !limits.iter().all(window) { 2 } else { 1 }
+/// What is asked of the store.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    /// A claim, or a batch of them, that is admitted; a forced charge.
+    Admitted,
+    /// A claim that is refused.
+    Refused,
+    Peek,
+    Refund,
+    Reset,
+}
+
+/// How many trips a call may take when nobody else is there. It follows from what the store promises.
+///
+/// A store whose decisions are exact decides where the state is: one trip, whatever it is asked. A conservative one has
+/// nothing there that decides. It can add to a window's counters and see what comes of it: one trip, and another one to
+/// take back what did not fit. A bucket or a log it has to read before it writes. It must not remove a counter of a
+/// window that it has not looked at, since others may have reserved units in it.
+fn most(bench: &Bench, limits: &[Limit], call: Call) -> u64 {
+    if bench.promises().decisions != Decisions::Conservative {
+        return 1;
+    }
+    let is_window = |limit: &Limit| matches!(limit.meter_for(b""), Meter::Window(_));
+    let two = match call {
+        Call::Admitted | Call::Refund => !limits.iter().all(is_window),
+        Call::Refused => true,
+        Call::Peek => false,
+        Call::Reset => limits.iter().any(is_window),
+    };
+    1 + u64::from(two)
 }
 
 async fn one_claim(bench: Bench, kind: Kind) -> CaseResult {
     let watched = Watched::new(&bench).await?;
     let limiter = watched.limiter(kind.limit(2, HOUR * 24 * 3_000)?);
-    let most = allowed(&bench, limiter.limits());
+    let most = |call| most(&bench, limiter.limits(), call);
     let full = Request::new("k").cost(2);
-    let first = watched.trips(most, "the first claim", limiter.check(&full)).await??;
+    let first = watched.trips(most(Call::Admitted), "the first claim", limiter.check(&full)).await??;
     ensure!(first.allowed(), "the first claim was refused: {first:?}");
-    let refused = watched.trips(most, "a refusal", limiter.check(&full)).await??;
-    ensure!(!refused.allowed(), "a claim on a full meter was admitted: {refused:?}");
-    watched.trips(most, "a peek", limiter.peek("k")).await??;
-    watched.trips(most, "a forced charge", limiter.charge(&full)).await??;
+    for what in ["a refusal", "a second refusal"] {
+        let refused = watched.trips(most(Call::Refused), what, limiter.check(&full)).await??;
+        ensure!(!refused.allowed(), "a claim on a full meter was admitted: {refused:?}");
+    }
+    watched.trips(most(Call::Peek), "a peek", limiter.peek("k")).await??;
+    watched.trips(most(Call::Admitted), "a forced charge", limiter.charge(&full)).await??;
+    if bench.promises().time == Time::Server {
+        return Ok(());
+    }
+    // What a store has learnt from refusals must not cost those who come when there is room again.
+    limiter.clock().advance(HOUR * 24 * 9_000);
+    let later =
+        watched.trips(most(Call::Admitted), "a claim after a refusal", limiter.check(&full)).await??;
+    ensure!(later.allowed(), "a claim three periods later was refused: {later:?}");
     Ok(())
 }
 
 async fn three(bench: Bench) -> CaseResult {
     let watched = Watched::new(&bench).await?;
     let limiter = watched.limiter(limits(&["10/3000d", "20/3000d burst 20", "30/3000d log"])?);
-    let most = allowed(&bench, limiter.limits());
-    watched.trips(most, "the first slice of three limits", limiter.check("k")).await??;
-    watched.trips(most, "the second", limiter.check("k")).await??;
+    let most_of_all = most(&bench, limiter.limits(), Call::Admitted);
+    watched.trips(most_of_all, "the first slice of three limits", limiter.check("k")).await??;
+    watched.trips(most_of_all, "the second", limiter.check("k")).await??;
     let limiter = watched.limiter(limits(&["10/3000d fixed", "20/3000d", "30/3000d precision 1d"])?);
     watched.trips(1, "a slice of three windows", limiter.check("other")).await??;
     Ok(())
@@ -123,7 +165,7 @@ async fn batch(bench: Bench) -> CaseResult {
         }
     }
     let limiter = watched.limiter(limit("10/3000d burst 10")?);
-    let most = allowed(&bench, limiter.limits());
+    let most = most(&bench, limiter.limits(), Call::Admitted);
     for answer in watched.trips(most, "a batch of fifty buckets", limiter.check_many(&keys)).await? {
         ensure!(answer?.allowed(), "a claim of the batch was refused");
     }
@@ -134,11 +176,11 @@ async fn refund_reset(bench: Bench) -> CaseResult {
     let watched = Watched::new(&bench).await?;
     for kind in Kind::METERS {
         let limiter = watched.limiter(kind.limit(5, HOUR * 24 * 3_000)?);
-        let most = allowed(&bench, limiter.limits());
+        let most = |call| most(&bench, limiter.limits(), call);
         let decision = limiter.check("k").await?;
         watched.proxy.quiet().await;
-        watched.trips(most, "a refund", limiter.refund("k", &decision)).await??;
-        watched.trips(1, "a reset", limiter.reset("k")).await??;
+        watched.trips(most(Call::Refund), "a refund", limiter.refund("k", &decision)).await??;
+        watched.trips(most(Call::Reset), "a reset", limiter.reset("k")).await??;
     }
     Ok(())
 }

@@ -1,20 +1,24 @@
 -- The bucket meter: the theoretical arrival time (TAT) of the generic cell rate algorithm.
 
--- The nanoseconds of debt that have not drained at `seen`. If the interval has changed since the state was written, the
--- units are kept: those begun count whole, and no more than the bucket now holds.
+-- The nanoseconds of debt that have not drained at `seen`, which is not before state[1].
+--
+-- If the interval has changed since the state was written, the units of that time are kept: those begun count whole, and no
+-- more than the bucket now holds. They drain at the new rate since then, and are gone at the latest when they would have
+-- been at the old one.
 CREATE OR REPLACE FUNCTION ratelimit.bucket_debt_v1(
     state bigint[], seen bigint, burst bigint, gap bigint
 ) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     debt bigint := greatest(state[2] - seen, 0);
-    was bigint := greatest(state[3], 1);
+    units bigint;
 BEGIN
     IF state IS NULL THEN
         RETURN 0;
     ELSIF debt = 0 OR state[3] = gap THEN
         RETURN debt;
     END IF;
-    RETURN least((debt - 1) / was + 1, burst) * gap;
+    units := (state[2] - state[1] - 1) / greatest(state[3], 1) + 1;
+    RETURN greatest(state[1] + least(units, burst) * gap - seen, 0);
 END $$;
 
 -- The state after a charge of units that take `drain` nanoseconds.

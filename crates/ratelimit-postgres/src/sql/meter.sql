@@ -30,6 +30,12 @@ BEGIN
     RETURN (sight[2] + cost <= claims[at + 4])::int;
 END $$;
 
+-- The instant of a caller's clock on this server's, and `slack` microseconds more.
+CREATE OR REPLACE FUNCTION ratelimit.until_v1(
+    instant bigint, now bigint, here timestamptz, slack bigint
+) RETURNS timestamptz LANGUAGE sql STABLE AS
+    $$SELECT here + ((instant - now) / 1000 + slack) * interval '1 microsecond'$$;
+
 -- The meter after a charge.
 CREATE OR REPLACE FUNCTION ratelimit.charge_v1(
     meter ratelimit.meters, state bigint[], now bigint, claims bigint[], at int, here timestamptz, slack bigint
@@ -53,6 +59,6 @@ BEGIN
         meter.state := ratelimit.log_charge_v1(state, now, cost, a, b);
         forget_at := meter.state[cardinality(meter.state)] + b;
     END IF;
-    meter.forget_at := here + ((forget_at - now) / 1000 + slack) * interval '1 microsecond';
+    meter.forget_at := ratelimit.until_v1(forget_at, now, here, slack);
     RETURN meter;
 END $$;

@@ -5,6 +5,7 @@
 --             bucket: the newest instant of a charge, the theoretical arrival time, the interval it was worked out with
 --             log:    the instants of the units, oldest first
 --             All instants are nanoseconds since 1970.
+-- was         Always NULL. It takes the state that a charge was decided on to the row's own check in take.sql.
 -- forget_at   By this server's clock. Not indexed: it changes with each charge, and an index on it would end the
 --             in-page (HOT) updates that keep the table small.
 CREATE UNLOGGED TABLE IF NOT EXISTS ratelimit.meters (
@@ -12,6 +13,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS ratelimit.meters (
     kind smallint NOT NULL,
     id bytea NOT NULL,
     state bigint[] NOT NULL,
+    was bigint[],
     CONSTRAINT @prefix@meters_pkey PRIMARY KEY (id)
 ) WITH (
     fillfactor = 70,

@@ -1,14 +1,29 @@
 //! What the tests share: a schema of their own on a real server, and a small generator of numbers.
 #![allow(dead_code)] // each test uses a part of it
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ratelimit_postgres::{PostgresConfig, PostgresStore};
+use ratelimit_testbed::{Postgres, Server, Settings, Testbed, Way};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
-/// The server's address.
+/// The address of the server that all tests of this file share. It ends with this process.
 pub(crate) fn url() -> String {
-    std::env::var("RATELIMIT_POSTGRES_URL").expect("RATELIMIT_POSTGRES_URL names the server to test on")
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    let obtain = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(Testbed::from_env().postgres()).unwrap_or_else(|error| panic!("{error}"))
+    };
+    // A thread of its own: the caller's may be one of a runtime.
+    SERVER.get_or_init(|| std::thread::spawn(obtain).join().unwrap()).url().to_owned()
+}
+
+/// A server of the test's own, as a process: whatever else there is must not be disturbed.
+pub(crate) async fn own_server(postgres: Postgres) -> Server {
+    let settings =
+        Settings { addresses: Default::default(), only: Some(Way::Process), ..Settings::from_env() };
+    Testbed::new(settings).postgres_with(postgres).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A schema that is dropped afterwards.

@@ -1,0 +1,80 @@
+//! Which meters are known to be full, and until when.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ratelimit_core::{Timestamp, Verdict};
+
+use crate::keys::{OFFSET, stable_hash};
+
+/// So many meters can be told apart.
+const HINTS: usize = 8_192;
+
+/// Bits of a hint that hold a cost; the others hold an instant in milliseconds, enough for the next 500 years.
+const COST: u32 = 20;
+
+/// What the last refusals said. Nothing but the number of trips depends on it: two meters may share a hint.
+pub(crate) struct Hints(Vec<AtomicU64>);
+
+impl Default for Hints {
+    fn default() -> Self {
+        Self((0..HINTS).map(|_| AtomicU64::new(0)).collect())
+    }
+}
+
+impl Hints {
+    /// Remembers what came of a claim on the meter `name`.
+    pub(crate) fn note(&self, name: &str, cost: u64, verdict: &Verdict) {
+        let hint = match verdict.fits_at {
+            // The part of a millisecond is dropped: a claim that might fit is not held up.
+            Some(fits_at) if !verdict.fits => (millis(fits_at) << COST) | cost.min(MOST_COST),
+            _ => 0,
+        };
+        let place = self.place(name);
+        if place.load(Ordering::Relaxed) != hint {
+            place.store(hint, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether so many units would surely be refused now unless something was given back meanwhile.
+    pub(crate) fn is_full(&self, name: &str, cost: u64, now: Timestamp) -> bool {
+        let hint = self.place(name).load(Ordering::Relaxed);
+        millis(now) < hint >> COST && cost.min(MOST_COST) >= hint & MOST_COST
+    }
+
+    fn place(&self, name: &str) -> &AtomicU64 {
+        let nth = stable_hash(name.as_bytes(), OFFSET) % HINTS as u64;
+        &self.0[usize::try_from(nth).unwrap_or(0)]
+    }
+}
+
+const MOST_COST: u64 = (1 << COST) - 1;
+
+fn millis(instant: Timestamp) -> u64 {
+    (instant.as_nanos() / 1_000_000).min(u64::MAX >> COST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_holds_for_its_cost_until_the_instant_that_it_told() {
+        let (hints, now) = (Hints::default(), Timestamp::from_secs(1_800_000_000));
+        let second = std::time::Duration::from_secs(1);
+        let verdict = |fits: bool| Verdict {
+            fits,
+            limit: 5,
+            remaining: 0,
+            fits_at: Some(now + second),
+            reset_at: now,
+            ready_at: now,
+            receipt: now,
+        };
+        hints.note("a", 3, &verdict(false));
+        assert!(hints.is_full("a", 3, now) && hints.is_full("a", u64::MAX, now));
+        assert!(!hints.is_full("a", 2, now) && !hints.is_full("b", 3, now));
+        assert!(!hints.is_full("a", 3, now + second));
+        hints.note("a", 1, &verdict(true));
+        assert!(!hints.is_full("a", 3, now));
+    }
+}

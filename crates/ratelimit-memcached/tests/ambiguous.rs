@@ -1,0 +1,117 @@
+//! Connections that break after a command has been carried out and before its answer arrives.
+
+mod common;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::limiter;
+use ratelimit_core::{Applied, CheckError, ErrorKind, Request};
+use ratelimit_memcached::MemcachedStore;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Leads to a server, and once it is armed hangs up when the answer to something that holds `trap` is there.
+struct Proxy {
+    address: SocketAddr,
+    armed: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    async fn start(server: String, trap: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let armed = Arc::new(AtomicBool::new(false));
+        let trapped = armed.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(&server).await.unwrap();
+                tokio::spawn(lead(client, server, trap, trapped.clone()));
+            }
+        });
+        Self { address, armed }
+    }
+
+    async fn store(&self) -> MemcachedStore {
+        MemcachedStore::connect_with(common::config(&self.address.to_string())).await.unwrap()
+    }
+}
+
+async fn lead(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    trap: &str,
+    armed: Arc<AtomicBool>,
+) -> std::io::Result<()> {
+    let (mut request, mut answer) = (vec![0; 65_536], vec![0; 65_536]);
+    let mut caught = false;
+    loop {
+        tokio::select! {
+            read = client.read(&mut request) => match read? {
+                0 => return Ok(()),
+                size => {
+                    let text = String::from_utf8_lossy(&request[..size]);
+                    caught = text.contains(trap) && armed.swap(false, Ordering::SeqCst);
+                    server.write_all(&request[..size]).await?;
+                }
+            },
+            read = server.read(&mut answer) => match read? {
+                // It has been carried out. Both connections end here.
+                size if size == 0 || caught => return Ok(()),
+                size => client.write_all(&answer[..size]).await?,
+            },
+        }
+    }
+}
+
+/// How much of `limit` is used, seen without a go-between.
+async fn used(server: &common::Server, limit: &str) -> u64 {
+    let peeked = limiter(&server.store().await, limit).peek("k").await.unwrap();
+    peeked.limit() - peeked.remaining()
+}
+
+#[tokio::test]
+async fn a_refund_without_an_answer_is_not_made_twice() {
+    let server = common::Server::start(&[]).await;
+    let proxy = Proxy::start(server.address(), " MD ").await;
+    let limiter = limiter(&proxy.store().await, "100/h");
+    let decision = limiter.check(Request::new("k").cost(10)).await.unwrap();
+    assert!(limiter.check(Request::new("k").cost(50)).await.unwrap().allowed());
+    proxy.armed.store(true, Ordering::SeqCst);
+    let Err(CheckError::Store(error)) = limiter.refund(Request::new("k").cost(10), &decision).await else {
+        panic!("an answer")
+    };
+    assert_eq!((error.kind(), error.applied()), (ErrorKind::Unreachable, Applied::Unknown), "{error}");
+    assert_eq!(used(&server, "100/h").await, 50);
+}
+
+#[tokio::test]
+async fn a_reservation_is_not_given_back_twice() {
+    let server = common::Server::start(&[]).await;
+    let proxy = Proxy::start(server.address(), " MD ").await;
+    let limiter = limiter(&proxy.store().await, "100/h");
+    assert!(limiter.check(Request::new("k").cost(60)).await.unwrap().allowed());
+    proxy.armed.store(true, Ordering::SeqCst);
+    // It is known to be refused, whatever became of the giving back.
+    assert!(!limiter.check(Request::new("k").cost(50)).await.unwrap().allowed());
+    assert!(!proxy.armed.load(Ordering::SeqCst), "nothing was given back");
+    assert_eq!(used(&server, "100/h").await, 60);
+}
+
+#[tokio::test]
+async fn a_claim_without_an_answer_is_not_made_twice_and_not_taken_back() {
+    let server = common::Server::start(&[]).await;
+    for (limit, command) in [("100/h", " J10 "), ("100/h burst 100", "ms "), ("100/h log", "ms ")] {
+        let proxy = Proxy::start(server.address(), command).await;
+        let limiter = limiter(&proxy.store().await, limit);
+        for round in 1..=3 {
+            proxy.armed.store(true, Ordering::SeqCst);
+            let claimed = limiter.check(Request::new("k").cost(10)).await;
+            let Err(CheckError::Store(error)) = claimed else { panic!("{claimed:?}") };
+            let told = (error.kind(), error.applied());
+            assert_eq!(told, (ErrorKind::Unreachable, Applied::Unknown), "{limit}: {error}");
+            assert_eq!(used(&server, limit).await, round * 10, "{limit}");
+        }
+    }
+}

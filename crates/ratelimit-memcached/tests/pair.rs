@@ -1,0 +1,98 @@
+//! Two servers that share the keys.
+
+mod common;
+
+use common::{Limiter, limiter};
+use ratelimit_core::{Applied, CheckError, ErrorKind, Request};
+use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
+
+#[tokio::test]
+async fn the_order_of_servers_plays_no_part() {
+    let servers = [common::Server::start(&[]).await, common::Server::start(&[]).await];
+    let config = |order: [usize; 2]| MemcachedConfig {
+        servers: order.iter().map(|nth| servers[*nth].address()).collect(),
+        ..servers[0].config()
+    };
+    let (there, back) = (config([0, 1]), config([1, 0]));
+    let there = MemcachedStore::connect_with(there).await.unwrap();
+    let back = MemcachedStore::connect_with(back).await.unwrap();
+    for limit in ["10/h", "10/h precision 15min", "10/h burst 10", "10/h log"] {
+        let (there, back) = (limiter(&there, limit), limiter(&back, limit));
+        let keys: Vec<String> = (0..50).map(|nth| format!("user:{nth}")).collect();
+        for key in &keys {
+            assert_eq!(there.check(Request::new(key).cost(4)).await.unwrap().remaining(), 6);
+        }
+        let answers = back.check_many(keys.iter().map(|key| Request::new(key).cost(4))).await;
+        assert!(answers.into_iter().all(|answer| answer.unwrap().remaining() == 2));
+        // Both keys or none, on whichever server they are.
+        for pair in keys.windows(2) {
+            assert!(there.check(Request::new(&pair[0]).cost(2)).await.unwrap().allowed());
+            let refused =
+                back.check(Request::new(&pair[0]).and(Request::new(&pair[1])).cost(1)).await.unwrap();
+            assert!(!refused.allowed());
+            assert_eq!(back.peek(&pair[1]).await.unwrap().remaining(), 2);
+        }
+    }
+    assert!(servers.iter().all(|server| server.stat("curr_items") > 50));
+}
+
+/// These keys by the server that answers for them: those of the living, those of the dead one.
+async fn sorted(limiter: &Limiter, dead: &common::Server, keys: &[String]) -> [Vec<String>; 2] {
+    let mut sorted = [Vec::new(), Vec::new()];
+    for key in keys {
+        let place = match limiter.check(Request::new(key)).await {
+            Ok(decision) => usize::from(!decision.allowed()), // none is refused
+            Err(CheckError::Store(error)) => {
+                let told = (error.kind(), error.applied(), error.address());
+                assert_eq!(told, (ErrorKind::Unreachable, Applied::No, Some(&*dead.address())), "{error}");
+                1
+            }
+            Err(error) => panic!("{error}"),
+        };
+        sorted[place].push(key.clone());
+    }
+    sorted
+}
+
+#[tokio::test]
+async fn keys_of_the_other_server_go_on_when_one_dies() {
+    let servers = [common::Server::start(&[]).await, common::Server::start(&[]).await];
+    let addresses = servers.iter().map(common::Server::address).collect();
+    let config = MemcachedConfig { servers: addresses, ..servers[0].config() };
+    let store = MemcachedStore::connect_with(config).await.unwrap();
+    let keys: Vec<String> = (0..40).map(|nth| format!("user:{nth}")).collect();
+    for limit in ["10/h", "10/h precision 15min", "10/h burst 10", "10/h log"] {
+        let limiter = limiter(&store, limit);
+        for key in &keys {
+            assert!(limiter.check(key).await.unwrap().allowed());
+        }
+        servers[0].kill().await;
+        let [alive, dead] = sorted(&limiter, &servers[0], &keys).await;
+        assert!(alive.len() >= 5 && dead.len() >= 5, "{} and {}", alive.len(), dead.len());
+        // They have lost nothing.
+        for key in &alive {
+            assert_eq!(limiter.check(key).await.unwrap().remaining(), 7, "{limit}");
+        }
+        // In one batch each is answered for itself.
+        for (key, answer) in keys.iter().zip(limiter.check_many(&keys).await) {
+            match answer {
+                Ok(decision) => assert!(alive.contains(key) && decision.remaining() == 6, "{limit} {key}"),
+                Err(error) => assert!(dead.contains(key), "{limit} {key}: {error}"),
+            }
+        }
+        // A slice on both is an error, and charges neither.
+        let both = Request::new(&alive[0]).and(Request::new(&dead[0]));
+        for _ in 0..3 {
+            assert!(limiter.check(&both).await.is_err(), "{limit}");
+        }
+        assert_eq!(limiter.peek(&alive[0]).await.unwrap().remaining(), 6, "{limit}");
+        servers[0].restart().await;
+        for key in &dead {
+            assert_eq!(limiter.check(key).await.unwrap().remaining(), 9, "{limit}");
+        }
+        assert!(limiter.check(&both).await.unwrap().allowed());
+        for key in &keys {
+            limiter.reset(key).await.unwrap();
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Long keys, large counts, big logs and batches, and counts that have lost a digit.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Limiter, START, limiter};
+use ratelimit_core::{CheckError, ErrorKind, MAX_UNITS, Request};
+
+/// Memcached's keys have 250 bytes; ours any number.
+#[tokio::test]
+async fn keys_of_any_length_are_meters_of_their_own() {
+    let server = common::Server::start(&[]).await;
+    let store = server.store().await;
+    let lengths =
+        [0, 1, 200, 209, 210, 211, 212, 213, 214, 215, 216, 230, 249, 250, 251, 252, 1_000, 100_000];
+    for limit in ["3/h fixed", "3/h", "3/h precision 15min", "3/h burst 3", "3/h log"] {
+        let limiter = limiter(&store, limit);
+        let mut keys: Vec<Vec<u8>> = Vec::new();
+        for length in lengths {
+            keys.push(vec![b'x'; length]);
+            // Alike but for the last byte, and of bytes that cannot be written as they are.
+            keys.extend(length.checked_sub(1).map(|length| [vec![b'x'; length], vec![b'y']].concat()));
+            keys.extend(length.checked_sub(1).map(|length| [vec![0; length], b"\r\n".to_vec()].concat()));
+        }
+        for left in [2, 1, 0] {
+            for key in &keys {
+                let decision = limiter.check(key).await.unwrap();
+                assert_eq!((decision.allowed(), decision.remaining()), (true, left), "{limit} {}", key.len());
+            }
+        }
+        for key in &keys {
+            assert!(!limiter.check(key).await.unwrap().allowed(), "{limit} {}", key.len());
+            limiter.reset(key).await.unwrap();
+        }
+    }
+    assert_eq!(server.keys(), []);
+}
+
+/// Where a limit counts the key `k` at [`START`].
+fn item_of(limiter: &Limiter) -> String {
+    let limit = limiter.limits()[0].to_string();
+    let segment = if limit.contains("precision") { 900 } else { 3_600 };
+    format!("rl!!{}!k!{}", limiter.limits()[0].scope(), START.as_nanos() / (segment * 1_000_000_000))
+}
+
+/// Brings a count from ten to nine, so that the server fills it up with a space. It does not while an answer on its way
+/// still needs the item: then it makes a new one.
+async fn pad(server: &common::Server, limiter: &Limiter) {
+    for _ in 0..200 {
+        let decision = limiter.check(Request::new("k").cost(10)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        limiter.settle(Request::new("k").cost(10), &decision, 9).await.unwrap();
+        if server.value(&item_of(limiter)).as_deref() == Some("9 ") {
+            return;
+        }
+        limiter.reset("k").await.unwrap();
+    }
+    panic!("no count is filled up with a space");
+}
+
+#[tokio::test]
+async fn a_count_that_has_lost_a_digit_is_read_and_added_to() {
+    let server = common::Server::start(&[]).await;
+    let store = server.store().await;
+    for (limit, next) in [("20/h fixed", 0), ("20/h", 3_600), ("20/h precision 15min", 900)] {
+        let limiter = limiter(&store, limit);
+        pad(&server, &limiter).await;
+        assert_eq!(limiter.peek("k").await.unwrap().remaining(), 11, "{limit}");
+        assert_eq!(limiter.check(Request::new("k").cost(11)).await.unwrap().remaining(), 0, "{limit}");
+        limiter.reset("k").await.unwrap();
+        if next > 0 {
+            // It is read as a previous window's, too.
+            pad(&server, &limiter).await;
+            limiter.clock().advance(Duration::from_secs(next));
+            assert_eq!(limiter.check("k").await.unwrap().remaining(), 10, "{limit}");
+            limiter.reset("k").await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_stored_is_refused_from_the_start() {
+    let server = common::Server::start(&[]).await;
+    let store = server.store().await;
+    let refused = limiter(&store, "200000/h log").check("k").await;
+    let Err(CheckError::Store(error)) = refused else { panic!("{refused:?}") };
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    // The largest that fits does fit.
+    let most = limiter(&store, "131000/h log");
+    assert!(most.check(Request::new("k").cost(131_000)).await.unwrap().allowed());
+    assert!(!most.check("k").await.unwrap().allowed());
+}
+
+#[tokio::test]
+async fn the_largest_counts_stay_in_bounds() {
+    let server = common::Server::start(&[]).await;
+    let store = server.store().await;
+    let limiter = limiter(&store, &format!("{MAX_UNITS}/h fixed"));
+    for _ in 0..20 {
+        let charged = limiter.charge(Request::new("k").cost(u64::MAX)).await.unwrap();
+        assert_eq!(charged.remaining(), 0);
+    }
+    let hour = START.as_nanos() / 3_600_000_000_000;
+    let scope = limiter.limits()[0].scope().to_owned();
+    let value = server.say(&format!("mg rl!!{scope}!k!{hour} v\r\nmn\r\n"), "MN");
+    assert_eq!(value[1].trim().parse(), Ok(MAX_UNITS), "{value:?}");
+}
+
+#[tokio::test]
+async fn big_batches_get_through() {
+    let server = common::Server::start(&[]).await;
+    let store = server.store().await;
+    let segments = limiter(&store, "100000/h precision 1s");
+    let answers = segments.check_many(["k"; 40]).await;
+    let left: Vec<u64> = answers.into_iter().map(|answer| answer.unwrap().remaining()).collect();
+    assert_eq!(left, (0..40).map(|nth| 99_999 - nth).collect::<Vec<_>>());
+    let log = limiter(&store, "100000/h log");
+    let keys: Vec<String> = (0..20).map(|nth| format!("user:{nth}")).collect();
+    for answer in log.check_many(keys.iter().map(|key| Request::new(key).cost(100_000))).await {
+        assert!(answer.unwrap().allowed());
+    }
+}

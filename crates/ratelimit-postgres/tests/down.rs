@@ -1,0 +1,165 @@
+//! A server that is killed, frozen, down from the start, closed, read-only or full: an error in time that tells what to do, and
+//! the store is back when the server is.
+#![allow(clippy::disallowed_methods)] // deadlines are kept on the machine's clock
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::own_server;
+use ratelimit_core::{
+    Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, MeterId, Mode, StoreError, Timestamp,
+};
+use ratelimit_postgres::{Logged, PostgresConfig, PostgresStore};
+use ratelimit_testbed::{Postgres, Server};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// No call may take longer, on however slow a machine.
+const HUNG: Duration = Duration::from_secs(10);
+
+fn config(server: &Server) -> PostgresConfig {
+    PostgresConfig { timeout: TIMEOUT, prune_every: None, ..PostgresConfig::from_url(server.url()).unwrap() }
+}
+
+async fn store(config: &PostgresConfig) -> PostgresStore {
+    let patient = PostgresConfig { timeout: Duration::from_secs(20), ..config.clone() };
+    PostgresStore::connect_with(patient).await.unwrap().migrate().await.unwrap();
+    PostgresStore::lazy(config.clone()).unwrap()
+}
+
+async fn take(store: &PostgresStore) -> Result<Answer, StoreError> {
+    let limit: Limit = "1000000/3000d".parse().unwrap();
+    let id = MeterId { namespace: "", scope: limit.scope(), key: b"private" };
+    let claim = [Claim { id, cost: 1, meter: limit.meter_for(b"private") }];
+    let since = Instant::now();
+    let claims = Claims::new(Timestamp::from_secs(1_800_000_000), Mode::Charge, &claim).unwrap();
+    let answer = store.claim(claims).await;
+    assert!(since.elapsed() < HUNG, "{:?}", since.elapsed());
+    answer
+}
+
+/// The error names store, kind and address, and nothing that is private.
+fn check(error: &StoreError, kind: ErrorKind, applied: Applied, retryable: bool) {
+    assert_eq!((error.kind(), error.applied(), error.is_retryable()), (kind, applied, retryable), "{error}");
+    assert_eq!(error.store(), "postgres");
+    assert!(error.address().is_some_and(|address| address.starts_with("127.0.0.1:")), "{error}");
+    let text = format!("{error} {error:?}");
+    assert!(!text.contains("private") && !text.contains("s3cret"), "{text}");
+}
+
+/// The same store works again by itself.
+async fn recovers(store: &PostgresStore) -> u64 {
+    let since = Instant::now();
+    loop {
+        match take(store).await {
+            Ok(answer) => return answer.verdicts[0].remaining,
+            Err(error) => assert!(since.elapsed() < Duration::from_secs(30), "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn run(server: &Server, sql: &str) {
+    let mut connection = PgConnection::connect(server.url()).await.unwrap();
+    sqlx::raw_sql("SET default_transaction_read_only = off").execute(&mut connection).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut connection).await.unwrap();
+}
+
+#[tokio::test]
+async fn killed_and_started_again() {
+    let server = own_server(Postgres::default()).await;
+    for (logged, schema) in [(Logged::Unlogged, "light"), (Logged::Logged, "heavy")] {
+        let store = store(&PostgresConfig { logged, schema: schema.to_owned(), ..config(&server) }).await;
+        let before = recovers(&store).await;
+        for _ in 0..2 {
+            server.kill().await.unwrap();
+            let first = take(&store).await.unwrap_err();
+            // The connection was there, so the first claim may have been sent; nobody listens after that.
+            assert!(first.is_retryable() && first.kind() == ErrorKind::Unreachable, "{first}");
+            check(&take(&store).await.unwrap_err(), ErrorKind::Unreachable, Applied::No, true);
+            server.start().await.unwrap();
+            let after = recovers(&store).await;
+            match logged {
+                Logged::Unlogged => assert_eq!(after, before, "an unlogged table begins anew"),
+                Logged::Logged => assert!(after < before, "a logged table has lost a charge"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn frozen_and_thawed() {
+    let server = own_server(Postgres::default()).await;
+    let store = store(&config(&server)).await;
+    recovers(&store).await;
+    server.freeze().await.unwrap();
+    for applied in [Applied::Unknown, Applied::No] {
+        let since = Instant::now();
+        // The first has been sent; the next cannot even connect.
+        check(&take(&store).await.unwrap_err(), ErrorKind::Timeout, applied, true);
+        assert!(since.elapsed() >= TIMEOUT);
+    }
+    server.thaw().await.unwrap();
+    recovers(&store).await;
+}
+
+#[tokio::test]
+async fn down_at_the_start() {
+    let server = own_server(Postgres::default()).await;
+    drop(store(&config(&server)).await);
+    server.kill().await.unwrap();
+    let error = PostgresStore::connect_with(config(&server)).await.unwrap_err();
+    check(&error, ErrorKind::Unreachable, Applied::No, true);
+    let lazy = PostgresStore::lazy(config(&server)).unwrap();
+    check(&take(&lazy).await.unwrap_err(), ErrorKind::Unreachable, Applied::No, true);
+    server.start().await.unwrap();
+    recovers(&lazy).await;
+}
+
+#[tokio::test]
+async fn a_wrong_password() {
+    let server = own_server(Postgres { password: Some("s3cret-right".into()), ..Postgres::default() }).await;
+    let config = PostgresConfig { timeout: Duration::from_secs(9), ..config(&server) };
+    recovers(&store(&config).await).await;
+    let wrong = config.server.clone().password("s3cret-wrong");
+    let wrong = PostgresConfig { server: wrong, ..config };
+    let error = PostgresStore::connect_with(wrong.clone()).await.unwrap_err();
+    check(&error, ErrorKind::Denied, Applied::No, false);
+    let lazy = PostgresStore::lazy(wrong).unwrap();
+    let error = take(&lazy).await.unwrap_err();
+    check(&error, ErrorKind::Denied, Applied::No, false);
+    assert!(error.to_string().contains("pg_hba.conf"), "{error}");
+}
+
+#[tokio::test]
+async fn a_database_that_is_read_only() {
+    let server = own_server(Postgres::default()).await;
+    drop(store(&config(&server)).await);
+    let store = PostgresStore::lazy(config(&server)).unwrap();
+    run(&server, "ALTER DATABASE postgres SET default_transaction_read_only = on").await;
+    check(&take(&store).await.unwrap_err(), ErrorKind::ReadOnly, Applied::No, true);
+    run(&server, "ALTER DATABASE postgres RESET ALL").await;
+    let fresh = PostgresStore::lazy(config(&server)).unwrap();
+    recovers(&fresh).await;
+}
+
+/// The device on which the table lies has no room: its file is a link to `/dev/full`, and the kernel says so to every write.
+#[tokio::test]
+async fn a_disk_that_is_full() {
+    let server = own_server(Postgres::default()).await;
+    let store = store(&config(&server)).await;
+    let replace = |with: &str| {
+        format!(
+            "DO $$ DECLARE file text := pg_relation_filepath('ratelimit.meters'); BEGIN
+             EXECUTE format('COPY (SELECT 1) TO PROGRAM %L', 'cat > /dev/null; rm ' || file || '; {with} ' || file);
+             END $$; SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'ratelimit'"
+        )
+    };
+    run(&server, &replace("ln -s /dev/full")).await;
+    let error = take(&store).await.unwrap_err();
+    check(&error, ErrorKind::Full, Applied::No, true);
+    check(&take(&store).await.unwrap_err(), ErrorKind::Full, Applied::No, true);
+    run(&server, &replace("umask 077; touch")).await;
+    recovers(&store).await;
+}

@@ -1,0 +1,257 @@
+//! PostgreSQL, one server.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rustix::process::Signal;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::server::Server;
+use crate::service::{Given, Place, Recipe, Service};
+use crate::text::{percent_decoded, percent_encoded};
+use crate::{Testbed, Unavailable};
+
+pub(crate) static RECIPE: Recipe = Recipe {
+    name: "postgres",
+    variable: "RATELIMIT_POSTGRES_URL",
+    image: "postgres:15",
+    program: "postgres",
+    package: "postgresql",
+};
+
+/// How long a server may take for each step of a log-in.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a PostgreSQL server is to be like. Its superuser is `postgres`, and so is its database.
+///
+/// ```
+/// let logging = ratelimit_testbed::Postgres {
+///     arguments: vec!["-c".into(), "log_statement=all".into()],
+///     ..Default::default()
+/// };
+/// ```
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Postgres {
+    /// The password that clients have to give. Without one, everybody on this machine is let in.
+    pub password: Option<String>,
+    /// Further arguments of `postgres`.
+    pub arguments: Vec<String>,
+}
+
+impl Testbed {
+    /// A PostgreSQL server that does not wait for the disk.
+    ///
+    /// # Errors
+    /// If no way to one worked.
+    pub async fn postgres(&self) -> Result<Server, Unavailable> {
+        self.obtain_one(&RECIPE, Arc::new(Postgres::default())).await
+    }
+
+    /// A PostgreSQL server like this. It is started in any case: an address in the environment is not used for it.
+    ///
+    /// # Errors
+    /// If no way to one worked.
+    pub async fn postgres_with(&self, postgres: Postgres) -> Result<Server, Unavailable> {
+        self.start_one(&RECIPE, Arc::new(postgres)).await
+    }
+}
+
+#[async_trait]
+impl Service for Postgres {
+    fn arguments(&self, place: Place<'_>) -> Vec<String> {
+        let port = place.port.to_string();
+        let listen = format!("listen_addresses={}", place.host);
+        // Nothing here outlives the server, so there is nothing to keep from a crash of the machine.
+        ["-p", &port, "-c", &listen, "-c", "max_connections=300", "-c", "fsync=off"]
+            .into_iter()
+            .map(str::to_owned)
+            .chain(self.arguments.iter().cloned())
+            .collect()
+    }
+
+    fn versions(&self) -> Option<&'static str> {
+        Some("/usr/lib/postgresql")
+    }
+
+    fn user(&self) -> Option<&'static str> {
+        Some("postgres")
+    }
+
+    fn farewell(&self) -> Signal {
+        // An immediate shutdown: it gives its shared memory back.
+        Signal::QUIT
+    }
+
+    fn environment(&self, place: Place<'_>) -> Vec<(String, String)> {
+        let mut variables = vec![("PGDATA".to_owned(), format!("{}/data", place.folder))];
+        // For the start script of the official image.
+        variables.push(match &self.password {
+            Some(password) => ("POSTGRES_PASSWORD".to_owned(), password.clone()),
+            None => ("POSTGRES_HOST_AUTH_METHOD".to_owned(), "trust".to_owned()),
+        });
+        variables
+    }
+
+    fn preparation(&self, program: &Path, _place: Place<'_>) -> Option<Command> {
+        let program = program.canonicalize().unwrap_or_else(|_| program.to_owned());
+        let mut command = Command::new("sh");
+        command.args(["-c", include_str!("postgres.sh"), "initdb"]);
+        command.arg(program.parent()?).arg(self.password.as_deref().unwrap_or_default());
+        Some(command)
+    }
+
+    async fn ready(&self, address: SocketAddr) -> Result<(), String> {
+        greet(address, "postgres", "postgres").await
+    }
+
+    fn url(&self, address: SocketAddr) -> String {
+        let password = self.password.as_ref().map(|password| format!(":{}", percent_encoded(password)));
+        format!("postgres://postgres{}@{address}/postgres", password.unwrap_or_default())
+    }
+
+    fn given(&self, url: &str) -> Result<Given, String> {
+        let elsewhere = Elsewhere::parse(url)?;
+        Ok(Given { authority: elsewhere.authority.clone(), service: Arc::new(elsewhere) })
+    }
+}
+
+/// A PostgreSQL server that somebody else runs.
+struct Elsewhere {
+    authority: String,
+    user: String,
+    database: String,
+    encrypted: bool,
+}
+
+impl Elsewhere {
+    /// Takes `postgres://[user][:password@]host[:port][/database][?…]` apart. What is wrong is told without the address:
+    /// it may hold a password.
+    fn parse(url: &str) -> Result<Self, String> {
+        let (scheme, rest) = url.split_once("://").unwrap_or_default();
+        if scheme != "postgres" && scheme != "postgresql" {
+            return Err("an address starts with postgres://".to_owned());
+        }
+        let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let (log_in, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+        if host.is_empty() {
+            return Err("the address names no host".to_owned());
+        }
+        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let authority = if has_port { host.to_owned() } else { format!("{host}:5432") };
+        let user = match log_in.split(':').next().unwrap_or_default() {
+            "" => "postgres".to_owned(),
+            user => percent_decoded(user),
+        };
+        let database = if database.is_empty() { user.clone() } else { percent_decoded(database) };
+        let encrypted = ["sslmode=require", "sslmode=verify"].iter().any(|mode| options.contains(mode));
+        Ok(Self { authority, user, database, encrypted })
+    }
+}
+
+#[async_trait]
+impl Service for Elsewhere {
+    fn arguments(&self, _place: Place<'_>) -> Vec<String> {
+        Vec::new()
+    }
+
+    async fn ready(&self, address: SocketAddr) -> Result<(), String> {
+        if self.encrypted {
+            // Whoever uses it will find out more; this only tells that somebody listens.
+            return bounded(TcpStream::connect(address)).await.map(drop);
+        }
+        greet(address, &self.user, &self.database).await
+    }
+
+    fn url(&self, address: SocketAddr) -> String {
+        format!("postgres://{address}/")
+    }
+
+    fn given(&self, _url: &str) -> Result<Given, String> {
+        Err("it is somewhere else already".to_owned())
+    }
+}
+
+/// Begins to log in. Good if the server lets us in, or asks for a password: whoever uses it has that.
+async fn greet(address: SocketAddr, user: &str, database: &str) -> Result<(), String> {
+    let mut stream = bounded(TcpStream::connect(address)).await?;
+    let body = format!("user\0{user}\0database\0{database}\0\0");
+    let length = u32::try_from(body.len() + 8).map_err(|error| error.to_string())?;
+    let mut hello = length.to_be_bytes().to_vec();
+    hello.extend(196_608_u32.to_be_bytes()); // version 3.0 of the protocol
+    hello.extend(body.as_bytes());
+    bounded(stream.write_all(&hello)).await?;
+    loop {
+        let (kind, body) = message(&mut stream).await?;
+        match (kind, body.as_slice()) {
+            (b'R', [0, 0, 0, 0, ..]) => {}
+            (b'R', _) => return Ok(()),
+            (b'Z', _) => return bounded(stream.write_all(b"X\0\0\0\x04")).await, // good-bye
+            (b'E', fields) => return Err(complaint(fields)),
+            _ => {}
+        }
+    }
+}
+
+/// The next message: its kind and its body.
+async fn message(stream: &mut TcpStream) -> Result<(u8, Vec<u8>), String> {
+    let mut head = [0; 5];
+    bounded(stream.read_exact(&mut head)).await?;
+    let [kind, length @ ..] = head;
+    let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+    if !(4..1 << 20).contains(&length) {
+        return Err("it does not speak PostgreSQL's protocol".to_owned());
+    }
+    let mut body = vec![0; length - 4];
+    bounded(stream.read_exact(&mut body)).await?;
+    Ok((kind, body))
+}
+
+/// What an error says: the field that begins with `M`.
+fn complaint(fields: &[u8]) -> String {
+    let text = fields.split(|byte| *byte == 0).find_map(|field| field.strip_prefix(b"M"));
+    String::from_utf8_lossy(text.unwrap_or(b"an error without a text")).into_owned()
+}
+
+async fn bounded<T>(step: impl Future<Output = std::io::Result<T>>) -> Result<T, String> {
+    match tokio::time::timeout(PATIENCE, step).await {
+        Ok(outcome) => outcome.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("no answer within {PATIENCE:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Elsewhere, complaint};
+
+    fn check(url: &str, authority: &str, user: &str, database: &str) {
+        let parsed = Elsewhere::parse(url).expect(url);
+        let found = (parsed.authority.as_str(), parsed.user.as_str(), parsed.database.as_str());
+        assert_eq!(found, (authority, user, database));
+    }
+
+    #[test]
+    fn an_address_is_taken_apart() {
+        check("postgres://host", "host:5432", "postgres", "postgres");
+        check("postgresql://me:se%40cret@host:7000/db?sslmode=disable", "host:7000", "me", "db");
+        check("postgres://m%65@[::1]/", "[::1]:5432", "me", "me");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_without_the_password() {
+        for url in ["http://:secret@host", ":secret@host", "postgres://:secret@/"] {
+            let error = Elsewhere::parse(url).err().expect(url);
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_told_in_the_servers_words() {
+        assert_eq!(complaint(b"SFATAL\0C57P03\0Mstarting up\0\0"), "starting up");
+    }
+}

@@ -1,0 +1,15 @@
+# Makes the files of a private PostgreSQL server in $PGDATA. Arguments: the folder of its programs, the password of the user
+# postgres; without one everybody on the loopback interface is let in.
+set -eu
+method=trust
+if [ -n "$2" ]; then
+    method=scram-sha-256
+fi
+umask 077
+printf '%s\n' "$2" > "$PGDATA.password"
+set -- "$1" $([ "$method" = trust ] || echo "--pwfile=$PGDATA.password")
+programs=$1
+shift
+"$programs/initdb" --username=postgres --auth="$method" --encoding=UTF8 --locale=C --no-sync "$@" > /dev/null
+rm "$PGDATA.password"
+printf "unix_socket_directories = ''\n" >> "$PGDATA/postgresql.conf"
