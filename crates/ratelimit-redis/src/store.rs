@@ -75,10 +75,18 @@ impl RedisStore {
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
-    #[allow(clippy::needless_pass_by_value)] // what other constructors take
     pub async fn connect_cluster(config: RedisConfig) -> Result<Self, StoreError> {
+        Self::lazy_cluster(config)?.connected().await
+    }
+
+    /// A store on a cluster that looks for the nodes with its first call.
+    ///
+    /// # Errors
+    /// If an address is not valid.
+    #[allow(clippy::needless_pass_by_value)] // what other constructors take
+    pub fn lazy_cluster(config: RedisConfig) -> Result<Self, StoreError> {
         let link = Link::to_cluster(&config).map_err(Failure::into_store_error)?;
-        Self::new(link, &config).connected().await
+        Ok(Self::new(link, &config))
     }
 
     fn new(link: Link, config: &RedisConfig) -> Self {

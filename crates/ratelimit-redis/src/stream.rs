@@ -106,7 +106,9 @@ impl Opener {
             ConnectionAddr::TcpTls { host, port, .. } => (*host, *port) = (to_host.to_owned(), to_port),
             other => *other = ConnectionAddr::Tcp(to_host.to_owned(), to_port),
         }
-        Self { address, ..self.clone() }
+        let mut other = self.clone();
+        other.address = address;
+        other
     }
 
     /// A new stream, which counts in `written`.

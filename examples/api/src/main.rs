@@ -1,6 +1,7 @@
 //! A small HTTP API, limited per API key by plan and per client address.
 //!
-//! `cargo run --release --bin api` keeps the counts in memory; `--store redis://…` shares them between instances.
+//! `cargo run --release --bin api` keeps the counts in memory; `--store redis://…` (or `memcached://…`,
+//! `postgres://…`) shares them between instances.
 
 mod plans;
 mod routes;
@@ -21,7 +22,8 @@ use crate::plans::Plans;
 /// A small HTTP API whose clients are limited by plan and by address.
 #[derive(Parser)]
 struct Args {
-    /// Where the counts are kept: `memory:` or `redis://[user:password@]host:port[/database]`
+    /// Where the counts are kept: `memory:`, `redis://[user:password@]host:port[/database]`,
+    /// `memcached://host:port[,host:port]` or `postgres://user[:password]@host:port/database`
     #[arg(long, default_value = "memory:")]
     store: String,
     /// Where to listen; port 0 takes a free one

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use ratelimit_testbed::Testbed;
+use ratelimit_testbed::{Server, Testbed};
 
 /// A running instance; ends with the test.
 struct Instance {
@@ -89,7 +89,20 @@ fn a_plan_is_used_up_then_refused_with_the_time_to_wait() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_on_one_redis_share_the_limits() {
-    let server = Testbed::from_env().redis().await.unwrap();
+    share_the_limits(&Testbed::from_env().redis().await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_on_one_memcached_share_the_limits() {
+    share_the_limits(&Testbed::from_env().memcached().await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_on_one_postgres_share_the_limits() {
+    share_the_limits(&Testbed::from_env().postgres().await.unwrap()).await;
+}
+
+async fn share_the_limits(server: &Server) {
     let (one, other) = (Instance::start(server.url()), Instance::start(server.url()));
     // A server that the environment names may remember the key from an earlier run.
     let admitted = (0..20).filter(|turn| [&one, &other][turn % 2].ask(Some("free-demo")).0 == 200).count();
@@ -121,6 +134,12 @@ fn a_bad_store_or_address_is_one_clear_line() {
     let said = complaint(&["--store", "redis://:hunter2@127.0.0.1:1"]);
     assert!(said.contains("127.0.0.1:1") && !said.contains("hunter2"), "{said}");
     assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    for url in ["memcached://127.0.0.1:1", "postgres://me:hunter2@127.0.0.1:1/db", "postgres://me:hunter2@:x"]
+    {
+        let said = complaint(&["--store", url]);
+        assert!(!said.contains("hunter2"), "{said}");
+        assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    }
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let said = complaint(&["--listen", &taken.local_addr().unwrap().to_string()]);
     assert!(said.contains("is another instance running?"), "{said}");
