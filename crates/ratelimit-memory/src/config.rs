@@ -17,7 +17,7 @@ pub struct MemoryConfig {
     /// Into how many parts the store is divided, each behind a lock of its own: rounded up to a power of two, at
     /// most 65,536.
     ///
-    /// More parts mean less waiting for each other, and shorter pauses when a part grows; each takes 128 or 256 bytes
+    /// More parts mean less waiting for each other, and shorter pauses when a part grows; each takes 256 bytes
     /// while it is empty.
     pub shards: usize,
     /// The most meters kept at once: one for each key and limit. `None` sets no bound.

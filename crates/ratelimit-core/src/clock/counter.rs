@@ -8,11 +8,9 @@ use std::time::Instant;
 pub(super) static COUNTER: LazyLock<Counter> = LazyLock::new(Counter::new);
 
 /// How far its readings run behind the monotonic clock by design: one part in a million. At each adjustment it leaps
-/// forward by that, so it never has to go back.
+/// forward by that, so it never has to go back. If it is found ahead all the same, it runs so much slower that the other
+/// clock has caught up by the next time.
 const BEHIND: u64 = 1_000_000;
-
-/// By how much it is slowed down if it is found ahead all the same: one part in a thousand.
-const SLOWED: u64 = 1_000;
 
 /// How long it runs until it is adjusted, in nanoseconds.
 const SPAN: u64 = 1_000_000_000;
@@ -100,12 +98,13 @@ impl Counter {
             }
             _ => self.raw.delta_as_nanos(0, 1 << 32),
         };
-        let slower = if ahead > 0 { SLOWED } else { BEHIND };
+        let slower = rate / BEHIND
+            + u64::try_from(u128::from(rate) * u128::from(ahead) / u128::from(SPAN)).unwrap_or(rate);
         self.version.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::Release);
         self.line.begin.store(now.raw, Ordering::Relaxed);
         self.line.nanos.store(now.nanos.max(reading), Ordering::Relaxed);
-        self.line.rate.store(rate - rate / slower, Ordering::Relaxed);
+        self.line.rate.store(rate - slower.min(rate / 2), Ordering::Relaxed);
         self.version.fetch_add(1, Ordering::Release);
         *last = now;
         now.nanos.max(reading)
@@ -142,9 +141,29 @@ mod tests {
             let after = counter.origin.elapsed();
             assert!(nanos >= last, "{nanos} after {last}");
             last = nanos;
-            // It may be behind by a microsecond; by 500 if just now somebody began to slew the machine's clock.
+            // It may be behind by a few microseconds; by 500 if just now somebody began to slew the machine's clock.
             let (low, high) = (before.as_nanos() - 1_000_000, after.as_nanos() + 1_000_000);
             assert!((low..=high).contains(&u128::from(nanos)), "{low} <= {nanos} <= {high}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_too_steep_is_put_right() {
+        let counter = Counter::new();
+        for too_fast in [1_000, 100_000, 10_000_000] {
+            let rate = counter.line.rate.load(Ordering::Relaxed);
+            counter.line.rate.store(rate + rate / too_fast, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(1_100));
+            let first = counter.nanos();
+            // It has been laid anew: no step back, and no more than what it was ahead by behind after that.
+            std::thread::sleep(Duration::from_millis(1_100));
+            let (before, nanos) = (counter.origin.elapsed(), counter.nanos());
+            assert!(nanos >= first);
+            let ahead = 1_100_000_000 / u128::from(too_fast);
+            assert!(
+                u128::from(nanos) + 2 * ahead + 200_000 >= before.as_nanos(),
+                "{nanos} {before:?} {too_fast}"
+            );
         }
     }
 
