@@ -76,7 +76,9 @@ impl Failure {
                 let failure = Self::new(ErrorKind::Unreachable, message).maybe_applied();
                 Self { source: Some(Arc::new(error)), ..failure }
             }
-            sqlx::Error::PoolTimedOut => Self::new(ErrorKind::Timeout, "the pool had no connection in time"),
+            sqlx::Error::PoolTimedOut => {
+                Self::new(ErrorKind::Unreachable, "the pool had no connection in time")
+            }
             sqlx::Error::PoolClosed => Self::new(ErrorKind::Unsupported, "the pool has been closed"),
             sqlx::Error::Tls(_) => Self::new(
                 ErrorKind::Unsupported,

@@ -127,10 +127,15 @@ impl Link {
 
     /// Makes the first connection.
     pub(crate) async fn connect(&self) -> Result<(), Failure> {
-        let deadline = Instant::now() + self.config.timeout;
-        let (_permit, wire) = self.wire(deadline).await?;
-        self.give_back(wire);
-        Ok(())
+        self.wire(Instant::now() + self.config.timeout).await.map(|(_permit, wire)| self.give_back(wire))
+    }
+
+    /// Sees to it that there is a connection for the next call. A pool is not asked: to look would cost it a trip.
+    pub(crate) async fn ready(&self, deadline: Instant) -> Result<(), Failure> {
+        match self.source {
+            Source::Own { .. } => self.wire(deadline).await.map(|(_permit, wire)| self.give_back(wire)),
+            Source::Pool(_) => Ok(()),
+        }
     }
 
     /// Calls a function, again if the server undid it because of others.
@@ -207,7 +212,10 @@ impl Link {
         match timeout_at(deadline, self.open()).await {
             Ok(Ok(wire)) => Ok((permit, wire)),
             Ok(Err(error)) => Err(Failure::connecting(error).at(&self.address)),
-            Err(_) => Err(late("no connection within the time limit")),
+            Err(_) => {
+                let failure = Failure::new(ErrorKind::Unreachable, "no connection within the time limit");
+                Err(failure.at(&self.address))
+            }
         }
     }
 

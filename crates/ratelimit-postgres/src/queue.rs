@@ -184,7 +184,6 @@ impl Worker {
             let Some(job) = jobs.pop_front() else {
                 break;
             };
-            job.sent.store(true, Ordering::SeqCst);
             if !job.reply.is_closed() {
                 batch.push(job);
             }
@@ -196,11 +195,24 @@ impl Worker {
         batch
     }
 
-    async fn send(&self, batch: Vec<Job>) {
+    async fn send(&self, mut batch: Vec<Job>) {
         let link = &self.queue.link;
         let Some(deadline) = batch.iter().map(|job| job.deadline).max() else {
             return;
         };
+        // Without a connection nothing is sent, and so nothing charged.
+        if let Err(failure) = link.ready(deadline).await {
+            for job in batch {
+                let _ = job.reply.send(Err(failure.clone()));
+            }
+            return;
+        }
+        // First marked, then looked at: who has given up an unmarked job was told that it is not sent.
+        batch.iter().for_each(|job| job.sent.store(true, Ordering::SeqCst));
+        batch.retain(|job| !job.reply.is_closed());
+        if batch.is_empty() {
+            return;
+        }
         let slices: Vec<Slice> = batch.iter().flat_map(|job| job.slices.iter().cloned()).collect();
         let result = decide(link, &slices, deadline).await;
         let alone = batch.len() == 1;
