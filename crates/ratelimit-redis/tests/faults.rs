@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use common::Server;
 use ratelimit_core::{
-    Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, Log, Meter, MeterId, Mode, StoreError,
-    Time, Timestamp,
+    Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, Log, Meter, MeterId, Mode, Refund,
+    StoreError, Time, Timestamp,
 };
 use ratelimit_redis::{RedisConfig, RedisStore, TimeSource};
 use ratelimit_testbed::Redis;
@@ -308,6 +308,27 @@ async fn reset_forgets_what_it_is_told_to_and_nothing_else() {
     assert!(take(&store, "1/min").await.unwrap().admitted);
     assert!(take(&store, "1/min log").await.unwrap().admitted);
     assert!(!take(&store, "1/min bucket").await.unwrap().admitted);
+}
+
+#[tokio::test]
+async fn a_refund_after_the_limit_was_lowered_is_remembered_for_as_long_as_it_counts() {
+    let server = Server::start(&[]).await;
+    let store = RedisStore::connect_with(config(&server)).await.unwrap();
+    let claim = |text, cost| [Claim { id: id("b"), cost, meter: meter(text) }];
+    let charged = claim("60/min burst 100", 100);
+    let answer = store.claim(Claims::new(NOW, Mode::Charge, &charged).unwrap()).await.unwrap();
+    assert!(answer.admitted);
+    assert!(pttl(&server, "b") < 120_000);
+    // A hundred units at one a second are now a hundred at one in ten seconds.
+    let receipt = answer.verdicts[0].receipt;
+    let given = Refund { id: id("b"), cost: 1, meter: meter("6/min burst 100"), receipt };
+    store.refund(NOW, &[given]).await.unwrap();
+    let lowered = claim("6/min burst 100", 1);
+    let peeked = store.claim(Claims::new(NOW, Mode::Peek, &lowered).unwrap()).await.unwrap();
+    let left = peeked.verdicts[0].reset_at.since(NOW);
+    assert!(left >= Duration::from_secs(900), "{left:?}");
+    let kept = Duration::from_millis(u64::try_from(pttl(&server, "b")).unwrap());
+    assert!(kept >= left && kept < left + Duration::from_secs(30), "{kept:?} for {left:?}");
 }
 
 /// Twelve bytes a unit at most, whatever the units' number and however they came.

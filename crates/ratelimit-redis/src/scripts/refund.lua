@@ -1,4 +1,4 @@
--- Gives units back. ARGV: a header, then one argument for each key. Expiry stays as it is.
+-- Gives units back. ARGV: a header, then one argument for each key. Expiry stays as it is, unless more has to be remembered.
 
 local function window_refund(key, arg)
   local _, index, cost, p = unpack('>BI8I8I2', arg)
@@ -32,6 +32,13 @@ local function bucket_refund(key, arg, now_high, now_low)
     high, low = minus(high, low, left_high, left_low)
     high, low = plus(now_high, now_low, high, low)
     redis.call('SETRANGE', key, '9', pack('>I4I4', high, low) .. interval)
+    local old_high, old_low = unpack('>I4I4', value, 10)
+    if less(old_high, old_low, high, low) then
+      -- The limit was lowered meanwhile: what is left drains more slowly.
+      local more_high, more_low = minus(high, low, old_high, old_low)
+      local more = math.ceil((more_high * WORD + more_low) / 1000000)
+      redis.call('PEXPIRE', key, string.format('%.0f', redis.call('PTTL', key) + more))
+    end
   end
   return true
 end
