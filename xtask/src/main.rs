@@ -1,6 +1,7 @@
 //! `cargo xtask`: everything that is done to this repository.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod conformance;
 mod images;
 mod junit;
@@ -32,6 +33,8 @@ enum Command {
     Test(test::Arguments),
     /// Run the suite for stores on one store, on several, or on all.
     Conformance(conformance::Arguments),
+    /// Measure the limiters beside others, and beside what the same client does without them.
+    Bench(bench::Arguments),
     /// Start and stop servers for trying things by hand.
     Services(services::Arguments),
     /// Make images of the servers from Debian packages, where Docker has no registry.
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Test(arguments) => test::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Services(arguments) => services::run(&arguments),
         Command::Images(arguments) => images::run(&arguments),
     };

@@ -18,6 +18,9 @@ pub(crate) struct Arguments {
     servers: Servers,
 }
 
+/// It is tested without its peers: what they depend on takes longer to build than all of the rest.
+const BENCH: &str = "ratelimit-bench";
+
 type Work<'a> = Box<dyn FnOnce(&mut Totals) -> Result<()> + 'a>;
 
 /// Runs the command. A step that fails does not keep the others from running.
@@ -70,14 +73,18 @@ fn documentation(totals: &mut Totals) -> Result<()> {
 
 /// All tests but the suite on the targets, which has a step of its own. Programs and examples are built on the way.
 fn tests(arguments: &Arguments, packages: &[Package], totals: &mut Totals) -> Result<()> {
-    let mut names: Vec<&str> =
-        packages.iter().flat_map(|package| &package.tests).map(String::as_str).collect();
+    let others = packages.iter().filter(|package| package.name != BENCH);
+    let mut names: Vec<&str> = others.flat_map(|package| &package.tests).map(String::as_str).collect();
     names.retain(|name| *name != TEST);
     names.sort_unstable();
     names.dedup();
     let mut selection = vec!["--lib", "--bins", "--examples"];
     selection.extend(names.iter().flat_map(|name| ["--test", name]));
     let mut outcome = command(&mut workspace_tests(arguments, &selection), totals);
+    let mut bench = cargo();
+    bench.args(["test", "--package", BENCH, "--no-fail-fast"]);
+    arguments.servers.tell(&mut bench);
+    outcome = outcome.and(command(&mut bench, totals));
     for package in packages {
         let is_target = TARGETS.iter().any(|target| target.package == package.name);
         if !is_target && package.tests.iter().any(|name| name == TEST) {
@@ -92,7 +99,9 @@ fn tests(arguments: &Arguments, packages: &[Package], totals: &mut Totals) -> Re
 
 fn workspace_tests(arguments: &Arguments, selection: &[&str]) -> std::process::Command {
     let mut tests = cargo();
-    tests.args(["test", "--workspace", "--all-features", "--no-fail-fast"]).args(selection);
+    tests
+        .args(["test", "--workspace", "--exclude", BENCH, "--all-features", "--no-fail-fast"])
+        .args(selection);
     arguments.servers.tell(&mut tests);
     tests
 }

@@ -1,0 +1,119 @@
+//! The keys that everybody is asked about, and in which order.
+
+use std::fmt::Write as _;
+
+/// A key as a string, and as the number that it is made of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Key {
+    pub(crate) text: String,
+    pub(crate) number: u64,
+}
+
+impl Key {
+    /// `user:0001234`, in the memory that is there.
+    pub(crate) fn set(&mut self, number: u64) {
+        self.number = number;
+        self.text.clear();
+        let _ = write!(self.text, "user:{number:07}");
+    }
+}
+
+/// So many keys are made ready at a time, so that they are in the nearest cache when they are asked about, as a key is
+/// that was just read from a request. The making is not on the clock.
+pub(crate) const BLOCK: usize = 256;
+
+/// Numbers that look random, the same in every run (splitmix64).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Below `bound`; the bias is far below what can be measured.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        u64::try_from((u128::from(self.next()) * u128::from(bound)) >> 64).unwrap_or(0)
+    }
+}
+
+/// So many indices are drawn before the clock starts; then they come again. Fewer if there are few keys.
+const DRAWN: u64 = 1 << 20;
+
+fn draws(keys: u64) -> std::ops::Range<u64> {
+    0..DRAWN.min(keys.saturating_mul(32))
+}
+
+/// Which keys are asked about, one after another.
+#[derive(Clone, Debug)]
+pub(crate) struct Order {
+    indices: Vec<u32>,
+    next: usize,
+}
+
+impl Order {
+    /// Every key as often as any other.
+    pub(crate) fn uniform(keys: u64, seed: u64) -> Self {
+        let mut random = Random(seed);
+        let index = |_| u32::try_from(random.below(keys)).unwrap_or(0);
+        Self { indices: draws(keys).map(index).collect(), next: 0 }
+    }
+
+    /// The n-th key n times less often than the first (Zipf's law, exponent 1).
+    #[allow(clippy::cast_precision_loss, reason = "a distribution, not a decision")]
+    pub(crate) fn zipf(keys: u64, seed: u64) -> Self {
+        let mut random = Random(seed);
+        let mut total = 0.0;
+        let sums: Vec<f64> = (1..=keys)
+            .map(|rank| {
+                total += 1.0 / rank as f64;
+                total
+            })
+            .collect();
+        let index = |_| {
+            let drawn = (random.next() >> 11) as f64 / (1_u64 << 53) as f64 * total;
+            let rank = sums.partition_point(|sum| *sum <= drawn).min(sums.len() - 1);
+            u32::try_from(rank).unwrap_or(0)
+        };
+        Self { indices: draws(keys).map(index).collect(), next: 0 }
+    }
+
+    /// Makes the next keys ready.
+    pub(crate) fn fill(&mut self, block: &mut [Key]) {
+        for key in block {
+            key.set(u64::from(self.indices[self.next]));
+            self.next = (self.next + 1) % self.indices.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_zipfs_keys_is_asked_about_most_and_none_is_beyond_the_last() {
+        let order = Order::zipf(100_000, 7);
+        let count = |index| order.indices.iter().filter(|drawn| **drawn == index).count();
+        // One in 12.09 (the harmonic number of a hundred thousand), and half of that.
+        assert!((84_000..90_000).contains(&count(0)), "{}", count(0));
+        assert!((41_000..46_000).contains(&count(1)), "{}", count(1));
+        assert!(order.indices.iter().all(|index| *index < 100_000));
+    }
+
+    #[test]
+    fn uniform_keys_are_all_there() {
+        let mut order = Order::uniform(10, 7);
+        let mut block = vec![Key::default(); BLOCK];
+        order.fill(&mut block);
+        for number in 0..10 {
+            assert!(
+                block.iter().any(|key| key.number == number && key.text == format!("user:000000{number}"))
+            );
+        }
+    }
+}

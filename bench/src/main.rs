@@ -1,0 +1,129 @@
+//! `cargo xtask bench`: the limiters of this repository measured beside others.
+//!
+//! Each contestant runs in a child process of its own, which is this program once more; see `child.rs`. What is measured
+//! is in `family.rs`, by whom in `contestants/` and `remote/`, how in `measure/`, and what is to be reached in `goal.rs`.
+
+mod child;
+mod contestants;
+mod family;
+mod goal;
+mod keys;
+mod machine;
+mod measure;
+mod page;
+mod picture;
+mod remote;
+mod report;
+mod run;
+mod scale;
+mod stopwatch;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Parser;
+
+use crate::machine::Machine;
+use crate::report::Report;
+use crate::scale::Scale;
+
+#[global_allocator]
+static ALLOCATOR: measure::Counting = measure::Counting;
+
+/// Measures the limiters of this repository beside others.
+#[derive(Parser)]
+#[command(name = "cargo xtask bench", max_term_width = 100)]
+struct Arguments {
+    /// What to measure; everything if nothing is named.
+    #[arg(value_name = "FAMILY")]
+    families: Vec<String>,
+    /// Less of everything, in a few minutes.
+    #[arg(long)]
+    quick: bool,
+    /// Hardly anything: shows that it runs.
+    #[arg(long, hide = true)]
+    tiny: bool,
+    /// Write all figures to this file, as JSON.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Draw a picture of each table into this folder.
+    #[arg(long, value_name = "FOLDER")]
+    pictures: Option<PathBuf>,
+    /// Write the results into docs/benchmarks.md, and their pictures beside it.
+    #[arg(long)]
+    write_docs: bool,
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match words.as_slice() {
+        [word, contestant, job] if word == child::WORD => child::serve(contestant, job),
+        _ => bench(&Arguments::parse()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Arguments {
+    fn scale(&self) -> &'static Scale {
+        match self {
+            Self { tiny: true, .. } => &scale::TINY,
+            Self { quick: true, .. } => &scale::QUICK,
+            _ => &scale::FULL,
+        }
+    }
+}
+
+fn bench(arguments: &Arguments) -> Result<()> {
+    let known = family::names();
+    for name in &arguments.families {
+        ensure!(
+            known.contains(&name.as_str()),
+            "there is no family {name:?}; known are {}",
+            known.join(", ")
+        );
+    }
+    let scale = arguments.scale();
+    let families = family::all(scale).into_iter();
+    let is_asked =
+        |name: &str| arguments.families.is_empty() || arguments.families.iter().any(|asked| asked == name);
+    let mut report =
+        Report { machine: Machine::look(), scale: scale.name, tables: Vec::new(), goals: Vec::new() };
+    println!("{}\n", report.machine.lines().join("\n"));
+    for family in families.filter(|family| is_asked(family.name)) {
+        for table in run::run(&family)? {
+            println!("{} [{}]\n{}\n{}\n", table.title, table.name, table.caption(), table.text(false));
+            report.tables.push(table);
+        }
+    }
+    report.machine.load_after = machine::load();
+    report.goals = goal::verdicts(&report.tables);
+    report.goals.iter().for_each(|goal| println!("{}", goal.text));
+    println!("load average after it: {}", report.machine.load_after);
+    keep(arguments, &report)
+}
+
+/// Writes what was asked for.
+fn keep(arguments: &Arguments, report: &Report) -> Result<()> {
+    if let Some(file) = &arguments.report {
+        report.write(file)?;
+    }
+    if arguments.write_docs {
+        page::write(report)?;
+    }
+    let beside_the_page = arguments.write_docs.then(page::pictures);
+    for folder in arguments.pictures.iter().chain(&beside_the_page) {
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        for table in &report.tables {
+            picture::draw(table, &folder.join(format!("{}.svg", table.name)))?;
+        }
+    }
+    Ok(())
+}

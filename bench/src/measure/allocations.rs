@@ -1,0 +1,115 @@
+//! What decisions ask of the allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use anyhow::Result;
+
+use super::{Session, figure};
+use crate::contestants::{Allow, Contestant, Limiter};
+use crate::keys::Key;
+
+/// The system's allocator, which counts only while it is told to: what is timed is not counted.
+pub(crate) struct Counting;
+
+static COUNTS: AtomicBool = AtomicBool::new(false);
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+fn count() {
+    if COUNTS.load(Ordering::Relaxed) {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promises are those that `System` asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: as above.
+        unsafe { System.realloc(block, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+pub(super) struct Allocations<C> {
+    contestant: C,
+}
+
+const DECISIONS: u64 = 50_000;
+
+/// As many keys share them.
+const KEYS: u64 = 1_000;
+
+impl<C: Contestant> Allocations<C> {
+    pub(super) fn new(contestant: C) -> Self {
+        Self { contestant }
+    }
+}
+
+impl<C: Contestant> Session for Allocations<C> {
+    /// Per decision on a known key, per refusal, per new key.
+    fn step(&mut self, _: u64) -> Result<Vec<f64>> {
+        let open = self.contestant.build(Allow::Everything);
+        let new = counted(&open, 0);
+        let known = {
+            let limiter = self.contestant.build(Allow::Everything);
+            counted(&limiter, KEYS);
+            counted(&limiter, KEYS)
+        };
+        let limiter = self.contestant.build(Allow::Nothing);
+        counted(&limiter, KEYS);
+        let refused = counted(&limiter, KEYS);
+        Ok(vec![known, refused, new])
+    }
+}
+
+/// Allocations per decision, in turn on so many keys; on a new one each time if that is zero.
+fn counted(limiter: &impl Limiter, keys: u64) -> f64 {
+    let mut key = Key::default();
+    key.set(0);
+    let before = COUNT.load(Ordering::Relaxed);
+    COUNTS.store(true, Ordering::Relaxed);
+    for number in 0..DECISIONS {
+        key.set(number.checked_rem(keys).unwrap_or(number));
+        limiter.check(&key);
+    }
+    COUNTS.store(false, Ordering::Relaxed);
+    figure(COUNT.load(Ordering::Relaxed) - before) / figure(DECISIONS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Boxes;
+
+    impl Limiter for Boxes {
+        fn check(&self, key: &Key) -> bool {
+            std::hint::black_box(Box::new(key.number));
+            true
+        }
+    }
+
+    #[test]
+    fn what_is_allocated_is_counted() {
+        // Other tests in this process allocate too.
+        let count = counted(&Boxes, 10);
+        assert!((1.0..1.5).contains(&count), "{count}");
+    }
+}

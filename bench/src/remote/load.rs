@@ -1,0 +1,116 @@
+//! Load on a server: so many tasks, each awaiting its own calls.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use crate::keys::{Key, Random};
+use crate::measure::{Session, figure};
+use crate::stopwatch::Stopwatch;
+
+/// Somebody who can be asked over the wire.
+pub(super) trait Remote: Send + Sync + 'static {
+    /// One call. Gives the number of decisions that it made; fails unless all were admitted.
+    fn call(&self, keys: &mut Chooser) -> impl Future<Output = Result<u64>> + Send;
+}
+
+/// How many keys are asked about, each as often as any other.
+const KEYS: u64 = 100_000;
+
+/// Chooses keys at random.
+#[derive(Debug)]
+pub(super) struct Chooser {
+    random: Random,
+    keys: Vec<Key>,
+}
+
+impl Chooser {
+    fn new(seed: u64) -> Self {
+        Self { random: Random(seed), keys: Vec::new() }
+    }
+
+    pub(super) fn one(&mut self) -> &str {
+        self.many(1).first().map_or("", |key| &key.text)
+    }
+
+    pub(super) fn many(&mut self, count: usize) -> &[Key] {
+        self.keys.resize_with(count, Key::default);
+        for key in &mut self.keys {
+            key.set(self.random.below(KEYS));
+        }
+        &self.keys
+    }
+}
+
+/// A contestant and the runtime that it lives on.
+pub(super) struct Load<R> {
+    remote: Arc<R>,
+    runtime: Runtime,
+    nanos: u64,
+}
+
+/// What a task has seen.
+#[derive(Default)]
+struct Seen {
+    decisions: u64,
+    /// Nanoseconds of each call.
+    calls: Vec<u32>,
+}
+
+impl<R: Remote> Load<R> {
+    /// A session with what `connect` connects.
+    pub(super) fn open(connect: impl Future<Output = Result<R>>, millis: u64) -> Result<Box<dyn Session>> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let remote = Arc::new(runtime.block_on(connect)?);
+        Ok(Box::new(Self { remote, runtime, nanos: millis * 1_000_000 }))
+    }
+
+    /// All tasks for so long.
+    async fn run(remote: &Arc<R>, tasks: u64, nanos: u64) -> Result<Seen> {
+        let start = Stopwatch::start();
+        let mut running = JoinSet::new();
+        for task in 0..tasks {
+            let remote = remote.clone();
+            running.spawn(async move {
+                let mut keys = Chooser::new(task);
+                let mut seen = Seen::default();
+                let mut now = start.nanos();
+                while now < nanos {
+                    seen.decisions += remote.call(&mut keys).await?;
+                    let before = std::mem::replace(&mut now, start.nanos());
+                    seen.calls.push(u32::try_from(now - before).unwrap_or(u32::MAX));
+                }
+                anyhow::Ok(seen)
+            });
+        }
+        let mut all = Seen::default();
+        while let Some(seen) = running.join_next().await {
+            let mut seen = seen??;
+            all.decisions += seen.decisions;
+            all.calls.append(&mut seen.calls);
+        }
+        Ok(all)
+    }
+}
+
+impl<R: Remote> Session for Load<R> {
+    /// With so many calls under way at once: decisions per second, and the median and the 99th percentile of how long a
+    /// call took, in microseconds.
+    fn step(&mut self, tasks: u64) -> Result<Vec<f64>> {
+        let Self { remote, runtime, nanos } = self;
+        runtime.block_on(async {
+            Self::run(remote, tasks, *nanos / 8).await?;
+            let start = Stopwatch::start();
+            let mut seen = Self::run(remote, tasks, *nanos).await?;
+            let seconds = start.seconds();
+            seen.calls.sort_unstable();
+            let rank = |percent: usize| {
+                let place = (seen.calls.len() * percent / 100).min(seen.calls.len().saturating_sub(1));
+                seen.calls.get(place).map_or(f64::NAN, |nanos| f64::from(*nanos) / 1e3)
+            };
+            Ok(vec![figure(seen.decisions) / seconds, rank(50), rank(99)])
+        })
+    }
+}

@@ -1,0 +1,45 @@
+//! Limiters on servers, and what the same client does without them. A file for each store, a row for it here.
+
+#[cfg(feature = "peers")]
+mod limitador;
+mod load;
+mod redis;
+mod redis_log;
+
+use anyhow::{Context as _, Result};
+
+use crate::measure::Session;
+
+/// A store on a server.
+pub(crate) struct Store {
+    /// Its name, which is that of its server in the testbed.
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    /// Ours first, then what it is compared with.
+    pub(crate) contestants: &'static [&'static str],
+    /// What the others are divided by.
+    pub(crate) baseline: &'static str,
+    /// The name of the family that weighs logged units.
+    pub(crate) log_family: &'static str,
+    /// Weighs logged units, of which there are to be about so many.
+    pub(crate) weigh_log: fn(&str, u64) -> Result<Box<dyn Session>>,
+    /// Connects one of them, and makes it ready for measurements of so many milliseconds.
+    pub(crate) open: fn(&str, &str, u64) -> Result<Box<dyn Session>>,
+}
+
+/// All of them.
+pub(crate) const STORES: &[Store] = &[redis::STORE];
+
+/// A session with a contestant on the store of that name.
+pub(crate) fn session(contestant: &str, store: &str, url: &str, millis: u64) -> Result<Box<dyn Session>> {
+    (named(store)?.open)(contestant, url, millis)
+}
+
+/// A session that weighs logged units on the store of that name.
+pub(crate) fn weigh_log(store: &str, url: &str, units: u64) -> Result<Box<dyn Session>> {
+    (named(store)?.weigh_log)(url, units)
+}
+
+fn named(name: &str) -> Result<&'static Store> {
+    STORES.iter().find(|store| store.name == name).context("an unknown store")
+}

@@ -1,0 +1,142 @@
+//! Redis: ours beside bare scripts on the same client, over one connection each.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use ratelimit_core::{Clock as _, Limit, RateLimiter, SystemClock};
+use ratelimit_redis::{RedisConfig, RedisStore};
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _};
+
+use super::Store;
+use super::load::{Chooser, Load, Remote};
+use crate::measure::Session;
+
+pub(super) const STORE: Store = Store {
+    name: "redis",
+    title: "Redis",
+    contestants: &["ours", "ours, batches of 32", "bare EVALSHA", "bare window script", "limitador"],
+    baseline: "bare EVALSHA",
+    weigh_log: super::redis_log::open,
+    log_family: "redis-log",
+    open,
+};
+
+fn open(contestant: &str, url: &str, millis: u64) -> Result<Box<dyn Session>> {
+    match contestant {
+        "ours" => Load::open(ours(url, 1), millis),
+        "ours, batches of 32" => Load::open(ours(url, 32), millis),
+        "bare EVALSHA" => Load::open(Bare::connect(url, COUNT), millis),
+        "bare window script" => Load::open(Bare::connect(url, WINDOW), millis),
+        #[cfg(feature = "peers")]
+        "limitador" => Load::open(super::limitador::connect(url), millis),
+        unknown => bail!("there is no contestant {unknown:?} on Redis in this program"),
+    }
+}
+
+/// Ours, as its users call it.
+struct Ours {
+    limiter: RateLimiter<RedisStore>,
+    batch: usize,
+}
+
+async fn ours(url: &str, batch: usize) -> Result<Ours> {
+    let store = RedisStore::connect_with(RedisConfig::new(url)).await?;
+    let limit: Limit = "1000000000/h".parse()?;
+    Ok(Ours { limiter: RateLimiter::new(store, limit), batch })
+}
+
+impl Remote for Ours {
+    async fn call(&self, keys: &mut Chooser) -> Result<u64> {
+        if self.batch == 1 {
+            ensure!(self.limiter.check(keys.one()).await?.allowed(), "it was refused");
+            return Ok(1);
+        }
+        let keys = keys.many(self.batch).iter().map(|key| &key.text);
+        let mut decisions = 0;
+        for decision in self.limiter.check_many(keys).await {
+            ensure!(decision?.allowed(), "it was refused");
+            decisions += 1;
+        }
+        Ok(decisions)
+    }
+}
+
+/// A connection like ours: shared by all calls, not waiting to fill packets.
+pub(super) async fn connection(url: &str) -> Result<MultiplexedConnection> {
+    let info = url.into_connection_info()?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(1_024);
+    Ok(Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?)
+}
+
+/// A script and nothing around it.
+struct Bare {
+    connection: MultiplexedConnection,
+    hash: String,
+    script: Script,
+    clock: SystemClock,
+}
+
+/// What a bare contestant sends.
+#[derive(Clone, Copy)]
+struct Script {
+    /// Its keys begin with it.
+    prefix: &'static str,
+    keys: usize,
+    text: &'static str,
+}
+
+/// The smallest that counts anything: a fixed window.
+const COUNT: Script = Script {
+    prefix: "bare-count:",
+    keys: 1,
+    text: "local count = redis.call('INCR', KEYS[1]) \
+           if count == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[1]) end \
+           return count",
+};
+
+/// A sliding window in floating point, as many have written it: it reads one window, counts in another, sets an expiry.
+const WINDOW: Script = Script {
+    prefix: "bare-window:",
+    keys: 2,
+    text: "local previous = tonumber(redis.call('GET', KEYS[1]) or '0') \
+           local count = redis.call('INCRBY', KEYS[2], 1) \
+           redis.call('PEXPIRE', KEYS[2], ARGV[1]) \
+           return math.floor(previous * ARGV[2] + count)",
+};
+
+const PERIOD_MILLIS: u64 = 3_600_000;
+
+impl Bare {
+    async fn connect(url: &str, script: Script) -> Result<Self> {
+        let mut connection = connection(url).await?;
+        let mut load = redis::cmd("SCRIPT");
+        let hash =
+            load.arg("LOAD").arg(script.text).query_async(&mut connection).await.context("SCRIPT LOAD")?;
+        Ok(Self { connection, hash, script, clock: SystemClock::new() })
+    }
+}
+
+impl Remote for Bare {
+    async fn call(&self, keys: &mut Chooser) -> Result<u64> {
+        let Script { prefix, keys: count, .. } = self.script;
+        let millis = self.clock.now().as_nanos() / 1_000_000;
+        let (window, passed) = (millis / PERIOD_MILLIS, millis % PERIOD_MILLIS);
+        let key = keys.one();
+        let mut call = redis::cmd("EVALSHA");
+        call.arg(&self.hash).arg(count);
+        if count == 2 {
+            call.arg(format!("{prefix}{{{key}}}:{}", window - 1));
+        }
+        call.arg(format!("{prefix}{{{key}}}:{window}")).arg(2 * PERIOD_MILLIS);
+        if count == 2 {
+            call.arg(format!(
+                "{:.3}",
+                1.0 - crate::measure::figure(passed) / crate::measure::figure(PERIOD_MILLIS)
+            ));
+        }
+        let mut connection = self.connection.clone();
+        let counted: u64 = call.query_async(&mut connection).await?;
+        ensure!(counted > 0, "it was not counted");
+        Ok(1)
+    }
+}

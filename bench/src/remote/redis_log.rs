@@ -1,0 +1,59 @@
+//! What a logged unit weighs on Redis.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use ratelimit_core::{Clock as _, Limit, ManualClock, RateLimiter, SystemClock};
+use ratelimit_redis::{RedisConfig, RedisStore};
+use tokio::runtime::Runtime;
+
+use crate::keys::Key;
+use crate::measure::{Session, figure};
+
+const PERIOD: Duration = Duration::from_secs(3_600);
+
+struct LogMemory {
+    runtime: Runtime,
+    url: String,
+    units: u64,
+}
+
+/// A session that logs about so many units at each step.
+pub(super) fn open(url: &str, units: u64) -> Result<Box<dyn Session>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(Box::new(LogMemory { runtime, url: url.to_owned(), units }))
+}
+
+impl Session for LogMemory {
+    /// With this limit: bytes of the server's memory per unit, with all that belongs to its key.
+    fn step(&mut self, limit: u64) -> Result<Vec<f64>> {
+        self.runtime.block_on(weigh(&self.url, limit, (self.units / limit).max(1)))
+    }
+}
+
+async fn weigh(url: &str, limit: u64, keys: u64) -> Result<Vec<f64>> {
+    let store = RedisStore::connect_with(RedisConfig::new(url)).await?;
+    let clock = ManualClock::at(SystemClock::new().now());
+    let log = Limit::sliding_log(limit, PERIOD).build()?;
+    let limiter =
+        RateLimiter::new(store, log).with_clock(clock.clone()).with_namespace(format!("log {limit}"));
+    let mut key = Key::default();
+    let before = used(url).await?;
+    for _ in 0..limit {
+        for number in 0..keys {
+            key.set(number);
+            // Each unit at an instant of its own, and all of them within a period.
+            clock.advance(PERIOD / 2 / u32::try_from(limit * keys)?);
+            ensure!(limiter.check(&key.text).await?.allowed(), "the log is full too soon");
+        }
+    }
+    Ok(vec![figure(used(url).await?.saturating_sub(before)) / figure(limit * keys)])
+}
+
+/// Bytes that the server has in use.
+async fn used(url: &str) -> Result<u64> {
+    let mut connection = super::redis::connection(url).await?;
+    let info: String = redis::cmd("INFO").arg("memory").query_async(&mut connection).await?;
+    let line = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+    line.context("INFO has no used_memory")?.trim().parse().context("used_memory")
+}
