@@ -1,6 +1,6 @@
 //! `cargo xtask images`: images of the servers from Debian packages.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
@@ -28,8 +28,22 @@ const COMMANDS: &[(&str, &str)] = &[("postgres", include_str!("images/postgres.s
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     ensure!(has_docker(), "no Docker daemon listens on this machine");
+    make(arguments.install)
+}
+
+/// Whether all of them have been made on this machine.
+pub(crate) fn are_present() -> bool {
+    IMAGES.iter().all(|(_, image)| {
+        let mut inspect = Command::new("docker");
+        inspect.args(["image", "inspect", image]).stdout(Stdio::null()).stderr(Stdio::null());
+        inspect.status().is_ok_and(|status| status.success())
+    })
+}
+
+/// Makes them.
+pub(crate) fn make(may_install: bool) -> Result<()> {
     if !exists("debootstrap") {
-        let allowed = arguments.install || std::env::var("CI").is_ok_and(|value| value == "true");
+        let allowed = may_install || std::env::var("CI").is_ok_and(|value| value == "true");
         ensure!(allowed, "there is no debootstrap; install it, or say --install");
         println!("images: installing debootstrap");
         let script = "apt-get update -q && apt-get install -q -y --no-install-recommends debootstrap";

@@ -3,6 +3,7 @@
 
 mod bench;
 mod conformance;
+mod containers;
 mod images;
 mod junit;
 mod report;

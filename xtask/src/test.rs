@@ -3,11 +3,11 @@
 use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::conformance;
 use crate::settings::Servers;
 use crate::step::{Outcome, Totals, run as command, step};
 use crate::targets::{TARGETS, TEST};
 use crate::workspace::{Package, cargo, packages};
+use crate::{conformance, containers};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -49,6 +49,8 @@ fn steps<'a>(arguments: &'a Arguments, packages: &'a [Package]) -> Vec<(&'static
     if !arguments.quick {
         steps.push(("documentation", Box::new(documentation)));
         steps.push(("each feature by itself", Box::new(|totals| features(packages, totals))));
+        steps
+            .push(("servers in containers", Box::new(|totals| containers::test(&arguments.servers, totals))));
         steps.push((
             "the suite on every store",
             Box::new(|totals| conformance::prove_all(&arguments.servers, totals)),
