@@ -34,6 +34,28 @@ struct Line {
     rate: AtomicU64,
 }
 
+/// By how little the counter may be behind the line's begin without having gone back: whoever read it before that began.
+const SLIP: u64 = 10_000_000;
+
+impl Line {
+    /// Where it is at `raw`, and how far from its begin; `None` far before that.
+    #[inline]
+    fn at(&self, raw: u64) -> Option<(u64, u64)> {
+        let begin = self.begin.load(Ordering::Relaxed);
+        let nanos = self.nanos.load(Ordering::Relaxed);
+        let rate = self.rate.load(Ordering::Relaxed);
+        match raw.checked_sub(begin) {
+            Some(counted) => {
+                let passed = (u128::from(counted) * u128::from(rate)) >> 32;
+                let passed = u64::try_from(passed).unwrap_or(u64::MAX);
+                Some((nanos.saturating_add(passed), passed))
+            }
+            None if begin - raw < SLIP => Some((nanos, 0)),
+            None => None,
+        }
+    }
+}
+
 /// Both clocks, read together.
 #[derive(Clone, Copy)]
 struct Sample {
@@ -56,41 +78,45 @@ impl Counter {
     /// Nanoseconds since the counter was made.
     #[inline]
     pub(super) fn nanos(&self) -> u64 {
-        let raw = self.raw.raw();
-        match self.reading(raw) {
+        match self.reading(self.raw.raw()) {
             Some((nanos, passed)) if passed < SPAN => nanos,
             _ => self.adjust(),
         }
     }
 
-    /// The reading at `raw`, and how far from the line's begin it is; `None` if the counter has gone back, or the line is
-    /// just being written.
+    /// The reading at `raw`, and how far from the line's begin it is; `None` if the counter has gone back.
     #[inline]
     fn reading(&self, raw: u64) -> Option<(u64, u64)> {
-        let version = self.version.load(Ordering::Acquire);
-        let begin = self.line.begin.load(Ordering::Relaxed);
-        let nanos = self.line.nanos.load(Ordering::Relaxed);
-        let rate = self.line.rate.load(Ordering::Relaxed);
-        fence(Ordering::Acquire);
-        if version % 2 == 1 || self.version.load(Ordering::Relaxed) != version {
-            return None;
+        loop {
+            let version = self.version.load(Ordering::Acquire);
+            let reading = self.line.at(raw);
+            fence(Ordering::Acquire);
+            if version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version {
+                return reading;
+            }
+            // It is being written, which takes some nanoseconds, unless the writer was stopped in the middle.
+            std::thread::yield_now();
         }
-        let passed = (u128::from(raw.checked_sub(begin)?) * u128::from(rate)) >> 32;
-        let passed = u64::try_from(passed).unwrap_or(u64::MAX);
-        Some((nanos.saturating_add(passed), passed))
     }
 
-    /// Reads the monotonic clock, and lays a new line by it unless somebody else is about to.
+    /// Lays a new line by the monotonic clock, unless somebody else is about to: then the old one still does.
     #[cold]
     fn adjust(&self) -> u64 {
         let mut last = match self.adjusting.try_lock() {
             Ok(last) => last,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return self.real().nanos,
+            Err(TryLockError::WouldBlock) => {
+                let reading = self.reading(self.raw.raw());
+                return reading.map_or_else(|| self.line.nanos.load(Ordering::Relaxed), |(nanos, _)| nanos);
+            }
         };
         let now = self.real();
-        let reading = self.reading(now.raw).map_or(0, |(nanos, _)| nanos);
-        let ahead = reading.saturating_sub(now.nanos);
+        // Nobody else lays lines meanwhile.
+        let reading = self.line.at(now.raw).map(|(nanos, _)| nanos);
+        let (ahead, behind) = match reading {
+            Some(reading) => (reading.saturating_sub(now.nanos), now.nanos.saturating_sub(reading)),
+            None => (0, 0),
+        };
         let rate = match (now.raw.checked_sub(last.raw), now.nanos - last.nanos) {
             (Some(counted), passed) if counted > 0 && passed >= SPAN / 2 => {
                 let rate = (u128::from(passed) << 32) / u128::from(counted);
@@ -98,16 +124,22 @@ impl Counter {
             }
             _ => self.raw.delta_as_nanos(0, 1 << 32),
         };
-        let slower = rate / BEHIND
-            + u64::try_from(u128::from(rate) * u128::from(ahead) / u128::from(SPAN)).unwrap_or(rate);
+        let slower = u128::from(rate) * u128::from(ahead) / u128::from(SPAN);
+        let slower = rate / BEHIND + u64::try_from(slower).unwrap_or(rate);
         self.version.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::Release);
-        self.line.begin.store(now.raw, Ordering::Relaxed);
-        self.line.nanos.store(now.nanos.max(reading), Ordering::Relaxed);
+        // The new line begins where the old one is now, or above: what anybody has read lies below.
+        let begin = self.raw.raw();
+        let nanos = match self.line.at(begin) {
+            Some((nanos, _)) => nanos.saturating_add(behind),
+            None => self.line.nanos.load(Ordering::Relaxed).max(now.nanos),
+        };
+        self.line.begin.store(begin, Ordering::Relaxed);
+        self.line.nanos.store(nanos, Ordering::Relaxed);
         self.line.rate.store(rate - slower.min(rate / 2), Ordering::Relaxed);
         self.version.fetch_add(1, Ordering::Release);
         *last = now;
-        now.nanos.max(reading)
+        nanos
     }
 
     /// Both clocks at the present instant: the one of three readings during which the counter moved on least, for
@@ -170,6 +202,9 @@ mod tests {
     #[test]
     fn threads_that_adjust_it_together_do_not_see_it_go_back() {
         let counter = Counter::new();
+        // Too steep at first, so that the next line is flatter.
+        let rate = counter.line.rate.load(Ordering::Relaxed);
+        counter.line.rate.store(rate + rate / 100, Ordering::Relaxed);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
