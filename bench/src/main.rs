@@ -97,8 +97,9 @@ fn bench(arguments: &Arguments) -> Result<()> {
     let mut report =
         Report { machine: Machine::look(), scale: scale.name, tables: Vec::new(), goals: Vec::new() };
     println!("{}\n", report.machine.lines().join("\n"));
+    let mut failures = Vec::new();
     for family in families.filter(|family| is_asked(family.name)) {
-        for table in run::run(&family)? {
+        for table in run::run(&family, &mut failures)? {
             println!("{} [{}]\n{}\n{}\n", table.title, table.name, table.caption(), table.text(false));
             report.tables.push(table);
         }
@@ -107,7 +108,9 @@ fn bench(arguments: &Arguments) -> Result<()> {
     report.goals = goal::verdicts(&report.tables);
     report.goals.iter().for_each(|goal| println!("{}", goal.text));
     println!("load average after it: {}", report.machine.load_after);
-    keep(arguments, &report)
+    keep(arguments, &report)?;
+    ensure!(failures.is_empty(), "these did not run:\n{}", failures.join("\n"));
+    Ok(())
 }
 
 /// Writes what was asked for.

@@ -14,8 +14,8 @@ use crate::table::{Column, Row, Sample, Table};
 /// What was measured of one contestant: for each argument and each repeat the figures of a step.
 type Figures = Vec<Vec<Vec<f64>>>;
 
-/// Runs a family, and gives its tables.
-pub(crate) fn run(family: &Family) -> Result<Vec<Table>> {
+/// Runs a family, and gives its tables. A contestant that fails loses its figures; why is added to `failures`.
+pub(crate) fn run(family: &Family, failures: &mut Vec<String>) -> Result<Vec<Table>> {
     let mut job = family.job.clone();
     // Lives until the family is done.
     let _server = serve(family, &mut job)?;
@@ -23,11 +23,10 @@ pub(crate) fn run(family: &Family) -> Result<Vec<Table>> {
         family.contestants.iter().copied().filter(|name| takes_part(family, name)).collect();
     let bar = bar(family, names.len());
     let figures = match family.fresh {
-        true => one_by_one(family, &job, &names, &bar),
-        false => side_by_side(family, &job, &names, &bar),
+        true => one_by_one(family, &job, &names, &bar, failures),
+        false => side_by_side(family, &job, &names, &bar, failures),
     };
     bar.finish_and_clear();
-    let figures = figures.with_context(|| format!("family {}", family.name))?;
     Ok(family.plots.iter().map(|plot| table(family, plot, &names, &figures)).collect())
 }
 
@@ -51,38 +50,61 @@ fn serve(family: &Family, job: &mut Job) -> Result<Option<Vec<Server>>> {
 
 /// A process for each contestant, all alive, and one measurement of each before the second of any: what the machine does
 /// meanwhile meets all of them alike.
-fn side_by_side(family: &Family, job: &Job, names: &[&str], bar: &ProgressBar) -> Result<Vec<Figures>> {
+fn side_by_side(
+    family: &Family,
+    job: &Job,
+    names: &[&str],
+    bar: &ProgressBar,
+    failures: &mut Vec<String>,
+) -> Vec<Figures> {
     let mut children = Vec::new();
     for name in names {
         bar.set_message(format!("{}: {name} gets ready", family.name));
-        children.push(Child::start(name, job)?);
+        children.push(kept(Child::start(name, job), family, failures));
     }
     let mut figures = vec![vec![Vec::new(); family.arguments.len()]; names.len()];
     for (column, argument) in family.arguments.iter().enumerate() {
         for _ in 0..family.repeats_of(*argument) {
             for ((name, child), figures) in names.iter().zip(&mut children).zip(&mut figures) {
                 bar.set_message(format!("{}: {name}", family.name));
-                figures[column].push(child.step(*argument)?);
+                if let Some(running) = child {
+                    match kept(running.step(*argument), family, failures) {
+                        Some(step) => figures[column].push(step),
+                        None => *child = None,
+                    }
+                }
                 bar.inc(1);
             }
         }
     }
-    Ok(figures)
+    figures
 }
 
 /// A new process for each measurement.
-fn one_by_one(family: &Family, job: &Job, names: &[&str], bar: &ProgressBar) -> Result<Vec<Figures>> {
+fn one_by_one(
+    family: &Family,
+    job: &Job,
+    names: &[&str],
+    bar: &ProgressBar,
+    failures: &mut Vec<String>,
+) -> Vec<Figures> {
     let mut figures = vec![vec![Vec::new(); family.arguments.len()]; names.len()];
     for _ in 0..family.repeats {
         for (name, figures) in names.iter().zip(&mut figures) {
             bar.set_message(format!("{}: {name}", family.name));
             for (column, argument) in family.arguments.iter().enumerate() {
-                figures[column].push(Child::start(name, job)?.step(*argument)?);
+                let step = Child::start(name, job).and_then(|mut child| child.step(*argument));
+                figures[column].extend(kept(step, family, failures));
                 bar.inc(1);
             }
         }
     }
-    Ok(figures)
+    figures
+}
+
+/// What went well. What did not is told at the end.
+fn kept<T>(outcome: Result<T>, family: &Family, failures: &mut Vec<String>) -> Option<T> {
+    outcome.map_err(|error| failures.push(format!("{}: {error:#}", family.name))).ok()
 }
 
 fn bar(family: &Family, contestants: usize) -> ProgressBar {

@@ -1,5 +1,7 @@
 //! Redis: ours beside bare scripts on the same client, over one connection each.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, bail, ensure};
 use ratelimit_core::{Clock as _, Limit, RateLimiter, SystemClock};
 use ratelimit_redis::{RedisConfig, RedisStore};
@@ -40,7 +42,9 @@ struct Ours {
 }
 
 async fn ours(url: &str, batch: usize) -> Result<Ours> {
-    let store = RedisStore::connect_with(RedisConfig::new(url)).await?;
+    // Hundreds of calls under way at once wait for each other; none is to be given up.
+    let config = RedisConfig { timeout: Duration::from_secs(30), ..RedisConfig::new(url) };
+    let store = RedisStore::connect_with(config).await?;
     let limit: Limit = "1000000000/h".parse()?;
     Ok(Ours { limiter: RateLimiter::new(store, limit), batch })
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use ratelimit_core::{Clock as _, Limit, ManualClock, RateLimiter, SystemClock};
 use ratelimit_redis::{RedisConfig, RedisStore};
 use tokio::runtime::Runtime;
@@ -33,12 +33,13 @@ impl Session for LogMemory {
 
 async fn weigh(url: &str, limit: u64, keys: u64) -> Result<Vec<f64>> {
     let store = RedisStore::connect_with(RedisConfig::new(url)).await?;
-    let clock = ManualClock::at(SystemClock::new().now());
+    let start = SystemClock::new().now();
+    let clock = ManualClock::at(start);
     let log = Limit::sliding_log(limit, PERIOD).build()?;
-    let limiter =
-        RateLimiter::new(store, log).with_clock(clock.clone()).with_namespace(format!("log {limit}"));
+    // Nobody else's keys, nor those of a run before.
+    let namespace = format!("log{limit}at{}", start.as_nanos());
+    let limiter = RateLimiter::new(store, log).with_clock(clock.clone()).with_namespace(&namespace);
     let mut key = Key::default();
-    let before = used(url).await?;
     for _ in 0..limit {
         for number in 0..keys {
             key.set(number);
@@ -47,13 +48,19 @@ async fn weigh(url: &str, limit: u64, keys: u64) -> Result<Vec<f64>> {
             ensure!(limiter.check(&key.text).await?.allowed(), "the log is full too soon");
         }
     }
-    Ok(vec![figure(used(url).await?.saturating_sub(before)) / figure(limit * keys)])
+    Ok(vec![figure(used(url, &namespace, keys).await?) / figure(limit * keys)])
 }
 
-/// Bytes that the server has in use.
-async fn used(url: &str) -> Result<u64> {
+/// Bytes of the server's memory that the keys of a name space take.
+async fn used(url: &str, namespace: &str, keys: u64) -> Result<u64> {
     let mut connection = super::redis::connection(url).await?;
-    let info: String = redis::cmd("INFO").arg("memory").query_async(&mut connection).await?;
-    let line = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
-    line.context("INFO has no used_memory")?.trim().parse().context("used_memory")
+    let mut find = redis::cmd("KEYS");
+    let names: Vec<Vec<u8>> = find.arg(format!("*{namespace}*")).query_async(&mut connection).await?;
+    ensure!(u64::try_from(names.len())? == keys, "{} keys instead of {keys}", names.len());
+    let mut bytes = 0;
+    for name in names {
+        let mut usage = redis::cmd("MEMORY");
+        bytes += usage.arg("USAGE").arg(name).query_async::<u64>(&mut connection).await?;
+    }
+    Ok(bytes)
 }
