@@ -99,8 +99,11 @@ async fn round(
     for step in &mut steps {
         step.ask(space, &mut batch, &mut cells);
     }
-    let answers = space.servers.send(batch, deadline).await;
+    let mut answers = space.servers.send(batch, deadline).await;
     cells.receive(&answers);
+    let mut batch = Batch::after(&answers);
+    steps.iter_mut().flat_map(Step::looks).for_each(|look| look.follow(&answers, &mut batch));
+    answers.append(space.servers.send(batch, deadline).await);
     let mut undo = Undo::default();
     for step in &mut steps {
         step.decide(space, &answers, &mut cells, &mut undo.takes);

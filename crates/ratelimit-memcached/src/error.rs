@@ -38,6 +38,10 @@ impl Failure {
         self.maybe_applied
     }
 
+    pub(crate) fn is_corrupt(&self) -> bool {
+        self.kind == ErrorKind::Corrupt
+    }
+
     /// A value under one of the keys is no state of a meter.
     pub(crate) fn corrupt() -> Self {
         Self::new(

@@ -5,8 +5,12 @@ use std::fmt::Write as _;
 use ratelimit_core::MeterId;
 use sha2::{Digest, Sha256};
 
-/// The longest name without a segment's number, of which the longest has twenty characters with its separator.
-const LONGEST: usize = 250 - 20;
+/// The longest name without what may follow it: a segment's number, of which the longest has twenty characters with its
+/// separator, and the mark of a reset with its own.
+const LONGEST: usize = 250 - 20 - 1 - MARK;
+
+/// The length of a reset's mark.
+pub(crate) const MARK: usize = 16;
 
 /// Digits of a digest, 64 of them: URL-safe base64.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -30,6 +34,11 @@ pub(crate) fn name_of(prefix: &str, id: &MeterId<'_>) -> String {
 /// The name of the item that counts one segment of a window.
 pub(crate) fn segment_of(name: &str, index: u64) -> String {
     format!("{name}!{index}")
+}
+
+/// The name of the item that counts a segment since the reset with this mark.
+pub(crate) fn since_reset(segment: &str, mark: &str) -> String {
+    format!("{segment}!{mark}")
 }
 
 /// What decides on which server a meter lives: all limits of one key are on one server, so that they share a trip.
@@ -94,18 +103,21 @@ mod tests {
         assert_eq!(name("", "log", b""), "rl!!log!");
         assert_eq!(name("#", "log", b"a b\x00!\xff%"), "rl!#!log!a%20b%00%21%FF%25");
         assert_eq!(segment_of("rl!!fixed:1s!a", 7), "rl!!fixed:1s!a!7");
-        // SHA-256 of "0:3:log" and 231 times "x", in URL-safe base64.
-        assert_eq!(name("", "log", &[b'x'; 231]).len(), 3 + 43);
+        assert_eq!(since_reset("rl!!fixed:1s!a!7", "0f"), "rl!!fixed:1s!a!7!0f");
+        // SHA-256 of "0:3:log" and 214 times "x", in URL-safe base64.
+        assert_eq!(name("", "log", &[b'x'; 214]).len(), 3 + 43);
         assert_eq!(digest(b"abc"), "ungWv48Bz-pBQUDeXa4iI7ADYaOWF3qctBD_YfIAFa0");
     }
 
     #[test]
     fn the_longest_names_fit_a_key() {
+        let mark = "f".repeat(MARK);
+        let longest = |name: &str| since_reset(&segment_of(name, u64::MAX / 1_000), &mark).len();
         for length in 0..300 {
-            let name = segment_of(&name("n", "scope", &vec![b'x'; length]), u64::MAX / 1_000);
-            assert!(name.len() <= 250, "{length}: {}", name.len());
+            let name = name("n", "scope", &vec![b'x'; length]);
+            assert!(longest(&name) <= 250, "{length}: {}", longest(&name));
         }
-        assert!(segment_of(&name("", "log", &vec![0; 100_000]), 1 << 62).len() <= 250);
+        assert!(longest(&name("", "log", &vec![0; 100_000])) <= 250);
     }
 
     #[test]

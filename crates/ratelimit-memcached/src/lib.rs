@@ -23,6 +23,11 @@
 //!   would have fitted ([`Decisions::Conservative`](ratelimit_core::Decisions::Conservative)): a window counts what others have
 //!   reserved and are about to take back. Once they are quiet, nothing of that is left. Claims that do not run into each other
 //!   are decided exactly, to the nanosecond.
+//!
+//!   How many fewer, measured with 64 tasks in two processes on one key, a limit of 200, and 200 rounds for each meter: with
+//!   claims of one unit none, in any of 2,800 rounds. With claims of 1 to 9 units 1.2 to 2.4 fewer on average and 9 at worst on windows (a
+//!   large claim that is about to be refused keeps out a small one), none on buckets and logs. `RATELIMIT_ROUNDS=200 cargo test --release
+//!   -p ratelimit-memcached --test processes -- --nocapture` measures it.
 //! - A slice of several limits or keys is admitted whole or not at all, also over several servers. What was reserved is given
 //!   back, also if the caller drops the future. If the connection breaks while units are reserved or given back, they stay
 //!   counted until their window has passed: the error is then on the side of refusing.
@@ -39,8 +44,9 @@
 //!
 //! The second trip of a refused claim gives back what it had reserved. Until the instant at which it was told to come
 //! again, further claims only look at first, so that they neither write nor keep others out; if they fit all the same,
-//! because something was given back, they take 2 trips. A refund takes 1 trip on a window and 2 on a bucket or log, a
-//! reset 2 on a window and 1 on a bucket or log. A slice takes as many as its slowest claim. A bucket or log that another process
+//! because something was given back, they take 2 trips. A refund takes 1 trip on a window and 2 on a bucket or log. A reset
+//! takes 1, or 2 on a window that was reset before; claims and refunds on a window that was reset take one more until the
+//! segments that were reset no longer count. A slice takes as many as its slowest claim. A bucket or log that another process
 //! writes at the same moment takes 2 more, up to 16 times, and then is [`Contended`](ratelimit_core::ErrorKind::Contended).
 //! [`check_many`](ratelimit_core::RateLimiter::check_many) takes no more trips than one request does for every 4,096 commands,
 //! however often the requests name the same meter.
@@ -60,6 +66,10 @@
 //! about 130,000 units), and a larger one is refused. Items expire by themselves once they cannot matter any more and
 //! [`MemcachedConfig::clock_slack`] has passed. An item that would have to outlive January 2038, when the protocol's dates
 //! end, expires then.
+//!
+//! A reset of a window leaves a mark of 17 bytes in the place of each counter, which expires when the counter would have; the
+//! units are counted under another name from then on. So a claim that had reserved before the reset takes nothing back from what
+//! was counted after it.
 //!
 //! # What can be lost
 //! Memcached keeps nothing on disk: after a restart everything counts from zero. So does a meter whose item the server evicts

@@ -5,14 +5,42 @@ use tokio::time::{Instant, sleep};
 
 use crate::decide::{ATTEMPTS, pause};
 use crate::error::Failure;
+use crate::keys::since_reset;
 use crate::optimistic::{Cells, Written};
 use crate::servers::Batch;
 use crate::slice::GiveBack;
 use crate::space::Space;
 use crate::window::Take;
-use crate::wire;
+use crate::wire::{self, Counter};
 
-/// Takes units off counters that are still there. Never tried twice: what was taken twice would be handed out twice.
+/// Takes units off counters that are still there, in two trips if one of them has been reset. Never tried twice: what was
+/// taken twice would be handed out twice.
+pub(crate) async fn take_everywhere(
+    space: &Space,
+    takes: Vec<Take>,
+    deadline: Instant,
+) -> Result<(), Failure> {
+    let mut batch = Batch::new(&space.servers);
+    let push = |take: &Take| {
+        let taken = batch.push(take.server, wire::take(&take.key, take.units));
+        (taken, batch.push(take.server, wire::look(&take.key)))
+    };
+    let places: Vec<_> = takes.iter().map(push).collect();
+    let answers = space.servers.send(batch, deadline).await;
+    let mut moved = Vec::new();
+    for (Take { server, key, units }, (taken, value)) in takes.into_iter().zip(places) {
+        match (answers.reply(taken), answers.reply(value)) {
+            (Err(failure), Ok(value)) if failure.is_corrupt() => match value.counter()? {
+                Counter::Reset(mark) => moved.push(Take { server, key: since_reset(&key, mark), units }),
+                Counter::Count(_) => return Err(failure.clone()),
+            },
+            (taken, _) => drop(taken.clone()?),
+        }
+    }
+    take(space, moved, deadline).await
+}
+
+/// Takes units off counters that are still there and have not been reset.
 pub(crate) async fn take(space: &Space, takes: Vec<Take>, deadline: Instant) -> Result<(), Failure> {
     let mut batch = Batch::new(&space.servers);
     let places: Vec<_> =

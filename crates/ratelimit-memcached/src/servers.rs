@@ -24,7 +24,13 @@ struct Server {
 
 /// Commands for several servers; those for one server are executed in the order in which they are pushed.
 pub(crate) struct Batch {
-    commands: Vec<Vec<MetaCommand>>,
+    servers: Vec<Commands>,
+}
+
+/// What one server is to do, after so many commands of earlier batches.
+struct Commands {
+    before: usize,
+    commands: Vec<MetaCommand>,
 }
 
 /// Where a command stands in a [`Batch`], and its reply in the [`Answers`].
@@ -82,8 +88,12 @@ impl Servers {
 
     /// One trip: each server gets its commands at once, all of them at the same time.
     pub(crate) async fn send(&self, batch: Batch, deadline: Instant) -> Answers {
-        let mut answers: Vec<Replies> = batch.commands.iter().map(|_| Vec::new()).collect();
-        let mut asked = batch.commands.into_iter().enumerate().filter(|(_, commands)| !commands.is_empty());
+        let lists = batch.servers.into_iter().map(|server| server.commands);
+        // A task that does not come back leaves these.
+        let unanswered = |list: &Vec<MetaCommand>| vec![Err(Failure::abandoned()); list.len()];
+        let lists: Vec<_> = lists.collect();
+        let mut answers: Vec<Replies> = lists.iter().map(unanswered).collect();
+        let mut asked = lists.into_iter().enumerate().filter(|(_, commands)| !commands.is_empty());
         let Some(first) = asked.next() else { return Answers(answers) };
         let mut others = JoinSet::new();
         for (nth, commands) in asked {
@@ -109,20 +119,32 @@ impl Server {
 
 impl Batch {
     pub(crate) fn new(servers: &Servers) -> Self {
-        Self { commands: servers.0.iter().map(|_| Vec::new()).collect() }
+        Self { servers: servers.0.iter().map(|_| Commands { before: 0, commands: Vec::new() }).collect() }
+    }
+
+    /// A batch whose answers can be [appended](Answers::append) to these.
+    pub(crate) fn after(answers: &Answers) -> Self {
+        let after = |replies: &Replies| Commands { before: replies.len(), commands: Vec::new() };
+        Self { servers: answers.0.iter().map(after).collect() }
     }
 
     pub(crate) fn push(&mut self, server: usize, command: MetaCommand) -> Place {
-        self.commands[server].push(command);
-        Place { server, nth: self.commands[server].len() - 1 }
+        let Commands { before, commands } = &mut self.servers[server];
+        commands.push(command);
+        Place { server, nth: *before + commands.len() - 1 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.commands.iter().all(Vec::is_empty)
+        self.servers.iter().all(|server| server.commands.is_empty())
     }
 }
 
 impl Answers {
+    /// Takes over the answers to a batch that was made [after](Batch::after) these.
+    pub(crate) fn append(&mut self, more: Self) {
+        self.0.iter_mut().zip(more.0).for_each(|(replies, more)| replies.extend(more));
+    }
+
     /// The reply to a command of the batch.
     pub(crate) fn reply(&self, place: Place) -> &Result<Reply, Failure> {
         static NONE: Result<Reply, Failure> = Ok(Reply::Lost);

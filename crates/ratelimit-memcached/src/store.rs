@@ -136,7 +136,7 @@ impl CounterStore for MemcachedStore {
             }
         }
         let given = async {
-            refund::take(&self.space, takes, deadline).await?;
+            refund::take_everywhere(&self.space, takes, deadline).await?;
             let _turns = self.space.turns(cells.iter().map(|given| &given.ask), deadline).await?;
             refund::refund(&self.space, cells.clone(), deadline).await
         };

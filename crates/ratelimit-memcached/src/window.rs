@@ -3,6 +3,9 @@
 //! A claim adds its cost to the counter of the current segment and reads those of the carried ones, in one batch. The counter's new
 //! value holds everything that was admitted before it, and besides what others have added and not yet taken back. So a claim
 //! that fits with it fits: never more than the limit is admitted. A claim that does not fit takes its cost back.
+//!
+//! A reset puts a mark in the place of a counter; from then on the segment is counted under a name with this mark. Who has
+//! reserved before the reset and takes back after it finds the mark, and takes nothing from what has been counted since.
 
 use std::collections::HashMap;
 
@@ -10,11 +13,11 @@ use ratelimit_core::{MAX_UNITS, State, Timestamp, Window, WindowState};
 use smallvec::SmallVec;
 
 use crate::error::Failure;
-use crate::keys::segment_of;
+use crate::keys::{segment_of, since_reset};
 use crate::lifetime::Lifetimes;
 use crate::servers::{Answers, Batch, Place};
 use crate::slice::{Ask, Spot};
-use crate::wire;
+use crate::wire::{self, Counter};
 
 /// Units to take off a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +39,23 @@ pub(crate) struct Takes {
 pub(crate) struct Look {
     server: usize,
     /// The counter of the current segment.
-    key: String,
-    current: Place,
+    current: Seat,
+    /// The new count of the current segment, if something was added to it.
+    added: Option<Place>,
+    /// How long a new counter lives.
+    lifetime: u64,
     /// What was added to it, if anything.
     reserved: u64,
     /// What of that is on its way back.
     taken: u64,
-    carried: Vec<(String, Place)>,
+    carried: SmallVec<[Seat; 1]>,
+}
+
+/// A counter, and where its value stands in the answers.
+#[derive(Debug)]
+struct Seat {
+    key: String,
+    value: Place,
 }
 
 impl Takes {
@@ -74,24 +87,30 @@ impl Look {
     ) -> Self {
         let Spot { name, server } = &ask.spot;
         let (index, _) = window.place(now);
-        let key = segment_of(name, index);
         // Counts stay at this bound or below, and so far from where servers' arithmetic has had faults (2^63).
         let reserved = if reserve { ask.cost.min(MAX_UNITS) } else { 0 };
-        let current = if reserved > 0 {
-            let current = batch.push(*server, wire::add(&key, reserved, lifetimes.token(life(window))));
-            batch.push(*server, wire::touch(&key));
-            current
-        } else {
-            batch.push(*server, wire::look(&key))
+        let lifetime = lifetimes.token(life(window));
+        let (current, added) = Seat::push_first(batch, *server, segment_of(name, index), reserved, lifetime);
+        let carried = (1..=u64::from(window.carried())).map_while(|age| index.checked_sub(age));
+        let carried = carried.map(|index| Seat::push(batch, *server, segment_of(name, index))).collect();
+        Self { server: *server, current, added, lifetime, reserved, taken: 0, carried }
+    }
+
+    /// Puts the commands into the batch by which it goes on where a reset has left its mark.
+    pub(crate) fn follow(&mut self, answers: &Answers, batch: &mut Batch) {
+        let reset = match self.added.map(|place| answers.reply(place)) {
+            None => true,
+            Some(added) => added.as_ref().is_err_and(Failure::is_corrupt),
         };
-        let carried =
-            (1..=u64::from(window.carried())).map_while(|age| index.checked_sub(age)).map(|index| {
-                let key = segment_of(name, index);
-                let place = batch.push(*server, wire::look(&key));
-                (key, place)
-            });
-        let carried = carried.collect();
-        Self { server: *server, key, current, reserved, taken: 0, carried }
+        if let Some(key) = self.current.moved(answers).filter(|_| reset) {
+            (self.current, self.added) =
+                Seat::push_first(batch, self.server, key, self.reserved, self.lifetime);
+        }
+        for seat in &mut self.carried {
+            if let Some(key) = seat.moved(answers) {
+                *seat = Seat::push(batch, self.server, key);
+            }
+        }
     }
 
     /// The counts before the claim was added, without what is on its way back.
@@ -103,10 +122,10 @@ impl Look {
         takes: &Takes,
     ) -> Result<State, Failure> {
         let mut counts: SmallVec<[u64; 2]> = SmallVec::with_capacity(window.carried() as usize + 1);
-        let current = count(answers, self.current)?;
-        counts.push(current.saturating_sub(self.reserved).saturating_sub(takes.of(&self.key)).min(MAX_UNITS));
-        for (key, place) in &self.carried {
-            counts.push(count(answers, *place)?.saturating_sub(takes.of(key)).min(MAX_UNITS));
+        let current = count(answers, self.counted())?.saturating_sub(self.reserved);
+        counts.push(current.saturating_sub(takes.of(&self.current.key)).min(MAX_UNITS));
+        for Seat { key, value } in &self.carried {
+            counts.push(count(answers, *value)?.saturating_sub(takes.of(key)).min(MAX_UNITS));
         }
         counts.resize(window.carried() as usize + 1, 0);
         Ok(State::Window(WindowState { at: now, counts }))
@@ -114,7 +133,7 @@ impl Look {
 
     /// Takes the reservation back. Nothing is taken if it is not known whether it was made.
     pub(crate) fn undo(&mut self, answers: &Answers, takes: &mut Takes) {
-        if answers.reply(self.current).is_ok() {
+        if answers.reply(self.counted()).is_ok() {
             self.take(self.reserved - self.taken, takes);
         }
     }
@@ -122,28 +141,65 @@ impl Look {
     /// Takes back what is beyond the most that a meter counts: a forced charge may have led there.
     pub(crate) fn trim(&mut self, answers: &Answers, takes: &mut Takes) {
         if self.reserved > 0 {
-            let after = count(answers, self.current).unwrap_or(0).saturating_sub(takes.of(&self.key));
+            let after = count(answers, self.counted()).unwrap_or(0);
+            let after = after.saturating_sub(takes.of(&self.current.key));
             self.take(after.saturating_sub(MAX_UNITS).min(self.reserved), takes);
         }
     }
 
     fn take(&mut self, units: u64, takes: &mut Takes) {
         self.taken += units;
-        takes.push(Take { server: self.server, key: self.key.clone(), units });
+        takes.push(Take { server: self.server, key: self.current.key.clone(), units });
     }
 
     /// Whether it may be that units were added of which nothing is known.
     pub(crate) fn is_ambiguous(&self, answers: &Answers) -> bool {
-        self.reserved > 0 && answers.reply(self.current).as_ref().is_err_and(Failure::is_maybe_applied)
+        self.reserved > 0 && answers.reply(self.counted()).as_ref().is_err_and(Failure::is_maybe_applied)
+    }
+
+    /// Where the count of the current segment stands in the answers.
+    fn counted(&self) -> Place {
+        self.added.unwrap_or(self.current.value)
+    }
+}
+
+impl Seat {
+    fn push(batch: &mut Batch, server: usize, key: String) -> Self {
+        let value = batch.push(server, wire::look(&key));
+        Self { key, value }
+    }
+
+    /// Adds to it, unless that is nothing. It is read all the same: that tells a reset's mark, and marks it as used, for
+    /// additions alone leave it among the first to be evicted.
+    fn push_first(
+        batch: &mut Batch,
+        server: usize,
+        key: String,
+        units: u64,
+        lifetime: u64,
+    ) -> (Self, Option<Place>) {
+        let added = (units > 0).then(|| batch.push(server, wire::add(&key, units, lifetime)));
+        (Self::push(batch, server, key), added)
+    }
+
+    /// The name under which it has been counted since a reset.
+    fn moved(&self, answers: &Answers) -> Option<String> {
+        match answers.reply(self.value).as_ref().ok()?.counter() {
+            Ok(Counter::Reset(mark)) => Some(since_reset(&self.key, mark)),
+            _ => None,
+        }
     }
 }
 
 fn count(answers: &Answers, place: Place) -> Result<u64, Failure> {
-    answers.reply(place).as_ref().map_err(Failure::clone)?.count()
+    match answers.reply(place).as_ref().map_err(Failure::clone)?.counter()? {
+        Counter::Count(count) => Ok(count),
+        Counter::Reset(_) => Err(Failure::contended()), // it was reset twice while it was asked once
+    }
 }
 
 /// How long a counter matters from the begin of its segment on.
-fn life(window: &Window) -> u64 {
+pub(crate) fn life(window: &Window) -> u64 {
     window.segment().saturating_mul(u64::from(window.carried()) + 1)
 }
 

@@ -3,6 +3,7 @@
 use memcache::exp::{Error, MetaCommand, MetaOp, MetaResponse, ReturnCode};
 
 use crate::error::Failure;
+use crate::keys::MARK;
 
 /// What a server answered to one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,16 +33,33 @@ impl Reply {
         }
     }
 
-    /// The count that a counter's item holds; none is zero.
+    /// What a counter's item holds; none is a count of zero.
     ///
     /// A count that has lost a digit is filled up with spaces by the server.
-    pub(crate) fn count(&self) -> Result<u64, Failure> {
+    pub(crate) fn counter(&self) -> Result<Counter<'_>, Failure> {
         match self {
-            Self::Missing => Ok(0),
-            Self::Value { bytes, .. } => number(bytes.trim_ascii_end()).ok_or_else(Failure::corrupt),
+            Self::Missing => Ok(Counter::Count(0)),
+            Self::Value { bytes, .. } => match number(bytes.trim_ascii_end()) {
+                Some(count) => Ok(Counter::Count(count)),
+                None => mark(bytes).map(Counter::Reset).ok_or_else(Failure::corrupt),
+            },
             Self::Done | Self::Lost => Err(Failure::strange_response()),
         }
     }
+}
+
+/// What a counter's item holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counter<'a> {
+    /// So many units.
+    Count(u64),
+    /// It has been reset: the units are counted under this mark.
+    Reset(&'a str),
+}
+
+fn mark(bytes: &[u8]) -> Option<&str> {
+    let mark = std::str::from_utf8(bytes.strip_prefix(b"@")?).ok()?;
+    (mark.len() == MARK && mark.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(mark)
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
@@ -73,11 +91,6 @@ pub(crate) fn look(key: &str) -> MetaCommand {
     MetaCommand::new(MetaOp::Get, key).flag("v")
 }
 
-/// Marks an item as used: additions alone leave it among the first to be evicted.
-pub(crate) fn touch(key: &str) -> MetaCommand {
-    MetaCommand::new(MetaOp::Get, key).flag("t")
-}
-
 /// Reads a value and its unique number.
 pub(crate) fn read(key: &str) -> MetaCommand {
     MetaCommand::new(MetaOp::Get, key).flag("v").flag("c")
@@ -92,6 +105,12 @@ pub(crate) fn write(key: &str, value: Vec<u8>, unique: Option<u64>, lifetime: u6
     }
 }
 
+/// Puts a reset's mark in the place of a counter, if there is one. Nothing can be added to it or taken from it any more.
+pub(crate) fn reset(key: &str, mark: &str, lifetime: u64) -> MetaCommand {
+    let value = format!("@{mark}").into_bytes();
+    MetaCommand::new(MetaOp::Set, key).value(value).flag("MR").flag(format!("T{lifetime}"))
+}
+
 /// Removes an item.
 pub(crate) fn delete(key: &str) -> MetaCommand {
     MetaCommand::new(MetaOp::Delete, key)
@@ -103,13 +122,20 @@ mod tests {
 
     #[test]
     fn counts_are_read_with_their_padding() {
-        let count = |bytes: &[u8]| Reply::Value { bytes: bytes.to_vec(), unique: None }.count().ok();
-        assert_eq!(count(b"12"), Some(12));
-        assert_eq!(count(b"9 "), Some(9));
-        assert_eq!(count(b"0   "), Some(0));
-        assert_eq!(Reply::Missing.count().ok(), Some(0));
-        for foreign in [b"".as_slice(), b" ", b" 9", b"-1", b"+1", b"1a", b"99999999999999999999", b"\xff"] {
-            assert_eq!(count(foreign), None, "{foreign:?}");
+        let reply = |bytes: &[u8]| Reply::Value { bytes: bytes.to_vec(), unique: None };
+        for (bytes, count) in [(b"12".as_slice(), 12), (b"9 ", 9), (b"0   ", 0)] {
+            assert_eq!(reply(bytes).counter().ok(), Some(Counter::Count(count)));
+        }
+        assert_eq!(Reply::Missing.counter().ok(), Some(Counter::Count(0)));
+        assert_eq!(reply(b"@00ff00ff00ff00ff").counter().ok(), Some(Counter::Reset("00ff00ff00ff00ff")));
+        let foreign = [b"".as_slice(), b" ", b" 9", b"-1", b"+1", b"1a", b"99999999999999999999", b"\xff"];
+        for foreign in foreign.into_iter().chain([
+            b"@".as_slice(),
+            b"@00ff",
+            b"@00ff00ff00ff00f!",
+            b"@00ff00ff00ff00ff ",
+        ]) {
+            assert!(reply(foreign).counter().is_err(), "{foreign:?}");
         }
     }
 
@@ -120,10 +146,8 @@ mod tests {
         assert_eq!(text(take("k", 3)), "ma k MD D3\r\n");
         assert_eq!(text(write("k", b"abc".to_vec(), Some(9), 60)), "ms k 3 T60 C9\r\nabc\r\n");
         assert_eq!(text(write("k", b"abc".to_vec(), None, 60)), "ms k 3 T60 ME\r\nabc\r\n");
-        assert_eq!(
-            text(read("k")) + &text(look("k")) + &text(touch("k")),
-            "mg k v c\r\nmg k v\r\nmg k t\r\n"
-        );
+        assert_eq!(text(read("k")) + &text(look("k")), "mg k v c\r\nmg k v\r\n");
+        assert_eq!(text(reset("k", "0f", 60)), "ms k 3 MR T60\r\n@0f\r\n");
         assert_eq!(text(delete("k")), "md k\r\n");
     }
 }

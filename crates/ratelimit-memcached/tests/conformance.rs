@@ -12,7 +12,7 @@ use ratelimit_conformance::{BoxError, Server, Space, Subject};
 use ratelimit_core::DynCounterStore;
 use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
 use ratelimit_testbed::{Group, Testbed, Unavailable};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 /// Longer than a machine that is busy with something else takes for a call.
@@ -101,24 +101,58 @@ impl Space for Prefix {
     async fn meters(&self) -> Result<Option<u64>, BoxError> {
         let mut names = HashSet::new();
         for server in &self.addresses {
-            names.extend(keys(*server).await?.iter().filter_map(|key| meter(key, &self.config.prefix)));
+            let mut keys = keys(*server).await?;
+            keys.retain(|key| key.starts_with(&self.config.prefix));
+            let counting = counting(*server, keys).await?;
+            names.extend(counting.iter().filter_map(|key| meter(key, &self.config.prefix)));
         }
         Ok(Some(names.len() as u64))
     }
 }
 
-/// The meter that an item with this percent-encoded key belongs to: the counters of a window are one meter.
+/// The meter that an item with this key belongs to: the counters of a window are one meter.
 fn meter(key: &str, prefix: &str) -> Option<String> {
     let rest = key.strip_prefix(prefix)?;
-    let parts = match rest.get(..3)? {
-        "%21" => 4,
-        "%23" => 1,
+    let parts = match rest.get(..1)? {
+        "!" => 4,
+        "#" => 1,
         _ => return None,
     };
-    Some(rest.split("%21").take(parts).collect::<Vec<_>>().join("!"))
+    Some(rest.split('!').take(parts).collect::<Vec<_>>().join("!"))
 }
 
-/// The keys of a server, as it lists them: percent-encoded.
+/// Those of these keys under which there is more than a reset's mark, which stands for nothing that was counted.
+async fn counting(server: SocketAddr, keys: Vec<String>) -> Result<Vec<String>, BoxError> {
+    let (reader, mut writer) = TcpStream::connect(server).await?.into_split();
+    let asked: String = keys.iter().map(|key| format!("mg {key} v\r\n")).collect();
+    tokio::spawn(async move { writer.write_all(asked.as_bytes()).await });
+    let (mut reader, mut counting) = (BufReader::new(reader), Vec::new());
+    for key in keys {
+        let mut line = String::new();
+        reader.read_line(&mut line).await?;
+        let Some(size) = line.strip_prefix("VA ") else { continue }; // it has expired meanwhile
+        let mut value = vec![0; size.trim_end().parse::<usize>()? + 2];
+        reader.read_exact(&mut value).await?;
+        if !value.starts_with(b"@") {
+            counting.push(key);
+        }
+    }
+    Ok(counting)
+}
+
+/// A key as the server lists it, percent-encoded, as it is.
+fn decoded(listed: &str) -> Result<String, BoxError> {
+    let mut parts = listed.split('%');
+    let mut key = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2).ok_or("not percent-encoded")?;
+        key.push(char::from(u8::from_str_radix(code, 16)?));
+        key.push_str(rest);
+    }
+    Ok(key)
+}
+
+/// The keys of a server.
 async fn keys(server: SocketAddr) -> Result<Vec<String>, BoxError> {
     loop {
         let mut stream = BufReader::new(TcpStream::connect(server).await?);
@@ -133,7 +167,7 @@ async fn keys(server: SocketAddr) -> Result<Vec<String>, BoxError> {
                 break;
             }
             let key = line.strip_prefix("key=").and_then(|rest| rest.split(' ').next());
-            keys.push(key.ok_or("not a key")?.to_owned());
+            keys.push(decoded(key.ok_or("not a key")?)?);
         }
         // Another case asks at the same time.
         tokio::time::sleep(Duration::from_millis(20)).await;

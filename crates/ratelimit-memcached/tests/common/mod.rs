@@ -114,10 +114,20 @@ impl Server {
         rows.map(|row| {
             let (key, rest) = row.split_once(" exp=").unwrap();
             let end: u64 = rest.split(' ').next().unwrap().parse().unwrap_or(u64::MAX);
-            (key.replace("%21", "!"), end.saturating_sub(now))
+            (decoded(key), end.saturating_sub(now))
         })
         .collect()
     }
+}
+
+/// A key as the server lists it, percent-encoded, as it is.
+fn decoded(listed: &str) -> String {
+    let mut parts = listed.split('%');
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |mut key, part| {
+        key.push(char::from(u8::from_str_radix(&part[..2], 16).unwrap()));
+        key + &part[2..]
+    })
 }
 
 /// A port on which nothing listens.
