@@ -64,7 +64,7 @@ pub(crate) fn all(scale: &Scale) -> Vec<Family> {
     families.push(log_memory(scale));
     for store in remote::STORES {
         families.push(on_server(store, scale));
-        families.push(log_on_server(store, scale));
+        families.extend(store.log.map(|log| log_on_server(store, log.name, scale)));
     }
     families
 }
@@ -242,9 +242,9 @@ fn on_server(store: &'static remote::Store, scale: &Scale) -> Family {
     }
 }
 
-fn log_on_server(store: &'static remote::Store, scale: &Scale) -> Family {
+fn log_on_server(store: &'static remote::Store, name: &'static str, scale: &Scale) -> Family {
     let plot = Plot {
-        name: store.log_family.to_owned(),
+        name: name.to_owned(),
         title: format!("{}: sliding log, the server's memory per logged unit", store.title),
         unit: "bytes",
         columns: Columns::Arguments(0, "units in the limit"),
@@ -257,6 +257,6 @@ fn log_on_server(store: &'static remote::Store, scale: &Scale) -> Family {
         arguments: scale.log_limits.to_vec(),
         repeats: 1,
         server: Some(store.name),
-        ..in_process(store.log_family, job, scale, vec![plot])
+        ..in_process(name, job, scale, vec![plot])
     }
 }

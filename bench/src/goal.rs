@@ -73,6 +73,11 @@ const GOALS: &[Goal] = &[
     goal("redis", "128", OURS, LeastOf(2.0, "bare window script")),
     goal("redis", "128", OURS, LeastOf(1.0, "bare EVALSHA")),
     goal("redis", "128", OURS, LeastOf(5.0, "limitador")),
+    goal("memcached", "16", OURS, LeastOf(0.9, "one connection, pipelined by hand")),
+    goal("memcached", "128", OURS, LeastOf(0.9, "one connection, pipelined by hand")),
+    goal("postgres", "128", OURS, LeastOf(5.0, "one upsert per decision")),
+    goal("postgres-p99", "128", OURS, MostOf(1.0, "one upsert per decision", None)),
+    goal("postgres-p50", "1", OURS, MostOf(1.2, "one upsert per decision", None)),
 ];
 
 /// How it went.

@@ -1,6 +1,7 @@
 //! Load on a server: so many tasks, each awaiting its own calls.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use tokio::runtime::Runtime;
@@ -15,6 +16,9 @@ pub(super) trait Remote: Send + Sync + 'static {
     /// One call. Gives the number of decisions that it made; fails unless all were admitted.
     fn call(&self, keys: &mut Chooser) -> impl Future<Output = Result<u64>> + Send;
 }
+
+/// How long a call may take: hundreds that are under way at once wait for each other, and none is to be given up.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How many keys are asked about, each as often as any other.
 const KEYS: u64 = 100_000;

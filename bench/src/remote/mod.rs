@@ -3,12 +3,17 @@
 #[cfg(feature = "peers")]
 mod limitador;
 mod load;
+mod memcached;
+mod ours;
+mod pipeline;
+mod postgres;
 mod redis;
 mod redis_log;
 
 use anyhow::{Context as _, Result};
 
 use crate::measure::Session;
+use ours::Ours;
 
 /// A store on a server.
 pub(crate) struct Store {
@@ -19,16 +24,23 @@ pub(crate) struct Store {
     pub(crate) contestants: &'static [&'static str],
     /// What the others are divided by.
     pub(crate) baseline: &'static str,
-    /// The name of the family that weighs logged units.
-    pub(crate) log_family: &'static str,
-    /// Weighs logged units, of which there are to be about so many.
-    pub(crate) weigh_log: fn(&str, u64) -> Result<Box<dyn Session>>,
+    /// How logged units are weighed, where the server tells how much memory it uses for them.
+    pub(crate) log: Option<LogFamily>,
     /// Connects one of them, and makes it ready for measurements of so many milliseconds.
     pub(crate) open: fn(&str, &str, u64) -> Result<Box<dyn Session>>,
 }
 
+/// Weighs logged units.
+#[derive(Clone, Copy)]
+pub(crate) struct LogFamily {
+    /// Its name as a family.
+    pub(crate) name: &'static str,
+    /// Of the units there are to be about so many.
+    pub(crate) weigh: fn(&str, u64) -> Result<Box<dyn Session>>,
+}
+
 /// All of them.
-pub(crate) const STORES: &[Store] = &[redis::STORE];
+pub(crate) const STORES: &[Store] = &[redis::STORE, memcached::STORE, postgres::STORE];
 
 /// A session with a contestant on the store of that name.
 pub(crate) fn session(contestant: &str, store: &str, url: &str, millis: u64) -> Result<Box<dyn Session>> {
@@ -37,7 +49,8 @@ pub(crate) fn session(contestant: &str, store: &str, url: &str, millis: u64) -> 
 
 /// A session that weighs logged units on the store of that name.
 pub(crate) fn weigh_log(store: &str, url: &str, units: u64) -> Result<Box<dyn Session>> {
-    (named(store)?.weigh_log)(url, units)
+    let log = named(store)?.log.context("nothing weighs logs there")?;
+    (log.weigh)(url, units)
 }
 
 fn named(name: &str) -> Result<&'static Store> {

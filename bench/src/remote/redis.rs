@@ -1,7 +1,5 @@
 //! Redis: ours beside bare scripts on the same client, over one connection each.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, bail, ensure};
 use ratelimit_core::{Clock as _, Limit, RateLimiter, SystemClock};
 use ratelimit_redis::{RedisConfig, RedisStore};
@@ -9,8 +7,8 @@ use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _};
 
-use super::Store;
-use super::load::{Chooser, Load, Remote};
+use super::load::{Chooser, Load, PATIENCE, Remote};
+use super::{LogFamily, Ours, Store};
 use crate::measure::Session;
 
 pub(super) const STORE: Store = Store {
@@ -18,8 +16,7 @@ pub(super) const STORE: Store = Store {
     title: "Redis",
     contestants: &["ours", "ours, batches of 32", "bare EVALSHA", "bare window script", "limitador"],
     baseline: "bare EVALSHA",
-    weigh_log: super::redis_log::open,
-    log_family: "redis-log",
+    log: Some(LogFamily { name: "redis-log", weigh: super::redis_log::open }),
     open,
 };
 
@@ -35,34 +32,11 @@ fn open(contestant: &str, url: &str, millis: u64) -> Result<Box<dyn Session>> {
     }
 }
 
-/// Ours, as its users call it.
-struct Ours {
-    limiter: RateLimiter<RedisStore>,
-    batch: usize,
-}
-
-async fn ours(url: &str, batch: usize) -> Result<Ours> {
-    // Hundreds of calls under way at once wait for each other; none is to be given up.
-    let config = RedisConfig { timeout: Duration::from_secs(30), ..RedisConfig::new(url) };
+async fn ours(url: &str, batch: usize) -> Result<Ours<RedisStore>> {
+    let config = RedisConfig { timeout: PATIENCE, ..RedisConfig::new(url) };
     let store = RedisStore::connect_with(config).await?;
     let limit: Limit = "1000000000/h".parse()?;
     Ok(Ours { limiter: RateLimiter::new(store, limit), batch })
-}
-
-impl Remote for Ours {
-    async fn call(&self, keys: &mut Chooser) -> Result<u64> {
-        if self.batch == 1 {
-            ensure!(self.limiter.check(keys.one()).await?.allowed(), "it was refused");
-            return Ok(1);
-        }
-        let keys = keys.many(self.batch).iter().map(|key| &key.text);
-        let mut decisions = 0;
-        for decision in self.limiter.check_many(keys).await {
-            ensure!(decision?.allowed(), "it was refused");
-            decisions += 1;
-        }
-        Ok(decisions)
-    }
 }
 
 /// A connection like ours: shared by all calls, not waiting to fill packets.
