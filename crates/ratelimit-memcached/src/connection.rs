@@ -7,21 +7,60 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use memcache::exp::{AsyncMetaConnection, Error, MetaCommand, MetaResponse};
 use ratelimit_core::ErrorKind;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::Failure;
-use crate::wire::{Reply, is_refusal};
+use crate::reply::{Received, Reply, Stamp, receive};
+use crate::wire::Command;
 
 /// How many batches may wait to be written before callers wait themselves.
 const QUEUE: usize = 1_024;
 
 /// As much as is written at once.
 const WRITE: usize = 64 * 1024;
+
+/// What is read at once, at least.
+const READ: usize = 16 * 1024;
+
+/// Stamps of a batch have their upper bits in common; so many lower ones tell its commands apart.
+const PLACES: u32 = 20;
+
+/// Commands for one server, after so many of earlier batches.
+///
+/// Each is stamped: a reply that carries another stamp tells that the connection is out of step, and it is given up before
+/// a caller gets somebody else's reply.
+#[derive(Debug, Default)]
+pub(crate) struct Commands {
+    before: usize,
+    pub(crate) count: usize,
+    /// The stamp of the first.
+    stamp: u64,
+    bytes: Vec<u8>,
+}
+
+impl Commands {
+    /// None yet, after so many.
+    pub(crate) fn after(before: usize) -> Self {
+        Self { before, ..Self::default() }
+    }
+
+    /// Gives the command's place.
+    pub(crate) fn push(&mut self, command: &Command<'_>) -> usize {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        if self.count == 0 {
+            self.stamp = NEXT.fetch_add(1, Ordering::Relaxed) << PLACES;
+            self.bytes.reserve(256);
+        }
+        command.encode(self.stamp.wrapping_add(self.count as u64), &mut self.bytes);
+        self.count += 1;
+        self.before + self.count - 1
+    }
+}
 
 /// What came of each command of a batch.
 pub(crate) type Replies = Vec<Result<Reply, Failure>>;
@@ -44,15 +83,20 @@ struct Wire {
 
 /// A batch on its way out.
 struct Job {
-    payload: Vec<u8>,
-    /// Set before its first byte is written.
-    sent: Arc<AtomicBool>,
+    out: Arc<Out>,
     pending: Pending,
+}
+
+/// What is to be written, and whether that has begun.
+struct Out {
+    bytes: Vec<u8>,
+    /// Set before the first byte is written.
+    sent: AtomicBool,
 }
 
 /// A batch whose replies are awaited.
 struct Pending {
-    number: u64,
+    stamp: u64,
     count: usize,
     replies: Replies,
     answer: oneshot::Sender<Replies>,
@@ -77,39 +121,36 @@ impl Line {
     /// Sends a batch, and gives one reply for each of its commands.
     ///
     /// If the connection breaks before a byte of it has been written, it is sent once more on a new one.
-    pub(crate) async fn send(&self, commands: &[MetaCommand], deadline: Instant) -> Replies {
+    pub(crate) async fn send(&self, commands: Commands, deadline: Instant) -> Replies {
+        let Commands { count, stamp, bytes, .. } = commands;
+        let out = Arc::new(Out { bytes, sent: AtomicBool::new(false) });
         let exchange = async {
-            let (payload, number) = encode(commands)?;
-            match self.exchange(&payload, number, commands.len(), deadline).await? {
+            match self.exchange(&out, stamp, count, deadline).await? {
                 Some(replies) => Ok(replies),
-                None => {
-                    let replies = self.exchange(&payload, number, commands.len(), deadline).await?;
-                    replies.ok_or_else(Failure::broken)
-                }
+                None => self.exchange(&out, stamp, count, deadline).await?.ok_or_else(Failure::broken),
             }
         };
-        match exchange.await {
-            Ok(replies) => replies
-                .into_iter()
-                .map(|reply: Result<_, Failure>| reply.map_err(|failure| failure.at(&self.address)))
-                .collect(),
-            Err(failure) => vec![Err(failure.at(&self.address)); commands.len()],
+        let mut replies = exchange.await.unwrap_or_else(|failure| vec![Err(failure); count]);
+        for reply in &mut replies {
+            if let Err(failure) = reply {
+                *failure = failure.clone().at(&self.address);
+            }
         }
+        replies
     }
 
     /// `None` if the connection broke before a byte was written.
     async fn exchange(
         &self,
-        payload: &[u8],
-        number: u64,
+        out: &Arc<Out>,
+        stamp: u64,
         count: usize,
         deadline: Instant,
     ) -> Result<Option<Replies>, Failure> {
         let wire = self.wire(deadline).await?;
-        let sent = Arc::new(AtomicBool::new(false));
         let (answer, mut replies) = oneshot::channel();
-        let pending = Pending { number, count, replies: Vec::new(), answer };
-        let job = Job { payload: payload.to_vec(), sent: sent.clone(), pending };
+        let pending = Pending { stamp, count, replies: Vec::with_capacity(count), answer };
+        let job = Job { out: out.clone(), pending };
         let exchange = async {
             wire.jobs.send(job).await.ok()?;
             (&mut replies).await.ok()
@@ -121,7 +162,7 @@ impl Line {
         // Closed first: the writer says that it sends before it looks whether anybody still waits.
         replies.close();
         self.hang_up(&wire);
-        match (outcome, sent.load(Ordering::SeqCst)) {
+        match (outcome, out.sent.load(Ordering::SeqCst)) {
             (Ok(_), false) => Ok(None),
             (Ok(_), true) => Err(Failure::broken().maybe_applied()),
             (Err(_), false) => Err(Failure::late()),
@@ -166,33 +207,13 @@ impl Line {
     }
 }
 
-/// The bytes of a batch, each command stamped with the batch's number and its place: a reply that carries another stamp tells that
-/// the connection is out of step, and it is given up before a caller gets somebody else's reply.
-fn encode(commands: &[MetaCommand]) -> Result<(Vec<u8>, u64), Failure> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut payload = Vec::with_capacity(commands.len() * 64);
-    for (place, command) in commands.iter().enumerate() {
-        let stamped = command.clone().flag(stamp(number, place));
-        let invalid = |_| Failure::new(ErrorKind::Unsupported, "a key is not valid");
-        stamped.encode_into(&mut payload).map_err(invalid)?;
-    }
-    Ok((payload, number))
-}
-
-fn stamp(number: u64, place: usize) -> String {
-    format!("O{number:x}.{place:x}")
-}
-
 impl Wire {
     async fn dial(address: &str) -> Result<Self, Failure> {
-        let failure = |error: std::io::Error| Failure::from_transport(&Error::Io(error));
+        let failure = |error: std::io::Error| Failure::from_io(&error);
         let stream = TcpStream::connect(address).await.map_err(failure)?;
         stream.set_nodelay(true).map_err(failure)?;
-        // Two handles on one socket: the library's connection reads, and answers may come while a batch is being written.
-        let stream = stream.into_std().map_err(failure)?;
-        let writer = stream.try_clone().and_then(TcpStream::from_std).map_err(failure)?;
-        let reader = AsyncMetaConnection::from_stream(TcpStream::from_std(stream).map_err(failure)?);
+        // Answers may come while a batch is being written.
+        let (reader, writer) = stream.into_split();
         let (jobs, queue) = mpsc::channel(QUEUE);
         let driver = tokio::spawn(async move {
             let pending = Mutex::new(VecDeque::new());
@@ -212,28 +233,34 @@ impl Wire {
 }
 
 /// Writes batches as they come, those that wait together at once. Ends if the connection does.
-async fn write(mut stream: TcpStream, mut queue: mpsc::Receiver<Job>, pending: &Mutex<VecDeque<Pending>>) {
+async fn write(
+    mut stream: OwnedWriteHalf,
+    mut queue: mpsc::Receiver<Job>,
+    pending: &Mutex<VecDeque<Pending>>,
+) {
     let mut buffer = Vec::new();
     let mut waiting = Vec::new();
     while let Some(first) = queue.recv().await {
-        // Lets the reader see that the server has hung up meanwhile, and other callers join.
         waiting.push(first);
-        tokio::task::yield_now().await;
+        if !pending.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            // The server is busy with others: whoever is about to ask can join.
+            tokio::task::yield_now().await;
+        }
         let mut size = 0;
         while size < WRITE
             && let Ok(job) = queue.try_recv()
         {
-            size += job.payload.len();
+            size += job.out.bytes.len();
             waiting.push(job);
         }
         buffer.clear();
-        for job in waiting.drain(..) {
-            job.sent.store(true, Ordering::SeqCst);
-            if job.pending.answer.is_closed() {
+        for Job { out, pending: asked } in waiting.drain(..) {
+            out.sent.store(true, Ordering::SeqCst);
+            if asked.answer.is_closed() {
                 continue; // nobody waits any more
             }
-            buffer.extend_from_slice(&job.payload);
-            pending.lock().unwrap_or_else(PoisonError::into_inner).push_back(job.pending);
+            buffer.extend_from_slice(&out.bytes);
+            pending.lock().unwrap_or_else(PoisonError::into_inner).push_back(asked);
         }
         if stream.write_all(&buffer).await.is_err() {
             return;
@@ -242,33 +269,46 @@ async fn write(mut stream: TcpStream, mut queue: mpsc::Receiver<Job>, pending: &
 }
 
 /// Reads replies and hands them to whom they belong. Ends if the connection does, or if it is out of step.
-async fn read(mut connection: AsyncMetaConnection, pending: &Mutex<VecDeque<Pending>>) {
+async fn read(mut stream: OwnedReadHalf, pending: &Mutex<VecDeque<Pending>>) {
+    let mut buffer = Vec::with_capacity(READ);
     loop {
-        let reply = match connection.receive().await {
-            Ok(response) => Ok(response),
-            Err(error) if is_refusal(&error) => Err(Failure::from_refusal(&error)),
-            Err(_) => return,
-        };
-        let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(first) = pending.front_mut() else { return };
-        let reply = match reply {
-            Ok(response) if !belongs(&response, first) => return,
-            Ok(response) => Reply::new(response),
-            Err(failure) => Err(failure),
-        };
-        first.replies.push(reply);
-        if first.replies.len() == first.count
-            && let Some(done) = pending.pop_front()
-        {
-            // Who has dropped the call needs no answer.
-            let _ = done.answer.send(done.replies);
+        buffer.reserve(READ);
+        if !matches!(stream.read_buf(&mut buffer).await, Ok(1..)) {
+            return;
         }
+        let mut done = 0;
+        loop {
+            match receive(&buffer[done..]) {
+                Received::Part => break,
+                Received::Strange => return,
+                Received::Whole { reply, stamp, size } => {
+                    done += size;
+                    if !hand_over(pending, reply, stamp) {
+                        return;
+                    }
+                }
+            }
+        }
+        buffer.drain(..done);
     }
 }
 
-fn belongs(response: &MetaResponse, pending: &Pending) -> bool {
-    let expected = stamp(pending.number, pending.replies.len());
-    response.flags().any(|flag| flag == expected.as_bytes())
+/// Gives a reply to the batch that has waited longest; `false` if it is not its.
+fn hand_over(pending: &Mutex<VecDeque<Pending>>, reply: Result<Reply, Failure>, stamp: Stamp) -> bool {
+    let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(first) = pending.front_mut() else { return false };
+    let expected = first.stamp.wrapping_add(first.replies.len() as u64);
+    if stamp != Stamp::None && stamp != Stamp::Of(expected) {
+        return false;
+    }
+    first.replies.push(reply);
+    if first.replies.len() == first.count
+        && let Some(done) = pending.pop_front()
+    {
+        // Who has dropped the call needs no answer.
+        let _ = done.answer.send(done.replies);
+    }
+    true
 }
 
 impl Pending {

@@ -46,7 +46,7 @@ struct Undo {
     refunds: Vec<GiveBack>,
 }
 
-/// Decides slices in their order, in as few trips as it can. It has to run to its end: a task that nobody can drop.
+/// Decides slices in their order, in as few trips as it can. It has to run to its end, for it takes back what it has reserved in vain.
 pub(crate) async fn decide(space: &Arc<Space>, slices: &[Slice], deadline: Instant) -> Vec<Outcome> {
     let _turns = match space.turns_of(slices, deadline).await {
         Ok(turns) => turns,

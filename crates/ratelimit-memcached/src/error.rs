@@ -1,9 +1,9 @@
 //! From what went wrong on the way to [`StoreError`].
 
 use std::borrow::Cow;
+use std::io;
 use std::sync::Arc;
 
-use memcache::exp::Error;
 use ratelimit_core::{ErrorKind, StoreError};
 
 /// Why there is no answer. Unlike a [`StoreError`] it can be handed to several callers.
@@ -77,44 +77,37 @@ impl Failure {
             .maybe_applied()
     }
 
-    /// The connection broke, or what came over it was no response.
-    pub(crate) fn from_transport(error: &Error) -> Self {
-        match error {
-            Error::Io(error) => {
-                Self::new(ErrorKind::Unreachable, format!("{}; is the server running?", error.kind()))
-            }
-            _ => Self::strange_response(),
-        }
+    /// The connection could not be made, or broke.
+    pub(crate) fn from_io(error: &io::Error) -> Self {
+        Self::new(ErrorKind::Unreachable, format!("{}; is the server running?", error.kind()))
     }
 
     /// What the server said instead of doing what it was asked. It has done nothing then.
-    pub(crate) fn from_refusal(error: &Error) -> Self {
-        match error {
-            Error::Rejected(text) if text.contains("non-numeric") => Self::corrupt(),
-            Error::Rejected(text) if text.contains("unauthenticated") => {
-                Self::new(ErrorKind::Denied, "it wants a log-in, which this crate does not support")
-            }
-            Error::Rejected(text)
-                if text == "ERROR" || text.contains("invalid flag") || text.contains("bad token") =>
-            {
-                Self::new(
-                    ErrorKind::Unsupported,
-                    "it does not know the meta commands; it has to be Memcached 1.6.13 or later",
-                )
-            }
-            Error::Server(text) if text.to_ascii_lowercase().contains("out of memory") => {
-                Self::new(ErrorKind::Full, "it is out of memory; give it more (option -m) or allow evictions")
-            }
-            Error::Server(text) if text.contains("too large") => Self::new(
+    pub(crate) fn from_refusal(line: &str) -> Self {
+        let says = |words: &str| line.to_ascii_lowercase().contains(words);
+        if says("non-numeric") {
+            return Self::corrupt();
+        }
+        let (kind, message) = if says("unauthenticated") {
+            (ErrorKind::Denied, "it wants a log-in, which this crate does not support")
+        } else if line == "ERROR" || says("invalid flag") || says("bad token") {
+            (
+                ErrorKind::Unsupported,
+                "it does not know the meta commands; it has to be Memcached 1.6.13 or later",
+            )
+        } else if says("out of memory") {
+            (ErrorKind::Full, "it is out of memory; give it more (option -m) or allow evictions")
+        } else if says("too large") {
+            (
                 ErrorKind::Unsupported,
                 "the log does not fit into an item; raise the server's option -I and `max_item_size`",
-            ),
-            Error::Rejected(text) | Error::Server(text) => Self::new(
-                ErrorKind::Server,
-                text.chars().filter(char::is_ascii).take(100).collect::<String>(),
-            ),
-            _ => Self::strange_response(),
-        }
+            )
+        } else {
+            let text = line.split_once(' ').map_or(line, |(_, text)| text);
+            let text: String = text.chars().filter(char::is_ascii).take(100).collect();
+            return Self::new(ErrorKind::Server, text);
+        };
+        Self::new(kind, message)
     }
 
     pub(crate) fn into_store_error(self) -> StoreError {

@@ -7,9 +7,10 @@ use ratelimit_core::{ErrorKind, Meter, State, Timestamp};
 
 use crate::error::Failure;
 use crate::lifetime::Lifetimes;
+use crate::reply::Reply;
 use crate::servers::{Answers, Batch, Place};
 use crate::slice::{Ask, Spot};
-use crate::wire::{self, Reply};
+use crate::wire::Command;
 
 /// The states of bucket and log meters on their way through a decision.
 #[derive(Debug, Default)]
@@ -63,7 +64,7 @@ impl Cells {
         if let Some(nth) = self.places.get(&spot.name) {
             return *nth;
         }
-        let place = batch.push(spot.server, wire::read(&spot.name));
+        let place = batch.push(spot.server, &Command::Read { key: &spot.name });
         self.cells.push(Cell { spot: spot.clone(), place, unique: None, state: Ok(None), changed: None });
         self.places.insert(spot.name.clone(), self.cells.len() - 1);
         self.cells.len() - 1
@@ -102,8 +103,9 @@ impl Cells {
             let state = cell.state.as_ref().ok()?.as_ref()?;
             let life = meter.forget_at(state).since(*now);
             let lifetime = lifetimes.token(u64::try_from(life.as_nanos()).unwrap_or(u64::MAX));
-            let command = wire::write(&cell.spot.name, state.to_bytes(), cell.unique, lifetime);
-            Some(batch.push(cell.spot.server, command))
+            let value = &state.to_bytes();
+            let command = Command::Write { key: &cell.spot.name, value, unique: cell.unique, lifetime };
+            Some(batch.push(cell.spot.server, &command))
         };
         self.cells.iter().map(write).collect()
     }

@@ -7,11 +7,12 @@ use crate::decide::{ATTEMPTS, pause};
 use crate::error::Failure;
 use crate::keys::since_reset;
 use crate::optimistic::{Cells, Written};
+use crate::reply::Counter;
 use crate::servers::Batch;
 use crate::slice::GiveBack;
 use crate::space::Space;
 use crate::window::Take;
-use crate::wire::{self, Counter};
+use crate::wire::Command;
 
 /// Takes units off counters that are still there, in two trips if one of them has been reset. Never tried twice: what was
 /// taken twice would be handed out twice.
@@ -22,8 +23,8 @@ pub(crate) async fn take_everywhere(
 ) -> Result<(), Failure> {
     let mut batch = Batch::new(&space.servers);
     let push = |take: &Take| {
-        let taken = batch.push(take.server, wire::take(&take.key, take.units));
-        (taken, batch.push(take.server, wire::look(&take.key)))
+        let taken = batch.push(take.server, &take.command());
+        (taken, batch.push(take.server, &Command::Look { key: &take.key }))
     };
     let places: Vec<_> = takes.iter().map(push).collect();
     let answers = space.servers.send(batch, deadline).await;
@@ -43,8 +44,7 @@ pub(crate) async fn take_everywhere(
 /// Takes units off counters that are still there and have not been reset.
 pub(crate) async fn take(space: &Space, takes: Vec<Take>, deadline: Instant) -> Result<(), Failure> {
     let mut batch = Batch::new(&space.servers);
-    let places: Vec<_> =
-        takes.iter().map(|take| batch.push(take.server, wire::take(&take.key, take.units))).collect();
+    let places: Vec<_> = takes.iter().map(|take| batch.push(take.server, &take.command())).collect();
     let answers = space.servers.send(batch, deadline).await;
     places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))
 }

@@ -9,11 +9,12 @@ use tokio::time::Instant;
 
 use crate::error::Failure;
 use crate::keys::{MARK, since_reset};
+use crate::reply::Counter;
 use crate::servers::Batch;
 use crate::slice::Spot;
 use crate::space::Space;
 use crate::window::{Counters, counters, life};
-use crate::wire::{self, Counter};
+use crate::wire::Command;
 
 /// Forgets the meters of these claims as they stand at that instant: in one trip, or in two where a meter was reset before.
 pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant) -> Result<(), Failure> {
@@ -22,18 +23,18 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
     for claim in claims.iter() {
         let Spot { name, server } = Spot::new(&space.servers, &space.prefix, &claim.id);
         let Meter::Window(window) = &claim.meter else {
-            places.push(batch.push(server, wire::delete(&name)));
+            places.push(batch.push(server, &Command::Delete { key: &name }));
             continue;
         };
         let Counters { live, past } = counters(&name, window, claims.now());
         // The newest of them may begin after this instant.
         let lifetime = space.lifetimes.token(life(window).saturating_add(window.segment()));
         for key in live {
-            let before = batch.push(server, wire::look(&key));
-            places.push(batch.push(server, wire::reset(&key, &mark, lifetime)));
+            let before = batch.push(server, &Command::Look { key: &key });
+            places.push(batch.push(server, &Command::Reset { key: &key, mark: &mark, lifetime }));
             former.push((server, key, before));
         }
-        places.extend(past.iter().map(|key| batch.push(server, wire::delete(key))));
+        places.extend(past.iter().map(|key| batch.push(server, &Command::Delete { key })));
     }
     let answers = space.servers.send(batch, deadline).await;
     places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))?;
@@ -41,7 +42,7 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
     for (server, key, before) in former {
         if let Ok(Counter::Reset(mark)) = answers.reply(before).as_ref().map_err(Failure::clone)?.counter() {
             // Nobody looks there any more; who is just about to adds in vain, and that expires by itself.
-            batch.push(server, wire::delete(&since_reset(&key, mark)));
+            batch.push(server, &Command::Delete { key: &since_reset(&key, mark) });
         }
     }
     space.servers.send(batch, deadline).await;

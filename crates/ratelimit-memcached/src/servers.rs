@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use memcache::exp::MetaCommand;
+use smallvec::SmallVec;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::connection::{Line, Replies};
+use crate::connection::{Commands, Line, Replies};
 use crate::error::Failure;
 use crate::keys::{OFFSET, mix, stable_hash};
-use crate::wire::Reply;
+use crate::reply::Reply;
+use crate::wire::Command;
 
 /// All servers.
 pub(crate) struct Servers(Vec<Arc<Server>>);
@@ -24,13 +25,7 @@ struct Server {
 
 /// Commands for several servers; those for one server are executed in the order in which they are pushed.
 pub(crate) struct Batch {
-    servers: Vec<Commands>,
-}
-
-/// What one server is to do, after so many commands of earlier batches.
-struct Commands {
-    before: usize,
-    commands: Vec<MetaCommand>,
+    servers: SmallVec<[Commands; 1]>,
 }
 
 /// Where a command stands in a [`Batch`], and its reply in the [`Answers`].
@@ -75,7 +70,7 @@ impl Servers {
         }
         let mut batch = Batch::new(self);
         let places: Vec<_> =
-            (0..self.0.len()).map(|server| batch.push(server, crate::wire::look("!"))).collect();
+            (0..self.0.len()).map(|server| batch.push(server, &Command::Look { key: "!" })).collect();
         let answers = self.send(batch, deadline).await;
         places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))
     }
@@ -88,19 +83,17 @@ impl Servers {
 
     /// One trip: each server gets its commands at once, all of them at the same time.
     pub(crate) async fn send(&self, batch: Batch, deadline: Instant) -> Answers {
-        let lists = batch.servers.into_iter().map(|server| server.commands);
-        // A task that does not come back leaves these.
-        let unanswered = |list: &Vec<MetaCommand>| vec![Err(Failure::abandoned()); list.len()];
-        let lists: Vec<_> = lists.collect();
-        let mut answers: Vec<Replies> = lists.iter().map(unanswered).collect();
-        let mut asked = lists.into_iter().enumerate().filter(|(_, commands)| !commands.is_empty());
-        let Some(first) = asked.next() else { return Answers(answers) };
+        let mut answers: Vec<Replies> = batch.servers.iter().map(|_| Vec::new()).collect();
+        let mut asked = batch.servers.into_iter().enumerate().filter(|(_, commands)| commands.count > 0);
+        let Some((first, commands)) = asked.next() else { return Answers(answers) };
         let mut others = JoinSet::new();
         for (nth, commands) in asked {
             let server = self.0[nth].clone();
-            others.spawn(async move { (nth, server.send(&commands, deadline).await) });
+            // A task that does not come back leaves this.
+            answers[nth] = vec![Err(Failure::abandoned()); commands.count];
+            others.spawn(async move { (nth, server.send(commands, deadline).await) });
         }
-        answers[first.0] = self.0[first.0].send(&first.1, deadline).await;
+        answers[first] = self.0[first].send(commands, deadline).await;
         while let Some(ended) = others.join_next().await {
             if let Ok((nth, replies)) = ended {
                 answers[nth] = replies;
@@ -111,7 +104,7 @@ impl Servers {
 }
 
 impl Server {
-    async fn send(&self, commands: &[MetaCommand], deadline: Instant) -> Replies {
+    async fn send(&self, commands: Commands, deadline: Instant) -> Replies {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         self.lines[turn % self.lines.len()].send(commands, deadline).await
     }
@@ -119,23 +112,20 @@ impl Server {
 
 impl Batch {
     pub(crate) fn new(servers: &Servers) -> Self {
-        Self { servers: servers.0.iter().map(|_| Commands { before: 0, commands: Vec::new() }).collect() }
+        Self { servers: servers.0.iter().map(|_| Commands::default()).collect() }
     }
 
     /// A batch whose answers can be [appended](Answers::append) to these.
     pub(crate) fn after(answers: &Answers) -> Self {
-        let after = |replies: &Replies| Commands { before: replies.len(), commands: Vec::new() };
-        Self { servers: answers.0.iter().map(after).collect() }
+        Self { servers: answers.0.iter().map(|replies| Commands::after(replies.len())).collect() }
     }
 
-    pub(crate) fn push(&mut self, server: usize, command: MetaCommand) -> Place {
-        let Commands { before, commands } = &mut self.servers[server];
-        commands.push(command);
-        Place { server, nth: *before + commands.len() - 1 }
+    pub(crate) fn push(&mut self, server: usize, command: &Command<'_>) -> Place {
+        Place { server, nth: self.servers[server].push(command) }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.servers.iter().all(|server| server.commands.is_empty())
+        self.servers.iter().all(|server| server.count == 0)
     }
 }
 

@@ -10,6 +10,7 @@ use ratelimit_core::{
 use crate::config::MemcachedConfig;
 use crate::decide::decide;
 use crate::error::Failure;
+use crate::finish::Finish;
 use crate::slice::{Ask, GiveBack, Slice};
 use crate::space::Space;
 use crate::{refund, reset, window};
@@ -60,18 +61,16 @@ impl MemcachedStore {
         Slice::new(&self.space.servers, &self.space.prefix, claims)
     }
 
-    /// Decides slices in a task of their own: who drops the call leaves nothing reserved behind.
-    async fn decide(&self, slices: Vec<Slice>) -> Vec<Result<Answer, Failure>> {
-        let count = slices.len();
+    /// Decides slices, to the end: who drops the call leaves nothing reserved behind.
+    fn decide(&self, slices: Vec<Slice>) -> Finish<Vec<Result<Answer, Failure>>> {
         let (space, deadline) = (self.space.clone(), self.space.deadline());
-        let task = tokio::spawn(async move {
+        Finish::new(async move {
             let mut outcomes = Vec::with_capacity(slices.len());
             for trip in trips(slices) {
                 outcomes.extend(decide(&space, &trip, deadline).await);
             }
             outcomes
-        });
-        task.await.unwrap_or_else(|_| vec![Err(Failure::abandoned()); count])
+        })
     }
 }
 

@@ -15,9 +15,10 @@ use smallvec::SmallVec;
 use crate::error::Failure;
 use crate::keys::{segment_of, since_reset};
 use crate::lifetime::Lifetimes;
+use crate::reply::Counter;
 use crate::servers::{Answers, Batch, Place};
 use crate::slice::{Ask, Spot};
-use crate::wire::{self, Counter};
+use crate::wire::Command;
 
 /// Units to take off a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +57,12 @@ pub(crate) struct Look {
 struct Seat {
     key: String,
     value: Place,
+}
+
+impl Take {
+    pub(crate) fn command(&self) -> Command<'_> {
+        Command::Take { key: &self.key, units: self.units }
+    }
 }
 
 impl Takes {
@@ -165,7 +172,7 @@ impl Look {
 
 impl Seat {
     fn push(batch: &mut Batch, server: usize, key: String) -> Self {
-        let value = batch.push(server, wire::look(&key));
+        let value = batch.push(server, &Command::Look { key: &key });
         Self { key, value }
     }
 
@@ -178,7 +185,8 @@ impl Seat {
         units: u64,
         lifetime: u64,
     ) -> (Self, Option<Place>) {
-        let added = (units > 0).then(|| batch.push(server, wire::add(&key, units, lifetime)));
+        let add = Command::Add { key: &key, units, lifetime };
+        let added = (units > 0).then(|| batch.push(server, &add));
         (Self::push(batch, server, key), added)
     }
 

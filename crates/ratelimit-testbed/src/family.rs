@@ -10,11 +10,17 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 const END: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(5);
 
-/// Stops them all: first the parent, so that it starts no more.
+/// Stops them all: first the parent, so that it starts no more. Comes back when each of their threads stands still: one that
+/// runs on another processor goes on for a moment, long enough to answer.
 pub(crate) fn freeze(parent: Pid) -> Result<(), String> {
     signal(parent, Signal::STOP)?;
-    stop_children(parent);
-    Ok(())
+    let stopped = stop_children(parent);
+    let mut left = END.as_millis() / POLL.as_millis();
+    while left > 0 && stopped.iter().chain([&parent]).any(|pid| !stands_still(*pid)) {
+        std::thread::sleep(POLL);
+        left -= 1;
+    }
+    if left == 0 { Err("it does not stand still".to_owned()) } else { Ok(()) }
 }
 
 /// Lets them all go on, the parent last: it finds its children as it left them.
@@ -74,6 +80,15 @@ fn stop_children(parent: Pid) -> Vec<Pid> {
 
 fn signal(pid: Pid, signal: Signal) -> Result<(), String> {
     kill_process(pid, signal).map_err(|error| error.to_string())
+}
+
+/// Whether all its threads are stopped, or it is gone. Only Linux tells.
+fn stands_still(pid: Pid) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())) else { return true };
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat"));
+        stat.is_ok_and(|stat| after_name(&stat).is_some_and(|rest| rest.starts_with(['T', 't', 'Z', 'X'])))
+    })
 }
 
 /// Whether it runs: not if it only waits for its parent to take notice of its end.
