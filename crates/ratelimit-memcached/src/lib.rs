@@ -25,7 +25,7 @@
 //!   are decided exactly, to the nanosecond.
 //!
 //!   How many fewer, measured with 64 tasks in two processes on one key, a limit of 200, and 200 rounds for each meter: with
-//!   claims of one unit none, in any of 2,800 rounds. With claims of 1 to 9 units 1.2 to 2.4 fewer on average and 9 at worst on windows (a
+//!   claims of one unit none, in any of 2,800 rounds. With claims of 1 to 9 units 1.3 to 2.7 fewer on average and 8 at worst on windows (a
 //!   large claim that is about to be refused keeps out a small one), none on buckets and logs. `RATELIMIT_ROUNDS=200 cargo test --release
 //!   -p ratelimit-memcached --test processes -- --nocapture` measures it.
 //! - A slice of several limits or keys is admitted whole or not at all, also over several servers. What was reserved is given
