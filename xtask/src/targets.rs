@@ -21,6 +21,7 @@ pub(crate) const TARGETS: &[Target] = &[
     target("memory-erased", "ratelimit-memory", "the same behind Arc<dyn DynCounterStore>"),
     target("memory-timeout", "ratelimit-memory", "the same under Timeout"),
     target("memory-batched", "ratelimit-memory", "the same under Batched"),
+    target("memory-refusals", "ratelimit-memory", "the same under RefusalCache"),
     target("redis", "ratelimit-redis", "one Redis server"),
     target("redis-server-clock", "ratelimit-redis", "one Redis server that decides by its own clock"),
     target("redis-cluster", "ratelimit-redis", "Redis Cluster of three masters"),

@@ -38,8 +38,8 @@ pub use meter::{
     MAX_SEGMENTS, MAX_UNITS, Meter, State, Window, WindowState, decide, refund,
 };
 pub use store::{
-    Applied, CLOCK_SLACK, CounterStore, Decisions, DynCounterStore, ErrorKind, Promises, StoreError,
-    SyncCounterStore, Time,
+    Applied, CLOCK_SLACK, CounterStore, Decisions, DynCounterStore, ErrorKind, Promises, RefusalCache,
+    StoreError, SyncCounterStore, Time,
 };
 #[cfg(feature = "tokio")]
 pub use store::{BatchConfig, Batched, Timeout};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ratelimit_conformance::{BoxError, Space, Subject};
-use ratelimit_memory::core::{Batched, DynCounterStore, Timeout};
+use ratelimit_memory::core::{Batched, DynCounterStore, RefusalCache, Timeout};
 use ratelimit_memory::{MemoryConfig, MemoryStore};
 
 fn main() -> ExitCode {
@@ -21,6 +21,7 @@ fn main() -> ExitCode {
             dress: |store| Arc::new(Timeout::new(store, Duration::from_secs(10))),
         }),
         Box::new(Memory { name: "memory-batched", dress: |store| Arc::new(Batched::new(store)) }),
+        Box::new(Memory { name: "memory-refusals", dress: |store| Arc::new(RefusalCache::new(store)) }),
     ])
 }
 
@@ -34,7 +35,10 @@ type Dress = fn(Arc<MemoryStore>) -> Arc<dyn DynCounterStore>;
 
 struct OneStore {
     store: Arc<MemoryStore>,
+    name: &'static str,
     dress: Dress,
+    /// What one process shares.
+    shared: Arc<dyn DynCounterStore>,
 }
 
 #[async_trait]
@@ -45,14 +49,17 @@ impl Subject for Memory {
 
     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
         let store = Arc::new(MemoryStore::with_config(MemoryConfig::default()));
-        Ok(Arc::new(OneStore { store, dress: self.dress }))
+        let shared = (self.dress)(store.clone());
+        Ok(Arc::new(OneStore { store, name: self.name, dress: self.dress, shared }))
     }
 }
 
 #[async_trait]
 impl Space for OneStore {
     async fn open(&self) -> Result<Arc<dyn DynCounterStore>, BoxError> {
-        Ok((self.dress)(self.store.clone()))
+        // A second cache would be another process, whose knowledge may be a second old.
+        let one_process = self.name == "memory-refusals";
+        Ok(if one_process { self.shared.clone() } else { (self.dress)(self.store.clone()) })
     }
 
     async fn meters(&self) -> Result<Option<u64>, BoxError> {

@@ -6,6 +6,7 @@ mod erased;
 mod error;
 #[cfg(feature = "tokio")]
 mod owned;
+mod refusal_cache;
 #[cfg(feature = "tokio")]
 mod timeout;
 
@@ -13,6 +14,7 @@ mod timeout;
 pub use batched::{BatchConfig, Batched};
 pub use erased::DynCounterStore;
 pub use error::{Applied, ErrorKind, StoreError};
+pub use refusal_cache::RefusalCache;
 #[cfg(feature = "tokio")]
 pub use timeout::Timeout;
 

@@ -1,0 +1,306 @@
+//! The decorator that remembers refusals: when it asks, what it says, and how stale that may be.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use common::MapStore;
+use proptest::prelude::*;
+use ratelimit_core::{
+    Answer, Claims, CounterStore, Decision, Decisions, Limit, Limits, ManualClock, Promises, RateLimiter,
+    Refund, RefusalCache, Request, StoreError, Time, Timestamp,
+};
+
+const START: Timestamp = Timestamp::from_secs(1_800_000_000);
+const TICK: Duration = Duration::from_nanos(1);
+
+type Cached = RateLimiter<RefusalCache<Arc<MapStore>>, ManualClock>;
+
+fn limiter<S: CounterStore>(store: S, limit: &str) -> RateLimiter<S, ManualClock> {
+    let limit: Limit = limit.parse().unwrap();
+    RateLimiter::new(store, limit).with_clock(ManualClock::at(START))
+}
+
+fn cached(store: &Arc<MapStore>, limit: &str) -> Cached {
+    limiter(RefusalCache::new(store.clone()).with_max_age(Duration::from_secs(3_600)), limit)
+}
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+fn asked(store: &MapStore) -> u64 {
+    store.asked.load(Ordering::SeqCst)
+}
+
+/// Uses up a key's limit, and is refused once more.
+async fn fill(limiter: &Cached, key: &str) -> Decision {
+    loop {
+        let decision = limiter.check(key).await.unwrap();
+        if !decision.allowed() {
+            return decision;
+        }
+    }
+}
+
+#[test]
+fn who_is_refused_is_asked_about_once_until_something_comes_free() {
+    run(async {
+        for limit in [
+            "3/min fixed",
+            "3/min",
+            "3/min precision 20s",
+            "3/min burst 3",
+            "3/min log",
+            "3/min queue burst 3",
+        ] {
+            let store = Arc::new(MapStore::default());
+            let limiter = cached(&store, limit);
+            let wait = fill(&limiter, "k").await.retry_after().unwrap();
+            let before = asked(&store);
+            for _ in 0..100 {
+                assert!(!limiter.check("k").await.unwrap().allowed(), "{limit}");
+            }
+            limiter.clock().advance(wait - TICK);
+            let late = limiter.check("k").await.unwrap();
+            assert_eq!((late.allowed(), late.retry_after()), (false, Some(TICK)), "{limit}");
+            assert_eq!((asked(&store) - before, limiter.store().answered()), (0, 101), "{limit}");
+            limiter.clock().advance(TICK);
+            assert!(limiter.check("k").await.unwrap().allowed(), "{limit}");
+        }
+    });
+}
+
+#[test]
+fn what_is_given_back_or_reset_here_is_known_at_once() {
+    run(async {
+        let store = Arc::new(MapStore::default());
+        let limiter = cached(&store, "3/min");
+        let first = limiter.check("k").await.unwrap();
+        fill(&limiter, "k").await;
+        assert!(!limiter.check("k").await.unwrap().allowed());
+        limiter.refund("k", &first).await.unwrap();
+        assert!(limiter.check("k").await.unwrap().allowed());
+        fill(&limiter, "k").await;
+        limiter.reset("k").await.unwrap();
+        assert!(limiter.check("k").await.unwrap().allowed());
+    });
+}
+
+#[test]
+fn what_another_process_gives_back_is_known_after_the_greatest_age() {
+    run(async {
+        let store = Arc::new(MapStore::default());
+        let own = limiter(RefusalCache::new(store.clone()), "3/h");
+        let other = limiter(store.clone(), "3/h");
+        while own.check("k").await.unwrap().allowed() {}
+        other.reset("k").await.unwrap();
+        own.clock().advance(Duration::from_secs(1) - TICK);
+        assert!(!own.check("k").await.unwrap().allowed());
+        own.clock().advance(TICK);
+        assert!(own.check("k").await.unwrap().allowed());
+    });
+}
+
+#[test]
+fn changed_limits_other_costs_and_several_limits_are_asked_about() {
+    run(async {
+        let store = Arc::new(MapStore::default());
+        let limiter = cached(&store, "3/min");
+        fill(&limiter, "k").await;
+        let raised: Limits = "4/min".parse::<Limit>().unwrap().into();
+        assert!(limiter.check(Request::new("k").limits(&raised)).await.unwrap().allowed());
+        fill(&limiter, "k").await;
+        let before = asked(&store);
+        assert!(!limiter.check(Request::new("k").cost(2)).await.unwrap().allowed());
+        let both = Limits::new(["3/min".parse().unwrap(), "9/h".parse().unwrap()]).unwrap();
+        assert!(!limiter.check(Request::new("k").limits(&both)).await.unwrap().allowed());
+        assert!(
+            !limiter.check(Request::new("other").cost(1).and(Request::new("k"))).await.unwrap().allowed()
+        );
+        assert_eq!(asked(&store) - before, 3);
+        assert!(limiter.check("other").await.unwrap().allowed());
+    });
+}
+
+#[test]
+fn a_slice_sees_what_those_before_it_in_its_batch_have_changed() {
+    run(async {
+        let (store, twin) = (Arc::new(MapStore::default()), MapStore::default());
+        let (limiter, twin) = (cached(&store, "3/min"), limiter(twin, "3/min"));
+        let two = || Request::new("k").cost(2);
+        // One is left then, so two are refused.
+        assert!(limiter.check(two()).await.unwrap().allowed() && twin.check(two()).await.unwrap().allowed());
+        assert!(!limiter.check(two()).await.unwrap().allowed());
+        let batch = [two(), Request::new("k"), two(), Request::new("new")];
+        let told: Vec<_> = limiter.check_many(batch.iter()).await.into_iter().map(Result::unwrap).collect();
+        let true_ones: Vec<_> = twin.check_many(batch.iter()).await.into_iter().map(Result::unwrap).collect();
+        assert_eq!(told, true_ones);
+    });
+}
+
+/// A store that promises something else.
+#[derive(Debug)]
+struct Promising(Arc<MapStore>, Promises);
+
+impl CounterStore for Promising {
+    fn promises(&self) -> Promises {
+        self.1
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        self.0.claim(claims).await
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.0.refund(now, refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.0.reset(claims).await
+    }
+}
+
+#[test]
+fn conservative_stores_and_those_with_a_clock_of_their_own_are_always_asked() {
+    run(async {
+        for (decisions, time) in
+            [(Decisions::Conservative, Time::CallerUnordered), (Decisions::Exact, Time::Server)]
+        {
+            let store = Arc::new(MapStore::default());
+            let promising = Promising(store.clone(), Promises { decisions, time });
+            let limiter = limiter(RefusalCache::new(promising), "3/min");
+            for _ in 0..10 {
+                limiter.check("k").await.unwrap();
+            }
+            assert_eq!((asked(&store), limiter.store().answered()), (10, 0));
+        }
+    });
+}
+
+/// A store whose answers are held up.
+#[derive(Debug)]
+struct Held {
+    inner: MapStore,
+    answers: tokio::sync::Semaphore,
+}
+
+impl CounterStore for Held {
+    fn promises(&self) -> Promises {
+        self.inner.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let answer = self.inner.claim(claims).await;
+        self.answers.acquire().await.unwrap().forget();
+        answer
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.inner.refund(now, refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.inner.reset(claims).await
+    }
+}
+
+#[test]
+fn a_refusal_from_before_a_reset_is_not_remembered_after_it() {
+    run(async {
+        let held = Held { inner: MapStore::default(), answers: tokio::sync::Semaphore::new(1) };
+        let limiter = Arc::new(limiter(RefusalCache::new(held), "1/h"));
+        assert!(limiter.check("k").await.unwrap().allowed());
+        let late = tokio::spawn({
+            let limiter = limiter.clone();
+            async move { limiter.check("k").await.unwrap().allowed() }
+        });
+        tokio::task::yield_now().await;
+        limiter.reset("k").await.unwrap();
+        limiter.store().inner().answers.add_permits(2);
+        assert!(!late.await.unwrap(), "it was decided before the reset");
+        assert!(limiter.check("k").await.unwrap().allowed());
+    });
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Check { key: u8, cost: u64 },
+    WouldAllow { key: u8, cost: u64 },
+    Charge { key: u8, cost: u64 },
+    Refund,
+    Reset { key: u8 },
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (key, cost) = (0..3_u8, 0..5_u64);
+    prop_oneof![
+        8 => (key.clone(), cost.clone()).prop_map(|(key, cost)| Step::Check { key, cost }),
+        2 => (key.clone(), cost.clone()).prop_map(|(key, cost)| Step::WouldAllow { key, cost }),
+        1 => (key.clone(), cost).prop_map(|(key, cost)| Step::Charge { key, cost }),
+        1 => Just(Step::Refund),
+        1 => key.prop_map(|key| Step::Reset { key }),
+        3 => (0..200_000_000_u64).prop_map(Step::Wait),
+        1 => (0..3_000_000_000_u64).prop_map(Step::Wait),
+    ]
+}
+
+proptest! {
+    /// With and without it, every figure of every decision is the same.
+    #[test]
+    fn it_changes_no_decision(
+        limit in prop::sample::select(vec![
+            "4/2s fixed", "4/2s", "4/2s precision 500ms", "4/2s precision 500ms strict", "4/2s burst 4", "4/2s log",
+            "4/2s leaky burst 4", "4/2s queue burst 4",
+        ]),
+        capacity in 1..4_usize,
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let cache = RefusalCache::new(MapStore::default()).with_capacity(capacity);
+        let (own, twin) = (limiter(cache, limit), limiter(MapStore::default(), limit));
+        run(async {
+            let mut last = None;
+            for step in steps {
+                match step {
+                    Step::Check { key, cost } => {
+                        let key = [key];
+                        let request = Request::new(&key).cost(cost);
+                        let decision = own.check(&request).await.unwrap();
+                        prop_assert_eq!(&decision, &twin.check(&request).await.unwrap());
+                        last = Some((key, cost, decision));
+                    }
+                    Step::WouldAllow { key, cost } => {
+                        let key = [key];
+                        let request = Request::new(&key).cost(cost);
+                        let decision = own.would_allow(&request).await.unwrap();
+                        prop_assert_eq!(decision, twin.would_allow(&request).await.unwrap());
+                    }
+                    Step::Charge { key, cost } => {
+                        let key = [key];
+                        let request = Request::new(&key).cost(cost);
+                        prop_assert_eq!(own.charge(&request).await.unwrap(), twin.charge(&request).await.unwrap());
+                    }
+                    Step::Refund => {
+                        if let Some((key, cost, decision)) = last.take() {
+                            let request = Request::new(&key).cost(cost);
+                            own.refund(&request, &decision).await.unwrap();
+                            twin.refund(&request, &decision).await.unwrap();
+                        }
+                    }
+                    Step::Reset { key } => {
+                        own.reset(&[key]).await.unwrap();
+                        twin.reset(&[key]).await.unwrap();
+                    }
+                    Step::Wait(nanos) => {
+                        own.clock().advance(Duration::from_nanos(nanos));
+                        twin.clock().advance(Duration::from_nanos(nanos));
+                    }
+                }
+            }
+            Ok(())
+        })?;
+    }
+}
