@@ -23,6 +23,7 @@ pub(crate) const TARGETS: &[Target] = &[
     target("memory-batched", "ratelimit-memory", "the same under Batched"),
     target("memory-refusals", "ratelimit-memory", "the same under RefusalCache"),
     target("redis", "ratelimit-redis", "one Redis server"),
+    target("redis-direct", "ratelimit-redis", "the same, each check a call of its own"),
     target("redis-server-clock", "ratelimit-redis", "one Redis server that decides by its own clock"),
     target("redis-cluster", "ratelimit-redis", "Redis Cluster of three masters"),
     target("postgres", "ratelimit-postgres", "one PostgreSQL server, an unlogged table"),

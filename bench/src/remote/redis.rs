@@ -14,7 +14,14 @@ use crate::measure::Session;
 pub(super) const STORE: Store = Store {
     name: "redis",
     title: "Redis",
-    contestants: &["ours", "ours, batches of 32", "bare EVALSHA", "bare window script", "limitador"],
+    contestants: &[
+        "ours",
+        "ours, unshared calls",
+        "ours, batches of 32",
+        "bare EVALSHA",
+        "bare window script",
+        "limitador",
+    ],
     baseline: "bare EVALSHA",
     log: Some(LogFamily { name: "redis-log", weigh: super::redis_log::open }),
     open,
@@ -23,6 +30,7 @@ pub(super) const STORE: Store = Store {
 fn open(contestant: &str, url: &str, millis: u64) -> Result<Box<dyn Session>> {
     match contestant {
         "ours" => Load::open(ours(url, 1), millis),
+        "ours, unshared calls" => Load::open(unshared(url), millis),
         "ours, batches of 32" => Load::open(ours(url, 32), millis),
         "bare EVALSHA" => Load::open(Bare::connect(url, COUNT), millis),
         "bare window script" => Load::open(Bare::connect(url, WINDOW), millis),
@@ -33,10 +41,17 @@ fn open(contestant: &str, url: &str, millis: u64) -> Result<Box<dyn Session>> {
 }
 
 async fn ours(url: &str, batch: usize) -> Result<Ours<RedisStore>> {
-    let config = RedisConfig { timeout: PATIENCE, ..RedisConfig::new(url) };
-    let store = RedisStore::connect_with(config).await?;
+    open_with(RedisConfig { timeout: PATIENCE, ..RedisConfig::new(url) }, batch).await
+}
+
+/// Each check a call of its own.
+async fn unshared(url: &str) -> Result<Ours<RedisStore>> {
+    open_with(RedisConfig { timeout: PATIENCE, batch: None, ..RedisConfig::new(url) }, 1).await
+}
+
+async fn open_with(config: RedisConfig, batch: usize) -> Result<Ours<RedisStore>> {
     let limit: Limit = "1000000000/h".parse()?;
-    Ok(Ours { limiter: RateLimiter::new(store, limit), batch })
+    Ok(Ours { limiter: RateLimiter::new(RedisStore::connect_with(config).await?, limit), batch })
 }
 
 /// A connection like ours: shared by all calls, not waiting to fill packets.

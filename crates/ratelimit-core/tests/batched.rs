@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use common::MapStore;
 use ratelimit_core::{
-    Answer, BatchConfig, Batched, CheckError, Claims, CounterStore, ErrorKind, Limit, ManualClock, Promises,
-    RateLimiter, Refund, StoreError, Timestamp,
+    Answer, Applied, BatchConfig, Batched, CheckError, Claims, CounterStore, ErrorKind, Limit, ManualClock,
+    Promises, RateLimiter, Refund, StoreError, Timestamp,
 };
 use tokio::sync::Semaphore;
 
@@ -191,7 +191,7 @@ async fn the_line_is_bounded_in_length_and_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn patience_ends_when_the_trip_begins() {
+async fn patience_is_for_the_turn_and_its_trip() {
     let limiter = limiter("100/h", BatchConfig { patience: Duration::from_millis(50), ..one_trip() });
     let first = check(&limiter);
     settle().await;
@@ -201,8 +201,11 @@ async fn patience_ends_when_the_trip_begins() {
     settle().await;
     // The second is under way now, for longer than it would have waited.
     tokio::time::sleep(Duration::from_millis(200)).await;
-    gate(&limiter).permits.add_permits(1);
-    assert!(first.await.unwrap().unwrap() && second.await.unwrap().unwrap());
+    assert!(first.await.unwrap().unwrap());
+    let CheckError::Store(late) = second.await.unwrap().unwrap_err() else { panic!("not the store's") };
+    assert_eq!((late.kind(), late.applied()), (ErrorKind::Timeout, Applied::Unknown));
+    gate(&limiter).permits.add_permits(2);
+    assert_eq!(limiter.check("k").await.unwrap().remaining(), 97, "all three were charged");
 }
 
 /// Many threads, a limit that is used up exactly.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use ratelimit_core::CLOCK_SLACK;
+use ratelimit_core::{BatchConfig, CLOCK_SLACK};
 
 /// How a [`RedisStore`](crate::RedisStore) reaches its server and writes there.
 ///
@@ -35,6 +35,10 @@ pub struct RedisConfig {
     /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind; at least
     /// [`CLOCK_SLACK`].
     pub clock_slack: Duration,
+    /// How checks that come while others are under way share calls to one server, exact and in their order; see
+    /// [`Batched`](ratelimit_core::Batched). `None` gives each a call of its own. Its `patience` is always
+    /// [`timeout`](Self::timeout). On a cluster calls are not shared.
+    pub batch: Option<BatchConfig>,
     /// Certificates (PEM) of the authorities to trust for `rediss://`, instead of those of the machine.
     pub authorities: Option<Vec<u8>>,
 }
@@ -64,7 +68,8 @@ impl RedisConfig {
 }
 
 impl Default for RedisConfig {
-    /// The server at `127.0.0.1:6379`, prefix `rl:`, 500 ms, one connection, the caller's time, 10 s of slack.
+    /// The server at `127.0.0.1:6379`, prefix `rl:`, 500 ms, one connection, the caller's time, 10 s of slack,
+    /// shared calls.
     fn default() -> Self {
         Self {
             urls: vec!["redis://127.0.0.1:6379/".to_owned()],
@@ -73,6 +78,7 @@ impl Default for RedisConfig {
             connections: 1,
             time: TimeSource::Caller,
             clock_slack: Duration::from_secs(10),
+            batch: Some(BatchConfig::default()),
             authorities: None,
         }
     }
@@ -88,6 +94,7 @@ impl fmt::Debug for RedisConfig {
             .field("connections", &self.connections)
             .field("time", &self.time)
             .field("clock_slack", &self.clock_slack)
+            .field("batch", &self.batch)
             .field("authorities", &self.authorities.as_ref().map(Vec::len))
             .finish()
     }

@@ -39,6 +39,10 @@
 //! them has been taken by somebody else in between.
 //!
 //! # When something fails
+//! Checks that come while two calls are under way wait for one of them and go together in the next, in their order, each decided
+//! for itself ([`RedisConfig::batch`]): a check on an idle store goes at once, and a busy server runs one script for up to
+//! 128 checks. On a cluster each check is a call of its own.
+//!
 //! Every call ends within [`RedisConfig::timeout`], with an answer or an error that says whether it may have been charged;
 //! a call that may have been is never sent again. What takes longer than a call (dialling, asking a cluster who serves what)
 //! goes on in the background, so a short time limit does not keep a store from recovering. Scripts that a server has

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, Promises, Refund, StoreError, Time, Timestamp,
+    Answer, BatchConfig, Batched, Claims, CounterStore, Decisions, Promises, Refund, StoreError, Time,
+    Timestamp,
 };
 use redis::cmd;
 use tokio::time::Instant;
@@ -24,12 +25,21 @@ const BATCH: usize = 256;
 ///
 /// A slice of claims is one script call; so is a batch of slices
 /// ([`check_many`](ratelimit_core::RateLimiter::check_many)), up to 256 of them, and on a cluster up to 256 for each slot.
+/// Checks that come while others are under way go together in the next call ([`RedisConfig::batch`]).
 /// No call takes longer than [`RedisConfig::timeout`]. A connection that breaks or falls silent is replaced by the next
 /// call.
 ///
 /// Cloning is cheap; clones share the connections. It needs a tokio runtime.
 #[derive(Clone)]
 pub struct RedisStore {
+    direct: Direct,
+    /// The same, where checks share calls.
+    batched: Option<Batched<Direct>>,
+}
+
+/// The store without sharing: each slice, and each batch of slices, is a call of its own.
+#[derive(Clone)]
+struct Direct {
     inner: Arc<Inner>,
 }
 
@@ -65,7 +75,10 @@ impl RedisStore {
     #[allow(clippy::needless_pass_by_value)] // what other constructors take
     pub fn lazy(config: RedisConfig) -> Result<Self, StoreError> {
         let link = Link::to_one_server(&config).map_err(Failure::into_store_error)?;
-        Ok(Self::new(link, &config))
+        let direct = Direct::new(link, &config);
+        let share =
+            |batch| Batched::with_config(direct.clone(), BatchConfig { patience: config.timeout, ..batch });
+        Ok(Self { batched: config.batch.map(share), direct })
     }
 
     /// Connects to the cluster that the nodes of `config` belong to.
@@ -86,9 +99,18 @@ impl RedisStore {
     #[allow(clippy::needless_pass_by_value)] // what other constructors take
     pub fn lazy_cluster(config: RedisConfig) -> Result<Self, StoreError> {
         let link = Link::to_cluster(&config).map_err(Failure::into_store_error)?;
-        Ok(Self::new(link, &config))
+        // A shared call would wait for the slowest of all nodes.
+        Ok(Self { direct: Direct::new(link, &config), batched: None })
     }
 
+    async fn connected(self) -> Result<Self, StoreError> {
+        let inner = &self.direct.inner;
+        inner.link.connect(inner.deadline()).await.map_err(Failure::into_store_error)?;
+        Ok(self)
+    }
+}
+
+impl Direct {
     fn new(link: Link, config: &RedisConfig) -> Self {
         let inner = Inner {
             link,
@@ -99,14 +121,15 @@ impl RedisStore {
         };
         Self { inner: Arc::new(inner) }
     }
-
-    async fn connected(self) -> Result<Self, StoreError> {
-        self.inner.link.connect(self.inner.deadline()).await.map_err(Failure::into_store_error)?;
-        Ok(self)
-    }
 }
 
 impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.direct.fmt(f)
+    }
+}
+
+impl fmt::Debug for Direct {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
             .field("address", &self.inner.link.address())
@@ -189,6 +212,31 @@ impl Inner {
 }
 
 impl CounterStore for RedisStore {
+    fn promises(&self) -> Promises {
+        self.direct.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        match &self.batched {
+            Some(batched) => batched.claim(claims).await,
+            None => self.direct.claim(claims).await,
+        }
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        self.direct.claim_many(slices).await
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.direct.refund(now, refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.direct.reset(claims).await
+    }
+}
+
+impl CounterStore for Direct {
     fn promises(&self) -> Promises {
         let decisions = if self.inner.link.has_slots() { Decisions::ExactPerKey } else { Decisions::Exact };
         let time = match self.inner.time {

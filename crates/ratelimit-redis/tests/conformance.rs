@@ -1,4 +1,4 @@
-//! The suite for stores, on this one: one server, the server's clock, a cluster.
+//! The suite for stores, on this one: one server with shared calls and without, the server's clock, a cluster.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -23,9 +23,18 @@ fn main() -> ExitCode {
     let single = Arc::new(single);
     let cluster = Arc::new(runtime.block_on(testbed.redis_cluster()).map(Target::Cluster));
     ratelimit_conformance::main(vec![
-        Box::new(Redis { name: "redis", target: single.clone(), time: TimeSource::Caller }),
-        Box::new(Redis { name: "redis-server-clock", target: single, time: TimeSource::Server }),
-        Box::new(Redis { name: "redis-cluster", target: cluster, time: TimeSource::Caller }),
+        Box::new(Redis { name: "redis", target: single.clone(), settings: |config| config }),
+        Box::new(Redis {
+            name: "redis-direct",
+            target: single.clone(),
+            settings: |config| RedisConfig { batch: None, ..config },
+        }),
+        Box::new(Redis {
+            name: "redis-server-clock",
+            target: single,
+            settings: |config| RedisConfig { time: TimeSource::Server, ..config },
+        }),
+        Box::new(Redis { name: "redis-cluster", target: cluster, settings: |config| config }),
     ])
 }
 
@@ -37,7 +46,7 @@ enum Target {
 struct Redis {
     name: &'static str,
     target: Arc<Result<Target, Unavailable>>,
-    time: TimeSource,
+    settings: fn(RedisConfig) -> RedisConfig,
 }
 
 /// A key prefix that nobody else uses.
@@ -60,9 +69,8 @@ impl Subject for Redis {
             Err(unavailable) => return Err(unavailable.to_string().into()),
         };
         let prefix = format!("conformance-{}-{}:", std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
-        let config =
-            RedisConfig { urls, prefix, timeout: TIMEOUT, time: self.time, ..RedisConfig::default() };
-        Ok(Arc::new(Prefix { target: self.target.clone(), config }))
+        let config = RedisConfig { urls, prefix, timeout: TIMEOUT, ..RedisConfig::default() };
+        Ok(Arc::new(Prefix { target: self.target.clone(), config: (self.settings)(config) }))
     }
 
     fn server(&self) -> Option<Arc<dyn Server>> {

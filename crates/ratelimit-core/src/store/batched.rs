@@ -44,8 +44,9 @@ pub struct BatchConfig {
     pub most: usize,
     /// The most slices that wait. Further ones get an error at once ([`ErrorKind::Contended`]), and are not charged.
     pub waiting: usize,
-    /// How long a slice may wait for its turn. Then it gets an error ([`ErrorKind::Timeout`]), and is not charged. The
-    /// store's own time limit counts from when its trip begins.
+    /// How long a slice that has to wait for its turn may take, with its trip. Then it gets an error
+    /// ([`ErrorKind::Timeout`]): it is not charged if its turn had not come, and may be charged otherwise. The store's own time
+    /// limit counts from when its trip begins.
     pub patience: Duration,
 }
 
@@ -212,8 +213,10 @@ impl<S: CounterStore + 'static> CounterStore for Batched<S> {
                 let message = "it waited in vain for its turn";
                 return Err(StoreError::new("batched", ErrorKind::Timeout, message).not_applied());
             }
-            // It is under way, and bounded by the store's own time limit.
-            Err(_) => receiver.await,
+            Err(_) => {
+                let message = "no answer within the time limit";
+                return Err(StoreError::new("batched", ErrorKind::Timeout, message).maybe_applied());
+            }
         };
         answer.unwrap_or_else(|_| {
             let message = "the trip ended before it had an answer";
