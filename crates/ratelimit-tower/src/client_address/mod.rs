@@ -1,0 +1,146 @@
+//! Who sent a request: the peer, or what proxies that are trusted say of it.
+
+mod entry;
+mod network;
+mod walk;
+
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use http::{HeaderMap, HeaderName};
+use ipnet::IpNet;
+
+pub use network::{ClientNetwork, Grouping, ParseNetworkError};
+
+/// Which proxies may say who the client is, in which header; and how much of the address makes a client.
+///
+/// Without proxies ([`none`](Self::none), the default) the client is the peer of the connection, and no header is read:
+/// anybody can write a header.
+///
+/// With proxies the header is read if the peer is one of them. All lines of the header are joined in their order, and
+/// walked from the right, where the nearest proxy wrote: over addresses that are trusted themselves, up to the first
+/// that is not, which is the client. What stands to the left of it came from the client and is not looked at, so it
+/// can never make a new key.
+///
+/// The walk also stops where an entry is no address (`unknown`, `_hidden`, an empty or malformed one): the client is
+/// then the proxy that wrote it. Where every address is trusted it is the leftmost. IPv4 addresses written as IPv6
+/// (`::ffff:192.0.2.1`) are IPv4 addresses everywhere.
+///
+/// ```
+/// use http::HeaderMap;
+/// use ratelimit_tower::TrustedProxies;
+///
+/// let proxies = TrustedProxies::parse(["10.0.0.0/8", "2001:db8:1::7"])?;
+/// let mut headers = HeaderMap::new();
+/// headers.append("x-forwarded-for", "1.1.1.1, 192.0.2.9".parse()?); // the client wrote 1.1.1.1, the first proxy the rest
+/// headers.append("x-forwarded-for", "10.0.0.2".parse()?);
+///
+/// let client = proxies.client("10.0.0.1".parse()?, &headers);
+/// assert_eq!(client.to_string(), "192.0.2.9");
+///
+/// // Who is no proxy is not believed:
+/// let client = proxies.client("203.0.113.5".parse()?, &headers);
+/// assert_eq!(client.to_string(), "203.0.113.5");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Bounds
+/// At most 64 entries are walked, and an entry of more than 1,024 bytes counts as malformed: how long a header is does
+/// not decide how long it takes. Nothing is allocated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustedProxies {
+    networks: Vec<IpNet>,
+    header: ForwardedHeader,
+    grouping: Grouping,
+}
+
+/// The header in which trusted proxies say who the client is.
+///
+/// Only this one is read. A proxy that writes one of these headers usually passes on the others as the client sent them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ForwardedHeader {
+    /// `X-Forwarded-For`: addresses with commas between them, each proxy adds its peer on the right. An entry may have a
+    /// port, brackets and quotes.
+    #[default]
+    XForwardedFor,
+    /// `Forwarded` of RFC 7239: the same with the parameter `for` of each element.
+    Forwarded,
+    /// One address, which the proxy sets whatever the client sent: `CF-Connecting-IP`, `True-Client-IP`, `X-Real-IP`.
+    ///
+    /// If it is missing, malformed or there more than once, the client is the peer.
+    Single(HeaderName),
+}
+
+impl TrustedProxies {
+    /// Nobody is trusted: the client is the peer.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Trusts these networks and addresses: `10.0.0.0/8`, `192.0.2.1`, `2001:db8::/32`.
+    ///
+    /// # Errors
+    /// If one of them is neither.
+    pub fn parse<T: AsRef<str>>(networks: impl IntoIterator<Item = T>) -> Result<Self, ParseNetworkError> {
+        networks.into_iter().map(|network| network::parse(network.as_ref())).collect()
+    }
+
+    /// The same, with the client in another header.
+    #[must_use]
+    pub fn with_header(mut self, header: ForwardedHeader) -> Self {
+        self.header = header;
+        self
+    }
+
+    /// The same, with another part of the address making a client.
+    #[must_use]
+    pub fn with_grouping(mut self, grouping: Grouping) -> Self {
+        self.grouping = grouping;
+        self
+    }
+
+    /// The address of the client that sent a request with these headers over a connection from `peer`.
+    pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let peer = peer.to_canonical();
+        if !self.trusts(peer) {
+            return peer;
+        }
+        match &self.header {
+            ForwardedHeader::XForwardedFor => walk::x_forwarded_for(self, peer, headers),
+            ForwardedHeader::Forwarded => walk::forwarded(self, peer, headers),
+            ForwardedHeader::Single(name) => walk::single(name, headers).unwrap_or(peer),
+        }
+    }
+
+    /// What is counted as one client: the network of `address`, by default the address for IPv4 and its /64 for IPv6.
+    pub fn group(&self, address: IpAddr) -> ClientNetwork {
+        self.grouping.of(address)
+    }
+
+    /// Whether `address` is one of the trusted proxies.
+    fn trusts(&self, address: IpAddr) -> bool {
+        self.networks.iter().any(|network| network.contains(&address))
+    }
+}
+
+impl FromIterator<IpNet> for TrustedProxies {
+    /// Trusts these networks.
+    fn from_iter<I: IntoIterator<Item = IpNet>>(networks: I) -> Self {
+        Self { networks: networks.into_iter().map(network::canonical).collect(), ..Self::default() }
+    }
+}
+
+impl FromStr for ForwardedHeader {
+    type Err = http::header::InvalidHeaderName;
+
+    /// Reads a header's name; those that are lists are known by theirs.
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let name: HeaderName = name.parse()?;
+        Ok(match name.as_str() {
+            "x-forwarded-for" => Self::XForwardedFor,
+            "forwarded" => Self::Forwarded,
+            _ => Self::Single(name),
+        })
+    }
+}

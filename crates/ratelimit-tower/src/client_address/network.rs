@@ -1,0 +1,140 @@
+//! Networks: those that are trusted, and those that count as one client.
+
+use std::error::Error;
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv4Net};
+
+/// How much of an address makes a client.
+///
+/// A single household has a whole IPv6 /64, so whoever counts single IPv6 addresses counts nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grouping {
+    /// Leading bits of an IPv4 address that count: 32 by default. More than 32 means 32; 0 makes all of them one client.
+    pub ipv4_prefix: u8,
+    /// Leading bits of an IPv6 address that count: 64 by default. More than 128 means 128.
+    pub ipv6_prefix: u8,
+}
+
+impl Default for Grouping {
+    fn default() -> Self {
+        Self { ipv4_prefix: 32, ipv6_prefix: 64 }
+    }
+}
+
+impl Grouping {
+    /// The network that `address` belongs to.
+    ///
+    /// ```
+    /// use ratelimit_tower::Grouping;
+    ///
+    /// let grouping = Grouping::default();
+    /// assert_eq!(grouping.of("2001:db8::1".parse()?).to_string(), "2001:db8::/64");
+    /// assert_eq!(grouping.of("2001:db8::1".parse()?), grouping.of("2001:db8::ffff:2".parse()?));
+    /// assert_eq!(grouping.of("::ffff:192.0.2.1".parse()?).to_string(), "192.0.2.1/32");
+    /// # Ok::<(), std::net::AddrParseError>(())
+    /// ```
+    pub fn of(&self, address: IpAddr) -> ClientNetwork {
+        match address.to_canonical() {
+            IpAddr::V4(address) => {
+                let prefix = self.ipv4_prefix.min(32);
+                let kept = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+                ClientNetwork::new(&(address.to_bits() & kept).to_be_bytes(), prefix)
+            }
+            IpAddr::V6(address) => {
+                let prefix = self.ipv6_prefix.min(128);
+                let kept = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+                ClientNetwork::new(&(address.to_bits() & kept).to_be_bytes(), prefix)
+            }
+        }
+    }
+}
+
+/// What is counted as one client: an address, or the network that it is in.
+///
+/// As a key it is the bytes of the address, then the length of the prefix: 5 bytes or 17.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ClientNetwork {
+    bytes: [u8; 17],
+    length: u8,
+}
+
+impl ClientNetwork {
+    fn new(address: &[u8], prefix: u8) -> Self {
+        let mut bytes = [0; 17];
+        bytes[..address.len()].copy_from_slice(address);
+        bytes[address.len()] = prefix;
+        Self { bytes, length: if address.len() == 4 { 5 } else { 17 } }
+    }
+
+    /// Its first address.
+    pub fn address(&self) -> IpAddr {
+        match self.as_ref() {
+            [a, b, c, d, _] => [*a, *b, *c, *d].into(),
+            bytes => bytes.first_chunk::<16>().copied().unwrap_or_default().into(),
+        }
+    }
+
+    /// How many leading bits of the address it has.
+    pub fn prefix(&self) -> u8 {
+        self.bytes[usize::from(self.length) - 1]
+    }
+}
+
+impl AsRef<[u8]> for ClientNetwork {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+impl fmt::Display for ClientNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address(), self.prefix())
+    }
+}
+
+impl fmt::Debug for ClientNetwork {
+    /// Addresses identify people: only the kind is shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.length == 5 { "IPv4" } else { "IPv6" };
+        write!(f, "ClientNetwork({kind}, /{})", self.prefix())
+    }
+}
+
+/// A text that is neither a network nor an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseNetworkError {
+    text: String,
+}
+
+impl fmt::Display for ParseNetworkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:?} is no network: write an address (192.0.2.1) or a network (10.0.0.0/8, 2001:db8::/32)",
+            self.text
+        )
+    }
+}
+
+impl Error for ParseNetworkError {}
+
+/// Reads a network, or an address as the network of it alone.
+pub(super) fn parse(text: &str) -> Result<IpNet, ParseNetworkError> {
+    let text = text.trim();
+    let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+    network.map_err(|_| ParseNetworkError { text: text.to_owned() })
+}
+
+/// A network of IPv4 addresses written as IPv6 becomes one of IPv4 addresses, as the addresses do.
+pub(super) fn canonical(network: IpNet) -> IpNet {
+    if let IpNet::V6(v6) = network
+        && let Some(v4) = v6.addr().to_ipv4_mapped()
+        && let Some(prefix) = v6.prefix_len().checked_sub(96)
+        && let Ok(v4) = Ipv4Net::new(v4, prefix)
+    {
+        return v4.into();
+    }
+    network
+}
