@@ -1,0 +1,125 @@
+//! Refusals for gRPC.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
+
+use super::{Answer, Reason, Refusal, problem};
+
+const GRPC: &str = "application/grpc";
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+
+/// Answers as gRPC does, whatever the request was: for services whose body is made of nothing but gRPC's, as tonic's.
+///
+/// A response of trailers only: 200 with `grpc-status` `RESOURCE_EXHAUSTED` (8), `UNAVAILABLE` (14) when the store does not
+/// answer, `UNAUTHENTICATED` (16) where the client did not send what is counted by, `INTERNAL` (13) for mistakes of the
+/// program. `grpc-status-details-bin` has a `google.rpc.Status` with a `RetryInfo` (to the nanosecond; no such detail if
+/// waiting does not help) and a `QuotaFailure` that names the limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grpc;
+
+impl<B: Default> Answer<B> for Grpc {
+    fn answer(&self, refusal: &Refusal<'_>) -> Response<B> {
+        Self::respond(refusal, B::default())
+    }
+}
+
+impl Grpc {
+    pub(super) fn respond<B>(refusal: &Refusal<'_>, body: B) -> Response<B> {
+        let code: u8 = match refusal.reason() {
+            Reason::QuotaExceeded => 8,
+            Reason::StoreUnavailable => 14,
+            Reason::Unidentified => 16,
+            Reason::Misconfigured => 13,
+        };
+        // ASCII without control characters or `%`, so it needs no encoding.
+        let message = problem::detail(refusal);
+        let mut response = Response::new(body);
+        let headers = response.headers_mut();
+        let asked =
+            refusal.request().headers.get(CONTENT_TYPE).filter(|_| is_grpc(&refusal.request().headers));
+        headers.insert(CONTENT_TYPE, asked.cloned().unwrap_or(HeaderValue::from_static(GRPC)));
+        headers.insert(STATUS, u16::from(code).into());
+        let details = STANDARD_NO_PAD.encode(status(code, &message, refusal));
+        for (name, text) in [(MESSAGE, message), (DETAILS, details)] {
+            if let Ok(value) = HeaderValue::try_from(text) {
+                headers.insert(name, value);
+            }
+        }
+        response
+    }
+}
+
+/// Whether these are the headers of a message of gRPC (or gRPC-Web).
+pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    kind.is_some_and(|kind| {
+        kind.get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC.as_bytes()))
+    })
+}
+
+/// A `google.rpc.Status` (google/rpc/status.proto, google/rpc/error_details.proto).
+fn status(code: u8, message: &str, refusal: &Refusal<'_>) -> Vec<u8> {
+    let mut status = Vec::new();
+    number(&mut status, 1, u64::from(code));
+    bytes(&mut status, 2, message.as_bytes());
+    if let Some(wait) = refusal.retry_after() {
+        let mut duration = Vec::new();
+        number(&mut duration, 1, wait.as_secs());
+        number(&mut duration, 2, u64::from(wait.subsec_nanos()));
+        let mut retry_info = Vec::new();
+        bytes(&mut retry_info, 1, &duration);
+        detail(&mut status, "type.googleapis.com/google.rpc.RetryInfo", &retry_info);
+    }
+    if refusal.reason() == Reason::QuotaExceeded {
+        let mut failure = Vec::new();
+        for name in refusal.violated_policies() {
+            let mut violation = Vec::new();
+            bytes(&mut violation, 1, name.as_bytes()); // subject
+            bytes(&mut violation, 2, b"the quota is used up"); // description
+            bytes(&mut failure, 1, &violation);
+        }
+        detail(&mut status, "type.googleapis.com/google.rpc.QuotaFailure", &failure);
+    }
+    status
+}
+
+/// Appends a `google.protobuf.Any` to a status.
+fn detail(status: &mut Vec<u8>, kind: &str, value: &[u8]) {
+    let mut any = Vec::new();
+    bytes(&mut any, 1, kind.as_bytes());
+    bytes(&mut any, 2, value);
+    bytes(status, 3, &any);
+}
+
+/// Appends a field that is a number; zero is the default, and left out.
+fn number(message: &mut Vec<u8>, field: u8, value: u64) {
+    if value > 0 {
+        message.push(field << 3);
+        variable(message, value);
+    }
+}
+
+/// Appends a field that has a length.
+fn bytes(message: &mut Vec<u8>, field: u8, value: &[u8]) {
+    message.push(field << 3 | 2);
+    variable(message, value.len() as u64);
+    message.extend_from_slice(value);
+}
+
+/// The lowest eight bits.
+fn lowest(value: u64) -> u8 {
+    value.to_le_bytes()[0]
+}
+
+/// Appends a number in groups of seven bits, the lowest first.
+fn variable(message: &mut Vec<u8>, mut value: u64) {
+    while value > 0x7f {
+        message.push(lowest(value) | 0x80);
+        value >>= 7;
+    }
+    message.push(lowest(value));
+}

@@ -1,0 +1,78 @@
+//! Refusals as problem details (RFC 9457).
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response};
+use serde_json::json;
+
+use super::{Answer, Grpc, Reason, Refusal, grpc};
+
+/// Answers with `application/problem+json`, and requests of gRPC as [`Grpc`] does. The default.
+///
+/// ```json
+/// {
+///   "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+///   "title": "Request cannot be satisfied as assigned quota has been exceeded",
+///   "status": 429,
+///   "detail": "try again in 12 seconds",
+///   "violated-policies": ["free"]
+/// }
+/// ```
+///
+/// The types are those that the draft of the `RateLimit` fields registers: `quota-exceeded` (429) and
+/// `temporary-reduced-capacity` (503, when the store does not answer). 400 and 500 have no type of their own, and tell
+/// nothing of the inside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Problem;
+
+impl<B: From<Bytes>> Answer<B> for Problem {
+    fn answer(&self, refusal: &Refusal<'_>) -> Response<B> {
+        if grpc::is_grpc(&refusal.request().headers) {
+            return Grpc::respond(refusal, B::from(Bytes::new()));
+        }
+        let mut response = Response::new(B::from(Bytes::from(body(refusal))));
+        *response.status_mut() = refusal.reason().status();
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response
+    }
+}
+
+fn body(refusal: &Refusal<'_>) -> String {
+    let reason = refusal.reason();
+    let (kind, title) = match reason {
+        Reason::QuotaExceeded => (
+            "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "Request cannot be satisfied as assigned quota has been exceeded",
+        ),
+        Reason::StoreUnavailable => (
+            "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+            "Request cannot be satisfied due to temporary server capacity constraints",
+        ),
+        Reason::Unidentified => ("about:blank", "Bad Request"),
+        Reason::Misconfigured => ("about:blank", "Internal Server Error"),
+    };
+    let mut body = json!({
+        "type": kind,
+        "title": title,
+        "status": reason.status().as_u16(),
+        "detail": detail(refusal),
+    });
+    if matches!(reason, Reason::QuotaExceeded | Reason::StoreUnavailable) {
+        body["violated-policies"] = refusal.violated_policies().collect();
+    }
+    body.to_string()
+}
+
+/// What to do, in one sentence.
+pub(super) fn detail(refusal: &Refusal<'_>) -> String {
+    match (refusal.reason(), refusal.retry_after_seconds()) {
+        (Reason::QuotaExceeded | Reason::StoreUnavailable, Some(1)) => "try again in 1 second".to_owned(),
+        (Reason::QuotaExceeded | Reason::StoreUnavailable, Some(seconds)) => {
+            format!("try again in {seconds} seconds")
+        }
+        (Reason::QuotaExceeded, None) => "the request costs more than can ever be admitted".to_owned(),
+        (Reason::StoreUnavailable, None) => "try again later".to_owned(),
+        (Reason::Unidentified, _) => "the request does not say who sends it".to_owned(),
+        (Reason::Misconfigured, _) => "the request cannot be counted".to_owned(),
+    }
+}

@@ -1,0 +1,108 @@
+//! Asking a limiter: one of any type, one behind a pointer, or one whose store answers on the spot.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use ratelimit_core::{CheckError, Clock, CounterStore, Decision, RateLimiter, Request};
+
+use crate::observe;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// Whether it fits; nothing is charged.
+    Look,
+    /// Whether it fits; if so it is charged.
+    Take,
+    /// It is charged whether it fits or not.
+    Force,
+}
+
+/// Somebody who decides.
+pub(crate) trait Tell: Send + Sync {
+    fn ask(
+        &self,
+        request: &Request<'_>,
+        how: How,
+    ) -> impl Future<Output = Result<Decision, CheckError>> + Send;
+
+    fn give_back(
+        &self,
+        request: &Request<'_>,
+        decision: &Decision,
+    ) -> impl Future<Output = Result<(), CheckError>> + Send;
+}
+
+impl<S: CounterStore, C: Clock> Tell for RateLimiter<S, C> {
+    async fn ask(&self, request: &Request<'_>, how: How) -> Result<Decision, CheckError> {
+        let begun = observe::begin(self.clock());
+        let decision = match how {
+            How::Look => self.would_allow(request).await,
+            How::Take => self.check(request).await,
+            How::Force => self.charge(request).await,
+        };
+        observe::asked(begun, self.clock(), decision.as_ref().err());
+        decision
+    }
+
+    async fn give_back(&self, request: &Request<'_>, decision: &Decision) -> Result<(), CheckError> {
+        let begun = observe::begin(self.clock());
+        let outcome = self.refund(request, decision).await;
+        observe::asked(begun, self.clock(), outcome.as_ref().err());
+        outcome
+    }
+}
+
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The same behind a pointer, for fallbacks.
+pub(crate) trait DynTell: Send + Sync {
+    fn dyn_ask<'a, 'r: 'a>(
+        &'a self,
+        request: &'a Request<'r>,
+        how: How,
+    ) -> BoxFuture<'a, Result<Decision, CheckError>>;
+
+    fn dyn_give_back<'a, 'r: 'a>(
+        &'a self,
+        request: &'a Request<'r>,
+        decision: &'a Decision,
+    ) -> BoxFuture<'a, Result<(), CheckError>>;
+}
+
+impl<T: Tell> DynTell for T {
+    fn dyn_ask<'a, 'r: 'a>(
+        &'a self,
+        request: &'a Request<'r>,
+        how: How,
+    ) -> BoxFuture<'a, Result<Decision, CheckError>> {
+        Box::pin(self.ask(request, how))
+    }
+
+    fn dyn_give_back<'a, 'r: 'a>(
+        &'a self,
+        request: &'a Request<'r>,
+        decision: &'a Decision,
+    ) -> BoxFuture<'a, Result<(), CheckError>> {
+        Box::pin(self.give_back(request, decision))
+    }
+}
+
+impl Tell for crate::Fallback {
+    async fn ask(&self, request: &Request<'_>, how: How) -> Result<Decision, CheckError> {
+        self.0.dyn_ask(request, how).await
+    }
+
+    async fn give_back(&self, request: &Request<'_>, decision: &Decision) -> Result<(), CheckError> {
+        self.0.dyn_give_back(request, decision).await
+    }
+}
+
+/// What a future answers at once, if it does: a store in this process always does.
+pub(crate) fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    let future = std::pin::pin!(future);
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}

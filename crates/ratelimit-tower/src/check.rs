@@ -1,0 +1,126 @@
+//! Puts all that the policies ask for one request to a limiter, in as few trips as can be.
+
+use http::request::Parts;
+use ratelimit_core::{CheckError, Decision, Request};
+use smallvec::SmallVec;
+
+use crate::ask::{How, Tell};
+use crate::charge::When;
+use crate::key::{Absent, KeyBytes};
+use crate::observe;
+use crate::policy::Applied;
+use crate::{Plan, Policies, Policy};
+
+/// What one policy asks for one request.
+pub(crate) struct Ask {
+    policy: usize,
+    plan: Option<Plan>,
+    key: KeyBytes,
+    cost: u64,
+}
+
+pub(crate) type Asks = SmallVec<[Ask; 1]>;
+
+/// What all policies ask for `request`; or what is missing for that.
+pub(crate) fn asks(policies: &Policies, request: &Parts) -> Result<Asks, Absent> {
+    let mut asks = Asks::new();
+    for (index, policy) in policies.policies.iter().enumerate() {
+        let (applied, absent) = policy.apply(request);
+        if let Some(absent) = absent {
+            observe::unidentified(policy.name(), absent);
+        }
+        match applied {
+            Applied::Yes { key, plan, cost } => asks.push(Ask { policy: index, plan, key, cost }),
+            Applied::Refuse(absent) if !policies.shadow => return Err(absent),
+            Applied::No | Applied::Refuse(_) => {}
+        }
+    }
+    Ok(asks)
+}
+
+/// Claims that go to the store together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Round {
+    pub(crate) shadow: bool,
+    pub(crate) how: How,
+}
+
+/// What charges nothing yet is asked first, so that a refusal charges nothing; what is in shadow comes last, for requests
+/// that get through.
+const ROUNDS: [Round; 4] = [
+    Round { shadow: false, how: How::Look },
+    Round { shadow: false, how: How::Take },
+    Round { shadow: true, how: How::Look },
+    Round { shadow: true, how: How::Take },
+];
+
+impl Ask {
+    pub(crate) fn policy<'a>(&self, policies: &'a Policies) -> &'a Policy {
+        &policies.policies[self.policy]
+    }
+
+    pub(crate) fn plan<'a>(&'a self, policies: &'a Policies) -> &'a Plan {
+        self.plan.as_ref().unwrap_or_else(|| self.policy(policies).plan())
+    }
+
+    pub(crate) fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    pub(crate) fn round(&self, policies: &Policies) -> Round {
+        let policy = self.policy(policies);
+        let how = if matches!(policy.when(), When::OnlyIf(_)) { How::Look } else { How::Take };
+        Round { shadow: policies.shadow || policy.is_shadow(), how }
+    }
+}
+
+/// The decisions of the rounds that were made. A refusal that counts is the last one that does not only shadow.
+#[derive(Default)]
+pub(crate) struct Checked(pub(crate) SmallVec<[(Round, Decision); 1]>);
+
+impl Checked {
+    /// The decision that refuses the request.
+    pub(crate) fn refusal(&self) -> Option<&(Round, Decision)> {
+        self.0.iter().find(|(round, decision)| !round.shadow && !decision.allowed())
+    }
+}
+
+/// Asks round by round, until one refuses.
+pub(crate) async fn check(
+    tell: &impl Tell,
+    policies: &Policies,
+    asks: &[Ask],
+) -> Result<Checked, CheckError> {
+    let mut checked = Checked::default();
+    for round in ROUNDS {
+        let own = |ask: &Ask| (ask.round(policies) == round).then_some(ask.cost);
+        let Some(request) = request(policies, asks, own) else { continue };
+        match tell.ask(&request, round.how).await {
+            Ok(decision) => {
+                let ends = !decision.allowed() && !round.shadow;
+                checked.0.push((round, decision));
+                if ends {
+                    break;
+                }
+            }
+            Err(error) if round.shadow => observe::shadow_failed(&error),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(checked)
+}
+
+/// The request of those asks that have a cost, in their order.
+pub(crate) fn request<'a>(
+    policies: &'a Policies,
+    asks: &'a [Ask],
+    cost: impl Fn(&Ask) -> Option<u64>,
+) -> Option<Request<'a>> {
+    let part = |ask: &'a Ask| {
+        let cost = cost(ask)?;
+        Some(Request::new(&ask.key).cost(cost).limits(ask.plan(policies).limits()))
+    };
+    let mut parts = asks.iter().filter_map(part);
+    let first = parts.next()?;
+    Some(parts.fold(first, Request::and))
+}

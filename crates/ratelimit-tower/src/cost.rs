@@ -1,0 +1,96 @@
+//! What a request costs.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+
+use http::header::CONTENT_LENGTH;
+use http::request::Parts;
+
+/// What a request costs, known from its head.
+///
+/// A cost of zero lets a request through without charging it. One above what a limit can ever admit is refused for ever:
+/// the answer then has no `Retry-After`.
+#[derive(Clone)]
+pub struct Cost(Kind);
+
+#[derive(Clone)]
+enum Kind {
+    Units(u64),
+    Length { unit: NonZeroU64, unknown: u64 },
+    Function(Arc<dyn Fn(&Parts) -> u64 + Send + Sync>),
+}
+
+impl Cost {
+    /// So many units each. One is the default.
+    pub fn units(units: u64) -> Self {
+        Self(Kind::Units(units))
+    }
+
+    /// One unit for each `unit` bytes of the body that are begun, at least one; `unknown` units where `Content-Length` is
+    /// missing (a streamed body) or no number.
+    pub fn content_length(unit: NonZeroU64, unknown: u64) -> Self {
+        Self(Kind::Length { unit, unknown })
+    }
+
+    /// What a closure makes of the request's head.
+    pub fn function(cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
+        Self(Kind::Function(Arc::new(cost)))
+    }
+
+    pub(crate) fn of(&self, request: &Parts) -> u64 {
+        match &self.0 {
+            Kind::Units(units) => *units,
+            Kind::Length { unit, unknown } => {
+                let length = request.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+                // `parse` would take a sign.
+                let length = length.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+                let length = length.and_then(|text| text.parse::<u64>().ok());
+                length.map_or(*unknown, |length| length.div_ceil(unit.get()).max(1))
+            }
+            Kind::Function(cost) => cost(request),
+        }
+    }
+}
+
+impl Default for Cost {
+    fn default() -> Self {
+        Self::units(1)
+    }
+}
+
+impl fmt::Debug for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Units(units) => write!(f, "{units}"),
+            Kind::Length { unit, unknown } => write!(f, "1 per {unit} bytes, {unknown} if unknown"),
+            Kind::Function(_) => f.write_str("function"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(length: Option<&str>) -> u64 {
+        let mut request = http::Request::new(());
+        if let Some(length) = length {
+            request.headers_mut().insert(CONTENT_LENGTH, length.parse().unwrap());
+        }
+        let cost = Cost::content_length(NonZeroU64::new(1000).unwrap(), 7);
+        cost.of(&request.into_parts().0)
+    }
+
+    #[test]
+    fn a_body_costs_by_the_units_that_it_begins() {
+        let cases =
+            [("0", 1), ("1", 1), ("1000", 1), ("1001", 2), ("18446744073709551615", 18_446_744_073_709_552)];
+        for (length, units) in cases {
+            assert_eq!(cost(Some(length)), units, "{length}");
+        }
+        for unknown in [None, Some(""), Some("-1"), Some("+1"), Some("1, 1"), Some("18446744073709551616")] {
+            assert_eq!(cost(unknown), 7, "{unknown:?}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The future of an answer: ask, wait for one's turn, call, settle.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use http::request::Parts;
+use http::{Request, Response};
+use pin_project_lite::pin_project;
+use ratelimit_core::{Clock, CounterStore, Timer};
+use tower_service::Service;
+
+use crate::answer::{Answer, refuse};
+use crate::charge::Outcome;
+use crate::headers::Lines;
+use crate::layer::Shared;
+use crate::service::Decided;
+use crate::settle::After;
+use crate::verdict::Verdict;
+
+pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A request that waits for its verdict, and the service that was found ready for it.
+pub(crate) struct Held<Inner, B> {
+    pub(crate) ready: Inner,
+    pub(crate) head: Parts,
+    pub(crate) body: B,
+}
+
+pin_project! {
+    /// The future of [`RateLimit`](crate::RateLimit).
+    ///
+    /// Dropping it ends the request: what it was charged stays charged, unless [`Charge`](crate::Charge) says otherwise. If
+    /// the store had not answered by then, it is not known whether it was charged.
+    pub struct ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
+    where
+        Inner: Service<Request<ReqBody>>,
+        S: CounterStore,
+        S: 'static,
+        C: Clock,
+        C: 'static,
+    {
+        #[pin]
+        state: State<Inner, Inner::Future, Inner::Error, ReqBody, ResBody, S, C, A>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<Inner, F, E, ReqBody, ResBody, S, C, A>
+    where
+        S: CounterStore,
+        S: 'static,
+        C: Clock,
+        C: 'static,
+    {
+        /// The store is being asked.
+        Asking { asking: BoxFuture<Decided<S, C>>, held: Option<Held<Inner, ReqBody>>, shared: Arc<Shared<S, C, A>> },
+        /// Admitted by a leaky queue: it waits for its turn.
+        Waiting {
+            turn: BoxFuture<()>,
+            held: Option<Held<Inner, ReqBody>>,
+            lines: Option<Lines>,
+            after: Option<Box<After<S, C>>>,
+        },
+        /// The inner service has it.
+        Calling { #[pin] inner: F, lines: Option<Lines>, after: Option<Box<After<S, C>>> },
+        /// There is an answer, and the store is told how it ended.
+        Settling { settling: BoxFuture<()>, answer: Option<Result<Response<ResBody>, E>> },
+        /// There is an answer.
+        Answered { answer: Option<Response<ResBody>> },
+    }
+}
+
+impl<Inner, ReqBody, ResBody, S, C, A> ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
+where
+    Inner: Service<Request<ReqBody>>,
+    S: CounterStore,
+    C: Clock,
+{
+    pub(crate) fn answered(answer: Response<ResBody>) -> Self {
+        Self { state: State::Answered { answer: Some(answer) } }
+    }
+
+    pub(crate) fn exempt(inner: Inner::Future) -> Self {
+        Self { state: State::Calling { inner, lines: None, after: None } }
+    }
+
+    pub(crate) fn calling(inner: Inner::Future, lines: Lines, after: Option<Box<After<S, C>>>) -> Self {
+        Self { state: State::Calling { inner, lines: Some(lines), after } }
+    }
+
+    pub(crate) fn asking(
+        asking: BoxFuture<Decided<S, C>>,
+        held: Held<Inner, ReqBody>,
+        shared: Arc<Shared<S, C, A>>,
+    ) -> Self {
+        Self { state: State::Asking { asking, held: Some(held), shared } }
+    }
+}
+
+impl<Inner, ReqBody, ResBody, S, C, A> Future for ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
+where
+    Inner: Service<Request<ReqBody>, Response = Response<ResBody>>,
+    S: CounterStore,
+    C: Timer,
+    A: Answer<ResBody>,
+{
+    type Output = Result<Response<ResBody>, Inner::Error>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            let next = match state.as_mut().project() {
+                StateProjection::Asking { asking, held, shared } => {
+                    let decided = ready!(asking.as_mut().poll(context));
+                    let Some(held) = held.take() else { return Poll::Pending };
+                    after_asking(decided, held, shared)
+                }
+                StateProjection::Waiting { turn, held, lines, after } => {
+                    ready!(turn.as_mut().poll(context));
+                    let Some(held) = held.take() else { return Poll::Pending };
+                    State::Calling { inner: held.call(), lines: lines.take(), after: after.take() }
+                }
+                StateProjection::Calling { inner, lines, after } => {
+                    let mut answer = ready!(inner.poll(context));
+                    if let (Ok(answer), Some(lines)) = (&mut answer, lines.take()) {
+                        lines.write(answer.headers_mut());
+                    }
+                    let settling = after.take().and_then(|after| after.finish(outcome(&answer)));
+                    match settling {
+                        None => return Poll::Ready(answer),
+                        Some(settling) => {
+                            State::Settling { settling: Box::pin(settling), answer: Some(answer) }
+                        }
+                    }
+                }
+                StateProjection::Settling { settling, answer } => {
+                    ready!(settling.as_mut().poll(context));
+                    return answer.take().map_or(Poll::Pending, Poll::Ready);
+                }
+                StateProjection::Answered { answer } => {
+                    return answer.take().map_or(Poll::Pending, |answer| Poll::Ready(Ok(answer)));
+                }
+            };
+            state.set(next);
+        }
+    }
+}
+
+impl<Inner, B> Held<Inner, B> {
+    fn call<F>(mut self) -> F
+    where
+        Inner: Service<Request<B>, Future = F>,
+    {
+        self.ready.call(Request::from_parts(self.head, self.body))
+    }
+}
+
+fn after_asking<Inner, F, E, ReqBody, ResBody, S, C, A>(
+    decided: Decided<S, C>,
+    held: Held<Inner, ReqBody>,
+    shared: &Arc<Shared<S, C, A>>,
+) -> State<Inner, F, E, ReqBody, ResBody, S, C, A>
+where
+    Inner: Service<Request<ReqBody>, Response = Response<ResBody>, Future = F>,
+    S: CounterStore,
+    C: Timer,
+    A: Answer<ResBody>,
+{
+    let Decided { verdict, after } = decided;
+    match verdict {
+        Verdict::Refuse(refused) => {
+            State::Answered { answer: Some(refuse(&*shared.answers, refused, &held.head)) }
+        }
+        Verdict::Pass { lines, delay } if delay.is_zero() => {
+            State::Calling { inner: held.call(), lines: Some(lines), after }
+        }
+        Verdict::Pass { lines, delay } => {
+            let core = shared.core.clone();
+            let turn = Box::pin(async move { core.limiter.clock().sleep(delay).await });
+            State::Waiting { turn, held: Some(held), lines: Some(lines), after }
+        }
+    }
+}
+
+fn outcome<B, E>(answer: &Result<Response<B>, E>) -> Outcome<'_> {
+    match answer {
+        Ok(answer) => Outcome::Answered {
+            status: answer.status(),
+            headers: answer.headers(),
+            extensions: answer.extensions(),
+        },
+        Err(_) => Outcome::Failed,
+    }
+}
+
+impl<Inner, ReqBody, ResBody, S, C, A> fmt::Debug for ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
+where
+    Inner: Service<Request<ReqBody>>,
+    S: CounterStore,
+    C: Clock,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,231 @@
+//! The fields that tell clients how they stand.
+
+use std::time::Duration;
+
+use http::header::{CACHE_CONTROL, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use ratelimit_core::{Decision, LimitStatus, Timestamp};
+use smallvec::SmallVec;
+
+use crate::{Plan, field};
+
+const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// Which fields tell clients how they stand.
+///
+/// The default is the newest draft of the IETF,
+/// [draft-ietf-httpapi-ratelimit-headers-11](https://www.ietf.org/archive/id/draft-ietf-httpapi-ratelimit-headers-11.html),
+/// on every answer:
+///
+/// ```text
+/// RateLimit-Policy: "free";q=100;w=60
+/// RateLimit: "free";r=99;t=60
+/// ```
+///
+/// `q` units in `w` seconds (left out if the period is no whole number of seconds; `burst-units` where a bucket holds
+/// another number than `q`); `r` of them remain. While a request is admitted, `t` is in how many seconds the limit is as
+/// good as new. On a refusal only the limits that refused are listed, and `t` is in how many seconds the same request will
+/// fit. Numbers beyond 999,999,999,999,999 are written as this.
+///
+/// A refusal has `Retry-After` besides: seconds, rounded up, at least 1, the longest `t` of all; no such field if waiting
+/// will never help. And `Cache-Control: no-store`. Answers of gRPC that refuse carry none of these fields, but the same in
+/// their `RetryInfo`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Headers {
+    /// Which families of fields; none means that there is only `Retry-After`.
+    pub families: Vec<Family>,
+    /// What the field `-Reset` of the older families means.
+    pub reset: Reset,
+    /// Whether admitted answers have them, too.
+    pub on_admitted: bool,
+}
+
+/// A family of fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Family {
+    /// `RateLimit` and `RateLimit-Policy` of the drafts since 08: lists, one item for each limit.
+    Draft,
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset` of the drafts up to 06: the limit that decided.
+    RateLimit,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`: the same.
+    XRateLimit,
+}
+
+/// What a field `-Reset` means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reset {
+    /// Seconds from now, rounded up.
+    #[default]
+    Seconds,
+    /// Milliseconds from now, rounded up.
+    Milliseconds,
+    /// The instant, in whole seconds since 1970, rounded up.
+    UnixSeconds,
+}
+
+impl Default for Headers {
+    fn default() -> Self {
+        Self { families: vec![Family::Draft], reset: Reset::default(), on_admitted: true }
+    }
+}
+
+impl Headers {
+    /// These families, otherwise as by default.
+    pub fn of(families: impl IntoIterator<Item = Family>) -> Self {
+        Self { families: families.into_iter().collect(), ..Self::default() }
+    }
+
+    /// With this meaning of `-Reset`.
+    #[must_use]
+    pub fn with_reset(mut self, reset: Reset) -> Self {
+        self.reset = reset;
+        self
+    }
+
+    /// Only on refusals.
+    #[must_use]
+    pub fn only_refusals(mut self) -> Self {
+        self.on_admitted = false;
+        self
+    }
+
+    /// The fields for a request on which these decisions were made.
+    pub(crate) fn lines(&self, standings: &[Standing<'_>]) -> Lines {
+        let mut lines = Lines::default();
+        if standings.is_empty() {
+            return lines;
+        }
+        for family in &self.families {
+            match family {
+                Family::Draft => lines.draft(standings),
+                Family::RateLimit => lines.three(standings, self.reset, &THREE),
+                Family::XRateLimit => lines.three(standings, self.reset, &X_THREE),
+            }
+        }
+        lines
+    }
+}
+
+/// How the limits of one plan stand after a decision on all of them.
+pub(crate) struct Standing<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) decision: &'a Decision,
+    /// The place of the plan's first limit in the decision.
+    pub(crate) first: usize,
+}
+
+impl Standing<'_> {
+    /// The limits' places in the plan, and how they stand; on a refusal only of those that refused.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (usize, LimitStatus)> + '_ {
+        let refused = !self.decision.allowed();
+        let own = self.decision.each().skip(self.first).take(self.plan.limits().len());
+        own.enumerate().filter(move |(_, status)| !refused || !status.allowed())
+    }
+}
+
+/// Fields that are appended to an answer's head.
+#[derive(Default)]
+pub(crate) struct Lines(SmallVec<[(HeaderName, HeaderValue); 2]>);
+
+const THREE: [HeaderName; 3] = [
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+];
+const X_THREE: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+
+impl Lines {
+    fn draft(&mut self, standings: &[Standing<'_>]) {
+        let policy = match standings {
+            [one] => one.plan.field().cloned(),
+            several => {
+                let fields = several.iter().filter_map(|standing| standing.plan.field());
+                let fields: Vec<&[u8]> = fields.map(HeaderValue::as_bytes).collect();
+                field::value(fields.join(&b", "[..]))
+            }
+        };
+        let mut state = Vec::with_capacity(64);
+        for standing in standings {
+            for (place, status) in standing.each() {
+                if !state.is_empty() {
+                    state.extend_from_slice(b", ");
+                }
+                state.extend_from_slice(standing.plan.quoted(place));
+                state.extend_from_slice(b";r=");
+                field::integer(&mut state, status.remaining());
+                if let Some(wait) = window(&status) {
+                    state.extend_from_slice(b";t=");
+                    field::integer(&mut state, whole_seconds(wait));
+                }
+            }
+        }
+        // Both or neither: what remains says little without the policy.
+        if let (Some(policy), Some(state)) = (policy, field::value(state)) {
+            self.0.push((RATELIMIT_POLICY, policy));
+            self.0.push((RATELIMIT, state));
+        }
+    }
+
+    fn three(&mut self, standings: &[Standing<'_>], reset: Reset, names: &[HeaderName; 3]) {
+        // That which refuses longest, or has the least left.
+        let rank = |(now, status): &(Timestamp, LimitStatus)| {
+            let wait =
+                if status.allowed() { Duration::ZERO } else { window(status).unwrap_or(Duration::MAX) };
+            (std::cmp::Reverse((!status.allowed(), wait)), status.remaining(), *now)
+        };
+        let each = standings
+            .iter()
+            .flat_map(|standing| standing.each().map(|(_, status)| (standing.decision.now(), status)));
+        let Some((now, status)) = each.min_by_key(rank) else { return };
+        let wait = window(&status).unwrap_or_else(|| status.reset_after());
+        let reset = match reset {
+            Reset::Seconds => whole_seconds(wait),
+            Reset::Milliseconds => rounded_up(wait.as_nanos(), 1_000_000),
+            Reset::UnixSeconds => rounded_up(u128::from((now + wait).as_nanos()), 1_000_000_000),
+        };
+        for (name, number) in names.iter().zip([status.limit(), status.remaining(), reset]) {
+            self.0.push((name.clone(), field::number(number)));
+        }
+    }
+
+    /// Appends lists, and sets what can be there once unless a layer further inside has set it.
+    pub(crate) fn write(self, headers: &mut HeaderMap) {
+        for (name, value) in self.0 {
+            if name == RATELIMIT || name == RATELIMIT_POLICY {
+                headers.append(name, value);
+            } else {
+                headers.entry(name).or_insert(value);
+            }
+        }
+    }
+}
+
+/// The time in which no more than what remains can be used: until the same request fits, or until all is as new.
+fn window(status: &LimitStatus) -> Option<Duration> {
+    if status.allowed() { Some(status.reset_after()) } else { status.retry_after() }
+}
+
+/// What a refusal says besides: when to come again, and that nobody may keep it.
+pub(crate) fn refusal(headers: &mut HeaderMap, retry_after: Option<Duration>) {
+    if let Some(wait) = retry_after {
+        headers.entry(RETRY_AFTER).or_insert_with(|| field::number(whole_seconds(wait).max(1)));
+    }
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+}
+
+/// Seconds, rounded up: who waits so long has waited long enough.
+pub(crate) fn whole_seconds(wait: Duration) -> u64 {
+    wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
+}
+
+fn rounded_up(nanos: u128, unit: u128) -> u64 {
+    u64::try_from(nanos.div_ceil(unit)).unwrap_or(u64::MAX)
+}

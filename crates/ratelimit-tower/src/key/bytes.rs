@@ -1,0 +1,108 @@
+//! The bytes of a key: what a request is counted by, in parts that cannot run into one another.
+
+use sha2::{Digest, Sha256};
+use smallvec::SmallVec;
+
+/// The longest part that is kept as it is. A longer one is kept as its SHA-256, so that no client decides how long keys are.
+const MOST: u8 = 64;
+
+/// Stands where the length of a part would, before the hash of a long one.
+const LONG: u8 = 0xff;
+/// The same before the hash of a secret.
+const SECRET: u8 = 0xfe;
+/// The same where a part is missing and all requests without it are counted together.
+const ABSENT: u8 = 0xfd;
+
+/// A key in the making. Most fit without an allocation.
+#[derive(Clone, Default)]
+pub(crate) struct KeyBytes(SmallVec<[u8; 48]>);
+
+impl KeyBytes {
+    /// Appends a part, with its length in front, or its hash if it is long.
+    pub(crate) fn part(&mut self, bytes: &[u8]) {
+        match u8::try_from(bytes.len()) {
+            Ok(length) if length <= MOST => {
+                self.0.push(length);
+                self.0.extend_from_slice(bytes);
+            }
+            _ => self.hashed(LONG, bytes),
+        }
+    }
+
+    /// Appends a secret: only its hash ever reaches a store.
+    pub(crate) fn secret(&mut self, bytes: &[u8]) {
+        self.hashed(SECRET, bytes);
+    }
+
+    /// Appends the sign that there was nothing to append.
+    pub(crate) fn absent(&mut self) {
+        self.0.push(ABSENT);
+    }
+
+    /// Appends one byte that says which of several ways was taken.
+    pub(crate) fn choice(&mut self, index: u8) {
+        self.0.push(index);
+    }
+
+    /// Takes back what was appended since the key had this length.
+    pub(crate) fn truncate(&mut self, length: usize) {
+        self.0.truncate(length);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn hashed(&mut self, sign: u8, bytes: &[u8]) {
+        self.0.push(sign);
+        self.0.extend_from_slice(&Sha256::digest(bytes));
+    }
+}
+
+impl AsRef<[u8]> for KeyBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn key(parts: &[Vec<u8>]) -> Vec<u8> {
+        let mut key = KeyBytes::default();
+        parts.iter().for_each(|part| key.part(part));
+        key.as_ref().to_vec()
+    }
+
+    proptest! {
+        #[test]
+        fn different_parts_are_different_keys(
+            a in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 0..4),
+            b in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..100), 0..4),
+        ) {
+            prop_assert_eq!(a == b, key(&a) == key(&b));
+        }
+    }
+
+    #[test]
+    fn a_key_is_short_however_long_its_parts_are() {
+        let long = vec![b'x'; 5 << 20];
+        assert_eq!(key(&[long.clone(), long]).len(), 66);
+        assert_eq!(key(&[vec![b'x'; 64]]).len(), 65);
+        assert_eq!(key(&[vec![b'x'; 65]]).len(), 33);
+    }
+
+    #[test]
+    fn what_looks_like_a_hash_is_another_key() {
+        let long = vec![b'x'; 100];
+        let mut forged = vec![LONG];
+        forged.extend_from_slice(&Sha256::digest(&long));
+        assert_ne!(key(std::slice::from_ref(&long)), key(std::slice::from_ref(&forged)));
+        assert_ne!(key(&[long]), key(&[forged[1..].to_vec()]));
+        let mut secret = KeyBytes::default();
+        secret.secret(b"token");
+        assert!(!secret.as_ref().windows(5).any(|window| window == b"token"));
+    }
+}

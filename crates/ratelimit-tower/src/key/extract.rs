@@ -1,0 +1,96 @@
+//! Takes a key out of a request.
+
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue};
+
+use super::{KeyBytes, KeySource, Source};
+use crate::peer;
+
+/// What a key was to be made of is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// The client did not send it.
+    Client,
+    /// The program did not provide it: what is missing is named.
+    Program(&'static str),
+}
+
+impl KeySource {
+    /// Appends the key of `request` to `key`, or nothing.
+    pub(crate) fn extract(&self, request: &Parts, key: &mut KeyBytes) -> Result<(), Absent> {
+        match &self.0 {
+            Source::Everybody => Ok(()),
+            Source::Client(proxies) => {
+                let peer = peer::address(&request.extensions).ok_or(Absent::Program(peer::ABSENT))?;
+                let client = proxies.client(peer, &request.headers);
+                key.part(proxies.group(client).as_ref());
+                Ok(())
+            }
+            Source::Header(name) => only(request, name).map(|value| key.part(value.as_bytes())),
+            Source::Secret(name) => only(request, name).map(|value| key.secret(value.as_bytes())),
+            Source::Bearer => {
+                let value = only(request, &AUTHORIZATION)?;
+                key.secret(bearer(value.as_bytes()).ok_or(Absent::Client)?);
+                Ok(())
+            }
+            Source::Path => {
+                key.part(request.uri.path().as_bytes());
+                Ok(())
+            }
+            #[cfg(feature = "axum")]
+            Source::Template => {
+                let matched = request.extensions.get::<axum::extract::MatchedPath>();
+                let matched = matched.ok_or(Absent::Program(
+                    "no route has matched: put the layer inside of the router, with Router::layer",
+                ))?;
+                key.part(matched.as_str().as_bytes());
+                Ok(())
+            }
+            Source::Extension(extract) => match extract(request, key) {
+                true => Ok(()),
+                false => {
+                    Err(Absent::Program("the extension is not there: put what sets it around this layer"))
+                }
+            },
+            Source::Function(extract) => {
+                if extract(request, key) {
+                    Ok(())
+                } else {
+                    Err(Absent::Client)
+                }
+            }
+            Source::Both(both) => {
+                let length = key.len();
+                let extracted = both.0.extract(request, key).and_then(|()| both.1.extract(request, key));
+                extracted.inspect_err(|_| key.truncate(length))
+            }
+            Source::Either(either) => {
+                let length = key.len();
+                key.choice(0);
+                if either.0.extract(request, key).is_ok() {
+                    return Ok(());
+                }
+                key.truncate(length);
+                key.choice(1);
+                either.1.extract(request, key).inspect_err(|_| key.truncate(length))
+            }
+        }
+    }
+}
+
+/// The value of a header that is there once.
+fn only<'r>(request: &'r Parts, name: &HeaderName) -> Result<&'r HeaderValue, Absent> {
+    let mut values = request.headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => Ok(value),
+        _ => Err(Absent::Client),
+    }
+}
+
+/// The token of `Bearer token`; the scheme is known in any case of its letters.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(7)?;
+    let token = token.trim_ascii();
+    (scheme.eq_ignore_ascii_case(b"bearer ") && !token.is_empty()).then_some(token)
+}

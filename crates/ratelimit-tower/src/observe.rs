@@ -1,0 +1,189 @@
+//! What can be observed: events and metrics. Neither ever carries a key.
+
+use ratelimit_core::{CheckError, Clock, Timestamp};
+
+use crate::key::Absent;
+
+#[cfg(feature = "tracing")]
+mod throttle {
+    //! At most one event of a kind a second, so that a failing store does not flood the log.
+
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use ratelimit_core::{Clock, SystemClock};
+
+    static CLOCK: LazyLock<SystemClock> = LazyLock::new(SystemClock::new);
+    const PERIOD_NANOS: u64 = 1_000_000_000;
+
+    pub(super) struct Throttle {
+        next: AtomicU64,
+        left_out: AtomicU64,
+    }
+
+    impl Throttle {
+        pub(super) const fn new() -> Self {
+            Self { next: AtomicU64::new(0), left_out: AtomicU64::new(0) }
+        }
+
+        /// How many were left out since the last one, if it is time for another.
+        pub(super) fn pass(&self) -> Option<u64> {
+            self.pass_at(CLOCK.now().as_nanos())
+        }
+
+        fn pass_at(&self, now: u64) -> Option<u64> {
+            let next = self.next.load(Ordering::Relaxed);
+            let is_time = now >= next
+                && self
+                    .next
+                    .compare_exchange(
+                        next,
+                        now.saturating_add(PERIOD_NANOS),
+                        Ordering::Relaxed,
+                        Ordering::Relaxed,
+                    )
+                    .is_ok();
+            if is_time {
+                return Some(self.left_out.swap(0, Ordering::Relaxed));
+            }
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn one_a_second_and_the_rest_is_counted() {
+            let throttle = Throttle::new();
+            assert_eq!(throttle.pass_at(5), Some(0));
+            assert_eq!(throttle.pass_at(6), None);
+            assert_eq!(throttle.pass_at(PERIOD_NANOS + 4), None);
+            assert_eq!(throttle.pass_at(PERIOD_NANOS + 5), Some(2));
+            assert_eq!(throttle.pass_at(PERIOD_NANOS + 6), None);
+        }
+    }
+}
+
+/// An event, at most once a second.
+#[cfg(feature = "tracing")]
+macro_rules! seldom {
+    ($level:ident, $($event:tt)*) => {{
+        static THROTTLE: throttle::Throttle = throttle::Throttle::new();
+        if let Some(left_out) = THROTTLE.pass() {
+            tracing::$level!(left_out, $($event)*);
+        }
+    }};
+}
+
+/// When a store began to be asked, if anybody wants to know.
+#[derive(Clone, Copy)]
+pub(crate) struct Begun(#[cfg_attr(not(feature = "metrics"), allow(dead_code))] Option<Timestamp>);
+
+pub(crate) fn begin(clock: &impl Clock) -> Begun {
+    Begun(cfg!(feature = "metrics").then(|| clock.now()))
+}
+
+/// The store has answered, or failed.
+#[cfg_attr(not(feature = "metrics"), allow(unused_variables))]
+pub(crate) fn asked(begun: Begun, clock: &impl Clock, error: Option<&CheckError>) {
+    #[cfg(feature = "metrics")]
+    {
+        if let Begun(Some(begun)) = begun {
+            metrics::histogram!("ratelimit_store_seconds").record(clock.now().since(begun).as_secs_f64());
+        }
+        if let Some(CheckError::Store(error)) = error {
+            let kind = format!("{:?}", error.kind()).to_lowercase();
+            metrics::counter!("ratelimit_store_errors_total", "store" => error.store(), "kind" => kind)
+                .increment(1);
+        }
+    }
+}
+
+/// Some policy applies to a request.
+pub(crate) fn checked() {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("ratelimit_checks_total").increment(1);
+}
+
+/// A request is let through by a decision.
+pub(crate) fn admitted() {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("ratelimit_admitted_total").increment(1);
+}
+
+/// A limit has refused, or would have.
+#[cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
+pub(crate) fn refused(policy: &std::sync::Arc<str>, shadow: bool) {
+    #[cfg(feature = "metrics")]
+    {
+        let shadow = if shadow { "true" } else { "false" };
+        metrics::counter!("ratelimit_refused_total", "policy" => policy.clone(), "shadow" => shadow)
+            .increment(1);
+    }
+    #[cfg(feature = "tracing")]
+    if shadow {
+        seldom!(info, %policy, "a policy in shadow would have refused a request");
+    } else {
+        tracing::debug!(%policy, "refused a request");
+    }
+}
+
+/// A request does not have what a policy counts by.
+#[cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
+pub(crate) fn unidentified(policy: &str, absent: Absent) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("ratelimit_unidentified_total", "policy" => policy.to_owned()).increment(1);
+    #[cfg(feature = "tracing")]
+    if let Absent::Program(what) = absent {
+        seldom!(error, policy, "a request cannot be counted: {what}");
+    } else {
+        tracing::debug!(policy, "a request does not have what it is to be counted by");
+    }
+}
+
+/// A request was not decided, and `answer` is what it gets.
+#[cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
+pub(crate) fn failed(error: &CheckError, answer: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("ratelimit_failures_total", "answer" => answer).increment(1);
+    #[cfg(feature = "tracing")]
+    match error {
+        CheckError::Store(error) => {
+            seldom!(warn, %error, answer, "a request could not be counted");
+        }
+        error => seldom!(error, %error, answer, "the policies cannot be checked"),
+    }
+}
+
+/// A charge or refund after the fact was not made.
+#[cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
+pub(crate) fn unsettled(why: &dyn std::fmt::Display) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("ratelimit_failures_total", "answer" => "unsettled").increment(1);
+    #[cfg(feature = "tracing")]
+    seldom!(warn, error = %why, "a charge or refund by outcome was not made");
+}
+
+/// A policy in shadow was not decided.
+#[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
+pub(crate) fn shadow_failed(error: &CheckError) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("ratelimit_failures_total", "answer" => "shadow").increment(1);
+    #[cfg(feature = "tracing")]
+    seldom!(warn, %error, "policies in shadow could not be checked");
+}
+
+/// A span around waiting for a store.
+#[cfg(feature = "tracing")]
+pub(crate) fn span<F: Future>(asking: F) -> impl Future<Output = F::Output> {
+    use tracing::Instrument as _;
+    asking.instrument(tracing::debug_span!("rate_limit"))
+}
+
+#[cfg(not(feature = "tracing"))]
+pub(crate) fn span<F: Future>(asking: F) -> F {
+    asking
+}

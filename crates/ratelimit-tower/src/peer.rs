@@ -1,0 +1,44 @@
+//! Whose connection a request came over.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http::Extensions;
+
+/// The address of the peer of the connection, as an extension of the request.
+///
+/// axum (`into_make_service_with_connect_info::<SocketAddr>()`) and tonic put an extension of their own into each request;
+/// with the features of these names the layer finds it. Whoever serves with hyper itself inserts this one, or a
+/// [`SocketAddr`]:
+///
+/// ```
+/// use ratelimit_tower::PeerAddress;
+///
+/// # let peer = "192.0.2.1:4711".parse::<std::net::SocketAddr>().unwrap();
+/// let mut request = http::Request::new(());
+/// request.extensions_mut().insert(PeerAddress(peer.ip()));
+/// ```
+///
+/// A request that has none of them is handled as the policy's [`Missing`](crate::Missing) says: by default it is answered
+/// with 500, and logged as an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PeerAddress(pub IpAddr);
+
+/// What to say when there is none.
+pub(crate) const ABSENT: &str = "the peer's address is not there: serve with into_make_service_with_connect_info::<SocketAddr>() \
+     and the feature axum, with tonic and the feature tonic, or insert a PeerAddress";
+
+/// The peer's address, by the first extension that has it.
+pub(crate) fn address(extensions: &Extensions) -> Option<IpAddr> {
+    if let Some(peer) = extensions.get::<PeerAddress>() {
+        return Some(peer.0);
+    }
+    #[cfg(feature = "axum")]
+    if let Some(info) = extensions.get::<axum::extract::ConnectInfo<SocketAddr>>() {
+        return Some(info.0.ip());
+    }
+    #[cfg(feature = "tonic")]
+    if let Some(info) = extensions.get::<tonic::transport::server::TcpConnectInfo>() {
+        return info.remote_addr().map(|peer| peer.ip());
+    }
+    extensions.get::<SocketAddr>().map(SocketAddr::ip)
+}

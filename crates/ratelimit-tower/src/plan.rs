@@ -1,0 +1,139 @@
+//! Plans: limits under a name, with what headers say of them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::HeaderValue;
+use ratelimit_core::{Limit, Limits};
+
+use crate::{PolicyError, field};
+
+/// Limits under a name, ready to be told to clients. Cheap to clone.
+///
+/// In `RateLimit-Policy`, in `violated-policies` and in metrics a limit is called by its own name if it has one; else by the
+/// plan's, with the limit's text behind it if the plan has several: `"paid:50/s"`.
+///
+/// Plans of one policy share a client's count where their limits are of one kind, so that who changes the plan keeps what
+/// was used; see [`Limit`].
+///
+/// ```
+/// use ratelimit_core::{Limit, Limits};
+/// use ratelimit_tower::Plan;
+///
+/// let free = Plan::new("free", "100/min".parse::<Limit>()?)?;
+/// assert_eq!(free.names().collect::<Vec<_>>(), ["free"]);
+///
+/// let paid = Plan::new("paid", Limits::new(["50/s".parse()?, "100000/day name daily".parse()?])?)?;
+/// assert_eq!(paid.names().collect::<Vec<_>>(), ["paid:50/s", "daily"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Plan(Arc<Inner>);
+
+struct Inner {
+    limits: Limits,
+    items: Box<[Item]>,
+    /// The value of `RateLimit-Policy`.
+    field: Option<HeaderValue>,
+}
+
+struct Item {
+    name: Arc<str>,
+    /// The name as a string of a structured field.
+    quoted: Vec<u8>,
+}
+
+impl Plan {
+    /// These limits under this name: 1 to 64 letters, digits, `.`, `_` or `-`.
+    ///
+    /// # Errors
+    /// If the name has other characters.
+    pub fn new(name: &str, limits: impl Into<Limits>) -> Result<Self, PolicyError> {
+        if is_name(name) {
+            Ok(Self::known(name, limits.into()))
+        } else {
+            Err(PolicyError::BadName(shown(name)))
+        }
+    }
+
+    /// The same for a name that is known to be good.
+    pub(crate) fn known(name: &str, limits: Limits) -> Self {
+        let alone = limits.len() == 1;
+        let items: Box<[Item]> = limits.iter().map(|limit| Item::new(name, limit, alone)).collect();
+        let mut policy = Vec::new();
+        for (item, limit) in items.iter().zip(limits.iter()) {
+            if !policy.is_empty() {
+                policy.extend_from_slice(b", ");
+            }
+            item.describe(limit, &mut policy);
+        }
+        Self(Arc::new(Inner { limits, items, field: field::value(policy) }))
+    }
+
+    /// The limits.
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    /// What each limit is called, in their order.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.items.iter().map(|item| &*item.name)
+    }
+
+    pub(crate) fn name(&self, place: usize) -> Option<&Arc<str>> {
+        self.0.items.get(place).map(|item| &item.name)
+    }
+
+    pub(crate) fn quoted(&self, place: usize) -> &[u8] {
+        self.0.items.get(place).map_or(b"", |item| &item.quoted)
+    }
+
+    pub(crate) fn field(&self) -> Option<&HeaderValue> {
+        self.0.field.as_ref()
+    }
+}
+
+impl Item {
+    fn new(plan: &str, limit: &Limit, alone: bool) -> Self {
+        let name: Arc<str> = match limit.name() {
+            Some(name) => name.into(),
+            None if alone => plan.into(),
+            None => format!("{plan}:{limit}").into(),
+        };
+        let mut quoted = Vec::new();
+        field::string(&mut quoted, &name);
+        Self { name, quoted }
+    }
+
+    /// Appends the item of `RateLimit-Policy`.
+    fn describe(&self, limit: &Limit, policy: &mut Vec<u8>) {
+        policy.extend_from_slice(&self.quoted);
+        policy.extend_from_slice(b";q=");
+        field::integer(policy, limit.quota());
+        if limit.period().subsec_nanos() == 0 {
+            policy.extend_from_slice(b";w=");
+            field::integer(policy, limit.period().as_secs());
+        }
+        if limit.burst() != limit.quota() {
+            policy.extend_from_slice(b";burst-units=");
+            field::integer(policy, limit.burst());
+        }
+    }
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.names().zip(self.limits().iter().map(ToString::to_string))).finish()
+    }
+}
+
+/// The rule for names of limits, policies and plans alike.
+pub(crate) fn is_name(name: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=64).contains(&name.len()) && name.bytes().all(good)
+}
+
+/// The beginning of a name that is no good, for an error message.
+pub(crate) fn shown(name: &str) -> String {
+    name.chars().take(80).collect()
+}

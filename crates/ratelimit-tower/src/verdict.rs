@@ -1,0 +1,104 @@
+//! What becomes of a request, by the decisions on it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratelimit_core::CheckError;
+use smallvec::SmallVec;
+
+use crate::answer::Reason;
+use crate::check::{Ask, Checked};
+use crate::headers::{Lines, Standing};
+use crate::key::Absent;
+use crate::{OnFailure, Policies, observe};
+
+/// What becomes of a request.
+pub(crate) enum Verdict {
+    /// It is let through, after a delay, and its answer gets these fields.
+    Pass { lines: Lines, delay: Duration },
+    /// It is refused.
+    Refuse(Refused),
+}
+
+/// A refusal, before it is an answer.
+pub(crate) struct Refused {
+    pub(crate) reason: Reason,
+    pub(crate) violated: Vec<Arc<str>>,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) lines: Lines,
+}
+
+impl Refused {
+    fn without_limits(reason: Reason) -> Self {
+        Self { reason, violated: Vec::new(), retry_after: None, lines: Lines::default() }
+    }
+
+    /// Nobody could be charged.
+    pub(crate) fn absent(absent: Absent) -> Self {
+        Self::without_limits(match absent {
+            Absent::Client => Reason::Unidentified,
+            Absent::Program(_) => Reason::Misconfigured,
+        })
+    }
+}
+
+/// By decisions that were made.
+pub(crate) fn decided(policies: &Policies, asks: &[Ask], checked: &Checked) -> Verdict {
+    let refusal = checked.refusal();
+    let mut standings: SmallVec<[Standing<'_>; 2]> = SmallVec::new();
+    for (round, decision) in &checked.0 {
+        let mut first = 0;
+        for ask in asks.iter().filter(|ask| ask.round(policies) == *round) {
+            let standing = Standing { plan: ask.plan(policies), decision, first };
+            first += standing.plan.limits().len();
+            if !decision.allowed() {
+                names(&standing).for_each(|name| observe::refused(name, round.shadow));
+            }
+            if !round.shadow && (refusal.is_none() || !decision.allowed()) {
+                standings.push(standing);
+            }
+        }
+    }
+    let Some((_, refusal)) = refusal else {
+        observe::admitted();
+        let told = policies.headers.on_admitted;
+        let lines = if told { policies.headers.lines(&standings) } else { Lines::default() };
+        let delays =
+            checked.0.iter().filter(|(round, _)| !round.shadow).map(|(_, decision)| decision.delay());
+        return Verdict::Pass { lines, delay: delays.max().unwrap_or_default() };
+    };
+    Verdict::Refuse(Refused {
+        reason: Reason::QuotaExceeded,
+        violated: standings.iter().flat_map(names).cloned().collect(),
+        retry_after: refusal.retry_after(),
+        lines: policies.headers.lines(&standings),
+    })
+}
+
+/// What the limits of a plan are called that take part in a standing.
+fn names<'a>(standing: &'a Standing<'a>) -> impl Iterator<Item = &'a Arc<str>> {
+    standing.each().filter_map(|(place, _)| standing.plan.name(place))
+}
+
+/// Without a decision.
+pub(crate) fn failed(policies: &Policies, asks: &[Ask], error: &CheckError) -> Verdict {
+    if !matches!(error, CheckError::Store(_)) {
+        observe::failed(error, "closed");
+        return Verdict::Refuse(Refused::without_limits(Reason::Misconfigured));
+    }
+    if matches!(policies.on_failure, OnFailure::Open) {
+        observe::failed(error, "open");
+        return Verdict::Pass { lines: Lines::default(), delay: Duration::ZERO };
+    }
+    observe::failed(error, "closed");
+    let enforced = asks.iter().filter(|ask| !ask.round(policies).shadow).map(|ask| ask.plan(policies));
+    Verdict::Refuse(Refused {
+        reason: Reason::StoreUnavailable,
+        violated: enforced
+            .flat_map(|plan| (0..plan.limits().len()).filter_map(|place| plan.name(place)))
+            .cloned()
+            .collect(),
+        retry_after: Some(policies.on_failure.retry_after()),
+        lines: Lines::default(),
+    })
+}
