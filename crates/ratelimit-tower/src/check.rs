@@ -74,6 +74,14 @@ impl Ask {
     }
 }
 
+impl Ask {
+    /// The request of this ask, if it is only to be charged before it is served, and not in shadow.
+    pub(crate) fn alone<'a>(&'a self, policies: &'a Policies) -> Option<Request<'a>> {
+        let usual = matches!(self.policy(policies).when(), When::Before) && !self.round(policies).shadow;
+        usual.then(|| Request::new(&self.key).cost(self.cost).limits(self.plan(policies).limits()))
+    }
+}
+
 /// The decisions of the rounds that were made. A refusal that counts is the last one that does not only shadow.
 #[derive(Default)]
 pub(crate) struct Checked(pub(crate) SmallVec<[(Round, Decision); 1]>);

@@ -32,3 +32,34 @@ pub(crate) fn value(field: Vec<u8>) -> Option<HeaderValue> {
 pub(crate) fn number(number: u64) -> HeaderValue {
     HeaderValue::from(number.min(MOST))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use sfv::Parser;
+
+    proptest! {
+        #[test]
+        fn any_text_and_any_number_can_be_parsed(text: String, number: u64) {
+            let mut field = Vec::new();
+            string(&mut field, &text);
+            field.extend_from_slice(b";n=");
+            integer(&mut field, number);
+            let item = Parser::new(&field).parse::<sfv::Item>().unwrap();
+            let kept = text.chars().map(|c| if (' '..='~').contains(&c) { c } else { '?' });
+            prop_assert_eq!(item.bare_item.as_string().unwrap().as_str(), kept.collect::<String>());
+            let parameter = i64::from(item.params["n"].as_integer().unwrap());
+            prop_assert_eq!(parameter.unsigned_abs(), number.min(999_999_999_999_999));
+            prop_assert!(value(field).is_some());
+        }
+    }
+
+    #[test]
+    fn the_largest_integer() {
+        assert_eq!(number(u64::MAX), "999999999999999");
+        let mut field = Vec::new();
+        integer(&mut field, 1_000_000_000_000_000);
+        assert_eq!(field, b"999999999999999");
+    }
+}

@@ -56,11 +56,11 @@ pin_project! {
         C: 'static,
     {
         /// The store is being asked.
-        Asking { asking: BoxFuture<Decided<S, C>>, held: Option<Held<Inner, ReqBody>>, shared: Arc<Shared<S, C, A>> },
+        Asking { asking: BoxFuture<Decided<S, C>>, held: Option<Box<Held<Inner, ReqBody>>>, shared: Arc<Shared<S, C, A>> },
         /// Admitted by a leaky queue: it waits for its turn.
         Waiting {
             turn: BoxFuture<()>,
-            held: Option<Held<Inner, ReqBody>>,
+            held: Option<Box<Held<Inner, ReqBody>>>,
             lines: Option<Lines>,
             after: Option<Box<After<S, C>>>,
         },
@@ -93,7 +93,7 @@ where
 
     pub(crate) fn asking(
         asking: BoxFuture<Decided<S, C>>,
-        held: Held<Inner, ReqBody>,
+        held: Box<Held<Inner, ReqBody>>,
         shared: Arc<Shared<S, C, A>>,
     ) -> Self {
         Self { state: State::Asking { asking, held: Some(held), shared } }
@@ -160,7 +160,7 @@ impl<Inner, B> Held<Inner, B> {
 
 fn after_asking<Inner, F, E, ReqBody, ResBody, S, C, A>(
     decided: Decided<S, C>,
-    held: Held<Inner, ReqBody>,
+    held: Box<Held<Inner, ReqBody>>,
     shared: &Arc<Shared<S, C, A>>,
 ) -> State<Inner, F, E, ReqBody, ResBody, S, C, A>
 where

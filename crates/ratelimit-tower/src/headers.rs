@@ -5,7 +5,6 @@ use std::time::Duration;
 use http::header::{CACHE_CONTROL, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ratelimit_core::{Decision, LimitStatus, Timestamp};
-use smallvec::SmallVec;
 
 use crate::{Plan, field};
 
@@ -127,9 +126,13 @@ impl Standing<'_> {
     }
 }
 
-/// Fields that are appended to an answer's head.
+/// Fields that are added to an answer's head.
 #[derive(Default)]
-pub(crate) struct Lines(SmallVec<[(HeaderName, HeaderValue); 2]>);
+pub(crate) struct Lines {
+    /// `RateLimit-Policy` and `RateLimit`.
+    draft: Option<[HeaderValue; 2]>,
+    others: Vec<(HeaderName, HeaderValue)>,
+}
 
 const THREE: [HeaderName; 3] = [
     HeaderName::from_static("ratelimit-limit"),
@@ -169,8 +172,7 @@ impl Lines {
         }
         // Both or neither: what remains says little without the policy.
         if let (Some(policy), Some(state)) = (policy, field::value(state)) {
-            self.0.push((RATELIMIT_POLICY, policy));
-            self.0.push((RATELIMIT, state));
+            self.draft = Some([policy, state]);
         }
     }
 
@@ -192,18 +194,18 @@ impl Lines {
             Reset::UnixSeconds => rounded_up(u128::from((now + wait).as_nanos()), 1_000_000_000),
         };
         for (name, number) in names.iter().zip([status.limit(), status.remaining(), reset]) {
-            self.0.push((name.clone(), field::number(number)));
+            self.others.push((name.clone(), field::number(number)));
         }
     }
 
     /// Appends lists, and sets what can be there once unless a layer further inside has set it.
     pub(crate) fn write(self, headers: &mut HeaderMap) {
-        for (name, value) in self.0 {
-            if name == RATELIMIT || name == RATELIMIT_POLICY {
-                headers.append(name, value);
-            } else {
-                headers.entry(name).or_insert(value);
-            }
+        if let Some([policy, state]) = self.draft {
+            headers.append(RATELIMIT_POLICY, policy);
+            headers.append(RATELIMIT, state);
+        }
+        for (name, value) in self.others {
+            headers.entry(name).or_insert(value);
         }
     }
 }

@@ -37,13 +37,11 @@ pub(crate) struct Shared<S, C, A> {
 /// The limiter, and how it is asked.
 pub(crate) struct Core<S, C> {
     pub(crate) limiter: RateLimiter<S, C>,
-    /// The store's state is in this process: whatever it is asked is answered at once.
-    pub(crate) in_process: bool,
-    now: CheckNow<S, C>,
+    pub(crate) now: Option<CheckNow<S, C>>,
 }
 
 /// A check on the spot, where the store can do that.
-type CheckNow<S, C> = fn(&RateLimiter<S, C>, &Request<'_>) -> Option<Result<Decision, CheckError>>;
+pub(crate) type CheckNow<S, C> = fn(&RateLimiter<S, C>, &Request<'_>) -> Result<Decision, CheckError>;
 
 impl<S: CounterStore, C: Clock> RateLimitLayer<S, C> {
     /// Counts by the client's address, as the peer's, under the limiter's own limits; [`with_policies`](Self::with_policies)
@@ -51,7 +49,7 @@ impl<S: CounterStore, C: Clock> RateLimitLayer<S, C> {
     ///
     /// Where the store is in this process, [`in_process`](Self::in_process) does the same with less work.
     pub fn new(limiter: RateLimiter<S, C>) -> Self {
-        Self::of(limiter, false, |_, _| None)
+        Self::of(limiter, None)
     }
 
     /// As [`new`](Self::new) for a store in this process: it is asked on the spot, which allocates nothing.
@@ -59,14 +57,17 @@ impl<S: CounterStore, C: Clock> RateLimitLayer<S, C> {
     where
         S: SyncCounterStore,
     {
-        Self::of(limiter, true, |limiter, request| Some(limiter.check_now(request)))
+        Self::of(
+            limiter,
+            Some(|limiter: &RateLimiter<S, C>, request: &Request<'_>| limiter.check_now(request)),
+        )
     }
 
-    fn of(limiter: RateLimiter<S, C>, in_process: bool, now: CheckNow<S, C>) -> Self {
+    fn of(limiter: RateLimiter<S, C>, now: Option<CheckNow<S, C>>) -> Self {
         let by_address = KeySource::client_address(TrustedProxies::none());
         let plan = Plan::known("default", limiter.limits().clone());
         let policies = Policies::known(vec![Policy::known("default", by_address, plan)]);
-        let core = Arc::new(Core { limiter, in_process, now });
+        let core = Arc::new(Core { limiter, now });
         Self { shared: Arc::new(Shared { core, policies: policies.into(), answers: Arc::new(Problem) }) }
     }
 }
@@ -146,14 +147,31 @@ impl<S: fmt::Debug, C, A> fmt::Debug for RateLimitLayer<S, C, A> {
     }
 }
 
+impl<S: CounterStore, C: Clock> Core<S, C> {
+    /// Whether the store's state is in this process: whatever it is asked is answered at once.
+    pub(crate) fn in_process(&self) -> bool {
+        self.now.is_some()
+    }
+
+    /// Checks on the spot.
+    pub(crate) fn take_now(
+        &self,
+        now: CheckNow<S, C>,
+        request: &Request<'_>,
+    ) -> Result<Decision, CheckError> {
+        let begun = observe::begin(self.limiter.clock());
+        let decision = now(&self.limiter, request);
+        observe::asked(begun, self.limiter.clock(), decision.as_ref().err());
+        decision
+    }
+}
+
 impl<S: CounterStore, C: Clock> Tell for Core<S, C> {
     async fn ask(&self, request: &Request<'_>, how: How) -> Result<Decision, CheckError> {
-        if how == How::Take {
-            let begun = observe::begin(self.limiter.clock());
-            if let Some(decision) = (self.now)(&self.limiter, request) {
-                observe::asked(begun, self.limiter.clock(), decision.as_ref().err());
-                return decision;
-            }
+        if how == How::Take
+            && let Some(now) = self.now
+        {
+            return self.take_now(now, request);
         }
         self.limiter.ask(request, how).await
     }

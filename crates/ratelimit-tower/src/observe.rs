@@ -132,7 +132,7 @@ pub(crate) fn refused(policy: &std::sync::Arc<str>, shadow: bool) {
 }
 
 /// A request does not have what a policy counts by.
-#[cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
+#[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(crate) fn unidentified(policy: &str, absent: Absent) {
     #[cfg(feature = "metrics")]
     metrics::counter!("ratelimit_unidentified_total", "policy" => policy.to_owned()).increment(1);
@@ -145,7 +145,7 @@ pub(crate) fn unidentified(policy: &str, absent: Absent) {
 }
 
 /// A request was not decided, and `answer` is what it gets.
-#[cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
+#[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(crate) fn failed(error: &CheckError, answer: &'static str) {
     #[cfg(feature = "metrics")]
     metrics::counter!("ratelimit_failures_total", "answer" => answer).increment(1);
@@ -159,7 +159,7 @@ pub(crate) fn failed(error: &CheckError, answer: &'static str) {
 }
 
 /// A charge or refund after the fact was not made.
-#[cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
+#[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(crate) fn unsettled(why: &dyn std::fmt::Display) {
     #[cfg(feature = "metrics")]
     metrics::counter!("ratelimit_failures_total", "answer" => "unsettled").increment(1);

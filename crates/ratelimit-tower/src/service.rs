@@ -15,7 +15,7 @@ use crate::check::{Asks, asks, check};
 use crate::future::{BoxFuture, Held, ResponseFuture};
 use crate::layer::{Core, Shared};
 use crate::settle::After;
-use crate::verdict::{Refused, Verdict, decided, failed};
+use crate::verdict::{Refused, Verdict, decided, decided_alone, failed};
 use crate::{Fallback, OnFailure, Policies, Problem, observe};
 
 /// A service whose requests are limited; made by [`RateLimitLayer`](crate::RateLimitLayer).
@@ -80,9 +80,9 @@ where
 
 impl<Inner: Clone, S, C, A> RateLimit<Inner, S, C, A> {
     /// The request, with the service that was found ready; a clone, which need not be, stays here.
-    fn held<B>(&mut self, head: http::request::Parts, body: B) -> Held<Inner, B> {
+    fn held<B>(&mut self, head: http::request::Parts, body: B) -> Box<Held<Inner, B>> {
         let clone = self.inner.clone();
-        Held { ready: mem::replace(&mut self.inner, clone), head, body }
+        Box::new(Held { ready: mem::replace(&mut self.inner, clone), head, body })
     }
 }
 
@@ -103,7 +103,17 @@ fn begin<S: CounterStore + 'static, C: Clock + 'static>(
     policies: &Arc<Policies>,
     asks: Asks,
 ) -> Begun<S, C> {
-    let at_once = if core.in_process { at_once(check(&**core, policies, &asks)) } else { None };
+    let at_once = match (core.now, &asks[..]) {
+        (None, _) => None,
+        (Some(now), [ask]) if let Some(request) = ask.alone(policies) => match core.take_now(now, &request) {
+            Ok(decision) => {
+                let verdict = decided_alone(policies, ask, &decision);
+                return Begun::Decided(Decided { verdict, after: None });
+            }
+            Err(error) => Some(Err(error)),
+        },
+        (Some(_), _) => at_once(check(&**core, policies, &asks)),
+    };
     match at_once {
         Some(Ok(checked)) => {
             let verdict = decided(policies, &asks, &checked);

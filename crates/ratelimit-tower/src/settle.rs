@@ -61,7 +61,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Drop for After<S, C> {
         if wanted.is_empty() {
             return;
         }
-        if pending.core.in_process && pending.fallback.is_none() {
+        if pending.core.in_process() && pending.fallback.is_none() {
             if at_once(pending.settle(wanted)).is_none() {
                 observe::unsettled(&"the store did not answer at once");
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::CheckError;
+use ratelimit_core::{CheckError, Decision};
 use smallvec::SmallVec;
 
 use crate::answer::Reason;
@@ -44,11 +44,12 @@ impl Refused {
 
 /// By decisions that were made.
 pub(crate) fn decided(policies: &Policies, asks: &[Ask], checked: &Checked) -> Verdict {
+    let decisions = || checked.0.iter().map(|(round, decision)| (*round, decision));
     let refusal = checked.refusal();
     let mut standings: SmallVec<[Standing<'_>; 2]> = SmallVec::new();
-    for (round, decision) in &checked.0 {
+    for (round, decision) in decisions() {
         let mut first = 0;
-        for ask in asks.iter().filter(|ask| ask.round(policies) == *round) {
+        for ask in asks.iter().filter(|ask| ask.round(policies) == round) {
             let standing = Standing { plan: ask.plan(policies), decision, first };
             first += standing.plan.limits().len();
             if !decision.allowed() {
@@ -61,17 +62,36 @@ pub(crate) fn decided(policies: &Policies, asks: &[Ask], checked: &Checked) -> V
     }
     let Some((_, refusal)) = refusal else {
         observe::admitted();
-        let told = policies.headers.on_admitted;
-        let lines = if told { policies.headers.lines(&standings) } else { Lines::default() };
-        let delays =
-            checked.0.iter().filter(|(round, _)| !round.shadow).map(|(_, decision)| decision.delay());
-        return Verdict::Pass { lines, delay: delays.max().unwrap_or_default() };
+        let delays = decisions().filter(|(round, _)| !round.shadow).map(|(_, decision)| decision.delay());
+        return Verdict::Pass {
+            lines: admitted_lines(policies, &standings),
+            delay: delays.max().unwrap_or_default(),
+        };
     };
+    refused(policies, &standings, refusal)
+}
+
+/// By a decision on the only ask, which is the usual case.
+pub(crate) fn decided_alone(policies: &Policies, ask: &Ask, decision: &Decision) -> Verdict {
+    let standings = [Standing { plan: ask.plan(policies), decision, first: 0 }];
+    if decision.allowed() {
+        observe::admitted();
+        return Verdict::Pass { lines: admitted_lines(policies, &standings), delay: decision.delay() };
+    }
+    names(&standings[0]).for_each(|name| observe::refused(name, false));
+    refused(policies, &standings, decision)
+}
+
+fn admitted_lines(policies: &Policies, standings: &[Standing<'_>]) -> Lines {
+    if policies.headers.on_admitted { policies.headers.lines(standings) } else { Lines::default() }
+}
+
+fn refused(policies: &Policies, standings: &[Standing<'_>], decision: &Decision) -> Verdict {
     Verdict::Refuse(Refused {
         reason: Reason::QuotaExceeded,
         violated: standings.iter().flat_map(names).cloned().collect(),
-        retry_after: refusal.retry_after(),
-        lines: policies.headers.lines(&standings),
+        retry_after: decision.retry_after(),
+        lines: policies.headers.lines(standings),
     })
 }
 

@@ -1,0 +1,117 @@
+//! When the store does not answer: real stores whose server is gone, or that are full.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ratelimit_core::{ManualClock, RateLimiter};
+use ratelimit_memory::{MemoryConfig, MemoryStore, WhenFull};
+use ratelimit_redis::RedisStore;
+use ratelimit_testbed::{Settings, Testbed};
+use ratelimit_tower::{
+    Charge, Fallback, KeySource, Missing, OnFailure, Policies, Policy, RateLimitLayer, TrustedProxies,
+};
+
+use support::*;
+
+/// A layer on a server that has answered and then ended.
+async fn gone(policies: Policies, clock: &ManualClock) -> RateLimitLayer<RedisStore, ManualClock> {
+    // One of its own: it is ended.
+    let settings = Settings { addresses: BTreeMap::new(), ..Settings::from_env() };
+    let server = Testbed::new(settings).redis().await.unwrap();
+    let store = RedisStore::connect(server.url()).await.unwrap();
+    let limiter = RateLimiter::new(store, limit("1/s")).with_clock(clock.clone());
+    let layer = RateLimitLayer::new(limiter).with_policies(policies);
+    assert_eq!(statuses(&service(&layer), 1, &[]).await, [200]);
+    server.kill().await.unwrap();
+    layer
+}
+
+fn policies(limits: &str) -> Policies {
+    Policies::new([Policy::new("all", KeySource::everybody(), limit(limits)).unwrap()]).unwrap()
+}
+
+#[tokio::test]
+async fn open_closed_or_another_limiter_as_the_policies_say() {
+    let clock = clock();
+    let layer = gone(policies("5/min"), &clock).await;
+    let service = service(&layer);
+
+    // By default 503, and to come again.
+    let answer = send(&service, request(&[])).await;
+    assert_eq!(answer.status(), 503);
+    assert_eq!(only(answer.headers(), "retry-after"), "1");
+    assert_eq!(only(answer.headers(), "cache-control"), "no-store");
+    let problem: serde_json::Value = serde_json::from_str(&text(answer).await).unwrap();
+    assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity");
+    assert_eq!(problem["violated-policies"], serde_json::json!(["all"]));
+
+    let policies_with = |on_failure| policies("2/min").on_failure(on_failure);
+    layer.policies().replace(policies_with(OnFailure::closed(Duration::from_millis(7001))));
+    assert_eq!(only(send(&service, request(&[])).await.headers(), "retry-after"), "8");
+
+    layer.policies().replace(policies_with(OnFailure::Open));
+    let answer = send(&service, request(&[])).await;
+    assert_eq!(answer.status(), 200);
+    assert!(answer.headers().get("ratelimit").is_none());
+
+    layer.policies().replace(policies_with(OnFailure::Fallback(Fallback::new(limiter(&clock)))));
+    assert_eq!(statuses(&service, 3, &[]).await, [200, 200, 429]);
+
+    // In shadow nobody is refused.
+    layer.policies().replace(policies("1/min").in_shadow());
+    assert_eq!(statuses(&service, 3, &[]).await, [200, 200, 200]);
+}
+
+#[tokio::test]
+async fn outcomes_are_settled_with_the_limiter_that_decided() {
+    let clock = clock();
+    let layer = gone(policies("5/min"), &clock).await;
+    let failures = |charge: Charge| {
+        let policy = Policy::new("all", KeySource::everybody(), limit("1/min")).unwrap().charge(charge);
+        Policies::new([policy]).unwrap().on_failure(OnFailure::Fallback(Fallback::new(limiter(&clock))))
+    };
+    let service = service(&layer);
+    layer.policies().replace(failures(Charge::only_if(|outcome| outcome.is_server_failure())));
+    assert_eq!(statuses(&service, 3, &[]).await, [200, 200, 200]);
+    assert_eq!(statuses(&service, 2, &[("x-status", "500")]).await, [500, 429]);
+    layer.policies().replace(failures(Charge::refund_if(|outcome| outcome.is_server_failure())));
+    assert_eq!(statuses(&service, 3, &[("x-status", "500")]).await, [500, 500, 500]);
+    assert_eq!(statuses(&service, 2, &[]).await, [200, 429]);
+}
+
+#[tokio::test]
+async fn a_store_in_process_that_is_full_fails_like_any_other() {
+    let clock = clock();
+    let config = MemoryConfig { max_keys: Some(1), when_full: WhenFull::Refuse, ..MemoryConfig::default() };
+    let store = MemoryStore::with_config(config);
+    let limiter_of_one = RateLimiter::new(store, limit("1/s")).with_clock(clock.clone());
+    let by_address = || {
+        let source = KeySource::client_address(TrustedProxies::none());
+        let policy = Policy::new("address", source, limit("5/min")).unwrap().when_missing(Missing::Refuse);
+        Policies::new([policy]).unwrap()
+    };
+    let layer = RateLimitLayer::in_process(limiter_of_one).with_policies(by_address());
+    let service = service(&layer);
+    let from = async |last: u8| {
+        let mut request = request(&[]);
+        request.extensions_mut().insert(ratelimit_tower::PeerAddress([192, 0, 2, last].into()));
+        send(&service, request).await.status().as_u16()
+    };
+    let mut answers = Vec::new();
+    for client in 0..200 {
+        answers.push(from(client).await);
+    }
+    assert!(answers.contains(&200) && answers.contains(&503), "{answers:?}");
+    let refused = u8::try_from(answers.iter().position(|status| *status == 503).unwrap()).unwrap();
+    layer.policies().replace(by_address().on_failure(OnFailure::Open));
+    assert_eq!(from(refused).await, 200);
+    let other = Fallback::new(limiter(&clock));
+    layer.policies().replace(by_address().on_failure(OnFailure::Fallback(other)));
+    let mut answers = Vec::new();
+    for _ in 0..6 {
+        answers.push(from(refused).await);
+    }
+    assert_eq!(answers, [200, 200, 200, 200, 200, 429]);
+}

@@ -1,0 +1,231 @@
+//! What answers say: parsed by an independent parser of structured fields, and as JSON.
+
+mod support;
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use http_body_util::Full;
+use proptest::prelude::*;
+use ratelimit_core::Limits;
+use ratelimit_tower::{Cost, Family, Headers, KeySource, Plan, Policies, Policy, Reset};
+use sfv::{ListEntry, Parser};
+
+use support::*;
+
+/// An item of a list: its name and its integer parameters.
+type Item = (String, Vec<(String, i64)>);
+
+fn list(headers: &HeaderMap, name: &str) -> Vec<Item> {
+    let lines: Vec<_> = headers.get_all(name).iter().map(|line| line.as_bytes()).collect();
+    let list = Parser::new(&lines.join(&b", "[..])).parse::<sfv::List>().unwrap();
+    let item = |entry: &ListEntry| {
+        let ListEntry::Item(item) = entry else { panic!("an inner list") };
+        let name = item.bare_item.as_string().unwrap().as_str().to_owned();
+        let parameter = |(key, value): (&sfv::Key, &sfv::BareItem)| {
+            (key.as_str().to_owned(), i64::from(value.as_integer().unwrap()))
+        };
+        (name, item.params.iter().map(parameter).collect())
+    };
+    list.iter().map(item).collect()
+}
+
+fn item(name: &str, parameters: &[(&str, i64)]) -> Item {
+    (name.to_owned(), parameters.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect())
+}
+
+fn everybody(limits: impl Into<Limits>) -> Policies {
+    Policies::new([Policy::new("all", KeySource::everybody(), limits.into()).unwrap()]).unwrap()
+}
+
+#[tokio::test]
+async fn the_fields_of_the_draft_on_admitted_answers_and_on_refusals() {
+    let clock = clock();
+    let limits = Limits::new([limit("2/10s fixed"), limit("100/min burst 5 name bucket"), limit("9/1500ms")]);
+    let service = service(&layer(&clock, "1/s").with_policies(everybody(limits.unwrap())));
+    clock.advance(Duration::from_millis(100));
+    let answer = send(&service, request(&[])).await;
+    assert_eq!(
+        list(answer.headers(), "ratelimit-policy"),
+        [
+            item("all:2/10s fixed", &[("q", 2), ("w", 10)]),
+            item("bucket", &[("q", 100), ("w", 60), ("burst-units", 5)]),
+            item("all:9/1500ms", &[("q", 9)]),
+        ]
+    );
+    assert_eq!(
+        list(answer.headers(), "ratelimit"),
+        [
+            item("all:2/10s fixed", &[("r", 1), ("t", 10)]), // 9.9 s, rounded up
+            item("bucket", &[("r", 4), ("t", 1)]),           // 0.6 s, rounded up
+            item("all:9/1500ms", &[("r", 8), ("t", 3)]),
+        ]
+    );
+    for absent in ["retry-after", "cache-control", "ratelimit-limit", "x-ratelimit-limit"] {
+        assert!(answer.headers().get(absent).is_none(), "{absent}");
+    }
+    send(&service, request(&[])).await;
+    let refusal = send(&service, request(&[])).await;
+    assert_eq!(refusal.status(), REFUSED);
+    assert_eq!(list(refusal.headers(), "ratelimit"), [item("all:2/10s fixed", &[("r", 0), ("t", 10)])]);
+    assert_eq!(list(refusal.headers(), "ratelimit-policy").len(), 3);
+    assert_eq!(only(refusal.headers(), "retry-after"), "10");
+    assert_eq!(only(refusal.headers(), "cache-control"), "no-store");
+    assert_eq!(only(refusal.headers(), "content-type"), "application/problem+json");
+    let problem: serde_json::Value = serde_json::from_str(&text(refusal).await).unwrap();
+    assert_eq!(
+        problem,
+        serde_json::json!({
+            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "title": "Request cannot be satisfied as assigned quota has been exceeded",
+            "status": 429,
+            "detail": "try again in 10 seconds",
+            "violated-policies": ["all:2/10s fixed"],
+        })
+    );
+}
+
+#[tokio::test]
+async fn several_policies_are_one_list() {
+    let policies = Policies::new([
+        Policy::new("a", KeySource::everybody(), limit("5/min fixed")).unwrap(),
+        Policy::new("b", KeySource::everybody(), Plan::new("gold", limit("7/min fixed")).unwrap()).unwrap(),
+    ]);
+    let service = service(&layer(&clock(), "1/s").with_policies(policies.unwrap()));
+    let answer = send(&service, request(&[])).await;
+    assert_eq!(
+        list(answer.headers(), "ratelimit"),
+        [item("a", &[("r", 4), ("t", 60)]), item("gold", &[("r", 6), ("t", 60)])]
+    );
+    assert_eq!(list(answer.headers(), "ratelimit-policy").len(), 2);
+    // The layer around it adds its own.
+    let outer = tower::Layer::layer(&layer(&clock(), "3/min fixed"), service);
+    let answer = send(&outer, request(&[])).await;
+    let names: Vec<_> = list(answer.headers(), "ratelimit").into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["a", "gold", "all"]);
+}
+
+#[tokio::test]
+async fn the_older_families_and_what_reset_means() {
+    for (family, prefix) in [(Family::RateLimit, "ratelimit"), (Family::XRateLimit, "x-ratelimit")] {
+        for (reset, admitted, refused) in [
+            (Reset::Seconds, "60", "60"),
+            (Reset::Milliseconds, "59500", "59500"),
+            (Reset::UnixSeconds, "1728000060", "1728000060"),
+        ] {
+            let clock = clock();
+            clock.advance(Duration::from_millis(500));
+            let headers = Headers::of([family]).with_reset(reset);
+            let policies = everybody(limit("2/min fixed")).headers(headers);
+            let service = service(&layer(&clock, "1/s").with_policies(policies));
+            for (remaining, reset) in [("1", admitted), ("0", admitted), ("0", refused)] {
+                let answer = send(&service, request(&[])).await;
+                let field = |name: &str| only(answer.headers(), &format!("{prefix}-{name}")).to_owned();
+                assert_eq!([field("limit"), field("remaining"), field("reset")], ["2", remaining, reset]);
+                assert!(answer.headers().get("ratelimit").is_none());
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_older_fields_are_those_of_the_limit_that_decided() {
+    let limits = Limits::new([limit("5/s fixed"), limit("2/min fixed"), limit("2/h fixed")]).unwrap();
+    let policies = everybody(limits).headers(Headers::of([Family::XRateLimit]));
+    let service = service(&layer(&clock(), "1/s").with_policies(policies));
+    let answer = send(&service, request(&[])).await;
+    assert_eq!(only(answer.headers(), "x-ratelimit-remaining"), "1");
+    send(&service, request(&[])).await;
+    let refusal = send(&service, request(&[])).await;
+    assert_eq!(only(refusal.headers(), "x-ratelimit-reset"), "3600");
+    assert_eq!(only(refusal.headers(), "retry-after"), "3600");
+}
+
+#[tokio::test]
+async fn fields_can_be_left_out() {
+    let policies = everybody(limit("1/min fixed"));
+    let service_of =
+        |headers| service(&layer(&clock(), "1/s").with_policies(policies.clone().headers(headers)));
+    let service = service_of(Headers::default().only_refusals());
+    assert!(send(&service, request(&[])).await.headers().get("ratelimit").is_none());
+    assert!(send(&service, request(&[])).await.headers().get("ratelimit").is_some());
+    let service = service_of(Headers::of([]));
+    send(&service, request(&[])).await;
+    let refusal = send(&service, request(&[])).await;
+    assert!(refusal.headers().get("ratelimit").is_none());
+    assert_eq!(only(refusal.headers(), "retry-after"), "60");
+}
+
+#[tokio::test]
+async fn a_body_of_ones_own_keeps_its_fields_and_gets_the_others() {
+    let layer = layer(&clock(), "1/min fixed").answer_with(|refusal| {
+        let body = format!("{:?} {:?}", refusal.reason(), refusal.violated_policies().collect::<Vec<_>>());
+        let mut response = http::Response::new(Full::from(body));
+        *response.status_mut() = http::StatusCode::IM_A_TEAPOT;
+        response.headers_mut().insert("cache-control", "private".parse().unwrap());
+        response
+    });
+    let service = service(&layer);
+    send(&service, request(&[])).await;
+    let refusal = send(&service, request(&[])).await;
+    assert_eq!(refusal.status(), 418);
+    assert_eq!(only(refusal.headers(), "cache-control"), "private");
+    assert_eq!(only(refusal.headers(), "retry-after"), "60");
+    assert_eq!(list(refusal.headers(), "ratelimit").len(), 1);
+    assert_eq!(text(refusal).await, "QuotaExceeded [\"all\"]");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever the limit and the cost: what is written can be parsed, `Retry-After` is never before the end of a window, and
+    /// who waits so long gets in.
+    #[test]
+    fn every_field_is_well_formed_and_the_wait_suffices(
+        quota in prop_oneof![1_u64..20, 1_u64..1_000_000_000_000],
+        seconds in prop_oneof![1_u64..100, 1_u64..300_000_000],
+        kind in prop::sample::select(vec!["", "fixed", "log", "bucket", "leaky"]),
+        share in 1_u64..=4,
+        offset in 0_u64..10_000_000_000,
+    ) {
+        let Ok(limit) = format!("{quota}/{seconds}s {kind}").parse::<ratelimit_core::Limit>() else { return Ok(()) };
+        prop_assume!(kind != "log" || quota < 1000);
+        let clock = clock();
+        clock.advance(Duration::from_nanos(offset));
+        let cost = (quota / share).max(1);
+        let policy = Policy::new("all", KeySource::everybody(), limit).unwrap().cost(Cost::units(cost));
+        let policies = Policies::new([policy]).unwrap();
+        let service = service(&layer(&clock, "1/s").with_policies(policies));
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+            for _ in 0..5 {
+                let answer = send(&service, request(&[])).await;
+                assert!(list(answer.headers(), "ratelimit-policy")[0].1[0].1 > 0);
+                let parameters = &list(answer.headers(), "ratelimit")[0].1;
+                assert_eq!(parameters[0].0, "r");
+                if answer.status() == 200 {
+                    continue;
+                }
+                let wait = seconds_of(&answer);
+                assert!(wait >= 1);
+                assert!(i64::try_from(wait).unwrap() >= parameters[1].1, "{parameters:?} {wait}");
+                clock.advance(Duration::from_secs(wait));
+                assert_eq!(send(&service, request(&[])).await.status(), 200);
+            }
+        });
+    }
+}
+
+fn seconds_of(answer: &http::Response<Body>) -> u64 {
+    only(answer.headers(), "retry-after").parse().unwrap()
+}
+
+#[tokio::test]
+async fn the_largest_numbers_are_those_of_structured_fields() {
+    // No limit is above them; an instant in milliseconds or a cost of one's own could be.
+    let most = i64::try_from(ratelimit_core::MAX_UNITS).unwrap();
+    let service =
+        service(&layer(&clock(), "1/s").with_policies(everybody(limit(&format!("{most}/365days fixed")))));
+    let answer = send(&service, request(&[])).await;
+    assert_eq!(list(answer.headers(), "ratelimit")[0].1[0], ("r".to_owned(), most - 1));
+    assert_eq!(list(answer.headers(), "ratelimit-policy")[0].1[0], ("q".to_owned(), most));
+}

@@ -1,0 +1,147 @@
+//! Charges that depend on how a request ended.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use http::StatusCode;
+use ratelimit_redis::RedisStore;
+use ratelimit_testbed::Testbed;
+use ratelimit_tower::{Charge, KeySource, Outcome, Policies, Policy, RateLimitLayer};
+use tower::ServiceExt as _;
+
+use support::*;
+
+fn policy(limits: &str, charge: Charge) -> Policy {
+    Policy::new("all", KeySource::everybody(), limit(limits)).unwrap().charge(charge)
+}
+
+fn failed_log_ins() -> Charge {
+    Charge::only_if(|outcome| outcome.status() == Some(StatusCode::UNAUTHORIZED))
+}
+
+#[tokio::test]
+async fn only_certain_answers_count() {
+    let policies = Policies::new([policy("2/min", failed_log_ins())]).unwrap();
+    let service = service(&layer(&clock(), "1/s").with_policies(policies));
+    assert_eq!(statuses(&service, 5, &[]).await, [200; 5]);
+    assert_eq!(statuses(&service, 3, &[("x-status", "401")]).await, [401, 401, 429]);
+    assert_eq!(statuses(&service, 1, &[]).await, [429]);
+}
+
+#[tokio::test]
+async fn what_failed_is_given_back() {
+    let charge = Charge::refund_if(|outcome| outcome.is_server_failure());
+    let policies = Policies::new([policy("2/min", charge)]).unwrap();
+    let service = service(&layer(&clock(), "1/s").with_policies(policies));
+    assert_eq!(statuses(&service, 5, &[("x-status", "503")]).await, [503; 5]);
+    for _ in 0..5 {
+        let error = service.clone().oneshot(request(&[("x-status", "error")])).await.unwrap_err();
+        assert_eq!(error, "the inner service failed");
+    }
+    assert_eq!(statuses(&service, 3, &[]).await, [200, 200, 429]);
+}
+
+#[tokio::test]
+async fn each_policy_has_its_own_outcome_in_one_request() {
+    let named = |name: &str, limits: &str, charge| {
+        Policy::new(name, KeySource::everybody(), limit(limits)).unwrap().charge(charge)
+    };
+    let policies = Policies::new([
+        named("always", "6/min", Charge::before()),
+        named("refunded", "2/min", Charge::refund_if(|outcome| outcome.is_server_failure())),
+        named("failures", "1/min", failed_log_ins()),
+    ]);
+    let service = service(&layer(&clock(), "1/s").with_policies(policies.unwrap()));
+    assert_eq!(statuses(&service, 3, &[("x-status", "500")]).await, [500; 3]); // always 3, refunded 0
+    assert_eq!(statuses(&service, 1, &[("x-status", "401")]).await, [401]); // always 4, refunded 1, failures 1
+    let refusal = send(&service, request(&[])).await;
+    assert!(text(refusal).await.contains(r#"["failures"]"#)); // and it charges nobody
+}
+
+#[tokio::test]
+async fn a_dropped_request_is_an_outcome() {
+    for (refunds, expected) in [(true, [200, 429]), (false, [429, 429])] {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let charge = Charge::refund_if({
+            let seen = seen.clone();
+            move |outcome| {
+                seen.lock().unwrap().push(format!("{outcome:?}"));
+                refunds && matches!(outcome, Outcome::Dropped)
+            }
+        });
+        let policies = Policies::new([policy("1/min", charge)]).unwrap();
+        let service = service(&layer(&clock(), "1/s").with_policies(policies));
+        let mut waiting = Box::pin(service.clone().oneshot(request(&[("x-status", "never")])));
+        assert!(futures_poll(&mut waiting).is_pending());
+        assert_eq!(statuses(&service, 1, &[]).await, [429]);
+        drop(waiting);
+        assert_eq!(*seen.lock().unwrap(), ["Dropped"]);
+        assert_eq!(statuses(&service, 2, &[]).await, expected);
+    }
+}
+
+fn futures_poll<F: Future + Unpin>(future: &mut F) -> std::task::Poll<F::Output> {
+    std::pin::Pin::new(future).poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
+}
+
+/// A server's answer takes time, so here requests wait for the verdict, and refunds after a drop run on a task.
+#[tokio::test]
+async fn the_same_on_a_server() {
+    let server = Testbed::from_env().redis().await.unwrap();
+    let clock = clock();
+    let store = RedisStore::connect(server.url()).await.unwrap();
+    let limiter = ratelimit_core::RateLimiter::new(store, limit("1/s"));
+    let namespace = format!("tower-{:?}", std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap());
+    let limiter = limiter.with_clock(clock).with_namespace(namespace);
+    let layer = RateLimitLayer::new(limiter);
+    let service = service(&layer);
+
+    layer.policies().replace(Policies::new([policy("2/min", failed_log_ins())]).unwrap());
+    assert_eq!(statuses(&service, 3, &[]).await, [200; 3]);
+    assert_eq!(statuses(&service, 3, &[("x-status", "401")]).await, [401, 401, 429]);
+
+    let charge = Charge::refund_if(|outcome| !matches!(outcome, Outcome::Answered { .. }));
+    let policy = Policy::new("other", KeySource::everybody(), limit("1/min")).unwrap().charge(charge);
+    layer.policies().replace(Policies::new([policy]).unwrap());
+    service.clone().oneshot(request(&[("x-status", "error")])).await.unwrap_err();
+    let begun = Arc::new(tokio::sync::Notify::new());
+    let endless = tower::Layer::layer(
+        &layer,
+        tower::service_fn({
+            let begun = begun.clone();
+            move |_: http::Request<Body>| {
+                begun.notify_one();
+                std::future::pending::<Result<http::Response<Body>, String>>()
+            }
+        }),
+    );
+    let waiting = tokio::spawn(endless.oneshot(request(&[])));
+    begun.notified().await;
+    assert_eq!(statuses(&service, 1, &[]).await, [429]);
+    waiting.abort();
+    while statuses(&service, 1, &[]).await != [200] {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(statuses(&service, 1, &[]).await, [429]);
+}
+
+#[tokio::test]
+async fn a_policy_in_shadow_never_refuses_and_never_charges_what_it_would_refuse() {
+    let shadow = Policy::new("trial", KeySource::everybody(), limit("1/min")).unwrap().in_shadow();
+    let real = Policy::new("real", KeySource::everybody(), limit("3/min")).unwrap();
+    let layer = layer(&clock(), "1/s").with_policies(Policies::new([shadow.clone(), real]).unwrap());
+    let service = service(&layer);
+    let answer = send(&service, request(&[])).await;
+    assert!(!only(answer.headers(), "ratelimit").contains("trial"));
+    assert_eq!(statuses(&service, 3, &[]).await, [200, 200, 429]);
+    // It has counted one and no more: with room for two there is room for one.
+    let raised = Policy::new("trial", KeySource::everybody(), limit("2/min")).unwrap();
+    layer.policies().replace(Policies::new([raised]).unwrap());
+    assert_eq!(statuses(&service, 2, &[]).await, [200, 429]);
+    // All of them at once.
+    layer.policies().replace(Policies::new([shadow]).unwrap().in_shadow());
+    let answer = send(&service, request(&[])).await;
+    assert_eq!(answer.status(), 200);
+    assert!(answer.headers().get("ratelimit").is_none());
+}
