@@ -4,6 +4,7 @@
 mod bench;
 mod conformance;
 mod containers;
+mod http_bench;
 mod images;
 mod junit;
 mod report;
@@ -36,6 +37,8 @@ enum Command {
     Conformance(conformance::Arguments),
     /// Measure the limiters beside others, and beside what the same client does without them.
     Bench(bench::Arguments),
+    /// Measure what the HTTP layer costs, beside the bare service and beside tower_governor.
+    HttpBench(http_bench::Arguments),
     /// Start and stop servers for trying things by hand.
     Services(services::Arguments),
     /// Make images of the servers from Debian packages, where Docker has no registry.
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Test(arguments) => test::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::HttpBench(arguments) => http_bench::run(&arguments),
         Command::Services(arguments) => services::run(&arguments),
         Command::Images(arguments) => images::run(&arguments),
     };
