@@ -66,6 +66,7 @@
 //!
 //! # Features
 //! - `axum`: the peer's address from axum's `ConnectInfo`, the route from its `MatchedPath`.
+//! - `config`: policies from files in TOML or YAML, reloaded when they change; see [`config`].
 //! - `tonic`: the peer's address from tonic's `TcpConnectInfo`.
 //! - `tracing` (on by default): events for refusals (debug), for what a policy in shadow would refuse (info) and for
 //!   failures (warn, error), these at most once a second each. Without it failures are only counted.
@@ -89,6 +90,8 @@ mod ask;
 mod charge;
 mod check;
 mod client_address;
+#[cfg(feature = "config")]
+pub mod config;
 mod cost;
 mod failure;
 mod field;

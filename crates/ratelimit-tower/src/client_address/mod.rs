@@ -10,6 +10,8 @@ use std::str::FromStr;
 use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
+#[cfg(feature = "config")]
+pub(crate) use network::parse as parse_network;
 pub use network::{ClientNetwork, Grouping, ParseNetworkError};
 
 /// Which proxies may say who the client is, in which header; and how much of the address makes a client.

@@ -121,7 +121,7 @@ impl fmt::Display for ParseNetworkError {
 impl Error for ParseNetworkError {}
 
 /// Reads a network, or an address as the network of it alone.
-pub(super) fn parse(text: &str) -> Result<IpNet, ParseNetworkError> {
+pub(crate) fn parse(text: &str) -> Result<IpNet, ParseNetworkError> {
     let text = text.trim();
     let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     network.map_err(|_| ParseNetworkError { text: text.to_owned() })

@@ -1,0 +1,88 @@
+//! A document as a tree in which each value knows its line and the path of its field, whatever format it was read from.
+
+use std::fmt;
+
+/// A value, where it stands, and what it is called.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) place: Place,
+    pub(super) value: Value,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    /// YAML's `null`, or an empty document.
+    Null,
+    Bool(bool),
+    Integer(i128),
+    Float(f64),
+    Text(String),
+    /// A date or a time, which no field is.
+    Date,
+    List(Vec<Node>),
+    Table(Vec<(Key, Node)>),
+}
+
+/// A key of a table. Its place is its own: what is wrong with a key is shown there.
+#[derive(Clone, Debug)]
+pub(super) struct Key {
+    pub(super) place: Place,
+    pub(super) name: String,
+}
+
+/// Where a value stands, and its field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The line, from 1.
+    pub(super) line: usize,
+    /// The field, such as `policies[2].limit`; empty for the whole document.
+    pub(super) field: String,
+}
+
+/// What is wrong, and where if it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) place: Option<Place>,
+    pub(super) message: String,
+}
+
+impl Problem {
+    pub(super) fn at(place: &Place, message: impl Into<String>) -> Self {
+        Self { place: Some(place.clone()), message: message.into() }
+    }
+
+    /// For what is no document at all: only the line is known.
+    pub(super) fn in_line(line: usize, message: impl Into<String>) -> Self {
+        Self { place: Some(Place { line, field: String::new() }), message: message.into() }
+    }
+
+    /// Says where it is, unless that is known already.
+    pub(super) fn or_at(mut self, place: &Place) -> Self {
+        self.place.get_or_insert_with(|| place.clone());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(Place { field, .. }) if !field.is_empty() => write!(f, "{field}: {}", self.message),
+            _ => f.write_str(&self.message),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// The field `name` of the table `field`.
+pub(super) fn field_of(field: &str, name: &str) -> String {
+    let is_plain =
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    let name = if is_plain { name.to_owned() } else { format!("{name:?}") };
+    if field.is_empty() { name } else { format!("{field}.{name}") }
+}
+
+/// The element at `index` of the list `field`.
+pub(super) fn element_of(field: &str, index: usize) -> String {
+    format!("{field}[{}]", index + 1)
+}

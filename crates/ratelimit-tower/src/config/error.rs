@@ -1,0 +1,87 @@
+//! What is wrong with a configuration file.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+
+use super::document::Problem;
+
+/// Why a configuration file cannot be used: the file, the line, the field, and what is wrong there.
+///
+/// ```
+/// use ratelimit_tower::config::Config;
+///
+/// let error = Config::from_toml("policies = []\nshadows = true", "limits.toml").unwrap_err();
+/// assert!(error.to_string().starts_with("limits.toml:2: shadows: unknown field `shadows`"), "{error}");
+/// assert_eq!((error.line(), error.field()), (Some(2), Some("shadows")));
+/// ```
+#[derive(Debug)]
+pub struct ConfigError {
+    file: String,
+    cause: Cause,
+}
+
+#[derive(Debug)]
+enum Cause {
+    /// The file could not be read.
+    Unreadable(io::Error),
+    /// It could, and this is wrong.
+    Wrong(Problem),
+}
+
+impl ConfigError {
+    pub(super) fn unreadable(file: impl Into<String>, error: io::Error) -> Self {
+        Self { file: file.into(), cause: Cause::Unreadable(error) }
+    }
+
+    pub(super) fn wrong(file: impl Into<String>, problem: Problem) -> Self {
+        Self { file: file.into(), cause: Cause::Wrong(problem) }
+    }
+
+    /// The file, as it was named.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// The line, from 1, if it is something in the file that is wrong.
+    pub fn line(&self) -> Option<usize> {
+        match &self.cause {
+            Cause::Unreadable(_) => None,
+            Cause::Wrong(problem) => problem.place.as_ref().map(|place| place.line),
+        }
+    }
+
+    /// The field, as `policies[2].limit`: elements count from 1.
+    pub fn field(&self) -> Option<&str> {
+        match &self.cause {
+            Cause::Unreadable(_) => None,
+            Cause::Wrong(problem) => {
+                problem.place.as_ref().map(|place| place.field.as_str()).filter(|field| !field.is_empty())
+            }
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        match &self.cause {
+            Cause::Unreadable(error) => write!(f, ": cannot be read: {error}"),
+            Cause::Wrong(problem) => {
+                if let Some(place) = &problem.place {
+                    write!(f, ":{}", place.line)?;
+                }
+                write!(f, ": {problem}")
+            }
+        }
+    }
+}
+
+impl Error for ConfigError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.cause {
+            Cause::Unreadable(error) => Some(error),
+            Cause::Wrong(_) => None,
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The shape of a file: its fields as they are written, before their meaning is judged.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::num::NonZeroU64;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, Visitor};
+
+use super::de::Located;
+use super::document::Place;
+
+/// A whole file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    #[serde(default)]
+    pub(super) shadow: bool,
+    #[serde(default)]
+    pub(super) on_store_failure: Option<Located<StoreFailure>>,
+    /// Routes that no policy is for.
+    #[serde(default)]
+    pub(super) exempt: Vec<Located<String>>,
+    #[serde(default)]
+    pub(super) client: Client,
+    #[serde(default)]
+    pub(super) headers: Headers,
+    pub(super) policies: Located<Vec<Located<Policy>>>,
+    /// For each plan the limits of some policies.
+    #[serde(default)]
+    pub(super) plans: BTreeMap<String, Located<BTreeMap<String, Located<Texts>>>>,
+}
+
+/// One of `policies`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Policy {
+    pub(super) name: Located<String>,
+    pub(super) limit: Option<Located<Texts>>,
+    pub(super) key: Located<Texts>,
+    #[serde(default)]
+    pub(super) cost: Cost,
+    /// The routes that it is for; all if it is left out.
+    pub(super) routes: Option<Located<Texts>>,
+    /// Count a request only if it is answered with one of these.
+    pub(super) count_only: Option<Located<Vec<Statuses>>>,
+    /// Give back what it cost if it is answered with one of these.
+    pub(super) refund: Option<Located<Vec<Statuses>>>,
+    pub(super) missing: Option<Missing>,
+    #[serde(default)]
+    pub(super) shadow: bool,
+}
+
+/// Who the client is.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Client {
+    #[serde(default)]
+    pub(super) trusted_proxies: Vec<Located<String>>,
+    pub(super) header: Option<Located<String>>,
+    pub(super) ipv4_prefix: Option<Located<u64>>,
+    pub(super) ipv6_prefix: Option<Located<u64>>,
+}
+
+/// What clients are told.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Headers {
+    pub(super) families: Option<Vec<Family>>,
+    pub(super) reset: Option<Reset>,
+    pub(super) on_admitted: Option<bool>,
+}
+
+/// What happens when the store does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum StoreFailure {
+    Open,
+    Closed,
+    Fallback,
+}
+
+/// What happens to a request without what is counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Missing {
+    Refuse,
+    Share,
+    Exempt,
+}
+
+/// A family of header fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub(super) enum Family {
+    #[serde(rename = "draft")]
+    Draft,
+    #[serde(rename = "ratelimit")]
+    RateLimit,
+    #[serde(rename = "x-ratelimit")]
+    XRateLimit,
+}
+
+/// What the fields `-Reset` mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Reset {
+    Seconds,
+    Milliseconds,
+    UnixSeconds,
+}
+
+/// One text or a list of them.
+#[derive(Debug)]
+pub(super) enum Texts {
+    One(String),
+    Many(Vec<Located<String>>),
+}
+
+impl Located<Texts> {
+    /// The texts, each with its place.
+    pub(super) fn each(&self) -> Vec<(&Place, &str)> {
+        match &self.value {
+            Texts::One(text) => vec![(&self.place, text)],
+            Texts::Many(texts) => texts.iter().map(|text| (&text.place, text.as_str())).collect(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrMany;
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Texts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text or a list of texts")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Texts, E> {
+                Ok(Texts::One(text.to_owned()))
+            }
+
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Texts, A::Error> {
+                let mut texts = Vec::new();
+                while let Some(text) = list.next_element()? {
+                    texts.push(text);
+                }
+                Ok(Texts::Many(texts))
+            }
+        }
+        deserializer.deserialize_any(OneOrMany)
+    }
+}
+
+/// Some statuses: one, or a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Statuses {
+    /// The first of them.
+    pub(super) first: u16,
+    /// The last.
+    pub(super) last: u16,
+}
+
+impl<'de> Deserialize<'de> for Statuses {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NumberOrClass;
+        impl Visitor<'_> for NumberOrClass {
+            type Value = Statuses;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a status from 100 to 599, or a class from \"1xx\" to \"5xx\"")
+            }
+
+            fn visit_u64<E: de::Error>(self, status: u64) -> Result<Statuses, E> {
+                match u16::try_from(status) {
+                    Ok(status @ 100..=599) => Ok(Statuses { first: status, last: status }),
+                    _ => Err(E::invalid_value(de::Unexpected::Unsigned(status), &self)),
+                }
+            }
+
+            fn visit_str<E: de::Error>(self, class: &str) -> Result<Statuses, E> {
+                match class.as_bytes() {
+                    [digit @ b'1'..=b'5', b'x', b'x'] => {
+                        let first = u16::from(digit - b'0') * 100;
+                        Ok(Statuses { first, last: first + 99 })
+                    }
+                    _ => Err(E::invalid_value(de::Unexpected::Str(class), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(NumberOrClass)
+    }
+}
+
+/// What a request costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cost {
+    Units(u64),
+    Bytes(Bytes),
+}
+
+/// One unit for so many bytes of the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Bytes {
+    pub(super) per_bytes: NonZeroU64,
+    /// What a body of unknown length costs.
+    pub(super) if_unknown: NonZeroU64,
+}
+
+impl Default for Cost {
+    fn default() -> Self {
+        Self::Units(1)
+    }
+}
+
+impl<'de> Deserialize<'de> for Cost {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NumberOrTable;
+        impl<'de> Visitor<'de> for NumberOrTable {
+            type Value = Cost;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of units of at least 1, or a table with per_bytes and if_unknown")
+            }
+
+            fn visit_u64<E: de::Error>(self, units: u64) -> Result<Cost, E> {
+                match units {
+                    0 => Err(E::invalid_value(de::Unexpected::Unsigned(0), &self)),
+                    units => Ok(Cost::Units(units)),
+                }
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Cost, A::Error> {
+                Bytes::deserialize(MapAccessDeserializer::new(map)).map(Cost::Bytes)
+            }
+        }
+        deserializer.deserialize_any(NumberOrTable)
+    }
+}

@@ -1,0 +1,61 @@
+//! Keys, as a file writes them.
+
+use http::HeaderName;
+
+use super::Provided;
+use super::document::{Place, Problem};
+use crate::{KeySource, TrustedProxies};
+
+/// What keys can be made of.
+pub(super) struct Keys<'a> {
+    pub(super) proxies: &'a TrustedProxies,
+    pub(super) provided: &'a Provided,
+}
+
+impl Keys<'_> {
+    /// The key that all these texts make together.
+    pub(super) fn all(&self, whole: &Place, texts: &[(&Place, &str)]) -> Result<KeySource, Problem> {
+        let mut sources =
+            texts.iter().map(|(place, text)| self.any(text).map_err(|error| Problem::at(place, error)));
+        let first = sources
+            .next()
+            .unwrap_or_else(|| Err(Problem::at(whole, "a key is made of at least one thing")))?;
+        sources.try_fold(first, |key, source| Ok(key.and(source?)))
+    }
+
+    /// The first of several that is there: `api-key:x-api-key or address`.
+    fn any(&self, text: &str) -> Result<KeySource, String> {
+        let mut sources = text.split(" or ").map(|word| self.one(word.trim()));
+        let first = sources.next().unwrap_or_else(|| Err(self.unknown(text)))?;
+        sources.try_fold(first, |key, source| Ok(key.or(source?)))
+    }
+
+    fn one(&self, word: &str) -> Result<KeySource, String> {
+        let header = |name: &str| {
+            name.trim().parse::<HeaderName>().map_err(|_| format!("{:?} is no name of a header", name.trim()))
+        };
+        match word.split_once(':') {
+            Some(("header", name)) => return Ok(KeySource::header(header(name)?)),
+            Some(("api-key", name)) => return Ok(KeySource::api_key(header(name)?)),
+            _ => {}
+        }
+        match word {
+            "address" => Ok(KeySource::client_address(self.proxies.clone())),
+            "bearer-token" => Ok(KeySource::bearer_token()),
+            "everybody" => Ok(KeySource::everybody()),
+            "path" => Ok(KeySource::path()),
+            #[cfg(feature = "axum")]
+            "path-template" => Ok(KeySource::path_template()),
+            word => self.provided.keys.get(word).cloned().ok_or_else(|| self.unknown(word)),
+        }
+    }
+
+    fn unknown(&self, word: &str) -> String {
+        let template = if cfg!(feature = "axum") { ", path-template" } else { "" };
+        let provided: String = self.provided.keys.keys().map(|name| format!(", {name}")).collect();
+        format!(
+            "unknown kind of key {word:?}: use address, bearer-token, everybody, path{template}{provided}, header:NAME or \
+             api-key:NAME"
+        )
+    }
+}

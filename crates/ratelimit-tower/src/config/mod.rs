@@ -1,0 +1,92 @@
+//! Policies from a file, in TOML or YAML, reloaded when it changes.
+//!
+//! ```toml
+//! on_store_failure = "open"             # or "closed" (the default), "fallback"
+//! shadow = false                        # true: decide, count and log, never refuse
+//! exempt = ["GET /health"]              # routes that no policy is for
+//!
+//! [client]                              # who the client is, where a key is "address"
+//! trusted_proxies = ["10.0.0.0/8"]      # none by default: no header is believed
+//! header = "x-forwarded-for"            # or "forwarded", or one with a single address
+//! ipv4_prefix = 32
+//! ipv6_prefix = 64
+//!
+//! [headers]
+//! families = ["draft"]                  # and "ratelimit", "x-ratelimit"
+//! reset = "seconds"                     # or "milliseconds", "unix-seconds": for the two older families
+//! on_admitted = true
+//!
+//! [[policies]]
+//! name = "address"
+//! key = "address"
+//! limit = "6000/min"                    # or several: ["50/s", "6000/min"]
+//!
+//! [[policies]]
+//! name = "log-in"
+//! key = "address"
+//! limit = "5/15min"
+//! routes = ["POST /login"]              # all routes by default
+//! count_only = [401]                    # only failed ones are counted; or refund = ["5xx"]
+//! shadow = true                         # this one only watches
+//!
+//! [[policies]]
+//! name = "requests"                     # has no limit of its own: it is for requests that have a plan
+//! key = "api-key:x-api-key"
+//! cost = { per_bytes = 1024, if_unknown = 8 } # 1 by default
+//! missing = "exempt"                    # or "share", "refuse": requests without that key
+//!
+//! [plans.free]
+//! requests = "10/min"
+//!
+//! [plans.starter]
+//! requests = "3000/min"
+//! ```
+//!
+//! YAML has the same fields. What they mean is told by the types that they become: [`TrustedProxies`], [`Headers`],
+//! [`OnFailure`], [`Policy`], [`KeySource`], [`Cost`], [`Charge`], [`Missing`], and for limits [`Limit`](ratelimit_core::Limit).
+//!
+//! # Keys
+//! `address`, `bearer-token`, `everybody`, `path`, `path-template` (with the feature `axum`), `header:NAME`,
+//! `api-key:NAME`, and what the program [provides](Provided::key). `"api-key:x-api-key or address"` takes the first that is
+//! there; a list, `["address", "path"]`, counts by all of them together.
+//!
+//! # Plans
+//! A plan gives policies other limits. Which plan a request has is known to the program: middleware around the layer looks it
+//! up and puts a [`PlanName`] into the request's extensions. All plans of a policy share a client's counts where their limits
+//! are of one kind, so who upgrades keeps what was used.
+//!
+//! # What is wrong is said before anything is limited
+//! A file is used as a whole or not at all. An error names file, line and field; see [`ConfigError`].
+//!
+//! # Changes
+//! See [`ConfigFile`].
+//!
+//! [`TrustedProxies`]: crate::TrustedProxies
+//! [`Headers`]: crate::Headers
+//! [`OnFailure`]: crate::OnFailure
+//! [`Policy`]: crate::Policy
+//! [`KeySource`]: crate::KeySource
+//! [`Cost`]: crate::Cost
+//! [`Charge`]: crate::Charge
+//! [`Missing`]: crate::Missing
+
+mod de;
+mod document;
+mod error;
+mod file;
+mod key;
+mod observe;
+mod policies;
+mod provided;
+mod reload;
+mod routes;
+#[cfg(test)]
+mod tests;
+mod text;
+mod toml;
+mod yaml;
+
+pub use error::ConfigError;
+pub use provided::Provided;
+pub use reload::{ConfigFile, Reloaded};
+pub use text::{Config, PlanName};

@@ -1,0 +1,21 @@
+//! What can be observed of files that change.
+
+use super::ConfigError;
+
+/// The policies of `file` were replaced.
+#[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
+pub(super) fn replaced(file: &str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("ratelimit_config_reloads_total", "result" => "replaced").increment(1);
+    #[cfg(feature = "tracing")]
+    tracing::info!(file, "the policies were replaced");
+}
+
+/// A file has changed and cannot be used.
+#[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
+pub(super) fn failed(error: &ConfigError) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("ratelimit_config_reloads_total", "result" => "failed").increment(1);
+    #[cfg(feature = "tracing")]
+    tracing::warn!(%error, "the policies stay as they are: the new file cannot be used");
+}

@@ -1,0 +1,240 @@
+//! Makes policies of a file whose shape is right, or says where it is wrong.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::request::Parts;
+use ratelimit_core::{Limits, MAX_CLAIMS};
+
+use super::de::Located;
+use super::document::{Place, Problem};
+use super::key::Keys;
+use super::routes::Routes;
+use super::{PlanName, Provided, file};
+use crate::plan::is_name;
+use crate::{
+    Charge, Cost, Family, Grouping, Headers, Missing, OnFailure, Plan, Policies, Policy, Reset,
+    TrustedProxies,
+};
+
+/// The policies of a file.
+pub(super) fn build(file: &file::File, provided: &Provided) -> Result<Policies, Problem> {
+    let proxies = proxies(&file.client)?;
+    let keys = Keys { proxies: &proxies, provided };
+    let exempt = Arc::new(routes(file.exempt.iter().map(|route| (&route.place, route.as_str())))?);
+    plans_are_known(file)?;
+    let mut policies = Vec::new();
+    let mut lines = BTreeMap::new();
+    for policy in file.policies.iter() {
+        if let Some(line) = lines.insert(policy.name.as_str(), policy.name.place.line) {
+            let message =
+                format!("two policies are called {:?}: the other one is in line {line}", *policy.name);
+            return Err(Problem::at(&policy.name.place, message));
+        }
+        let made = one(policy, &file.plans, &keys)?;
+        policies.push(if file.exempt.is_empty() { made } else { made.except(on(exempt.clone())) });
+    }
+    if policies.is_empty() {
+        return Err(Problem::at(
+            &file.policies.place,
+            "there is no policy: to limit nothing, leave out the layer",
+        ));
+    }
+    few_enough(file)?;
+    let policies =
+        Policies::known(policies).headers(headers(&file.headers)).on_failure(on_failure(file, provided)?);
+    Ok(if file.shadow { policies.in_shadow() } else { policies })
+}
+
+fn one(policy: &Located<file::Policy>, plans: &Plans, keys: &Keys<'_>) -> Result<Policy, Problem> {
+    name(&policy.name.place, &policy.name)?;
+    let own = policy.limit.as_ref().map(limits).transpose()?;
+    let plans = plans_of(&policy.name, plans)?;
+    let source = keys.all(&policy.key.place, &policy.key.each())?;
+    let is_for_all = own.is_some();
+    // Without limits of its own it is only for requests with one of its plans; which one it is made with is no matter.
+    let plan = own.map(|limits| Plan::known(&policy.name, limits)).or_else(|| plans.values().next().cloned());
+    let Some(plan) = plan else {
+        return Err(Problem::at(&policy.place, "it has no limit: give it one, or one in a plan"));
+    };
+    let mut made = Policy::known(&policy.name, source, plan).cost(cost(policy.cost)).charge(charge(policy)?);
+    if let Some(texts) = &policy.routes {
+        if texts.each().is_empty() {
+            return Err(Problem::at(&texts.place, "it is for no route: leave it out for all"));
+        }
+        made = made.only(on(Arc::new(routes(texts.each().into_iter())?)));
+    }
+    if let Some(missing) = policy.missing {
+        made = made.when_missing(match missing {
+            file::Missing::Refuse => Missing::Refuse,
+            file::Missing::Share => Missing::Share,
+            file::Missing::Exempt => Missing::Exempt,
+        });
+    }
+    if !plans.is_empty() {
+        let plans = Arc::new(plans);
+        if !is_for_all {
+            let plans = plans.clone();
+            made = made.only(move |request| chosen(&plans, request).is_some());
+        }
+        made = made.plans(move |request| chosen(&plans, request).cloned());
+    }
+    Ok(if policy.shadow { made.in_shadow() } else { made })
+}
+
+type Plans = BTreeMap<String, Located<BTreeMap<String, Located<file::Texts>>>>;
+
+/// The plan that earlier middleware found for a request.
+fn chosen<'p>(plans: &'p BTreeMap<String, Plan>, request: &Parts) -> Option<&'p Plan> {
+    plans.get(request.extensions.get::<PlanName>()?.as_str())
+}
+
+/// What each plan says of the policy `name`.
+fn plans_of(name: &str, plans: &Plans) -> Result<BTreeMap<String, Plan>, Problem> {
+    let said = plans.iter().filter_map(|(plan, said)| said.get(name).map(|texts| (plan, texts)));
+    said.map(|(plan, texts)| Ok((plan.clone(), Plan::known(&format!("{name}.{plan}"), limits(texts)?))))
+        .collect()
+}
+
+fn plans_are_known(file: &file::File) -> Result<(), Problem> {
+    for (plan, said) in &file.plans {
+        name(&said.place, plan)?;
+        for (policy, texts) in said.iter() {
+            if !file.policies.iter().any(|known| *known.name == *policy) {
+                let known: Vec<&str> = file.policies.iter().map(|policy| policy.name.as_str()).collect();
+                let message = format!("no policy is called {policy:?}; there are: {}", known.join(", "));
+                return Err(Problem::at(&texts.place, message));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A check can hold so many limits, whichever plan a request has.
+fn few_enough(file: &file::File) -> Result<(), Problem> {
+    let of = |policy: &file::Policy| {
+        let plans = file.plans.values().filter_map(|said| said.get(policy.name.as_str()));
+        policy.limit.iter().chain(plans).map(|texts| texts.each().len()).max().unwrap_or(0)
+    };
+    let limits: usize = file.policies.iter().map(|policy| of(policy)).sum();
+    if limits <= MAX_CLAIMS {
+        return Ok(());
+    }
+    let message = format!("there are {limits} limits together: at most {MAX_CLAIMS} can be checked at once");
+    Err(Problem::at(&file.policies.place, message))
+}
+
+fn name(place: &Place, name: &str) -> Result<(), Problem> {
+    if is_name(name) {
+        return Ok(());
+    }
+    Err(Problem::at(place, format!("the name {name:?} is not 1 to 64 letters, digits, '.', '_' or '-'")))
+}
+
+fn limits(texts: &Located<file::Texts>) -> Result<Limits, Problem> {
+    let read =
+        |(place, text): (&Place, &str)| text.parse().map_err(|error| Problem::at(place, format!("{error}")));
+    let limits = texts.each().into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    Limits::new(limits).map_err(|error| Problem::at(&texts.place, error.to_string()))
+}
+
+fn routes<'a>(texts: impl Iterator<Item = (&'a Place, &'a str)>) -> Result<Routes, Problem> {
+    let mut routes = Routes::default();
+    for (place, text) in texts {
+        routes.add(text).map_err(|error| Problem::at(place, error))?;
+    }
+    Ok(routes)
+}
+
+fn on(routes: Arc<Routes>) -> impl Fn(&Parts) -> bool + Send + Sync + 'static {
+    move |request| routes.contain(&request.method, request.uri.path())
+}
+
+fn cost(cost: file::Cost) -> Cost {
+    match cost {
+        file::Cost::Units(units) => Cost::units(units),
+        file::Cost::Bytes(bytes) => Cost::content_length(bytes.per_bytes, bytes.if_unknown.get()),
+    }
+}
+
+fn charge(policy: &file::Policy) -> Result<Charge, Problem> {
+    let is_one = |of: &[file::Statuses], status: Option<http::StatusCode>| {
+        status.is_some_and(|status| of.iter().any(|some| (some.first..=some.last).contains(&status.as_u16())))
+    };
+    match (&policy.count_only, &policy.refund) {
+        (None, None) => Ok(Charge::before()),
+        (Some(of), None) => {
+            let of = of.value.clone();
+            Ok(Charge::only_if(move |outcome| is_one(&of, outcome.status())))
+        }
+        (None, Some(of)) => {
+            let of = of.value.clone();
+            Ok(Charge::refund_if(move |outcome| is_one(&of, outcome.status())))
+        }
+        (Some(_), Some(of)) => {
+            Err(Problem::at(&of.place, "it cannot be combined with count_only: choose one"))
+        }
+    }
+}
+
+fn proxies(client: &file::Client) -> Result<TrustedProxies, Problem> {
+    let mut proxies = Vec::new();
+    for text in &client.trusted_proxies {
+        let network = crate::client_address::parse_network(text);
+        proxies.push(network.map_err(|error| Problem::at(&text.place, error.to_string()))?);
+    }
+    let mut proxies: TrustedProxies = proxies.into_iter().collect();
+    if let Some(header) = &client.header {
+        let known = header
+            .parse()
+            .map_err(|_| Problem::at(&header.place, format!("{:?} is no name of a header", **header)))?;
+        if client.trusted_proxies.is_empty() {
+            let message =
+                "it is read from trusted proxies only, and there are none: add client.trusted_proxies";
+            return Err(Problem::at(&header.place, message));
+        }
+        proxies = proxies.with_header(known);
+    }
+    let usual = Grouping::default();
+    let ipv4_prefix = prefix(client.ipv4_prefix.as_ref(), usual.ipv4_prefix, 32)?;
+    let ipv6_prefix = prefix(client.ipv6_prefix.as_ref(), usual.ipv6_prefix, 128)?;
+    Ok(proxies.with_grouping(Grouping { ipv4_prefix, ipv6_prefix }))
+}
+
+fn prefix(bits: Option<&Located<u64>>, usual: u8, most: u8) -> Result<u8, Problem> {
+    let Some(bits) = bits else { return Ok(usual) };
+    let known = u8::try_from(bits.value).ok().filter(|known| (1..=most).contains(known));
+    known.ok_or_else(|| Problem::at(&bits.place, format!("{} is no prefix: use 1 to {most}", bits.value)))
+}
+
+fn headers(file: &file::Headers) -> Headers {
+    let mut headers = Headers::default();
+    if let Some(families) = &file.families {
+        let family = |family: &file::Family| match family {
+            file::Family::Draft => Family::Draft,
+            file::Family::RateLimit => Family::RateLimit,
+            file::Family::XRateLimit => Family::XRateLimit,
+        };
+        headers.families = families.iter().map(family).collect();
+    }
+    headers.on_admitted = file.on_admitted.unwrap_or(headers.on_admitted);
+    headers.reset = match file.reset {
+        None => headers.reset,
+        Some(file::Reset::Seconds) => Reset::Seconds,
+        Some(file::Reset::Milliseconds) => Reset::Milliseconds,
+        Some(file::Reset::UnixSeconds) => Reset::UnixSeconds,
+    };
+    headers
+}
+
+fn on_failure(file: &file::File, provided: &Provided) -> Result<OnFailure, Problem> {
+    let Some(said) = &file.on_store_failure else { return Ok(OnFailure::default()) };
+    match (said.value, &provided.fallback) {
+        (file::StoreFailure::Closed, _) => Ok(OnFailure::default()),
+        (file::StoreFailure::Open, _) => Ok(OnFailure::Open),
+        (file::StoreFailure::Fallback, Some(fallback)) => Ok(OnFailure::Fallback(fallback.clone())),
+        (file::StoreFailure::Fallback, None) => {
+            Err(Problem::at(&said.place, "this program provides no fallback limiter: use open or closed"))
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! A file that is read again when it changes.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use super::text::Format;
+use super::{Config, ConfigError, PlanName, Provided, observe};
+use crate::SharedPolicies;
+
+/// The largest file that is read, in bytes.
+const LARGEST: u64 = 1 << 20;
+
+/// A configuration file in use. Clones share it.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
+/// use ratelimit_tower::RateLimitLayer;
+/// use ratelimit_tower::config::ConfigFile;
+///
+/// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+/// let file = ConfigFile::open("limits.toml")?; // a broken file ends the program here, with file, line and field
+/// let limiter = RateLimiter::new(MemoryStore::new(), "1/s".parse::<Limit>()?); // the file's limits are used, not this one
+/// let layer = RateLimitLayer::in_process(limiter).with_policies(file.policies());
+///
+/// let watched = file.clone();
+/// tokio::spawn(async move { watched.watch(Duration::from_secs(2)).await });
+/// # let _ = layer;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Changes
+/// [`reload`](Self::reload) exchanges the policies if the file's content has changed; [`watch`](Self::watch) does so again and
+/// again. Requests that were begun end under the policies that they began under.
+///
+/// Counts are kept in the store, by the policy's name, the kind of limit and the key. So a policy that did not change keeps
+/// its counts whatever else does. One whose quota changed keeps them, too: raised, there is more room at once; lowered,
+/// nothing remains until enough has passed. One that is renamed, counts by another key or in windows of another length starts
+/// from nothing; see [`Limit`](ratelimit_core::Limit).
+///
+/// A file that cannot be used changes nothing: the policies stay, and the error is logged and [counted](Self::failures), once
+/// for each content that is broken.
+///
+/// The content is compared, not the time of the last change: that also sees two changes within one tick of the file system's
+/// clock, a mounted folder that is exchanged as a whole, and a network's file system, where notifications come late or never.
+/// It costs reading a small file every few seconds.
+#[derive(Clone, Debug)]
+pub struct ConfigFile {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    path: PathBuf,
+    format: Format,
+    provided: Provided,
+    policies: SharedPolicies,
+    state: Mutex<State>,
+    replaced: AtomicU64,
+    failures: AtomicU64,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What was read last, good or broken.
+    last: Seen,
+    /// What was seen once, and has to be seen again.
+    pending: Option<Seen>,
+    config: Config,
+}
+
+/// The content, or why there was none.
+type Seen = Result<Vec<u8>, io::ErrorKind>;
+
+/// What [`ConfigFile::reload`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reloaded {
+    /// Nothing: the file is as it was when it was last looked at. It may have been broken then.
+    Unchanged,
+    /// The policies are those of the new content.
+    Replaced,
+}
+
+impl ConfigFile {
+    /// Reads a file whose name ends in `.toml`, `.yaml` or `.yml`.
+    ///
+    /// # Errors
+    /// If it cannot be read, is larger than 1 MiB, or says what cannot be done.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, ConfigError> {
+        Self::open_with(path, Provided::default())
+    }
+
+    /// Reads a file that can name what the program provides.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(path: impl Into<PathBuf>, provided: Provided) -> Result<Self, ConfigError> {
+        let path = path.into();
+        let format = Format::of(&path).ok_or_else(|| {
+            let message = "its name has to end in .toml, .yaml or .yml";
+            ConfigError::unreadable(name(&path), io::Error::new(io::ErrorKind::InvalidInput, message))
+        })?;
+        let bytes = read(&path).map_err(|error| ConfigError::unreadable(name(&path), error))?;
+        let config = understand(&path, &bytes, format, &provided)?;
+        let policies = SharedPolicies::from(config.policies().clone());
+        let state = Mutex::new(State { last: Ok(bytes), pending: None, config });
+        let (replaced, failures) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { inner: Arc::new(Inner { path, format, provided, policies, state, replaced, failures }) })
+    }
+
+    /// The policies, for [`RateLimitLayer::with_policies`](crate::RateLimitLayer::with_policies). They change with the file.
+    pub fn policies(&self) -> SharedPolicies {
+        self.inner.policies.clone()
+    }
+
+    /// The plan of this name, to be put into a request's extensions; `None` if the file has no such plan now.
+    pub fn plan(&self, name: &str) -> Option<PlanName> {
+        self.inner.state().config.plan(name)
+    }
+
+    /// How often the policies were replaced since the file was opened.
+    pub fn replaced(&self) -> u64 {
+        self.inner.replaced.load(Ordering::Relaxed)
+    }
+
+    /// How often the file had changed and could not be used.
+    pub fn failures(&self) -> u64 {
+        self.inner.failures.load(Ordering::Relaxed)
+    }
+
+    /// Reads the file, and replaces the policies if it has changed. Blocks while it reads.
+    ///
+    /// # Errors
+    /// If the file has changed and cannot be used. The policies stay as they are; it has been logged and counted.
+    pub fn reload(&self) -> Result<Reloaded, ConfigError> {
+        let seen = read(&self.inner.path);
+        self.inner.take(seen, &mut self.inner.state())
+    }
+
+    /// Reloads the file again and again, `every` so often, until the future is dropped. Give it a task of its own.
+    ///
+    /// A change counts once it has been seen twice, so that a file that is just being written is not taken for half of it.
+    /// Errors have been logged and counted by then. The file is read on a thread for blocking work: a file system that hangs
+    /// holds up nobody else.
+    pub async fn watch(&self, every: Duration) {
+        loop {
+            tokio::time::sleep(every.max(Duration::from_millis(1))).await;
+            let file = self.clone();
+            // It fails only when the runtime ends.
+            let _ = tokio::task::spawn_blocking(move || file.reload_what_stays().is_ok()).await;
+        }
+    }
+
+    /// As [`reload`](Self::reload), for content that was there the last time, too.
+    fn reload_what_stays(&self) -> Result<Reloaded, ConfigError> {
+        let seen = read(&self.inner.path);
+        let mut state = self.inner.state();
+        if state.is_unchanged(&seen) || state.pending.as_ref().is_some_and(|pending| is_same(pending, &seen))
+        {
+            return self.inner.take(seen, &mut state);
+        }
+        state.pending = Some(seen.map_err(|error| error.kind()));
+        Ok(Reloaded::Unchanged)
+    }
+}
+
+impl State {
+    fn is_unchanged(&self, seen: &io::Result<Vec<u8>>) -> bool {
+        is_same(&self.last, seen)
+    }
+}
+
+fn is_same(known: &Seen, seen: &io::Result<Vec<u8>>) -> bool {
+    match (known, seen) {
+        (Ok(known), Ok(seen)) => known == seen,
+        (Err(known), Err(seen)) => *known == seen.kind(),
+        _ => false,
+    }
+}
+
+impl Inner {
+    /// Uses what was seen, if it is new and can be used.
+    fn take(&self, seen: io::Result<Vec<u8>>, state: &mut State) -> Result<Reloaded, ConfigError> {
+        state.pending = None;
+        if state.is_unchanged(&seen) {
+            return Ok(Reloaded::Unchanged);
+        }
+        let understood = match seen {
+            Ok(bytes) => {
+                let understood = understand(&self.path, &bytes, self.format, &self.provided);
+                state.last = Ok(bytes);
+                understood
+            }
+            Err(error) => {
+                state.last = Err(error.kind());
+                Err(ConfigError::unreadable(name(&self.path), error))
+            }
+        };
+        match understood {
+            Ok(config) => {
+                self.policies.replace(config.policies().clone());
+                state.config = config;
+                self.replaced.fetch_add(1, Ordering::Relaxed);
+                observe::replaced(&name(&self.path));
+                Ok(Reloaded::Replaced)
+            }
+            Err(error) => {
+                self.failures.fetch_add(1, Ordering::Relaxed);
+                observe::failed(&error);
+                Err(error)
+            }
+        }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        // A panic while it was held leaves it whole: it is changed in single steps.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn name(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than 1 MiB"));
+    }
+    Ok(bytes)
+}
+
+fn understand(path: &Path, bytes: &[u8], format: Format, provided: &Provided) -> Result<Config, ConfigError> {
+    let text = str::from_utf8(bytes).map_err(|error| {
+        let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+        ConfigError::wrong(name(path), super::document::Problem::in_line(line, "this is no UTF-8"))
+    })?;
+    Config::read(text, format, provided).map_err(|problem| ConfigError::wrong(name(path), problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policies(count: usize) -> String {
+        (0..count)
+            .map(|index| format!("[[policies]]\nname = \"p{index}\"\nkey = \"path\"\nlimit = \"1/s\"\n"))
+            .collect()
+    }
+
+    #[test]
+    fn a_file_that_is_being_written_is_not_taken_for_half_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("limits.toml");
+        fs::write(&path, policies(3)).unwrap();
+        let file = ConfigFile::open(&path).unwrap();
+        let known = || file.policies().current().each().len();
+        for (count, expected) in
+            [(3, 3), (1, 3), (2, 3), (1, 3), (3, 3), (1, 3), (1, 1), (1, 1), (0, 1), (2, 1), (2, 2)]
+        {
+            fs::write(&path, policies(count)).unwrap();
+            file.reload_what_stays().unwrap();
+            assert_eq!(known(), expected, "{count}");
+        }
+        fs::write(&path, "").unwrap();
+        assert_eq!(file.reload_what_stays().unwrap(), Reloaded::Unchanged);
+        file.reload_what_stays().unwrap_err();
+        assert_eq!((file.replaced(), file.failures(), known()), (2, 1, 2));
+        // What was asked for is read at once.
+        fs::write(&path, policies(1)).unwrap();
+        assert_eq!((file.reload().unwrap(), known()), (Reloaded::Replaced, 1));
+    }
+}

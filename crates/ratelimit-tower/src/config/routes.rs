@@ -1,0 +1,142 @@
+//! Routes: which requests a policy is for, as a file writes them.
+
+use http::Method;
+use matchit::Router;
+
+/// Some routes, as `METHOD /path` each. A path is written as axum writes it: `/users/{id}`, `/files/{*path}`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Routes {
+    /// The paths of each method, and of all methods.
+    paths: Vec<(Option<Method>, Router<()>)>,
+}
+
+const METHODS: [Method; 9] = [
+    Method::GET,
+    Method::HEAD,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+    Method::OPTIONS,
+    Method::CONNECT,
+    Method::TRACE,
+];
+
+impl Routes {
+    /// Adds a route; the error says what is wrong with it.
+    pub(super) fn add(&mut self, text: &str) -> Result<(), String> {
+        let (method, path) = split(text)?;
+        let place = self.paths.iter().position(|(known, _)| *known == method).unwrap_or_else(|| {
+            self.paths.push((method, Router::new()));
+            self.paths.len() - 1
+        });
+        match self.paths[place].1.insert(path, ()) {
+            Ok(()) => Ok(()),
+            Err(matchit::InsertError::Conflict { with }) => {
+                Err(format!("the route {text:?} is for the same requests as {with:?} above"))
+            }
+            Err(error) => Err(format!("the route {text:?} is none: {error}")),
+        }
+    }
+
+    /// Whether a request with this method and path is on one of the routes. `GET` is for `HEAD` as well.
+    ///
+    /// The path is taken as it was sent, as routers do it: `//login` and `/%6Cogin` are not `/login`.
+    pub(crate) fn contain(&self, method: &Method, path: &str) -> bool {
+        self.paths.iter().any(|(known, paths)| {
+            let is_meant = match known {
+                None => true,
+                Some(known) => known == method || (*known == Method::GET && *method == Method::HEAD),
+            };
+            is_meant && paths.at(path).is_ok()
+        })
+    }
+}
+
+/// The method, if there is one, and the path.
+fn split(text: &str) -> Result<(Option<Method>, &str), String> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (method, path) = match words[..] {
+        [path] => (None, path),
+        [word, path] => {
+            let method = METHODS.iter().find(|method| method.as_str() == word).ok_or_else(|| {
+                format!(
+                    "{word:?} is no method: use {}, or leave it out for all",
+                    METHODS.each_ref().map(Method::as_str).join(", ")
+                )
+            })?;
+            (Some(method.clone()), path)
+        }
+        _ => return Err(format!("{text:?} is no route: write \"/path\" or \"GET /path\"")),
+    };
+    if !path.starts_with('/') || path.contains(['?', '#']) {
+        return Err(format!("{path:?} is no path: it begins with '/' and has no query"));
+    }
+    Ok((method, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routes(texts: &[&str]) -> Routes {
+        let mut routes = Routes::default();
+        texts.iter().for_each(|text| routes.add(text).unwrap());
+        routes
+    }
+
+    #[test]
+    fn a_route_is_a_path_and_perhaps_a_method() {
+        let routes = routes(&[
+            "POST /login",
+            "/search",
+            "GET /users/{id}",
+            "DELETE /users/{id}",
+            "/pkg.Service/{*method}",
+        ]);
+        for (method, path) in [
+            (Method::POST, "/login"),
+            (Method::GET, "/search"),
+            (Method::POST, "/search"),
+            (Method::GET, "/users/7"),
+            (Method::HEAD, "/users/7"),
+            (Method::DELETE, "/users/7"),
+            (Method::POST, "/pkg.Service/Call"),
+            (Method::POST, "/pkg.Service/a/b"),
+        ] {
+            assert!(routes.contain(&method, path), "{method} {path}");
+        }
+        for (method, path) in [
+            (Method::GET, "/login"),
+            (Method::POST, "/login/"),
+            (Method::POST, "//login"),
+            (Method::POST, "/%6Cogin"),
+            (Method::PUT, "/users/7"),
+            (Method::GET, "/users/"),
+            (Method::GET, "/users/7/posts"),
+            (Method::POST, "/pkg.Service/"),
+            (Method::POST, ""),
+            (Method::OPTIONS, "*"),
+        ] {
+            assert!(!routes.contain(&method, path), "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn a_bad_route_says_what_is_wrong() {
+        let mut routes = routes(&["GET /users/{id}"]);
+        for (text, expected) in [
+            ("", "\"/path\" or \"GET /path\""),
+            ("GET /a b", "\"/path\" or \"GET /path\""),
+            ("get /a", "\"get\" is no method: use GET, HEAD"),
+            ("GET a", "\"a\" is no path"),
+            ("/a?b=c", "\"/a?b=c\" is no path"),
+            ("/{a", "the route \"/{a\" is none"),
+            ("/{*rest}/a", "the route \"/{*rest}/a\" is none"),
+            ("GET /users/{name}", "is for the same requests as \"/users/{id}\" above"),
+        ] {
+            let error = routes.add(text).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Tests of what files say: each mistake is found, with its line and field.
+
+use ratelimit_core::MAX_CLAIMS;
+
+use super::{Config, Provided};
+use crate::KeySource;
+
+const GOOD_TOML: &str = r#"
+on_store_failure = "open"
+exempt = ["GET /health"]
+
+[client]
+trusted_proxies = ["10.0.0.0/8", "::1"]
+header = "forwarded"
+ipv4_prefix = 24
+ipv6_prefix = 56
+
+[headers]
+families = ["draft", "x-ratelimit"]
+reset = "unix-seconds"
+on_admitted = false
+
+[[policies]]
+name = "address"
+key = "address"
+limit = ["50/s", "6000/min name minute"]
+cost = { per_bytes = 1024, if_unknown = 8 }
+
+[[policies]]
+name = "requests"
+key = ["api-key:x-api-key or address", "path"]
+routes = ["POST /v1/{*rest}", "/search"]
+refund = ["5xx", 404]
+missing = "exempt"
+shadow = true
+
+[plans.free]
+requests = "10/min"
+
+[plans.paid]
+requests = ["50/s", "3000/min burst 100"]
+"#;
+
+const GOOD_YAML: &str = r#"
+on_store_failure: open
+exempt: [GET /health]
+client:
+  trusted_proxies: [10.0.0.0/8, "::1"]
+  header: forwarded
+  ipv4_prefix: 24
+  ipv6_prefix: 56
+headers:
+  families: [draft, x-ratelimit]
+  reset: unix-seconds
+  on_admitted: false
+policies:
+  - name: address
+    key: address
+    limit: [50/s, 6000/min name minute]
+    cost: {per_bytes: 1024, if_unknown: 8}
+  - name: requests
+    key: ["api-key:x-api-key or address", path]
+    routes: ["POST /v1/{*rest}", /search]
+    refund: [5xx, 404]
+    missing: exempt
+    shadow: true
+plans:
+  free:
+    requests: 10/min
+  paid:
+    requests: [50/s, 3000/min burst 100]
+"#;
+
+#[test]
+fn both_formats_say_the_same() {
+    let toml = Config::from_toml(GOOD_TOML, "a.toml").unwrap();
+    let yaml = Config::from_yaml(GOOD_YAML, "a.yaml").unwrap();
+    assert_eq!(format!("{toml:?}"), format!("{yaml:?}"));
+    let said = format!("{toml:?}");
+    for part in [
+        r#"name: "address", by: client address, plan: {"address:50/s": "50/s", "minute": "6000/min name minute"}"#,
+        "cost: 1 per 1024 bytes, 8 if unknown",
+        "by: API key in x-api-key or client address and path",
+        r#"plan: {"requests.free": "10/min"}, chooses_plans: true, conditional: true, cost: 1, charge: refund if, missing: Some(Exempt), shadow: true"#,
+        "families: [Draft, XRateLimit], reset: UnixSeconds, on_admitted: false",
+        "on_failure: Open",
+    ] {
+        assert!(said.contains(part), "{part}\nis not in\n{said}");
+    }
+    assert_eq!(toml.plan("free").unwrap().as_str(), "free");
+    assert_eq!(toml.plan("gold"), None);
+}
+
+/// The error of a file, without the file's name: `line: field: message`.
+fn toml(text: &str) -> String {
+    let error = Config::from_toml(text, "limits.toml").unwrap_err().to_string();
+    error.strip_prefix("limits.toml:").unwrap_or_else(|| panic!("{error}")).to_owned()
+}
+
+fn yaml(text: &str) -> String {
+    let error = Config::from_yaml(text, "limits.yaml").unwrap_err().to_string();
+    error.strip_prefix("limits.yaml:").unwrap_or_else(|| panic!("{error}")).to_owned()
+}
+
+/// A policy with `lines` from line 4 on.
+fn with(lines: &str) -> String {
+    format!("[[policies]]\nname = \"a\"\nkey = \"address\"\n{lines}\n")
+}
+
+#[track_caller]
+fn check(error: &str, expected: &str) {
+    assert!(error.starts_with(expected), "\n{error}\ndoes not begin with\n{expected}");
+}
+
+#[test]
+fn a_text_that_is_no_toml_or_yaml_is_shown_by_its_line() {
+    check(&toml("policies = [\n"), "1: this is no TOML: unclosed array");
+    check(&toml("shadow = true\n\nshadow = false\n"), "3: this is no TOML: duplicate key");
+    check(&toml("a = 1\nb = \n"), "2: this is no TOML");
+    check(&toml("[plans.free]\na = \"1/s\"\n[plans.free]\n"), "3: this is no TOML: duplicate key");
+    check(
+        &toml("shadow = 99999999999999999999999999999999999999999999"),
+        "1: shadow: the number is too large",
+    );
+    check(&yaml("shadow: true\n\nshadow: false\n"), "3: this is no YAML: duplicate mapping key: shadow");
+    check(&yaml("policies:\n\t- name: a"), "2: this is no YAML: tabs disallowed");
+    check(&yaml("policies: [\n"), "1: this is no YAML: unclosed bracket");
+    check(&yaml("shadow: true\n---\nshadow: true"), "3: this is no YAML: multiple YAML documents");
+    check(&yaml("policies:\n  - *unknown"), "2: this is no YAML: alias references unknown anchor");
+}
+
+#[test]
+fn a_yaml_text_that_grows_without_bound_is_refused() {
+    let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for depth in 1..12 {
+        let earlier = format!("*a{}, ", depth - 1).repeat(10);
+        text.push_str(&format!("a{depth}: &a{depth} [{earlier}]\n"));
+    }
+    assert!(yaml(&text).contains("this is no YAML: budget breached"));
+    let nested = format!("policies: {}", "[".repeat(100_000));
+    assert!(yaml(&nested).contains("this is no YAML"));
+    let nested = format!("policies = {}", "[".repeat(100_000));
+    assert!(toml(&nested).contains("this is no TOML"));
+}
+
+#[test]
+fn unknown_and_missing_fields_are_named() {
+    check(&toml(""), "1: missing field `policies`");
+    check(&yaml("# nothing"), "1: missing field `policies`");
+    check(&toml("policies = []"), "1: policies: there is no policy");
+    check(&toml("\nshado = true"), "2: shado: unknown field `shado`, expected one of `shadow`");
+    check(
+        &toml(&with("limits = \"1/s\"")),
+        "4: policies[1].limits: unknown field `limits`, expected one of `name`",
+    );
+    check(&toml("[client]\n\ntrusted = []"), "3: client.trusted: unknown field `trusted`");
+    check(
+        &toml("[headers]\nfamilies = [\n\"draft\",\n\"old\"]"),
+        "4: headers.families[2]: unknown variant `old`",
+    );
+    check(&toml("\n[[policies]]\nname = \"a\"\n"), "2: policies[1]: missing field `key`");
+    check(&yaml("policies:\n\n  - name: a\n    limit: 1/s"), "3: policies[1]: missing field `key`");
+    check(&yaml("policies:\n  - name: a\n    kee: address"), "3: policies[1].kee: unknown field `kee`");
+    check(&toml(&with("cost = { per_bytes = 1 }")), "4: policies[1].cost: missing field `if_unknown`");
+    check(&toml("\"a b\" = 1"), "1: \"a b\": unknown field `a b`");
+}
+
+#[test]
+fn a_value_of_the_wrong_kind_is_named() {
+    check(&toml("shadow = 1"), "1: shadow: invalid type: integer `1`, expected a boolean");
+    check(&toml("shadow = 1979-05-27"), "1: shadow: invalid type: a date");
+    check(
+        &toml("on_store_failure = \"opne\""),
+        "1: on_store_failure: unknown variant `opne`, expected one of `open`",
+    );
+    check(&toml("policies = 3"), "1: policies: invalid type: integer `3`");
+    check(
+        &toml("[[policies]]\nname = 7"),
+        "2: policies[1].name: invalid type: integer `7`, expected a string",
+    );
+    check(
+        &toml(&with("limit = 10")),
+        "4: policies[1].limit: invalid type: integer `10`, expected a text or a list",
+    );
+    check(&toml(&with("limit = [\n\"1/s\",\n2]")), "6: policies[1].limit[2]: invalid type: integer `2`");
+    check(&toml(&with("missing = \"ignore\"")), "4: policies[1].missing: unknown variant `ignore`");
+    check(&yaml("policies: null"), "1: policies: invalid type");
+    check(&yaml("policies:\n  - name: a\n    key: {address: 1}"), "3: policies[1].key: invalid type: map");
+}
+
+#[test]
+fn limits_are_read_when_the_file_is() {
+    let error = toml(&with("limit = \"0/s\""));
+    check(
+        &error,
+        "4: policies[1].limit: the limit \"0/s\" is not possible: the quota must be at least 1, not 0",
+    );
+    let error = toml(&with("limit = [\n  \"10/s\",\n  \"20/fortnight\"\n]"));
+    check(&error, "6: policies[1].limit[2]: cannot read the limit \"20/fortnight\"");
+    check(
+        &toml(&with("limit = [\"1/s\", \"2/s\"]")),
+        "4: policies[1].limit: two of the limits are of the same kind",
+    );
+    check(&toml(&with("limit = []")), "4: policies[1].limit: at least one limit");
+    check(&toml(&with("")), "1: policies[1]: it has no limit");
+    let error = toml(&format!("{}\n[plans.free]\n\na = \"0/min\"", with("")));
+    check(&error, "8: plans.free.a: the limit \"0/min\" is not possible");
+    let error = yaml("policies:\n  - name: a\n    key: address\n    limit: 99999999999999999999/s");
+    check(&error, "4: policies[1].limit: cannot read the limit");
+}
+
+#[test]
+fn names_are_unique_and_plans_name_policies() {
+    let twice = format!("{}{}", with("limit = \"1/s\""), with("limit = \"2/s\""));
+    check(&toml(&twice), "6: policies[2].name: two policies are called \"a\": the other one is in line 2");
+    let error = toml(&format!("{}[plans.free]\nb = \"1/s\"\n", with("limit = \"1/s\"")));
+    check(&error, "6: plans.free.b: no policy is called \"b\"; there are: a");
+    let error = toml("[[policies]]\nname = \"a b\"\nkey = \"address\"\nlimit = \"1/s\"");
+    check(&error, "2: policies[1].name: the name \"a b\" is not");
+    check(
+        &toml(&format!("{}[plans.\"\"]\n", with("limit = \"1/s\""))),
+        "5: plans.\"\": the name \"\" is not",
+    );
+    let limits: Vec<String> = (0..=MAX_CLAIMS).map(|index| format!("\"1/s name n{index}\"")).collect();
+    let half = limits.len() / 2;
+    let (first, second) = (limits[..half].join(","), limits[half..].join(","));
+    let other = with(&format!("limit = [{first}]")).replace("\"a\"", "\"b\"");
+    let error = toml(&format!("{other}{}[plans.big]\na = [{second}]", with("limit = \"1/s\"")));
+    check(&error, "1: policies: there are 65 limits together");
+}
+
+#[test]
+fn keys_costs_and_routes_are_checked() {
+    let with_key = |key: &str| format!("[[policies]]\nname = \"a\"\nlimit = \"1/s\"\nkey = {key}\n");
+    check(
+        &toml(&with_key("\"adress\"")),
+        "4: policies[1].key: unknown kind of key \"adress\": use address, bearer-token",
+    );
+    check(
+        &toml(&with_key("[\"address\",\n\"header\"]")),
+        "5: policies[1].key[2]: unknown kind of key \"header\"",
+    );
+    check(&toml(&with_key("\"header:x y\"")), "4: policies[1].key: \"x y\" is no name of a header");
+    check(&toml(&with_key("\"api-key:\"")), "4: policies[1].key: \"\" is no name of a header");
+    check(&toml(&with_key("\"address or \"")), "4: policies[1].key: unknown kind of key");
+    check(&toml(&with_key("[]")), "4: policies[1].key: a key is made of at least one thing");
+    let with = |lines: &str| with(&format!("limit = \"1/s\"\n{lines}"));
+    check(&toml(&with("cost = 0")), "5: policies[1].cost: invalid value: integer `0`");
+    check(&toml(&with("cost = -1")), "5: policies[1].cost: invalid type: integer `-1`");
+    check(&toml(&with("cost = 1.5")), "5: policies[1].cost: invalid type: floating point `1.5`");
+    check(
+        &toml(&with("cost = { per_bytes = 0, if_unknown = 1 }")),
+        "5: policies[1].cost.per_bytes: invalid value",
+    );
+    check(&toml(&with("routes = [\n\"/a\",\n\"GTE /b\"]")), "7: policies[1].routes[2]: \"GTE\" is no method");
+    check(&toml(&with("routes = []")), "5: policies[1].routes: it is for no route");
+    check(&toml(&with("refund = [\"6xx\"]")), "5: policies[1].refund[1]: invalid value: string \"6xx\"");
+    check(&toml(&with("refund = [99]")), "5: policies[1].refund[1]: invalid value: integer `99`");
+    check(&toml(&with("count_only = [401]\nrefund = [500]")), "6: policies[1].refund: it cannot be combined");
+    check(&toml("exempt = [\"health\"]\npolicies = []"), "1: exempt[1]: \"health\" is no path");
+}
+
+#[test]
+fn the_client_is_checked() {
+    let with = |lines: &str| format!("{}[client]\n{lines}\n", with("limit = \"1/s\""));
+    check(
+        &toml(&with("trusted_proxies = [\n\"10.0.0.0/8\",\n\"10.0.0.0/33\"]")),
+        "8: client.trusted_proxies[2]: \"10.0.0.0/33\" is no network",
+    );
+    check(
+        &toml(&with("header = \"x-forwarded-for\"")),
+        "6: client.header: it is read from trusted proxies only",
+    );
+    check(
+        &toml(&with("trusted_proxies = [\"::1\"]\nheader = \"x y\"")),
+        "7: client.header: \"x y\" is no name of a header",
+    );
+    check(&toml(&with("ipv4_prefix = 33")), "6: client.ipv4_prefix: 33 is no prefix: use 1 to 32");
+    check(&toml(&with("ipv6_prefix = 0")), "6: client.ipv6_prefix: 0 is no prefix: use 1 to 128");
+    check(&toml(&with("ipv6_prefix = 18446744073709551616")), "6: client.ipv6_prefix: invalid");
+}
+
+#[test]
+fn what_the_program_provides_can_be_named() {
+    let text = "[[policies]]\nname = \"a\"\nkey = \"tenant or address\"\nlimit = \"1/s\"";
+    assert!(toml(text).contains("unknown kind of key \"tenant\""));
+    let provided = Provided::default().key("tenant", KeySource::everybody());
+    Config::from_toml_with(text, "limits.toml", &provided).unwrap();
+    let error =
+        Config::from_toml_with(&text.replace("tenant", "tennant"), "limits.toml", &provided).unwrap_err();
+    assert!(
+        error.to_string().contains("path, tenant, header:NAME")
+            || error.to_string().contains("path-template, tenant"),
+        "{error}"
+    );
+    let error = toml(&format!("on_store_failure = \"fallback\"\n{text}").replace("tenant or ", ""));
+    check(&error, "1: on_store_failure: this program provides no fallback");
+}

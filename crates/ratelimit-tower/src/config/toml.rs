@@ -1,0 +1,63 @@
+//! Reads a document from TOML.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::document::{Key, Node, Place, Problem, Value, element_of, field_of};
+
+/// Reads TOML. Its own rules (a key twice, a string without an end) are checked here.
+pub(super) fn read(text: &str) -> Result<Node, Problem> {
+    let lines = Lines { text };
+    let table = DeTable::parse(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| lines.of(&span));
+        Problem::in_line(line, format!("this is no TOML: {}", error.message()))
+    })?;
+    let value = lines.table(table.into_inner(), "")?;
+    Ok(Node { place: Place { line: 1, field: String::new() }, value })
+}
+
+struct Lines<'a> {
+    text: &'a str,
+}
+
+impl Lines<'_> {
+    /// The line in which a span begins.
+    fn of(&self, span: &Range<usize>) -> usize {
+        self.text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1
+    }
+
+    fn table(&self, table: DeTable<'_>, field: &str) -> Result<Value, Problem> {
+        let mut entries: Vec<_> = table.into_iter().collect();
+        entries.sort_by_key(|(key, _)| key.span().start);
+        let entry = |(key, value): (Spanned<Cow<'_, str>>, _)| {
+            let name = key.get_ref().clone().into_owned();
+            let place = Place { line: self.of(&key.span()), field: field_of(field, &name) };
+            let value = self.node(value, place.field.clone())?;
+            Ok((Key { place, name }, value))
+        };
+        Ok(Value::Table(entries.into_iter().map(entry).collect::<Result<_, _>>()?))
+    }
+
+    fn node(&self, value: Spanned<DeValue<'_>>, field: String) -> Result<Node, Problem> {
+        let place = Place { line: self.of(&value.span()), field };
+        let value = match value.into_inner() {
+            DeValue::String(text) => Value::Text(text.into_owned()),
+            DeValue::Integer(number) => match i128::from_str_radix(number.as_str(), number.radix()) {
+                Ok(number) => Value::Integer(number),
+                Err(_) => return Err(Problem::at(&place, "the number is too large")),
+            },
+            DeValue::Float(number) => Value::Float(number.as_str().parse().unwrap_or(f64::NAN)),
+            DeValue::Boolean(truth) => Value::Bool(truth),
+            DeValue::Datetime(_) => Value::Date,
+            DeValue::Array(elements) => {
+                let element = |(index, element)| self.node(element, element_of(&place.field, index));
+                Value::List(elements.into_iter().enumerate().map(element).collect::<Result<_, _>>()?)
+            }
+            DeValue::Table(table) => self.table(table, &place.field)?,
+        };
+        Ok(Node { place, value })
+    }
+}

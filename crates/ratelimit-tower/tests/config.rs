@@ -1,0 +1,290 @@
+//! Files in use: what they say holds for requests, and a change of the file keeps the counts of what did not change.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use http::{HeaderMap, Request, StatusCode};
+use ratelimit_memory::{Limit, ManualClock, MemoryStore, RateLimiter, Timestamp};
+use ratelimit_tower::config::{ConfigError, ConfigFile, Reloaded};
+use ratelimit_tower::{PeerAddress, RateLimitLayer};
+use tower_service::Service;
+
+/// A service under the policies of a file.
+struct Limited {
+    file: ConfigFile,
+    path: PathBuf,
+    app: Router,
+    clock: ManualClock,
+    _folder: tempfile::TempDir,
+}
+
+impl Limited {
+    fn by(name: &str, text: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        let file = ConfigFile::open(&path).unwrap();
+        let clock = ManualClock::at(Timestamp::from_secs(1_000_000));
+        let limiter =
+            RateLimiter::new(MemoryStore::new(), "1/day".parse::<Limit>().unwrap()).with_clock(clock.clone());
+        let layer = RateLimitLayer::in_process(limiter).with_policies(file.policies());
+        let answer = |request: Request<Body>| async move {
+            if request.headers().contains_key("wrong-password") {
+                StatusCode::UNAUTHORIZED
+            } else {
+                StatusCode::OK
+            }
+        };
+        let app = Router::new().fallback(answer).layer(layer);
+        Self { file, path, app, clock, _folder: folder }
+    }
+
+    async fn ask(&self, request: http::request::Builder) -> (StatusCode, HeaderMap) {
+        let mut request = request.body(Body::empty()).unwrap();
+        if request.extensions().get::<PeerAddress>().is_none() {
+            request.extensions_mut().insert(PeerAddress("203.0.113.5".parse().unwrap()));
+        }
+        let response = self.app.clone().call(request).await.unwrap();
+        (response.status(), response.headers().clone())
+    }
+
+    async fn status(&self, path: &str) -> u16 {
+        self.ask(Request::get(path)).await.0.as_u16()
+    }
+
+    fn rewrite(&self, text: &str) -> Result<Reloaded, ConfigError> {
+        fs::write(&self.path, text).unwrap();
+        self.file.reload()
+    }
+}
+
+fn from(address: &str) -> http::request::Builder {
+    Request::get("/").extension(PeerAddress(address.parse::<IpAddr>().unwrap()))
+}
+
+const TWO: &str = r#"
+[[policies]]
+name = "kept"
+key = "everybody"
+limit = "3/min"
+routes = ["/kept"]
+
+[[policies]]
+name = "changed"
+key = "everybody"
+limit = "3/min"
+routes = ["/changed"]
+"#;
+
+#[tokio::test]
+async fn a_changed_file_keeps_the_counts_of_limits_that_did_not_change() {
+    let limited = Limited::by("limits.toml", TWO);
+    for path in ["/kept", "/changed"] {
+        assert_eq!((limited.status(path).await, limited.status(path).await), (200, 200), "{path}");
+    }
+    assert_eq!(limited.file.reload().unwrap(), Reloaded::Unchanged);
+
+    // Raised: there is more room at once, beside what was counted. A policy in front moves the others to other places.
+    let new = "[[policies]]\nname = \"new\"\nkey = \"everybody\"\nlimit = \"1/min\"\nroutes = [\"/new\"]\n";
+    let (kept, changed) = TWO.split_at(TWO.find("[[policies]]\nname = \"changed\"").unwrap());
+    let raised = format!("{new}{kept}{}", changed.replace("3/min", "5/min"));
+    assert_eq!(limited.rewrite(&raised).unwrap(), Reloaded::Replaced);
+    assert_eq!((limited.status("/kept").await, limited.status("/kept").await), (200, 429));
+    assert_eq!((limited.status("/new").await, limited.status("/new").await), (200, 429));
+    for expected in [200, 200, 200, 429] {
+        assert_eq!(limited.status("/changed").await, expected);
+    }
+
+    // Lowered: nothing remains until enough has passed. And gone: no limit.
+    let lowered = kept.replace("3/min", "2/min");
+    assert_eq!(limited.rewrite(&lowered).unwrap(), Reloaded::Replaced);
+    assert_eq!(limited.status("/kept").await, 429);
+    assert_eq!(limited.status("/changed").await, 200);
+    limited.clock.advance(Duration::from_secs(120));
+    for expected in [200, 200, 429] {
+        assert_eq!(limited.status("/kept").await, expected);
+    }
+
+    // Back again: what was counted meanwhile is still known.
+    assert_eq!(limited.rewrite(TWO).unwrap(), Reloaded::Replaced);
+    assert_eq!((limited.status("/kept").await, limited.status("/kept").await), (200, 429));
+    assert_eq!((limited.file.replaced(), limited.file.failures()), (3, 0));
+}
+
+#[tokio::test]
+async fn a_broken_file_changes_nothing_and_is_counted_once() {
+    let limited = Limited::by("limits.yaml", "policies: [{name: a, key: everybody, limit: 2/min}]");
+    assert_eq!(limited.status("/").await, 200);
+    let error =
+        limited.rewrite("policies:\n  - name: a\n    key: everybody\n    limit: 0/min\n").unwrap_err();
+    assert!(error.to_string().contains("limits.yaml:4: policies[1].limit: the limit \"0/min\""), "{error}");
+    assert_eq!((error.line(), error.field()), (Some(4), Some("policies[1].limit")));
+    assert_eq!(limited.file.reload().unwrap(), Reloaded::Unchanged, "the same content is not reported again");
+    assert_eq!(limited.rewrite("").unwrap_err().line(), Some(1), "an empty file is no wish for no limits");
+    fs::write(&limited.path, b"policies: []\n# \xff").unwrap();
+    assert!(limited.file.reload().unwrap_err().to_string().ends_with("limits.yaml:2: this is no UTF-8"));
+    fs::remove_file(&limited.path).unwrap();
+    assert!(limited.file.reload().unwrap_err().to_string().contains("limits.yaml: cannot be read"));
+    assert_eq!(limited.file.reload().unwrap(), Reloaded::Unchanged);
+    fs::write(&limited.path, "x".repeat((1 << 20) + 1)).unwrap();
+    assert!(limited.file.reload().unwrap_err().to_string().contains("larger than 1 MiB"));
+    assert_eq!((limited.file.replaced(), limited.file.failures()), (0, 5));
+    // Through all of that the old policies counted on.
+    assert_eq!((limited.status("/").await, limited.status("/").await), (200, 429));
+    assert_eq!(
+        limited.rewrite("policies: [{name: a, key: everybody, limit: 3/min}]").unwrap(),
+        Reloaded::Replaced
+    );
+    assert_eq!((limited.status("/").await, limited.status("/").await), (200, 429));
+}
+
+#[tokio::test]
+async fn a_watched_file_is_replaced_once_its_content_stays() {
+    let limited = Limited::by("limits.toml", TWO);
+    let file = limited.file.clone();
+    let watching = tokio::spawn(async move { file.watch(Duration::from_millis(5)).await });
+    let half = TWO.split("[[policies]]\nname = \"changed\"").next().unwrap();
+    fs::write(&limited.path, half).unwrap();
+    until(|| limited.file.replaced() == 1).await;
+    assert_eq!(limited.file.policies().current().each().len(), 1);
+    fs::write(&limited.path, "broken").unwrap();
+    until(|| limited.file.failures() == 1).await;
+    fs::write(&limited.path, TWO).unwrap();
+    until(|| limited.file.replaced() == 2).await;
+    assert_eq!(limited.file.policies().current().each().len(), 2);
+    assert_eq!(limited.file.failures(), 1);
+    watching.abort();
+}
+
+/// Waits for what happens in real time, however long the machine takes.
+async fn until(done: impl Fn() -> bool) {
+    while !done() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_an_error_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, expected) in [
+        ("missing.toml", "missing.toml: cannot be read: No such file"),
+        ("limits.json", "limits.json: cannot be read: its name has to end in .toml, .yaml or .yml"),
+        ("limits", "limits: cannot be read: its name has to end"),
+        ("limits.toml", "limits.toml:1: missing field `policies`"),
+    ] {
+        let path = folder.path().join(name);
+        if name != "missing.toml" {
+            fs::write(&path, "").unwrap();
+        }
+        let error = ConfigFile::open(path).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn routes_exemptions_and_headers_hold_for_requests() {
+    let limited = Limited::by(
+        "limits.toml",
+        r#"
+        exempt = ["GET /health"]
+        [headers]
+        families = ["ratelimit"]
+        [[policies]]
+        name = "writes"
+        key = "everybody"
+        limit = "1/min"
+        routes = ["POST /items", "/health"]
+        "#,
+    );
+    let (status, headers) = limited.ask(Request::post("/items")).await;
+    assert_eq!(
+        (status.as_u16(), &headers["ratelimit-limit"], &headers["ratelimit-remaining"]),
+        (200, &"1".parse().unwrap(), &"0".parse().unwrap())
+    );
+    assert_eq!(limited.ask(Request::post("/items?x")).await.0, 429);
+    assert_eq!(limited.ask(Request::post("/health")).await.0, 429);
+    for _ in 0..3 {
+        assert_eq!(limited.status("/items").await, 200);
+        assert_eq!(limited.status("/health").await, 200);
+    }
+}
+
+#[tokio::test]
+async fn only_failed_log_ins_are_counted() {
+    let limited = Limited::by(
+        "limits.toml",
+        "[[policies]]\nname = \"log-in\"\nkey = \"address\"\nlimit = \"2/min\"\ncount_only = [401]",
+    );
+    let wrong = || Request::get("/").header("wrong-password", "1");
+    for _ in 0..3 {
+        assert_eq!(limited.status("/").await, 200);
+    }
+    assert_eq!(limited.ask(wrong()).await.0, 401);
+    assert_eq!(limited.ask(wrong()).await.0, 401);
+    assert_eq!(limited.ask(wrong()).await.0, 429);
+    assert_eq!(limited.status("/").await, 429);
+}
+
+#[tokio::test]
+async fn what_failed_is_given_back() {
+    let limited = Limited::by(
+        "limits.toml",
+        "[[policies]]\nname = \"a\"\nkey = \"address\"\nlimit = \"1/min\"\nrefund = [\"4xx\"]",
+    );
+    for _ in 0..3 {
+        assert_eq!(limited.ask(Request::get("/").header("wrong-password", "1")).await.0, 401);
+    }
+    assert_eq!((limited.status("/").await, limited.status("/").await), (200, 429));
+}
+
+#[tokio::test]
+async fn a_plan_gives_a_policy_other_limits_and_keeps_what_was_used() {
+    let limited = Limited::by(
+        "limits.toml",
+        r#"
+        [[policies]]
+        name = "requests"
+        key = "api-key:x-api-key"
+        [plans.free]
+        requests = "2/min"
+        [plans.paid]
+        requests = "4/min"
+        "#,
+    );
+    let with =
+        |plan: &str| Request::get("/").header("x-api-key", "k").extension(limited.file.plan(plan).unwrap());
+    for _ in 0..3 {
+        assert_eq!(limited.ask(Request::get("/").header("x-api-key", "k")).await.0, 200, "no plan, no limit");
+    }
+    assert_eq!(limited.ask(with("free")).await.0, 200);
+    let (status, headers) = limited.ask(with("free")).await;
+    assert_eq!(status, 200);
+    assert_eq!(headers["ratelimit-policy"], "\"requests.free\";q=2;w=60");
+    assert_eq!(limited.ask(with("free")).await.0, 429);
+    for expected in [200, 200, 429] {
+        assert_eq!(limited.ask(with("paid")).await.0, expected, "two of four were used");
+    }
+    assert_eq!(limited.file.plan("gold"), None);
+}
+
+#[tokio::test]
+async fn the_address_is_that_of_the_client_and_its_network() {
+    let limited = Limited::by(
+        "limits.yaml",
+        "client: {trusted_proxies: [10.0.0.0/8]}\npolicies: [{name: a, key: address, limit: 1/min}]",
+    );
+    assert_eq!(limited.ask(from("10.0.0.1").header("x-forwarded-for", "1.1.1.1, 192.0.2.1")).await.0, 200);
+    for spoofed in ["2.2.2.2, 192.0.2.1", "192.0.2.1", "unknown, ::ffff:192.0.2.1, 10.0.0.9"] {
+        assert_eq!(
+            limited.ask(from("10.0.0.1").header("x-forwarded-for", spoofed)).await.0,
+            429,
+            "{spoofed}"
+        );
+    }
+    assert_eq!(limited.ask(from("2001:db8::1").header("x-forwarded-for", "192.0.2.2")).await.0, 200);
+    assert_eq!(limited.ask(from("2001:db8::2").header("x-forwarded-for", "192.0.2.3")).await.0, 429);
+}
