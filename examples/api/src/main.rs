@@ -1,23 +1,24 @@
 //! A small HTTP API, limited per API key by plan and per client address.
 //!
 //! `cargo run --release --bin api` keeps the counts in memory; `--store redis://…` (or `memcached://…`,
-//! `postgres://…`) shares them between instances.
+//! `postgres://…`) shares them between instances. Limits and plans are in `api.toml`.
 
-mod plans;
+mod customers;
 mod routes;
 mod store;
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser;
-use ratelimit_core::RateLimiter;
+use ratelimit_core::{Limit, RateLimiter};
+use ratelimit_tower::config::ConfigFile;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-
-use crate::plans::Plans;
 
 /// A small HTTP API whose clients are limited by plan and by address.
 #[derive(Parser)]
@@ -29,10 +30,15 @@ struct Args {
     /// Where to listen; port 0 takes a free one
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
+    /// The limits and plans, in TOML or YAML
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/api.toml"))]
+    config: PathBuf,
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    // Failures of the store and changes of the file are told here.
+    tracing_subscriber::fmt().with_writer(io::stderr).init();
     match serve(Args::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -43,16 +49,19 @@ async fn main() -> ExitCode {
 }
 
 async fn serve(args: Args) -> anyhow::Result<()> {
-    let plans = Plans::new()?;
+    let policies = ConfigFile::open(&args.config)?;
     let store = store::open(&args.store).await?;
-    let limiter = RateLimiter::new(store, plans.address.clone()).with_namespace("api");
+    // The policies bring limits of their own; those of the limiter itself are not used.
+    let limiter = RateLimiter::new(store, "1/s".parse::<Limit>()?).with_namespace("api");
     let listener = TcpListener::bind(args.listen).await.with_context(|| {
         format!("cannot listen on {}: is another instance running? choose another with --listen", args.listen)
     })?;
     let ended = ended()?;
     greet(listener.local_addr()?, &limiter)?;
-    let app = routes::router(limiter, plans).into_make_service_with_connect_info::<SocketAddr>();
+    let app = routes::router(limiter, &policies).into_make_service_with_connect_info::<SocketAddr>();
+    let watching = tokio::spawn(async move { policies.watch(Duration::from_secs(1)).await });
     axum::serve(listener, app).with_graceful_shutdown(ended).await?;
+    watching.abort();
     writeln!(io::stdout(), "stopped")?;
     Ok(())
 }
@@ -69,18 +78,17 @@ fn ended() -> io::Result<impl Future<Output = ()> + Send + 'static> {
 }
 
 fn greet(address: SocketAddr, limiter: &RateLimiter<store::Store>) -> io::Result<()> {
-    let key = plans::FREE_KEY;
+    let key = customers::FREE_KEY;
     writeln!(
         io::stdout(),
         "listening on http://{address}, counting in {store:?}
 
-try it; the plan of this key is {plan}:
+try it; this key is on the free plan, ten requests a minute:
   curl -i -H 'x-api-key: {key}' http://{address}/
   curl -s -o /dev/null -w '%{{http_code}}\\n' -H 'x-api-key: {key}' 'http://{address}/?[1-10]'
   curl -i -H 'x-api-key: {key}' http://{address}/
 
 Ctrl-C ends it",
         store = limiter.store(),
-        plan = plans::FREE,
     )
 }
