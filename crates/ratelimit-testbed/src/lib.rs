@@ -26,6 +26,7 @@
 //! started, how to tell that it answers) and the methods of [`Testbed`] that obtain it; and its row in `table.rs`.
 #![forbid(unsafe_code)]
 
+mod client;
 mod cluster;
 #[cfg(feature = "conformance")]
 mod conformance;

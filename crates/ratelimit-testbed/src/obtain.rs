@@ -26,6 +26,11 @@ impl Testbed {
         Self { settings }
     }
 
+    /// Whether Debian packages may be installed.
+    pub(crate) fn may_install(&self) -> bool {
+        self.settings.install
+    }
+
     /// One server.
     pub(crate) async fn obtain_one(
         &self,
