@@ -149,22 +149,26 @@ async fn a_watched_file_is_replaced_once_its_content_stays() {
     let watching = tokio::spawn(async move { file.watch(Duration::from_millis(5)).await });
     let half = TWO.split("[[policies]]\nname = \"changed\"").next().unwrap();
     fs::write(&limited.path, half).unwrap();
-    until(|| limited.file.replaced() == 1).await;
+    until(|| limited.file.replaced() > 0).await;
     assert_eq!(limited.file.policies().current().each().len(), 1);
     fs::write(&limited.path, "broken").unwrap();
-    until(|| limited.file.failures() == 1).await;
+    until(|| limited.file.failures() > 0).await;
     fs::write(&limited.path, TWO).unwrap();
-    until(|| limited.file.replaced() == 2).await;
+    until(|| limited.file.replaced() > 1).await;
     assert_eq!(limited.file.policies().current().each().len(), 2);
     assert_eq!(limited.file.failures(), 1);
     watching.abort();
 }
 
-/// Waits for what happens in real time, however long the machine takes.
+/// Waits for what happens in real time; a minute is long enough on any machine.
 async fn until(done: impl Fn() -> bool) {
-    while !done() {
+    for _ in 0..60_000 {
+        if done() {
+            return;
+        }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+    panic!("it did not happen");
 }
 
 #[test]
