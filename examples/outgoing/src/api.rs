@@ -1,0 +1,27 @@
+//! Somebody else's API: strict, and out of our hands.
+
+use std::net::SocketAddr;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::routing::get;
+use hyper::Uri;
+use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
+use ratelimit_tower::RateLimitLayer;
+use tokio::net::TcpListener;
+
+/// Serves it on a free port; where it is.
+pub(crate) async fn serve() -> anyhow::Result<Uri> {
+    let limits =
+        RateLimitLayer::in_process(RateLimiter::new(MemoryStore::new(), "10/s log".parse::<Limit>()?));
+    let app: Router = Router::new().route("/", get(|| async { "something useful" })).layer(limits);
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}/", listener.local_addr()?).parse().context("an address makes a URL")?;
+    tokio::spawn(async move {
+        let app = app.into_make_service_with_connect_info::<SocketAddr>();
+        if let Err(error) = axum::serve(listener, app).await {
+            eprintln!("the API has ended: {error}");
+        }
+    });
+    Ok(url)
+}

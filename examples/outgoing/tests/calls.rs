@@ -1,0 +1,27 @@
+//! The program as its users meet it.
+
+use std::process::Command;
+
+fn run(limit: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_outgoing"))
+        .args(["--calls", "15", "--limit", limit])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn who_waits_for_a_turn_is_not_refused() {
+    let said = run("8/s queue");
+    assert_eq!(said.matches(": 200 OK").count(), 15, "{said}");
+    assert!(said.ends_with("15 calls, 0 refused\n"), "{said}");
+}
+
+#[test]
+fn who_is_refused_waits_as_told_and_then_gets_through() {
+    // More than the API allows: the eleventh call at once is refused.
+    let said = run("1000/s burst 15");
+    assert_eq!(said.matches(": 200 OK").count(), 15, "{said}");
+    assert!(said.ends_with("15 calls, 1 refused\n"), "{said}");
+}
