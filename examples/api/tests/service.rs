@@ -1,61 +1,12 @@
 //! The service as its users meet it: a process that is talked to over HTTP.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, ChildStdout, Command, Stdio};
+mod support;
+
+use std::process::Command;
 
 use ratelimit_testbed::{Server, Testbed};
 
-/// A running instance; ends with the test.
-struct Instance {
-    process: Child,
-    output: BufReader<ChildStdout>,
-    address: SocketAddr,
-}
-
-impl Instance {
-    fn start(store: &str) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_api"))
-            .args(["--listen", "127.0.0.1:0", "--store", store])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut output = BufReader::new(process.stdout.take().unwrap());
-        let mut line = String::new();
-        output.read_line(&mut line).unwrap();
-        let address = line.strip_prefix("listening on http://").and_then(|rest| rest.split(',').next());
-        let address =
-            address.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("said {line:?}"));
-        Self { process, output, address }
-    }
-
-    /// The status of a request, and everything after the status line.
-    fn ask(&self, api_key: Option<&str>) -> (u16, String) {
-        let mut connection = TcpStream::connect(self.address).unwrap();
-        let key = api_key.map(|key| format!("x-api-key: {key}\r\n")).unwrap_or_default();
-        write!(connection, "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{key}\r\n").unwrap();
-        let mut answer = String::new();
-        connection.read_to_string(&mut answer).unwrap();
-        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
-        (status.unwrap_or_else(|| panic!("answered {answer:?}")), answer)
-    }
-
-    /// Asks it to end as Ctrl-C does; what it printed since it began, and whether it ended well.
-    fn interrupt(mut self) -> (String, bool) {
-        let pid = self.process.id().to_string();
-        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-        let mut printed = String::new();
-        self.output.read_to_string(&mut printed).unwrap();
-        (printed, self.process.wait().unwrap().success())
-    }
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+use crate::support::Instance;
 
 /// Runs the program with arguments that it cannot work with; what it says.
 fn complaint(arguments: &[&str]) -> String {

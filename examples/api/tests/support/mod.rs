@@ -1,0 +1,62 @@
+//! A running instance of the service, for each of the tests that talk to one.
+#![allow(dead_code)] // no test needs all of it
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// A running instance; ends with the test.
+pub(crate) struct Instance {
+    process: Child,
+    output: BufReader<ChildStdout>,
+    pub(crate) address: SocketAddr,
+}
+
+impl Instance {
+    pub(crate) fn start(store: &str) -> Self {
+        Self::with(&["--store", store])
+    }
+
+    pub(crate) fn with(arguments: &[&str]) -> Self {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_api"))
+            .args(["--listen", "127.0.0.1:0"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let address = line.strip_prefix("listening on http://").and_then(|rest| rest.split(',').next());
+        let address =
+            address.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("said {line:?}"));
+        Self { process, output, address }
+    }
+
+    /// The status of a request, and everything after the status line.
+    pub(crate) fn ask(&self, api_key: Option<&str>) -> (u16, String) {
+        let mut connection = TcpStream::connect(self.address).unwrap();
+        let key = api_key.map(|key| format!("x-api-key: {key}\r\n")).unwrap_or_default();
+        write!(connection, "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{key}\r\n").unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+        (status.unwrap_or_else(|| panic!("answered {answer:?}")), answer)
+    }
+
+    /// Asks it to end as Ctrl-C does; what it printed since it began, and whether it ended well.
+    pub(crate) fn interrupt(mut self) -> (String, bool) {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        let mut printed = String::new();
+        self.output.read_to_string(&mut printed).unwrap();
+        (printed, self.process.wait().unwrap().success())
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
