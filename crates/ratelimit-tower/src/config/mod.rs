@@ -90,3 +90,8 @@ pub use error::ConfigError;
 pub use provided::Provided;
 pub use reload::{ConfigFile, Reloaded};
 pub use text::{Config, PlanName};
+
+/// Compiles the examples of the guide.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../../../docs/http.md")]
+struct Guide;

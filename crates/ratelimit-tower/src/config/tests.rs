@@ -215,6 +215,11 @@ fn names_are_unique_and_plans_name_policies() {
     check(&toml(&twice), "6: policies[2].name: two policies are called \"a\": the other one is in line 2");
     let error = toml(&format!("{}[plans.free]\nb = \"1/s\"\n", with("limit = \"1/s\"")));
     check(&error, "6: plans.free.b: no policy is called \"b\"; there are: a");
+    // An alias is wrong where it is used.
+    let error = yaml(
+        "policies:\n  - {name: &a x, key: address, limit: 1/s}\n  - {name: *a, key: address, limit: 1/s}",
+    );
+    check(&error, "3: policies[2].name: two policies are called \"x\": the other one is in line 2");
     let error = toml("[[policies]]\nname = \"a b\"\nkey = \"address\"\nlimit = \"1/s\"");
     check(&error, "2: policies[1].name: the name \"a b\" is not");
     check(
