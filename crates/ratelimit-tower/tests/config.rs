@@ -3,13 +3,15 @@
 use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use http::{HeaderMap, Request, StatusCode};
+use proptest::prelude::*;
 use ratelimit_memory::{Limit, ManualClock, MemoryStore, RateLimiter, Timestamp};
-use ratelimit_tower::config::{ConfigError, ConfigFile, Reloaded};
+use ratelimit_tower::config::{Config, ConfigError, ConfigFile, Reloaded};
 use ratelimit_tower::{PeerAddress, RateLimitLayer};
 use tower_service::Service;
 
@@ -291,4 +293,103 @@ async fn the_address_is_that_of_the_client_and_its_network() {
     }
     assert_eq!(limited.ask(from("2001:db8::1").header("x-forwarded-for", "192.0.2.2")).await.0, 200);
     assert_eq!(limited.ask(from("2001:db8::2").header("x-forwarded-for", "192.0.2.3")).await.0, 429);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn reloading_under_load_lets_nothing_slip_through() {
+    let limited = Arc::new(Limited::by("limits.toml", &TWO.replace("3/min", "500/min")));
+    let askers: Vec<_> = (0..4)
+        .map(|_| {
+            let limited = limited.clone();
+            tokio::spawn(async move {
+                let mut admitted = 0;
+                for _ in 0..400 {
+                    admitted += u32::from(limited.status("/kept").await == 200);
+                    tokio::task::yield_now().await;
+                }
+                admitted
+            })
+        })
+        .collect();
+    let mut turn = 1;
+    while !askers.iter().all(tokio::task::JoinHandle::is_finished) || turn < 20 {
+        turn += 1;
+        // The policy that is not asked changes its limit, its place, or breaks the file.
+        let changed = TWO.replacen("3/min", "500/min", 1).replace("3/min", &format!("{turn}/min"));
+        let changed = if turn % 3 == 0 { format!("{changed}limit = 7\n") } else { changed };
+        assert_eq!(limited.rewrite(&changed).is_err(), turn % 3 == 0);
+        tokio::task::yield_now().await;
+    }
+    let mut admitted = 0;
+    for asker in askers {
+        admitted += asker.await.unwrap();
+    }
+    assert_eq!(admitted, 500, "of 1600 after {turn} changes");
+    assert!(limited.file.replaced() > 10 && limited.file.failures() > 5);
+}
+
+/// What is logged and what is counted while `during` runs.
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+fn observed(during: impl FnOnce()) -> (String, String) {
+    use std::io;
+    use std::sync::Mutex;
+
+    use metrics_util::debugging::DebuggingRecorder;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let recorder = DebuggingRecorder::new();
+    let counts = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || tracing::subscriber::with_default(subscriber, during));
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    (log, format!("{:?}", counts.snapshot().into_vec()))
+}
+
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+#[test]
+fn what_becomes_of_a_change_is_logged_and_counted() {
+    let limited = Limited::by("limits.toml", TWO);
+    let (log, counts) = observed(|| _ = limited.rewrite("policies = []").unwrap_err());
+    assert!(log.contains("WARN") && log.contains("the policies stay as they are"), "{log}");
+    assert!(log.contains("limits.toml:1: policies: there is no policy"), "{log}");
+    assert!(counts.contains("ratelimit_config_reloads_total") && counts.contains("failed"), "{counts}");
+    let (log, counts) = observed(|| _ = limited.rewrite(TWO).unwrap());
+    assert!(log.contains("INFO") && log.contains("the policies were replaced"), "{log}");
+    assert!(counts.contains("ratelimit_config_reloads_total") && counts.contains("replaced"), "{counts}");
+    let (log, counts) = observed(|| _ = limited.file.reload().unwrap());
+    assert_eq!((log.as_str(), counts.as_str()), ("", "[]"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn no_text_is_too_strange_to_be_judged(
+        at in 0_usize..TWO.len(), cut in 0_usize..40, insert in "[\\[\\]{}\"'=:&*,.#0-9a-z \n\t\\\\é-]{0,12}", any in "\\PC{0,60}",
+    ) {
+        let yaml = "policies:\n  - {name: a, key: address, limit: 1/s}\nplans: {free: {a: 2/s}}\n";
+        for (text, is_yaml) in [(TWO, false), (yaml, true), (any.as_str(), false), (any.as_str(), true)] {
+            let at = text.floor_char_boundary(at.min(text.len()));
+            let end = text.floor_char_boundary((at + cut).min(text.len()));
+            let text = format!("{}{insert}{}", &text[..at], &text[end..]);
+            let read = if is_yaml { Config::from_yaml(&text, "f") } else { Config::from_toml(&text, "f") };
+            if let Err(error) = read {
+                let line = error.line().expect("a line");
+                prop_assert!((1..=text.lines().count() + 1).contains(&line), "{}\n{}", error, text);
+                prop_assert!(error.to_string().starts_with(&format!("f:{line}: ")), "{}", error);
+            }
+        }
+    }
 }

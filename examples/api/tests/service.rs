@@ -70,6 +70,34 @@ async fn share_the_limits(server: &Server) {
 }
 
 #[test]
+fn a_changed_file_is_used_while_it_runs_and_a_broken_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.toml");
+    let limits = |free: &str| {
+        let policy = "[[policies]]\nname = \"requests\"\nkey = \"api-key:x-api-key\"";
+        std::fs::write(&path, format!("{policy}\n[plans.free]\nrequests = \"{free}\"\n[plans.starter]\n"))
+            .unwrap();
+    };
+    limits("1/day log");
+    let service = Instance::with(&["--config", path.to_str().unwrap()]);
+    assert_eq!(service.ask(Some("free-demo")).0, 200);
+    assert_eq!(service.ask(Some("free-demo")).0, 429);
+    limits("0/day log");
+    std::thread::sleep(std::time::Duration::from_secs(3)); // it is looked at each second
+    assert_eq!(service.ask(Some("free-demo")).0, 429);
+    assert_eq!(service.ask(Some("starter-demo")).0, 200);
+    limits("3/day log");
+    let deadline = 60;
+    let waited = (0..deadline).find(|_| {
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        service.ask(Some("free-demo")).0 == 200
+    });
+    assert!(waited.is_some(), "not used after {deadline} s");
+    assert_eq!(service.ask(Some("free-demo")).0, 200);
+    assert_eq!(service.ask(Some("free-demo")).0, 429, "the one from before the change is still counted");
+}
+
+#[test]
 fn it_shows_what_to_try_and_ends_cleanly() {
     let service = Instance::start("memory:");
     let (printed, well) = service.interrupt();
@@ -91,6 +119,8 @@ fn a_bad_store_or_address_is_one_clear_line() {
         assert!(!said.contains("hunter2"), "{said}");
         assert_eq!(said.trim_end().lines().count(), 1, "{said}");
     }
+    let said = complaint(&["--config", "missing.toml"]);
+    assert!(said.contains("missing.toml: cannot be read"), "{said}");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let said = complaint(&["--listen", &taken.local_addr().unwrap().to_string()]);
     assert!(said.contains("is another instance running?"), "{said}");
