@@ -2,7 +2,7 @@
 //!
 //! The service is the standard one for health checks, which comes ready made; a real program puts its own beside it.
 //!
-//! `cargo run --bin grpc`, then for example `grpcurl -plaintext 127.0.0.1:8082 grpc.health.v1.Health/Check`.
+//! `cargo run --bin grpc`, then ask it with any client for health checks, some times; `tests/service.rs` is one.
 
 use std::net::SocketAddr;
 

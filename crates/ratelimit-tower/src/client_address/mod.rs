@@ -70,7 +70,8 @@ pub enum ForwardedHeader {
     Forwarded,
     /// One address, which the proxy sets whatever the client sent: `CF-Connecting-IP`, `True-Client-IP`, `X-Real-IP`.
     ///
-    /// If it is missing, malformed or there more than once, the client is the peer.
+    /// If it is missing, malformed or there more than once, the client is the peer. An IPv6 address with a port needs
+    /// brackets, so `CloudFront-Viewer-Address`, which has none, is no such header.
     Single(HeaderName),
 }
 

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
+
 use super::text::Format;
 use super::{Config, ConfigError, PlanName, Provided, observe};
 use crate::SharedPolicies;
@@ -61,6 +63,8 @@ struct Inner {
     format: Format,
     provided: Provided,
     policies: SharedPolicies,
+    /// What the file says. Asked for each request, so it is not behind the lock, which is held while a file is read.
+    config: ArcSwap<Config>,
     state: Mutex<State>,
     replaced: AtomicU64,
     failures: AtomicU64,
@@ -72,7 +76,6 @@ struct State {
     last: Seen,
     /// What was seen once, and has to be seen again.
     pending: Option<Seen>,
-    config: Config,
 }
 
 /// The content, or why there was none.
@@ -109,9 +112,12 @@ impl ConfigFile {
         let bytes = read(&path).map_err(|error| ConfigError::unreadable(name(&path), error))?;
         let config = understand(&path, &bytes, format, &provided)?;
         let policies = SharedPolicies::from(config.policies().clone());
-        let state = Mutex::new(State { last: Ok(bytes), pending: None, config });
+        let state = Mutex::new(State { last: Ok(bytes), pending: None });
         let (replaced, failures) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Self { inner: Arc::new(Inner { path, format, provided, policies, state, replaced, failures }) })
+        let config = ArcSwap::from_pointee(config);
+        Ok(Self {
+            inner: Arc::new(Inner { path, format, provided, policies, config, state, replaced, failures }),
+        })
     }
 
     /// The policies, for [`RateLimitLayer::with_policies`](crate::RateLimitLayer::with_policies). They change with the file.
@@ -121,7 +127,7 @@ impl ConfigFile {
 
     /// The plan of this name, to be put into a request's extensions; `None` if the file has no such plan now.
     pub fn plan(&self, name: &str) -> Option<PlanName> {
-        self.inner.state().config.plan(name)
+        self.inner.config.load().plan(name)
     }
 
     /// How often the policies were replaced since the file was opened.
@@ -205,7 +211,7 @@ impl Inner {
         match understood {
             Ok(config) => {
                 self.policies.replace(config.policies().clone());
-                state.config = config;
+                self.config.store(Arc::new(config));
                 self.replaced.fetch_add(1, Ordering::Relaxed);
                 observe::replaced(&name(&self.path));
                 Ok(Reloaded::Replaced)

@@ -91,6 +91,16 @@ fn both_formats_say_the_same() {
     assert_eq!(toml.plan("gold"), None);
 }
 
+#[test]
+fn the_example_of_the_documentation_can_be_used() {
+    let lines = include_str!("mod.rs").lines().skip_while(|line| *line != "//! ```toml").skip(1);
+    let example: Vec<&str> =
+        lines.take_while(|line| *line != "//! ```").map(|line| line[3..].trim()).collect();
+    let config = Config::from_toml(&example.join("\n"), "limits.toml").unwrap();
+    assert_eq!(config.policies().each().len(), 3);
+    assert!(config.plan("free").is_some() && config.plan("starter").is_some());
+}
+
 /// The error of a file, without the file's name: `line: field: message`.
 fn toml(text: &str) -> String {
     let error = Config::from_toml(text, "limits.toml").unwrap_err().to_string();
