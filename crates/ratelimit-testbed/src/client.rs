@@ -30,3 +30,27 @@ impl Testbed {
         Err(Unavailable { name, tried, advice })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Settings, Testbed};
+
+    #[tokio::test]
+    async fn a_program_is_found_or_the_error_says_what_to_do() {
+        let testbed = Testbed::new(Settings::default()); // nothing may be installed
+        assert!(testbed.client("sh", "dash").await.expect("every system has one").ends_with("sh"));
+        let error = testbed
+            .client("no-such-program", "no-such-package")
+            .await
+            .expect_err("there is none")
+            .to_string();
+        for part in [
+            "there is no no-such-program on the PATH",
+            "not allowed",
+            "RATELIMIT_INSTALL=1",
+            "no-such-package",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
