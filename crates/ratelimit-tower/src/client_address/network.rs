@@ -8,7 +8,8 @@ use ipnet::{IpNet, Ipv4Net};
 
 /// How much of an address makes a client.
 ///
-/// A single household has a whole IPv6 /64, so whoever counts single IPv6 addresses counts nobody.
+/// A single household has a whole IPv6 /64, so whoever counts single IPv6 addresses counts nobody. Where IPv4 clients come
+/// through a translator (as `64:ff9b::192.0.2.1`), they are all in one /64: take a prefix of 128 there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grouping {
     /// Leading bits of an IPv4 address that count: 32 by default. More than 32 means 32; 0 makes all of them one client.
