@@ -1,0 +1,170 @@
+//! What a layer owes to the services around it: readiness, errors, clones, waiting in a queue, many requests at once.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use http::{Request, Response};
+use ratelimit_core::{ManualClock, RateLimiter};
+use ratelimit_memory::MemoryStore;
+use ratelimit_tower::{KeySource, Policies, Policy, RateLimitLayer};
+use tower::{Layer, Service, ServiceExt as _};
+
+use support::*;
+
+/// A service that may only be called after it was ready, and whose clones are not ready.
+#[derive(Default)]
+struct Strict {
+    ready: bool,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Clone for Strict {
+    fn clone(&self) -> Self {
+        Self { ready: false, calls: self.calls.clone() }
+    }
+}
+
+impl Service<Request<Body>> for Strict {
+    type Response = Response<Body>;
+    type Error = String;
+    type Future = std::future::Ready<Result<Response<Body>, String>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), String>> {
+        self.ready = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        assert!(self.ready, "called before it was ready");
+        self.ready = false;
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        std::future::ready(Ok(Response::default()))
+    }
+}
+
+/// Both ways of asking a store.
+fn both(clock: &ManualClock, limits: &str) -> [RateLimitLayer<MemoryStore, ManualClock>; 2] {
+    let of = || Policies::new([Policy::new("all", KeySource::everybody(), limit(limits)).unwrap()]).unwrap();
+    [RateLimitLayer::in_process(limiter(clock)), RateLimitLayer::new(limiter(clock))]
+        .map(|l| l.with_policies(of()))
+}
+
+#[tokio::test]
+async fn the_service_that_was_ready_is_the_one_that_is_called() {
+    for layer in both(&clock(), "3/min") {
+        let inner = Strict::default();
+        let calls = inner.calls.clone();
+        let mut service = layer.layer(inner);
+        let mut seen = Vec::new();
+        for _ in 0..5 {
+            seen.push(service.ready().await.unwrap().call(request(&[])).await.unwrap().status().as_u16());
+        }
+        assert_eq!(seen, [200, 200, 200, 429, 429]);
+        assert_eq!(calls.load(Ordering::SeqCst), 3);
+    }
+}
+
+#[tokio::test]
+async fn it_is_ready_when_the_inner_service_is_and_fails_as_it_does() {
+    #[derive(Clone)]
+    struct Broken;
+    impl Service<Request<Body>> for Broken {
+        type Response = Response<Body>;
+        type Error = String;
+        type Future = std::future::Pending<Result<Response<Body>, String>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), String>> {
+            Poll::Ready(Err("out of order".to_owned()))
+        }
+
+        fn call(&mut self, _: Request<Body>) -> Self::Future {
+            std::future::pending()
+        }
+    }
+    for layer in both(&clock(), "3/min") {
+        let mut service = layer.layer(Broken);
+        assert_eq!(service.ready().await.err(), Some("out of order".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn what_a_queue_admits_waits_for_its_turn() {
+    for layer in both(&clock(), "10/s queue burst 3") {
+        let clock = clock();
+        let policies = layer.policies().current();
+        let layer = RateLimitLayer::new(limiter(&clock)).with_policies((*policies).clone());
+        let inner = Strict::default();
+        let calls = inner.calls.clone();
+        let service = layer.layer(inner);
+        let mut turns: Vec<_> = (0..4).map(|_| Box::pin(service.clone().oneshot(request(&[])))).collect();
+        let mut poll = |turn: usize| {
+            turns[turn]
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .map(|answer| answer.unwrap().status().as_u16())
+        };
+        assert_eq!([poll(0), poll(1), poll(2)], [Poll::Ready(200), Poll::Pending, Poll::Pending]);
+        assert_eq!(poll(3), Poll::Ready(429));
+        clock.advance(Duration::from_millis(100) - Duration::from_nanos(1));
+        assert_eq!(poll(1), Poll::Pending);
+        clock.advance(Duration::from_nanos(1));
+        assert_eq!([poll(1), poll(2)], [Poll::Ready(200), Poll::Pending]);
+        assert_eq!(calls.load(Ordering::SeqCst), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn never_more_than_the_limit_from_many_handles_at_once() {
+    for layer in both(&clock(), "100/min") {
+        let service = service(&layer);
+        let tasks: Vec<_> = (0..8)
+            .map(|_| {
+                let service = service.clone();
+                tokio::spawn(async move { statuses(&service, 50, &[]).await })
+            })
+            .collect();
+        let mut admitted = 0;
+        for task in tasks {
+            admitted += task.await.unwrap().iter().filter(|status| **status == 200).count();
+        }
+        assert_eq!(admitted, 100);
+    }
+}
+
+#[tokio::test]
+async fn policies_are_exchanged_under_load_without_losing_a_count() {
+    let layer = layer(&clock(), "100/min");
+    let service = service(&layer);
+    let policies = layer.policies().clone();
+    let done = Arc::new(AtomicUsize::new(0));
+    let exchange = std::thread::spawn({
+        let done = done.clone();
+        let other = Policy::new("other", KeySource::everybody(), limit("1000000/min")).unwrap();
+        let with_other = Policies::new(policies.current().each().cloned().chain([other])).unwrap();
+        let without = (*policies.current()).clone();
+        move || {
+            while done.load(Ordering::SeqCst) == 0 {
+                policies.replace(with_other.clone());
+                policies.replace(without.clone());
+            }
+        }
+    });
+    let answers = statuses(&service, 5000, &[]).await;
+    done.store(1, Ordering::SeqCst);
+    exchange.join().unwrap();
+    assert_eq!(answers.iter().filter(|status| **status == 200).count(), 100);
+}
+
+#[test]
+fn what_is_shown_of_it_has_no_key_in_it() {
+    let secret = KeySource::function(|_| Some("tell nobody"));
+    let policy = Policy::new("p", secret, limit("1/s")).unwrap();
+    let limiter = RateLimiter::new(MemoryStore::new(), limit("1/s"));
+    let layer = RateLimitLayer::in_process(limiter).with_policies(Policies::new([policy]).unwrap());
+    let shown = format!("{layer:?} {:?}", layer.layer(()));
+    assert!(shown.contains("\"p\"") && !shown.contains("tell"), "{shown}");
+}

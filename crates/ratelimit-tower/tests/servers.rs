@@ -1,0 +1,124 @@
+//! The layer in axum and hyper, over real connections.
+
+mod support;
+
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::routing::get;
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+use ratelimit_core::{Limit, RateLimiter};
+use ratelimit_memory::MemoryStore;
+use ratelimit_tower::{KeySource, PeerAddress, Policies, Policy, RateLimitLayer, TrustedProxies};
+use tokio::net::TcpListener;
+use tower::{Layer as _, ServiceBuilder};
+
+use support::*;
+
+fn client() -> Client<HttpConnector, Empty<Bytes>> {
+    Client::builder(TokioExecutor::new()).build_http()
+}
+
+async fn ask(address: SocketAddr, path: &str, headers: &[(&'static str, &[u8])]) -> (u16, http::HeaderMap) {
+    let mut request = Request::new(Empty::new());
+    *request.uri_mut() = format!("http://{address}{path}").parse().unwrap();
+    for (name, value) in headers {
+        request.headers_mut().append(*name, http::HeaderValue::from_bytes(value).unwrap());
+    }
+    let answer = client().request(request).await.unwrap();
+    let (head, body) = answer.into_parts();
+    body.collect().await.unwrap();
+    (head.status.as_u16(), head.headers)
+}
+
+async fn axum(app: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
+}
+
+fn memory(policies: Policies) -> RateLimitLayer<MemoryStore, ratelimit_core::ManualClock> {
+    RateLimitLayer::in_process(limiter(&clock())).with_policies(policies)
+}
+
+#[tokio::test]
+async fn axum_counts_by_the_template_of_the_route_and_by_the_peer() {
+    let source = KeySource::path_template().and(KeySource::client_address(TrustedProxies::none()));
+    let policies = Policies::new([Policy::new("route", source, limit("2/min")).unwrap()]).unwrap();
+    let app = Router::new()
+        .route("/users/{id}", get(|| async { "user" }))
+        .route("/slow", get(|| async { "slow" }))
+        .layer(memory(policies));
+    let address = axum(app).await;
+    let spoofed: [(&'static str, &[u8]); 2] =
+        [("x-forwarded-for", b"203.0.113.7"), ("forwarded", b"for=203.0.113.8")];
+    assert_eq!(ask(address, "/users/1", &[]).await.0, 200);
+    assert_eq!(ask(address, "/users/2", &spoofed).await.0, 200);
+    let (status, headers) = ask(address, "/users/3", &spoofed[..1]).await;
+    assert_eq!((status, only(&headers, "content-type")), (429, "application/problem+json"));
+    assert_eq!(ask(address, "/slow", &[]).await.0, 200);
+    // Without a route there is no template: it is refused, as the program's mistake, before the 404.
+    assert_eq!(ask(address, "/nowhere", &[]).await.0, 500);
+}
+
+#[tokio::test]
+async fn axum_takes_the_layer_per_route_and_in_a_builder() {
+    let limit_of =
+        |text| Policies::new([Policy::new("p", KeySource::everybody(), limit(text)).unwrap()]).unwrap();
+    let app = Router::new()
+        .route("/a", get(|| async { "a" }).layer(memory(limit_of("1/min"))))
+        .route("/b", get(|| async { "b" }))
+        .layer(ServiceBuilder::new().layer(memory(limit_of("4/min"))));
+    let address = axum(app).await;
+    let mut seen = Vec::new();
+    for path in ["/a", "/a", "/b", "/b", "/b"] {
+        seen.push(ask(address, path, &[]).await.0);
+    }
+    assert_eq!(seen, [200, 429, 200, 200, 429]);
+}
+
+#[tokio::test]
+async fn axum_without_connect_info_is_a_500_and_says_so() {
+    let limiter = RateLimiter::new(MemoryStore::new(), "5/min".parse::<Limit>().unwrap());
+    let app = Router::new().route("/", get(|| async { "hello" })).layer(RateLimitLayer::in_process(limiter));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    assert_eq!(ask(address, "/", &[]).await.0, StatusCode::INTERNAL_SERVER_ERROR.as_u16());
+}
+
+#[tokio::test]
+async fn hyper_with_the_peer_as_an_extension() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let limiter = RateLimiter::new(MemoryStore::new(), limit("2/min")).with_clock(clock());
+    let layer = RateLimitLayer::in_process(limiter);
+    tokio::spawn(async move {
+        while let Ok((connection, peer)) = listener.accept().await {
+            let limited = layer.layer(tower::service_fn(|_: Request<hyper::body::Incoming>| async {
+                Ok::<_, std::convert::Infallible>(http::Response::new(Body::from("hello")))
+            }));
+            let service = ServiceBuilder::new()
+                .map_request(move |mut request: Request<hyper::body::Incoming>| {
+                    request.extensions_mut().insert(PeerAddress(peer.ip()));
+                    request
+                })
+                .service(limited);
+            let http = hyper::server::conn::http1::Builder::new();
+            tokio::spawn(http.serve_connection(TokioIo::new(connection), TowerToHyperService::new(service)));
+        }
+    });
+    let mut seen = Vec::new();
+    for header in [&b"a"[..], b"\xff\xfe", b"203.0.113.9"] {
+        seen.push(ask(address, "/", &[("x-forwarded-for", header)]).await.0);
+    }
+    assert_eq!(seen, [200, 200, 429]);
+}
