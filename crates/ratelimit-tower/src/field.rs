@@ -5,27 +5,66 @@ use http::HeaderValue;
 /// The largest integer that a structured field can have.
 const MOST: u64 = 999_999_999_999_999;
 
+/// A field in the making. It is made for each answer, so it is on the stack as long as it is short.
+#[derive(Clone)]
+pub(crate) struct Field {
+    short: [u8; SHORT],
+    length: usize,
+    /// All of it, once it is long.
+    long: Vec<u8>,
+}
+
+const SHORT: usize = 128;
+
+impl Field {
+    pub(crate) fn new() -> Self {
+        Self { short: [0; SHORT], length: 0, long: Vec::new() }
+    }
+
+    #[inline]
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        if let Some(free) = self.short.get_mut(self.length..end) {
+            free.copy_from_slice(bytes);
+        } else {
+            if self.length <= SHORT {
+                self.long.extend_from_slice(&self.short[..self.length]);
+            }
+            self.long.extend_from_slice(bytes);
+        }
+        self.length = end;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.short.get(..self.length).unwrap_or(&self.long)
+    }
+}
+
 /// Appends a whole number; one that is too large becomes the largest.
-pub(crate) fn integer(field: &mut Vec<u8>, number: u64) {
-    field.extend_from_slice(itoa::Buffer::new().format(number.min(MOST)).as_bytes());
+pub(crate) fn integer(field: &mut Field, number: u64) {
+    field.append(itoa::Buffer::new().format(number.min(MOST)).as_bytes());
 }
 
 /// Appends a string, quoted. What a string cannot have (it is ASCII without control characters) becomes `?`.
-pub(crate) fn string(field: &mut Vec<u8>, text: &str) {
-    field.push(b'"');
+pub(crate) fn string(field: &mut Field, text: &str) {
+    field.append(b"\"");
     for character in text.chars() {
         match character {
-            '"' | '\\' => field.extend_from_slice(&[b'\\', character as u8]),
-            ' '..='~' => field.push(character as u8),
-            _ => field.push(b'?'),
+            '"' | '\\' => field.append(&[b'\\', character as u8]),
+            ' '..='~' => field.append(&[character as u8]),
+            _ => field.append(b"?"),
         }
     }
-    field.push(b'"');
+    field.append(b"\"");
 }
 
 /// The value of a field that was written by these functions, and so can be one.
-pub(crate) fn value(field: Vec<u8>) -> Option<HeaderValue> {
-    HeaderValue::from_maybe_shared(bytes::Bytes::from(field)).ok()
+pub(crate) fn value(field: &[u8]) -> Option<HeaderValue> {
+    HeaderValue::from_bytes(field).ok()
 }
 
 /// A number as the value of a field.
@@ -42,24 +81,34 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_and_any_number_can_be_parsed(text: String, number: u64) {
-            let mut field = Vec::new();
+            let mut field = Field::new();
             string(&mut field, &text);
-            field.extend_from_slice(b";n=");
+            field.append(b";n=");
             integer(&mut field, number);
-            let item = Parser::new(&field).parse::<sfv::Item>().unwrap();
+            let item = Parser::new(field.as_bytes()).parse::<sfv::Item>().unwrap();
             let kept = text.chars().map(|c| if (' '..='~').contains(&c) { c } else { '?' });
             prop_assert_eq!(item.bare_item.as_string().unwrap().as_str(), kept.collect::<String>());
             let parameter = i64::from(item.params["n"].as_integer().unwrap());
             prop_assert_eq!(parameter.unsigned_abs(), number.min(999_999_999_999_999));
-            prop_assert!(value(field).is_some());
+            prop_assert!(value(field.as_bytes()).is_some());
         }
     }
 
     #[test]
     fn the_largest_integer() {
         assert_eq!(number(u64::MAX), "999999999999999");
-        let mut field = Vec::new();
+        let mut field = Field::new();
         integer(&mut field, 1_000_000_000_000_000);
-        assert_eq!(field, b"999999999999999");
+        assert_eq!(field.as_bytes(), b"999999999999999");
+    }
+
+    proptest! {
+        #[test]
+        fn a_field_is_what_was_appended(parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..70), 0..9)) {
+            let mut field = Field::new();
+            parts.iter().for_each(|part| field.append(part));
+            prop_assert_eq!(field.as_bytes(), parts.concat());
+            prop_assert_eq!(field.is_empty(), parts.concat().is_empty());
+        }
     }
 }

@@ -6,7 +6,8 @@ use http::header::{CACHE_CONTROL, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ratelimit_core::{Decision, LimitStatus, Timestamp};
 
-use crate::{Plan, field};
+use crate::Plan;
+use crate::field::{self, Field};
 
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -152,26 +153,26 @@ impl Lines {
             several => {
                 let fields = several.iter().filter_map(|standing| standing.plan.field());
                 let fields: Vec<&[u8]> = fields.map(HeaderValue::as_bytes).collect();
-                field::value(fields.join(&b", "[..]))
+                field::value(&fields.join(&b", "[..]))
             }
         };
-        let mut state = Vec::with_capacity(64);
+        let mut state = Field::new();
         for standing in standings {
             for (place, status) in standing.each() {
                 if !state.is_empty() {
-                    state.extend_from_slice(b", ");
+                    state.append(b", ");
                 }
-                state.extend_from_slice(standing.plan.quoted(place));
-                state.extend_from_slice(b";r=");
+                state.append(standing.plan.quoted(place));
+                state.append(b";r=");
                 field::integer(&mut state, status.remaining());
                 if let Some(wait) = window(&status) {
-                    state.extend_from_slice(b";t=");
+                    state.append(b";t=");
                     field::integer(&mut state, whole_seconds(wait));
                 }
             }
         }
         // Both or neither: what remains says little without the policy.
-        if let (Some(policy), Some(state)) = (policy, field::value(state)) {
+        if let (Some(policy), Some(state)) = (policy, field::value(state.as_bytes())) {
             self.draft = Some([policy, state]);
         }
     }

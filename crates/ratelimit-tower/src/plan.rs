@@ -6,7 +6,8 @@ use std::sync::Arc;
 use http::HeaderValue;
 use ratelimit_core::{Limit, Limits};
 
-use crate::{PolicyError, field};
+use crate::PolicyError;
+use crate::field::{self, Field};
 
 /// Limits under a name, ready to be told to clients. Cheap to clone.
 ///
@@ -40,7 +41,7 @@ struct Inner {
 struct Item {
     name: Arc<str>,
     /// The name as a string of a structured field.
-    quoted: Vec<u8>,
+    quoted: Box<[u8]>,
 }
 
 impl Plan {
@@ -60,14 +61,14 @@ impl Plan {
     pub(crate) fn known(name: &str, limits: Limits) -> Self {
         let alone = limits.len() == 1;
         let items: Box<[Item]> = limits.iter().map(|limit| Item::new(name, limit, alone)).collect();
-        let mut policy = Vec::new();
+        let mut policy = Field::new();
         for (item, limit) in items.iter().zip(limits.iter()) {
             if !policy.is_empty() {
-                policy.extend_from_slice(b", ");
+                policy.append(b", ");
             }
             item.describe(limit, &mut policy);
         }
-        Self(Arc::new(Inner { limits, items, field: field::value(policy) }))
+        Self(Arc::new(Inner { limits, items, field: field::value(policy.as_bytes()) }))
     }
 
     /// The limits.
@@ -100,22 +101,22 @@ impl Item {
             None if alone => plan.into(),
             None => format!("{plan}:{limit}").into(),
         };
-        let mut quoted = Vec::new();
+        let mut quoted = Field::new();
         field::string(&mut quoted, &name);
-        Self { name, quoted }
+        Self { name, quoted: quoted.as_bytes().into() }
     }
 
     /// Appends the item of `RateLimit-Policy`.
-    fn describe(&self, limit: &Limit, policy: &mut Vec<u8>) {
-        policy.extend_from_slice(&self.quoted);
-        policy.extend_from_slice(b";q=");
+    fn describe(&self, limit: &Limit, policy: &mut Field) {
+        policy.append(&self.quoted);
+        policy.append(b";q=");
         field::integer(policy, limit.quota());
         if limit.period().subsec_nanos() == 0 {
-            policy.extend_from_slice(b";w=");
+            policy.append(b";w=");
             field::integer(policy, limit.period().as_secs());
         }
         if limit.burst() != limit.quota() {
-            policy.extend_from_slice(b";burst-units=");
+            policy.append(b";burst-units=");
             field::integer(policy, limit.burst());
         }
     }

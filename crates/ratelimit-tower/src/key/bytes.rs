@@ -14,8 +14,15 @@ const SECRET: u8 = 0xfe;
 const ABSENT: u8 = 0xfd;
 
 /// A key in the making. Most fit without an allocation.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct KeyBytes(SmallVec<[u8; 48]>);
+
+impl Clone for KeyBytes {
+    fn clone(&self) -> Self {
+        // All at once, not byte by byte.
+        Self(SmallVec::from_slice(&self.0))
+    }
+}
 
 impl KeyBytes {
     /// Appends a part, with its length in front, or its hash if it is long.
