@@ -66,9 +66,9 @@ fn every_family_in_process_has_figures_and_pictures() {
 }
 
 #[test]
-fn redis_has_figures_and_pictures() {
-    let (report, folder) = run("redis", &["redis", "redis-log"]);
-    assert_eq!(check(&report, &folder), 4);
+fn every_server_has_figures_and_pictures() {
+    let (report, folder) = run("servers", &["redis", "redis-log", "memcached", "postgres"]);
+    assert_eq!(check(&report, &folder), 3 + 1 + 3 + 3);
 }
 
 #[test]
