@@ -77,6 +77,8 @@ fn split(text: &str) -> Result<(Option<Method>, &str), String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn routes(texts: &[&str]) -> Routes {
@@ -137,6 +139,24 @@ mod tests {
         ] {
             let error = routes.add(text).unwrap_err();
             assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn no_route_and_no_path_is_too_strange(
+            texts in proptest::collection::vec("(GET )?/[/{}*a:\\\\%\u{e9}-]{0,10}", 0..6),
+            path in "[/{}*a:%\u{e9}-]{0,10}",
+        ) {
+            let mut routes = Routes::default();
+            let added = texts.iter().filter(|text| routes.add(text).is_ok()).count();
+            prop_assert!(!routes.contain(&Method::GET, &path) || added > 0);
+            for text in texts.iter().filter(|text| !text.contains(['{', '}', '*'])) {
+                let path = text.trim_start_matches("GET ");
+                prop_assert!(routes.contain(&Method::GET, path), "{} in {:?}", path, texts);
+            }
         }
     }
 }
