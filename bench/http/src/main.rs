@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::Router;
+use axum::extract::Request;
 use axum::routing::get;
+use axum::{Router, ServiceExt};
 use clap::{Parser, ValueEnum};
 use ratelimit_core::{Limit, RateLimiter};
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::{Headers, KeySource, Policies, Policy, RateLimitLayer, TrustedProxies};
 use tokio::net::TcpListener;
+use tower::Layer as _;
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
 
@@ -30,10 +32,14 @@ struct Arguments {
 enum Contestant {
     /// Nothing.
     Bare,
+    /// A layer that does nothing: what axum takes for any.
+    Empty,
     /// The layer of this repository, as it is by default.
     Ours,
     /// The same without fields on answers.
     OursSilent,
+    /// The layer around the router instead of inside of it, where axum puts each layer into a box.
+    OursAround,
     /// tower_governor, as it is by default: without fields on answers.
     Governor,
     /// The same with its fields.
@@ -59,6 +65,8 @@ async fn serve(contestant: Contestant) -> anyhow::Result<()> {
     let app = Router::new().route("/", get(|| async { "hello" }));
     let app = match contestant {
         Contestant::Bare => app,
+        Contestant::Empty => app.layer(tower::util::MapRequestLayer::new(|request: Request| request)),
+        Contestant::OursAround => return around(app).await,
         Contestant::Ours => app.layer(RateLimitLayer::in_process(limiter()?)),
         Contestant::OursSilent => app.layer(RateLimitLayer::in_process(limiter()?).with_policies(silent()?)),
         Contestant::Governor => {
@@ -73,9 +81,20 @@ async fn serve(contestant: Contestant) -> anyhow::Result<()> {
             app.layer(GovernorLayer::new(Arc::new(config)))
         }
     };
+    let listener = listener().await?;
+    Ok(axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?)
+}
+
+async fn around(app: Router) -> anyhow::Result<()> {
+    let service = RateLimitLayer::in_process(limiter()?).layer(app);
+    let service = ServiceExt::<Request>::into_make_service_with_connect_info::<SocketAddr>(service);
+    Ok(axum::serve(listener().await?, service).await?)
+}
+
+async fn listener() -> anyhow::Result<TcpListener> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     writeln!(io::stdout(), "{}", listener.local_addr()?)?;
-    Ok(axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?)
+    Ok(listener)
 }
 
 fn limiter() -> anyhow::Result<RateLimiter<MemoryStore>> {

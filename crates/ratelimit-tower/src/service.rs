@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use ratelimit_core::{Clock, CounterStore, SystemClock, Timer};
+use ratelimit_core::{CheckError, Clock, CounterStore, SystemClock, Timer};
 use tower_service::Service;
 
 use crate::answer::{Answer, refuse};
@@ -98,37 +98,59 @@ enum Begun<S: CounterStore + 'static, C: Clock + 'static> {
 }
 
 /// Decides on the spot if the store can, and otherwise begins to.
+#[inline]
 fn begin<S: CounterStore + 'static, C: Clock + 'static>(
     core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
     asks: Asks,
 ) -> Begun<S, C> {
-    let at_once = match (core.now, &asks[..]) {
-        (None, _) => None,
+    // The usual case is by itself, so that no room is made for what the others need.
+    let error = match (core.now, &asks[..]) {
         (Some(now), [ask]) if let Some(request) = ask.alone(policies) => match core.take_now(now, &request) {
             Ok(decision) => {
                 let verdict = decided_alone(policies, ask, &decision);
                 return Begun::Decided(Decided { verdict, after: None });
             }
-            Err(error) => Some(Err(error)),
+            Err(error) => Some(error),
         },
-        (Some(_), _) => at_once(check(&**core, policies, &asks)),
+        _ => None,
     };
+    match error {
+        Some(error) => begin_failed(core, policies, asks, &error),
+        None => begin_any(core, policies, asks),
+    }
+}
+
+#[inline(never)]
+fn begin_any<S: CounterStore + 'static, C: Clock + 'static>(
+    core: &Arc<Core<S, C>>,
+    policies: &Arc<Policies>,
+    asks: Asks,
+) -> Begun<S, C> {
+    let at_once = if core.now.is_some() { at_once(check(&**core, policies, &asks)) } else { None };
     match at_once {
         Some(Ok(checked)) => {
             let verdict = decided(policies, &asks, &checked);
             Begun::Decided(Decided { verdict, after: After::new(core, policies, asks, checked, None) })
         }
-        Some(Err(error)) => {
-            if let OnFailure::Fallback(fallback) = &policies.on_failure {
-                observe::failed(&error, "fallback");
-                let (core, policies, fallback) = (core.clone(), policies.clone(), fallback.clone());
-                return Begun::Later(Box::pin(fall_back(core, policies, asks, fallback)));
-            }
-            Begun::Decided(Decided { verdict: failed(policies, &asks, &error), after: None })
-        }
+        Some(Err(error)) => begin_failed(core, policies, asks, &error),
         None => Begun::Later(Box::pin(observe::span(decide(core.clone(), policies.clone(), asks)))),
     }
+}
+
+#[cold]
+fn begin_failed<S: CounterStore + 'static, C: Clock + 'static>(
+    core: &Arc<Core<S, C>>,
+    policies: &Arc<Policies>,
+    asks: Asks,
+    error: &CheckError,
+) -> Begun<S, C> {
+    if let OnFailure::Fallback(fallback) = &policies.on_failure {
+        observe::failed(error, "fallback");
+        let (core, policies, fallback) = (core.clone(), policies.clone(), fallback.clone());
+        return Begun::Later(Box::pin(fall_back(core, policies, asks, fallback)));
+    }
+    Begun::Decided(Decided { verdict: failed(policies, &asks, error), after: None })
 }
 
 async fn decide<S: CounterStore + 'static, C: Clock + 'static>(

@@ -72,16 +72,23 @@ pub(crate) fn decided(policies: &Policies, asks: &[Ask], checked: &Checked) -> V
 }
 
 /// By a decision on the only ask, which is the usual case.
+#[inline]
 pub(crate) fn decided_alone(policies: &Policies, ask: &Ask, decision: &Decision) -> Verdict {
     let standings = [Standing { plan: ask.plan(policies), decision, first: 0 }];
     if decision.allowed() {
         observe::admitted();
         return Verdict::Pass { lines: admitted_lines(policies, &standings), delay: decision.delay() };
     }
-    names(&standings[0]).for_each(|name| observe::refused(name, false));
-    refused(policies, &standings, decision)
+    refused_alone(policies, &standings)
 }
 
+#[inline(never)]
+fn refused_alone(policies: &Policies, standings: &[Standing<'_>; 1]) -> Verdict {
+    names(&standings[0]).for_each(|name| observe::refused(name, false));
+    refused(policies, standings, standings[0].decision)
+}
+
+#[inline]
 fn admitted_lines(policies: &Policies, standings: &[Standing<'_>]) -> Lines {
     if policies.headers.on_admitted { policies.headers.lines(standings) } else { Lines::default() }
 }

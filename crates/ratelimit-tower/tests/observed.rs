@@ -106,7 +106,7 @@ async fn everything_is_counted_and_logged_and_no_key_is() {
 
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     for event in [
-        "WARN ratelimit_tower::observe: a request could not be counted",
+        " WARN rate_limit: ratelimit_tower::observe: a request could not be counted",
         "ERROR ratelimit_tower::observe: a request cannot be counted: the extension is not there",
         "INFO ratelimit_tower::observe: a policy in shadow would have refused a request",
         "DEBUG ratelimit_tower::observe: refused a request",
