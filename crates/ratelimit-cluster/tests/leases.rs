@@ -1,0 +1,208 @@
+//! Leases step by step, and random claims on one node against the store by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::executor::block_on;
+use ratelimit_cluster::{LeaseConfig, Leased};
+use ratelimit_core::{
+    Answer, Claim, Claims, CounterStore, Decisions, Limit, ManualClock, MeterId, Mode, RateLimiter, Request,
+    Timestamp,
+};
+use ratelimit_memory::MemoryStore;
+
+const START: Timestamp = Timestamp::from_secs(1_800_000_000);
+const EAGER: LeaseConfig = LeaseConfig {
+    smallest_limit: 1,
+    share: 1,
+    largest: 1_000,
+    hold: Duration::from_secs(1),
+    max_keys: 1_000,
+};
+
+type Node = Leased<Arc<MemoryStore>>;
+
+fn fleet(config: LeaseConfig) -> (Arc<MemoryStore>, [Node; 2]) {
+    let shared = Arc::new(MemoryStore::new());
+    let nodes = [(); 2].map(|()| Leased::with_config(shared.clone(), config));
+    (shared, nodes)
+}
+
+fn claim(store: &impl CounterStore, limit: &Limit, cost: u64, now: Timestamp, mode: Mode) -> Answer {
+    let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
+    let claims = [Claim { id, cost, meter: limit.meter_for(b"k") }];
+    block_on(store.claim(Claims::new(now, mode, &claims).unwrap())).unwrap()
+}
+
+fn used(shared: &MemoryStore, limit: &Limit, now: Timestamp) -> u64 {
+    limit.burst() - claim(&shared, limit, 0, now, Mode::Peek).verdicts[0].remaining
+}
+
+/// Leaves `node` with a lease: charged in the store, and not spent.
+fn lease(node: &Node, shared: &MemoryStore, limit: &Limit, now: Timestamp) -> u64 {
+    for _ in 0..2 {
+        assert!(claim(node, limit, 1, now, Mode::Charge).admitted);
+    }
+    let leased = used(shared, limit, now) - 2;
+    assert!(leased > 0, "nothing was leased");
+    leased
+}
+
+#[test]
+fn a_lease_is_charged_before_it_is_spent_and_ends_with_its_window() {
+    let (shared, [node, _]) = fleet(EAGER);
+    let limit: Limit = "100/min fixed".parse().unwrap();
+    let leased = lease(&node, &shared, &limit, START);
+    for _ in 0..leased {
+        assert!(claim(&node, &limit, 1, START, Mode::Charge).admitted);
+    }
+    assert_eq!(used(&shared, &limit, START), leased + 2);
+    let leased = lease(&node, &shared, &limit, START);
+    assert!(leased > 1);
+    let next = START + Duration::from_secs(60);
+    assert!(claim(&node, &limit, 1, next, Mode::Charge).admitted);
+    assert_eq!(used(&shared, &limit, next), 1, "a unit of the old window was spent in the new one");
+}
+
+#[test]
+fn nothing_is_refused_while_the_node_itself_holds_it() {
+    let (shared, [node, _]) = fleet(EAGER);
+    for text in ["20/min fixed", "20/min", "20/min precision 15s", "20/min precision 15s strict"] {
+        let limit: Limit = text.parse().unwrap();
+        lease(&node, &shared, &limit, START);
+        assert!(!claim(&node, &limit, 19, START, Mode::Charge).admitted, "{text}");
+        assert!(claim(&node, &limit, 18, START, Mode::Charge).admitted, "{text}");
+        assert!(!claim(&node, &limit, 1, START, Mode::Charge).admitted, "{text}");
+    }
+}
+
+#[test]
+fn what_is_not_spent_comes_back() {
+    let (shared, [node, other]) = fleet(EAGER);
+    let limit: Limit = "100/min fixed".parse().unwrap();
+    let leased = lease(&node, &shared, &limit, START);
+    assert!(claim(&node, &limit, 1, START, Mode::Charge).admitted);
+    block_on(node.give_back(START)).unwrap(); // it was used a moment ago
+    assert_eq!(used(&shared, &limit, START), 2 + leased);
+    block_on(node.give_back(START)).unwrap();
+    assert_eq!(used(&shared, &limit, START), 3);
+    assert!(claim(&other, &limit, 97, START, Mode::Charge).admitted);
+    assert!(!claim(&node, &limit, 1, START, Mode::Charge).admitted);
+    block_on(node.give_back(START + Duration::from_secs(60))).unwrap();
+    assert!(node.is_empty(), "a window that has ended is remembered");
+}
+
+#[test]
+fn a_claim_is_never_counted_in_two_windows() {
+    let (shared, [node, other]) = fleet(EAGER);
+    let limit: Limit = "100/min fixed".parse().unwrap();
+    let leased = lease(&node, &shared, &limit, START);
+    // The other node's clock is in the next window already: the store counts what comes late there.
+    let next = START + Duration::from_secs(60);
+    assert!(claim(&other, &limit, 1, next, Mode::Charge).admitted);
+    let answer = claim(&node, &limit, leased + 5, START + Duration::from_secs(59), Mode::Charge);
+    assert!(answer.admitted);
+    assert_eq!(used(&shared, &limit, next), 1 + leased + 5);
+}
+
+#[test]
+fn what_was_leased_in_the_next_window_is_not_spent_in_this_one() {
+    let (shared, [node, other]) = fleet(EAGER);
+    let limit: Limit = "100/min fixed".parse().unwrap();
+    let next = START + Duration::from_secs(60);
+    assert!(claim(&other, &limit, 1, next, Mode::Charge).admitted);
+    for _ in 0..4 {
+        assert!(claim(&node, &limit, 1, START, Mode::Charge).admitted);
+    }
+    assert_eq!(used(&shared, &limit, next), 5, "each is charged where it counts, and nothing beside");
+}
+
+#[test]
+fn a_reset_forgets_the_lease() {
+    let (shared, [node, _]) = fleet(EAGER);
+    let limit: Limit = "100/min fixed".parse().unwrap();
+    lease(&node, &shared, &limit, START);
+    let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
+    let claims = [Claim { id, cost: 0, meter: limit.meter_for(b"k") }];
+    block_on(node.reset(Claims::new(START, Mode::Charge, &claims).unwrap())).unwrap();
+    for _ in 0..3 {
+        assert!(claim(&node, &limit, 1, START, Mode::Charge).admitted);
+    }
+    assert!(used(&shared, &limit, START) >= 3, "units from before the reset were spent");
+}
+
+#[test]
+fn buckets_logs_small_limits_and_full_tables_go_straight() {
+    let none = LeaseConfig { max_keys: 0, ..EAGER };
+    let small = LeaseConfig::default();
+    for (config, text) in [
+        (EAGER, "100/min burst 100"),
+        (EAGER, "100/min log"),
+        (small, "99/min fixed"),
+        (none, "100/min fixed"),
+    ] {
+        let (shared, [node, _]) = fleet(config);
+        let limit: Limit = text.parse().unwrap();
+        for count in 1..=20 {
+            assert!(claim(&node, &limit, 1, START, Mode::Charge).admitted);
+            assert_eq!(used(&shared, &limit, START), count, "{text}");
+        }
+        assert!(node.is_empty());
+    }
+}
+
+#[test]
+fn a_slice_is_paid_whole_or_not_at_all() {
+    let (shared, [node, _]) = fleet(EAGER);
+    let limits = ["100/min fixed", "6/h fixed"].map(|text| text.parse::<Limit>().unwrap());
+    let limiter = RateLimiter::new(&node, ratelimit_core::Limits::new(limits.clone()).unwrap());
+    let limiter = limiter.with_clock(ManualClock::at(START));
+    let admitted = (0..20).filter(|_| block_on(limiter.check("k")).unwrap().allowed()).count();
+    assert_eq!(admitted, 6);
+    block_on(node.give_back_all(START)).unwrap();
+    assert_eq!([used(&shared, &limits[0], START), used(&shared, &limits[1], START)], [6, 6]);
+}
+
+#[test]
+fn refunds_go_to_the_store_and_the_promise_is_the_weaker_one() {
+    let (shared, [node, _]) = fleet(EAGER);
+    let limiter = RateLimiter::new(&node, "100/min fixed".parse::<Limit>().unwrap());
+    let limiter = limiter.with_clock(ManualClock::at(START));
+    let request = Request::new("k").cost(3);
+    let decision = block_on(limiter.check(&request)).unwrap();
+    block_on(limiter.refund(&request, &decision)).unwrap();
+    assert_eq!(used(&shared, &"100/min fixed".parse().unwrap(), START), 0);
+    assert_eq!(node.promises().decisions, Decisions::Conservative);
+    assert!(format!("{node:?}").contains("MemoryStore"));
+}
+
+#[test]
+fn one_node_decides_as_the_store_by_itself() {
+    let mut random = 7_u64;
+    let mut below = move |bound: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % bound
+    };
+    for text in ["40/min fixed", "40/min", "40/min precision 15s", "40/min precision 15s strict"] {
+        let limit: Limit = text.parse().unwrap();
+        let is_weighted = !text.contains("fixed") && !text.contains("strict");
+        for _ in 0..200 {
+            let (model, node) = (MemoryStore::new(), Leased::with_config(MemoryStore::new(), EAGER));
+            let mut now = START;
+            for _ in 0..100 {
+                now = now + Duration::from_millis(below(20) * below(60));
+                let cost = if below(5) > 0 { 1 } else { below(12) };
+                let mode = [Mode::Charge, Mode::Peek, Mode::Force]
+                    [usize::from(below(10) == 0) + usize::from(below(20) == 0)];
+                let expected = claim(&model, &limit, cost, now, mode);
+                let found = claim(&node, &limit, cost, now, mode);
+                assert_eq!((found.admitted, found.charged), (expected.admitted, expected.charged), "{text}");
+                let (found, expected) = (found.verdicts[0], expected.verdicts[0]);
+                assert!(found.remaining <= expected.remaining, "{text}: {found:?} {expected:?}");
+                if !is_weighted {
+                    assert_eq!(found, expected, "{text}");
+                }
+            }
+        }
+    }
+}
