@@ -10,6 +10,7 @@ mod junit;
 mod report;
 mod services;
 mod settings;
+mod simulate;
 mod step;
 mod targets;
 mod test;
@@ -39,6 +40,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Measure what the HTTP layer costs, beside the bare service and beside tower_governor.
     HttpBench(http_bench::Arguments),
+    /// Run fleets of nodes that count together through delays, partitions and restarts.
+    Simulate(simulate::Arguments),
     /// Start and stop servers for trying things by hand.
     Services(services::Arguments),
     /// Make images of the servers from Debian packages, where Docker has no registry.
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::HttpBench(arguments) => http_bench::run(&arguments),
+        Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Services(arguments) => services::run(&arguments),
         Command::Images(arguments) => images::run(&arguments),
     };

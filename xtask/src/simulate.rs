@@ -1,0 +1,31 @@
+//! `cargo xtask simulate`: fleets of nodes that count together, on a clock that is moved by hand.
+
+use anyhow::{Result, ensure};
+use clap::Args;
+
+use crate::step::shown;
+use crate::workspace::cargo;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// How many seeds to run.
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    seeds: u64,
+    /// Run this seed alone.
+    #[arg(long, value_name = "X", conflicts_with = "seeds")]
+    seed: Option<u64>,
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let mut command = cargo();
+    command.args(["test", "--package", "ratelimit-cluster", "--test", "simulation", "--"]);
+    match arguments.seed {
+        Some(seed) => command.args(["--seed", &seed.to_string()]),
+        None => command.args(["--seeds", &arguments.seeds.to_string()]),
+    };
+    println!("$ {}", shown(&command));
+    let status = command.status()?;
+    ensure!(status.success(), "{} ended with {status}", shown(&command));
+    Ok(())
+}
