@@ -17,7 +17,7 @@ pub(super) struct Lease {
     pub(super) known: Option<u64>,
     /// How many units were asked for last.
     size: u64,
-    /// When they were.
+    /// When they were; before there was a lease, when the store was last asked.
     at: Timestamp,
     /// What gives them back: the newest instant at which the meter was charged as far as this node knows.
     pub(super) receipt: Timestamp,
@@ -105,11 +105,13 @@ impl Lease {
     /// Puts units in that the store has charged together with a claim. `false` if they belong to another segment.
     pub(super) fn put(&mut self, want: u64, verdict: &Verdict, now: Timestamp) -> bool {
         self.known = Some(verdict.remaining);
-        self.at = now;
-        self.size = want;
+        if want > 0 || self.size == 0 {
+            self.at = now;
+        }
         if want == 0 {
             return true;
         }
+        self.size = want;
         self.is_asking = false;
         if self.window.place(verdict.receipt).0 != self.segment {
             return false;
