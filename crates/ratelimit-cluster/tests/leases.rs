@@ -1,13 +1,14 @@
 //! Leases step by step, and random claims on one node against the store by itself.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::executor::block_on;
 use ratelimit_cluster::{LeaseConfig, Leased};
 use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, Decisions, Limit, ManualClock, MeterId, Mode, RateLimiter, Request,
-    Timestamp,
+    Answer, Claim, Claims, CounterStore, Decisions, Limit, ManualClock, MeterId, Mode, Promises, RateLimiter,
+    Refund, Request, StoreError, Timestamp,
 };
 use ratelimit_memory::MemoryStore;
 
@@ -174,6 +175,51 @@ fn refunds_go_to_the_store_and_the_promise_is_the_weaker_one() {
     assert_eq!(used(&shared, &"100/min fixed".parse().unwrap(), START), 0);
     assert_eq!(node.promises().decisions, Decisions::Conservative);
     assert!(format!("{node:?}").contains("MemoryStore"));
+}
+
+/// Counts the claims that reach the store.
+#[derive(Debug, Default)]
+struct Counting(MemoryStore, AtomicU64);
+
+impl CounterStore for Counting {
+    fn promises(&self) -> Promises {
+        self.0.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.claim(claims).await
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.0.refund(now, refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.0.reset(claims).await
+    }
+}
+
+#[test]
+fn each_lease_is_twice_the_last_while_it_is_spent_in_time() {
+    let limit: Limit = "100000/h".parse().unwrap();
+    let checks_until = |pause: Duration| {
+        let node = Leased::new(Counting::default());
+        let (mut now, mut checks) = (START, Vec::new());
+        for check in 1..=200 {
+            let before = node.inner().1.load(Ordering::Relaxed);
+            assert!(claim(&node, &limit, 1, now, Mode::Charge).admitted);
+            if node.inner().1.load(Ordering::Relaxed) > before {
+                checks.push(check);
+            }
+            now = now + pause;
+        }
+        checks
+    };
+    assert_eq!(checks_until(Duration::ZERO), [1, 2, 7, 16, 33, 66, 131]);
+    // Too slow for a lease: half of it, until it does not pay.
+    let slow = checks_until(Duration::from_millis(900));
+    assert!(slow.len() > 40, "{slow:?}");
 }
 
 #[test]
