@@ -74,7 +74,8 @@ impl Default for LeaseConfig {
 /// another node believes.
 ///
 /// # Reset
-/// A reset forgets this node's lease; what other nodes have leased of the meter they may still spend.
+/// A reset forgets this node's lease. What other nodes hold of the meter they may still spend or give back: by so much more
+/// than the limit may be admitted.
 ///
 /// ```
 /// use ratelimit_cluster::Leased;
