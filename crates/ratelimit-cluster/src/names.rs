@@ -9,20 +9,36 @@ use ratelimit_core::MeterId;
 
 const SHARDS: usize = 64;
 
-/// A meter's name that owns its parts.
+/// A meter's name that owns its parts, in one piece: a look at it is a look at one place in memory.
 pub(crate) struct Name {
-    namespace: Box<str>,
-    scope: Box<str>,
-    key: Box<[u8]>,
+    bytes: Box<[u8]>,
+    namespace_end: usize,
+    scope_end: usize,
 }
 
 impl Name {
     pub(crate) fn new(id: &MeterId<'_>) -> Self {
-        Self { namespace: id.namespace.into(), scope: id.scope.into(), key: id.key.into() }
+        let parts = [id.namespace.as_bytes(), id.scope.as_bytes(), id.key];
+        let namespace_end = id.namespace.len();
+        Self { bytes: parts.concat().into(), namespace_end, scope_end: namespace_end + id.scope.len() }
     }
 
     pub(crate) fn id(&self) -> MeterId<'_> {
-        MeterId { namespace: &self.namespace, scope: &self.scope, key: &self.key }
+        let (names, key) = self.bytes.split_at(self.scope_end);
+        let (namespace, scope) = names.split_at(self.namespace_end);
+        // They were text when they came.
+        let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
+        MeterId { namespace: text(namespace), scope: text(scope), key }
+    }
+
+    fn is(&self, id: &MeterId<'_>) -> bool {
+        let ends = (id.namespace.len(), id.namespace.len() + id.scope.len());
+        let (names, key) = self.bytes.split_at(self.scope_end);
+        let (namespace, scope) = names.split_at(self.namespace_end);
+        ends == (self.namespace_end, self.scope_end)
+            && key == id.key
+            && scope == id.scope.as_bytes()
+            && namespace == id.namespace.as_bytes()
     }
 }
 
@@ -58,7 +74,7 @@ impl<V> Table<V> {
     pub(crate) fn with<R>(&self, id: &MeterId<'_>, look: impl FnOnce(&mut V) -> R) -> Option<R> {
         let hash = self.hasher.hash_one(id);
         let mut shard = self.shard(hash);
-        shard.find_mut(hash, |entry| entry.name.id() == *id).map(|entry| look(&mut entry.value))
+        shard.find_mut(hash, |entry| entry.name.is(id)).map(|entry| look(&mut entry.value))
     }
 
     /// Looks at the value of a meter, which is made if there is none. `None` if there is no room for it: a full shard
@@ -72,7 +88,7 @@ impl<V> Table<V> {
     ) -> Option<R> {
         let hash = self.hasher.hash_one(id);
         let mut shard = self.shard(hash);
-        if let Some(entry) = shard.find_mut(hash, |entry| entry.name.id() == *id) {
+        if let Some(entry) = shard.find_mut(hash, |entry| entry.name.is(id)) {
             return Some(look(&mut entry.value));
         }
         if shard.len() >= self.most {
@@ -89,7 +105,7 @@ impl<V> Table<V> {
     /// Forgets a meter.
     pub(crate) fn remove(&self, id: &MeterId<'_>) {
         let hash = self.hasher.hash_one(id);
-        if let Ok(entry) = self.shard(hash).find_entry(hash, |entry| entry.name.id() == *id) {
+        if let Ok(entry) = self.shard(hash).find_entry(hash, |entry| entry.name.is(id)) {
             entry.remove();
         }
     }

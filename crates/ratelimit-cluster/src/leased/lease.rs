@@ -36,6 +36,8 @@ pub(super) struct Part {
     pub(super) taken: u64,
     /// Units that are asked for beside the claim's.
     pub(super) want: u64,
+    /// What is said of the claim if the lease pays for the whole of it.
+    pub(super) verdict: Option<Verdict>,
 }
 
 /// The window of a meter of which leases are taken.
@@ -79,11 +81,12 @@ impl Lease {
         self.is_used |= taken > 0;
         if taken == cost {
             self.receipt = self.receipt.max(now);
+            return Part { serial: Some(self.serial), taken, want: 0, verdict: Some(self.verdict(now)) };
         }
-        let asks = may_ask && taken < cost && !self.is_asking;
+        let asks = may_ask && !self.is_asking;
         let want = if asks { self.want(cost, now, config) } else { 0 };
         self.is_asking |= want > 0;
-        Part { serial: Some(self.serial), taken, want }
+        Part { serial: Some(self.serial), taken, want, verdict: None }
     }
 
     /// By demand: twice the last lease if that was spent within the holding time, half of it otherwise; and never more
@@ -139,7 +142,7 @@ impl Lease {
     }
 
     /// The verdict on a claim that was paid from the lease.
-    pub(super) fn verdict(&self, now: Timestamp) -> Verdict {
+    fn verdict(&self, now: Timestamp) -> Verdict {
         let last = self.segment + u64::from(self.window.carried()) + 1;
         Verdict {
             fits: true,

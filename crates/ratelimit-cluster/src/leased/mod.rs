@@ -237,21 +237,11 @@ impl<S: CounterStore> Leased<S> {
     }
 
     /// The answer, if the leases have paid for the whole slice.
-    fn paid(&self, trip: &mut Trip<'_, '_, S>) -> Option<Answer> {
-        let claims = trip.claims;
-        let is_paid = |(claim, part): (&Claim<'_>, &Part)| claim.cost > 0 && part.taken == claim.cost;
-        if !claims.iter().zip(&trip.parts).all(is_paid) {
-            return None;
-        }
-        let verdict = |claim: &Claim<'_>| self.leases.with(&claim.id, |lease| lease.verdict(claims.now()));
-        let verdicts: Option<Verdicts> = claims.iter().map(verdict).collect();
-        let Some(verdicts) = verdicts else {
-            // A reset came between. It has forgotten these units, so the store is asked for all.
-            trip.parts.iter_mut().for_each(|part| part.taken = 0);
-            return None;
-        };
-        trip.parts.clear();
-        Some(Answer { admitted: true, charged: true, now: claims.now(), verdicts })
+    fn paid(trip: &mut Trip<'_, '_, S>) -> Option<Answer> {
+        let verdicts: Option<Verdicts> = trip.parts.iter().map(|part| part.verdict).collect();
+        let verdicts = verdicts?;
+        trip.parts.clear(); // spent: nothing goes back any more
+        Some(Answer { admitted: true, charged: true, now: trip.claims.now(), verdicts })
     }
 
     fn goes_straight(&self) -> bool {
@@ -281,7 +271,7 @@ impl<S: CounterStore> CounterStore for Leased<S> {
         }
         let mut back = Vec::new();
         let mut trip = self.prepare(claims, true, &mut back);
-        if let Some(answer) = self.paid(&mut trip) {
+        if let Some(answer) = Self::paid(&mut trip) {
             return Ok(answer);
         }
         self.bring_back(claims.now(), &back).await;
@@ -308,7 +298,7 @@ impl<S: CounterStore> CounterStore for Leased<S> {
         let mut paid = Vec::with_capacity(slices.len());
         for claims in slices {
             let mut trip = self.prepare(*claims, false, &mut back);
-            let answer = self.paid(&mut trip);
+            let answer = Self::paid(&mut trip);
             drop(trip); // what did not suffice is back in the leases
             if answer.is_none() {
                 self.surrender(claims, &mut back);

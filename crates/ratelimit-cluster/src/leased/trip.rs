@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::Leased;
 use super::lease::{Lease, Part};
 
-pub(super) type Parts = SmallVec<[Part; 4]>;
+pub(super) type Parts = SmallVec<[Part; 2]>;
 
 /// A slice whose rest has to be claimed. What was taken goes back into the leases when this is dropped before it was
 /// admitted: by a refusal, an error, or because the caller has dropped the future.
@@ -32,7 +32,7 @@ impl<S> Drop for Trip<'_, '_, S> {
 
 impl<S: CounterStore> Trip<'_, '_, S> {
     /// What the store is asked for.
-    pub(super) fn rest(&self) -> SmallVec<[Claim<'_>; 4]> {
+    pub(super) fn rest(&self) -> SmallVec<[Claim<'_>; 2]> {
         let mut rest = SmallVec::with_capacity(self.parts.len());
         for (claim, part) in self.claims.iter().zip(&self.parts) {
             let cost = claim.cost - part.taken + part.want;
