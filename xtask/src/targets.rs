@@ -23,6 +23,7 @@ pub(crate) const TARGETS: &[Target] = &[
     target("memory-batched", "ratelimit-memory", "the same under Batched"),
     target("memory-refusals", "ratelimit-memory", "the same under RefusalCache"),
     target("leased", "ratelimit-cluster", "leases on memory, in their one-node form"),
+    target("leased-redis", "ratelimit-cluster", "leases on one Redis server, in their one-node form"),
     target("redis", "ratelimit-redis", "one Redis server"),
     target("redis-direct", "ratelimit-redis", "the same, each check a call of its own"),
     target("redis-server-clock", "ratelimit-redis", "one Redis server that decides by its own clock"),
