@@ -4,10 +4,13 @@
 //! cannot block itself, and many callers need one connection.
 
 use std::collections::VecDeque;
+use std::io;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ratelimit_core::ErrorKind;
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -242,7 +245,11 @@ async fn write(
     let mut waiting = Vec::new();
     while let Some(first) = queue.recv().await {
         waiting.push(first);
-        if !pending.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+        let idle = pending.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        if idle && has_hung_up(stream.as_ref()) {
+            return;
+        }
+        if !idle {
             // The server is busy with others: whoever is about to ask can join.
             tokio::task::yield_now().await;
         }
@@ -266,6 +273,13 @@ async fn write(
             return;
         }
     }
+}
+
+/// Whether the server has ended a connection on which nothing is awaited, also if the runtime has yet to learn of it. What is
+/// not sent then can go over a new connection.
+fn has_hung_up(stream: &TcpStream) -> bool {
+    let seen = SockRef::from(stream).peek(&mut [MaybeUninit::uninit()]);
+    !matches!(seen, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// Reads replies and hands them to whom they belong. Ends if the connection does, or if it is out of step.
