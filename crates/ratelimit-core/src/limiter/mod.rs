@@ -265,6 +265,33 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         self.decide_now(&request.into().cost(0), Mode::Peek)
     }
 
+    /// [`would_allow`](Self::would_allow) without waiting.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn would_allow_now<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
+        self.decide_now(&request.into(), Mode::Peek)
+    }
+
+    /// [`charge`](Self::charge) without waiting.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn charge_now<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
+        self.decide_now(&request.into(), Mode::Force)
+    }
+
+    /// [`reset`](Self::reset) without waiting.
+    ///
+    /// # Errors
+    /// If the request names one meter twice.
+    pub fn reset_now<'a>(&self, request: impl Into<Request<'a>>) -> Result<(), CheckError> {
+        let request = request.into();
+        let claims = request.claims(&self.namespace, &self.limits);
+        self.store.reset_now(Claims::new(self.clock.now(), Mode::Force, &claims)?);
+        Ok(())
+    }
+
     /// [`refund`](Self::refund) without waiting.
     ///
     /// # Errors

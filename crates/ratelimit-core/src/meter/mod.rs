@@ -154,7 +154,8 @@ impl Meter {
     /// Gives back `cost` units that were charged with `receipt`.
     ///
     /// Units that have left the meter by `now` (their window has passed, they have drained from the bucket) are not
-    /// given back: that would hand them out twice.
+    /// given back: that would hand them out twice. Of a bucket that is not quite so after several refunds: the page
+    /// *Algorithms* of the project's documentation has the case, and its bound.
     pub fn refund(&self, state: &mut State, cost: u64, receipt: Timestamp, now: Timestamp) {
         match (self, state) {
             (Self::Window(window), State::Window(state)) => window.refund(state, cost, receipt),

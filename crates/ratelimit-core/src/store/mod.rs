@@ -35,7 +35,8 @@ use crate::{Answer, Claim, Claims, Mode, Refund, Timestamp, Verdict};
 /// ## Atomic
 /// Claims on one meter behave as if they were executed one after another, from however many handles, threads and
 /// machines they come. A store that cannot promise this declares [`Decisions::Conservative`]: it never admits more
-/// than the meter allows, and may refuse under contention what would have fitted.
+/// than the meter allows, and may refuse under contention what would have fitted. One that decides by what its node
+/// knows of the others declares [`Decisions::Eventual`]; then this holds for the claims of one node.
 ///
 /// ## All or nothing
 /// A slice is admitted whole or not at all. A refusal changes no state, and neither does [`Mode::Peek`](crate::Mode).
@@ -157,7 +158,7 @@ pub struct Promises {
     pub time: Time,
 }
 
-/// How exact a store's decisions are. None ever admits more than a meter allows.
+/// How exact a store's decisions are. None admits more than a meter allows, but for [`Eventual`](Self::Eventual) ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decisions {
     /// Every slice is decided as if it were alone.
@@ -167,6 +168,17 @@ pub enum Decisions {
     ExactPerKey,
     /// Any slice may be refused under contention although it would have fitted.
     Conservative,
+    /// Exact by what this node knows. What other nodes have charged comes to it later, so that several nodes may
+    /// admit more together than a meter allows; the store's documentation bounds how much. A node by itself is
+    /// [`Exact`](Self::Exact), and held to that by the suite.
+    Eventual,
+}
+
+impl Decisions {
+    /// Whether every slice is decided as if it were alone when nobody uses other nodes.
+    pub fn are_exact_on_one_node(self) -> bool {
+        matches!(self, Self::Exact | Self::Eventual)
+    }
 }
 
 /// Whose time a store decides by.

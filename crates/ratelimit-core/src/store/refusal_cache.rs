@@ -39,7 +39,8 @@ const LONGEST: usize = 512;
 /// - For a refusal that left so much that a smaller cost may come to fit before: it is remembered only if
 ///   `cost - 1` units remained, as they do whenever the cost is one.
 /// - On a store that decides by the server's clock: this side cannot tell when something comes free there.
-/// - On a [conservative](crate::Decisions::Conservative) store: its refusal may have been for a moment only.
+/// - On a [conservative](crate::Decisions::Conservative) or [eventual](crate::Decisions::Eventual) store: its refusal may
+///   have been for a moment only, or costs no trip to begin with.
 ///
 /// # How stale it can be
 /// What goes through this decorator and its clones is known: a refund, a reset or a charge drops what was remembered of the
