@@ -46,6 +46,7 @@
 mod config;
 mod fingerprint;
 mod lot;
+mod refusal;
 mod shard;
 mod slice;
 mod slot;

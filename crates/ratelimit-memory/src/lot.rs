@@ -4,20 +4,26 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
-use crate::shard::Shard;
+use ratelimit_core::{Claim, Mode, Timestamp, Verdict};
 
-/// A shard behind its lock. On cache lines of its own, so that neighbours do not slow each other down.
+use crate::fingerprint::Fingerprint;
+use crate::refusal::Refusal;
+use crate::shard::Shard;
+use crate::slot::Content;
+
+/// A shard behind its lock, and what it refused last beside it. On cache lines of its own, so that neighbours do not slow each other down.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Lot {
     shard: Mutex<Shard>,
     len: AtomicUsize,
+    refusal: Refusal,
 }
 
 /// A shard whose lock is held.
 pub(crate) struct Held<'a> {
     shard: MutexGuard<'a, Shard>,
-    len: &'a AtomicUsize,
+    lot: &'a Lot,
 }
 
 impl Lot {
@@ -29,7 +35,7 @@ impl Lot {
     /// The shard. A thread that panicked while it held the lock has left a shard that still decides; nobody else has
     /// to panic for it.
     pub(crate) fn lock(&self) -> Held<'_> {
-        Held { shard: self.shard.lock().unwrap_or_else(PoisonError::into_inner), len: &self.len }
+        Held { shard: self.shard.lock().unwrap_or_else(PoisonError::into_inner), lot: self }
     }
 
     /// The shard, unless somebody has it.
@@ -39,7 +45,26 @@ impl Lot {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(Held { shard, len: &self.len })
+        Some(Held { shard, lot: self })
+    }
+
+    /// The verdict on a claim that the shard's last refusal shows to be refused. Takes no lock.
+    #[inline]
+    pub(crate) fn refuses(
+        &self,
+        print: Fingerprint,
+        claim: &Claim<'_>,
+        now: Timestamp,
+        mode: Mode,
+    ) -> Option<Verdict> {
+        let slot = self.refusal.of(print)?;
+        match slot.content() {
+            Content::Here(mut state) if mode != Mode::Force => {
+                let (admitted, verdict) = claim.meter.claim(&mut state, claim.cost, now, Mode::Peek);
+                (!admitted).then_some(verdict)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -59,7 +84,11 @@ impl DerefMut for Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.len.store(self.shard.len(), Ordering::Relaxed);
+        self.lot.len.store(self.shard.len(), Ordering::Relaxed);
+        // Before the lock is let go: who comes after this change is not told what was before.
+        if let Some(shown) = self.shard.refusal_news() {
+            self.lot.refusal.show(shown.as_ref());
+        }
     }
 }
 

@@ -23,6 +23,17 @@ pub(crate) struct Shard {
     searched: Place,
     /// How many charges there have been; wraps around.
     charges: u32,
+    shown: Shown,
+}
+
+/// Which meter is shown beside the lock as one that refuses.
+#[derive(Clone, Copy, Default)]
+struct Shown {
+    slot: Option<Slot>,
+    /// Whether that has changed since the lock was taken.
+    is_news: bool,
+    /// Which has refused last.
+    last: u64,
 }
 
 /// How much a shard may hold, and what gives way.
@@ -89,8 +100,37 @@ impl Shard {
             }
             self.forget_not_before(place, verdict.reset_at);
             self.charges = self.charges.wrapping_add(1);
+            self.changed(place);
+        } else if !admitted {
+            self.refused(place);
         }
         (admitted, verdict)
+    }
+
+    /// What is to be shown from now on, if that has changed: a meter that refuses, or none.
+    #[inline]
+    pub(crate) fn refusal_news(&mut self) -> Option<Option<Slot>> {
+        std::mem::take(&mut self.shown.is_news).then_some(self.shown.slot)
+    }
+
+    /// A meter's state is another one: it is shown no more.
+    #[inline]
+    fn changed(&mut self, place: Place) {
+        if let Some(shown) = self.shown.slot
+            && shown.is_same(self.table.slot(place))
+        {
+            self.shown = Shown { slot: None, is_news: true, ..self.shown };
+        }
+    }
+
+    /// A meter has refused. If it is the same as the last time, it is shown: where several take turns, it would not pay.
+    #[inline]
+    fn refused(&mut self, place: Place) {
+        let slot = self.table.slot(place);
+        let last = std::mem::replace(&mut self.shown.last, slot.low());
+        if last == slot.low() && self.shown.slot.is_none_or(|shown| !shown.is_same(slot)) {
+            self.shown = Shown { slot: Some(*slot), is_news: true, ..self.shown };
+        }
     }
 
     #[inline(never)]
@@ -145,6 +185,7 @@ impl Shard {
                 Content::Here(_) => _ = slot.keep(&state),
             }
             self.table.slot_mut(place).forget_at = forget_second(forget_at);
+            self.changed(place);
         }
     }
 
@@ -230,6 +271,7 @@ impl Shard {
     }
 
     fn remove(&mut self, place: Place) {
+        self.changed(place);
         if let Content::Elsewhere(number) = self.table.remove(place).content() {
             self.large[number] = None;
             self.free.push(number);

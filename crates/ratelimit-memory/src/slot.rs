@@ -38,6 +38,20 @@ impl Slot {
         Self { low: print.low, high: print.high, ..Self::default() }
     }
 
+    /// A meter that is as these words say. It is not for keeping: it does not know when it may be forgotten.
+    #[inline]
+    pub(crate) fn of_words(print: Fingerprint, words: [u64; 3]) -> Self {
+        Self { words, ..Self::new(print) }
+    }
+
+    pub(crate) fn low(&self) -> u64 {
+        self.low
+    }
+
+    pub(crate) fn words(&self) -> [u64; 3] {
+        self.words
+    }
+
     #[inline]
     pub(crate) fn is(&self, print: Fingerprint) -> bool {
         self.low == print.low && self.high == print.high
@@ -57,6 +71,12 @@ impl Slot {
             }
             _ => Content::Elsewhere(usize::try_from(second).unwrap_or(usize::MAX)),
         }
+    }
+
+    /// Whether both are of one meter.
+    #[inline]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.low == other.low && self.high == other.high
     }
 
     /// Keeps a state here if it is small enough.

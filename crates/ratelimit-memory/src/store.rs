@@ -38,7 +38,8 @@ use crate::{MemoryConfig, WhenFull};
 /// - Time is the caller's, and a meter remembers the newest instant at which it was charged.
 /// - A check of a known key allocates nothing (a sliding log does while it grows), and neither does a refusal.
 /// - Peeks, refusals and costs of zero store nothing.
-/// - A check waits for others only while they decide on the same shard, and never panics because another thread did.
+/// - A check waits for others only while they decide on the same shard, and never panics because another thread did. A key
+///   that is refused again and again waits for nobody, and writes nothing (logs and segmented windows do wait).
 ///
 /// # Forgetting
 /// There is no thread and no full sweep. Each charge of a new key, and one in 32 of the others, looks at up to eight
@@ -122,7 +123,11 @@ impl MemoryStore {
         claim: &Claim<'_>,
     ) -> Result<(bool, Verdict), StoreError> {
         let print = self.prints.of(&claim.id);
-        let mut shard = self.lots[print.shard(self.lots.len())].lock();
+        let lot = &self.lots[print.shard(self.lots.len())];
+        if let Some(verdict) = lot.refuses(print, claim, now, mode) {
+            return Ok((false, verdict));
+        }
+        let mut shard = lot.lock();
         let Some(place) = shard.find(print) else {
             return self.claim_new(now, mode, claim, print, shard);
         };
@@ -279,6 +284,68 @@ impl SyncCounterStore for MemoryStore {
         for claim in claims.iter() {
             let print = self.prints.of(&claim.id);
             self.lots[print.shard(self.lots.len())].lock().reset(print);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_core::{Limit, ManualClock, RateLimiter};
+
+    use super::*;
+
+    fn limiter(limit: &str) -> RateLimiter<MemoryStore, ManualClock> {
+        let limit: Limit = limit.parse().unwrap();
+        RateLimiter::new(MemoryStore::new(), limit).with_clock(ManualClock::at(Timestamp::from_secs(1_000)))
+    }
+
+    #[test]
+    fn who_is_refused_again_takes_no_lock() {
+        for limit in ["1/min fixed", "1/min", "1/min burst 1"] {
+            let limiter = limiter(limit);
+            assert!(limiter.check_now("k").unwrap().allowed());
+            let [first, _] = [(); 2].map(|()| limiter.check_now("k").unwrap());
+            let held: Vec<Held<'_>> = limiter.store().lots.iter().map(Lot::lock).collect();
+            let (send, receive) = std::sync::mpsc::channel();
+            std::thread::scope(|scope| {
+                scope.spawn(|| assert!(send.send(limiter.check_now("k").unwrap()).is_ok()));
+                let again = receive.recv_timeout(std::time::Duration::from_secs(10));
+                drop(held); // or the other thread would never end
+                let again = again.expect("it waits for a lock");
+                assert_eq!((again.allowed(), again), (false, first), "{limit}");
+            });
+        }
+    }
+
+    #[test]
+    fn what_has_changed_is_decided_anew() {
+        let limiter = limiter("2/min burst 2");
+        let charged = limiter.check_now("k").unwrap();
+        let refused = |limiter: &RateLimiter<MemoryStore, ManualClock>| {
+            assert!(limiter.check_now("k").unwrap().allowed());
+            let refused = limiter.check_now("k").unwrap();
+            assert!(!refused.allowed() && !limiter.check_now("k").unwrap().allowed());
+            refused.retry_after().unwrap()
+        };
+        refused(&limiter);
+        limiter.refund_now("k", &charged).unwrap();
+        let wait = refused(&limiter);
+        limiter.clock().advance(wait - std::time::Duration::from_nanos(1));
+        assert!(!limiter.check_now("k").unwrap().allowed());
+        limiter.clock().advance(std::time::Duration::from_nanos(1));
+        refused(&limiter);
+        // What is forgotten starts anew, also if it was refused last.
+        limiter.reset_now("k").unwrap();
+        assert!(limiter.check_now("k").unwrap().allowed());
+        refused(&limiter);
+        let store = MemoryStore::with_config(MemoryConfig { max_keys: Some(1), ..MemoryConfig::default() });
+        let bounded = RateLimiter::new(store, "1/min burst 1".parse::<Limit>().unwrap());
+        for (key, allowed) in
+            [("one", "+---"), ("other", "+"), ("one", "+---"), ("other", "+---"), ("one", "+-")]
+        {
+            for mark in allowed.chars() {
+                assert_eq!(bounded.check_now(key).unwrap().allowed(), mark == '+', "{key}");
+            }
         }
     }
 }

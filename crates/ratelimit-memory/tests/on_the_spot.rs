@@ -1,0 +1,66 @@
+//! Each method that does not wait does what the one that waits does.
+
+use ratelimit_memory::{Decision, Limit, Limits, ManualClock, MemoryStore, RateLimiter, Request, Timestamp};
+
+type Limiter = RateLimiter<MemoryStore, ManualClock>;
+
+fn limiter() -> Limiter {
+    let limits = Limits::new(["3/min", "5/h burst 5"].map(|text| text.parse::<Limit>().unwrap())).unwrap();
+    RateLimiter::new(MemoryStore::new(), limits).with_clock(ManualClock::at(Timestamp::from_secs(1_000)))
+}
+
+/// Runs what never waits.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        std::task::Poll::Ready(value) => value,
+        std::task::Poll::Pending => panic!("it waits"),
+    }
+}
+
+#[test]
+fn both_forms_decide_alike() {
+    let (waiting, spot) = (limiter(), limiter());
+    let mut charged: Option<Decision> = None;
+    for step in 0..40 {
+        let request = Request::new("k").cost(1 + step % 2);
+        let (one, other) = match step % 6 {
+            0 | 3 => (at_once(waiting.check(&request)), spot.check_now(&request)),
+            1 => (at_once(waiting.would_allow(&request)), spot.would_allow_now(&request)),
+            2 => (at_once(waiting.peek(&request)), spot.peek_now(&request)),
+            4 => (at_once(waiting.charge(&request)), spot.charge_now(&request)),
+            _ => {
+                if let Some(decision) = charged.take() {
+                    let request = Request::new("k").cost(1);
+                    at_once(waiting.refund(&request, &decision)).unwrap();
+                    spot.refund_now(&request, &decision).unwrap();
+                }
+                if step == 23 {
+                    at_once(waiting.reset("k")).unwrap();
+                    spot.reset_now("k").unwrap();
+                }
+                continue;
+            }
+        };
+        let (one, other) = (one.unwrap(), other.unwrap());
+        assert_eq!(one, other, "step {step}");
+        if step % 6 == 0 && one.charged() {
+            charged = Some(one);
+        }
+        [&waiting, &spot]
+            .into_iter()
+            .for_each(|limiter| limiter.clock().advance(std::time::Duration::from_secs(7)));
+    }
+    assert_eq!(waiting.store().len(), spot.store().len());
+}
+
+#[test]
+fn each_does_what_it_says() {
+    let limiter = limiter();
+    let left = || limiter.peek_now("k").unwrap().remaining();
+    assert!(limiter.would_allow_now("k").unwrap().allowed() && left() == 3);
+    assert!(limiter.charge_now(Request::new("k").cost(4)).unwrap().charged() && left() == 0);
+    assert!(!limiter.would_allow_now("k").unwrap().allowed());
+    limiter.reset_now("k").unwrap();
+    assert!(limiter.store().is_empty() && left() == 3);
+}
