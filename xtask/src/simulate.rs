@@ -14,12 +14,20 @@ pub(crate) struct Arguments {
     /// Run this seed alone.
     #[arg(long, value_name = "X", conflicts_with = "seeds")]
     seed: Option<u64>,
+    /// Run one mode alone: leases, replicated or synced.
+    #[arg(long, value_name = "NAME")]
+    mode: Option<String>,
 }
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut command = cargo();
-    command.args(["test", "--package", "ratelimit-cluster", "--test", "simulation", "--"]);
+    // Optimised, and yet with all checks: thousands of fleets take long.
+    command.args(["test", "--profile", "simulation", "--package", "ratelimit-cluster"]);
+    command.args(["--test", "simulation", "--"]);
+    if let Some(mode) = &arguments.mode {
+        command.args(["--mode", mode]);
+    }
     match arguments.seed {
         Some(seed) => command.args(["--seed", &seed.to_string()]),
         None => command.args(["--seeds", &arguments.seeds.to_string()]),

@@ -1,7 +1,7 @@
 //! A sharded table of what a node knows of each meter.
 
 use std::hash::BuildHasher as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
@@ -9,9 +9,11 @@ use ratelimit_core::MeterId;
 
 const SHARDS: usize = 64;
 
-/// A meter's name that owns its parts, in one piece: a look at it is a look at one place in memory.
+/// A meter's name that owns its parts, in one piece: a look at it is a look at one place in memory, and a copy of it is
+/// none of the bytes.
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Name {
-    bytes: Box<[u8]>,
+    bytes: Arc<[u8]>,
     namespace_end: usize,
     scope_end: usize,
 }
@@ -39,6 +41,12 @@ impl Name {
             && key == id.key
             && scope == id.scope.as_bytes()
             && namespace == id.namespace.as_bytes()
+    }
+}
+
+impl std::fmt::Debug for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.id().fmt(f)
     }
 }
 

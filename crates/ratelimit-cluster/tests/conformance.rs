@@ -6,33 +6,80 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ratelimit_cluster::Leased;
+use ratelimit_cluster::{Hub, InProcess, Leased, Replicated, Synced};
 use ratelimit_conformance::{BoxError, Space, Subject};
-use ratelimit_core::DynCounterStore;
+use ratelimit_core::{
+    Answer, Claims, CounterStore, DynCounterStore, Promises, Refund, StoreError, SystemClock, Timestamp,
+};
 use ratelimit_memory::MemoryStore;
 use ratelimit_redis::{RedisConfig, RedisStore};
 use ratelimit_testbed::{Server, Testbed, Unavailable};
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let server = runtime.block_on(Testbed::from_env().redis());
+    let server = Arc::new(runtime.block_on(Testbed::from_env().redis()));
     ratelimit_conformance::main(vec![
-        Box::new(OneNode { name: "leased", make: |shared| Arc::new(Leased::new(shared)) }),
-        Box::new(OnRedis(server)),
+        Box::new(OneNode { name: "leased", make: leased }),
+        Box::new(OnRedis { name: "leased-redis", make: leased, server: server.clone() }),
+        Box::new(OneNode { name: "synced", make: synced }),
+        Box::new(OnRedis { name: "synced-redis", make: synced, server }),
+        Box::new(Alone),
     ])
 }
 
-type Make = fn(Arc<MemoryStore>) -> Arc<dyn DynCounterStore>;
-
-/// One node on a shared store.
-struct OneNode {
-    name: &'static str,
-    make: Make,
+/// A node, and how many meters it keeps by itself.
+struct Node {
+    store: Arc<dyn DynCounterStore>,
+    kept: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// Whether the shared store keeps a meter for each of the node's; otherwise it has several for the segments of one
+    /// window, which end in their own time.
+    is_alike: bool,
 }
 
-struct Node {
+fn leased<S: CounterStore + 'static>(shared: S) -> Node {
+    Node { store: Arc::new(Leased::new(shared)), kept: Box::new(|| 0), is_alike: true }
+}
+
+fn synced<S: CounterStore + 'static>(shared: S) -> Node {
+    let store = Arc::new(EachTime(Synced::new(shared)));
+    let kept = store.clone();
+    Node { store, kept: Box::new(move || kept.0.len() as u64), is_alike: false }
+}
+
+/// A node that tells the shared store after each claim, and so puts what that says in the place of what it knows.
+#[derive(Debug)]
+struct EachTime<S>(Synced<S>);
+
+impl<S: CounterStore> CounterStore for EachTime<S> {
+    fn promises(&self) -> Promises {
+        self.0.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let answer = self.0.claim(claims).await?;
+        self.0.sync(claims.now()).await?;
+        Ok(answer)
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.0.refund(now, refunds).await?;
+        self.0.sync(now).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.0.reset(claims).await
+    }
+}
+
+/// One node on a shared store in memory.
+struct OneNode {
+    name: &'static str,
+    make: fn(Arc<MemoryStore>) -> Node,
+}
+
+struct OnMemory {
     shared: Arc<MemoryStore>,
-    node: Arc<dyn DynCounterStore>,
+    node: Node,
 }
 
 #[async_trait]
@@ -43,26 +90,31 @@ impl Subject for OneNode {
 
     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
         let shared = Arc::new(MemoryStore::new());
-        Ok(Arc::new(Node { node: (self.make)(shared.clone()), shared }))
+        Ok(Arc::new(OnMemory { node: (self.make)(shared.clone()), shared }))
     }
 }
 
 #[async_trait]
-impl Space for Node {
+impl Space for OnMemory {
     async fn open(&self) -> Result<Arc<dyn DynCounterStore>, BoxError> {
-        Ok(self.node.clone())
+        Ok(self.node.store.clone())
     }
 
     async fn meters(&self) -> Result<Option<u64>, BoxError> {
-        Ok(Some(self.shared.len() as u64))
+        let shared = if self.node.is_alike { self.shared.len() as u64 } else { 0 };
+        Ok(Some(shared + (self.node.kept)()))
     }
 }
 
 /// One node on a Redis server.
-struct OnRedis(Result<Server, Unavailable>);
+struct OnRedis {
+    name: &'static str,
+    make: fn(RedisStore) -> Node,
+    server: Arc<Result<Server, Unavailable>>,
+}
 
 struct RedisNode {
-    node: Arc<dyn DynCounterStore>,
+    node: Node,
     url: String,
     prefix: String,
 }
@@ -70,13 +122,13 @@ struct RedisNode {
 #[async_trait]
 impl Subject for OnRedis {
     fn name(&self) -> &str {
-        "leased-redis"
+        self.name
     }
 
     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let server = self.0.as_ref().map_err(ToString::to_string)?;
-        let prefix = format!("leased-{}-{}:", std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
+        let server = self.server.as_ref().as_ref().map_err(ToString::to_string)?;
+        let prefix = format!("{}-{}-{}:", self.name, std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
         let urls = vec![server.url().to_owned()];
         let config = RedisConfig {
             urls,
@@ -84,18 +136,21 @@ impl Subject for OnRedis {
             timeout: Duration::from_secs(3),
             ..RedisConfig::default()
         };
-        let store = RedisStore::connect_with(config).await?;
-        Ok(Arc::new(RedisNode { node: Arc::new(Leased::new(store)), url: server.url().to_owned(), prefix }))
+        let node = (self.make)(RedisStore::connect_with(config).await?);
+        Ok(Arc::new(RedisNode { node, url: server.url().to_owned(), prefix }))
     }
 }
 
 #[async_trait]
 impl Space for RedisNode {
     async fn open(&self) -> Result<Arc<dyn DynCounterStore>, BoxError> {
-        Ok(self.node.clone())
+        Ok(self.node.store.clone())
     }
 
     async fn meters(&self) -> Result<Option<u64>, BoxError> {
+        if !self.node.is_alike {
+            return Ok(Some((self.node.kept)()));
+        }
         let client = redis::Client::open(self.url.as_str())?;
         let mut connection = client.get_multiplexed_async_connection().await?;
         let (mut cursor, mut found) = (0_u64, 0);
@@ -109,5 +164,46 @@ impl Space for RedisNode {
                 return Ok(Some(found));
             }
         }
+    }
+}
+
+/// A node that tells what it counts, and that nobody hears.
+struct Alone;
+
+struct Speaker {
+    node: Arc<Replicated<InProcess>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+#[async_trait]
+impl Subject for Alone {
+    fn name(&self) -> &str {
+        "replicated"
+    }
+
+    async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
+        let node = Arc::new(Replicated::new(Hub::new().transport()));
+        let run = {
+            let node = node.clone();
+            async move { node.run(SystemClock::new(), Duration::from_millis(5)).await }
+        };
+        Ok(Arc::new(Speaker { node, task: tokio::spawn(run) }))
+    }
+}
+
+#[async_trait]
+impl Space for Speaker {
+    async fn open(&self) -> Result<Arc<dyn DynCounterStore>, BoxError> {
+        Ok(self.node.clone())
+    }
+
+    async fn meters(&self) -> Result<Option<u64>, BoxError> {
+        Ok(Some(self.node.len() as u64))
+    }
+}
+
+impl Drop for Speaker {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }

@@ -21,14 +21,14 @@ const KEYS: usize = 2;
 
 /// What came of one seed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Found {
-    pub(crate) claims: u64,
-    pub(crate) admitted: u64,
-    pub(crate) errors: u64,
+struct Found {
+    claims: u64,
+    admitted: u64,
+    errors: u64,
     /// Admitted without asking the store.
-    pub(crate) local: u64,
+    local: u64,
     /// Units beyond the limit.
-    pub(crate) excess: u64,
+    excess: u64,
 }
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
@@ -54,7 +54,7 @@ struct Fleet {
 }
 
 /// Runs one seed.
-pub(crate) fn run(seed: u64) -> Found {
+fn run(seed: u64) -> Found {
     let mut fleet = Fleet::new(Random::new(seed));
     for _ in 0..STEPS {
         fleet.step();
@@ -205,4 +205,35 @@ impl Fleet {
         let excess = record.admitted.into_iter().map(|units| excess(&window, units)).max().unwrap_or(0);
         Found { claims: self.claims, admitted, errors: record.errors, local: record.local, excess }
     }
+}
+
+/// Runs so many seeds; how many failed.
+pub(crate) fn run_all(first: u64, count: u64) -> u64 {
+    let (mut all, mut failed) = (Found::default(), 0);
+    for seed in first..first.saturating_add(count) {
+        let found = run(seed);
+        if found.excess > 0 {
+            failed += 1;
+            println!("FAIL leases --seed {seed}: {} units beyond the limit, {found:?}", found.excess);
+        }
+        all = Found {
+            claims: all.claims + found.claims,
+            admitted: all.admitted + found.admitted,
+            errors: all.errors + found.errors,
+            local: all.local + found.local,
+            excess: all.excess.max(found.excess),
+        };
+        let done = seed - first + 1;
+        if done.is_multiple_of(1_000) {
+            println!("leases: {done} of {count} seeds");
+        }
+    }
+    println!("leases: {count} seeds, at most {} units beyond the limit; {all:?}", all.excess);
+    // A run in which nothing was leased would prove nothing.
+    let is_vacuous = count >= 100 && (all.admitted * 5 < all.claims || all.local * 10 < all.admitted);
+    if is_vacuous {
+        println!("FAIL leases: too little was admitted or leased for this to prove anything");
+        failed += 1;
+    }
+    failed
 }

@@ -21,13 +21,24 @@ struct Parts {
     shared: Arc<MemoryStore>,
     random: Mutex<Random>,
     is_cut: AtomicBool,
+    is_calm: AtomicBool,
     trips: AtomicU64,
 }
 
 impl Link {
     pub(crate) fn new(shared: Arc<MemoryStore>, random: Random) -> Self {
-        let (is_cut, trips) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self(Arc::new(Parts { shared, random: Mutex::new(random), is_cut, trips }))
+        let (is_cut, is_calm, trips) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
+        Self(Arc::new(Parts { shared, random: Mutex::new(random), is_cut, is_calm, trips }))
+    }
+
+    /// From now on it is slow, and does nothing worse.
+    pub(crate) fn calm(&self) {
+        self.0.is_calm.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether something goes wrong.
+    fn mishap(&self, permille: u64) -> bool {
+        !self.0.is_calm.load(Ordering::SeqCst) && self.chance(permille)
     }
 
     pub(crate) fn cut(&self, cut: bool) {
@@ -58,7 +69,7 @@ impl Link {
     async fn there(&self) -> Result<(), StoreError> {
         self.0.trips.fetch_add(1, Ordering::SeqCst);
         self.delay().await;
-        if self.0.is_cut.load(Ordering::SeqCst) || self.chance(5) {
+        if self.0.is_cut.load(Ordering::SeqCst) || self.mishap(5) {
             return Err(StoreError::new("link", ErrorKind::Unreachable, "it is cut"));
         }
         Ok(())
@@ -66,7 +77,7 @@ impl Link {
 
     async fn back(&self) -> Result<(), StoreError> {
         self.delay().await;
-        if self.0.is_cut.load(Ordering::SeqCst) || self.chance(10) {
+        if self.0.is_cut.load(Ordering::SeqCst) || self.mishap(10) {
             return Err(StoreError::new("link", ErrorKind::Timeout, "the answer is lost"));
         }
         Ok(())
@@ -81,11 +92,31 @@ impl CounterStore for Link {
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         self.there().await?;
         let answer = self.0.shared.claim(claims).await?;
-        if claims.mode() == Mode::Charge && self.chance(10) {
+        if claims.mode() == Mode::Charge && self.mishap(10) {
             self.0.shared.claim(claims).await?; // the same request once more
         }
         self.back().await?;
         Ok(answer)
+    }
+
+    /// One trip for all of them.
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        let fail = |error: &StoreError| StoreError::new("link", error.kind(), "in one trip with others");
+        if let Err(error) = self.there().await {
+            return slices.iter().map(|_| Err(fail(&error))).collect();
+        }
+        let mut answers = Vec::new();
+        for claims in slices {
+            let answer = self.0.shared.claim(*claims).await;
+            if claims.mode() == Mode::Force && self.mishap(10) {
+                let _ = self.0.shared.claim(*claims).await; // the same request once more
+            }
+            answers.push(answer);
+        }
+        match self.back().await {
+            Ok(()) => answers,
+            Err(error) => slices.iter().map(|_| Err(fail(&error))).collect(),
+        }
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {

@@ -1,0 +1,100 @@
+//! What a node manages that tells others each second what it counts, beside plain memory: one thread that checks, tells and
+//! listens in turn, 100,000 active keys, and another node that is as busy.
+//!
+//! `cargo run --release -p ratelimit-cluster --example replica_cost`
+#![allow(clippy::disallowed_methods, reason = "measures how long checks take")]
+#![allow(clippy::cast_precision_loss, reason = "figures for people")]
+
+use std::time::{Duration, Instant};
+
+use futures::executor::block_on;
+use ratelimit_cluster::{Hub, InProcess, Replicated};
+use ratelimit_core::{Limit, ManualClock, RateLimiter, SyncCounterStore, Timestamp};
+use ratelimit_memory::MemoryStore;
+
+const KEYS: u64 = 100_000;
+const ROUNDS: usize = 7;
+const INTERVAL: Duration = Duration::from_secs(1);
+const START: Timestamp = Timestamp::from_secs(1_800_000_000);
+
+fn limiter<S: SyncCounterStore>(store: S) -> RateLimiter<S, ManualClock> {
+    let limit: Limit = "100000000/h".parse().expect("a limit");
+    RateLimiter::new(store, limit).with_clock(ManualClock::at(START))
+}
+
+/// Checks the keys in turn until the time is over; how many checks.
+fn check<S: SyncCounterStore>(limiter: &RateLimiter<S, ManualClock>, keys: &[String], until: Instant) -> u64 {
+    let mut count = 0;
+    for some in keys.chunks(1_000).cycle() {
+        for key in some {
+            assert!(limiter.check_now(key).expect("an answer").allowed());
+        }
+        count += some.len() as u64;
+        if Instant::now() >= until {
+            break;
+        }
+    }
+    count
+}
+
+fn hear(node: &Replicated<InProcess>) {
+    let messages = std::iter::from_fn(|| node.transport().next());
+    messages.for_each(|message| block_on(node.hear(&message, START)));
+}
+
+fn tell(node: &Replicated<InProcess>) {
+    block_on(node.tell(START)).expect("it is sent");
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+fn main() {
+    let keys: Vec<String> = (0..KEYS).map(|number| format!("user:{number}")).collect();
+    let hub = Hub::new();
+    let [node, other] = [(); 2].map(|()| Replicated::new(hub.transport()));
+    for _ in 0..4 {
+        [&node, &other].into_iter().for_each(tell);
+        [&node, &other].into_iter().for_each(hear);
+    }
+    let (memory, node, other) = (limiter(MemoryStore::new()), limiter(node), limiter(other));
+    let (mut plain, mut told, mut telling, mut hearing) = (vec![], vec![], vec![], vec![]);
+    let before = node.store().stats();
+    for _ in 0..=ROUNDS {
+        let begin = Instant::now();
+        plain.push(check(&memory, &keys, begin + INTERVAL) as f64 / begin.elapsed().as_secs_f64());
+
+        for key in &keys {
+            assert!(other.check_now(key).expect("an answer").allowed());
+        }
+        tell(other.store());
+
+        let begin = Instant::now();
+        let checks = check(&node, &keys, begin + INTERVAL);
+        let checked = begin.elapsed();
+        tell(node.store());
+        let said = begin.elapsed();
+        hear(node.store());
+        let all = begin.elapsed();
+        told.push(checks as f64 / all.as_secs_f64());
+        telling.push((said - checked).as_secs_f64() * 1e3);
+        hearing.push((all - said).as_secs_f64() * 1e3);
+        hear(other.store());
+    }
+    // The first round makes the meters.
+    let [plain, told, telling, hearing] =
+        [plain, told, telling, hearing].map(|all| median(all[1..].to_vec()));
+    let stats = node.store().stats();
+    let each = |after: u64, before: u64| (after - before) as f64 / (ROUNDS + 1) as f64;
+    println!("memory: {:.2} million checks a second, {:.0} ns each", plain / 1e6, 1e9 / plain);
+    println!("replicated: {:.2} million checks a second, {:.0} ns each with all", told / 1e6, 1e9 / told);
+    println!("{:.0} % of memory's; telling {telling:.0} ms, hearing {hearing:.0} ms", 100.0 * told / plain);
+    println!(
+        "{:.0} messages with {:.0} bytes a second from each node, {:.1} bytes a key",
+        each(stats.sent, before.sent),
+        each(stats.sent_bytes, before.sent_bytes),
+        each(stats.sent_bytes, before.sent_bytes) / KEYS as f64,
+    );
+}

@@ -1,0 +1,266 @@
+//! The ledger: what a node knows of each meter, and what it has not told the others yet.
+//!
+//! A claim is decided on the spot, on what is known: own units and those that others have told. What is charged is
+//! also noted as *pending*. Each interval the node takes the pending units as [`Usage`]s and tells them; what others
+//! tell is merged.
+//!
+//! - [`Ledger::take`] gives what is pending, each meter once for each segment of time; from then on it counts as told.
+//!   [`Ledger::put_back`] makes it pending again if it could not be told. Both leave what is known as it is.
+//! - [`Ledger::merge`] adds a usage of another node; whoever calls it sees to it that each is added once.
+//! - [`Ledger::states`] gives what is known, a part after the other. [`Ledger::raise`] takes such a part in by maximum,
+//!   so that it does no harm when it comes twice or overlaps with usages.
+//!
+//! The work of an interval is that of what was charged in it, never that of all meters.
+
+mod entry;
+mod logbook;
+mod lot;
+mod merge;
+mod print;
+mod settle;
+mod shard;
+mod slice;
+#[cfg(test)]
+mod tests;
+mod units;
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ratelimit_core::{
+    Answer, Claim, Claims, ErrorKind, Meter, Mode, Refund, State, StoreError, Timestamp, Verdict, Verdicts,
+};
+
+use self::lot::{Held, Lots};
+use self::print::{Print, Prints};
+pub(crate) use self::settle::Reading;
+use self::shard::Room;
+pub(crate) use self::units::Units;
+use crate::names::Name;
+
+/// What was charged to one meter on one node, and not told yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Usage {
+    pub(crate) name: Name,
+    /// How the meter counted when it was charged.
+    pub(crate) meter: Meter,
+    pub(crate) units: Units,
+}
+
+/// What a node knows of one meter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) name: Name,
+    pub(crate) meter: Meter,
+    pub(crate) state: State,
+}
+
+/// What a node knows of all meters.
+pub(crate) struct Ledger {
+    lots: Lots,
+    prints: Prints,
+    room: Room,
+    walk: Walk,
+}
+
+/// Which shard is tidied next.
+#[derive(Default)]
+#[repr(align(128))]
+struct Walk(AtomicUsize);
+
+/// The most shards, and how many meters of a full ledger fall to each if there are fewer.
+const SHARDS: usize = 1_024;
+const SHARE: usize = 256;
+
+/// How many meters are looked at in one go, and how many shards are visited for it.
+const LOOKS: usize = 8;
+const VISITS: usize = 16;
+
+/// How many meters are looked at for one that makes room for another, and in an interval.
+const SEARCHED: usize = 64;
+
+impl Ledger {
+    /// A ledger of at most so many meters.
+    pub(crate) fn new(max_keys: usize) -> Self {
+        let shards = (max_keys / SHARE).clamp(1, SHARDS).next_power_of_two();
+        Self {
+            lots: Lots::new(shards),
+            prints: Prints::new(),
+            room: Room::new(max_keys),
+            walk: Walk::default(),
+        }
+    }
+
+    /// Of how many meters something is known.
+    pub(crate) fn len(&self) -> usize {
+        self.room.taken()
+    }
+
+    #[inline]
+    fn shard(&self, print: Print) -> Held<'_> {
+        self.lots.hold(print.shard(self.lots.len()))
+    }
+
+    /// Decides a slice, as [`SyncCounterStore::claim_now`](ratelimit_core::SyncCounterStore::claim_now).
+    pub(crate) fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let (now, mode) = (claims.now(), claims.mode());
+        if let [claim] = &*claims {
+            let (admitted, verdict) = self.claim_one_now(now, mode, claim)?;
+            let charged = admitted && mode != Mode::Peek;
+            return Ok(Answer { admitted, charged, now, verdicts: Verdicts::from_iter([verdict]) });
+        }
+        if mode != Mode::Peek {
+            self.make_room(claims.len(), now);
+        }
+        slice::decide(self, claims)
+    }
+
+    /// Decides one claim.
+    #[inline]
+    pub(crate) fn claim_one_now(
+        &self,
+        now: Timestamp,
+        mode: Mode,
+        claim: &Claim<'_>,
+    ) -> Result<(bool, Verdict), StoreError> {
+        let print = self.prints.of(&claim.id);
+        let decided = self.shard(print).claim(print, claim, now, mode);
+        let Some((admitted, verdict, tidy)) = decided else {
+            return self.claim_new(now, mode, claim, print);
+        };
+        if tidy {
+            self.tidy(now);
+        }
+        Ok((admitted, verdict))
+    }
+
+    /// A claim on a meter that was not known a moment ago.
+    #[inline(never)]
+    fn claim_new(
+        &self,
+        now: Timestamp,
+        mode: Mode,
+        claim: &Claim<'_>,
+        print: Print,
+    ) -> Result<(bool, Verdict), StoreError> {
+        let admitted = mode == Mode::Force || claim.cost <= claim.meter.limit();
+        if !admitted || mode == Mode::Peek || claim.cost == 0 {
+            let verdict = claim.meter.verdict(&claim.meter.fresh(), claim.cost, now, None);
+            return Ok((admitted, verdict));
+        }
+        self.make_room(1, now);
+        let mut shard = self.shard(print);
+        let found = shard.entry(print, || Name::new(&claim.id), &claim.meter, &self.room);
+        let (entry, tellings) = found.ok_or_else(full)?;
+        Ok(entry.claim(claim, now, mode, tellings))
+    }
+
+    /// Gives units back.
+    pub(crate) fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
+        for refund in refunds {
+            let print = self.prints.of(&refund.id);
+            self.shard(print).refund(print, refund, now);
+        }
+    }
+
+    /// Forgets meters, and what was not told of them. Nobody else is told.
+    pub(crate) fn reset_now(&self, claims: Claims<'_>) {
+        for claim in claims.iter() {
+            let print = self.prints.of(&claim.id);
+            self.shard(print).remove(print, &self.room);
+        }
+    }
+
+    /// Takes all that is pending.
+    pub(crate) fn take(&self) -> Vec<Usage> {
+        let mut all = Vec::new();
+        for number in self.lots.telling() {
+            self.lots.hold(number).take(&mut all);
+        }
+        all
+    }
+
+    /// Makes pending again what was taken and could not be told. What was reset meanwhile is gone.
+    pub(crate) fn put_back(&self, usages: impl IntoIterator<Item = Usage>) {
+        for usage in usages {
+            let print = self.prints.of(&usage.name.id());
+            self.shard(print).put_back(print, usage);
+        }
+    }
+
+    /// Adds what another node has charged. `false` if it could not be counted: there is no room for a further meter, or
+    /// here the meter counts in other segments.
+    pub(crate) fn merge(&self, usage: &Usage) -> bool {
+        let print = self.prints.of(&usage.name.id());
+        self.shard(print).merge(print, usage, &self.room)
+    }
+
+    /// Takes in what another node knows, by maximum; what is pending here is counted beside it. `false` as
+    /// [`merge`](Self::merge).
+    pub(crate) fn raise(&self, known: &Known) -> bool {
+        let print = self.prints.of(&known.name.id());
+        self.shard(print).raise(print, known, &self.room)
+    }
+
+    /// What is known, the part with this number; `None` after the last one.
+    pub(crate) fn states(&self, part: usize) -> Option<Vec<Known>> {
+        (part < self.lots.len()).then(|| self.lots.hold(part).states())
+    }
+
+    /// Goes on with the walk round the ledger, further than a claim does: once an interval, so that what is over is forgotten
+    /// with little traffic, too.
+    pub(crate) fn forget(&self, now: Timestamp) {
+        self.walk(SEARCHED, SEARCHED, now);
+    }
+
+    /// Goes on with the walk round the ledger for a few steps.
+    #[cold]
+    fn tidy(&self, now: Timestamp) {
+        self.walk(LOOKS, VISITS, now);
+    }
+
+    /// Tidies up before so many meters come; further where there is no room for them.
+    fn make_room(&self, wanted: usize, now: Timestamp) {
+        self.tidy(now);
+        if !self.room.is_there_for(wanted) {
+            self.walk(SEARCHED, self.lots.len(), now);
+        }
+    }
+
+    /// Holds no lock when it is called, and waits for none.
+    fn walk(&self, most_looks: usize, most_visits: usize, now: Timestamp) {
+        let start = self.walk.0.load(Ordering::Relaxed);
+        let (mut looks, mut visits) = (0, 0);
+        while looks < most_looks && visits < most_visits.min(self.lots.len()) {
+            let number = start.wrapping_add(visits) & (self.lots.len() - 1);
+            visits += 1;
+            if let Some(mut shard) = self.lots.try_hold(number) {
+                looks += shard.sweep(most_looks - looks, now, &self.room);
+            }
+        }
+        self.walk.0.store(start.wrapping_add(visits), Ordering::Relaxed);
+    }
+}
+
+impl Usage {
+    /// Whether it can still change a decision on this state.
+    fn matters_to(&self, state: &State) -> bool {
+        match (&self.meter, state, self.units) {
+            (Meter::Window(window), State::Window(state), Units::Window { segment, .. }) => {
+                window.place(state.at).0.saturating_sub(segment) <= u64::from(window.carried())
+            }
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+#[cold]
+fn full() -> StoreError {
+    StoreError::new("cluster", ErrorKind::Full, "there is no room for another key; raise `max_keys`")
+}

@@ -1,0 +1,86 @@
+//! Fingerprints of meters' names, by secrets that no client knows.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::LazyLock;
+
+use foldhash::SharedSeed;
+use foldhash::quality::SeedableRandomState;
+use ratelimit_core::MeterId;
+
+/// Seeded by the operating system's randomness, which std keys its own maps with.
+static SHARED: LazyLock<[SharedSeed; 2]> = LazyLock::new(|| [random(), random()].map(SharedSeed::from_u64));
+
+/// Stands for a meter's name: two hashes of it by unrelated secrets. That two of ten million meters share one has a
+/// probability of 10<sup>-15</sup>.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Print {
+    /// Where a search begins.
+    pub(super) hash: u64,
+    pub(super) other: u32,
+}
+
+impl Print {
+    /// Which of so many shards, a power of two, it falls to. The table in the shard goes by the lowest and the
+    /// uppermost bits.
+    #[inline]
+    pub(super) fn shard(self, shards: usize) -> usize {
+        usize::try_from(self.hash >> 32).unwrap_or(0) & (shards - 1)
+    }
+}
+
+/// Makes the fingerprints of one ledger. Why these hashes withstand clients is told where the store in memory has its
+/// own: the seeds come from the operating system, and no hash and no order of keys is ever shown.
+pub(super) struct Prints([SeedableRandomState; 2]);
+
+impl Prints {
+    pub(super) fn new() -> Self {
+        let [one, other] = &*SHARED;
+        Self([SeedableRandomState::with_seed(random(), one), SeedableRandomState::with_seed(random(), other)])
+    }
+
+    #[inline]
+    pub(super) fn of(&self, id: &MeterId<'_>) -> Print {
+        let [one, other] = &self.0;
+        let [.., a, b, c, d] = hash(other, id).to_be_bytes();
+        Print { hash: hash(one, id), other: u32::from_be_bytes([a, b, c, d]) }
+    }
+}
+
+#[inline]
+fn hash(state: &SeedableRandomState, id: &MeterId<'_>) -> u64 {
+    let mut hasher = state.build_hasher();
+    if !id.namespace.is_empty() {
+        hasher.write(id.namespace.as_bytes());
+    }
+    // Their lengths tell the parts apart.
+    hasher.write_u64((id.namespace.len() as u64) << 32 | id.scope.len() as u64);
+    hasher.write(id.scope.as_bytes());
+    hasher.write(id.key);
+    hasher.finish()
+}
+
+fn random() -> u64 {
+    RandomState::new().hash_one(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_all_of_its_three_parts_and_each_ledger_has_secrets_of_its_own() {
+        let prints = Prints::new();
+        let parts = [("", "ab", "c"), ("a", "b", "c"), ("", "a", "bc"), ("ab", "c", ""), ("", "abc", "")];
+        let of = |prints: &Prints, (namespace, scope, key): (&str, &str, &str)| {
+            prints.of(&MeterId { namespace, scope, key: key.as_bytes() })
+        };
+        for (place, one) in parts.iter().enumerate() {
+            assert_eq!(of(&prints, *one), of(&prints, *one));
+            assert_ne!(of(&prints, *one).hash, of(&Prints::new(), *one).hash);
+            for other in &parts[..place] {
+                assert_ne!(of(&prints, *one).hash, of(&prints, *other).hash);
+                assert_ne!(of(&prints, *one).other, of(&prints, *other).other);
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! What nodes tell each other, against core's meters on all charges in their order.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use ratelimit_core::{Claim, Claims, Limit, MeterId, Mode, Refund, State, Timestamp, Verdict};
+
+use super::*;
+
+const START: Timestamp = Timestamp::from_secs(1_800_000_000);
+const TEXTS: [&str; 7] = [
+    "20/min fixed",
+    "20/min",
+    "20/min precision 15s",
+    "20/min precision 15s strict",
+    "20/min burst 15",
+    "20/min queue burst 15",
+    "20/min log",
+];
+
+fn limit(text: &str) -> Limit {
+    text.parse().unwrap()
+}
+
+fn id(limit: &Limit) -> MeterId<'_> {
+    MeterId { namespace: "n", scope: limit.scope(), key: b"k" }
+}
+
+fn claim(ledger: &Ledger, limit: &Limit, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {
+    let claim = Claim { id: id(limit), cost, meter: limit.meter_for(b"k") };
+    ledger.claim_one_now(now, mode, &claim).unwrap()
+}
+
+fn remaining(ledger: &Ledger, limit: &Limit, now: Timestamp) -> u64 {
+    claim(ledger, limit, 0, now, Mode::Peek).1.remaining
+}
+
+fn refund(ledger: &Ledger, limit: &Limit, cost: u64, receipt: Timestamp, now: Timestamp) {
+    ledger.refund_now(now, &[Refund { id: id(limit), cost, meter: limit.meter_for(b"k"), receipt }]);
+}
+
+fn tell(from: &Ledger, to: &Ledger) {
+    for usage in from.take() {
+        assert!(to.merge(&usage));
+    }
+}
+
+fn state(ledger: &Ledger) -> State {
+    let mut all = (0..).map_while(|part| ledger.states(part)).flatten();
+    all.next().unwrap().state
+}
+
+fn ledgers<const N: usize>() -> [Ledger; N] {
+    std::array::from_fn(|_| Ledger::new(1_000))
+}
+
+#[test]
+fn who_was_idle_knows_after_a_telling_what_the_other_knows() {
+    for text in TEXTS {
+        let limit = limit(text);
+        let [one, other] = ledgers();
+        for (after, cost) in [(0, 3), (2, 1), (5, 2), (70, 4), (71, 1)] {
+            let now = START + Duration::from_secs(after);
+            claim(&one, &limit, cost, now, Mode::Charge);
+            tell(&one, &other);
+            for later in [0, 7, 30, 61, 130] {
+                let then = now + Duration::from_secs(later);
+                assert_eq!(remaining(&one, &limit, then), remaining(&other, &limit, then), "{text} {then:?}");
+            }
+        }
+        assert_eq!(one.take(), []);
+    }
+}
+
+#[test]
+fn what_is_told_is_told_once_and_what_could_not_be_told_is_told_with_what_came_since() {
+    for text in TEXTS {
+        let limit = limit(text);
+        let [one, other] = ledgers();
+        claim(&one, &limit, 3, START, Mode::Charge);
+        claim(&one, &limit, 90, START, Mode::Charge); // refused
+        claim(&one, &limit, 1, START, Mode::Peek);
+        let taken = one.take();
+        assert_eq!((taken.len(), one.take().len()), (1, 0), "{text}");
+        claim(&one, &limit, 2, START, Mode::Charge);
+        one.put_back(taken);
+        let taken = one.take();
+        assert_eq!(taken.len(), 1, "{text}");
+        assert!(other.merge(&taken[0]));
+        assert_eq!(remaining(&other, &limit, START), limit.burst() - 5, "{text}");
+        assert_eq!(remaining(&one, &limit, START), limit.burst() - 5, "{text}");
+    }
+}
+
+#[test]
+fn refunds_are_told() {
+    for text in TEXTS {
+        let limit = limit(text);
+        let [one, other] = ledgers();
+        let receipt = claim(&one, &limit, 5, START, Mode::Charge).1.receipt;
+        refund(&one, &limit, 2, receipt, START);
+        tell(&one, &other);
+        assert_eq!(remaining(&other, &limit, START), limit.burst() - 3, "{text}");
+        refund(&one, &limit, 1, receipt, START);
+        tell(&one, &other);
+        assert_eq!(remaining(&other, &limit, START), limit.burst() - 2, "{text}");
+        // What was given back whole before it was told is not told.
+        let receipt = claim(&one, &limit, 4, START, Mode::Charge).1.receipt;
+        refund(&one, &limit, 4, receipt, START);
+        assert_eq!(one.take(), [], "{text}");
+    }
+}
+
+#[test]
+fn late_units_are_added_to_their_own_segment_or_dropped() {
+    let limit = limit("20/min precision 15s strict");
+    let [one, other, third] = ledgers();
+    claim(&one, &limit, 5, START, Mode::Charge);
+    claim(&one, &limit, 1, START + Duration::from_secs(15), Mode::Charge);
+    let late = one.take();
+    assert_eq!(late.len(), 2, "one for each segment");
+    claim(&other, &limit, 1, START + Duration::from_secs(45), Mode::Charge);
+    claim(&third, &limit, 1, START + Duration::from_secs(75), Mode::Charge);
+    for usage in late.iter().rev() {
+        assert!(other.merge(usage) && third.merge(usage));
+    }
+    assert_eq!(remaining(&other, &limit, START + Duration::from_secs(45)), 13);
+    assert_eq!(remaining(&third, &limit, START + Duration::from_secs(75)), 18, "the first one has left");
+}
+
+#[test]
+fn a_state_that_is_taken_in_twice_or_beside_usages_counts_once() {
+    for text in TEXTS {
+        let limit = limit(text);
+        let [one, other] = ledgers();
+        claim(&one, &limit, 3, START, Mode::Charge);
+        claim(&other, &limit, 2, START, Mode::Charge); // pending: the other one cannot know of it
+        for _ in 0..2 {
+            for known in (0..).map_while(|part| one.states(part)).flatten() {
+                assert!(other.raise(&known));
+            }
+        }
+        assert_eq!(remaining(&other, &limit, START), limit.burst() - 5, "{text}");
+        tell(&other, &one);
+        assert_eq!(remaining(&one, &limit, START), limit.burst() - 5, "{text}");
+    }
+}
+
+#[test]
+fn a_limit_that_is_changed_is_told_as_what_it_was() {
+    let [one, other] = ledgers();
+    let (before, after) = (limit("60/min burst 15"), limit("30/min burst 15"));
+    assert_eq!(before.scope(), after.scope());
+    claim(&one, &before, 5, START, Mode::Charge);
+    claim(&one, &after, 5, START, Mode::Charge);
+    let told = one.take();
+    assert_eq!(told.len(), 2);
+    told.iter().for_each(|usage| assert!(other.merge(usage)));
+    assert_eq!(remaining(&other, &after, START), 5);
+    claim(&one, &limit("20/min"), 5, START, Mode::Charge);
+    assert_eq!(other.len(), 1);
+}
+
+#[test]
+fn a_reset_forgets_what_was_not_told_and_a_bound_holds() {
+    let limit = limit("20/min");
+    let ledger = Ledger::new(1);
+    claim(&ledger, &limit, 3, START, Mode::Charge);
+    let other =
+        Claim { id: MeterId { key: b"other", ..id(&limit) }, cost: 1, meter: limit.meter_for(b"other") };
+    let both = [Claim { id: id(&limit), ..other }, other];
+    let error = ledger.claim_one_now(START, Mode::Charge, &other).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Full);
+    assert!(ledger.claim_now(Claims::new(START, Mode::Charge, &both).unwrap()).is_err());
+    assert_eq!(remaining(&ledger, &limit, START), 17, "a slice that found no room was charged");
+    ledger.reset_now(Claims::new(START, Mode::Charge, &both[..1]).unwrap());
+    assert_eq!((ledger.len(), ledger.take().len()), (0, 0));
+    ledger.claim_one_now(START, Mode::Charge, &other).unwrap();
+    // The one that was there is over after two minutes.
+    claim(&ledger, &limit, 1, START + Duration::from_secs(150), Mode::Charge);
+    assert_eq!(ledger.len(), 1);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Charge { here: bool, cost: u64, millis: u64 },
+    Tell { here: bool },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let charge = (any::<bool>(), 1..6_u64, 0..20_000_u64);
+    let step = prop_oneof![
+        4 => charge.prop_map(|(here, cost, millis)| Step::Charge { here, cost, millis }),
+        1 => any::<bool>().prop_map(|here| Step::Tell { here }),
+    ];
+    prop::collection::vec(step, 1..40)
+}
+
+proptest! {
+    /// Once all is told, a node knows of no less than was charged; for windows it knows the very same.
+    #[test]
+    fn nothing_that_was_told_is_forgotten(which in 0..TEXTS.len(), steps in steps()) {
+        let limit = limit(TEXTS[which]);
+        let [one, other, truth] = ledgers();
+        let mut now = START;
+        for step in steps {
+            match step {
+                Step::Charge { here, cost, millis } => {
+                    now = now + Duration::from_millis(millis);
+                    let node = if here { &one } else { &other };
+                    if claim(node, &limit, cost, now, Mode::Charge).0 {
+                        claim(&truth, &limit, cost, now, Mode::Force);
+                    }
+                }
+                Step::Tell { here: true } => tell(&one, &other),
+                Step::Tell { here: false } => tell(&other, &one),
+            }
+        }
+        tell(&one, &other);
+        tell(&other, &one);
+        for later in 0..9 {
+            let then = now + Duration::from_secs(later * 9);
+            let left = remaining(&truth, &limit, then);
+            for node in [&one, &other] {
+                if which < 4 {
+                    prop_assert_eq!(remaining(node, &limit, then), left);
+                } else {
+                    prop_assert!(remaining(node, &limit, then) <= left);
+                }
+            }
+        }
+    }
+
+    /// A charge that is told at once leaves the same state as the charge itself, whatever the order of the nodes.
+    #[test]
+    fn charges_that_are_told_at_once_are_exact(which in 0..TEXTS.len(), steps in steps()) {
+        let limit = limit(TEXTS[which]);
+        let [one, other, truth] = ledgers();
+        let mut now = START;
+        for step in steps {
+            let Step::Charge { here, cost, millis } = step else { continue };
+            now = now + Duration::from_millis(millis);
+            let (from, to) = if here { (&one, &other) } else { (&other, &one) };
+            let expected = claim(&truth, &limit, cost, now, Mode::Charge);
+            let found = claim(from, &limit, cost, now, Mode::Charge);
+            prop_assert_eq!((found.0, found.1.remaining), (expected.0, expected.1.remaining));
+            tell(from, to);
+        }
+        if truth.len() > 0 {
+            let meter = limit.meter_for(b"k");
+            prop_assert_eq!(meter.forget_at(&state(&one)), meter.forget_at(&state(&truth)));
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Entries are written.
+
+use ratelimit_core::{MAX_LOG_UNITS, Meter, MeterId, State, Window};
+
+use crate::ledger::Units;
+use crate::replicated::wire::{put_bytes, put_number, put_signed};
+
+/// How many limits are looked through for one that is known already; beyond that it is made known once more.
+const LOOK_BACK: usize = 64;
+
+/// Whether a meter is under this limit: all but the offset of a window, which may be the key's own.
+fn is_under(limit: &Meter, meter: &Meter) -> bool {
+    match (limit, meter) {
+        (Meter::Window(one), Meter::Window(other)) => {
+            let parts =
+                |window: &Window| (window.limit(), window.segment(), window.carried(), window.strict());
+            parts(one) == parts(other)
+        }
+        _ => limit == meter,
+    }
+}
+
+/// Writes entries into messages that grow no longer than they may.
+pub(crate) struct Writer<B> {
+    largest: usize,
+    begin: B,
+    /// The limits that are known on the page.
+    limits: Vec<(String, String, Meter)>,
+    /// Begun when there is an entry for it.
+    page: Vec<u8>,
+    /// How long the page is without an entry.
+    empty: usize,
+    pages: Vec<Vec<u8>>,
+    /// Units of logs on the page.
+    log_units: u64,
+    too_large: u64,
+}
+
+impl<B: FnMut() -> Vec<u8>> Writer<B> {
+    /// Each message begins as `begin` says, and has at most `largest` bytes.
+    pub(crate) fn new(largest: usize, begin: B) -> Self {
+        let (limits, page, pages) = (Vec::new(), Vec::new(), Vec::new());
+        Self { largest, begin, limits, page, empty: 0, pages, log_units: 0, too_large: 0 }
+    }
+
+    pub(crate) fn units(&mut self, id: &MeterId<'_>, meter: &Meter, units: &Units) {
+        self.put(id, meter, 0, |out, _| put_units(out, units));
+    }
+
+    pub(crate) fn state(&mut self, id: &MeterId<'_>, meter: &Meter, state: &State) {
+        let log_units = if let State::Log(log) = state { log.units.len() as u64 } else { 0 };
+        self.put(id, meter, log_units, |out, room| put_state(out, state, room));
+    }
+
+    /// The messages that are full.
+    pub(crate) fn full(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.pages)
+    }
+
+    /// The messages, and how many meters have been left out because their names do not fit one.
+    pub(crate) fn finish(mut self) -> (Vec<Vec<u8>>, u64) {
+        if !self.page.is_empty() {
+            self.pages.push(self.page);
+        }
+        (self.pages, self.too_large)
+    }
+
+    fn put(
+        &mut self,
+        id: &MeterId<'_>,
+        meter: &Meter,
+        log_units: u64,
+        content: impl Fn(&mut Vec<u8>, usize),
+    ) {
+        for is_last_try in [false, true] {
+            if self.page.is_empty() {
+                self.page = (self.begin)();
+                self.empty = self.page.len();
+            }
+            let (end, limits) = (self.page.len(), self.limits.len());
+            self.put_meter(id, meter);
+            // On a page of its own it gets the room that there is.
+            let room =
+                if end == self.empty { self.largest.saturating_sub(self.page.len()) } else { usize::MAX };
+            content(&mut self.page, room);
+            let fits = self.page.len() <= self.largest && self.log_units + log_units <= MAX_LOG_UNITS;
+            if fits || end == self.empty && self.page.len() <= self.largest {
+                self.log_units += log_units;
+                return;
+            }
+            self.page.truncate(end);
+            self.limits.truncate(limits);
+            if is_last_try || end == self.empty {
+                self.too_large += 1;
+                return;
+            }
+            self.turn();
+        }
+    }
+
+    fn turn(&mut self) {
+        self.pages.push(std::mem::take(&mut self.page));
+        self.limits.clear();
+        self.log_units = 0;
+    }
+
+    fn put_meter(&mut self, id: &MeterId<'_>, meter: &Meter) {
+        let is_same = |(namespace, scope, limit): &(String, String, Meter)| {
+            namespace == id.namespace && scope == id.scope && is_under(limit, meter)
+        };
+        let known = self.limits.iter().rev().take(LOOK_BACK).position(is_same);
+        let number = if let Some(back) = known {
+            self.limits.len() - back
+        } else {
+            put_number(&mut self.page, 0);
+            put_bytes(&mut self.page, id.namespace.as_bytes());
+            put_bytes(&mut self.page, id.scope.as_bytes());
+            put_limit(&mut self.page, meter);
+            self.limits.push((id.namespace.to_owned(), id.scope.to_owned(), *meter));
+            self.limits.len()
+        };
+        put_number(&mut self.page, number as u64);
+        put_bytes(&mut self.page, id.key);
+        if let Meter::Window(window) = meter {
+            put_number(&mut self.page, window.offset() / 1_000);
+        }
+    }
+}
+
+fn put_limit(out: &mut Vec<u8>, meter: &Meter) {
+    match meter {
+        Meter::Window(window) => {
+            out.push(1);
+            put_number(out, window.limit());
+            put_number(out, window.segment() / 1_000);
+            put_number(out, u64::from(window.carried()));
+            out.push(u8::from(window.strict()));
+        }
+        Meter::Bucket(bucket) => {
+            out.push(2);
+            put_number(out, bucket.interval());
+            put_number(out, bucket.burst());
+            out.push(u8::from(bucket.queue()));
+        }
+        Meter::Log(log) => {
+            out.push(3);
+            put_number(out, log.limit());
+            put_number(out, log.window());
+        }
+    }
+}
+
+fn put_units(out: &mut Vec<u8>, units: &Units) {
+    match *units {
+        Units::Window { segment, units } => {
+            put_number(out, segment);
+            put_signed(out, units);
+        }
+        Units::Bucket { drain, floor } => {
+            put_signed(out, drain);
+            put_number(out, floor.as_nanos());
+        }
+        Units::Log { newest, units } => {
+            put_number(out, newest.as_nanos());
+            put_signed(out, units);
+        }
+    }
+}
+
+fn put_state(out: &mut Vec<u8>, state: &State, room: usize) {
+    match state {
+        State::Window(state) => {
+            let counts = state.counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
+            put_number(out, state.at.as_nanos());
+            put_number(out, counts as u64);
+            state.counts[..counts].iter().for_each(|count| put_number(out, *count));
+        }
+        State::Bucket(state) => {
+            put_number(out, state.at.as_nanos());
+            put_number(out, state.tat.as_nanos());
+            put_number(out, state.interval);
+        }
+        State::Log(state) => {
+            let mut runs: Vec<(u64, u64)> = Vec::new();
+            for unit in &state.units {
+                match runs.last_mut() {
+                    Some((instant, units)) if instant == unit => *units += 1,
+                    _ => runs.push((*unit, 1)),
+                }
+            }
+            let front = out.len();
+            loop {
+                put_number(out, runs.len() as u64);
+                let mut before = 0;
+                for (instant, units) in &runs {
+                    put_number(out, instant - before);
+                    put_number(out, *units);
+                    before = *instant;
+                }
+                if out.len() - front <= room || runs.len() <= 1 {
+                    return;
+                }
+                out.truncate(front);
+                runs = runs.chunks(2).map(coarser).collect();
+            }
+        }
+    }
+}
+
+/// Units at some instants, all as new as the newest of them.
+fn coarser(runs: &[(u64, u64)]) -> (u64, u64) {
+    (runs.last().map_or(0, |run| run.0), runs.iter().map(|run| run.1).sum())
+}

@@ -1,0 +1,188 @@
+//! Messages by PostgreSQL's LISTEN and NOTIFY.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use sqlx::ConnectOptions as _;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgListener, PgPoolOptions};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::{Transport, TransportError};
+
+/// How long a call may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// After so long without a message it is asked whether the server is still there.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// The most bytes in one message: a payload is text and shorter than 8,000 bytes, and base64 makes four bytes of three.
+const LARGEST: usize = 7_999 / 4 * 3;
+
+/// The longest name of a channel.
+const LONGEST_NAME: usize = 63;
+
+/// How many messages are sent in one statement.
+const TOGETHER: usize = 256;
+
+/// Carries messages by `NOTIFY` and `LISTEN` of one PostgreSQL server.
+///
+/// One connection notifies, another one listens; both are made again when they break. What is sent while this node does not
+/// listen it asks the others for. No table is needed. A pooler between the two must not be in transaction mode, which has no
+/// `LISTEN`. All nodes have to be on one database of the primary: a standby passes nothing on.
+///
+/// A payload holds 8,000 bytes less one of text, so messages are cut to 5,997 bytes and sent as base64, up to 256 in one
+/// statement. Statements that notify are committed one after another in the whole database cluster.
+///
+/// ```no_run
+/// use ratelimit_cluster::{PostgresTransport, Replicated};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let transport = PostgresTransport::connect("postgres://app@127.0.0.1/app", "limits").await?;
+/// let store = Replicated::new(transport);
+/// # Ok(())
+/// # }
+/// ```
+pub struct PostgresTransport {
+    options: PgConnectOptions,
+    channel: String,
+    address: String,
+    notifier: Mutex<Option<PgConnection>>,
+    listener: Mutex<Option<PgListener>>,
+}
+
+impl PostgresTransport {
+    /// Connects to the server at `url` (`postgres://[user][:password@]host[:port][/database]`). Nodes with the same
+    /// `channel`, of at most 63 bytes, are one fleet.
+    ///
+    /// # Errors
+    /// If the address or the channel is none, or the server cannot be reached.
+    pub async fn connect(url: &str, channel: impl Into<String>) -> Result<Self, TransportError> {
+        let options: PgConnectOptions = url.parse().map_err(|_| {
+            // The error underneath may quote the address, and so the password.
+            TransportError::new("postgres", "the address is not valid")
+        })?;
+        Self::connect_with(options, channel).await
+    }
+
+    /// The same for options that are at hand.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub async fn connect_with(
+        options: PgConnectOptions,
+        channel: impl Into<String>,
+    ) -> Result<Self, TransportError> {
+        let channel = channel.into();
+        if channel.is_empty() || channel.len() > LONGEST_NAME || channel.contains('\0') {
+            return Err(TransportError::new("postgres", "a channel's name has 1 to 63 bytes"));
+        }
+        let options = match options.get_application_name() {
+            Some(_) => options,
+            None => options.application_name("ratelimit"),
+        };
+        let options = options.disable_statement_logging();
+        let address = format!("{}:{}", options.get_host(), options.get_port());
+        let (notifier, listener) = (Mutex::default(), Mutex::default());
+        let transport = Self { options, channel, address, notifier, listener };
+        *transport.listener.lock().await = Some(transport.listen().await?);
+        Ok(transport)
+    }
+
+    /// A listener with a connection of its own, which goes when it goes.
+    async fn listen(&self) -> Result<PgListener, TransportError> {
+        let pool = PgPoolOptions::new().max_connections(1).max_lifetime(None).idle_timeout(None);
+        let pool = pool.connect_lazy_with(self.options.clone());
+        self.in_time(async {
+            let mut listener = PgListener::connect_with(&pool).await?;
+            // A connection that broke shows in `try_recv`; the next one is made here, within the time limit.
+            listener.eager_reconnect(false);
+            listener.listen(&self.channel).await?;
+            Ok(listener)
+        })
+        .await
+    }
+
+    async fn in_time<T>(
+        &self,
+        call: impl Future<Output = Result<T, sqlx::Error>>,
+    ) -> Result<T, TransportError> {
+        match timeout(PATIENCE, call).await {
+            Ok(outcome) => outcome.map_err(|error| self.failure(&error)),
+            Err(_) => {
+                Err(TransportError::new("postgres", "no answer within the time limit").at(&self.address))
+            }
+        }
+    }
+
+    fn failure(&self, error: &sqlx::Error) -> TransportError {
+        let message = match error {
+            sqlx::Error::Database(error) => error.message().to_owned(),
+            sqlx::Error::Io(error) => error.to_string(),
+            // May quote an option, and so a password.
+            sqlx::Error::Configuration(_) => "the connection's options are not valid".to_owned(),
+            error => error.to_string(),
+        };
+        TransportError::new("postgres", message).at(&self.address)
+    }
+}
+
+impl fmt::Debug for PostgresTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresTransport")
+            .field("address", &self.address)
+            .field("channel", &self.channel)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Transport for PostgresTransport {
+    fn largest(&self) -> usize {
+        LARGEST
+    }
+
+    async fn send(&self, messages: &[Arc<[u8]>]) -> Result<(), TransportError> {
+        let mut notifier = self.notifier.lock().await;
+        // Taken out: if this is dropped half-way, or fails, the next call begins with a new connection.
+        let mut connection = match notifier.take() {
+            Some(connection) => connection,
+            None => self.in_time(self.options.connect()).await?,
+        };
+        for some in messages.chunks(TOGETHER) {
+            let payloads: Vec<String> = some.iter().map(|message| STANDARD_NO_PAD.encode(message)).collect();
+            let notify = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload";
+            let notify = sqlx::query(notify).bind(&self.channel).bind(payloads);
+            self.in_time(notify.execute(&mut connection)).await?;
+        }
+        *notifier = Some(connection);
+        Ok(())
+    }
+
+    async fn receive(&self) -> Result<Arc<[u8]>, TransportError> {
+        let mut listener = self.listener.lock().await;
+        loop {
+            let current = match &mut *listener {
+                Some(current) => current,
+                none => none.insert(self.listen().await?),
+            };
+            match timeout(SILENCE, current.try_recv()).await {
+                Ok(Ok(Some(message))) => {
+                    // What is not base64 has been sent by somebody else.
+                    if let Ok(message) = STANDARD_NO_PAD.decode(message.payload()) {
+                        return Ok(message.into());
+                    }
+                }
+                Ok(_) => *listener = None,
+                Err(_) => {
+                    let look = sqlx::query("SELECT 1");
+                    if !matches!(timeout(PATIENCE, look.execute(&mut *current)).await, Ok(Ok(_))) {
+                        *listener = None;
+                    }
+                }
+            }
+        }
+    }
+}

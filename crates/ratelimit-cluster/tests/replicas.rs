@@ -1,0 +1,407 @@
+//! Nodes that tell each other, step by step: what is late, lost, repeated, out of order or could not be sent.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::executor::block_on;
+use ratelimit_cluster::{Hub, InProcess, ReplicaConfig, Replicated, Transport, TransportError};
+use ratelimit_core::{
+    Answer, Claim, Claims, Clock as _, CounterStore, Limit, ManualClock, MeterId, Mode, RateLimiter, Request,
+    SyncCounterStore, Timestamp,
+};
+
+const START: Timestamp = Timestamp::from_secs(1_800_000_000);
+const TEXTS: [&str; 8] = [
+    "100/min fixed",
+    "100/min",
+    "100/min precision 15s",
+    "100/min precision 15s strict",
+    "100/min burst 100",
+    "100/min leaky burst 100",
+    "100/min queue burst 100",
+    "100/min log",
+];
+
+/// A transport that can be cut, and messages of which are delivered when the test says so.
+#[derive(Debug)]
+struct Wire {
+    inner: InProcess,
+    is_down: AtomicBool,
+    /// Sent although the sender is told that it has failed.
+    is_ambiguous: AtomicBool,
+    largest: usize,
+}
+
+impl Transport for Wire {
+    fn largest(&self) -> usize {
+        self.largest
+    }
+
+    async fn send(&self, messages: &[Arc<[u8]>]) -> Result<(), TransportError> {
+        let failed = self.is_down.load(Ordering::SeqCst);
+        if !failed || self.is_ambiguous.load(Ordering::SeqCst) {
+            self.inner.send(messages).await?;
+        }
+        if failed { Err(TransportError::new("test", "it is down")) } else { Ok(()) }
+    }
+
+    async fn receive(&self) -> Result<Arc<[u8]>, TransportError> {
+        self.inner.receive().await
+    }
+}
+
+type Node = Replicated<Wire>;
+
+fn node(hub: &Hub, config: ReplicaConfig) -> Node {
+    let (is_down, is_ambiguous) = (AtomicBool::default(), AtomicBool::default());
+    let wire = Wire { inner: hub.transport(), is_down, is_ambiguous, largest: 1_024 };
+    Replicated::with_config(wire, config)
+}
+
+/// So many nodes that have joined.
+fn fleet<const N: usize>(hub: &Hub) -> [Node; N] {
+    let nodes = [(); N].map(|()| node(hub, ReplicaConfig::default()));
+    for _ in 0..4 {
+        round(&nodes, START);
+    }
+    assert!(nodes.iter().all(|node| node.has_joined() && node.peers() == N - 1));
+    nodes
+}
+
+fn tell(node: &Node, now: Timestamp) {
+    block_on(node.tell(now)).unwrap();
+}
+
+/// All messages that wait for a node.
+fn inbox(node: &Node) -> Vec<Arc<[u8]>> {
+    std::iter::from_fn(|| node.transport().inner.next()).collect()
+}
+
+fn hear(node: &Node, messages: &[Arc<[u8]>], now: Timestamp) {
+    messages.iter().for_each(|message| block_on(node.hear(message, now)));
+}
+
+/// Delivers until nobody has anything to say.
+fn settle(nodes: &[Node], now: Timestamp) {
+    loop {
+        let boxes: Vec<_> = nodes.iter().map(inbox).collect();
+        if boxes.iter().all(Vec::is_empty) {
+            return;
+        }
+        nodes.iter().zip(boxes).for_each(|(node, messages)| hear(node, &messages, now));
+    }
+}
+
+/// An interval: all tell, and all hear.
+fn round(nodes: &[Node], now: Timestamp) {
+    nodes.iter().for_each(|node| tell(node, now));
+    settle(nodes, now);
+}
+
+fn claim(node: &Node, limit: &Limit, key: &[u8], cost: u64, now: Timestamp, mode: Mode) -> Answer {
+    let id = MeterId { namespace: "api", scope: limit.scope(), key };
+    let claims = [Claim { id, cost, meter: limit.meter_for(key) }];
+    node.claim_now(Claims::new(now, mode, &claims).unwrap()).unwrap()
+}
+
+fn charge(node: &Node, limit: &Limit, cost: u64, now: Timestamp) {
+    assert!(claim(node, limit, b"k", cost, now, Mode::Charge).admitted, "{limit}");
+}
+
+/// Units that a node knows of.
+fn used(node: &Node, limit: &Limit, now: Timestamp) -> u64 {
+    limit.burst() - claim(node, limit, b"k", 0, now, Mode::Peek).verdicts[0].remaining
+}
+
+fn limits() -> impl Iterator<Item = Limit> {
+    TEXTS.iter().map(|text| text.parse().unwrap())
+}
+
+#[test]
+fn after_an_interval_all_know_all() {
+    for limit in limits() {
+        let hub = Hub::new();
+        let nodes = fleet::<3>(&hub);
+        for (node, cost) in nodes.iter().zip([20, 30, 40]) {
+            charge(node, &limit, cost, START);
+            assert_eq!(used(node, &limit, START), cost);
+        }
+        round(&nodes, START);
+        for node in &nodes {
+            assert_eq!(used(node, &limit, START), 90, "{limit}");
+            assert!(!claim(node, &limit, b"k", 11, START, Mode::Charge).admitted);
+        }
+        charge(&nodes[1], &limit, 10, START);
+        round(&nodes, START);
+        assert!(nodes.iter().all(|node| used(node, &limit, START) == 100), "{limit}");
+    }
+}
+
+#[test]
+fn what_is_repeated_late_or_out_of_order_is_counted_once() {
+    for limit in limits() {
+        let hub = Hub::new();
+        let nodes = fleet::<2>(&hub);
+        let mut told = Vec::new();
+        for _ in 0..5 {
+            charge(&nodes[0], &limit, 7, START);
+            tell(&nodes[0], START);
+            told.extend(inbox(&nodes[1]));
+        }
+        for place in [3, 0, 4, 3, 1, 2, 0, 4] {
+            hear(&nodes[1], &told[place..=place], START);
+        }
+        assert_eq!(used(&nodes[1], &limit, START), 35, "{limit}");
+        // Its own messages come back to a node as well.
+        hear(&nodes[0], &told, START);
+        assert_eq!(used(&nodes[0], &limit, START), 35, "{limit}");
+        assert_eq!(nodes[1].stats().repeated, 3);
+    }
+}
+
+#[test]
+fn what_was_lost_is_told_again() {
+    let limit: Limit = "100/min fixed".parse().unwrap();
+    let hub = Hub::new();
+    let nodes = fleet::<3>(&hub);
+    for lost in [true, false, true] {
+        charge(&nodes[0], &limit, 10, START);
+        tell(&nodes[0], START);
+        if lost {
+            nodes[1..].iter().for_each(|node| drop(inbox(node)));
+        }
+        settle(&nodes, START);
+    }
+    assert_eq!(used(&nodes[1], &limit, START), 10);
+    // The pulse shows that the last one is missing, too.
+    for _ in 0..3 {
+        round(&nodes, START);
+    }
+    assert!(nodes.iter().all(|node| used(node, &limit, START) == 30));
+}
+
+#[test]
+fn what_was_lost_and_is_kept_no_more_is_learned_from_the_state() {
+    for limit in limits() {
+        let hub = Hub::new();
+        let forgetful = ReplicaConfig { keep: 0, ..ReplicaConfig::default() };
+        let nodes = [node(&hub, forgetful), node(&hub, forgetful)];
+        (0..4).for_each(|_| round(&nodes, START));
+        charge(&nodes[0], &limit, 10, START);
+        tell(&nodes[0], START);
+        drop(inbox(&nodes[1]));
+        (0..5).for_each(|_| round(&nodes, START));
+        assert_eq!(used(&nodes[1], &limit, START), 10, "{limit}");
+    }
+}
+
+#[test]
+fn what_could_not_be_sent_is_sent_later_and_counted_once() {
+    for is_ambiguous in [false, true] {
+        for limit in limits() {
+            let hub = Hub::new();
+            let nodes = fleet::<2>(&hub);
+            let wire = nodes[0].transport();
+            wire.is_down.store(true, Ordering::SeqCst);
+            wire.is_ambiguous.store(is_ambiguous, Ordering::SeqCst);
+            for _ in 0..4 {
+                charge(&nodes[0], &limit, 5, START);
+                assert!(block_on(nodes[0].tell(START)).is_err());
+                settle(&nodes, START);
+            }
+            assert_eq!(used(&nodes[1], &limit, START), if is_ambiguous { 5 } else { 0 }, "{limit}");
+            wire.is_down.store(false, Ordering::SeqCst);
+            (0..2).for_each(|_| round(&nodes, START));
+            assert_eq!(used(&nodes[1], &limit, START), 20, "{limit}");
+        }
+    }
+}
+
+#[test]
+fn a_node_that_joins_learns_the_state_and_what_comes_meanwhile() {
+    // What comes while it joins is held until the state is there; what it has no room for is told again.
+    for (limit, keep) in limits().flat_map(|limit| [(limit.clone(), 1 << 20), (limit, 0)]) {
+        let hub = Hub::new();
+        let mut nodes: Vec<Node> = fleet::<2>(&hub).into();
+        charge(&nodes[0], &limit, 20, START);
+        charge(&nodes[1], &limit, 10, START);
+        round(&nodes, START);
+        charge(&nodes[1], &limit, 7, START); // not told yet, and in its state
+        nodes.push(node(&hub, ReplicaConfig { keep, ..ReplicaConfig::default() }));
+        charge(&nodes[2], &limit, 3, START); // its own, from before it has joined
+        charge(&nodes[0], &limit, 5, START);
+        tell(&nodes[0], START); // to all, the one that joins included
+        (0..5).for_each(|_| round(&nodes, START));
+        assert!(nodes.iter().all(Replicated::has_joined));
+        for node in &nodes {
+            assert_eq!(used(node, &limit, START), 45, "{limit}");
+        }
+    }
+}
+
+#[test]
+fn what_comes_beside_the_state_is_counted_once() {
+    for (limit, keep) in limits().flat_map(|limit| [(limit.clone(), 1 << 20), (limit, 0)]) {
+        let hub = Hub::new();
+        let mut nodes: Vec<Node> = fleet::<2>(&hub).into();
+        charge(&nodes[0], &limit, 20, START);
+        round(&nodes, START);
+        nodes.push(node(&hub, ReplicaConfig { keep, ..ReplicaConfig::default() }));
+        // The one that joins asks the second for the state ...
+        tell(&nodes[2], START);
+        hear(&nodes[1], &inbox(&nodes[1]), START);
+        hear(&nodes[2], &inbox(&nodes[2]), START);
+        // ... and hears of units of the first that are not in it, while some are that the second has yet to tell.
+        charge(&nodes[0], &limit, 5, START);
+        tell(&nodes[0], START);
+        hear(&nodes[2], &inbox(&nodes[2]), START);
+        charge(&nodes[1], &limit, 7, START);
+        let (first, question): (Vec<_>, Vec<_>) =
+            inbox(&nodes[1]).into_iter().partition(|message| message[1] < 6);
+        hear(&nodes[1], &question, START);
+        hear(&nodes[2], &inbox(&nodes[2]), START);
+        assert!(nodes[2].has_joined());
+        assert_eq!(used(&nodes[2], &limit, START), if keep > 0 { 32 } else { 27 }, "{limit}");
+        hear(&nodes[1], &first, START);
+        (0..5).for_each(|_| round(&nodes, START));
+        assert!(nodes.iter().all(|node| used(node, &limit, START) == 32), "{limit}");
+    }
+}
+
+#[test]
+fn a_state_of_many_meters_comes_in_many_parts() {
+    let limit: Limit = "100/min".parse().unwrap();
+    let hub = Hub::new();
+    let mut nodes: Vec<Node> = fleet::<2>(&hub).into();
+    let keys: Vec<String> = (0..2_000).map(|number| format!("user:{number}")).collect();
+    for (number, key) in (0..).zip(&keys) {
+        claim(&nodes[0], &limit, key.as_bytes(), number % 100, START, Mode::Charge);
+    }
+    round(&nodes, START);
+    nodes.push(node(&hub, ReplicaConfig::default()));
+    (0..3).for_each(|_| round(&nodes, START));
+    for (number, key) in (0..).zip(&keys) {
+        for node in &nodes {
+            let answer = claim(node, &limit, key.as_bytes(), 0, START, Mode::Peek);
+            assert_eq!(answer.verdicts[0].remaining, 100 - number % 100, "{key}");
+        }
+    }
+    assert!(nodes[1].stats().received_bytes < 100_000, "{:?}", nodes[1].stats());
+}
+
+#[test]
+fn who_loses_the_answer_asks_another_one() {
+    let limit: Limit = "100/min".parse().unwrap();
+    let hub = Hub::new();
+    let mut nodes: Vec<Node> = fleet::<3>(&hub).into();
+    charge(&nodes[0], &limit, 20, START);
+    round(&nodes, START);
+    nodes.push(node(&hub, ReplicaConfig::default()));
+    tell(&nodes[3], START);
+    // All say that they are here; the first that is asked for the state never answers.
+    let boxes: Vec<_> = nodes[..3].iter().map(inbox).collect();
+    nodes.iter().zip(boxes).for_each(|(node, messages)| hear(node, &messages, START));
+    let here = inbox(&nodes[3]);
+    hear(&nodes[3], &here, START);
+    nodes[..3].iter().for_each(|node| drop(inbox(node)));
+    assert_eq!(used(&nodes[3], &limit, START), 0);
+    (0..4).for_each(|_| round(&nodes, START));
+    assert_eq!(used(&nodes[3], &limit, START), 20);
+    assert!(nodes[3].has_joined());
+}
+
+#[test]
+fn who_leaves_or_falls_silent_is_counted_no_more() {
+    let limit: Limit = "100/min".parse().unwrap();
+    let hub = Hub::new();
+    let [one, other, third] = fleet::<3>(&hub);
+    charge(&other, &limit, 20, START);
+    block_on(other.leave(START)).unwrap();
+    drop(third);
+    drop(other);
+    let nodes = [one];
+    settle(&nodes, START);
+    assert_eq!(nodes[0].peers(), 1, "one has left");
+    assert_eq!(used(&nodes[0], &limit, START), 20, "what it told before it left");
+    (0..12).for_each(|_| round(&nodes, START));
+    assert_eq!(nodes[0].peers(), 0);
+}
+
+#[test]
+fn refunds_are_told() {
+    for limit in limits() {
+        let hub = Hub::new();
+        let nodes = fleet::<2>(&hub);
+        let limiter = RateLimiter::new(&nodes[0], limit.clone()).with_namespace("api");
+        let limiter = limiter.with_clock(ManualClock::at(START));
+        let request = Request::new("k").cost(30);
+        let decision = limiter.check_now(&request).unwrap();
+        round(&nodes, START);
+        assert_eq!(used(&nodes[1], &limit, START), 30, "{limit}");
+        limiter.refund_now(&request, &decision).unwrap();
+        round(&nodes, START);
+        assert_eq!(used(&nodes[1], &limit, START), 0, "{limit}");
+    }
+}
+
+#[test]
+fn what_has_left_its_window_is_not_told() {
+    let limit: Limit = "100/min fixed".parse().unwrap();
+    let hub = Hub::new();
+    let nodes = fleet::<2>(&hub);
+    nodes[0].transport().is_down.store(true, Ordering::SeqCst);
+    charge(&nodes[0], &limit, 5, START);
+    let later = START + Duration::from_secs(120);
+    nodes[0].transport().is_down.store(false, Ordering::SeqCst);
+    tell(&nodes[0], later);
+    settle(&nodes, later);
+    assert_eq!((nodes[1].len(), nodes[1].stats().applied), (0, 0));
+}
+
+#[test]
+fn what_is_no_message_does_nothing() {
+    let hub = Hub::new();
+    let nodes = fleet::<2>(&hub);
+    let limit: Limit = "100/min".parse().unwrap();
+    charge(&nodes[0], &limit, 5, START);
+    tell(&nodes[0], START);
+    let told = inbox(&nodes[1]);
+    let update = told.iter().max_by_key(|message| message.len()).unwrap();
+    let before = nodes[1].stats().malformed;
+    // Cut in its front, or in what it says of the meter: number, name, offset, segment, units.
+    let cuts = (0..19).chain(update.len() - 8..update.len());
+    let count = cuts.clone().count() as u64;
+    cuts.for_each(|length| hear(&nodes[1], &[update[..length].into()], START));
+    assert_eq!(nodes[1].stats().malformed - before, count);
+    assert!(nodes[1].is_empty());
+    hear(&nodes[1], &told, START);
+    assert_eq!(used(&nodes[1], &limit, START), 5);
+}
+
+#[tokio::test]
+async fn tasks_that_run_keep_each_other_informed() {
+    let hub = Hub::new();
+    let clock = ManualClock::at(START);
+    let nodes = [(); 2].map(|()| Arc::new(Replicated::new(hub.transport())));
+    let tasks = nodes.clone().map(|node| {
+        let clock = clock.clone();
+        tokio::spawn(async move { node.run(clock, Duration::from_secs(1)).await })
+    });
+    let limit: Limit = "100/h".parse().unwrap();
+    let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
+    let of = |cost| [Claim { id, cost, meter: limit.meter_for(b"k") }];
+    let rest = Arc::new(Mutex::new(0));
+    for _ in 0..20 {
+        while clock.sleepers() < 2 {
+            tokio::task::yield_now().await;
+        }
+        let now = clock.now();
+        nodes[0].claim(Claims::new(now, Mode::Charge, &of(1)).unwrap()).await.unwrap();
+        let seen = nodes[1].claim(Claims::new(now, Mode::Peek, &of(0)).unwrap()).await.unwrap();
+        *rest.lock().unwrap() = seen.verdicts[0].remaining;
+        clock.advance(Duration::from_secs(1));
+    }
+    assert!((80..=90).contains(&*rest.lock().unwrap()), "{rest:?}");
+    tasks.iter().for_each(tokio::task::JoinHandle::abort);
+}

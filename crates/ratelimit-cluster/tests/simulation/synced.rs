@@ -1,0 +1,382 @@
+//! A fleet of nodes that count in step through a store: slow trips, partitions, lost answers, requests delivered twice,
+//! tellings that are dropped, restarts.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use ratelimit_cluster::Synced;
+use ratelimit_core::{CLOCK_SLACK, Claim, Limit, Meter, MeterId, Mode, SyncCounterStore as _, Timestamp};
+use ratelimit_memory::MemoryStore;
+
+use crate::limits::{limit, period};
+use crate::link::Link;
+use crate::overs::{Admission, overs};
+use crate::random::Random;
+
+const KEYS: usize = 2;
+const START: Timestamp = Timestamp::from_secs(1_800_000_000);
+
+/// No telling takes more polls than this: six on the way there, and six on the way back, and one for the end.
+const POLLS: u64 = 14;
+
+/// What came of one seed, or of several.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    claims: u64,
+    admitted: u64,
+    /// Tellings that failed.
+    failed: u64,
+    /// Fleets in which more than the limit was admitted.
+    beyond: u64,
+    /// Fleets in which nothing goes wrong and every node came to know all, checked to the unit.
+    agreed: u64,
+    /// The most units beyond the limit, in hundredths of it: if nothing goes wrong, and if all does.
+    worst: [u64; 2],
+}
+
+enum Event {
+    Tell(usize),
+    Poll(usize),
+    Claim,
+    Mishap,
+}
+
+type Task = Pin<Box<dyn Future<Output = bool>>>;
+
+/// One life of a node.
+struct Life {
+    node: Rc<Synced<Link>>,
+    link: Link,
+    is_over: bool,
+    telling: Option<Task>,
+    /// What it has charged and not begun to tell, and what it is telling: each the key and its place there.
+    untold: Vec<(usize, usize)>,
+    under_way: Vec<(usize, usize)>,
+    /// The step at which the telling under way began.
+    began: u64,
+    /// The step at which the last telling of each key began that has ended well.
+    asked: [Option<u64>; KEYS],
+}
+
+struct Fleet {
+    random: Random,
+    is_calm: bool,
+    limit: Limit,
+    shared: Arc<MemoryStore>,
+    interval: u64,
+    lives: Vec<Life>,
+    /// What is to happen, by time and then in the order in which it was planned.
+    events: BTreeMap<(u64, u64), Event>,
+    planned: u64,
+    now: Timestamp,
+    step: u64,
+    admitted: [Vec<Admission>; KEYS],
+    /// Of each admission the step at which it was told.
+    told: [Vec<Option<u64>>; KEYS],
+    /// Of each admission the units of others that its node may not have known of.
+    unseen: [Vec<u64>; KEYS],
+    found: Found,
+}
+
+/// Runs one seed; what was wrong, if anything.
+fn run(seed: u64) -> Result<Found, String> {
+    let mut random = Random::new(seed);
+    let count = if random.chance(800) { random.between(2, 8) } else { random.between(9, 50) };
+    let limit = limit(&mut random);
+    let period = period(&limit);
+    let interval = (period / 200).max(1_000) * (random.between(1, 80) / random.between(1, 10)).max(1);
+    let mut fleet = Fleet {
+        is_calm: random.chance(500),
+        random,
+        limit,
+        shared: Arc::new(MemoryStore::new()),
+        interval,
+        lives: Vec::new(),
+        events: BTreeMap::new(),
+        planned: 0,
+        now: START,
+        step: 0,
+        admitted: [const { Vec::new() }; KEYS],
+        told: [const { Vec::new() }; KEYS],
+        unseen: [const { Vec::new() }; KEYS],
+        found: Found::default(),
+    };
+    (0..count).for_each(|_| fleet.begin());
+    fleet.live((3 * period).min(interval * 3_000 / count), period);
+    fleet.end()
+}
+
+impl Fleet {
+    fn plan(&mut self, after: u64, event: Event) {
+        self.planned += 1;
+        self.events.insert((self.now.as_nanos() + after, self.planned), event);
+    }
+
+    /// A node begins its life.
+    fn begin(&mut self) {
+        let link = Link::new(self.shared.clone(), Random::new(self.random.below(u64::MAX)));
+        if self.is_calm {
+            link.calm();
+        }
+        self.lives.push(Life {
+            node: Rc::new(Synced::new(link.clone())),
+            link,
+            is_over: false,
+            telling: None,
+            untold: Vec::new(),
+            under_way: Vec::new(),
+            began: 0,
+            asked: [None; KEYS],
+        });
+        let first = self.random.below(self.interval);
+        self.plan(first, Event::Tell(self.lives.len() - 1));
+    }
+
+    fn live(&mut self, length: u64, period: u64) {
+        // From half of what may be admitted to four times as much, in units of 1.8 each.
+        let capacity = u128::from(self.limit.burst()) * KEYS as u128 * u128::from(period + length);
+        let capacity = u64::try_from(capacity / u128::from(period)).unwrap_or(u64::MAX);
+        for _ in 0..(capacity * self.random.between(5, 40) / 18).clamp(50, 1_500) {
+            let after = self.random.below(length);
+            self.plan(after, Event::Claim);
+        }
+        for _ in 0..if self.is_calm { 0 } else { self.random.between(3, 30) } {
+            let after = self.random.below(length);
+            self.plan(after, Event::Mishap);
+        }
+        self.run_until(self.now + Duration::from_nanos(length));
+    }
+
+    fn run_until(&mut self, end: Timestamp) {
+        while let Some(next) = self.events.first_entry()
+            && next.key().0 < end.as_nanos()
+        {
+            let ((at, _), event) = next.remove_entry();
+            self.now = Timestamp::from_nanos(at);
+            self.step += 1;
+            match event {
+                Event::Tell(life) if !self.lives[life].is_over => self.tell(life),
+                Event::Poll(life) if !self.lives[life].is_over => self.poll(life),
+                Event::Claim => self.claim(),
+                Event::Mishap => self.mishap(),
+                Event::Tell(_) | Event::Poll(_) => {} // of a life that is over
+            }
+        }
+        self.now = end;
+    }
+
+    fn tell(&mut self, nth: usize) {
+        let (now, step) = (self.now, self.step);
+        let life = &mut self.lives[nth];
+        if life.telling.is_none() {
+            let node = life.node.clone();
+            life.telling = Some(Box::pin(async move { node.sync(now).await.is_ok() }));
+            life.under_way = std::mem::take(&mut life.untold);
+            life.began = step;
+            self.poll(nth);
+        }
+        self.plan(self.interval, Event::Tell(nth));
+    }
+
+    fn poll(&mut self, nth: usize) {
+        let life = &mut self.lives[nth];
+        let Some(telling) = &mut life.telling else { return };
+        let polled = telling.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let std::task::Poll::Ready(is_well) = polled else {
+            let after = self.random.below(self.interval / POLLS);
+            self.plan(after, Event::Poll(nth));
+            return;
+        };
+        life.telling = None;
+        let under_way = std::mem::take(&mut life.under_way);
+        if !is_well {
+            self.found.failed += 1;
+            life.untold.extend(under_way); // some of it may have been told: what is unseen is only checked if all is well
+            return;
+        }
+        for (key, place) in under_way {
+            life.asked[key] = Some(life.began);
+            self.told[key][place] = Some(self.step);
+        }
+    }
+
+    fn claim(&mut self) {
+        let alive: Vec<usize> = (0..self.lives.len()).filter(|life| !self.lives[*life].is_over).collect();
+        let by = alive[self.random.place(alive.len())];
+        let key = self.random.place(KEYS);
+        let cost = if self.random.chance(900) { 1 } else { self.random.between(1, 9) };
+        self.found.claims += 1;
+        if !self.decide(by, key, cost, Mode::Charge).0 {
+            return;
+        }
+        // Others' units that were not told before this node last asked.
+        let asked = self.lives[by].asked[key];
+        let is_unseen = |(one, told): &(&Admission, &Option<u64>)| {
+            one.by != by && told.zip(asked).is_none_or(|(told, asked)| told > asked)
+        };
+        let all = self.admitted[key].iter().zip(&self.told[key]);
+        let unseen = all.filter(is_unseen).map(|(one, _)| one.cost).sum();
+        self.unseen[key].push(unseen);
+        self.lives[by].untold.push((key, self.admitted[key].len()));
+        self.admitted[key].push(Admission { at: self.now, cost, by });
+        self.told[key].push(None);
+    }
+
+    /// Whether it is admitted, and what remains.
+    fn decide(&self, by: usize, key: usize, cost: u64, mode: Mode) -> (bool, u64) {
+        let name = [u8::try_from(key).unwrap_or(0)];
+        let id = MeterId { namespace: "", scope: self.limit.scope(), key: &name };
+        let claim = Claim { id, cost, meter: self.limit.meter_for(b"0") };
+        let answer = self.lives[by].node.claim_one_now(self.now, mode, &claim).expect("an answer");
+        (answer.0, answer.1.remaining)
+    }
+
+    fn mishap(&mut self) {
+        let nth = self.random.place(self.lives.len());
+        let life = &mut self.lives[nth];
+        match self.random.below(10) {
+            0..4 => life.link.cut(true),
+            4..6 => self.lives.iter().for_each(|life| life.link.cut(false)),
+            6..8 => life.telling = None, // it is dropped on the way
+            _ if !life.is_over => {
+                (life.is_over, life.telling) = (true, None);
+                self.begin();
+            }
+            _ => {}
+        }
+    }
+
+    fn end(mut self) -> Result<Found, String> {
+        let meter = self.limit.meter_for(b"0");
+        for key in 0..KEYS {
+            let admitted = &self.admitted[key];
+            self.found.admitted += admitted.len() as u64;
+            for (place, over) in overs(&meter, admitted).into_iter().enumerate().filter(|(_, over)| *over > 0)
+            {
+                let is_seen = self.is_calm && self.is_bounded_by_what_is_unseen(&meter);
+                let bound =
+                    if is_seen { self.unseen[key][place] } else { alone(&meter, &admitted[..=place]) };
+                if over > bound {
+                    let (at, told) = (admitted[place].at.since(START), self.told());
+                    return Err(format!(
+                        "{over} units beyond {}, and not {bound}, at {at:?}: {told}",
+                        self.limit
+                    ));
+                }
+                self.found.beyond = 1;
+                let worst = &mut self.found.worst[usize::from(!self.is_calm)];
+                *worst = (*worst).max(over * 100 / meter.limit());
+            }
+        }
+        if self.is_calm && self.is_bounded_by_what_is_unseen(&meter) {
+            self.found.agreed = u64::from(self.agree(&meter)?);
+        }
+        Ok(self.found)
+    }
+
+    /// A log that is full does not say how many of its units came since it was asked last. A store forgets a bucket when it
+    /// has drained and the slack has passed, and takes what is told later for the first.
+    fn is_bounded_by_what_is_unseen(&self, meter: &Meter) -> bool {
+        match meter {
+            Meter::Window(_) => true,
+            Meter::Bucket(_) => Duration::from_nanos(2 * self.interval) <= CLOCK_SLACK,
+            Meter::Log(_) => false,
+        }
+    }
+
+    fn told(&self) -> String {
+        let weather = if self.is_calm { "calm" } else { "rough" };
+        format!("{weather}, {} lives, interval {:?}", self.lives.len(), Duration::from_nanos(self.interval))
+    }
+
+    /// Each node charges once more and tells, until all have told: the last one then knows all that was admitted, of windows
+    /// to the unit, of others at least. Tells whether any of it counts still.
+    fn agree(&mut self, meter: &Meter) -> Result<bool, String> {
+        self.events.retain(|_, event| matches!(event, Event::Tell(_) | Event::Poll(_)));
+        self.run_until(self.now + Duration::from_nanos(4 * self.interval));
+        let last = self.lives.len() - 1;
+        for key in 0..KEYS {
+            self.decide(last, key, 1, Mode::Force);
+            self.admitted[key].push(Admission { at: self.now, cost: 1, by: last });
+        }
+        self.run_until(self.now + Duration::from_nanos(4 * self.interval));
+        let mut counts = false;
+        for key in 0..KEYS {
+            let mut state = meter.fresh();
+            for one in &self.admitted[key] {
+                meter.charge(&mut state, one.cost, one.at);
+            }
+            let expected = meter.verdict(&state, 0, self.now, None).remaining;
+            let found = self.decide(last, key, 0, Mode::Peek).1;
+            counts |= expected < meter.limit();
+            let is_window = matches!(meter, Meter::Window(_));
+            if found > expected || is_window && found < expected {
+                let (limit, told) = (&self.limit, self.told());
+                return Err(format!("{found} left of {limit} for who told last, and not {expected}: {told}"));
+            }
+        }
+        Ok(counts)
+    }
+}
+
+/// Each life by itself stays within the limit: what all of those may admit beyond it that admitted something that counts.
+fn alone(meter: &Meter, admitted: &[Admission]) -> u64 {
+    let now = admitted[admitted.len() - 1].at.as_nanos();
+    let (most, span) = match meter {
+        Meter::Window(window) => (window.limit(), window.segment() * (u64::from(window.carried()) + 1)),
+        Meter::Bucket(bucket) => {
+            let passed = now - START.as_nanos();
+            (bucket.burst() + passed.div_ceil(bucket.interval()), passed)
+        }
+        Meter::Log(log) => (log.limit(), log.window()),
+    };
+    let begin = now.saturating_sub(span);
+    let counting = admitted.iter().filter(|one| one.at.as_nanos() >= begin);
+    let lives: std::collections::BTreeSet<usize> = counting.map(|one| one.by).collect();
+    most * (lives.len() as u64 - 1)
+}
+
+/// Runs so many seeds; how many failed.
+pub(crate) fn run_all(first: u64, count: u64) -> u64 {
+    let (mut all, mut failed) = (Found::default(), 0);
+    for seed in first..first.saturating_add(count) {
+        match run(seed) {
+            Ok(found) => {
+                all = Found {
+                    claims: all.claims + found.claims,
+                    admitted: all.admitted + found.admitted,
+                    failed: all.failed + found.failed,
+                    beyond: all.beyond + found.beyond,
+                    agreed: all.agreed + found.agreed,
+                    worst: [all.worst[0].max(found.worst[0]), all.worst[1].max(found.worst[1])],
+                }
+            }
+            Err(problem) => {
+                failed += 1;
+                println!("FAIL synced --seed {seed}: {problem}");
+            }
+        }
+        let done = seed - first + 1;
+        if done.is_multiple_of(1_000) {
+            println!("synced: {done} of {count} seeds");
+        }
+    }
+    let [calm, rough] = all.worst;
+    println!(
+        "synced: {count} seeds, at most {calm} % of the limit beyond it, {rough} % in partitions; {all:?}"
+    );
+    // A run in which nothing was contended, nothing failed or nobody came to agree would prove nothing.
+    let is_vacuous = all.admitted * 5 < all.claims
+        || all.beyond * 4 < count
+        || all.agreed * 5 < count
+        || all.failed < count;
+    if count >= 100 && is_vacuous {
+        println!("FAIL synced: too little was admitted, contended or failed for this to prove anything");
+        failed += 1;
+    }
+    failed
+}

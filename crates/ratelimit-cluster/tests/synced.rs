@@ -1,0 +1,346 @@
+//! Nodes that count in step through a store, one step at a time: every kind of limit, refunds, a segment's turn, failures.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use futures::executor::block_on;
+use ratelimit_cluster::{SyncConfig, Synced};
+use ratelimit_core::{
+    Answer, Claim, Claims, CounterStore, Decisions, ErrorKind, Limit, MeterId, Mode, Promises, Refund,
+    StoreError, SyncCounterStore, Timestamp, Verdict,
+};
+use ratelimit_memory::MemoryStore;
+
+const START: Timestamp = Timestamp::from_secs(1_800_000_000);
+const TEXTS: [&str; 7] = [
+    "20/min fixed",
+    "20/min",
+    "20/min precision 15s",
+    "20/min precision 15s strict",
+    "20/min burst 15",
+    "20/min queue burst 15",
+    "20/min log",
+];
+
+type Node = Synced<Arc<Failing>>;
+
+/// A store that fails when it is told to.
+#[derive(Debug, Default)]
+struct Failing {
+    store: MemoryStore,
+    how: AtomicU8,
+}
+
+/// How the store fails.
+const BEFORE: u8 = 1;
+const AFTER: u8 = 2;
+
+impl Failing {
+    fn fail<T>(&self, after: u8, answer: T) -> Result<T, StoreError> {
+        let error = match self.how.load(Ordering::SeqCst) {
+            BEFORE if after == BEFORE => StoreError::new("failing", ErrorKind::Unreachable, "on purpose"),
+            AFTER if after == AFTER => StoreError::new("failing", ErrorKind::Timeout, "on purpose"),
+            _ => return Ok(answer),
+        };
+        Err(error)
+    }
+}
+
+impl CounterStore for Failing {
+    fn promises(&self) -> Promises {
+        self.store.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        self.fail(BEFORE, ())?;
+        let answer = self.store.claim(claims).await?;
+        self.fail(AFTER, answer)
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.fail(BEFORE, ())?;
+        self.store.refund(now, refunds).await?;
+        self.fail(AFTER, ())
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.store.reset(claims).await
+    }
+}
+
+fn fleet<const N: usize>() -> (Arc<Failing>, [Node; N]) {
+    let shared = Arc::new(Failing::default());
+    let nodes = std::array::from_fn(|_| Synced::new(shared.clone()));
+    (shared, nodes)
+}
+
+fn limit(text: &str) -> Limit {
+    text.parse().unwrap()
+}
+
+fn one<'a>(limit: &'a Limit, cost: u64) -> Claim<'a> {
+    let id = MeterId { namespace: "n", scope: limit.scope(), key: b"k" };
+    Claim { id, cost, meter: limit.meter_for(b"k") }
+}
+
+fn claim(node: &Node, limit: &Limit, cost: u64, now: Timestamp) -> (bool, Verdict) {
+    node.claim_one_now(now, Mode::Charge, &one(limit, cost)).unwrap()
+}
+
+fn left(node: &Node, limit: &Limit, now: Timestamp) -> u64 {
+    node.claim_one_now(now, Mode::Peek, &one(limit, 0)).unwrap().1.remaining
+}
+
+fn refund(node: &Node, limit: &Limit, cost: u64, receipt: Timestamp, now: Timestamp) {
+    let Claim { id, meter, .. } = one(limit, 0);
+    node.refund_now(now, &[Refund { id, cost, meter, receipt }]);
+}
+
+fn sync(node: &Node, now: Timestamp) {
+    block_on(node.sync(now)).unwrap();
+}
+
+fn after(seconds: u64) -> Timestamp {
+    START + Duration::from_secs(seconds)
+}
+
+#[test]
+fn after_a_round_all_know_of_all() {
+    for text in TEXTS {
+        let limit = limit(text);
+        let (_, nodes) = fleet::<3>();
+        for (nth, node) in nodes.iter().enumerate() {
+            assert!(claim(node, &limit, nth as u64 + 1, START).0);
+        }
+        nodes.iter().for_each(|node| sync(node, START));
+        assert_eq!(left(&nodes[2], &limit, START), limit.burst() - 6, "{text}: who told last knows all");
+        // The others learn of it when they have something to tell.
+        nodes[..2].iter().for_each(|node| assert!(claim(node, &limit, 1, START).0));
+        nodes.iter().for_each(|node| sync(node, START));
+        assert!(claim(&nodes[0], &limit, 1, START).0);
+        sync(&nodes[0], START);
+        let lefts: Vec<u64> = nodes.iter().map(|node| left(node, &limit, START)).collect();
+        assert_eq!(lefts, [limit.burst() - 9, limit.burst() - 8, limit.burst() - 6], "{text}");
+        assert!(nodes.iter().all(|node| node.unsure() == 0));
+    }
+}
+
+#[test]
+fn what_is_given_back_and_charged_between_two_tellings_leaves_nothing_behind() {
+    for text in TEXTS {
+        let limit = limit(text);
+        let (_, [node, other]) = fleet();
+        let first = claim(&node, &limit, 3, START).1.receipt;
+        sync(&node, START);
+        // More is charged than was given back: the difference alone would begin after now.
+        refund(&node, &limit, 3, first, START);
+        let second = claim(&node, &limit, 5, START).1.receipt;
+        sync(&node, START);
+        assert_eq!(left(&node, &limit, START), limit.burst() - 5, "{text}");
+        refund(&node, &limit, 5, second, START);
+        sync(&node, START);
+        assert_eq!(left(&node, &limit, START), limit.burst(), "{text}");
+        claim(&other, &limit, 1, START);
+        sync(&other, START);
+        assert_eq!(left(&other, &limit, START), limit.burst() - 1, "{text}: and in the store");
+    }
+}
+
+#[test]
+fn what_is_charged_while_it_is_told_is_kept_for_the_next_time() {
+    for text in TEXTS {
+        let limit = limit(text);
+        let shared = Arc::new(MemoryStore::new());
+        let slow = Arc::new(Slow { store: shared, node: std::sync::OnceLock::new() });
+        let node = Arc::new(Synced::new(slow.clone()));
+        slow.node.set(Arc::downgrade(&node)).unwrap();
+        let charge = |cost| node.claim_one_now(START, Mode::Charge, &one(&limit, cost)).unwrap().1.remaining;
+        charge(2);
+        block_on(node.sync(START)).unwrap(); // while it is told, another unit is charged
+        assert_eq!(charge(0), limit.burst() - 3, "{text}");
+        block_on(node.sync(START)).unwrap();
+        assert_eq!(charge(0), limit.burst() - 4, "{text}");
+        let other = Synced::new(slow.store.clone());
+        other.claim_one_now(START, Mode::Charge, &one(&limit, 1)).unwrap();
+        block_on(other.sync(START)).unwrap();
+        let left = other.claim_one_now(START, Mode::Peek, &one(&limit, 0)).unwrap().1.remaining;
+        assert_eq!(left, limit.burst() - 4, "{text}: three were told, and one is the other's");
+    }
+}
+
+/// A store on the way to which the node itself charges one more unit.
+#[derive(Debug)]
+struct Slow {
+    store: Arc<MemoryStore>,
+    node: std::sync::OnceLock<std::sync::Weak<Synced<Arc<Slow>>>>,
+}
+
+impl CounterStore for Slow {
+    fn promises(&self) -> Promises {
+        self.store.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let answer = self.store.claim(claims).await?;
+        if claims.mode() == Mode::Force
+            && claims[0].cost > 0
+            && let Some(node) = self.node.get().and_then(std::sync::Weak::upgrade)
+        {
+            let scope = claims[0].id.scope.split('#').next().unwrap();
+            let limit = TEXTS.iter().map(|text| limit(text)).find(|limit| limit.scope() == scope);
+            let limit = limit.filter(|limit| {
+                limit.meter_for(b"k").limit() == claims[0].meter.limit() || scope != claims[0].id.scope
+            });
+            node.claim_one_now(START, Mode::Charge, &one(&limit.unwrap(), 1)).unwrap();
+        }
+        Ok(answer)
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.store.refund(now, refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.store.reset(claims).await
+    }
+}
+
+#[test]
+fn refunds_reach_the_others() {
+    for text in TEXTS {
+        let limit = limit(text);
+        let (_, [node, other]) = fleet();
+        let receipt = claim(&node, &limit, 5, START).1.receipt;
+        sync(&node, START);
+        refund(&node, &limit, 3, receipt, START);
+        assert!(claim(&other, &limit, 1, START).0);
+        sync(&other, START);
+        assert_eq!(left(&other, &limit, START), limit.burst() - 6, "{text}");
+        sync(&node, START);
+        assert_eq!(left(&node, &limit, START), limit.burst() - 3, "{text}");
+        assert!(claim(&other, &limit, 1, START).0);
+        sync(&other, START);
+        assert_eq!(left(&other, &limit, START), limit.burst() - 4, "{text}");
+    }
+}
+
+#[test]
+fn a_segment_that_has_ended_is_read_again_until_the_others_have_told_what_they_charged_in_it() {
+    let limit = limit("20/min precision 15s strict");
+    let (_, [node, other]) = fleet();
+    claim(&node, &limit, 2, START);
+    claim(&other, &limit, 3, after(14)); // told only in the next segment
+    sync(&node, after(14));
+    claim(&node, &limit, 1, after(15));
+    sync(&node, after(15));
+    assert_eq!(left(&node, &limit, after(15)), 17);
+    sync(&other, after(15));
+    claim(&node, &limit, 1, after(16));
+    sync(&node, after(16));
+    assert_eq!(left(&node, &limit, after(16)), 13);
+    // Who comes later learns of all segments at once.
+    let newcomer = Synced::new(node.inner().clone());
+    claim(&newcomer, &limit, 1, after(20));
+    sync(&newcomer, after(20));
+    assert_eq!(left(&newcomer, &limit, after(20)), 12);
+    assert_eq!(left(&newcomer, &limit, after(75)), 17, "those of the first segment have left");
+}
+
+#[test]
+fn what_the_store_did_not_take_is_told_the_next_time() {
+    for text in TEXTS {
+        let limit = limit(text);
+        let (shared, [node, other]) = fleet();
+        claim(&node, &limit, 2, START);
+        shared.how.store(BEFORE, Ordering::SeqCst);
+        for _ in 0..3 {
+            assert!(block_on(node.sync(START)).is_err());
+            claim(&node, &limit, 1, START);
+        }
+        assert_eq!(left(&node, &limit, START), limit.burst() - 5, "{text}");
+        shared.how.store(0, Ordering::SeqCst);
+        sync(&node, START);
+        claim(&other, &limit, 1, START);
+        sync(&other, START);
+        assert_eq!(left(&other, &limit, START), limit.burst() - 6, "{text}");
+        assert_eq!(node.unsure(), 0);
+    }
+}
+
+#[test]
+fn what_the_store_may_have_taken_is_never_told_again_and_counts_here() {
+    for text in TEXTS {
+        let limit = limit(text);
+        let (shared, [node, other]) = fleet();
+        claim(&node, &limit, 3, START);
+        shared.how.store(AFTER, Ordering::SeqCst);
+        assert!(block_on(node.sync(START)).is_err());
+        assert_eq!((left(&node, &limit, START), node.unsure()), (limit.burst() - 3, 1), "{text}");
+        shared.how.store(0, Ordering::SeqCst);
+        claim(&other, &limit, 1, START);
+        sync(&other, START);
+        assert_eq!(left(&other, &limit, START), limit.burst() - 4, "{text}: told once");
+        claim(&node, &limit, 1, START);
+        sync(&node, START);
+        // It cannot know that the three are in the store; never less than the truth, which is five.
+        assert_eq!(left(&node, &limit, START), limit.burst() - 8, "{text}");
+        // Once all has left, there is nothing to be unsure about.
+        let later = after(600);
+        claim(&node, &limit, 1, later);
+        sync(&node, later);
+        assert_eq!(left(&node, &limit, later), limit.burst() - 1, "{text}");
+    }
+}
+
+#[test]
+fn a_sync_that_is_dropped_loses_nothing() {
+    let limit = limit("20/min");
+    let (_, [node, other]) = fleet();
+    claim(&node, &limit, 3, START);
+    drop(node.sync(START)); // never polled
+    sync(&node, START);
+    claim(&other, &limit, 1, START);
+    sync(&other, START);
+    assert_eq!(left(&other, &limit, START), 16);
+}
+
+#[test]
+fn a_reset_reaches_the_others() {
+    for text in TEXTS {
+        let limit = limit(text);
+        let (_, [node, other]) = fleet();
+        claim(&other, &limit, 5, START);
+        sync(&other, START);
+        let claims = [one(&limit, 0)];
+        let claims = Claims::new(START, Mode::Charge, &claims).unwrap();
+        block_on(node.reset(claims)).unwrap();
+        claim(&other, &limit, 1, START);
+        sync(&other, START);
+        assert_eq!(left(&other, &limit, START), limit.burst() - 1, "{text}");
+        node.reset_now(claims);
+        sync(&node, START);
+        claim(&other, &limit, 1, START);
+        sync(&other, START);
+        assert_eq!(left(&other, &limit, START), limit.burst() - 1, "{text}");
+    }
+}
+
+#[test]
+fn a_node_by_itself_never_exceeds_the_limit_and_a_bound_holds() {
+    let (_, [node]) = fleet();
+    let own = limit("20/min");
+    let mut admitted = 0;
+    for nth in 0..60 {
+        admitted += u64::from(claim(&node, &own, 1, START).0);
+        if nth % 7 == 0 {
+            sync(&node, START);
+        }
+    }
+    assert_eq!(admitted, 20);
+    assert_eq!(node.promises().decisions, Decisions::Eventual);
+    assert!(format!("{node:?}").contains("MemoryStore"));
+    let tight = Synced::with_config(MemoryStore::new(), SyncConfig { max_keys: 0, ..SyncConfig::default() });
+    let error = tight.claim_one_now(START, Mode::Charge, &one(&own, 1)).unwrap_err();
+    assert_eq!((error.kind(), tight.is_empty()), (ErrorKind::Full, true));
+}

@@ -1,0 +1,119 @@
+//! The transports on real servers: everybody hears everything whole, and goes on when the server has gone and come back.
+#![cfg(all(feature = "redis", feature = "postgres"))]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratelimit_cluster::{PostgresTransport, RedisTransport, Transport};
+use ratelimit_testbed::{Postgres, Redis, Server, Testbed};
+use tokio::time::{sleep, timeout};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn message(number: u8, length: usize) -> Arc<[u8]> {
+    (0..length).map(|place| u8::try_from(place % 251).unwrap() ^ number).collect()
+}
+
+async fn heard(transport: &impl Transport) -> Arc<[u8]> {
+    timeout(PATIENCE, transport.receive()).await.expect("nothing came").expect("no connection")
+}
+
+/// Short, empty and largest messages, more than fit one statement, all in their order.
+async fn everybody_hears_all<T: Transport>(nodes: &[T; 3], stranger: &T) {
+    let mut messages: Vec<_> = (0..=255).map(|number| message(number, 5)).collect();
+    messages.extend([message(1, 0), message(2, nodes[0].largest()), message(3, 1), message(4, 600)]);
+    nodes[1].send(&messages).await.unwrap();
+    for node in nodes {
+        for expected in &messages {
+            assert_eq!(&heard(node).await, expected);
+        }
+    }
+    stranger.send(&[message(9, 1)]).await.unwrap();
+    assert_eq!(heard(stranger).await, message(9, 1), "the messages of another fleet were heard");
+}
+
+/// The server is killed: sending fails and is no end of it. It comes back: everybody is heard again.
+async fn all_go_on_after_a_restart<T: Transport>(nodes: &[T; 3], server: &Server) {
+    server.kill().await.unwrap();
+    assert!(nodes[0].send(&[message(1, 3)]).await.is_err());
+    // What had come before is still heard.
+    while timeout(PATIENCE, nodes[0].receive()).await.expect("it waits for a dead server").is_ok() {}
+    server.start().await.unwrap();
+    // They find out when they are next used.
+    let listening = nodes.each_ref().map(|node| async {
+        loop {
+            match timeout(PATIENCE, node.receive()).await.expect("nothing came") {
+                Ok(heard) if heard == message(2, 3) => return,
+                Ok(_) => {}
+                Err(_) => sleep(Duration::from_millis(20)).await,
+            }
+        }
+    });
+    let speaking = async {
+        loop {
+            let _ = nodes[0].send(&[message(2, 3)]).await;
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        _ = futures::future::join_all(listening) => {}
+        () = speaking => {}
+    }
+}
+
+/// The server stops answering and keeps its connections: sending ends within its time limit, and who listens finds out, too.
+async fn sending_ends_while_the_server_is_frozen<T: Transport>(nodes: &[T; 3], server: &Server) {
+    server.freeze().await.unwrap();
+    let sent = timeout(PATIENCE, nodes[0].send(&[message(1, 3)])).await;
+    assert!(sent.expect("no time limit").is_err());
+    while timeout(PATIENCE, nodes[1].receive()).await.expect("it waits for a frozen server").is_ok() {}
+    server.thaw().await.unwrap();
+    nodes[0].send(&[message(3, 3)]).await.unwrap();
+    while heard(&nodes[2]).await != message(3, 3) {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis() {
+    let server = Testbed::from_env().redis_with(Redis::default()).await.unwrap();
+    let connect = |channel| RedisTransport::connect(server.url(), channel);
+    let nodes = [connect("a").await.unwrap(), connect("a").await.unwrap(), connect("a").await.unwrap()];
+    everybody_hears_all(&nodes, &connect("b").await.unwrap()).await;
+    sending_ends_while_the_server_is_frozen(&nodes, &server).await;
+    all_go_on_after_a_restart(&nodes, &server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn postgres() {
+    let server = Testbed::from_env().postgres_with(Postgres::default()).await.unwrap();
+    // A name that SQL would have to quote.
+    let connect = |channel| PostgresTransport::connect(server.url(), channel);
+    let nodes = [
+        connect("Limits \"a\"").await.unwrap(),
+        connect("Limits \"a\"").await.unwrap(),
+        connect("Limits \"a\"").await.unwrap(),
+    ];
+    everybody_hears_all(&nodes, &connect("b").await.unwrap()).await;
+    sending_ends_while_the_server_is_frozen(&nodes, &server).await;
+    all_go_on_after_a_restart(&nodes, &server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_is_said_at_once_and_without_the_password() {
+    let password = Some("hunter2".to_owned());
+    let redis = Redis { password: password.clone(), ..Redis::default() };
+    let redis = Testbed::from_env().redis_with(redis).await.unwrap();
+    let wrong = format!("redis://:wrong-secret@{}/", redis.address());
+    for url in [&wrong, "redis://:wrong-secret@127.0.0.1:1/", "nothing://:wrong-secret@"] {
+        let error = RedisTransport::connect(url, "a").await.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("wrong-secret"), "{error:?}");
+    }
+    let node = RedisTransport::connect(redis.url(), "a").await.unwrap();
+    assert!(!format!("{node:?}").contains("hunter2"));
+    for url in ["postgres://u:wrong-secret@127.0.0.1:1/x", "nothing://u:wrong-secret@"] {
+        let error = PostgresTransport::connect(url, "a").await.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("wrong-secret"), "{error:?}");
+    }
+    for channel in ["", &"x".repeat(64)] {
+        assert!(PostgresTransport::connect("postgres://127.0.0.1:1/x", channel).await.is_err());
+    }
+}
