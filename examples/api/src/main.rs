@@ -1,9 +1,10 @@
 //! A small HTTP API, limited per API key by plan and per client address.
 //!
 //! `cargo run --release --bin api` keeps the counts in memory; `--store redis://…` (or `memcached://…`,
-//! `postgres://…`) shares them between instances. Limits and plans are in `api.toml`.
+//! `postgres://…`) shares them between instances, which need not ask it for each check: `--counting`. Limits and plans are in `api.toml`.
 
 mod customers;
+mod fleet;
 mod routes;
 mod store;
 
@@ -11,6 +12,7 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -20,6 +22,8 @@ use ratelimit_tower::config::ConfigFile;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::fleet::{Counting, Member};
+
 /// A small HTTP API whose clients are limited by plan and by address.
 #[derive(Parser)]
 struct Args {
@@ -27,6 +31,12 @@ struct Args {
     /// `memcached://host:port[,host:port]` or `postgres://user[:password]@host:port/database`
     #[arg(long, default_value = "memory:")]
     store: String,
+    /// How several instances on one store count together
+    #[arg(long, value_enum, default_value = "straight")]
+    counting: Counting,
+    /// How often instances that do not ask the store for each check tell what they have counted, in milliseconds
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
+    interval: u64,
     /// Where to listen; port 0 takes a free one
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
@@ -50,18 +60,24 @@ async fn main() -> ExitCode {
 
 async fn serve(args: Args) -> anyhow::Result<()> {
     let policies = ConfigFile::open(&args.config)?;
-    let store = store::open(&args.store).await?;
+    let member = Arc::new(Member::open(&args.store, args.counting).await?);
     // The policies bring limits of their own; those of the limiter itself are not used.
-    let limiter = RateLimiter::new(store, "1/s".parse::<Limit>()?).with_namespace("api");
+    let limiter = RateLimiter::new(member.store(), "1/s".parse::<Limit>()?).with_namespace("api");
     let listener = TcpListener::bind(args.listen).await.with_context(|| {
         format!("cannot listen on {}: is another instance running? choose another with --listen", args.listen)
     })?;
     let ended = ended()?;
     greet(listener.local_addr()?, &limiter)?;
     let app = routes::router(limiter, &policies).into_make_service_with_connect_info::<SocketAddr>();
+    let counting = tokio::spawn({
+        let (member, interval) = (member.clone(), Duration::from_millis(args.interval));
+        async move { member.run(interval).await }
+    });
     let watching = tokio::spawn(async move { policies.watch(Duration::from_secs(1)).await });
     axum::serve(listener, app).with_graceful_shutdown(ended).await?;
     watching.abort();
+    counting.abort();
+    member.leave().await?;
     writeln!(io::stdout(), "stopped")?;
     Ok(())
 }

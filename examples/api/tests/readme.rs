@@ -63,6 +63,7 @@ async fn the_table_of_stores_says_what_the_stores_declare() {
             (Decisions::Exact, true) => ("exact", ["1", "1", "1"]),
             (Decisions::ExactPerKey, true) => ("exact for all limits of one key ", ["1", "1", "1"]),
             (Decisions::Conservative, true) => ("conservative: never one too many", ["1", "2", "2"]),
+            (Decisions::Eventual, true) => ("exact on one node", ["0", "0", "0"]),
         };
         let says_it =
             if word.ends_with(' ') { row.decisions.starts_with(word) } else { row.decisions == word };

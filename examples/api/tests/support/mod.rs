@@ -18,12 +18,11 @@ impl Instance {
     }
 
     pub(crate) fn with(arguments: &[&str]) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_api"))
-            .args(["--listen", "127.0.0.1:0"])
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_api"));
+        if !arguments.contains(&"--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
+        let mut process = command.args(arguments).stdout(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();
         output.read_line(&mut line).unwrap();
@@ -44,10 +43,14 @@ impl Instance {
         (status.unwrap_or_else(|| panic!("answered {answer:?}")), answer)
     }
 
+    pub(crate) fn signal(&self, signal: &str) {
+        let pid = self.process.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
     /// Asks it to end as Ctrl-C does; what it printed since it began, and whether it ended well.
     pub(crate) fn interrupt(mut self) -> (String, bool) {
-        let pid = self.process.id().to_string();
-        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        self.signal("-INT");
         let mut printed = String::new();
         self.output.read_to_string(&mut printed).unwrap();
         (printed, self.process.wait().unwrap().success())

@@ -1,0 +1,90 @@
+//! How several instances count together on one store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::ValueEnum;
+use ratelimit_cluster::{Leased, PostgresTransport, RedisTransport, Replicated, Synced};
+use ratelimit_core::{Clock as _, SystemClock};
+
+use crate::store::{self, Store};
+
+/// Instances of one name are one fleet.
+const CHANNEL: &str = "ratelimit-api";
+
+/// How instances count together.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Counting {
+    /// Each check asks the store
+    Straight,
+    /// A piece of the quota at a time is claimed from the store and spent here: never more than the limit
+    Leased,
+    /// Counted here, and brought in step with the store each interval
+    Synced,
+    /// Counted here, and told to the others each interval by the Redis or PostgreSQL server: nothing is stored there
+    Replicated,
+}
+
+/// An instance of a fleet.
+pub(crate) enum Member {
+    Straight(Store),
+    Leased(Arc<Leased<Store>>),
+    Synced(Arc<Synced<Store>>),
+    ByRedis(Arc<Replicated<RedisTransport>>),
+    ByPostgres(Arc<Replicated<PostgresTransport>>),
+}
+
+impl Member {
+    pub(crate) async fn open(url: &str, counting: Counting) -> anyhow::Result<Self> {
+        Ok(match counting {
+            Counting::Straight => Self::Straight(store::open(url).await?),
+            Counting::Leased => Self::Leased(Arc::new(Leased::new(store::open(url).await?))),
+            Counting::Synced => Self::Synced(Arc::new(Synced::new(store::open(url).await?))),
+            Counting::Replicated if url.starts_with("redis") => {
+                Self::ByRedis(Arc::new(Replicated::new(RedisTransport::connect(url, CHANNEL).await?)))
+            }
+            Counting::Replicated if url.starts_with("postgres") => {
+                Self::ByPostgres(Arc::new(Replicated::new(PostgresTransport::connect(url, CHANNEL).await?)))
+            }
+            Counting::Replicated => {
+                bail!("instances tell each other by a server: use --store redis://… or postgres://…")
+            }
+        })
+    }
+
+    pub(crate) fn store(&self) -> Store {
+        match self {
+            Self::Straight(store) => store.clone(),
+            Self::Leased(store) => store.clone(),
+            Self::Synced(store) => store.clone(),
+            Self::ByRedis(store) => store.clone(),
+            Self::ByPostgres(store) => store.clone(),
+        }
+    }
+
+    /// What has to go on beside the service. Never ends.
+    pub(crate) async fn run(&self, interval: Duration) {
+        let clock = SystemClock::new();
+        match self {
+            Self::Straight(_) => std::future::pending().await,
+            Self::Leased(store) => store.run(clock, interval).await,
+            Self::Synced(store) => store.run(clock, interval).await,
+            Self::ByRedis(store) => store.run(clock, interval).await,
+            Self::ByPostgres(store) => store.run(clock, interval).await,
+        }
+    }
+
+    /// Leaves nothing behind that the others would miss.
+    pub(crate) async fn leave(&self) -> anyhow::Result<()> {
+        let now = SystemClock::new().now();
+        match self {
+            Self::Straight(_) => {}
+            Self::Leased(store) => store.give_back_all(now).await?,
+            Self::Synced(store) => store.sync(now).await?,
+            Self::ByRedis(store) => store.leave(now).await?,
+            Self::ByPostgres(store) => store.leave(now).await?,
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! Instances behind a round-robin proxy (HAProxy) that share one Redis: what is admitted in all, in each way of counting together,
+//! while one is killed, one paused and one added.
+//!
+//! `cargo test -p api --test fleet -- --nocapture` prints it.
+
+#![allow(clippy::disallowed_methods, reason = "processes and a proxy run on the machine's clock")]
+
+mod support;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ratelimit_testbed::Testbed;
+
+use crate::support::Instance;
+
+const LIMIT: u64 = 3_000;
+
+/// Requests under way at once.
+const CLIENTS: u64 = 16;
+
+/// How often instances tell what they have counted, in milliseconds.
+const INTERVAL: &str = "200";
+
+/// HAProxy in front of instances, of which some may not run yet. Ends with the test.
+struct Proxy {
+    process: Child,
+    address: SocketAddr,
+}
+
+impl Proxy {
+    fn start(program: &Path, folder: &Path, instances: &[SocketAddr]) -> Self {
+        let address = free_address();
+        let mut config = format!(
+            "global\n    maxconn 256\ndefaults\n    mode http\n    timeout connect 1s\n    timeout client 10s\n    \
+             timeout server 1s\n    timeout check 200ms\n    retries 3\n    option redispatch 1\n    \
+             retry-on conn-failure empty-response response-timeout\nlisten api\n    bind {address}\n    \
+             balance roundrobin\n    option httpchk GET /\n    http-check expect rstatus ^[24]\n"
+        );
+        for (number, instance) in instances.iter().enumerate() {
+            config.push_str(&format!("    server api{number} {instance} check inter 100ms fall 1 rise 1\n"));
+        }
+        let path = folder.join("haproxy.cfg");
+        fs::write(&path, config).unwrap();
+        let mut command = Command::new(program);
+        command.arg("-f").arg(&path).arg("-db").stdout(Stdio::null()).stderr(Stdio::null());
+        let proxy = Self { process: command.spawn().unwrap(), address };
+        wait_until("the proxy answers", || proxy.ask().is_some_and(|status| status == 401));
+        proxy
+    }
+
+    /// The status that a customer gets, or none if the connection broke.
+    fn status(&self, api_key: &str) -> Option<u16> {
+        let mut connection = TcpStream::connect(self.address).ok()?;
+        connection.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
+        let head = format!("GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{api_key}\r\n");
+        connection.write_all(head.as_bytes()).ok()?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).ok()?;
+        answer.split(' ').nth(1)?.parse().ok()
+    }
+
+    fn ask(&self) -> Option<u16> {
+        self.status("")
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn free_address() -> SocketAddr {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+}
+
+fn wait_until(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// What came of requests.
+#[derive(Debug, Default)]
+struct Tally {
+    admitted: AtomicU64,
+    refused: AtomicU64,
+    /// Neither: the proxy had nobody who answered.
+    failed: AtomicU64,
+}
+
+impl Tally {
+    /// So many requests of one customer, by several clients at once.
+    fn storm(&self, proxy: &Proxy, requests: u64) {
+        std::thread::scope(|scope| {
+            for _ in 0..CLIENTS {
+                scope.spawn(|| {
+                    for _ in 0..requests / CLIENTS {
+                        let place = match proxy.status("x-api-key: free-demo\r\n") {
+                            Some(200) => &self.admitted,
+                            Some(429) => &self.refused,
+                            _ => &self.failed,
+                        };
+                        place.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+    }
+
+    fn admitted(&self) -> u64 {
+        self.admitted.load(Ordering::Relaxed)
+    }
+}
+
+struct Fleet {
+    store: String,
+    counting: &'static str,
+    config: PathBuf,
+}
+
+impl Fleet {
+    fn instance(&self, address: SocketAddr) -> Instance {
+        let (address, config) = (address.to_string(), self.config.to_str().unwrap());
+        Instance::with(&[
+            "--listen",
+            &address,
+            "--store",
+            &self.store,
+            "--counting",
+            self.counting,
+            "--interval",
+            INTERVAL,
+            "--config",
+            config,
+        ])
+    }
+}
+
+/// How many requests were admitted in all.
+async fn trial(counting: &'static str) -> u64 {
+    let testbed = Testbed::from_env();
+    let haproxy = testbed.client("haproxy", "haproxy").await.unwrap();
+    let server = testbed.redis().await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.yaml");
+    // A window that does not end meanwhile.
+    let limit = format!("{LIMIT}/300d fixed");
+    let policies = "policies: [{name: requests, key: 'api-key:x-api-key'}]";
+    fs::write(&config, format!("{policies}\nplans: {{free: {{requests: {limit}}}}}")).unwrap();
+    let fleet = Fleet { store: server.url().to_owned(), counting, config };
+
+    let addresses = [(); 4].map(|()| free_address());
+    let [first, second, third, fourth] = addresses;
+    let [first, second, third] = [first, second, third].map(|address| fleet.instance(address));
+    let proxy = Proxy::start(&haproxy, folder.path(), &addresses);
+    let (tally, begun) = (Tally::default(), Instant::now());
+    tally.storm(&proxy, 800);
+    drop(first); // killed, with whatever it held and had not told
+    tally.storm(&proxy, 800);
+    second.signal("-STOP");
+    let fourth = fleet.instance(fourth);
+    tally.storm(&proxy, 800);
+    second.signal("-CONT");
+    tally.storm(&proxy, 4_000);
+    let seconds = begun.elapsed().as_secs_f64();
+    let instances = [second, third, fourth];
+    // What one instance holds may only be had from that one: all are asked until all refuse.
+    let drained = instances.iter().map(|instance| {
+        let admitted = (0..).take_while(|_| instance.ask(Some("free-demo")).0 == 200);
+        admitted.count() as u64
+    });
+    let admitted = tally.admitted() + drained.sum::<u64>();
+    println!("{counting}: {admitted} admitted of {LIMIT}; {tally:?} in {seconds:.1} s");
+    assert_eq!(tally.failed.into_inner(), 0, "{counting}");
+    admitted
+}
+
+/// Requests that were charged, and asked again by the proxy because the instance was stopped before it answered.
+const LOST: u64 = 2 * CLIENTS;
+
+#[tokio::test]
+async fn a_fleet_that_asks_the_store_for_each_check_admits_the_limit() {
+    let admitted = trial("straight").await;
+    assert!((LIMIT - LOST..=LIMIT).contains(&admitted), "{admitted}");
+}
+
+#[tokio::test]
+async fn a_fleet_with_leases_admits_no_more_than_the_limit() {
+    let admitted = trial("leased").await;
+    // The killed instance had at most one lease, which is at most an eighth of what remains.
+    assert!((LIMIT - LIMIT / 8 - LOST..=LIMIT).contains(&admitted), "{admitted}");
+}
+
+#[tokio::test]
+async fn a_fleet_in_step_admits_no_more_than_each_of_its_nodes_might() {
+    let admitted = trial("synced").await;
+    assert!((LIMIT - LOST..=4 * LIMIT).contains(&admitted), "{admitted}");
+}
+
+#[tokio::test]
+async fn a_fleet_that_tells_each_other_admits_no_more_than_each_of_its_nodes_might() {
+    let admitted = trial("replicated").await;
+    assert!((LIMIT - LOST..=4 * LIMIT).contains(&admitted), "{admitted}");
+}
