@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -12,10 +13,10 @@ use crate::workspace::{cargo, target};
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// How often each service is measured.
-    #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 31, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Seconds that each measurement takes.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Seconds that each measurement takes: short, so that those that are compared are near each other.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
     /// Connections that send requests at once.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
@@ -70,8 +71,34 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             }
         }
     }
+    drop(servers);
     print(&figures, arguments);
+    print_calls()
+}
+
+/// Calls the services without a network, and prints what their layers take.
+fn print_calls() -> Result<()> {
+    let output = Command::new(program()).arg("calls").output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let median = |wanted: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(wanted)?.strip_prefix(' '))?;
+        line.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    let bare = median("bare").context("the bare service was not measured")?;
+    println!("\ncalled without a network, nanoseconds for each request\n");
+    println!("{:16} {:>8} {:>17} {:>11}", "service", "median", "least..most", "beyond bare");
+    for line in text.lines() {
+        if let [name, median, least, most] = line.split_whitespace().collect::<Vec<_>>()[..] {
+            let beyond = median.parse::<f64>()? - bare;
+            println!("{name:16} {median:>8} {least:>8}..{most:<7} {beyond:>11.0}");
+        }
+    }
     Ok(())
+}
+
+fn program() -> PathBuf {
+    target().join("release/ratelimit-http-bench")
 }
 
 /// A service that runs, and ends when this is dropped.
@@ -85,9 +112,9 @@ struct Server {
 
 impl Server {
     fn start(name: &'static str) -> Result<Self> {
-        let program = target().join("release/ratelimit-http-bench");
+        let program = program();
         let mut child = Command::new(&program)
-            .arg(name)
+            .args(["serve", name])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

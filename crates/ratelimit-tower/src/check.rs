@@ -1,6 +1,6 @@
 //! Puts all that the policies ask for one request to a limiter, in as few trips as can be.
 
-use http::request::Parts;
+use crate::Head;
 use ratelimit_core::{CheckError, Decision, Request};
 use smallvec::SmallVec;
 
@@ -22,7 +22,7 @@ pub(crate) struct Ask {
 pub(crate) type Asks = SmallVec<[Ask; 1]>;
 
 /// What all policies ask for `request`; or what is missing for that.
-pub(crate) fn asks(policies: &Policies, request: &Parts) -> Result<Asks, Absent> {
+pub(crate) fn asks(policies: &Policies, request: &Head<'_>) -> Result<Asks, Absent> {
     let mut asks = Asks::new();
     for (index, policy) in policies.policies.iter().enumerate() {
         let (applied, absent) = policy.apply(request);

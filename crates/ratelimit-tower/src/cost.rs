@@ -4,8 +4,8 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
+use crate::Head;
 use http::header::CONTENT_LENGTH;
-use http::request::Parts;
 
 /// What a request costs, known from its head.
 ///
@@ -18,7 +18,7 @@ pub struct Cost(Kind);
 enum Kind {
     Units(u64),
     Length { unit: NonZeroU64, unknown: u64 },
-    Function(Arc<dyn Fn(&Parts) -> u64 + Send + Sync>),
+    Function(Arc<dyn Fn(&Head<'_>) -> u64 + Send + Sync>),
 }
 
 impl Cost {
@@ -34,11 +34,11 @@ impl Cost {
     }
 
     /// What a closure makes of the request's head.
-    pub fn function(cost: impl Fn(&Parts) -> u64 + Send + Sync + 'static) -> Self {
+    pub fn function(cost: impl Fn(&Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
         Self(Kind::Function(Arc::new(cost)))
     }
 
-    pub(crate) fn of(&self, request: &Parts) -> u64 {
+    pub(crate) fn of(&self, request: &Head<'_>) -> u64 {
         match &self.0 {
             Kind::Units(units) => *units,
             Kind::Length { unit, unknown } => {
@@ -79,7 +79,7 @@ mod tests {
             request.headers_mut().insert(CONTENT_LENGTH, length.parse().unwrap());
         }
         let cost = Cost::content_length(NonZeroU64::new(1000).unwrap(), 7);
-        cost.of(&request.into_parts().0)
+        cost.of(&Head::of(&request))
     }
 
     #[test]

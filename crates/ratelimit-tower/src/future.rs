@@ -5,12 +5,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use http::request::Parts;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use ratelimit_core::{Clock, CounterStore, Timer};
 use tower_service::Service;
 
+use crate::Head;
 use crate::answer::{Answer, refuse};
 use crate::charge::Outcome;
 use crate::headers::Lines;
@@ -24,8 +24,7 @@ pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// A request that waits for its verdict, and the service that was found ready for it.
 pub(crate) struct Held<Inner, B> {
     pub(crate) ready: Inner,
-    pub(crate) head: Parts,
-    pub(crate) body: B,
+    pub(crate) request: Request<B>,
 }
 
 pin_project! {
@@ -154,7 +153,7 @@ impl<Inner, B> Held<Inner, B> {
     where
         Inner: Service<Request<B>, Future = F>,
     {
-        self.ready.call(Request::from_parts(self.head, self.body))
+        self.ready.call(self.request)
     }
 }
 
@@ -172,7 +171,7 @@ where
     let Decided { verdict, after } = decided;
     match verdict {
         Verdict::Refuse(refused) => {
-            State::Answered { answer: Some(refuse(&*shared.answers, refused, &held.head)) }
+            State::Answered { answer: Some(refuse(&*shared.answers, refused, Head::of(&held.request))) }
         }
         Verdict::Pass { lines, delay } if delay.is_zero() => {
             State::Calling { inner: held.call(), lines: Some(lines), after }

@@ -96,6 +96,7 @@ mod cost;
 mod failure;
 mod field;
 mod future;
+mod head;
 mod headers;
 mod key;
 mod layer;
@@ -114,6 +115,7 @@ pub use client_address::{ClientNetwork, ForwardedHeader, Grouping, ParseNetworkE
 pub use cost::Cost;
 pub use failure::{Fallback, OnFailure};
 pub use future::ResponseFuture;
+pub use head::Head;
 pub use headers::{Family, Headers, Reset};
 pub use key::KeySource;
 pub use layer::RateLimitLayer;

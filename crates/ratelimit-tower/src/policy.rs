@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use http::request::Parts;
+use crate::Head;
 use ratelimit_core::Limits;
 
 use crate::charge::When;
@@ -11,8 +11,8 @@ use crate::key::{Absent, KeyBytes};
 use crate::plan::{is_name, shown};
 use crate::{Charge, Cost, KeySource, Plan, PolicyError};
 
-type Condition = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
-type Choice = Arc<dyn Fn(&Parts) -> Option<Plan> + Send + Sync>;
+type Condition = Arc<dyn Fn(&Head<'_>) -> bool + Send + Sync>;
+type Choice = Arc<dyn Fn(&Head<'_>) -> Option<Plan> + Send + Sync>;
 
 /// What becomes of a request that does not have what a policy counts by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,24 +90,24 @@ impl Policy {
     /// The plan that a closure chooses for each request; where it chooses none, the policy's own. By then earlier middleware
     /// may have found out who the client is.
     #[must_use]
-    pub fn plans(mut self, choice: impl Fn(&Parts) -> Option<Plan> + Send + Sync + 'static) -> Self {
+    pub fn plans(mut self, choice: impl Fn(&Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
         self.choice = Some(Arc::new(choice));
         self
     }
 
     /// Only for requests of which this is true: a route, a method. Said twice, both have to be true.
     #[must_use]
-    pub fn only(mut self, condition: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+    pub fn only(mut self, condition: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.condition = Some(match self.condition.take() {
             None => Arc::new(condition),
-            Some(other) => Arc::new(move |request: &Parts| other(request) && condition(request)),
+            Some(other) => Arc::new(move |request: &Head<'_>| other(request) && condition(request)),
         });
         self
     }
 
     /// Not for requests of which this is true: health checks, the office's own network.
     #[must_use]
-    pub fn except(self, exempt: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
+    pub fn except(self, exempt: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.only(move |request| !exempt(request))
     }
 
@@ -165,7 +165,7 @@ impl Policy {
     }
 
     /// What it asks for `request`, and what was missing if something was.
-    pub(crate) fn apply(&self, request: &Parts) -> (Applied, Option<Absent>) {
+    pub(crate) fn apply(&self, request: &Head<'_>) -> (Applied, Option<Absent>) {
         if self.condition.as_ref().is_some_and(|condition| !condition(request)) {
             return (Applied::No, None);
         }

@@ -16,7 +16,7 @@ use crate::future::{BoxFuture, Held, ResponseFuture};
 use crate::layer::{Core, Shared};
 use crate::settle::After;
 use crate::verdict::{Refused, Verdict, decided, decided_alone, failed};
-use crate::{Fallback, OnFailure, Policies, Problem, observe};
+use crate::{Fallback, Head, OnFailure, Policies, Problem, observe};
 
 /// A service whose requests are limited; made by [`RateLimitLayer`](crate::RateLimitLayer).
 pub struct RateLimit<Inner, S, C = SystemClock, A = Problem> {
@@ -48,31 +48,34 @@ where
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let shared = &self.shared;
         let policies = shared.policies.look();
-        let (head, body) = request.into_parts();
-        let asks = match asks(&policies, &head) {
+        let asks = match asks(&policies, &Head::of(&request)) {
             Ok(asks) => asks,
             Err(absent) => {
-                return ResponseFuture::answered(refuse(&*shared.answers, Refused::absent(absent), &head));
+                return ResponseFuture::answered(refuse(
+                    &*shared.answers,
+                    Refused::absent(absent),
+                    Head::of(&request),
+                ));
             }
         };
         if asks.is_empty() {
-            return ResponseFuture::exempt(self.inner.call(Request::from_parts(head, body)));
+            return ResponseFuture::exempt(self.inner.call(request));
         }
         observe::checked();
         match begin(&shared.core, &policies, asks) {
             Begun::Decided(Decided { verdict: Verdict::Refuse(refused), .. }) => {
-                ResponseFuture::answered(refuse(&*shared.answers, refused, &head))
+                ResponseFuture::answered(refuse(&*shared.answers, refused, Head::of(&request)))
             }
             Begun::Decided(Decided { verdict: Verdict::Pass { lines, delay }, after }) if delay.is_zero() => {
-                ResponseFuture::calling(self.inner.call(Request::from_parts(head, body)), lines, after)
+                ResponseFuture::calling(self.inner.call(request), lines, after)
             }
             Begun::Decided(decided) => {
                 let shared = shared.clone();
-                ResponseFuture::asking(Box::pin(std::future::ready(decided)), self.held(head, body), shared)
+                ResponseFuture::asking(Box::pin(std::future::ready(decided)), self.held(request), shared)
             }
             Begun::Later(asking) => {
                 let shared = shared.clone();
-                ResponseFuture::asking(asking, self.held(head, body), shared)
+                ResponseFuture::asking(asking, self.held(request), shared)
             }
         }
     }
@@ -80,9 +83,9 @@ where
 
 impl<Inner: Clone, S, C, A> RateLimit<Inner, S, C, A> {
     /// The request, with the service that was found ready; a clone, which need not be, stays here.
-    fn held<B>(&mut self, head: http::request::Parts, body: B) -> Box<Held<Inner, B>> {
+    fn held<B>(&mut self, request: Request<B>) -> Box<Held<Inner, B>> {
         let clone = self.inner.clone();
-        Box::new(Held { ready: mem::replace(&mut self.inner, clone), head, body })
+        Box::new(Held { ready: mem::replace(&mut self.inner, clone), request })
     }
 }
 

@@ -5,7 +5,7 @@ mod problem;
 
 use std::time::Duration;
 
-use http::request::Parts;
+use crate::Head;
 use http::{Response, StatusCode};
 
 pub use grpc::Grpc;
@@ -43,7 +43,7 @@ impl Reason {
 /// A refusal: what there is to make an answer of.
 pub struct Refusal<'a> {
     refused: &'a Refused,
-    request: &'a Parts,
+    request: Head<'a>,
 }
 
 impl Refusal<'_> {
@@ -53,7 +53,7 @@ impl Refusal<'_> {
     }
 
     /// The head of the request.
-    pub fn request(&self) -> &Parts {
+    pub fn request(&self) -> Head<'_> {
         self.request
     }
 
@@ -105,7 +105,7 @@ where
 }
 
 /// The whole answer, with its fields.
-pub(crate) fn refuse<B>(answers: &impl Answer<B>, refused: Refused, request: &Parts) -> Response<B> {
+pub(crate) fn refuse<B>(answers: &impl Answer<B>, refused: Refused, request: Head<'_>) -> Response<B> {
     let mut response = answers.answer(&Refusal { refused: &refused, request });
     if !grpc::is_grpc(response.headers()) {
         headers::refusal(response.headers_mut(), refused.retry_after);

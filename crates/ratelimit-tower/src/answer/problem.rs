@@ -27,7 +27,7 @@ pub struct Problem;
 
 impl<B: From<Bytes>> Answer<B> for Problem {
     fn answer(&self, refusal: &Refusal<'_>) -> Response<B> {
-        if grpc::is_grpc(&refusal.request().headers) {
+        if grpc::is_grpc(refusal.request().headers) {
             return Grpc::respond(refusal, B::from(Bytes::new()));
         }
         let mut response = Response::new(B::from(Bytes::from(body(refusal))));

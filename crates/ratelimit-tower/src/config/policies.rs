@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use http::request::Parts;
+use crate::Head;
 use ratelimit_core::{Limits, MAX_CLAIMS};
 
 use super::de::Located;
@@ -85,7 +85,7 @@ fn one(policy: &Located<file::Policy>, plans: &Plans, keys: &Keys<'_>) -> Result
 type Plans = BTreeMap<String, Located<BTreeMap<String, Located<file::Texts>>>>;
 
 /// The plan that earlier middleware found for a request.
-fn chosen<'p>(plans: &'p BTreeMap<String, Plan>, request: &Parts) -> Option<&'p Plan> {
+fn chosen<'p>(plans: &'p BTreeMap<String, Plan>, request: &Head<'_>) -> Option<&'p Plan> {
     plans.get(request.extensions.get::<PlanName>()?.as_str())
 }
 
@@ -146,8 +146,8 @@ fn routes<'a>(texts: impl Iterator<Item = (&'a Place, &'a str)>) -> Result<Route
     Ok(routes)
 }
 
-fn on(routes: Arc<Routes>) -> impl Fn(&Parts) -> bool + Send + Sync + 'static {
-    move |request| routes.contain(&request.method, request.uri.path())
+fn on(routes: Arc<Routes>) -> impl Fn(&Head<'_>) -> bool + Send + Sync + 'static {
+    move |request| routes.contain(request.method, request.uri.path())
 }
 
 fn cost(cost: file::Cost) -> Cost {

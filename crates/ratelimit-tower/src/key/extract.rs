@@ -1,7 +1,7 @@
 //! Takes a key out of a request.
 
+use crate::Head;
 use http::header::AUTHORIZATION;
-use http::request::Parts;
 use http::{HeaderName, HeaderValue};
 
 use super::{KeyBytes, KeySource, Source};
@@ -18,12 +18,12 @@ pub(crate) enum Absent {
 
 impl KeySource {
     /// Appends the key of `request` to `key`, or nothing.
-    pub(crate) fn extract(&self, request: &Parts, key: &mut KeyBytes) -> Result<(), Absent> {
+    pub(crate) fn extract(&self, request: &Head<'_>, key: &mut KeyBytes) -> Result<(), Absent> {
         match &self.0 {
             Source::Everybody => Ok(()),
             Source::Client(proxies) => {
-                let peer = peer::address(&request.extensions).ok_or(Absent::Program(peer::ABSENT))?;
-                let client = proxies.client(peer, &request.headers);
+                let peer = peer::address(request.extensions).ok_or(Absent::Program(peer::ABSENT))?;
+                let client = proxies.client(peer, request.headers);
                 key.part(proxies.group(client).as_ref());
                 Ok(())
             }
@@ -80,7 +80,7 @@ impl KeySource {
 }
 
 /// The value of a header that is there once.
-fn only<'r>(request: &'r Parts, name: &HeaderName) -> Result<&'r HeaderValue, Absent> {
+fn only<'r>(request: &Head<'r>, name: &HeaderName) -> Result<&'r HeaderValue, Absent> {
     let mut values = request.headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (Some(value), None) => Ok(value),

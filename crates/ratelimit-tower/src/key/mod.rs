@@ -6,15 +6,15 @@ mod extract;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::Head;
 use http::HeaderName;
-use http::request::Parts;
 
 pub(crate) use bytes::KeyBytes;
 pub(crate) use extract::Absent;
 
 use crate::TrustedProxies;
 
-type Extract = Arc<dyn Fn(&Parts, &mut KeyBytes) -> bool + Send + Sync>;
+type Extract = Arc<dyn Fn(&Head<'_>, &mut KeyBytes) -> bool + Send + Sync>;
 
 /// What a request is counted by: where its key comes from.
 ///
@@ -113,7 +113,7 @@ impl KeySource {
     }
 
     /// What a closure makes of the request's head. `None` counts as missing.
-    pub fn function<K: AsRef<[u8]>>(key: impl Fn(&Parts) -> Option<K> + Send + Sync + 'static) -> Self {
+    pub fn function<K: AsRef<[u8]>>(key: impl Fn(&Head<'_>) -> Option<K> + Send + Sync + 'static) -> Self {
         Self(Source::Function(Arc::new(move |request, bytes| match key(request) {
             Some(key) => {
                 bytes.part(key.as_ref());

@@ -1,0 +1,80 @@
+//! The services called without a network: what a layer takes of each request, apart from what sockets take.
+#![allow(clippy::disallowed_methods, reason = "measures how long calls take")]
+
+use std::hint::black_box;
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request};
+use axum::response::Response;
+use clap::ValueEnum as _;
+use futures::FutureExt as _;
+use tower::{Layer as _, Service};
+
+use crate::contestants::{Contestant, layer};
+
+/// Calls in one measurement.
+const CALLS: u32 = 20_000;
+
+/// Calls each service in turn, so often, and prints what a call takes: a line for each service, with its name, the median,
+/// the least and the most, in nanoseconds.
+pub(crate) fn run(contestants: &[Contestant], rounds: usize) -> anyhow::Result<()> {
+    let mut figures = Vec::new();
+    let mut measures = contestants.iter().map(|one| measure(*one)).collect::<anyhow::Result<Vec<_>>>()?;
+    for round in 0..=rounds {
+        for (place, measure) in measures.iter_mut().enumerate() {
+            let nanos = measure()?;
+            // The first round only warms up.
+            if round > 0 {
+                figures.push((place, nanos));
+            }
+        }
+    }
+    for (place, contestant) in contestants.iter().enumerate() {
+        let of_this = figures.iter().filter(|(of, _)| *of == place);
+        let mut own: Vec<f64> = of_this.map(|(_, nanos)| *nanos).collect();
+        own.sort_by(f64::total_cmp);
+        let (Some(least), Some(most)) = (own.first(), own.last()) else { continue };
+        let name = contestant.to_possible_value().context("a contestant without a name")?;
+        writeln!(io::stdout(), "{} {:.0} {least:.0} {most:.0}", name.get_name(), own[own.len() / 2])?;
+    }
+    Ok(())
+}
+
+type Measure = Box<dyn FnMut() -> anyhow::Result<f64>>;
+
+fn measure(contestant: Contestant) -> anyhow::Result<Measure> {
+    let router = contestant.router()?;
+    Ok(match contestant {
+        Contestant::OursAround => {
+            let mut service = layer()?.layer(router);
+            Box::new(move || nanos(&mut service))
+        }
+        _ => {
+            let mut service = router;
+            Box::new(move || nanos(&mut service))
+        }
+    })
+}
+
+/// Nanoseconds for each call.
+fn nanos<S>(service: &mut S) -> anyhow::Result<f64>
+where
+    S: Service<Request, Response = Response, Error = std::convert::Infallible>,
+{
+    let begun = Instant::now();
+    for _ in 0..CALLS {
+        let mut request = Request::new(Body::empty());
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 4_711));
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let Some(Ok(response)) = service.call(black_box(request)).now_or_never() else {
+            anyhow::bail!("a service did not answer at once");
+        };
+        ensure!(response.status().is_success(), "a service answered {}", response.status());
+        black_box(response);
+    }
+    Ok(begun.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS))
+}
