@@ -26,19 +26,19 @@ pub(crate) const FULL: Scale = Scale {
     repeats: 7,
     few_repeats: 3,
     millis: 100,
-    remote_millis: 1_000,
+    remote_millis: 500,
     many_keys: 1_000_000,
     new_keys: 500_000,
     weighed: (1_000_000, 5_000_000),
     grown: &[1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000],
-    concurrency: &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512],
+    concurrency: &[1, 4, 16, 64, 128, 512],
     log_limits: &[10, 1_000, 100_000],
     logged: 4_000_000,
 };
 
 pub(crate) const QUICK: Scale = Scale {
     name: "quick",
-    repeats: 3,
+    repeats: 7,
     few_repeats: 1,
     millis: 30,
     remote_millis: 300,

@@ -59,9 +59,12 @@ fn no_file_is_too_long() {
     let sources = ["rs", "sh", "lua", "sql", "md"];
     check(|path| {
         !sources.iter().any(|extension| has_extension(path, extension))
-            || read(path).lines().count() <= MOST_LINES
+            || read(path).lines().take_while(|line| !line.starts_with(MEASURED)).count() <= MOST_LINES
     });
 }
+
+/// What comes after it is no text but figures that a program has written.
+const MEASURED: &str = "<!-- results: written by";
 
 #[test]
 fn links_between_documents_lead_somewhere() {
