@@ -87,6 +87,7 @@ fn prove(arguments: &Arguments, totals: &mut Totals) -> Result<()> {
     if counts.passed > 0 {
         println!("\n{}\n", report.table());
     }
+    problems.extend(report.reasons(arguments.allow_skips));
     println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
     ensure!(problems.is_empty(), "{}", problems.join("\n"));
     ensure!(counts.failed == 0, "{} cases failed", counts.failed);

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::step::Totals;
-use crate::workspace::text;
+use crate::workspace::{list, text};
 
 /// What the suite found out.
 #[derive(Debug, Default)]
@@ -15,6 +15,8 @@ pub(crate) struct Report {
     whole: Vec<Value>,
     /// By case and target.
     outcomes: BTreeMap<String, BTreeMap<String, Mark>>,
+    /// Where and why, for each case that failed or was skipped.
+    reasons: Vec<(Mark, String)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,18 +28,12 @@ enum Mark {
 }
 
 impl Mark {
-    /// From a word, or from an object whose only key is the word.
     fn read(value: &Value) -> Option<Self> {
-        let word = match value {
-            Value::String(word) => word,
-            Value::Object(map) => map.keys().next()?,
-            _ => return None,
-        };
-        match word.to_lowercase().replace(['-', '_', ' '], "").as_str() {
-            "passed" | "ok" => Some(Self::Passed),
+        match value.as_str()? {
+            "passed" => Some(Self::Passed),
             "failed" => Some(Self::Failed),
             "skipped" => Some(Self::Skipped),
-            "notapplicable" => Some(Self::NotApplicable),
+            "not applicable" => Some(Self::NotApplicable),
             _ => None,
         }
     }
@@ -57,27 +53,19 @@ impl Report {
     pub(crate) fn add(&mut self, file: &Path) -> Result<()> {
         let content = std::fs::read(file).with_context(|| format!("the report {}", file.display()))?;
         let value: Value = serde_json::from_slice(&content).context("a report is not JSON")?;
-        self.collect(&value, "");
+        self.collect(&value);
         self.whole.push(value);
         Ok(())
     }
 
-    /// Finds the outcomes in a report, however it groups them: objects with a `case` (or `name`) and an `outcome`, and a
-    /// `target` in them or around them.
-    fn collect(&mut self, value: &Value, target: &str) {
-        match value {
-            Value::Array(elements) => elements.iter().for_each(|element| self.collect(element, target)),
-            Value::Object(map) => {
-                let own = map.get("target").or_else(|| map.get("subject")).and_then(Value::as_str);
-                let target = own.unwrap_or(target);
-                if let Some(mark) = map.get("outcome").and_then(Mark::read) {
-                    let case = text(map.get("case").or_else(|| map.get("name")).unwrap_or(&Value::Null));
-                    self.outcomes.entry(case).or_default().insert(target.to_owned(), mark);
-                } else {
-                    map.values().for_each(|inner| self.collect(inner, target));
-                }
+    fn collect(&mut self, value: &Value) {
+        for line in list(&value["cases"]) {
+            let [target, case] = ["target", "case"].map(|name| text(&line[name]));
+            let Some(mark) = Mark::read(&line["outcome"]) else { continue };
+            if matches!(mark, Mark::Failed | Mark::Skipped) {
+                self.reasons.push((mark, format!("{target}/{case}: {}", text(&line["reason"]))));
             }
-            _ => {}
+            self.outcomes.entry(case).or_default().insert(target, mark);
         }
     }
 
@@ -94,6 +82,13 @@ impl Report {
     /// Whether any case has run on the target.
     pub(crate) fn has(&self, target: &str) -> bool {
         self.outcomes.values().any(|marks| marks.contains_key(target))
+    }
+
+    /// A line for each case that failed, and for each that was skipped unless skips are allowed.
+    pub(crate) fn reasons(&self, allow_skips: bool) -> impl Iterator<Item = String> {
+        let counts = move |mark: Mark| mark == Mark::Failed || !allow_skips;
+        let asked = self.reasons.iter().filter(move |(mark, _)| counts(*mark));
+        asked.map(|(mark, line)| format!("{} {line}", mark.shown()))
     }
 
     pub(crate) fn totals(&self) -> Totals {
@@ -138,9 +133,12 @@ mod tests {
     #[test]
     fn outcomes_are_found_and_counted_by_case_and_target() {
         let mut report = Report::default();
-        let cases = json!([{ "case": "edge", "outcome": "passed" }, { "case": "time", "outcome": { "failed": "why" } }]);
-        report.collect(&json!({ "target": "memory", "cases": cases }), "");
-        report.collect(&json!([{ "target": "redis", "case": "edge", "outcome": "not-applicable" }]), "");
+        report.collect(&json!({ "cases": [
+            { "target": "memory", "case": "edge", "outcome": "passed", "reason": null },
+            { "target": "memory", "case": "time", "outcome": "failed", "reason": "why" },
+            { "target": "redis", "case": "edge", "outcome": "not applicable", "reason": "no promise" },
+        ] }));
+        assert!(report.reasons(true).eq(["FAILED memory/time: why"]));
         assert_eq!(report.totals(), Totals { passed: 1, failed: 1, skipped: 0 });
         assert_eq!(report.table(), "      memory  redis\nedge  ok      -\ntime  FAILED");
     }

@@ -50,10 +50,12 @@ pub(crate) fn step(
     Outcome { name: name.to_owned(), took, totals, error }
 }
 
-/// Runs `command`, shows what it prints, and counts the tests that it reports.
+/// Runs `command`, shows what it prints, and counts the tests that it reports. What failed tests say is in the error, so
+/// that it can be read at the end of a long run.
 pub(crate) fn run(command: &mut Command, totals: &mut Totals) -> Result<()> {
     println!("$ {}", shown(command));
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| shown(command))?;
+    let mut failures = Failures::default();
     if let Some(stdout) = child.stdout.take() {
         for line in BufReader::new(stdout).lines() {
             let line = line.context("its output")?;
@@ -61,11 +63,34 @@ pub(crate) fn run(command: &mut Command, totals: &mut Totals) -> Result<()> {
             if let Some(counted) = counted(&line) {
                 *totals += counted;
             }
+            failures.read(line);
         }
     }
     let status = child.wait()?;
-    ensure!(status.success(), "{} ended with {status}", shown(command));
+    ensure!(status.success(), "{} ended with {status}\n{}", shown(command), failures.lines.join("\n"));
     Ok(())
+}
+
+/// The accounts that tests give of their failures: what the harness prints from `failures:` to the result.
+#[derive(Default)]
+struct Failures {
+    within: bool,
+    lines: Vec<String>,
+}
+
+impl Failures {
+    /// More than these lines are not worth repeating.
+    const MOST: usize = 200;
+
+    fn read(&mut self, line: String) {
+        if line == "failures:" {
+            self.within = true;
+        } else if line.starts_with("test result: ") {
+            self.within = false;
+        } else if self.within && !line.is_empty() && self.lines.len() < Self::MOST {
+            self.lines.push(line);
+        }
+    }
 }
 
 /// The command as one would type it.
@@ -101,7 +126,16 @@ fn counted(line: &str) -> Option<Totals> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Totals, counted};
+    use super::{Failures, Totals, counted};
+
+    #[test]
+    fn what_failed_tests_say_is_kept() {
+        let printed = "running 2 tests\ntest one ... ok\ntest two ... FAILED\n\nfailures:\n\n---- two stdout ----\nleft: 1\n\
+            \nfailures:\n    two\n\ntest result: FAILED. 1 passed; 1 failed\ntest three ... ok";
+        let mut failures = Failures::default();
+        printed.lines().for_each(|line| failures.read(line.to_owned()));
+        assert_eq!(failures.lines, ["---- two stdout ----", "left: 1", "    two"]);
+    }
 
     #[test]
     fn results_of_tests_are_counted() {
