@@ -13,7 +13,7 @@ use ratelimit_core::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// What a store on the wire does wrong.
@@ -55,7 +55,13 @@ enum Call {
 struct Echo {
     address: SocketAddr,
     frozen: watch::Sender<bool>,
-    running: Mutex<Option<JoinHandle<()>>>,
+    running: Mutex<Option<Running>>,
+}
+
+/// Ends when it is told to, and all of its connections with it.
+struct Running {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
 }
 
 impl Echo {
@@ -72,13 +78,20 @@ impl Echo {
 
     async fn serve(&self, listener: TcpListener) {
         let frozen = self.frozen.subscribe();
+        let (stop, mut stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
-            let mut connections = JoinSet::new(); // ends them when it is dropped
-            while let Ok((connection, _)) = listener.accept().await {
+            let mut connections = JoinSet::new();
+            while let Some(Ok((connection, _))) = tokio::select! {
+                accepted = listener.accept() => Some(accepted),
+                _ = &mut stopped => None,
+            } {
                 connections.spawn(echo(connection, frozen.clone()));
             }
+            drop(listener);
+            // One that is just being run would answer once more.
+            connections.shutdown().await;
         });
-        *self.running.lock().await = Some(task);
+        *self.running.lock().await = Some(Running { stop, task });
     }
 }
 
@@ -94,9 +107,9 @@ async fn echo(mut connection: TcpStream, mut frozen: watch::Receiver<bool>) -> O
 #[async_trait]
 impl Server for Echo {
     async fn kill(&self) -> Result<(), BoxError> {
-        if let Some(task) = self.running.lock().await.take() {
-            task.abort();
-            let _ = task.await;
+        if let Some(Running { stop, task }) = self.running.lock().await.take() {
+            let _ = stop.send(());
+            task.await?;
         }
         Ok(())
     }
