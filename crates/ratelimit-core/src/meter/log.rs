@@ -75,13 +75,24 @@ impl Log {
     }
 
     /// How many of the oldest units have left by `now`.
+    ///
+    /// In steps that double, and then between the last two: as a rule few have left since somebody looked, and they are
+    /// found without touching the rest of a long log.
     fn gone(&self, state: &LogState, now: u64) -> usize {
-        match state.units.front() {
-            Some(oldest) if oldest.saturating_add(self.window) < now => {
-                state.units.partition_point(|unit| unit.saturating_add(self.window) < now)
-            }
-            _ => 0,
+        let has_left = |unit: u64| unit.saturating_add(self.window) < now;
+        let (mut gone, mut step) = (0, 1);
+        while state.units.get(gone + step - 1).is_some_and(|unit| has_left(*unit)) {
+            gone += step;
+            step *= 2;
         }
+        // Fewer than `step` more have left.
+        while step > 1 {
+            step /= 2;
+            if state.units.get(gone + step - 1).is_some_and(|unit| has_left(*unit)) {
+                gone += step;
+            }
+        }
+        gone
     }
 
     pub(super) fn fits(&self, sight: &LogSight, cost: u64) -> bool {
@@ -141,5 +152,23 @@ impl Log {
     /// When the newest unit has left.
     pub(super) fn reset_at(&self, state: &LogState) -> Timestamp {
         state.units.back().map_or(Timestamp::EPOCH, |unit| Timestamp::derived(unit + self.window + 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_many_have_left_they_are_found() {
+        let log = Log::new(1_000, 1_000_000).unwrap();
+        for len in (0..70).chain([127, 128, 129, 1_000]) {
+            // Two units at each instant.
+            let state = LogState { units: (0..len).map(|nth| nth / 2 * 10).collect() };
+            for now in (0..=len / 2).flat_map(|nth| [nth * 10, nth * 10 + 1]).map(|past| past + 1_000_000) {
+                let left = state.units.iter().filter(|unit| **unit + 1_000_000 < now).count();
+                assert_eq!(log.gone(&state, now), left, "{len} units at {now}");
+            }
+        }
     }
 }
