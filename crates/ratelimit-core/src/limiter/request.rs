@@ -42,12 +42,14 @@ impl std::fmt::Debug for Part<'_> {
 
 impl<'a> Request<'a> {
     /// One unit for `key`.
+    #[inline]
     pub fn new<K: AsRef<[u8]> + ?Sized>(key: &'a K) -> Self {
         Self { parts: SmallVec::from_buf([Part { key: key.as_ref(), cost: 1, limits: None }]) }
     }
 
     /// Costs `units` instead of one. Zero asks without charging; it always fits.
     #[must_use]
+    #[inline]
     pub fn cost(mut self, units: u64) -> Self {
         self.parts.iter_mut().for_each(|part| part.cost = units);
         self
@@ -55,6 +57,7 @@ impl<'a> Request<'a> {
 
     /// Under these limits instead of the limiter's own.
     #[must_use]
+    #[inline]
     pub fn limits(mut self, limits: &'a Limits) -> Self {
         self.parts.iter_mut().for_each(|part| part.limits = Some(limits));
         self
