@@ -36,7 +36,7 @@ enum Command {
         /// Which; all unless told.
         contestants: Vec<Contestant>,
         /// How often each is measured.
-        #[arg(long, default_value_t = 41)]
+        #[arg(long, default_value_t = 801)]
         rounds: usize,
     },
 }
