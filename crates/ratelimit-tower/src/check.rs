@@ -12,11 +12,14 @@ use crate::policy::Applied;
 use crate::{Plan, Policies, Policy};
 
 /// What one policy asks for one request.
+#[derive(Clone)]
 pub(crate) struct Ask {
-    policy: usize,
-    plan: Option<Plan>,
-    key: KeyBytes,
-    cost: u64,
+    /// The policy's place.
+    pub(crate) policy: usize,
+    /// A plan that was chosen.
+    pub(crate) plan: Option<Plan>,
+    pub(crate) key: KeyBytes,
+    pub(crate) cost: u64,
 }
 
 pub(crate) type Asks = SmallVec<[Ask; 1]>;
@@ -25,12 +28,9 @@ pub(crate) type Asks = SmallVec<[Ask; 1]>;
 pub(crate) fn asks(policies: &Policies, request: &Head<'_>) -> Result<Asks, Absent> {
     let mut asks = Asks::new();
     for (index, policy) in policies.policies.iter().enumerate() {
-        let (applied, absent) = policy.apply(request);
-        if let Some(absent) = absent {
-            observe::unidentified(policy.name(), absent);
-        }
-        match applied {
-            Applied::Yes { key, plan, cost } => asks.push(Ask { policy: index, plan, key, cost }),
+        let mut ask = Ask::new(index);
+        match policy.apply(request, &mut ask) {
+            Applied::Yes => asks.push(ask),
             Applied::Refuse(absent) if !policies.shadow => return Err(absent),
             Applied::No | Applied::Refuse(_) => {}
         }
@@ -55,6 +55,12 @@ const ROUNDS: [Round; 4] = [
 ];
 
 impl Ask {
+    /// For the policy at this place, which is to write the rest.
+    #[inline]
+    pub(crate) fn new(policy: usize) -> Self {
+        Self { policy, plan: None, key: KeyBytes::new(), cost: 0 }
+    }
+
     pub(crate) fn policy<'a>(&self, policies: &'a Policies) -> &'a Policy {
         &policies.policies[self.policy]
     }
@@ -63,22 +69,21 @@ impl Ask {
         self.plan.as_ref().unwrap_or_else(|| self.policy(policies).plan())
     }
 
-    pub(crate) fn cost(&self) -> u64 {
-        self.cost
+    /// The request that it makes.
+    #[inline]
+    pub(crate) fn request<'a>(&'a self, policies: &'a Policies) -> Request<'a> {
+        Request::new(&self.key).cost(self.cost).limits(self.plan(policies).limits())
+    }
+
+    /// Whether it is only to be charged before the request is served, and not in shadow: the usual case.
+    pub(crate) fn is_usual(&self, policies: &Policies) -> bool {
+        !policies.shadow && self.policy(policies).is_usual()
     }
 
     pub(crate) fn round(&self, policies: &Policies) -> Round {
         let policy = self.policy(policies);
         let how = if matches!(policy.when(), When::OnlyIf(_)) { How::Look } else { How::Take };
         Round { shadow: policies.shadow || policy.is_shadow(), how }
-    }
-}
-
-impl Ask {
-    /// The request of this ask, if it is only to be charged before it is served, and not in shadow.
-    pub(crate) fn alone<'a>(&'a self, policies: &'a Policies) -> Option<Request<'a>> {
-        let usual = matches!(self.policy(policies).when(), When::Before) && !self.round(policies).shadow;
-        usual.then(|| Request::new(&self.key).cost(self.cost).limits(self.plan(policies).limits()))
     }
 }
 
@@ -126,7 +131,7 @@ pub(crate) fn request<'a>(
 ) -> Option<Request<'a>> {
     let part = |ask: &'a Ask| {
         let cost = cost(ask)?;
-        Some(Request::new(&ask.key).cost(cost).limits(ask.plan(policies).limits()))
+        Some(ask.request(policies).cost(cost))
     };
     let mut parts = asks.iter().filter_map(part);
     let first = parts.next()?;

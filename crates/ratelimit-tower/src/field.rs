@@ -2,49 +2,16 @@
 
 use http::HeaderValue;
 
+use crate::short::ShortBytes;
+
 /// The largest integer that a structured field can have.
 const MOST: u64 = 999_999_999_999_999;
 
 /// A field in the making. It is made for each answer, so it is on the stack as long as it is short.
-#[derive(Clone)]
-pub(crate) struct Field {
-    short: [u8; SHORT],
-    length: usize,
-    /// All of it, once it is long.
-    long: Vec<u8>,
-}
-
-const SHORT: usize = 128;
-
-impl Field {
-    pub(crate) fn new() -> Self {
-        Self { short: [0; SHORT], length: 0, long: Vec::new() }
-    }
-
-    #[inline]
-    pub(crate) fn append(&mut self, bytes: &[u8]) {
-        let end = self.length + bytes.len();
-        if let Some(free) = self.short.get_mut(self.length..end) {
-            free.copy_from_slice(bytes);
-        } else {
-            if self.length <= SHORT {
-                self.long.extend_from_slice(&self.short[..self.length]);
-            }
-            self.long.extend_from_slice(bytes);
-        }
-        self.length = end;
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    pub(crate) fn as_bytes(&self) -> &[u8] {
-        self.short.get(..self.length).unwrap_or(&self.long)
-    }
-}
+pub(crate) type Field = ShortBytes<128>;
 
 /// Appends a whole number; one that is too large becomes the largest.
+#[inline]
 pub(crate) fn integer(field: &mut Field, number: u64) {
     field.append(itoa::Buffer::new().format(number.min(MOST)).as_bytes());
 }
@@ -100,15 +67,5 @@ mod tests {
         let mut field = Field::new();
         integer(&mut field, 1_000_000_000_000_000);
         assert_eq!(field.as_bytes(), b"999999999999999");
-    }
-
-    proptest! {
-        #[test]
-        fn a_field_is_what_was_appended(parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..70), 0..9)) {
-            let mut field = Field::new();
-            parts.iter().for_each(|part| field.append(part));
-            prop_assert_eq!(field.as_bytes(), parts.concat());
-            prop_assert_eq!(field.is_empty(), parts.concat().is_empty());
-        }
     }
 }

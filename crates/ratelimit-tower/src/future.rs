@@ -1,6 +1,7 @@
 //! The future of an answer: ask, wait for one's turn, call, settle.
 
 use std::fmt;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -60,11 +61,11 @@ pin_project! {
         Waiting {
             turn: BoxFuture<()>,
             held: Option<Box<Held<Inner, ReqBody>>>,
-            lines: Option<Lines>,
+            lines: Lines,
             after: Option<Box<After<S, C>>>,
         },
         /// The inner service has it.
-        Calling { #[pin] inner: F, lines: Option<Lines>, after: Option<Box<After<S, C>>> },
+        Calling { #[pin] inner: F, lines: Lines, after: Option<Box<After<S, C>>> },
         /// There is an answer, and the store is told how it ended.
         Settling { settling: BoxFuture<()>, answer: Option<Result<Response<ResBody>, E>> },
         /// There is an answer.
@@ -82,12 +83,9 @@ where
         Self { state: State::Answered { answer: Some(answer) } }
     }
 
-    pub(crate) fn exempt(inner: Inner::Future) -> Self {
-        Self { state: State::Calling { inner, lines: None, after: None } }
-    }
-
+    #[inline]
     pub(crate) fn calling(inner: Inner::Future, lines: Lines, after: Option<Box<After<S, C>>>) -> Self {
-        Self { state: State::Calling { inner, lines: Some(lines), after } }
+        Self { state: State::Calling { inner, lines, after } }
     }
 
     pub(crate) fn asking(
@@ -120,13 +118,18 @@ where
                 StateProjection::Waiting { turn, held, lines, after } => {
                     ready!(turn.as_mut().poll(context));
                     let Some(held) = held.take() else { return Poll::Pending };
-                    State::Calling { inner: held.call(), lines: lines.take(), after: after.take() }
+                    State::Calling { inner: held.call(), lines: mem::take(lines), after: after.take() }
                 }
                 StateProjection::Calling { inner, lines, after } => {
-                    let mut answer = ready!(inner.poll(context));
-                    if let (Ok(answer), Some(lines)) = (&mut answer, lines.take()) {
+                    let mut polled = inner.poll(context);
+                    if let Poll::Ready(Ok(answer)) = &mut polled {
                         lines.write(answer.headers_mut());
                     }
+                    // Usually that is all, and the answer stays where it is.
+                    if after.is_none() {
+                        return polled;
+                    }
+                    let answer = ready!(polled);
                     let settling = after.take().and_then(|after| after.finish(outcome(&answer)));
                     match settling {
                         None => return Poll::Ready(answer),
@@ -174,12 +177,12 @@ where
             State::Answered { answer: Some(refuse(&*shared.answers, refused, Head::of(&held.request))) }
         }
         Verdict::Pass { lines, delay } if delay.is_zero() => {
-            State::Calling { inner: held.call(), lines: Some(lines), after }
+            State::Calling { inner: held.call(), lines, after }
         }
         Verdict::Pass { lines, delay } => {
             let core = shared.core.clone();
             let turn = Box::pin(async move { core.limiter.clock().sleep(delay).await });
-            State::Waiting { turn, held: Some(held), lines: Some(lines), after }
+            State::Waiting { turn, held: Some(held), lines, after }
         }
     }
 }

@@ -94,11 +94,16 @@ impl Headers {
     }
 
     /// The fields for a request on which these decisions were made.
+    #[inline]
     pub(crate) fn lines(&self, standings: &[Standing<'_>]) -> Lines {
-        let mut lines = Lines::default();
+        if self.families.is_empty() { Lines::default() } else { self.some_lines(standings) }
+    }
+
+    fn some_lines(&self, standings: &[Standing<'_>]) -> Lines {
         if standings.is_empty() {
-            return lines;
+            return Lines::default();
         }
+        let mut lines = Box::<Fields>::default();
         for family in &self.families {
             match family {
                 Family::Draft => lines.draft(standings),
@@ -106,7 +111,7 @@ impl Headers {
                 Family::XRateLimit => lines.three(standings, self.reset, &X_THREE),
             }
         }
-        lines
+        Lines(Some(lines))
     }
 }
 
@@ -127,9 +132,12 @@ impl Standing<'_> {
     }
 }
 
-/// Fields that are added to an answer's head.
+/// Fields that are added to an answer's head; in a box, for futures carry them and are moved about.
 #[derive(Default)]
-pub(crate) struct Lines {
+pub(crate) struct Lines(Option<Box<Fields>>);
+
+#[derive(Default)]
+struct Fields {
     /// `RateLimit-Policy` and `RateLimit`.
     draft: Option<[HeaderValue; 2]>,
     others: Vec<(HeaderName, HeaderValue)>,
@@ -146,7 +154,7 @@ const X_THREE: [HeaderName; 3] = [
     HeaderName::from_static("x-ratelimit-reset"),
 ];
 
-impl Lines {
+impl Fields {
     fn draft(&mut self, standings: &[Standing<'_>]) {
         let policy = match standings {
             [one] => one.plan.field().cloned(),
@@ -162,8 +170,7 @@ impl Lines {
                 if !state.is_empty() {
                     state.append(b", ");
                 }
-                state.append(standing.plan.quoted(place));
-                state.append(b";r=");
+                state.append(standing.plan.remains(place));
                 field::integer(&mut state, status.remaining());
                 if let Some(wait) = window(&status) {
                     state.append(b";t=");
@@ -194,19 +201,27 @@ impl Lines {
             Reset::Milliseconds => rounded_up(wait.as_nanos(), 1_000_000),
             Reset::UnixSeconds => rounded_up(u128::from((now + wait).as_nanos()), 1_000_000_000),
         };
-        for (name, number) in names.iter().zip([status.limit(), status.remaining(), reset]) {
-            self.others.push((name.clone(), field::number(number)));
-        }
+        let numbers = [status.limit(), status.remaining(), reset].map(field::number);
+        self.others.extend(names.iter().cloned().zip(numbers));
     }
 
-    /// Appends lists, and sets what can be there once unless a layer further inside has set it.
-    pub(crate) fn write(self, headers: &mut HeaderMap) {
+    fn write(self, headers: &mut HeaderMap) {
         if let Some([policy, state]) = self.draft {
             headers.append(RATELIMIT_POLICY, policy);
             headers.append(RATELIMIT, state);
         }
         for (name, value) in self.others {
             headers.entry(name).or_insert(value);
+        }
+    }
+}
+
+impl Lines {
+    /// Appends lists, and sets what can be there once unless a layer further inside has set it.
+    #[inline]
+    pub(crate) fn write(&mut self, headers: &mut HeaderMap) {
+        if let Some(fields) = self.0.take() {
+            fields.write(headers);
         }
     }
 }

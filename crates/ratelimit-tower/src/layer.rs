@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use http::Response;
 use ratelimit_core::{
-    CheckError, Clock, CounterStore, Decision, RateLimiter, Request, SyncCounterStore, SystemClock,
+    CheckError, Clock, CounterStore, Decision, Limits, RateLimiter, Request, SyncCounterStore, SystemClock,
 };
 use tower_layer::Layer;
 
 use crate::answer::{Grpc, Problem, Refusal};
 use crate::ask::{How, Tell};
+use crate::key::KeyBytes;
 use crate::observe;
 use crate::{KeySource, Plan, Policies, Policy, RateLimit, SharedPolicies, TrustedProxies};
 
@@ -40,8 +41,16 @@ pub(crate) struct Core<S, C> {
     pub(crate) now: Option<CheckNow<S, C>>,
 }
 
-/// A check on the spot, where the store can do that.
-pub(crate) type CheckNow<S, C> = fn(&RateLimiter<S, C>, &Request<'_>) -> Result<Decision, CheckError>;
+/// Checks on the spot, where the store can do that.
+pub(crate) struct CheckNow<S, C> {
+    any: CheckAny<S, C>,
+    alone: CheckAlone<S, C>,
+}
+
+type CheckAny<S, C> = fn(&RateLimiter<S, C>, Request<'_>) -> Result<Decision, CheckError>;
+
+/// The same for one key, its cost and its limits. The request is made where it is used, and so is never in memory.
+type CheckAlone<S, C> = fn(&RateLimiter<S, C>, &[u8], u64, &Limits) -> Result<Decision, CheckError>;
 
 impl<S: CounterStore, C: Clock> RateLimitLayer<S, C> {
     /// Counts by the client's address, as the peer's, under the limiter's own limits; [`with_policies`](Self::with_policies)
@@ -57,10 +66,13 @@ impl<S: CounterStore, C: Clock> RateLimitLayer<S, C> {
     where
         S: SyncCounterStore,
     {
-        Self::of(
-            limiter,
-            Some(|limiter: &RateLimiter<S, C>, request: &Request<'_>| limiter.check_now(request)),
-        )
+        let now = CheckNow {
+            any: |limiter, request| limiter.check_now(request),
+            alone: |limiter, key, cost, limits| {
+                limiter.check_now(Request::new(key).cost(cost).limits(limits))
+            },
+        };
+        Self::of(limiter, Some(now))
     }
 
     fn of(limiter: RateLimiter<S, C>, now: Option<CheckNow<S, C>>) -> Self {
@@ -154,13 +166,16 @@ impl<S: CounterStore, C: Clock> Core<S, C> {
     }
 
     /// Checks on the spot.
-    pub(crate) fn take_now(
+    #[inline]
+    pub(crate) fn take_alone(
         &self,
-        now: CheckNow<S, C>,
-        request: &Request<'_>,
+        now: &CheckNow<S, C>,
+        key: &KeyBytes,
+        cost: u64,
+        limits: &Limits,
     ) -> Result<Decision, CheckError> {
         let begun = observe::begin(self.limiter.clock());
-        let decision = now(&self.limiter, request);
+        let decision = (now.alone)(&self.limiter, key.as_ref(), cost, limits);
         observe::asked(begun, self.limiter.clock(), decision.as_ref().err());
         decision
     }
@@ -169,9 +184,12 @@ impl<S: CounterStore, C: Clock> Core<S, C> {
 impl<S: CounterStore, C: Clock> Tell for Core<S, C> {
     async fn ask(&self, request: &Request<'_>, how: How) -> Result<Decision, CheckError> {
         if how == How::Take
-            && let Some(now) = self.now
+            && let Some(now) = &self.now
         {
-            return self.take_now(now, request);
+            let begun = observe::begin(self.limiter.clock());
+            let decision = (now.any)(&self.limiter, request.clone());
+            observe::asked(begun, self.limiter.clock(), decision.as_ref().err());
+            return decision;
         }
         self.limiter.ask(request, how).await
     }

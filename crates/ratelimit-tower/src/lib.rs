@@ -107,6 +107,7 @@ mod policies;
 mod policy;
 mod service;
 mod settle;
+mod short;
 mod verdict;
 
 pub use answer::{Answer, Grpc, Problem, Reason, Refusal};

@@ -28,6 +28,7 @@ pub(crate) const ABSENT: &str = "the peer's address is not there: serve with int
      and the feature axum, with tonic and the feature tonic, or insert a PeerAddress";
 
 /// The peer's address, by the first extension that has it.
+#[inline]
 pub(crate) fn address(extensions: &Extensions) -> Option<IpAddr> {
     if let Some(peer) = extensions.get::<PeerAddress>() {
         return Some(peer.0);

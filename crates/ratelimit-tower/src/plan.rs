@@ -40,8 +40,8 @@ struct Inner {
 
 struct Item {
     name: Arc<str>,
-    /// The name as a string of a structured field.
-    quoted: Box<[u8]>,
+    /// How its item of `RateLimit` begins, up to what remains.
+    remains: Box<[u8]>,
 }
 
 impl Plan {
@@ -85,8 +85,9 @@ impl Plan {
         self.0.items.get(place).map(|item| &item.name)
     }
 
-    pub(crate) fn quoted(&self, place: usize) -> &[u8] {
-        self.0.items.get(place).map_or(b"", |item| &item.quoted)
+    /// How the item of `RateLimit` begins, up to what remains.
+    pub(crate) fn remains(&self, place: usize) -> &[u8] {
+        self.0.items.get(place).map_or(b"", |item| &item.remains)
     }
 
     pub(crate) fn field(&self) -> Option<&HeaderValue> {
@@ -101,14 +102,15 @@ impl Item {
             None if alone => plan.into(),
             None => format!("{plan}:{limit}").into(),
         };
-        let mut quoted = Field::new();
-        field::string(&mut quoted, &name);
-        Self { name, quoted: quoted.as_bytes().into() }
+        let mut remains = Field::new();
+        field::string(&mut remains, &name);
+        remains.append(b";r=");
+        Self { name, remains: remains.as_bytes().into() }
     }
 
     /// Appends the item of `RateLimit-Policy`.
     fn describe(&self, limit: &Limit, policy: &mut Field) {
-        policy.append(&self.quoted);
+        field::string(policy, &self.name);
         policy.append(b";q=");
         field::integer(policy, limit.quota());
         if limit.period().subsec_nanos() == 0 {

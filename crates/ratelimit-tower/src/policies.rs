@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::ArcSwap;
 use ratelimit_core::MAX_CLAIMS;
 
 use crate::{Headers, OnFailure, Policy};
@@ -110,6 +110,15 @@ impl Policies {
         self
     }
 
+    /// The only policy, if it only charges before a request is served, and not in shadow: the usual case.
+    #[inline]
+    pub(crate) fn alone(&self) -> Option<&Policy> {
+        match &self.policies[..] {
+            [policy] if policy.is_usual() && !self.shadow => Some(policy),
+            _ => None,
+        }
+    }
+
     /// The policies.
     pub fn each(&self) -> impl ExactSizeIterator<Item = &Policy> {
         self.policies.iter()
@@ -133,27 +142,41 @@ impl Policies {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct SharedPolicies(Arc<ArcSwap<Policies>>);
+pub struct SharedPolicies(Arc<Exchange>);
+
+/// Most policies are never exchanged, and then nobody has to take hold of them to look at them.
+#[derive(Debug)]
+struct Exchange {
+    /// They stay here, also when there are others.
+    first: Arc<Policies>,
+    /// Those that came after them.
+    later: OnceLock<ArcSwap<Policies>>,
+}
 
 impl SharedPolicies {
     /// From now on these.
     pub fn replace(&self, policies: Policies) {
-        self.0.store(Arc::new(policies));
+        let policies = Arc::new(policies);
+        self.0.later.get_or_init(|| ArcSwap::new(policies.clone())).store(policies);
     }
 
     /// Those of now.
     pub fn current(&self) -> Arc<Policies> {
-        self.0.load_full()
+        self.look(Arc::clone)
     }
 
-    /// The same, for a short look.
-    pub(crate) fn look(&self) -> Guard<Arc<Policies>> {
-        self.0.load()
+    /// A short look at those of now.
+    #[inline]
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Arc<Policies>) -> T) -> T {
+        match self.0.later.get() {
+            None => look(&self.0.first),
+            Some(later) => look(&later.load()),
+        }
     }
 }
 
 impl From<Policies> for SharedPolicies {
     fn from(policies: Policies) -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(policies)))
+        Self(Arc::new(Exchange { first: Arc::new(policies), later: OnceLock::new() }))
     }
 }

@@ -7,9 +7,10 @@ use crate::Head;
 use ratelimit_core::Limits;
 
 use crate::charge::When;
+use crate::check::Ask;
 use crate::key::{Absent, KeyBytes};
 use crate::plan::{is_name, shown};
-use crate::{Charge, Cost, KeySource, Plan, PolicyError};
+use crate::{Charge, Cost, KeySource, Plan, PolicyError, observe};
 
 type Condition = Arc<dyn Fn(&Head<'_>) -> bool + Send + Sync>;
 type Choice = Arc<dyn Fn(&Head<'_>) -> Option<Plan> + Send + Sync>;
@@ -43,15 +44,15 @@ pub struct Policy {
     missing: Option<Missing>,
     shadow: bool,
     /// What each of its keys begins with.
-    prefix: KeyBytes,
+    prefix: Arc<[u8]>,
 }
 
 /// What a policy asks for one request.
 pub(crate) enum Applied {
     /// It is not for this request.
     No,
-    /// Charge this key under this plan (the policy's own if there is none).
-    Yes { key: KeyBytes, plan: Option<Plan>, cost: u64 },
+    /// It asks.
+    Yes,
     /// Nobody can be charged, and so it is refused.
     Refuse(Absent),
 }
@@ -71,7 +72,7 @@ impl Policy {
 
     /// The same for a name that is known to be good.
     pub(crate) fn known(name: &str, source: KeySource, plan: Plan) -> Self {
-        let mut prefix = KeyBytes::default();
+        let mut prefix = KeyBytes::new();
         prefix.part(name.as_bytes());
         Self {
             name: name.into(),
@@ -83,7 +84,7 @@ impl Policy {
             charge: Charge::default(),
             missing: None,
             shadow: false,
-            prefix,
+            prefix: prefix.as_ref().into(),
         }
     }
 
@@ -164,24 +165,43 @@ impl Policy {
         &self.charge.0
     }
 
-    /// What it asks for `request`, and what was missing if something was.
-    pub(crate) fn apply(&self, request: &Head<'_>) -> (Applied, Option<Absent>) {
+    /// Whether it only charges, before a request is served, and is not in shadow: the usual case.
+    #[inline]
+    pub(crate) fn is_usual(&self) -> bool {
+        !self.shadow && matches!(self.charge.0, When::Before)
+    }
+
+    /// Writes what it asks for `request` into an ask that is new. In place: what was just written is not moved.
+    #[inline]
+    pub(crate) fn apply(&self, request: &Head<'_>, ask: &mut Ask) -> Applied {
         if self.condition.as_ref().is_some_and(|condition| !condition(request)) {
-            return (Applied::No, None);
+            return Applied::No;
         }
-        let mut key = self.prefix.clone();
-        let absent = self.source.extract(request, &mut key).err();
-        if let Some(absent) = absent {
-            let usual = if absent == Absent::Client { Missing::Share } else { Missing::Refuse };
-            match self.missing.unwrap_or(usual) {
-                Missing::Refuse if self.shadow => return (Applied::No, Some(absent)),
-                Missing::Refuse => return (Applied::Refuse(absent), Some(absent)),
-                Missing::Exempt => return (Applied::No, Some(absent)),
-                Missing::Share => key.absent(),
+        ask.key.beginning(&self.prefix);
+        if let Err(absent) = self.source.extract(request, &mut ask.key)
+            && let Some(instead) = self.instead(absent, &mut ask.key)
+        {
+            return instead;
+        }
+        ask.plan = self.choice.as_ref().and_then(|choice| choice(request));
+        ask.cost = self.cost.of(request);
+        Applied::Yes
+    }
+
+    /// What becomes of a request that does not have what is counted by, unless it is counted all the same.
+    #[cold]
+    fn instead(&self, absent: Absent, key: &mut KeyBytes) -> Option<Applied> {
+        observe::unidentified(&self.name, absent);
+        let usual = if absent == Absent::Client { Missing::Share } else { Missing::Refuse };
+        match self.missing.unwrap_or(usual) {
+            Missing::Refuse if self.shadow => Some(Applied::No),
+            Missing::Refuse => Some(Applied::Refuse(absent)),
+            Missing::Exempt => Some(Applied::No),
+            Missing::Share => {
+                key.absent();
+                None
             }
         }
-        let plan = self.choice.as_ref().and_then(|choice| choice(request));
-        (Applied::Yes { key, plan, cost: self.cost.of(request) }, absent)
     }
 }
 

@@ -7,13 +7,16 @@ use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use ratelimit_core::{CheckError, Clock, CounterStore, SystemClock, Timer};
+use smallvec::smallvec;
 use tower_service::Service;
 
 use crate::answer::{Answer, refuse};
 use crate::ask::at_once;
-use crate::check::{Asks, asks, check};
+use crate::check::{Ask, Asks, asks, check};
 use crate::future::{BoxFuture, Held, ResponseFuture};
-use crate::layer::{Core, Shared};
+use crate::headers::Lines;
+use crate::layer::{CheckNow, Core, Shared};
+use crate::policy::Applied;
 use crate::settle::After;
 use crate::verdict::{Refused, Verdict, decided, decided_alone, failed};
 use crate::{Fallback, Head, OnFailure, Policies, Problem, observe};
@@ -45,43 +48,43 @@ where
         self.inner.poll_ready(context)
     }
 
+    #[inline]
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let shared = &self.shared;
-        let policies = shared.policies.look();
-        let asks = match asks(&policies, &Head::of(&request)) {
-            Ok(asks) => asks,
-            Err(absent) => {
-                return ResponseFuture::answered(refuse(
-                    &*shared.answers,
-                    Refused::absent(absent),
-                    Head::of(&request),
-                ));
-            }
-        };
-        if asks.is_empty() {
-            return ResponseFuture::exempt(self.inner.call(request));
-        }
-        observe::checked();
-        match begin(&shared.core, &policies, asks) {
-            Begun::Decided(Decided { verdict: Verdict::Refuse(refused), .. }) => {
-                ResponseFuture::answered(refuse(&*shared.answers, refused, Head::of(&request)))
-            }
-            Begun::Decided(Decided { verdict: Verdict::Pass { lines, delay }, after }) if delay.is_zero() => {
-                ResponseFuture::calling(self.inner.call(request), lines, after)
-            }
-            Begun::Decided(decided) => {
-                let shared = shared.clone();
-                ResponseFuture::asking(Box::pin(std::future::ready(decided)), self.held(request), shared)
-            }
-            Begun::Later(asking) => {
-                let shared = shared.clone();
-                ResponseFuture::asking(asking, self.held(request), shared)
-            }
+        match shared.policies.look(|policies| begin(&shared.core, policies, &Head::of(&request))) {
+            Ok(lines) => ResponseFuture::calling(self.inner.call(request), lines, None),
+            Err(begun) => self.unusual(*begun, request),
         }
     }
 }
 
-impl<Inner: Clone, S, C, A> RateLimit<Inner, S, C, A> {
+impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
+    #[inline(never)]
+    fn unusual<ReqBody, ResBody>(
+        &mut self,
+        begun: Unusual<S, C>,
+        request: Request<ReqBody>,
+    ) -> ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
+    where
+        Inner: Service<Request<ReqBody>, Response = Response<ResBody>>,
+        A: Answer<ResBody>,
+    {
+        let asking: BoxFuture<Decided<S, C>> = match begun {
+            Unusual::Decided(Decided { verdict: Verdict::Refuse(refused), .. }) => {
+                return ResponseFuture::answered(refuse(&*self.shared.answers, refused, Head::of(&request)));
+            }
+            Unusual::Decided(Decided { verdict: Verdict::Pass { lines, delay }, after })
+                if delay.is_zero() =>
+            {
+                return ResponseFuture::calling(self.inner.call(request), lines, after);
+            }
+            Unusual::Decided(decided) => Box::pin(std::future::ready(decided)),
+            Unusual::Later(asking) => asking,
+        };
+        let shared = self.shared.clone();
+        ResponseFuture::asking(asking, self.held(request), shared)
+    }
+
     /// The request, with the service that was found ready; a clone, which need not be, stays here.
     fn held<B>(&mut self, request: Request<B>) -> Box<Held<Inner, B>> {
         let clone = self.inner.clone();
@@ -95,9 +98,20 @@ pub(crate) struct Decided<S: CounterStore + 'static, C: Clock + 'static> {
     pub(crate) after: Option<Box<After<S, C>>>,
 }
 
-enum Begun<S: CounterStore + 'static, C: Clock + 'static> {
+/// The fields of a request that goes on at once, and of which no more is to be done at its end: the usual case. All else
+/// is in a box, so that no room is made for it.
+type Begun<S, C> = Result<Lines, Box<Unusual<S, C>>>;
+
+enum Unusual<S: CounterStore + 'static, C: Clock + 'static> {
     Decided(Decided<S, C>),
     Later(BoxFuture<Decided<S, C>>),
+}
+
+impl<S: CounterStore + 'static, C: Clock + 'static> From<Verdict> for Box<Unusual<S, C>> {
+    #[inline(never)]
+    fn from(verdict: Verdict) -> Self {
+        Self::new(Unusual::Decided(Decided { verdict, after: None }))
+    }
 }
 
 /// Decides on the spot if the store can, and otherwise begins to.
@@ -105,22 +119,34 @@ enum Begun<S: CounterStore + 'static, C: Clock + 'static> {
 fn begin<S: CounterStore + 'static, C: Clock + 'static>(
     core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
-    asks: Asks,
+    head: &Head<'_>,
 ) -> Begun<S, C> {
     // The usual case is by itself, so that no room is made for what the others need.
-    let error = match (core.now, &asks[..]) {
-        (Some(now), [ask]) if let Some(request) = ask.alone(policies) => match core.take_now(now, &request) {
-            Ok(decision) => {
-                let verdict = decided_alone(policies, ask, &decision);
-                return Begun::Decided(Decided { verdict, after: None });
-            }
-            Err(error) => Some(error),
-        },
-        _ => None,
+    let (Some(now), Some(policy)) = (&core.now, policies.alone()) else {
+        return begin_any(core, policies, head);
     };
-    match error {
-        Some(error) => begin_failed(core, policies, asks, &error),
-        None => begin_any(core, policies, asks),
+    let mut ask = Ask::new(0);
+    match policy.apply(head, &mut ask) {
+        Applied::No => Ok(Lines::default()),
+        Applied::Refuse(absent) => Err(Verdict::Refuse(Refused::absent(absent)).into()),
+        Applied::Yes => {
+            observe::checked();
+            begin_alone(core, policies, now, &ask)
+        }
+    }
+}
+
+/// For the only ask, which is a usual one.
+#[inline]
+fn begin_alone<S: CounterStore + 'static, C: Clock + 'static>(
+    core: &Arc<Core<S, C>>,
+    policies: &Arc<Policies>,
+    now: &CheckNow<S, C>,
+    ask: &Ask,
+) -> Begun<S, C> {
+    match &core.take_alone(now, &ask.key, ask.cost, ask.plan(policies).limits()) {
+        Ok(decision) => Ok(decided_alone(policies, ask, decision)?),
+        Err(error) => begin_failed(core, policies, smallvec![ask.clone()], error),
     }
 }
 
@@ -128,17 +154,34 @@ fn begin<S: CounterStore + 'static, C: Clock + 'static>(
 fn begin_any<S: CounterStore + 'static, C: Clock + 'static>(
     core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
-    asks: Asks,
+    head: &Head<'_>,
 ) -> Begun<S, C> {
-    let at_once = if core.now.is_some() { at_once(check(&**core, policies, &asks)) } else { None };
-    match at_once {
-        Some(Ok(checked)) => {
-            let verdict = decided(policies, &asks, &checked);
-            Begun::Decided(Decided { verdict, after: After::new(core, policies, asks, checked, None) })
-        }
-        Some(Err(error)) => begin_failed(core, policies, asks, &error),
-        None => Begun::Later(Box::pin(observe::span(decide(core.clone(), policies.clone(), asks)))),
+    let asks = match asks(policies, head) {
+        Ok(asks) => asks,
+        Err(absent) => return Err(Verdict::Refuse(Refused::absent(absent)).into()),
+    };
+    if asks.is_empty() {
+        return Ok(Lines::default());
     }
+    observe::checked();
+    if let Some(now) = &core.now {
+        if let [ask] = &asks[..]
+            && ask.is_usual(policies)
+        {
+            return begin_alone(core, policies, now, ask);
+        }
+        match at_once(check(&**core, policies, &asks)) {
+            Some(Ok(checked)) => {
+                let verdict = decided(policies, &asks, &checked);
+                let after = After::new(core, policies, asks, checked, None);
+                return Err(Box::new(Unusual::Decided(Decided { verdict, after })));
+            }
+            Some(Err(error)) => return begin_failed(core, policies, asks, &error),
+            None => {}
+        }
+    }
+    let deciding = decide(core.clone(), policies.clone(), asks);
+    Err(Box::new(Unusual::Later(Box::pin(observe::span(deciding)))))
 }
 
 #[cold]
@@ -151,9 +194,9 @@ fn begin_failed<S: CounterStore + 'static, C: Clock + 'static>(
     if let OnFailure::Fallback(fallback) = &policies.on_failure {
         observe::failed(error, "fallback");
         let (core, policies, fallback) = (core.clone(), policies.clone(), fallback.clone());
-        return Begun::Later(Box::pin(fall_back(core, policies, asks, fallback)));
+        return Err(Box::new(Unusual::Later(Box::pin(fall_back(core, policies, asks, fallback)))));
     }
-    Begun::Decided(Decided { verdict: failed(policies, &asks, error), after: None })
+    Err(failed(policies, &asks, error).into())
 }
 
 async fn decide<S: CounterStore + 'static, C: Clock + 'static>(

@@ -103,11 +103,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
             let settled = if round.how == How::Take {
                 // The decision is on all asks of its round; those that are kept are given back at no cost.
                 let units = |ask: &Ask| {
-                    mine(ask).then_some(if is_wanted(ask) && is_refund(ask, policies) {
-                        ask.cost()
-                    } else {
-                        0
-                    })
+                    mine(ask).then_some(if is_wanted(ask) && is_refund(ask, policies) { ask.cost } else { 0 })
                 };
                 match request(policies, &self.asks, units) {
                     Some(request) => tell.give_back(&request, decision).await,
@@ -115,7 +111,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
                 }
             } else {
                 let units =
-                    |ask: &Ask| (mine(ask) && is_wanted(ask) && decision.allowed()).then_some(ask.cost());
+                    |ask: &Ask| (mine(ask) && is_wanted(ask) && decision.allowed()).then_some(ask.cost);
                 match request(policies, &self.asks, units) {
                     Some(request) => tell.ask(&request, How::Force).await.map(|_| ()),
                     None => Ok(()),

@@ -71,15 +71,16 @@ pub(crate) fn decided(policies: &Policies, asks: &[Ask], checked: &Checked) -> V
     refused(policies, &standings, refusal)
 }
 
-/// By a decision on the only ask, which is the usual case.
+/// By a decision on the only ask, which is the usual case: the fields if it goes on at once.
 #[inline]
-pub(crate) fn decided_alone(policies: &Policies, ask: &Ask, decision: &Decision) -> Verdict {
+pub(crate) fn decided_alone(policies: &Policies, ask: &Ask, decision: &Decision) -> Result<Lines, Verdict> {
     let standings = [Standing { plan: ask.plan(policies), decision, first: 0 }];
-    if decision.allowed() {
-        observe::admitted();
-        return Verdict::Pass { lines: admitted_lines(policies, &standings), delay: decision.delay() };
+    if !decision.allowed() {
+        return Err(refused_alone(policies, &standings));
     }
-    refused_alone(policies, &standings)
+    observe::admitted();
+    let (lines, delay) = (admitted_lines(policies, &standings), decision.delay());
+    if delay.is_zero() { Ok(lines) } else { Err(Verdict::Pass { lines, delay }) }
 }
 
 #[inline(never)]

@@ -105,7 +105,7 @@ where
 }
 
 /// The whole answer, with its fields.
-pub(crate) fn refuse<B>(answers: &impl Answer<B>, refused: Refused, request: Head<'_>) -> Response<B> {
+pub(crate) fn refuse<B>(answers: &impl Answer<B>, mut refused: Refused, request: Head<'_>) -> Response<B> {
     let mut response = answers.answer(&Refusal { refused: &refused, request });
     if !grpc::is_grpc(response.headers()) {
         headers::refusal(response.headers_mut(), refused.retry_after);

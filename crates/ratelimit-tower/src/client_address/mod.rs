@@ -104,11 +104,17 @@ impl TrustedProxies {
     }
 
     /// The address of the client that sent a request with these headers over a connection from `peer`.
+    #[inline]
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let peer = peer.to_canonical();
-        if !self.trusts(peer) {
+        if self.networks.is_empty() || !self.trusts(peer) {
             return peer;
         }
+        self.walk(peer, headers)
+    }
+
+    /// What a trusted peer says of it.
+    fn walk(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         match &self.header {
             ForwardedHeader::XForwardedFor => walk::x_forwarded_for(self, peer, headers),
             ForwardedHeader::Forwarded => walk::forwarded(self, peer, headers),
@@ -117,6 +123,7 @@ impl TrustedProxies {
     }
 
     /// What is counted as one client: the network of `address`, by default the address for IPv4 and its /64 for IPv6.
+    #[inline]
     pub fn group(&self, address: IpAddr) -> ClientNetwork {
         self.grouping.of(address)
     }

@@ -36,6 +36,7 @@ impl Grouping {
     /// assert_eq!(grouping.of("::ffff:192.0.2.1".parse()?).to_string(), "192.0.2.1/32");
     /// # Ok::<(), std::net::AddrParseError>(())
     /// ```
+    #[inline]
     pub fn of(&self, address: IpAddr) -> ClientNetwork {
         match address.to_canonical() {
             IpAddr::V4(address) => {
@@ -62,6 +63,7 @@ pub struct ClientNetwork {
 }
 
 impl ClientNetwork {
+    #[inline]
     fn new(address: &[u8], prefix: u8) -> Self {
         let mut bytes = [0; 17];
         bytes[..address.len()].copy_from_slice(address);

@@ -1,7 +1,8 @@
 //! The bytes of a key: what a request is counted by, in parts that cannot run into one another.
 
 use sha2::{Digest, Sha256};
-use smallvec::SmallVec;
+
+use crate::short::ShortBytes;
 
 /// The longest part that is kept as it is. A longer one is kept as its SHA-256, so that no client decides how long keys are.
 const MOST: u8 = 64;
@@ -14,23 +15,29 @@ const SECRET: u8 = 0xfe;
 const ABSENT: u8 = 0xfd;
 
 /// A key in the making. Most fit without an allocation.
-#[derive(Default)]
-pub(crate) struct KeyBytes(SmallVec<[u8; 48]>);
-
-impl Clone for KeyBytes {
-    fn clone(&self) -> Self {
-        // All at once, not byte by byte.
-        Self(SmallVec::from_slice(&self.0))
-    }
-}
+#[derive(Clone)]
+pub(crate) struct KeyBytes(ShortBytes<48>);
 
 impl KeyBytes {
+    /// Nothing yet.
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self(ShortBytes::new())
+    }
+
+    /// Appends what was the beginning of another key.
+    #[inline]
+    pub(crate) fn beginning(&mut self, bytes: &[u8]) {
+        self.0.append(bytes);
+    }
+
     /// Appends a part, with its length in front, or its hash if it is long.
+    #[inline]
     pub(crate) fn part(&mut self, bytes: &[u8]) {
         match u8::try_from(bytes.len()) {
             Ok(length) if length <= MOST => {
-                self.0.push(length);
-                self.0.extend_from_slice(bytes);
+                self.0.append(&[length]);
+                self.0.append(bytes);
             }
             _ => self.hashed(LONG, bytes),
         }
@@ -43,12 +50,12 @@ impl KeyBytes {
 
     /// Appends the sign that there was nothing to append.
     pub(crate) fn absent(&mut self) {
-        self.0.push(ABSENT);
+        self.0.append(&[ABSENT]);
     }
 
     /// Appends one byte that says which of several ways was taken.
     pub(crate) fn choice(&mut self, index: u8) {
-        self.0.push(index);
+        self.0.append(&[index]);
     }
 
     /// Takes back what was appended since the key had this length.
@@ -60,15 +67,16 @@ impl KeyBytes {
         self.0.len()
     }
 
+    #[inline(never)]
     fn hashed(&mut self, sign: u8, bytes: &[u8]) {
-        self.0.push(sign);
-        self.0.extend_from_slice(&Sha256::digest(bytes));
+        self.0.append(&[sign]);
+        self.0.append(&Sha256::digest(bytes));
     }
 }
 
 impl AsRef<[u8]> for KeyBytes {
     fn as_ref(&self) -> &[u8] {
-        &self.0
+        self.0.as_bytes()
     }
 }
 
@@ -78,7 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn key(parts: &[Vec<u8>]) -> Vec<u8> {
-        let mut key = KeyBytes::default();
+        let mut key = KeyBytes::new();
         parts.iter().for_each(|part| key.part(part));
         key.as_ref().to_vec()
     }
@@ -108,7 +116,7 @@ mod tests {
         forged.extend_from_slice(&Sha256::digest(&long));
         assert_ne!(key(std::slice::from_ref(&long)), key(std::slice::from_ref(&forged)));
         assert_ne!(key(&[long]), key(&[forged[1..].to_vec()]));
-        let mut secret = KeyBytes::default();
+        let mut secret = KeyBytes::new();
         secret.secret(b"token");
         assert!(!secret.as_ref().windows(5).any(|window| window == b"token"));
     }

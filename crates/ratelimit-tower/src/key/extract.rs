@@ -18,15 +18,23 @@ pub(crate) enum Absent {
 
 impl KeySource {
     /// Appends the key of `request` to `key`, or nothing.
+    #[inline]
     pub(crate) fn extract(&self, request: &Head<'_>, key: &mut KeyBytes) -> Result<(), Absent> {
         match &self.0 {
-            Source::Everybody => Ok(()),
             Source::Client(proxies) => {
                 let peer = peer::address(request.extensions).ok_or(Absent::Program(peer::ABSENT))?;
                 let client = proxies.client(peer, request.headers);
                 key.part(proxies.group(client).as_ref());
                 Ok(())
             }
+            _ => self.extract_other(request, key),
+        }
+    }
+
+    /// The same for what is not the client's address, which is the usual key.
+    fn extract_other(&self, request: &Head<'_>, key: &mut KeyBytes) -> Result<(), Absent> {
+        match &self.0 {
+            Source::Everybody | Source::Client(_) => Ok(()),
             Source::Header(name) => only(request, name).map(|value| key.part(value.as_bytes())),
             Source::Secret(name) => only(request, name).map(|value| key.secret(value.as_bytes())),
             Source::Bearer => {

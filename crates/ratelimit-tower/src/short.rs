@@ -1,0 +1,89 @@
+//! Bytes in the making: on the stack as long as they are few.
+
+/// Bytes that are appended to one another; up to `SHORT` of them take no allocation.
+#[derive(Clone)]
+pub(crate) struct ShortBytes<const SHORT: usize> {
+    short: [u8; SHORT],
+    length: usize,
+    /// All of them, once they are more.
+    long: Vec<u8>,
+}
+
+impl<const SHORT: usize> ShortBytes<SHORT> {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self { short: [0; SHORT], length: 0, long: Vec::new() }
+    }
+
+    #[inline]
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        match self.short.get_mut(self.length..end) {
+            Some(free) => free.copy_from_slice(bytes),
+            None => self.append_long(bytes),
+        }
+        self.length = end;
+    }
+
+    #[cold]
+    fn append_long(&mut self, bytes: &[u8]) {
+        if self.length <= SHORT {
+            self.long.extend_from_slice(&self.short[..self.length]);
+        }
+        self.long.extend_from_slice(bytes);
+    }
+
+    /// Keeps the first `length` bytes; there are at least so many.
+    pub(crate) fn truncate(&mut self, length: usize) {
+        if self.length > SHORT {
+            self.long.truncate(length);
+            if let Some(short) = self.short.get_mut(..length) {
+                short.copy_from_slice(&self.long);
+                self.long.clear();
+            }
+        }
+        self.length = length;
+    }
+
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.length
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.short.get(..self.length).unwrap_or(&self.long)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn they_are_what_was_appended_and_kept(
+            steps in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..70), any::<prop::sample::Index>()), 0..9)
+        ) {
+            let (mut bytes, mut expected) = (ShortBytes::<48>::new(), Vec::new());
+            for (part, keep) in steps {
+                bytes.append(&part);
+                expected.extend_from_slice(&part);
+                prop_assert_eq!(bytes.as_bytes(), &expected);
+                if expected.len().is_multiple_of(3) {
+                    let length = keep.index(expected.len() + 1);
+                    bytes.truncate(length);
+                    expected.truncate(length);
+                }
+                prop_assert_eq!(bytes.as_bytes(), &expected);
+                prop_assert_eq!((bytes.len(), bytes.is_empty()), (expected.len(), expected.is_empty()));
+            }
+        }
+    }
+}
