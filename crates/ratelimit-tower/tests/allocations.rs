@@ -1,0 +1,51 @@
+//! What the layer allocates for a request of a known key: nothing, but for the fields of the answer.
+
+mod support;
+
+use std::convert::Infallible;
+use std::hint::black_box;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use http::{HeaderValue, Request, Response, header};
+use ratelimit_tower::{Headers, KeySource, Policies, Policy, RateLimitLayer, TrustedProxies};
+use support::{Body, clock, limit, limiter, request};
+use tower::{Layer as _, Service};
+
+/// How often a service allocates for a request that is not its first.
+fn allocations(
+    mut service: impl Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+) -> u64 {
+    let mut call = |request| {
+        let answer = pin!(service.call(request)).poll(&mut Context::from_waker(Waker::noop()));
+        assert!(matches!(black_box(answer), Poll::Ready(Ok(answer)) if answer.status().is_success()));
+    };
+    call(request(&[]));
+    let known = request(&[]);
+    allocation_counter::measure(|| call(known)).count_total
+}
+
+/// The same that the layer adds to it with these fields on answers.
+fn of_the_layer(headers: Headers) -> u64 {
+    let answer = |_| {
+        let mut answer = Response::new(Body::from("inner"));
+        answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+        std::future::ready(Ok::<_, Infallible>(answer))
+    };
+    let by_address = KeySource::client_address(TrustedProxies::none());
+    let policy = Policy::new("address", by_address, limit("1000/min")).unwrap();
+    let policies = Policies::new([policy]).unwrap().headers(headers);
+    let layer = RateLimitLayer::in_process(limiter(&clock())).with_policies(policies);
+    allocations(layer.layer(tower::service_fn(answer))) - allocations(tower::service_fn(answer))
+}
+
+#[test]
+fn a_request_is_let_through_without_an_allocation() {
+    assert_eq!(of_the_layer(Headers::of([])), 0);
+    assert_eq!(of_the_layer(Headers::default().only_refusals()), 0);
+}
+
+#[test]
+fn the_fields_are_one_and_the_value_that_changes_another() {
+    assert_eq!(of_the_layer(Headers::default()), 2);
+}
