@@ -59,6 +59,7 @@ where
 }
 
 impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
+    /// Answers, holds back or lets through what did not simply go on.
     #[inline(never)]
     fn unusual<ReqBody, ResBody>(
         &mut self,
