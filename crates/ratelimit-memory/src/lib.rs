@@ -45,7 +45,7 @@
 
 mod config;
 mod fingerprint;
-mod lot;
+mod lots;
 mod refusal;
 mod shard;
 mod slice;

@@ -4,7 +4,7 @@ use ratelimit_core::{Claims, Mode, Timestamp, Verdicts};
 use smallvec::SmallVec;
 
 use crate::fingerprint::Fingerprint;
-use crate::lot::{Held, Lot};
+use crate::lots::{Held, Lots};
 use crate::shard::Bound;
 
 /// A slice of claims whose shards are held.
@@ -30,7 +30,7 @@ impl<'s, 'c> Slice<'s, 'c> {
     /// it, so nobody waits in a circle.
     #[inline]
     pub(crate) fn hold(
-        lots: &'s [Lot],
+        lots: &'s Lots,
         claims: Claims<'c>,
         prints: impl Iterator<Item = Fingerprint>,
     ) -> Self {
@@ -43,7 +43,7 @@ impl<'s, 'c> Slice<'s, 'c> {
         };
         let mut numbers: SmallVec<[usize; 4]> = SmallVec::new();
         for print in prints {
-            let number = print.shard(lots.len());
+            let number = lots.number_of(print);
             numbers.push(number);
             // The number of the shard for now.
             slice.targets.push(Target { print, shard: number, place: None });
@@ -51,7 +51,7 @@ impl<'s, 'c> Slice<'s, 'c> {
         numbers.sort_unstable();
         numbers.dedup();
         for number in &numbers {
-            slice.shards.push(lots[*number].lock());
+            slice.shards.push(lots.lock(*number));
         }
         for target in &mut slice.targets {
             target.shard = numbers.partition_point(|other| *other < target.shard);

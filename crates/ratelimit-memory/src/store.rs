@@ -9,7 +9,7 @@ use ratelimit_core::{
 };
 
 use crate::fingerprint::{Fingerprint, Fingerprints};
-use crate::lot::{Held, Lot};
+use crate::lots::{Held, Lots};
 use crate::shard::Bound;
 use crate::slice::Slice;
 use crate::{MemoryConfig, WhenFull};
@@ -59,7 +59,7 @@ use crate::{MemoryConfig, WhenFull};
 /// Keys are not kept, but fingerprints of 96 bits, by secrets that nobody outside of the process knows. That two of ten
 /// million meters share one has a probability of 10<sup>-15</sup>; they would then count together.
 pub struct MemoryStore {
-    lots: Box<[Lot]>,
+    lots: Lots,
     prints: Fingerprints,
     bound: Bound,
     config: MemoryConfig,
@@ -90,7 +90,7 @@ impl MemoryStore {
     pub fn with_config(config: MemoryConfig) -> Self {
         let config = config.settled();
         Self {
-            lots: (0..config.shards).map(|_| Lot::default()).collect(),
+            lots: Lots::new(config.shards),
             prints: Fingerprints::new(),
             bound: Bound { most: config.share(), evict: config.when_full == WhenFull::Evict },
             config,
@@ -107,7 +107,7 @@ impl MemoryStore {
     ///
     /// One key under three limits is three meters. Takes no lock; exact while nobody writes.
     pub fn len(&self) -> usize {
-        self.lots.iter().map(Lot::len).sum()
+        self.lots.len()
     }
 
     /// Whether no meter is stored.
@@ -123,11 +123,11 @@ impl MemoryStore {
         claim: &Claim<'_>,
     ) -> Result<(bool, Verdict), StoreError> {
         let print = self.prints.of(&claim.id);
-        let lot = &self.lots[print.shard(self.lots.len())];
-        if let Some(verdict) = lot.refuses(print, claim, now, mode) {
+        let number = self.lots.number_of(print);
+        if let Some(verdict) = self.lots.refuses(number, print, claim, now, mode) {
             return Ok((false, verdict));
         }
-        let mut shard = lot.lock();
+        let mut shard = self.lots.lock(number);
         let Some(place) = shard.find(print) else {
             return self.claim_new(now, mode, claim, print, shard);
         };
@@ -191,11 +191,11 @@ impl MemoryStore {
         // Threads that walk at once may tread on each other's heels; the walk goes on all the same.
         let start = self.walk.0.load(Ordering::Relaxed);
         let (mut looks, mut visits) = (0, 0);
-        while looks < LOOKS && visits < VISITS.min(self.lots.len()) {
-            let lot = &self.lots[start.wrapping_add(visits) & (self.lots.len() - 1)];
+        while looks < LOOKS && visits < VISITS.min(self.lots.count()) {
+            let number = start.wrapping_add(visits) & (self.lots.count() - 1);
             visits += 1;
-            if lot.len() > 0
-                && let Some(mut shard) = lot.try_lock()
+            if !self.lots.is_empty(number)
+                && let Some(mut shard) = self.lots.try_lock(number)
             {
                 looks += shard.sweep(LOOKS - looks, now);
             }
@@ -276,14 +276,14 @@ impl SyncCounterStore for MemoryStore {
     fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
         for refund in refunds {
             let print = self.prints.of(&refund.id);
-            self.lots[print.shard(self.lots.len())].lock().refund(print, refund, now);
+            self.lots.lock(self.lots.number_of(print)).refund(print, refund, now);
         }
     }
 
     fn reset_now(&self, claims: Claims<'_>) {
         for claim in claims.iter() {
             let print = self.prints.of(&claim.id);
-            self.lots[print.shard(self.lots.len())].lock().reset(print);
+            self.lots.lock(self.lots.number_of(print)).reset(print);
         }
     }
 }
@@ -305,7 +305,8 @@ mod tests {
             let limiter = limiter(limit);
             assert!(limiter.check_now("k").unwrap().allowed());
             let [first, _] = [(); 2].map(|()| limiter.check_now("k").unwrap());
-            let held: Vec<Held<'_>> = limiter.store().lots.iter().map(Lot::lock).collect();
+            let lots = &limiter.store().lots;
+            let held: Vec<Held<'_>> = (0..lots.count()).map(|number| lots.lock(number)).collect();
             let (send, receive) = std::sync::mpsc::channel();
             std::thread::scope(|scope| {
                 scope.spawn(|| assert!(send.send(limiter.check_now("k").unwrap()).is_ok()));

@@ -1,4 +1,4 @@
-//! A shard behind its lock, and how many meters it holds beside the lock.
+//! Shards behind their locks, and what can be known of them without the locks.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,14 +11,20 @@ use crate::refusal::Refusal;
 use crate::shard::Shard;
 use crate::slot::Content;
 
+/// The shards of a store.
+pub(crate) struct Lots {
+    lots: Box<[Lot]>,
+    /// How many meters each holds. Side by side, so that a walk passes many empty shards for one look at memory.
+    lens: Box<[AtomicUsize]>,
+}
+
 /// A shard behind its lock, and what it refused last beside it. On cache lines of its own, so that neighbours do not slow
 /// each other down; what is read without the lock is not on that of the lock.
 #[derive(Default)]
 #[repr(C, align(128))]
-pub(crate) struct Lot {
+struct Lot {
     shard: Mutex<Shard>,
     refusal: Refusal,
-    len: AtomicUsize,
 }
 
 const _: () = assert!(size_of::<Lot>() == 256);
@@ -32,59 +38,93 @@ const WAITS: u32 = 8;
 /// A shard whose lock is held.
 pub(crate) struct Held<'a> {
     shard: MutexGuard<'a, Shard>,
-    lot: &'a Lot,
+    refusal: &'a Refusal,
+    len: &'a AtomicUsize,
+    /// How many meters there were when the lock was taken.
+    before: usize,
 }
 
-impl Lot {
-    /// How many meters there are, without waiting for the lock.
+impl Lots {
+    /// So many, a power of two.
+    pub(crate) fn new(count: usize) -> Self {
+        Self {
+            lots: (0..count).map(|_| Lot::default()).collect(),
+            lens: (0..count).map(|_| AtomicUsize::new(0)).collect(),
+        }
+    }
+
+    /// How many shards there are.
+    pub(crate) fn count(&self) -> usize {
+        self.lots.len()
+    }
+
+    /// How many meters there are in all, without waiting for the locks.
     pub(crate) fn len(&self) -> usize {
-        self.len.load(Ordering::Relaxed)
+        self.lens.iter().map(|len| len.load(Ordering::Relaxed)).sum()
     }
 
-    /// The shard. A thread that panicked while it held the lock has left a shard that still decides; nobody else has
-    /// to panic for it.
+    /// Whether there is no meter in a shard, without waiting for its lock.
+    pub(crate) fn is_empty(&self, number: usize) -> bool {
+        self.lens[number].load(Ordering::Relaxed) == 0
+    }
+
+    /// The number of the shard that a meter falls to.
     #[inline]
-    pub(crate) fn lock(&self) -> Held<'_> {
-        self.try_lock().unwrap_or_else(|| self.wait())
+    pub(crate) fn number_of(&self, print: Fingerprint) -> usize {
+        print.shard(self.lots.len())
     }
 
-    /// The shard, as soon as others leave it.
+    /// A shard. A thread that panicked while it held the lock has left a shard that still decides; nobody else has to
+    /// panic for it.
+    #[inline]
+    pub(crate) fn lock(&self, number: usize) -> Held<'_> {
+        self.try_lock(number).unwrap_or_else(|| self.wait(number))
+    }
+
+    /// A shard, as soon as others leave it.
     ///
     /// To hand a meter from core to core takes longer than to decide on it. So who comes second stays away for as long as
     /// the first needs for some dozen decisions: both get more done than if they took turns. Who has waited several times
     /// in vain waits in line.
     #[cold]
-    fn wait(&self) -> Held<'_> {
+    fn wait(&self, number: usize) -> Held<'_> {
         for _ in 0..WAITS {
             (0..PAUSES).for_each(|_| std::hint::spin_loop());
-            if let Some(held) = self.try_lock() {
+            if let Some(held) = self.try_lock(number) {
                 return held;
             }
         }
-        Held { shard: self.shard.lock().unwrap_or_else(PoisonError::into_inner), lot: self }
+        self.held(number, self.lots[number].shard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The shard, unless somebody has it.
+    /// A shard, unless somebody has it.
     #[inline]
-    pub(crate) fn try_lock(&self) -> Option<Held<'_>> {
-        let shard = match self.shard.try_lock() {
+    pub(crate) fn try_lock(&self, number: usize) -> Option<Held<'_>> {
+        let shard = match self.lots[number].shard.try_lock() {
             Ok(shard) => shard,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(Held { shard, lot: self })
+        Some(self.held(number, shard))
     }
 
-    /// The verdict on a claim that the shard's last refusal shows to be refused. Takes no lock.
+    #[inline]
+    fn held<'a>(&'a self, number: usize, shard: MutexGuard<'a, Shard>) -> Held<'a> {
+        let before = shard.len();
+        Held { shard, refusal: &self.lots[number].refusal, len: &self.lens[number], before }
+    }
+
+    /// The verdict on a claim that its shard's last refusal shows to be refused. Takes no lock.
     #[inline]
     pub(crate) fn refuses(
         &self,
+        number: usize,
         print: Fingerprint,
         claim: &Claim<'_>,
         now: Timestamp,
         mode: Mode,
     ) -> Option<Verdict> {
-        let slot = self.refusal.of(print)?;
+        let slot = self.lots[number].refusal.of(print)?;
         match slot.content() {
             Content::Here(mut state) if mode != Mode::Force => {
                 let (admitted, verdict) = claim.meter.claim(&mut state, claim.cost, now, Mode::Peek);
@@ -112,12 +152,12 @@ impl DerefMut for Held<'_> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         let len = self.shard.len();
-        if self.lot.len() != len {
-            self.lot.len.store(len, Ordering::Relaxed);
+        if len != self.before {
+            self.len.store(len, Ordering::Relaxed);
         }
         // Before the lock is let go: who comes after this change is not told what was before.
         if let Some(shown) = self.shard.refusal_news() {
-            self.lot.refusal.show(shown.as_ref());
+            self.refusal.show(shown.as_ref());
         }
     }
 }
@@ -128,20 +168,20 @@ mod tests {
 
     #[test]
     fn a_panic_of_one_thread_is_no_panic_of_another() {
-        let lot = Lot::default();
+        let lots = Lots::new(1);
         let panicked = std::thread::scope(|scope| {
             scope
                 .spawn(|| {
-                    let _held = lot.lock();
+                    let _held = lots.lock(0);
                     std::panic::resume_unwind(Box::new("on purpose"));
                 })
                 .join()
         });
-        assert!(panicked.is_err() && lot.shard.is_poisoned());
-        assert_eq!(lot.lock().len(), 0);
-        assert!(lot.try_lock().is_some());
-        let held = lot.lock();
-        assert!(lot.try_lock().is_none());
+        assert!(panicked.is_err() && lots.lots[0].shard.is_poisoned());
+        assert_eq!(lots.lock(0).len(), 0);
+        assert!(lots.try_lock(0).is_some());
+        let held = lots.lock(0);
+        assert!(lots.try_lock(0).is_none());
         drop(held);
     }
 }
