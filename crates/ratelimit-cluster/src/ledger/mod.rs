@@ -4,14 +4,16 @@
 //! also noted as *pending*. Each interval the node takes the pending units as [`Usage`]s and tells them; what others
 //! tell is merged.
 //!
-//! - [`Ledger::take`] gives what is pending, each meter once for each segment of time; from then on it counts as told.
-//!   [`Ledger::put_back`] makes it pending again if it could not be told. Both leave what is known as it is.
+//! - [`Ledger::take_each`] and [`Ledger::take_parts`] give what is pending, each meter once for each segment of time; from
+//!   then on it counts as told. [`Ledger::put_back`] makes it pending again if it could not be told. All leave what is known
+//!   as it is.
 //! - [`Ledger::merge`] adds a usage of another node; whoever calls it sees to it that each is added once.
 //! - [`Ledger::states`] gives what is known, a part after the other. [`Ledger::raise`] takes such a part in by maximum,
 //!   so that it does no harm when it comes twice or overlaps with usages.
 //!
 //! The work of an interval is that of what was charged in it, never that of all meters.
 
+mod answer;
 mod entry;
 mod logbook;
 mod lot;
@@ -19,7 +21,9 @@ mod merge;
 mod print;
 mod settle;
 mod shard;
+mod slab;
 mod slice;
+mod slot;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -28,9 +32,11 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ratelimit_core::{
-    Answer, Claim, Claims, ErrorKind, Meter, Mode, Refund, State, StoreError, Timestamp, Verdict, Verdicts,
+    Answer, Claim, Claims, ErrorKind, Meter, MeterId, Mode, Refund, State, StoreError, Timestamp, Verdict,
+    Verdicts,
 };
 
+pub(crate) use self::answer::{answer, answer_now};
 use self::lot::{Held, Lots};
 use self::print::{Print, Prints};
 pub(crate) use self::settle::Reading;
@@ -80,12 +86,12 @@ const VISITS: usize = 16;
 const SEARCHED: usize = 64;
 
 impl Ledger {
-    /// A ledger of at most so many meters.
-    pub(crate) fn new(max_keys: usize) -> Self {
+    /// A ledger of at most so many meters; its secrets come from the seed, if there is one.
+    pub(crate) fn new(max_keys: usize, seed: Option<u64>) -> Self {
         let shards = (max_keys / SHARE).clamp(1, SHARDS).next_power_of_two();
         Self {
             lots: Lots::new(shards),
-            prints: Prints::new(),
+            prints: Prints::new(seed),
             room: Room::new(max_keys),
             walk: Walk::default(),
         }
@@ -150,9 +156,12 @@ impl Ledger {
         }
         self.make_room(1, now);
         let mut shard = self.shard(print);
-        let found = shard.entry(print, || Name::new(&claim.id), &claim.meter, &self.room);
-        let (entry, tellings) = found.ok_or_else(full)?;
-        Ok(entry.claim(claim, now, mode, tellings))
+        // Another thread may have made it in the meantime.
+        if !shard.is_known(print) && !shard.make(print, || Name::new(&claim.id), &claim.meter, &self.room) {
+            return Err(full());
+        }
+        let decided = shard.claim(print, claim, now, mode);
+        decided.map(|(admitted, verdict, _)| (admitted, verdict)).ok_or_else(full)
     }
 
     /// Gives units back.
@@ -171,13 +180,30 @@ impl Ledger {
         }
     }
 
-    /// Takes all that is pending.
-    pub(crate) fn take(&self) -> Vec<Usage> {
-        let mut all = Vec::new();
+    /// Takes all that is pending, in parts of so many, or of what one shard has if that is more. All of one meter is in one
+    /// part.
+    pub(crate) fn take_parts(&self, most: usize) -> Vec<Vec<Usage>> {
+        let mut parts: Vec<Vec<Usage>> = Vec::new();
         for number in self.lots.telling() {
-            self.lots.hold(number).take(&mut all);
+            let mut taken = Vec::new();
+            let each = |name: &Name, meter: &Meter, units| {
+                taken.push(Usage { name: name.clone(), meter: *meter, units });
+            };
+            self.lots.hold(number).take(each);
+            match parts.last_mut() {
+                Some(part) if part.len() + taken.len() <= most => part.append(&mut taken),
+                _ if taken.is_empty() => {}
+                _ => parts.push(taken),
+            }
         }
-        all
+        parts
+    }
+
+    /// Takes all that is pending, one after another. Checks of other meters wait meanwhile, so it is not for long work.
+    pub(crate) fn take_each(&self, mut each: impl FnMut(&Name, &Meter, Units)) {
+        for number in self.lots.telling() {
+            self.lots.hold(number).take(&mut each);
+        }
     }
 
     /// Makes pending again what was taken and could not be told. What was reset meanwhile is gone.
@@ -190,16 +216,16 @@ impl Ledger {
 
     /// Adds what another node has charged. `false` if it could not be counted: there is no room for a further meter, or
     /// here the meter counts in other segments.
-    pub(crate) fn merge(&self, usage: &Usage) -> bool {
-        let print = self.prints.of(&usage.name.id());
-        self.shard(print).merge(print, usage, &self.room)
+    pub(crate) fn merge(&self, id: &MeterId<'_>, meter: &Meter, units: &Units) -> bool {
+        let print = self.prints.of(id);
+        self.shard(print).merge((print, id), meter, units, &self.room)
     }
 
     /// Takes in what another node knows, by maximum; what is pending here is counted beside it. `false` as
     /// [`merge`](Self::merge).
-    pub(crate) fn raise(&self, known: &Known) -> bool {
-        let print = self.prints.of(&known.name.id());
-        self.shard(print).raise(print, known, &self.room)
+    pub(crate) fn raise(&self, id: &MeterId<'_>, meter: &Meter, state: State) -> bool {
+        let print = self.prints.of(id);
+        self.shard(print).raise((print, id), meter, state, &self.room)
     }
 
     /// What is known, the part with this number; `None` after the last one.

@@ -62,17 +62,17 @@ impl Ledger {
     /// The newest instant at which a meter was charged, as far as is known.
     pub(crate) fn newest(&self, id: &MeterId<'_>) -> Option<Timestamp> {
         let print = self.prints.of(id);
-        let newest = |entry: &Entry| match &entry.state {
+        let newest = |entry: &mut Entry<'_>| match &entry.state {
             State::Window(state) => Some(state.at),
             State::Bucket(state) => Some(state.at),
             State::Log(state) => state.units.back().map(|unit| Timestamp::derived(*unit)),
         };
-        self.shard(print).find(print).and_then(newest)
+        self.shard(print).open(print, |entry, _| newest(entry)).flatten()
     }
 
     /// As of which instant units of a log that are given back were told.
     pub(crate) fn told_at(&self, usage: &Usage, receipt: Timestamp) -> Timestamp {
-        let told_at = |entry: &mut Entry| entry.cold.shared.as_ref()?.log.told_at(receipt);
+        let told_at = |entry: &mut Entry<'_>| entry.cold.shared.as_ref()?.log.told_at(receipt);
         self.with(usage, |entry, _| told_at(entry)).flatten().unwrap_or(receipt)
     }
 
@@ -103,19 +103,18 @@ impl Ledger {
         });
     }
 
-    fn with<R>(&self, usage: &Usage, look: impl FnOnce(&mut Entry, &mut Tellings) -> R) -> Option<R> {
+    fn with<R>(&self, usage: &Usage, look: impl FnOnce(&mut Entry<'_>, &mut Tellings) -> R) -> Option<R> {
         let print = self.prints.of(&usage.name.id());
-        let mut shard = self.shard(print);
-        shard.known(print).map(|(entry, tellings)| look(entry, tellings))
+        self.shard(print).open(print, look)
     }
 }
 
-impl Entry {
+impl Entry<'_> {
     fn settle(&mut self, usage: &Usage, reading: Reading, tellings: &Tellings) {
         if !counts_alike(&self.meter, &usage.meter) || !self.meter.owns(&self.state) {
             return;
         }
-        let print = self.print();
+        let print = self.print;
         let shared = self.cold.shared.get_or_insert_default();
         let outbox = tellings.outbox.iter().filter(|(of, other)| is_of(*of, print, other, usage));
         let pending = outbox.map(|(_, other)| &other.units).chain(&self.pending);

@@ -3,24 +3,30 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashTable;
-use ratelimit_core::{Claim, Meter, Mode, Refund, State, Timestamp, Verdict};
+use ratelimit_core::{Claim, Meter, MeterId, Mode, Refund, State, Timestamp, Verdict};
 
 use super::entry::{Entry, Tellings, counts_alike};
 use super::print::Print;
+use super::slab::{Cold, Meters, Slab};
+use super::slot::Slot;
+use super::units::Units;
 use super::{Known, Usage, merge};
 use crate::names::Name;
 
 /// One in so many charges of a known meter tidies up.
 const TIDY_EVERY: u32 = 64;
 
-/// A part of a ledger.
+/// A part of a ledger. What each claim needs comes first, on one cache line or two.
 #[derive(Default)]
+#[repr(C)]
 pub(super) struct Shard {
-    table: HashTable<Entry>,
-    pub(super) tellings: Tellings,
+    table: HashTable<Slot>,
+    charges: u32,
+    meters: Meters,
+    tellings: Tellings,
+    colds: Slab<Cold>,
     /// From how many tellings on those are dropped that nobody needs any more.
     crowded: usize,
-    charges: u32,
     /// Where the walk goes on.
     cursor: usize,
 }
@@ -55,9 +61,15 @@ impl Room {
 }
 
 impl Shard {
-    #[inline]
-    pub(super) fn find(&self, print: Print) -> Option<&Entry> {
-        self.table.find(print.hash, |entry| entry.is(print))
+    pub(super) fn is_known(&self, print: Print) -> bool {
+        self.table.find(print.hash, |slot| slot.is(print)).is_some()
+    }
+
+    /// The state of a meter that is known, as a limit sees it.
+    pub(super) fn state_for(&self, print: Print, meter: &Meter) -> Option<State> {
+        let slot = self.table.find(print.hash, |slot| slot.is(print))?;
+        let state = self.colds.at(slot.cold).state(slot);
+        Some(if meter.owns(&state) { state } else { meter.fresh() })
     }
 
     /// Decides a claim on a meter that is known. With it comes whether it is time to tidy up.
@@ -69,54 +81,91 @@ impl Shard {
         now: Timestamp,
         mode: Mode,
     ) -> Option<(bool, Verdict, bool)> {
-        let entry = self.table.find_mut(print.hash, |entry| entry.is(print))?;
-        let (admitted, verdict) = entry.claim(claim, now, mode, &mut self.tellings);
+        let slot = self.table.find_mut(print.hash, |slot| slot.is(print))?;
         self.charges = self.charges.wrapping_add(1);
-        Some((admitted, verdict, self.charges.is_multiple_of(TIDY_EVERY)))
+        let tidy = self.charges.is_multiple_of(TIDY_EVERY);
+        let Some(mut state) = slot.state().filter(|_| self.meters.is(slot.meter, &claim.meter)) else {
+            let opened = self.open(print, |entry, tellings| entry.claim(claim, now, mode, tellings));
+            return opened.map(|(admitted, verdict)| (admitted, verdict, tidy));
+        };
+        let (admitted, verdict) = claim.meter.claim(&mut state, claim.cost, now, mode);
+        if admitted && claim.cost > 0 && mode != Mode::Peek {
+            // As `Entry::charged`, in place.
+            slot.keep(&state);
+            slot.keep_until(verdict.reset_at);
+            if !slot.is_pending() {
+                self.tellings.note(slot.cold);
+            }
+            let units = Units::of_charge(&claim.meter, claim.cost, &verdict, &state);
+            let (pending, before) = units.after(slot.pending(&claim.meter));
+            slot.pend(Some(pending));
+            if let Some(units) = before {
+                let name = self.colds.at(slot.cold).name.clone();
+                self.tellings.send(print, Usage { name, meter: claim.meter, units });
+            }
+        }
+        Some((admitted, verdict, tidy))
     }
 
-    /// The entry of a meter, which is made if there is room for it.
-    pub(super) fn entry(
+    /// Makes a meter known that is not. `false` if there is no room for it.
+    pub(super) fn make(
         &mut self,
         print: Print,
         name: impl FnOnce() -> Name,
         meter: &Meter,
         room: &Room,
-    ) -> Option<(&mut Entry, &mut Tellings)> {
-        if self.find(print).is_none() {
-            if !room.take() {
-                return None;
-            }
-            let entry = Entry::new(print, name(), *meter);
-            self.table.insert_unique(print.hash, entry, |entry| entry.print().hash);
-            // So that a charge of a known meter allocates nothing.
-            let length = self.tellings.dirty.len();
-            self.tellings.dirty.reserve(self.table.len().saturating_sub(length));
+    ) -> bool {
+        if !room.take() {
+            return false;
         }
-        let entry = self.table.find_mut(print.hash, |entry| entry.is(print))?;
-        Some((entry, &mut self.tellings))
+        let number = self.colds.insert(Cold::new(name(), print.hash));
+        let mut slot = Slot::new(print, self.meters.take(meter), number);
+        self.colds.at_mut(number).keep_state(&mut slot, meter.fresh());
+        self.table.insert_unique(print.hash, slot, |slot| slot.print().hash);
+        // So that a charge of a known meter allocates nothing.
+        self.drop_late();
+        let length = self.tellings.dirty.len();
+        self.tellings.dirty.reserve(self.table.len().saturating_sub(length));
+        true
     }
 
-    /// The entry of a meter that is known.
-    pub(super) fn known(&mut self, print: Print) -> Option<(&mut Entry, &mut Tellings)> {
-        let entry = self.table.find_mut(print.hash, |entry| entry.is(print))?;
-        Some((entry, &mut self.tellings))
+    /// Looks at a meter that is known, and keeps what it has become.
+    pub(super) fn open<R>(
+        &mut self,
+        print: Print,
+        look: impl FnOnce(&mut Entry<'_>, &mut Tellings) -> R,
+    ) -> Option<R> {
+        let slot = self.table.find_mut(print.hash, |slot| slot.is(print))?;
+        let before = slot.meter;
+        let cold = self.colds.at_mut(slot.cold);
+        let mut entry = Entry::open(slot, *self.meters.at(before), cold);
+        let done = look(&mut entry, &mut self.tellings);
+        let meter = entry.close();
+        if !self.meters.is(before, &meter) {
+            slot.meter = self.meters.take(&meter);
+            self.meters.give_back(before);
+        }
+        Some(done)
     }
 
     pub(super) fn refund(&mut self, print: Print, refund: &Refund<'_>, now: Timestamp) {
-        if let Some((entry, tellings)) = self.known(print) {
-            entry.refund(refund, now, tellings);
-        }
+        self.open(print, |entry, tellings| entry.refund(refund, now, tellings));
         self.drop_late();
     }
 
     /// Forgets a meter, and what has not been told of it.
     pub(super) fn remove(&mut self, print: Print, room: &Room) {
-        if let Ok(entry) = self.table.find_entry(print.hash, |entry| entry.is(print)) {
-            entry.remove();
-            room.free(1);
+        if let Ok(found) = self.table.find_entry(print.hash, |slot| slot.is(print)) {
+            let (slot, _) = found.remove();
+            self.removed(&slot, room);
         }
         self.tellings.outbox.retain(|(of, _)| *of != print);
+    }
+
+    fn removed(&mut self, slot: &Slot, room: &Room) {
+        self.colds.remove(slot.cold);
+        self.meters.give_back(slot.meter);
+        room.free(1);
     }
 
     /// Whether something came to be told since this was last asked.
@@ -125,81 +174,103 @@ impl Shard {
         std::mem::take(&mut self.tellings.is_new)
     }
 
-    /// Takes what has to be told.
-    pub(super) fn take(&mut self, all: &mut Vec<Usage>) {
-        all.extend(self.tellings.outbox.drain(..).map(|(_, usage)| usage));
-        for print in self.tellings.dirty.drain(..) {
-            let entry = self.table.find_mut(print.hash, |entry| entry.is(print));
-            let taken = entry.and_then(|entry| entry.pending.take().map(|units| entry.usage(units)));
-            all.extend(taken.filter(|usage| !usage.units.is_nothing()));
+    /// Gives what has to be told, which then counts as told.
+    pub(super) fn take(&mut self, mut each: impl FnMut(&Name, &Meter, Units)) {
+        for (_, usage) in self.tellings.outbox.drain(..) {
+            each(&usage.name, &usage.meter, usage.units);
+        }
+        for number in self.tellings.dirty.drain(..) {
+            // It may have been forgotten since, and its number given again.
+            let Some(cold) = self.colds.find(number) else { continue };
+            let Some(slot) = self.table.find_mut(cold.hash, |slot| slot.cold == number) else { continue };
+            let meter = self.meters.at(slot.meter);
+            let units = slot.pending(meter);
+            slot.pend(None);
+            if let Some(units) = units.filter(|units| !units.is_nothing()) {
+                each(&cold.name, meter, units);
+            }
         }
         self.tellings.outbox.shrink_to(64);
     }
 
     /// Makes pending again what could not be told. It came before what is pending now.
     pub(super) fn put_back(&mut self, print: Print, usage: Usage) {
-        let Some((entry, tellings)) = self.known(print) else { return };
-        if counts_alike(&entry.meter, &usage.meter) {
-            let later = entry.pending.take();
-            if later.is_none() {
-                tellings.note(print);
+        self.open(print, |entry, tellings| {
+            if !counts_alike(&entry.meter, &usage.meter) {
+                return tellings.send(print, usage);
             }
-            let mut units = usage.units;
-            match later {
-                Some(later) if !units.then(&later) => {
-                    entry.pending = Some(later);
-                    tellings.send(print, usage);
+            match entry.pending.take() {
+                None => entry.note(usage.units, tellings),
+                Some(later) => {
+                    let (pending, before) = later.after(Some(usage.units));
+                    entry.pending = Some(pending);
+                    if before.is_some() {
+                        tellings.send(print, usage);
+                    }
                 }
-                _ => entry.pending = Some(units),
             }
-        } else {
-            tellings.send(print, usage);
-        }
+        });
         self.drop_late();
     }
 
+    /// Looks at a meter, which is made if it is not known. `false` if there is no room for it.
+    fn open_or_make(
+        &mut self,
+        (print, id): (Print, &MeterId<'_>),
+        meter: &Meter,
+        room: &Room,
+        look: impl FnOnce(&mut Entry<'_>, &mut Tellings) -> bool,
+    ) -> bool {
+        (self.is_known(print) || self.make(print, || Name::new(id), meter, room))
+            && self.open(print, look).is_some_and(|is_well| is_well)
+    }
+
     /// Adds what was charged elsewhere. `false` if it cannot be counted: there is no room, or the meter counts otherwise.
-    pub(super) fn merge(&mut self, print: Print, usage: &Usage, room: &Room) -> bool {
-        let Some((entry, _)) = self.entry(print, || usage.name.clone(), &usage.meter, room) else {
-            return false;
-        };
-        let is_window = matches!(usage.meter, Meter::Window(_));
-        let (owns, alike) = (usage.meter.owns(&entry.state), counts_alike(&entry.meter, &usage.meter));
-        if !owns || is_window && !alike {
-            return false;
-        }
-        merge::add(&usage.meter, &mut entry.state, &usage.units);
-        entry.keep_until(usage.meter.forget_at(&entry.state));
-        true
+    pub(super) fn merge(
+        &mut self,
+        of: (Print, &MeterId<'_>),
+        meter: &Meter,
+        units: &Units,
+        room: &Room,
+    ) -> bool {
+        self.open_or_make(of, meter, room, |entry, _| {
+            if !entry.takes(meter) {
+                return false;
+            }
+            merge::add(meter, &mut entry.state, units);
+            entry.keep_until(meter.forget_at(&entry.state));
+            true
+        })
     }
 
     /// Raises what is known of a meter to what another node knows, beside which is counted what was not told yet.
-    pub(super) fn raise(&mut self, print: Print, other: &Known, room: &Room) -> bool {
-        let Some((entry, tellings)) = self.entry(print, || other.name.clone(), &other.meter, room) else {
-            return false;
-        };
-        let is_window = matches!(other.meter, Meter::Window(_));
-        let alike = counts_alike(&entry.meter, &other.meter);
-        if !other.meter.owns(&other.state) || !other.meter.owns(&entry.state) || is_window && !alike {
-            return false;
-        }
-        let mut state: State = other.state.clone();
-        for (_, usage) in tellings.outbox.iter().filter(|(of, _)| *of == print) {
-            merge::add(&usage.meter, &mut state, &usage.units);
-        }
-        if let Some(units) = &entry.pending {
-            merge::add(&entry.meter, &mut state, units);
-        }
-        merge::raise(&other.meter, &mut entry.state, &state);
-        entry.keep_until(other.meter.forget_at(&entry.state));
-        true
+    pub(super) fn raise(
+        &mut self,
+        of: (Print, &MeterId<'_>),
+        meter: &Meter,
+        mut state: State,
+        room: &Room,
+    ) -> bool {
+        self.open_or_make(of, meter, room, |entry, tellings| {
+            if !meter.owns(&state) || !entry.takes(meter) {
+                return false;
+            }
+            for (_, usage) in tellings.outbox.iter().filter(|(print, _)| *print == entry.print) {
+                merge::add(&usage.meter, &mut state, &usage.units);
+            }
+            if let Some(units) = &entry.pending {
+                merge::add(&entry.meter, &mut state, units);
+            }
+            merge::raise(meter, &mut entry.state, &state);
+            entry.keep_until(meter.forget_at(&entry.state));
+            true
+        })
     }
 
     pub(super) fn states(&self) -> Vec<Known> {
-        let known = |entry: &Entry| Known {
-            name: entry.cold.name.clone(),
-            meter: entry.meter,
-            state: entry.state.clone(),
+        let known = |slot: &Slot| {
+            let cold = self.colds.at(slot.cold);
+            Known { name: cold.name.clone(), meter: *self.meters.at(slot.meter), state: cold.state(slot) }
         };
         self.table.iter().map(known).collect()
     }
@@ -212,20 +283,32 @@ impl Shard {
             if self.cursor >= self.table.num_buckets() {
                 self.cursor = 0;
             }
-            if let Ok(entry) = self.table.get_bucket_entry(self.cursor) {
+            if let Ok(found) = self.table.get_bucket_entry(self.cursor) {
                 looks += 1;
-                if entry.get().is_over(now) {
-                    entry.remove();
-                    room.free(1);
+                if found.get().is_over(now) {
+                    let (slot, _) = found.remove();
+                    self.removed(&slot, room);
                 }
             }
             self.cursor += 1;
         }
-        let length = self.table.len();
-        if self.table.capacity() > 64 && self.table.capacity() / 8 > length {
-            self.table.shrink_to(length * 2, |entry| entry.print().hash);
+        if self.table.capacity() > 64 && self.table.capacity() / 8 > self.table.len() {
+            self.shrink();
         }
         looks
+    }
+
+    /// Gives memory back: what is left gets new numbers.
+    fn shrink(&mut self) {
+        self.table.shrink_to(self.table.len() * 2, |slot| slot.print().hash);
+        let (mut colds, meters) = (std::mem::take(&mut self.colds), std::mem::take(&mut self.meters));
+        self.tellings.dirty = Vec::with_capacity(self.table.len());
+        for slot in self.table.iter_mut() {
+            slot.meter = self.meters.take(meters.at(slot.meter));
+            let cold = colds.remove(slot.cold);
+            slot.cold = self.colds.insert(cold.expect("a slot refers to what is there"));
+            self.tellings.dirty.extend(slot.is_pending().then_some(slot.cold));
+        }
     }
 
     /// While nobody takes what there is to tell, what has left its window in the meantime is dropped.
@@ -234,12 +317,18 @@ impl Shard {
         if outbox.len() + dirty.len() <= self.crowded.max(1_024) {
             return;
         }
-        let table = &self.table;
-        let find = |print: &Print| table.find(print.hash, |entry| entry.is(*print));
-        outbox.retain(|(print, usage)| find(print).is_some_and(|entry| usage.matters_to(&entry.state)));
-        dirty.sort_unstable_by_key(|print| print.hash);
+        let (table, colds) = (&self.table, &self.colds);
+        outbox.retain(|(print, usage)| {
+            let slot = table.find(print.hash, |slot| slot.is(*print));
+            slot.is_some_and(|slot| usage.matters_to(&colds.at(slot.cold).state(slot)))
+        });
+        dirty.sort_unstable();
         dirty.dedup();
-        dirty.retain(|print| find(print).is_some_and(|entry| entry.pending.is_some()));
+        dirty.retain(|number| {
+            let cold = colds.find(*number);
+            let slot = cold.and_then(|cold| table.find(cold.hash, |slot| slot.cold == *number));
+            slot.is_some_and(Slot::is_pending)
+        });
         self.crowded = 2 * (outbox.len() + dirty.len());
     }
 }

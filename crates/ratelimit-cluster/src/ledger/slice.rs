@@ -18,9 +18,7 @@ pub(super) fn decide(ledger: &Ledger, claims: Claims<'_>) -> Result<Answer, Stor
     let mut shards: SmallVec<[_; 4]> = numbers.iter().map(|number| ledger.lots.hold(*number)).collect();
     let place = |print: &Print| numbers.partition_point(|number| *number < print.shard(ledger.lots.len()));
 
-    let state = |(claim, print): (&Claim<'_>, &Print)| {
-        shards[place(print)].find(*print).map(|entry| entry.state_for(&claim.meter))
-    };
+    let state = |(claim, print): (&Claim<'_>, &Print)| shards[place(print)].state_for(*print, &claim.meter);
     let mut states: SmallVec<[Option<State>; 4]> = claims.iter().zip(&prints).map(state).collect();
     let answer = ratelimit_core::decide(&claims, &mut states);
     if !answer.charged || claims.mode() == Mode::Peek {
@@ -30,10 +28,10 @@ pub(super) fn decide(ledger: &Ledger, claims: Claims<'_>) -> Result<Answer, Stor
     let mut made: SmallVec<[Print; 4]> = SmallVec::new();
     for (_, (claim, print)) in charged() {
         let shard = &mut shards[place(print)];
-        if shard.find(*print).is_some() {
+        if shard.is_known(*print) {
             continue;
         }
-        if shard.entry(*print, || Name::new(&claim.id), &claim.meter, &ledger.room).is_none() {
+        if !shard.make(*print, || Name::new(&claim.id), &claim.meter, &ledger.room) {
             for print in made {
                 shards[place(&print)].remove(print, &ledger.room);
             }
@@ -42,12 +40,12 @@ pub(super) fn decide(ledger: &Ledger, claims: Claims<'_>) -> Result<Answer, Stor
         made.push(*print);
     }
     for (nth, (claim, print)) in charged() {
-        if let Some((entry, tellings)) = shards[place(print)].known(*print)
-            && let (Some(state), Some(verdict)) = (states[nth].take(), answer.verdicts.get(nth))
-        {
-            entry.change(claim.meter, tellings);
-            entry.state = state;
-            entry.charged(claim, verdict, tellings);
+        if let (Some(state), Some(verdict)) = (states[nth].take(), answer.verdicts.get(nth)) {
+            shards[place(print)].open(*print, |entry, tellings| {
+                entry.change(claim.meter, tellings);
+                entry.state = state;
+                entry.charged(claim, verdict, tellings);
+            });
         }
     }
     Ok(answer)

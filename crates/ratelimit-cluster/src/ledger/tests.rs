@@ -40,9 +40,17 @@ fn refund(ledger: &Ledger, limit: &Limit, cost: u64, receipt: Timestamp, now: Ti
 }
 
 fn tell(from: &Ledger, to: &Ledger) {
-    for usage in from.take() {
-        assert!(to.merge(&usage));
+    for usage in take(from) {
+        assert!(merge(to, &usage));
     }
+}
+
+fn take(ledger: &Ledger) -> Vec<Usage> {
+    ledger.take_parts(usize::MAX).concat()
+}
+
+fn merge(ledger: &Ledger, usage: &Usage) -> bool {
+    ledger.merge(&usage.name.id(), &usage.meter, &usage.units)
 }
 
 fn state(ledger: &Ledger) -> State {
@@ -51,7 +59,7 @@ fn state(ledger: &Ledger) -> State {
 }
 
 fn ledgers<const N: usize>() -> [Ledger; N] {
-    std::array::from_fn(|_| Ledger::new(1_000))
+    std::array::from_fn(|_| Ledger::new(1_000, None))
 }
 
 #[test]
@@ -68,7 +76,7 @@ fn who_was_idle_knows_after_a_telling_what_the_other_knows() {
                 assert_eq!(remaining(&one, &limit, then), remaining(&other, &limit, then), "{text} {then:?}");
             }
         }
-        assert_eq!(one.take(), []);
+        assert_eq!(take(&one), []);
     }
 }
 
@@ -80,13 +88,13 @@ fn what_is_told_is_told_once_and_what_could_not_be_told_is_told_with_what_came_s
         claim(&one, &limit, 3, START, Mode::Charge);
         claim(&one, &limit, 90, START, Mode::Charge); // refused
         claim(&one, &limit, 1, START, Mode::Peek);
-        let taken = one.take();
-        assert_eq!((taken.len(), one.take().len()), (1, 0), "{text}");
+        let taken = take(&one);
+        assert_eq!((taken.len(), take(&one).len()), (1, 0), "{text}");
         claim(&one, &limit, 2, START, Mode::Charge);
         one.put_back(taken);
-        let taken = one.take();
+        let taken = take(&one);
         assert_eq!(taken.len(), 1, "{text}");
-        assert!(other.merge(&taken[0]));
+        assert!(merge(&other, &taken[0]));
         assert_eq!(remaining(&other, &limit, START), limit.burst() - 5, "{text}");
         assert_eq!(remaining(&one, &limit, START), limit.burst() - 5, "{text}");
     }
@@ -107,7 +115,7 @@ fn refunds_are_told() {
         // What was given back whole before it was told is not told.
         let receipt = claim(&one, &limit, 4, START, Mode::Charge).1.receipt;
         refund(&one, &limit, 4, receipt, START);
-        assert_eq!(one.take(), [], "{text}");
+        assert_eq!(take(&one), [], "{text}");
     }
 }
 
@@ -117,12 +125,12 @@ fn late_units_are_added_to_their_own_segment_or_dropped() {
     let [one, other, third] = ledgers();
     claim(&one, &limit, 5, START, Mode::Charge);
     claim(&one, &limit, 1, START + Duration::from_secs(15), Mode::Charge);
-    let late = one.take();
+    let late = take(&one);
     assert_eq!(late.len(), 2, "one for each segment");
     claim(&other, &limit, 1, START + Duration::from_secs(45), Mode::Charge);
     claim(&third, &limit, 1, START + Duration::from_secs(75), Mode::Charge);
     for usage in late.iter().rev() {
-        assert!(other.merge(usage) && third.merge(usage));
+        assert!(merge(&other, usage) && merge(&third, usage));
     }
     assert_eq!(remaining(&other, &limit, START + Duration::from_secs(45)), 13);
     assert_eq!(remaining(&third, &limit, START + Duration::from_secs(75)), 18, "the first one has left");
@@ -137,7 +145,7 @@ fn a_state_that_is_taken_in_twice_or_beside_usages_counts_once() {
         claim(&other, &limit, 2, START, Mode::Charge); // pending: the other one cannot know of it
         for _ in 0..2 {
             for known in (0..).map_while(|part| one.states(part)).flatten() {
-                assert!(other.raise(&known));
+                assert!(other.raise(&known.name.id(), &known.meter, known.state));
             }
         }
         assert_eq!(remaining(&other, &limit, START), limit.burst() - 5, "{text}");
@@ -153,9 +161,9 @@ fn a_limit_that_is_changed_is_told_as_what_it_was() {
     assert_eq!(before.scope(), after.scope());
     claim(&one, &before, 5, START, Mode::Charge);
     claim(&one, &after, 5, START, Mode::Charge);
-    let told = one.take();
+    let told = take(&one);
     assert_eq!(told.len(), 2);
-    told.iter().for_each(|usage| assert!(other.merge(usage)));
+    told.iter().for_each(|usage| assert!(merge(&other, usage)));
     assert_eq!(remaining(&other, &after, START), 5);
     claim(&one, &limit("20/min"), 5, START, Mode::Charge);
     assert_eq!(other.len(), 1);
@@ -164,7 +172,7 @@ fn a_limit_that_is_changed_is_told_as_what_it_was() {
 #[test]
 fn a_reset_forgets_what_was_not_told_and_a_bound_holds() {
     let limit = limit("20/min");
-    let ledger = Ledger::new(1);
+    let ledger = Ledger::new(1, None);
     claim(&ledger, &limit, 3, START, Mode::Charge);
     let other =
         Claim { id: MeterId { key: b"other", ..id(&limit) }, cost: 1, meter: limit.meter_for(b"other") };
@@ -174,7 +182,7 @@ fn a_reset_forgets_what_was_not_told_and_a_bound_holds() {
     assert!(ledger.claim_now(Claims::new(START, Mode::Charge, &both).unwrap()).is_err());
     assert_eq!(remaining(&ledger, &limit, START), 17, "a slice that found no room was charged");
     ledger.reset_now(Claims::new(START, Mode::Charge, &both[..1]).unwrap());
-    assert_eq!((ledger.len(), ledger.take().len()), (0, 0));
+    assert_eq!((ledger.len(), take(&ledger).len()), (0, 0));
     ledger.claim_one_now(START, Mode::Charge, &other).unwrap();
     // The one that was there is over after two minutes.
     claim(&ledger, &limit, 1, START + Duration::from_secs(150), Mode::Charge);

@@ -96,6 +96,21 @@ impl Units {
         }
     }
 
+    /// What is pending once this was charged, too, and what then has to be told by itself because the two do not go together.
+    #[inline]
+    pub(super) fn after(self, before: Option<Self>) -> (Self, Option<Self>) {
+        match before {
+            None => (self, None),
+            Some(mut both) => {
+                if both.then(&self) {
+                    (both, None)
+                } else {
+                    (self, before)
+                }
+            }
+        }
+    }
+
     /// Adds what came after it. `false` if the two cannot be told as one.
     #[inline]
     pub(super) fn then(&mut self, later: &Self) -> bool {

@@ -8,8 +8,7 @@ use super::store::Replicated;
 use super::talk::{Learned, Talk};
 use super::transport::Transport;
 use super::wire::{Malformed, Reader};
-use crate::ledger::{Known, Usage};
-use crate::names::{Name, lock};
+use crate::names::lock;
 
 /// So many bytes a meter are taken in of a state, in the middle.
 const BYTES: usize = 256;
@@ -96,8 +95,7 @@ impl<T: Transport> Replicated<T> {
         let mut entries = Entries::new(units);
         let mut uncounted = 0;
         while let Some((id, meter, units)) = entries.units()? {
-            let usage = Usage { name: Name::new(&id), meter, units };
-            uncounted += u64::from(!self.ledger.merge(&usage));
+            uncounted += u64::from(!self.ledger.merge(&id, &meter, &units));
         }
         let mut stats = lock(&self.stats);
         stats.applied += 1;
@@ -123,8 +121,7 @@ impl<T: Transport> Replicated<T> {
         let Body::State { states, .. } = Message::read(message)?.body else { return Ok(()) };
         let mut entries = Entries::new(states);
         while let Some((id, meter, state)) = entries.state()? {
-            let known = Known { name: Name::new(&id), meter, state };
-            if !self.ledger.raise(&known) {
+            if !self.ledger.raise(&id, &meter, state) {
                 lock(&self.stats).uncounted += 1;
             }
         }

@@ -19,7 +19,7 @@ use super::message::{self, Id};
 use super::talk::Talk;
 use super::transport::{Transport, TransportError};
 use super::wire::Malformed;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, answer, answer_now};
 use crate::names::lock;
 
 /// How long it is waited before it is tried again to receive.
@@ -87,7 +87,7 @@ impl<T: Transport> Replicated<T> {
         let id = config.id.unwrap_or_else(|| u128::from(random()) << 64 | u128::from(random()));
         let talk = Talk::new(Id(id.to_be_bytes()), config.keep, u64::from(config.patience));
         let (talk, stats) = (Mutex::new(talk), Mutex::default());
-        Self { transport, config, ledger: Ledger::new(config.max_keys), talk, stats }
+        Self { transport, config, ledger: Ledger::new(config.max_keys, None), talk, stats }
     }
 
     /// What carries the messages.
@@ -204,22 +204,7 @@ impl<T: fmt::Debug> fmt::Debug for Replicated<T> {
 
 #[deny(clippy::missing_trait_methods)]
 impl<T: Transport> CounterStore for Replicated<T> {
-    fn promises(&self) -> Promises {
-        Promises { decisions: Decisions::Eventual, time: Time::Caller }
-    }
-
-    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        self.ledger.claim_now(claims)
-    }
-
-    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
-        slices.iter().map(|claims| self.ledger.claim_now(*claims)).collect()
-    }
-
-    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        self.ledger.refund_now(now, refunds);
-        Ok(())
-    }
+    answer!();
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         self.ledger.reset_now(claims);
@@ -227,24 +212,9 @@ impl<T: Transport> CounterStore for Replicated<T> {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl<T: Transport> SyncCounterStore for Replicated<T> {
-    fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        self.ledger.claim_now(claims)
-    }
-
-    #[inline]
-    fn claim_one_now(
-        &self,
-        now: Timestamp,
-        mode: Mode,
-        claim: &Claim<'_>,
-    ) -> Result<(bool, Verdict), StoreError> {
-        self.ledger.claim_one_now(now, mode, claim)
-    }
-
-    fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
-        self.ledger.refund_now(now, refunds);
-    }
+    answer_now!();
 
     fn reset_now(&self, claims: Claims<'_>) {
         self.ledger.reset_now(claims);

@@ -11,7 +11,7 @@ use super::origins::Updates;
 use super::store::Replicated;
 use super::talk::Talk;
 use super::transport::{Transport, TransportError};
-use crate::ledger::{Known, Units, Usage};
+use crate::ledger::{Known, Units};
 use crate::names::lock;
 
 impl<T: Transport> Replicated<T> {
@@ -42,11 +42,11 @@ impl<T: Transport> Replicated<T> {
             number += 1;
             message::update(id, number)
         });
-        for usage in self.ledger.take() {
-            if !is_over(&usage, now) {
-                writer.units(&usage.name.id(), &usage.meter, &usage.units);
+        self.ledger.take_each(|name, meter, units| {
+            if !is_over(meter, &units, now) {
+                writer.units(&name.id(), meter, &units);
             }
-        }
+        });
         let (messages, untold) = writer.finish();
         lock(&self.stats).untold += untold;
         messages.into_iter().for_each(|message| talk.outbox.push(message.into()));
@@ -103,8 +103,8 @@ fn shared(messages: Vec<Vec<u8>>) -> Vec<Arc<[u8]>> {
 }
 
 /// Whether nobody needs to be told any more.
-fn is_over(usage: &Usage, now: Timestamp) -> bool {
-    match (&usage.meter, usage.units) {
+fn is_over(meter: &Meter, units: &Units, now: Timestamp) -> bool {
+    match (meter, units) {
         (Meter::Window(window), Units::Window { segment, .. }) => {
             segment.saturating_add(u64::from(window.carried())) < window.place(now).0
         }

@@ -14,8 +14,7 @@ use ratelimit_core::{
 };
 
 use self::ask::Scope;
-use self::flight::Flight;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, answer, answer_now};
 use crate::names::{Name, lock};
 
 /// What bounds a [`Synced`].
@@ -33,11 +32,16 @@ pub struct SyncConfig {
     pub max_keys: usize,
     /// How many meters the store is asked about in one batch. 500 by default.
     pub batch: usize,
+    /// How many batches are under way at once. 4 by default.
+    pub at_once: usize,
+    /// Where the secrets come from by which meters are found, and the order in which they are told. Drawn at random if there
+    /// is none, as it should be but in a test that is to be repeated: who knows them can choose keys that fall together.
+    pub seed: Option<u64>,
 }
 
 impl Default for SyncConfig {
     fn default() -> Self {
-        Self { max_keys: 1_000_000, batch: 500 }
+        Self { max_keys: 1_000_000, batch: 500, at_once: 4, seed: None }
     }
 }
 
@@ -99,7 +103,7 @@ impl<S: CounterStore> Synced<S> {
     pub fn with_config(shared: S, config: SyncConfig) -> Self {
         Self {
             shared,
-            ledger: Ledger::new(config.max_keys),
+            ledger: Ledger::new(config.max_keys, config.seed),
             config,
             is_syncing: AtomicBool::new(false),
             unsure: AtomicU64::new(0),
@@ -138,8 +142,7 @@ impl<S: CounterStore> Synced<S> {
         let Some(_turn) = Turn::take(&self.is_syncing) else { return Ok(()) };
         self.ledger.forget(now);
         let resets = self.reset_shared(now).await;
-        let mut flight = Flight::new(&self.ledger, &self.unsure);
-        let told = flight.tell(&self.shared, self.config.batch.max(1), now).await;
+        let told = flight::tell_all(self, now).await;
         resets.and(told)
     }
 
@@ -220,23 +223,7 @@ impl<S: fmt::Debug> fmt::Debug for Synced<S> {
 
 #[deny(clippy::missing_trait_methods)]
 impl<S: CounterStore> CounterStore for Synced<S> {
-    /// Exact by what this node knows, and by the caller's time.
-    fn promises(&self) -> Promises {
-        Promises { decisions: Decisions::Eventual, time: Time::Caller }
-    }
-
-    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        self.ledger.claim_now(claims)
-    }
-
-    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
-        slices.iter().map(|claims| self.ledger.claim_now(*claims)).collect()
-    }
-
-    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        self.ledger.refund_now(now, refunds);
-        Ok(())
-    }
+    answer!();
 
     /// Forgets the meters here and in the shared store. What this or another node is just telling may count on, and so may
     /// what was charged in earlier segments of a window, for a node whose clock is behind by as much.
@@ -252,23 +239,7 @@ impl<S: CounterStore> CounterStore for Synced<S> {
 
 #[deny(clippy::missing_trait_methods)]
 impl<S: CounterStore> SyncCounterStore for Synced<S> {
-    fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        self.ledger.claim_now(claims)
-    }
-
-    #[inline]
-    fn claim_one_now(
-        &self,
-        now: Timestamp,
-        mode: Mode,
-        claim: &Claim<'_>,
-    ) -> Result<(bool, Verdict), StoreError> {
-        self.ledger.claim_one_now(now, mode, claim)
-    }
-
-    fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
-        self.ledger.refund_now(now, refunds);
-    }
+    answer_now!();
 
     /// Forgets the meters here at once, and in the shared store with the next [`sync`](Synced::sync).
     fn reset_now(&self, claims: Claims<'_>) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use ratelimit_cluster::Synced;
+use ratelimit_cluster::{SyncConfig, Synced};
 use ratelimit_core::{CLOCK_SLACK, Claim, Limit, Meter, MeterId, Mode, SyncCounterStore as _, Timestamp};
 use ratelimit_memory::MemoryStore;
 
@@ -20,7 +20,7 @@ use crate::random::Random;
 const KEYS: usize = 2;
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);
 
-/// No telling takes more polls than this: six on the way there, and six on the way back, and one for the end.
+/// No trip takes more polls than this: six on the way there, and six on the way back, and one for the end.
 const POLLS: u64 = 14;
 
 /// What came of one seed, or of several.
@@ -68,6 +68,9 @@ struct Fleet {
     limit: Limit,
     shared: Arc<MemoryStore>,
     interval: u64,
+    /// How many meters the store is asked about in one trip, and how many trips one after another that takes at most.
+    batch: usize,
+    trips: u64,
     lives: Vec<Life>,
     /// What is to happen, by time and then in the order in which it was planned.
     events: BTreeMap<(u64, u64), Event>,
@@ -89,12 +92,21 @@ fn run(seed: u64) -> Result<Found, String> {
     let limit = limit(&mut random);
     let period = period(&limit);
     let interval = (period / 200).max(1_000) * (random.between(1, 80) / random.between(1, 10)).max(1);
+    // What there is to tell goes in one trip, or in one for each key at once and for each segment one after another.
+    let (batch, trips) = match limit.meter_for(b"0") {
+        Meter::Window(window) if window.carried() < 2 && random.chance(500) => {
+            (1, u64::from(window.carried()) + 3)
+        }
+        _ => (500, 1),
+    };
     let mut fleet = Fleet {
         is_calm: random.chance(500),
         random,
         limit,
         shared: Arc::new(MemoryStore::new()),
         interval,
+        batch,
+        trips,
         lives: Vec::new(),
         events: BTreeMap::new(),
         planned: 0,
@@ -122,8 +134,10 @@ impl Fleet {
         if self.is_calm {
             link.calm();
         }
+        let (seed, batch) = (Some(self.random.below(u64::MAX)), self.batch);
+        let config = SyncConfig { seed, batch, ..SyncConfig::default() };
         self.lives.push(Life {
-            node: Rc::new(Synced::new(link.clone())),
+            node: Rc::new(Synced::with_config(link.clone(), config)),
             link,
             is_over: false,
             telling: None,
@@ -187,7 +201,7 @@ impl Fleet {
         let Some(telling) = &mut life.telling else { return };
         let polled = telling.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let std::task::Poll::Ready(is_well) = polled else {
-            let after = self.random.below(self.interval / POLLS);
+            let after = self.random.below(self.interval / (POLLS * self.trips));
             self.plan(after, Event::Poll(nth));
             return;
         };

@@ -1,0 +1,196 @@
+//! One meter as it is kept: a cache line.
+
+use ratelimit_core::{BucketState, CLOCK_SLACK, Meter, State, Timestamp, WindowState};
+use smallvec::SmallVec;
+
+use super::print::Print;
+use super::units::Units;
+
+/// A meter: the fingerprint of its name, from when on it may be forgotten, what is known of it, and what was charged here
+/// and has not been told. What a charge of a known meter does not need is elsewhere, under a number.
+///
+/// Instants take 62 bits, so the first word of the state has two to say what its words are. All that the first word of what
+/// is pending may be takes 63.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+pub(super) struct Slot {
+    hash: u64,
+    other: u32,
+    /// In whole seconds since the epoch, up to the year 2106; what lies beyond is not forgotten.
+    forget_at: u32,
+    state: [u64; 3],
+    pending: [u64; 2],
+    /// The number of the meter as it counted when it was charged last.
+    pub(super) meter: u32,
+    /// The number of its cold part.
+    pub(super) cold: u32,
+}
+
+const _: () = assert!(size_of::<Slot>() == 64);
+
+const KIND: u32 = 62;
+const INSTANT: u64 = (1 << KIND) - 1;
+const ONE_COUNT: u64 = 0;
+const TWO_COUNTS: u64 = 1;
+const BUCKET: u64 = 2;
+const ELSEWHERE: u64 = 3;
+
+/// Says that something is pending.
+const PENDING: u64 = 1 << 63;
+
+impl Slot {
+    /// A meter whose state is elsewhere, and to which nothing was charged.
+    pub(super) fn new(print: Print, meter: u32, cold: u32) -> Self {
+        let Print { hash, other } = print;
+        Self { hash, other, forget_at: 0, state: [ELSEWHERE << KIND, 0, 0], pending: [0; 2], meter, cold }
+    }
+
+    #[inline]
+    pub(super) fn is(&self, print: Print) -> bool {
+        self.hash == print.hash && self.other == print.other
+    }
+
+    #[inline]
+    pub(super) fn print(&self) -> Print {
+        Print { hash: self.hash, other: self.other }
+    }
+
+    /// What is known; `None` if it is too large for a slot.
+    #[inline]
+    pub(super) fn state(&self) -> Option<State> {
+        let [first, second, third] = self.state;
+        let at = Timestamp::from_nanos(first & INSTANT);
+        let window = |len| WindowState { at, counts: SmallVec::from_buf_and_len([second, third], len) };
+        match first >> KIND {
+            ONE_COUNT => Some(State::Window(window(1))),
+            TWO_COUNTS => Some(State::Window(window(2))),
+            BUCKET => {
+                Some(State::Bucket(BucketState { at, tat: Timestamp::derived(second), interval: third }))
+            }
+            _ => None,
+        }
+    }
+
+    /// Keeps a state if it is small enough; otherwise it is elsewhere.
+    #[inline]
+    pub(super) fn keep(&mut self, state: &State) -> bool {
+        // What others tell may lie further ahead than any clock.
+        let first = |at: Timestamp, kind: u64| at.as_nanos().min(INSTANT) | kind << KIND;
+        self.state = match state {
+            State::Window(WindowState { at, counts }) => match counts[..] {
+                [count] => [first(*at, ONE_COUNT), count, 0],
+                [count, before] => [first(*at, TWO_COUNTS), count, before],
+                _ => [ELSEWHERE << KIND, 0, 0],
+            },
+            State::Bucket(state) => [first(state.at, BUCKET), state.tat.as_nanos(), state.interval],
+            State::Log(_) => [ELSEWHERE << KIND, 0, 0],
+        };
+        self.state[0] >> KIND != ELSEWHERE
+    }
+
+    #[inline]
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending[0] != 0
+    }
+
+    /// What is pending, of a meter of this kind.
+    #[inline]
+    pub(super) fn pending(&self, meter: &Meter) -> Option<Units> {
+        let [first, second] = self.pending;
+        let (first, second) = ((first != 0).then_some(first & !PENDING)?, second.cast_signed());
+        Some(match meter {
+            Meter::Window(_) => Units::Window { segment: first, units: second },
+            Meter::Bucket(_) => Units::Bucket { drain: second, floor: Timestamp::derived(first) },
+            Meter::Log(_) => Units::Log { newest: Timestamp::derived(first), units: second },
+        })
+    }
+
+    /// Makes this pending.
+    #[inline]
+    pub(super) fn pend(&mut self, units: Option<Units>) {
+        let words = units.map(|units| match units {
+            Units::Window { segment, units } => [segment, units.cast_unsigned()],
+            Units::Bucket { drain, floor } => [floor.as_nanos(), drain.cast_unsigned()],
+            Units::Log { newest, units } => [newest.as_nanos(), units.cast_unsigned()],
+        });
+        self.pending = words.map_or([0; 2], |[first, second]| [first.min(!PENDING) | PENDING, second]);
+    }
+
+    /// It is not to be forgotten before this instant, and the slack of late callers. It never falls, so that what anybody
+    /// was told holds.
+    #[inline]
+    pub(super) fn keep_until(&mut self, instant: Timestamp) {
+        const SLACK: u64 = CLOCK_SLACK.as_secs() * SECOND;
+        let second = instant.as_nanos().saturating_add(SLACK).div_ceil(SECOND);
+        self.forget_at = self.forget_at.max(u32::try_from(second).unwrap_or(u32::MAX));
+    }
+
+    /// Whether it can no longer influence a decision.
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        self.forget_at != u32::MAX && u64::from(self.forget_at) <= now.as_nanos() / SECOND
+    }
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_core::{Limit, LogState};
+
+    use super::*;
+
+    fn slot() -> Slot {
+        Slot::new(Print { hash: 1, other: 2 }, 3, 4)
+    }
+
+    #[test]
+    fn a_state_comes_back_or_is_elsewhere() {
+        let at = Timestamp::MAX;
+        let window = |counts: &[u64]| State::Window(WindowState { at, counts: counts.into() });
+        let bucket = BucketState { at, tat: Timestamp::derived(u64::MAX), interval: u64::MAX };
+        for state in [window(&[u64::MAX]), window(&[7, u64::MAX]), State::Bucket(bucket)] {
+            let mut slot = slot();
+            assert_eq!((slot.state(), slot.keep(&state), slot.state()), (None, true, Some(state)));
+            assert_eq!((slot.print(), slot.meter, slot.cold), (Print { hash: 1, other: 2 }, 3, 4));
+            for large in [window(&[1, 2, 3]), State::Log(LogState::default())] {
+                assert_eq!((slot.keep(&large), slot.state()), (false, None));
+            }
+        }
+        let ahead = BucketState { at: Timestamp::derived(u64::MAX), ..bucket };
+        let mut slot = slot();
+        assert!(slot.keep(&State::Bucket(ahead)));
+        assert_eq!(slot.state(), Some(State::Bucket(bucket)), "no clock can be ahead of it");
+    }
+
+    #[test]
+    fn what_is_pending_comes_back() {
+        let meter = |text: &str| text.parse::<Limit>().unwrap().meter_for(b"k");
+        let instants = [Timestamp::EPOCH, Timestamp::derived(i64::MAX.cast_unsigned())];
+        for (units, instant) in
+            [i64::MIN, -1, 0, i64::MAX].into_iter().flat_map(|units| instants.map(|at| (units, at)))
+        {
+            let window = Units::Window { segment: instant.as_nanos(), units };
+            let bucket = Units::Bucket { drain: units, floor: instant };
+            let log = Units::Log { newest: instant, units };
+            for (text, units) in [("1/s fixed", window), ("1/s burst 1", bucket), ("1/s log", log)] {
+                let mut slot = slot();
+                assert_eq!((slot.is_pending(), slot.pending(&meter(text))), (false, None));
+                slot.pend(Some(units));
+                assert_eq!((slot.is_pending(), slot.pending(&meter(text))), (true, Some(units)));
+                slot.pend(None);
+                assert!(!slot.is_pending());
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_kept_until_its_second_has_come_and_for_ever_beyond_2106() {
+        let mut slot = slot();
+        slot.keep_until(Timestamp::from_millis(10_500));
+        slot.keep_until(Timestamp::from_millis(5_500));
+        assert!(!slot.is_over(Timestamp::from_nanos(11_999_999_999)));
+        assert!(slot.is_over(Timestamp::from_secs(12)));
+        slot.keep_until(Timestamp::MAX);
+        assert!(!slot.is_over(Timestamp::MAX));
+    }
+}
