@@ -1,5 +1,9 @@
 //! What a check costs on a node that does not ask a store each time, beside one on memory: one thread, 100,000 active keys.
-//! And what the interval costs on the wire.
+//! And what the interval costs on the wire, and how long it takes if batches go one after another and if several go at once.
+//!
+//! A check is one of a pass over all keys, the three stores in turn, so that each finds the caches as the others have left them;
+//! the tenth percentile of all passes, for what else the machine does only ever adds to it. What is told and heard between
+//! passes is not in it: in a service it is done by another thread.
 //!
 //! `cargo run --release -p ratelimit-cluster --example check_cost`
 #![allow(clippy::disallowed_methods, reason = "measures how long checks take")]
@@ -9,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
-use ratelimit_cluster::{Leased, Synced};
+use ratelimit_cluster::{Leased, SyncConfig, Synced};
 use ratelimit_core::{
     Answer, Claims, CounterStore, Limit, ManualClock, Promises, RateLimiter, Refund, StoreError, Timestamp,
 };
@@ -69,7 +73,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             took.iter_mut().zip(each).for_each(|(all, each)| all.push(each));
         }
     }
-    let [memory, leased_took, synced_took] = took.map(median);
+    let [memory, leased_took, synced_took] = took.map(fastest);
     println!("memory: {memory:.0} ns a check");
     let share = |took: f64| 100.0 * took / memory;
     let trips = leased.store().inner().1.load(Ordering::Relaxed);
@@ -91,23 +95,27 @@ fn on_redis(keys: &[String]) -> Result<(), Box<dyn Error>> {
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let server = Testbed::from_env().redis().await?;
-        let urls = vec![server.url().to_owned()];
-        let prefix = format!("check-cost-{}:", std::process::id());
-        let config = RedisConfig { urls, prefix, timeout: Duration::from_secs(30), ..RedisConfig::default() };
-        let synced = limiter(Synced::new(RedisStore::connect_with(config).await?));
         let mut connection = redis::Client::open(server.url())?.get_multiplexed_async_connection().await?;
-        for (nth, what) in (0..).zip(["first", "second", "third", "fourth"]) {
-            pass(&synced, keys);
-            let before = bytes(&mut connection).await?;
-            let began = Instant::now();
-            synced.store().sync(NOW + nth * INTERVAL).await?;
-            let took = began.elapsed();
-            let after = bytes(&mut connection).await?;
-            println!(
-                "{what} telling of {KEYS} keys to Redis: {took:.1?}, {} bytes there and {} back for each",
-                (after.0 - before.0) / KEYS,
-                (after.1 - before.1) / KEYS
-            );
+        for at_once in [1, 2, 4, 8] {
+            let urls = vec![server.url().to_owned()];
+            let prefix = format!("check-cost-{}-{at_once}:", std::process::id());
+            let config =
+                RedisConfig { urls, prefix, timeout: Duration::from_secs(30), ..RedisConfig::default() };
+            let shared = RedisStore::connect_with(config).await?;
+            let synced =
+                limiter(Synced::with_config(shared, SyncConfig { at_once, ..SyncConfig::default() }));
+            println!("telling {KEYS} keys to Redis, {at_once} batches at once:");
+            // In the first three the segment before is read, too.
+            for nth in 0..6 {
+                pass(&synced, keys);
+                let before = bytes(&mut connection).await?;
+                let began = Instant::now();
+                synced.store().sync(NOW + nth * INTERVAL).await?;
+                let took = began.elapsed();
+                let after = bytes(&mut connection).await?;
+                let (there, back) = ((after.0 - before.0) / KEYS, (after.1 - before.1) / KEYS);
+                println!("  {took:.2?}, {there} bytes there and {back} back for each");
+            }
         }
         Ok(())
     })
@@ -136,7 +144,8 @@ fn pass<S: CounterStore>(limiter: &RateLimiter<S, ManualClock>, keys: &[String])
     began.elapsed().as_nanos() as f64 / KEYS as f64
 }
 
-fn median(mut all: Vec<f64>) -> f64 {
+/// The tenth percentile.
+fn fastest(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
+    all[all.len() / 10]
 }

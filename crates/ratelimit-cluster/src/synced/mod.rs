@@ -57,7 +57,8 @@ impl Default for SyncConfig {
 ///
 /// # What it costs
 /// For each key that was charged since the last time one claim in a batch; for windows that carry earlier segments a few
-/// more when a segment has ended. A key that was not charged costs nothing.
+/// more when a segment has ended. A key that was not charged costs nothing. Several batches are under way at once
+/// ([`SyncConfig::at_once`]); all of one meter is told in one of them, or in the next, so in its order.
 ///
 /// # Failures
 /// What the store surely did not take is told the next time. What it may have taken ([`Applied::Unknown`]) is never told
