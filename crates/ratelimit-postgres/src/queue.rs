@@ -17,9 +17,10 @@ use crate::wire::{self, Slice};
 /// How many claims of different callers are put into one statement.
 const TOGETHER: usize = 128;
 
-/// How many may wait for each statement that is under way before a further connection is used. Fewer, larger statements are
-/// cheaper for the server than many at once.
-const PATIENT: usize = 32;
+/// How many may wait for the statement that is under way before a second connection is used; four times as many before a
+/// third, and so on. Fewer, larger statements are cheaper for the server than many at once, but with one alone it would be
+/// idle while answers are handed out.
+const PATIENT: usize = 4;
 
 /// How long a slice waits for the statements that are under way if fewer wait: they may be held up by somebody's lock.
 const PATIENCE: Duration = Duration::from_millis(2);
@@ -48,6 +49,15 @@ struct Waiting {
 impl Waiting {
     fn len(&self) -> usize {
         self.plain.len() + self.mixed.len()
+    }
+
+    /// How many may wait before there is one worker more.
+    fn patience(&self) -> usize {
+        match u32::try_from(self.workers) {
+            Ok(0) => 0,
+            Ok(workers) => PATIENT.saturating_mul(4_usize.saturating_pow(workers - 1)),
+            Err(_) => usize::MAX,
+        }
     }
 
     /// The queue whose first has waited for longer.
@@ -111,7 +121,7 @@ impl Queue {
         } else {
             state.mixed.push_back(job);
         }
-        if state.workers == 0 || state.len() > state.workers * PATIENT {
+        if state.len() > state.patience() {
             self.add_worker(state);
         }
     }
