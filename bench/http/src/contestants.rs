@@ -39,7 +39,7 @@ impl Contestant {
     /// The router behind what belongs inside of it.
     pub(crate) fn router(self) -> anyhow::Result<Router> {
         let app = Router::new().route("/", get(|| async { "hello" }));
-        Ok(match self {
+        let app = match self {
             Self::Bare | Self::OursAround => app,
             Self::Empty => app.layer(tower::util::MapRequestLayer::new(|request: Request| request)),
             Self::Ours => app.layer(layer()?),
@@ -55,7 +55,9 @@ impl Contestant {
                 let config = builder.use_headers().finish().context("a bad configuration")?;
                 app.layer(GovernorLayer::new(Arc::new(config)))
             }
-        })
+        };
+        // As axum does before it serves: without it each call would make all layers anew.
+        Ok(app.with_state(()))
     }
 }
 
