@@ -106,10 +106,37 @@ where
 {
     type Output = Result<Response<ResBody>, Inner::Error>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
+        // Usually that is all. By itself, so that the answer is written where the caller wants it, and not moved.
+        if let StateProjection::Calling { inner, lines, after: None } = state.as_mut().project() {
+            let mut polled = inner.poll(context);
+            if let Poll::Ready(Ok(answer)) = &mut polled {
+                lines.write(answer.headers_mut());
+            }
+            return polled;
+        }
+        state.poll_unusual(context)
+    }
+}
+
+impl<Inner, F, E, ReqBody, ResBody, S, C, A> State<Inner, F, E, ReqBody, ResBody, S, C, A>
+where
+    Inner: Service<Request<ReqBody>, Response = Response<ResBody>, Future = F, Error = E>,
+    F: Future<Output = Result<Response<ResBody>, E>>,
+    S: CounterStore,
+    C: Timer,
+    A: Answer<ResBody>,
+{
+    /// Goes on with what has more to do than to call.
+    #[inline(never)]
+    fn poll_unusual(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<Response<ResBody>, E>> {
         loop {
-            let next = match state.as_mut().project() {
+            let next = match self.as_mut().project() {
                 StateProjection::Asking { asking, held, shared } => {
                     let decided = ready!(asking.as_mut().poll(context));
                     let Some(held) = held.take() else { return Poll::Pending };
@@ -121,15 +148,10 @@ where
                     State::Calling { inner: held.call(), lines: mem::take(lines), after: after.take() }
                 }
                 StateProjection::Calling { inner, lines, after } => {
-                    let mut polled = inner.poll(context);
-                    if let Poll::Ready(Ok(answer)) = &mut polled {
+                    let mut answer = ready!(inner.poll(context));
+                    if let Ok(answer) = &mut answer {
                         lines.write(answer.headers_mut());
                     }
-                    // Usually that is all, and the answer stays where it is.
-                    if after.is_none() {
-                        return polled;
-                    }
-                    let answer = ready!(polled);
                     let settling = after.take().and_then(|after| after.finish(outcome(&answer)));
                     match settling {
                         None => return Poll::Ready(answer),
@@ -146,7 +168,7 @@ where
                     return answer.take().map_or(Poll::Pending, |answer| Poll::Ready(Ok(answer)));
                 }
             };
-            state.set(next);
+            self.set(next);
         }
     }
 }
