@@ -44,7 +44,7 @@ pub struct Policy {
     missing: Option<Missing>,
     shadow: bool,
     /// What each of its keys begins with.
-    prefix: Arc<[u8]>,
+    prefix: KeyBytes,
 }
 
 /// What a policy asks for one request.
@@ -84,7 +84,7 @@ impl Policy {
             charge: Charge::default(),
             missing: None,
             shadow: false,
-            prefix: prefix.as_ref().into(),
+            prefix,
         }
     }
 
@@ -177,7 +177,7 @@ impl Policy {
         if self.condition.as_ref().is_some_and(|condition| !condition(request)) {
             return Applied::No;
         }
-        ask.key.beginning(&self.prefix);
+        ask.key.begin_with(&self.prefix);
         if let Err(absent) = self.source.extract(request, &mut ask.key)
             && let Some(instead) = self.instead(absent, &mut ask.key)
         {

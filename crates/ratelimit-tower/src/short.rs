@@ -25,6 +25,29 @@ impl<const SHORT: usize> ShortBytes<SHORT> {
         self.length = end;
     }
 
+    /// The same as `other`, for bytes that are none yet. Short ones are copied as a whole, which takes no call.
+    #[inline]
+    pub(crate) fn begin_with(&mut self, other: &Self) {
+        if other.length <= SHORT {
+            self.short = other.short;
+            self.length = other.length;
+        } else {
+            self.append(&other.long);
+        }
+    }
+
+    /// Appends the first `length` of these bytes. As long as there is room for all of them, that takes no call.
+    #[inline]
+    pub(crate) fn append_first<const N: usize>(&mut self, bytes: &[u8; N], length: usize) {
+        match self.short.get_mut(self.length..).and_then(|free| free.first_chunk_mut::<N>()) {
+            Some(free) => {
+                *free = *bytes;
+                self.length += length.min(N);
+            }
+            None => self.append(&bytes[..length.min(N)]),
+        }
+    }
+
     #[cold]
     fn append_long(&mut self, bytes: &[u8]) {
         if self.length <= SHORT {
@@ -73,8 +96,17 @@ mod tests {
         ) {
             let (mut bytes, mut expected) = (ShortBytes::<48>::new(), Vec::new());
             for (part, keep) in steps {
-                bytes.append(&part);
-                expected.extend_from_slice(&part);
+                match part.first_chunk::<20>() {
+                    Some(padded) => {
+                        let length = keep.index(21);
+                        bytes.append_first(padded, length);
+                        expected.extend_from_slice(&part[..length]);
+                    }
+                    None => {
+                        bytes.append(&part);
+                        expected.extend_from_slice(&part);
+                    }
+                }
                 prop_assert_eq!(bytes.as_bytes(), &expected);
                 if expected.len().is_multiple_of(3) {
                     let length = keep.index(expected.len() + 1);
@@ -83,6 +115,10 @@ mod tests {
                 }
                 prop_assert_eq!(bytes.as_bytes(), &expected);
                 prop_assert_eq!((bytes.len(), bytes.is_empty()), (expected.len(), expected.is_empty()));
+                let mut same = ShortBytes::<48>::new();
+                same.begin_with(&bytes);
+                same.append(b"more");
+                prop_assert_eq!(same.as_bytes(), &[&expected[..], b"more"].concat());
             }
         }
     }

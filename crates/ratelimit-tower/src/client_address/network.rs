@@ -71,6 +71,12 @@ impl ClientNetwork {
         Self { bytes, length: if address.len() == 4 { 5 } else { 17 } }
     }
 
+    /// The bytes of the key and others after them, and how many of them are the key's.
+    #[inline]
+    pub(crate) fn padded(&self) -> (&[u8; 17], u8) {
+        (&self.bytes, self.length)
+    }
+
     /// Its first address.
     pub fn address(&self) -> IpAddr {
         match self.as_ref() {

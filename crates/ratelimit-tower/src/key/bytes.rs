@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::ClientNetwork;
 use crate::short::ShortBytes;
 
 /// The longest part that is kept as it is. A longer one is kept as its SHA-256, so that no client decides how long keys are.
@@ -25,10 +26,10 @@ impl KeyBytes {
         Self(ShortBytes::new())
     }
 
-    /// Appends what was the beginning of another key.
+    /// Begins a key as all of a policy begin.
     #[inline]
-    pub(crate) fn beginning(&mut self, bytes: &[u8]) {
-        self.0.append(bytes);
+    pub(crate) fn begin_with(&mut self, beginning: &Self) {
+        self.0.begin_with(&beginning.0);
     }
 
     /// Appends a part, with its length in front, or its hash if it is long.
@@ -41,6 +42,14 @@ impl KeyBytes {
             }
             _ => self.hashed(LONG, bytes),
         }
+    }
+
+    /// Appends a network as a part.
+    #[inline]
+    pub(crate) fn network(&mut self, network: &ClientNetwork) {
+        let (bytes, length) = network.padded();
+        self.0.append_first(&[length], 1);
+        self.0.append_first(bytes, usize::from(length));
     }
 
     /// Appends a secret: only its hash ever reaches a store.

@@ -24,7 +24,7 @@ impl KeySource {
             Source::Client(proxies) => {
                 let peer = peer::address(request.extensions).ok_or(Absent::Program(peer::ABSENT))?;
                 let client = proxies.client(peer, request.headers);
-                key.part(proxies.group(client).as_ref());
+                key.network(&proxies.group(client));
                 Ok(())
             }
             _ => self.extract_other(request, key),
