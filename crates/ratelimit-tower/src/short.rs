@@ -36,15 +36,15 @@ impl<const SHORT: usize> ShortBytes<SHORT> {
         }
     }
 
-    /// Appends the first `length` of these bytes. As long as there is room for all of them, that takes no call.
+    /// Appends so many bytes that the number is known long before: in one piece.
     #[inline]
-    pub(crate) fn append_first<const N: usize>(&mut self, bytes: &[u8; N], length: usize) {
+    pub(crate) fn append_array<const N: usize>(&mut self, bytes: &[u8; N]) {
         match self.short.get_mut(self.length..).and_then(|free| free.first_chunk_mut::<N>()) {
             Some(free) => {
                 *free = *bytes;
-                self.length += length.min(N);
+                self.length += N;
             }
-            None => self.append(&bytes[..length.min(N)]),
+            None => self.append(bytes),
         }
     }
 
@@ -97,10 +97,9 @@ mod tests {
             let (mut bytes, mut expected) = (ShortBytes::<48>::new(), Vec::new());
             for (part, keep) in steps {
                 match part.first_chunk::<20>() {
-                    Some(padded) => {
-                        let length = keep.index(21);
-                        bytes.append_first(padded, length);
-                        expected.extend_from_slice(&part[..length]);
+                    Some(array) => {
+                        bytes.append_array(array);
+                        expected.extend_from_slice(array);
                     }
                     None => {
                         bytes.append(&part);

@@ -103,8 +103,17 @@ impl TrustedProxies {
         self
     }
 
-    /// The address of the client that sent a request with these headers over a connection from `peer`.
+    /// The network of a client that nobody can be in front of, if it has an IPv4 address: that of [`group`](Self::group) for
+    /// [`client`](Self::client), in the usual case. Its first address and how many bits of it count.
     #[inline]
+    pub(crate) fn direct_ipv4(&self, peer: IpAddr) -> Option<(u32, u8)> {
+        match peer {
+            IpAddr::V4(peer) if self.networks.is_empty() => Some(self.grouping.of_ipv4(peer)),
+            _ => None,
+        }
+    }
+
+    /// The address of the client that sent a request with these headers over a connection from `peer`.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let peer = peer.to_canonical();
         if self.networks.is_empty() || !self.trusts(peer) {
@@ -123,7 +132,6 @@ impl TrustedProxies {
     }
 
     /// What is counted as one client: the network of `address`, by default the address for IPv4 and its /64 for IPv6.
-    #[inline]
     pub fn group(&self, address: IpAddr) -> ClientNetwork {
         self.grouping.of(address)
     }

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 
@@ -36,13 +36,11 @@ impl Grouping {
     /// assert_eq!(grouping.of("::ffff:192.0.2.1".parse()?).to_string(), "192.0.2.1/32");
     /// # Ok::<(), std::net::AddrParseError>(())
     /// ```
-    #[inline]
     pub fn of(&self, address: IpAddr) -> ClientNetwork {
         match address.to_canonical() {
             IpAddr::V4(address) => {
-                let prefix = self.ipv4_prefix.min(32);
-                let kept = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-                ClientNetwork::new(&(address.to_bits() & kept).to_be_bytes(), prefix)
+                let (address, prefix) = self.of_ipv4(address);
+                ClientNetwork::new(&address.to_be_bytes(), prefix)
             }
             IpAddr::V6(address) => {
                 let prefix = self.ipv6_prefix.min(128);
@@ -50,6 +48,14 @@ impl Grouping {
                 ClientNetwork::new(&(address.to_bits() & kept).to_be_bytes(), prefix)
             }
         }
+    }
+
+    /// The first address of the network that `address` belongs to, and how many of its leading bits count.
+    #[inline]
+    pub(crate) fn of_ipv4(self, address: Ipv4Addr) -> (u32, u8) {
+        let prefix = self.ipv4_prefix.min(32);
+        let kept = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+        (address.to_bits() & kept, prefix)
     }
 }
 
@@ -69,12 +75,6 @@ impl ClientNetwork {
         bytes[..address.len()].copy_from_slice(address);
         bytes[address.len()] = prefix;
         Self { bytes, length: if address.len() == 4 { 5 } else { 17 } }
-    }
-
-    /// The bytes of the key and others after them, and how many of them are the key's.
-    #[inline]
-    pub(crate) fn padded(&self) -> (&[u8; 17], u8) {
-        (&self.bytes, self.length)
     }
 
     /// Its first address.

@@ -1,5 +1,7 @@
 //! The bytes of a key: what a request is counted by, in parts that cannot run into one another.
 
+use std::net::IpAddr;
+
 use sha2::{Digest, Sha256};
 
 use crate::ClientNetwork;
@@ -45,11 +47,19 @@ impl KeyBytes {
     }
 
     /// Appends a network as a part.
-    #[inline]
     pub(crate) fn network(&mut self, network: &ClientNetwork) {
-        let (bytes, length) = network.padded();
-        self.0.append_first(&[length], 1);
-        self.0.append_first(bytes, usize::from(length));
+        match (network.address(), network.prefix()) {
+            (IpAddr::V4(address), prefix) => self.ipv4_network(address.to_bits(), prefix),
+            (IpAddr::V6(_), _) => self.part(network.as_ref()),
+        }
+    }
+
+    /// Appends a network of IPv4 addresses as a part, with two bytes to spare: eight bytes are written, and read by who
+    /// hashes the key, in one piece.
+    #[inline]
+    pub(crate) fn ipv4_network(&mut self, address: u32, prefix: u8) {
+        let part = 7 << 56 | u64::from(address) << 24 | u64::from(prefix) << 16;
+        self.0.append_array(&part.to_be_bytes());
     }
 
     /// Appends a secret: only its hash ever reaches a store.
@@ -92,6 +102,7 @@ impl AsRef<[u8]> for KeyBytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Grouping, TrustedProxies};
     use proptest::prelude::*;
 
     fn key(parts: &[Vec<u8>]) -> Vec<u8> {
@@ -108,6 +119,21 @@ mod tests {
         ) {
             prop_assert_eq!(a == b, key(&a) == key(&b));
         }
+    }
+
+    #[test]
+    fn an_ipv4_network_is_one_key_however_it_was_found() {
+        let proxies = TrustedProxies::none().with_grouping(Grouping { ipv4_prefix: 24, ipv6_prefix: 64 });
+        let mut keys = std::collections::HashSet::new();
+        for peer in ["192.0.2.1", "192.0.2.200", "::ffff:192.0.2.7"] {
+            let mut key = KeyBytes::new();
+            match proxies.direct_ipv4(peer.parse().unwrap()) {
+                Some((address, prefix)) => key.ipv4_network(address, prefix),
+                None => key.network(&proxies.group(peer.parse().unwrap())),
+            }
+            keys.insert(key.as_ref().to_vec());
+        }
+        assert_eq!(keys, [vec![7, 192, 0, 2, 0, 24, 0, 0]].into());
     }
 
     #[test]
