@@ -9,35 +9,64 @@ use ratelimit_core::MeterId;
 
 const SHARDS: usize = 64;
 
-/// A meter's name that owns its parts, in one piece: a look at it is a look at one place in memory, and a copy of it is
-/// none of the bytes.
+/// A meter's name that owns its parts, in one piece: a look at it is a look at one place in memory. A short one is kept
+/// where it is used; of a long one a copy is none of the bytes.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Name {
-    bytes: Arc<[u8]>,
-    namespace_end: usize,
-    scope_end: usize,
+pub(crate) enum Name {
+    Short { length: u8, namespace_end: u8, scope_end: u8, bytes: [u8; SHORT] },
+    Long { bytes: Arc<[u8]>, namespace_end: usize, scope_end: usize },
 }
+
+/// How many bytes a short name may have, so that with what else is needed to tell of a meter it fills a cache line.
+const SHORT: usize = 36;
+
+const _: () = assert!(size_of::<Name>() == 40);
 
 impl Name {
     pub(crate) fn new(id: &MeterId<'_>) -> Self {
         let parts = [id.namespace.as_bytes(), id.scope.as_bytes(), id.key];
         let namespace_end = id.namespace.len();
-        Self { bytes: parts.concat().into(), namespace_end, scope_end: namespace_end + id.scope.len() }
+        let scope_end = namespace_end + id.scope.len();
+        let length = scope_end + id.key.len();
+        let short = |end: usize| u8::try_from(end).ok().filter(|end| usize::from(*end) <= SHORT);
+        match [length, namespace_end, scope_end].map(short) {
+            [Some(length), Some(namespace_end), Some(scope_end)] => {
+                let mut bytes = [0; SHORT];
+                let all = parts.into_iter().flatten();
+                bytes.iter_mut().zip(all).for_each(|(to, from)| *to = *from);
+                Self::Short { length, namespace_end, scope_end, bytes }
+            }
+            _ => Self::Long { bytes: parts.concat().into(), namespace_end, scope_end },
+        }
     }
 
+    /// The bytes, and where in them the name space and the scope end.
+    #[inline]
+    fn parts(&self) -> (&[u8], usize, usize) {
+        match self {
+            Self::Short { length, namespace_end, scope_end, bytes } => {
+                (&bytes[..usize::from(*length)], (*namespace_end).into(), (*scope_end).into())
+            }
+            Self::Long { bytes, namespace_end, scope_end } => (bytes, *namespace_end, *scope_end),
+        }
+    }
+
+    #[inline]
     pub(crate) fn id(&self) -> MeterId<'_> {
-        let (names, key) = self.bytes.split_at(self.scope_end);
-        let (namespace, scope) = names.split_at(self.namespace_end);
+        let (bytes, namespace_end, scope_end) = self.parts();
+        let (names, key) = bytes.split_at(scope_end);
+        let (namespace, scope) = names.split_at(namespace_end);
         // They were text when they came.
         let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
         MeterId { namespace: text(namespace), scope: text(scope), key }
     }
 
     fn is(&self, id: &MeterId<'_>) -> bool {
+        let (bytes, namespace_end, scope_end) = self.parts();
+        let (names, key) = bytes.split_at(scope_end);
+        let (namespace, scope) = names.split_at(namespace_end);
         let ends = (id.namespace.len(), id.namespace.len() + id.scope.len());
-        let (names, key) = self.bytes.split_at(self.scope_end);
-        let (namespace, scope) = names.split_at(self.namespace_end);
-        ends == (self.namespace_end, self.scope_end)
+        ends == (namespace_end, scope_end)
             && key == id.key
             && scope == id.scope.as_bytes()
             && namespace == id.namespace.as_bytes()
@@ -137,4 +166,27 @@ impl<V> Table<V> {
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_comes_back_whether_it_is_short_or_long() {
+        for (namespace, scope, length) in
+            [("", "", 0), ("n", "fixed:1s", 27), ("n", "fixed:1s", 28), ("", "s", 300)]
+        {
+            let key = vec![7; length];
+            let id = MeterId { namespace, scope, key: &key };
+            let name = Name::new(&id);
+            assert_eq!((name.id(), name.is(&id), &name), (id, true, &name.clone()));
+            assert_eq!(matches!(name, Name::Short { .. }), length < 28, "{length}");
+            for other in [MeterId { namespace: "x", ..id }, MeterId { key: b"x", ..id }] {
+                assert!(name != Name::new(&other) && !name.is(&other));
+            }
+        }
+        let id = |namespace, scope| MeterId { namespace, scope, key: b"k" };
+        assert!(Name::new(&id("a", "b")) != Name::new(&id("", "ab")));
+    }
 }

@@ -76,8 +76,10 @@ impl Decision {
     }
 
     /// How long an admitted request has to wait for its turn. Zero unless the limit is a leaky queue.
+    #[inline]
     pub fn delay(&self) -> Duration {
-        if !self.admitted {
+        let waits = self.verdicts.iter().any(|verdict| verdict.ready_at > self.now);
+        if !self.admitted || !waits {
             return Duration::ZERO;
         }
         self.verdicts.iter().map(|verdict| verdict.ready_at.since(self.now)).max().unwrap_or_default()

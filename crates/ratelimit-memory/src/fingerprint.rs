@@ -51,27 +51,21 @@ impl Fingerprints {
 
     #[inline]
     pub(crate) fn of(&self, id: &MeterId<'_>) -> Fingerprint {
-        let [low, high] = &self.0;
-        let [a, b, c, d, e, f, g, h] = hash(high, id).to_be_bytes();
-        Fingerprint {
-            low: hash(low, id),
-            high: u32::from_be_bytes([a, b, c, d]),
-            rest: u32::from_be_bytes([e, f, g, h]),
+        let [mut one, mut other] = [self.0[0].build_hasher(), self.0[1].build_hasher()];
+        // A part is mixed in after what was before it has been turned by the part's length, and is multiplied then: that tells
+        // where one ends and the next begins.
+        if !id.namespace.is_empty() {
+            one.write(id.namespace.as_bytes());
+            other.write(id.namespace.as_bytes());
         }
+        one.write(id.scope.as_bytes());
+        other.write(id.scope.as_bytes());
+        one.write(id.key);
+        other.write(id.key);
+        let (low, high) = (one.finish(), other.finish());
+        let [a, b, c, d, e, f, g, h] = high.to_be_bytes();
+        Fingerprint { low, high: u32::from_be_bytes([a, b, c, d]), rest: u32::from_be_bytes([e, f, g, h]) }
     }
-}
-
-#[inline]
-fn hash(state: &SeedableRandomState, id: &MeterId<'_>) -> u64 {
-    let mut hasher = state.build_hasher();
-    if !id.namespace.is_empty() {
-        hasher.write(id.namespace.as_bytes());
-    }
-    // Their lengths tell the parts apart.
-    hasher.write_u64((id.namespace.len() as u64) << 32 | id.scope.len() as u64);
-    hasher.write(id.scope.as_bytes());
-    hasher.write(id.key);
-    hasher.finish()
 }
 
 fn random() -> u64 {

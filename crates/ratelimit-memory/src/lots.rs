@@ -2,14 +2,15 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use ratelimit_core::{Claim, Mode, Timestamp, Verdict};
+use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 use crate::fingerprint::Fingerprint;
 use crate::refusal::Refusal;
 use crate::shard::Shard;
-use crate::slot::Content;
+use crate::slot::Slot;
 
 /// The shards of a store.
 pub(crate) struct Lots {
@@ -23,7 +24,7 @@ pub(crate) struct Lots {
 #[derive(Default)]
 #[repr(C, align(128))]
 struct Lot {
-    shard: Mutex<Shard>,
+    shard: SpinMutex<Shard>,
     refusal: Refusal,
 }
 
@@ -32,14 +33,17 @@ const _: () = assert!(size_of::<Lot>() == 256);
 /// How long to stay away from a shard that somebody has: on today's processors one to five microseconds.
 const PAUSES: u32 = 128;
 
-/// How often to try again before waiting in line.
+/// How often to try again before sleeping.
 const WAITS: u32 = 8;
+
+/// How long to sleep before trying again; whoever has the shard for longer has been put aside by the operating system.
+const SLEEP: Duration = Duration::from_micros(50);
 
 /// A shard whose lock is held.
 pub(crate) struct Held<'a> {
-    shard: MutexGuard<'a, Shard>,
-    refusal: &'a Refusal,
-    len: &'a AtomicUsize,
+    shard: SpinMutexGuard<'a, Shard>,
+    lots: &'a Lots,
+    number: usize,
     /// How many meters there were when the lock was taken.
     before: usize,
 }
@@ -85,7 +89,7 @@ impl Lots {
     ///
     /// To hand a meter from core to core takes longer than to decide on it. So who comes second stays away for as long as
     /// the first needs for some dozen decisions: both get more done than if they took turns. Who has waited several times
-    /// in vain waits in line.
+    /// in vain sleeps, so that whoever has the shard gets the processor even where that takes a lower priority.
     #[cold]
     fn wait(&self, number: usize) -> Held<'_> {
         for _ in 0..WAITS {
@@ -94,24 +98,24 @@ impl Lots {
                 return held;
             }
         }
-        self.held(number, self.lots[number].shard.lock().unwrap_or_else(PoisonError::into_inner))
+        loop {
+            std::thread::sleep(SLEEP);
+            if let Some(held) = self.try_lock(number) {
+                return held;
+            }
+        }
     }
 
     /// A shard, unless somebody has it.
     #[inline]
     pub(crate) fn try_lock(&self, number: usize) -> Option<Held<'_>> {
-        let shard = match self.lots[number].shard.try_lock() {
-            Ok(shard) => shard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
-        Some(self.held(number, shard))
+        self.lots[number].shard.try_lock().map(|shard| self.held(number, shard))
     }
 
     #[inline]
-    fn held<'a>(&'a self, number: usize, shard: MutexGuard<'a, Shard>) -> Held<'a> {
+    fn held<'a>(&'a self, number: usize, shard: SpinMutexGuard<'a, Shard>) -> Held<'a> {
         let before = shard.len();
-        Held { shard, refusal: &self.lots[number].refusal, len: &self.lens[number], before }
+        Held { shard, lots: self, number, before }
     }
 
     /// The verdict on a claim that its shard's last refusal shows to be refused. Takes no lock.
@@ -124,15 +128,18 @@ impl Lots {
         now: Timestamp,
         mode: Mode,
     ) -> Option<Verdict> {
-        let slot = self.lots[number].refusal.of(print)?;
-        match slot.content() {
-            Content::Here(mut state) if mode != Mode::Force => {
-                let (admitted, verdict) = claim.meter.claim(&mut state, claim.cost, now, Mode::Peek);
-                (!admitted).then_some(verdict)
-            }
-            _ => None,
+        if mode == Mode::Force {
+            return None;
         }
+        refused_by(self.lots[number].refusal.of(print)?, claim, now)
     }
+}
+
+/// The verdict on a claim, if it is refused by a meter that was as this slot says.
+#[inline(never)]
+fn refused_by(mut slot: Slot, claim: &Claim<'_>, now: Timestamp) -> Option<Verdict> {
+    let (admitted, verdict) = slot.claim(claim, now, Mode::Peek)?;
+    (!admitted).then_some(verdict)
 }
 
 impl Deref for Held<'_> {
@@ -149,15 +156,23 @@ impl DerefMut for Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        let len = self.shard.len();
-        if len != self.before {
-            self.len.store(len, Ordering::Relaxed);
-        }
-        // Before the lock is let go: who comes after this change is not told what was before.
+impl Held<'_> {
+    /// Tells those who look at it without the lock what has changed.
+    #[cold]
+    fn tell(&mut self) {
+        self.lots.lens[self.number].store(self.shard.len(), Ordering::Relaxed);
         if let Some(shown) = self.shard.refusal_news() {
-            self.refusal.show(shown.as_ref());
+            self.lots.lots[self.number].refusal.show(shown.as_ref());
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    /// Before the lock is let go: who comes after this change is not told what was before.
+    #[inline]
+    fn drop(&mut self) {
+        if self.shard.len() != self.before || self.shard.has_refusal_news() {
+            self.tell();
         }
     }
 }
@@ -177,11 +192,35 @@ mod tests {
                 })
                 .join()
         });
-        assert!(panicked.is_err() && lots.lots[0].shard.is_poisoned());
+        assert!(panicked.is_err());
         assert_eq!(lots.lock(0).len(), 0);
         assert!(lots.try_lock(0).is_some());
         let held = lots.lock(0);
         assert!(lots.try_lock(0).is_none());
         drop(held);
+    }
+
+    #[test]
+    fn a_shard_that_is_held_for_long_is_had_in_the_end() {
+        let lots = Lots::new(1);
+        let held = lots.lock(0);
+        let (waits, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    waits.fetch_add(1, Ordering::SeqCst);
+                    drop(lots.lock(0));
+                    done.fetch_add(1, Ordering::SeqCst);
+                });
+            }
+            while waits.load(Ordering::SeqCst) < 3 {
+                std::thread::yield_now();
+            }
+            // Long enough for all of them to sleep several times.
+            std::thread::sleep(SLEEP * 100);
+            assert_eq!(done.load(Ordering::SeqCst), 0);
+            drop(held);
+        });
+        assert_eq!(done.load(Ordering::SeqCst), 3);
     }
 }

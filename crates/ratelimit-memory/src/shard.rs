@@ -40,6 +40,27 @@ struct Shown {
     last: u64,
 }
 
+impl Shown {
+    /// A meter's state is another one: it is shown no more.
+    #[inline]
+    fn changed(&mut self, slot: &Slot) {
+        if let Some(shown) = self.slot
+            && shown.is_same(slot)
+        {
+            *self = Self { slot: None, is_news: true, ..*self };
+        }
+    }
+
+    /// A meter has refused. If it is the same as the last time, it is shown: where several take turns, it would not pay.
+    #[inline]
+    fn refused(&mut self, slot: &Slot) {
+        let last = std::mem::replace(&mut self.last, slot.low());
+        if last == slot.low() && self.slot.is_none_or(|shown| !shown.is_same(slot)) {
+            *self = Self { slot: Some(*slot), is_news: true, ..*self };
+        }
+    }
+}
+
 /// How much a shard may hold, and what gives way.
 #[derive(Clone, Copy)]
 pub(crate) struct Bound {
@@ -83,7 +104,6 @@ impl Shard {
     }
 
     /// Decides a claim on a meter, and charges it if it is admitted and the mode says so.
-    #[inline]
     pub(crate) fn claim(
         &mut self,
         place: Place,
@@ -91,67 +111,68 @@ impl Shard {
         now: Timestamp,
         mode: Mode,
     ) -> (bool, Verdict) {
+        self.claim_here(place, claim, now, mode).unwrap_or_else(|| self.claim_other(place, claim, now, mode))
+    }
+
+    /// The same, unless the state is elsewhere, or of another kind or shape than the claim's.
+    #[inline(always)]
+    pub(crate) fn claim_here(
+        &mut self,
+        place: Place,
+        claim: &Claim<'_>,
+        now: Timestamp,
+        mode: Mode,
+    ) -> Option<(bool, Verdict)> {
         let slot = self.table.slot_mut(place);
-        let Content::Here(mut state) = slot.content() else {
-            return self.claim_large(place, claim, now, mode);
-        };
-        let (admitted, verdict) = claim.meter.claim(&mut state, claim.cost, now, mode);
+        let (admitted, verdict) = slot.claim(claim, now, mode)?;
         if admitted && claim.cost > 0 && mode != Mode::Peek {
-            // After a charge this is `Meter::forget_at`, already worked out. It never falls: where claims differ in how
-            // they count (a period was changed), what any of them was told holds.
-            if !slot.keep(&state) {
-                self.keep_large(place, state);
-            }
-            self.forget_not_before(place, verdict.reset_at);
             self.charges = self.charges.wrapping_add(1);
-            self.changed(place);
+            slot.charged_until(verdict.reset_at);
+            self.shown.changed(slot);
         } else if !admitted {
-            self.refused(place);
+            self.shown.refused(slot);
         }
-        (admitted, verdict)
+        Some((admitted, verdict))
+    }
+
+    /// Whether there is another meter to be shown than when this was last told.
+    #[inline]
+    pub(crate) fn has_refusal_news(&self) -> bool {
+        self.shown.is_news
     }
 
     /// What is to be shown from now on, if that has changed: a meter that refuses, or none.
-    #[inline]
     pub(crate) fn refusal_news(&mut self) -> Option<Option<Slot>> {
         std::mem::take(&mut self.shown.is_news).then_some(self.shown.slot)
     }
 
-    /// A meter's state is another one: it is shown no more.
-    #[inline]
-    fn changed(&mut self, place: Place) {
-        if let Some(shown) = self.shown.slot
-            && shown.is_same(self.table.slot(place))
-        {
-            self.shown = Shown { slot: None, is_news: true, ..self.shown };
-        }
-    }
-
-    /// A meter has refused. If it is the same as the last time, it is shown: where several take turns, it would not pay.
-    #[inline]
-    fn refused(&mut self, place: Place) {
-        let slot = self.table.slot(place);
-        let last = std::mem::replace(&mut self.shown.last, slot.low());
-        if last == slot.low() && self.shown.slot.is_none_or(|shown| !shown.is_same(slot)) {
-            self.shown = Shown { slot: Some(*slot), is_news: true, ..self.shown };
-        }
-    }
-
-    #[inline(never)]
-    fn claim_large(
+    /// Decides a claim on a meter whose state is elsewhere, or of another kind or shape than the claim's.
+    fn claim_other(
         &mut self,
         place: Place,
         claim: &Claim<'_>,
         now: Timestamp,
         mode: Mode,
     ) -> (bool, Verdict) {
-        let Content::Elsewhere(number) = self.table.slot(place).content() else {
-            return (false, self.look(Some(place), claim, now));
+        let slot = self.table.slot_mut(place);
+        let is_charge = |admitted| admitted && claim.cost > 0 && mode != Mode::Peek;
+        let (admitted, verdict) = match slot.content() {
+            Content::Here(mut state) => {
+                let decided = claim.meter.claim(&mut state, claim.cost, now, mode);
+                if is_charge(decided.0) && !slot.keep(&state) {
+                    self.keep_large(place, state);
+                }
+                decided
+            }
+            Content::Elsewhere(number) => {
+                claim.meter.claim(self.large_state_mut(number), claim.cost, now, mode)
+            }
         };
-        let (admitted, verdict) = claim.meter.claim(self.large_state_mut(number), claim.cost, now, mode);
-        if admitted && claim.cost > 0 && mode != Mode::Peek {
-            self.forget_not_before(place, verdict.reset_at);
+        if is_charge(admitted) {
             self.charges = self.charges.wrapping_add(1);
+            let slot = self.table.slot_mut(place);
+            slot.charged_until(verdict.reset_at);
+            self.shown.changed(slot);
         }
         (admitted, verdict)
     }
@@ -188,8 +209,9 @@ impl Shard {
                 Content::Elsewhere(number) => *self.large_state_mut(number) = state,
                 Content::Here(_) => _ = slot.keep(&state),
             }
-            self.table.slot_mut(place).forget_at = forget_second(forget_at);
-            self.changed(place);
+            let slot = self.table.slot_mut(place);
+            slot.forget_at = forget_second(forget_at);
+            self.shown.changed(slot);
         }
     }
 
@@ -268,14 +290,8 @@ impl Shard {
         (self.table.slot(place).forget_at, self.table.slot(place).charged())
     }
 
-    #[inline]
-    fn forget_not_before(&mut self, place: Place, instant: Timestamp) {
-        let second = &mut self.table.slot_mut(place).forget_at;
-        *second = forget_second(instant).max(*second);
-    }
-
     fn remove(&mut self, place: Place) {
-        self.changed(place);
+        self.shown.changed(self.table.slot(place));
         if let Content::Elsewhere(number) = self.table.remove(place).content() {
             self.large[number] = None;
             self.free.push(number);

@@ -1,6 +1,6 @@
 //! One meter as it is kept: forty bytes.
 
-use ratelimit_core::{BucketState, CLOCK_SLACK, State, Timestamp, WindowState};
+use ratelimit_core::{BucketState, CLOCK_SLACK, Claim, Meter, Mode, State, Timestamp, Verdict, WindowState};
 use smallvec::SmallVec;
 
 use crate::fingerprint::Fingerprint;
@@ -73,6 +73,30 @@ impl Slot {
         }
     }
 
+    /// Decides a claim, and charges it if it is admitted and the mode says so, unless what is kept here is not a state of
+    /// the claim's kind and shape.
+    #[inline(always)]
+    pub(crate) fn claim(&mut self, claim: &Claim<'_>, now: Timestamp, mode: Mode) -> Option<(bool, Verdict)> {
+        let [first, counts @ ..] = &mut self.words;
+        let (kind, mut at) = (*first >> KIND, Timestamp::from_nanos(*first & INSTANT));
+        let decided = match &claim.meter {
+            // As many counts as the kind says, and one more.
+            Meter::Window(window) if kind == u64::from(window.carried()) && kind < BUCKET => {
+                window.claim(&mut at, counts, claim.cost, now, mode)
+            }
+            Meter::Bucket(bucket) if kind == BUCKET => {
+                let [tat, interval] = counts;
+                let mut state = BucketState { at, tat: Timestamp::derived(*tat), interval: *interval };
+                let decided = bucket.claim(&mut state, claim.cost, now, mode);
+                (at, *tat, *interval) = (state.at, state.tat.as_nanos(), state.interval);
+                decided
+            }
+            _ => return None,
+        };
+        *first = at.as_nanos() | kind << KIND;
+        Some(decided)
+    }
+
     /// Whether both are of one meter.
     #[inline]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
@@ -96,6 +120,16 @@ impl Slot {
         true
     }
 
+    /// It has been charged, and is as good as new at `instant`. After a charge this is `Meter::forget_at`, already worked
+    /// out. It never falls: where claims differ in how they count (a period was changed), what any of them was told holds.
+    #[inline]
+    pub(crate) fn charged_until(&mut self, instant: Timestamp) {
+        let kept = u64::from(self.forget_at) * SECOND;
+        if self.forget_at < u32::MAX && instant.as_nanos().saturating_add(SLACK) > kept {
+            self.forget_at = forget_second(instant);
+        }
+    }
+
     /// The state is kept elsewhere, under this number.
     pub(crate) fn refer(&mut self, number: usize) {
         self.words = [ELSEWHERE << KIND, number as u64, 0];
@@ -109,9 +143,7 @@ impl Slot {
 
 /// The second from which on a meter may be forgotten that is as good as new at `instant`: that, and the slack of late
 /// callers, rounded up.
-#[inline]
 pub(crate) fn forget_second(instant: Timestamp) -> u32 {
-    const SLACK: u64 = CLOCK_SLACK.as_secs() * SECOND;
     u32::try_from(instant.as_nanos().saturating_add(SLACK).div_ceil(SECOND)).unwrap_or(u32::MAX)
 }
 
@@ -122,6 +154,7 @@ pub(crate) fn has_passed(second: u32, now: Timestamp) -> bool {
 }
 
 const SECOND: u64 = 1_000_000_000;
+const SLACK: u64 = CLOCK_SLACK.as_secs() * SECOND;
 
 #[cfg(test)]
 mod tests {

@@ -12,6 +12,7 @@ use crate::fingerprint::{Fingerprint, Fingerprints};
 use crate::lots::{Held, Lots};
 use crate::shard::Bound;
 use crate::slice::Slice;
+use crate::table::Place;
 use crate::{MemoryConfig, WhenFull};
 
 /// Meters in the memory of this process.
@@ -115,20 +116,45 @@ impl MemoryStore {
         self.len() == 0
     }
 
+    /// As [`SyncCounterStore::claim_one_now`].
     #[inline]
-    fn claim_one(
+    fn claim_one<R>(
         &self,
         now: Timestamp,
         mode: Mode,
         claim: &Claim<'_>,
-    ) -> Result<(bool, Verdict), StoreError> {
+        then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
+    ) -> R {
         let print = self.prints.of(&claim.id);
         let number = self.lots.number_of(print);
         if let Some(verdict) = self.lots.refuses(number, print, claim, now, mode) {
-            return Ok((false, verdict));
+            return then(Ok((false, verdict)));
         }
         let mut shard = self.lots.lock(number);
-        let Some(place) = shard.find(print) else {
+        let place = shard.find(print);
+        let Some((admitted, verdict)) = place.and_then(|place| shard.claim_here(place, claim, now, mode))
+        else {
+            return then(self.claim_unusual(now, mode, claim, (print, place), shard));
+        };
+        let tidy = admitted && mode != Mode::Peek && shard.is_time(TIDY_EVERY);
+        drop(shard);
+        if tidy {
+            self.tidy(now);
+        }
+        then(Ok((admitted, verdict)))
+    }
+
+    /// A claim on a meter that is not known, or whose state is not in its slot.
+    #[inline(never)]
+    fn claim_unusual(
+        &self,
+        now: Timestamp,
+        mode: Mode,
+        claim: &Claim<'_>,
+        (print, place): (Fingerprint, Option<Place>),
+        mut shard: Held<'_>,
+    ) -> Result<(bool, Verdict), StoreError> {
+        let Some(place) = place else {
             return self.claim_new(now, mode, claim, print, shard);
         };
         let (admitted, verdict) = shard.claim(place, claim, now, mode);
@@ -141,7 +167,6 @@ impl MemoryStore {
     }
 
     /// A claim on a meter that is not known.
-    #[inline(never)]
     fn claim_new(
         &self,
         now: Timestamp,
@@ -255,7 +280,7 @@ impl SyncCounterStore for MemoryStore {
         match &*claims {
             [claim] => {
                 let (now, mode) = (claims.now(), claims.mode());
-                let (admitted, verdict) = self.claim_one(now, mode, claim)?;
+                let (admitted, verdict) = self.claim_one(now, mode, claim, |decided| decided)?;
                 let charged = admitted && mode != Mode::Peek;
                 Ok(Answer { admitted, charged, now, verdicts: Verdicts::from_iter([verdict]) })
             }
@@ -264,13 +289,14 @@ impl SyncCounterStore for MemoryStore {
     }
 
     #[inline]
-    fn claim_one_now(
+    fn claim_one_now<R>(
         &self,
         now: Timestamp,
         mode: Mode,
         claim: &Claim<'_>,
-    ) -> Result<(bool, Verdict), StoreError> {
-        self.claim_one(now, mode, claim)
+        then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
+    ) -> R {
+        self.claim_one(now, mode, claim, then)
     }
 
     fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {

@@ -31,13 +31,14 @@ macro_rules! answer_now {
         }
 
         #[inline]
-        fn claim_one_now(
+        fn claim_one_now<R>(
             &self,
             now: Timestamp,
             mode: Mode,
             claim: &Claim<'_>,
-        ) -> Result<(bool, Verdict), StoreError> {
-            self.ledger.claim_one_now(now, mode, claim)
+            then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
+        ) -> R {
+            self.ledger.claim_one_now(now, mode, claim, then)
         }
 
         fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {

@@ -22,10 +22,7 @@ pub(super) struct Entry<'s> {
 
 /// What has to be told.
 #[derive(Default)]
-#[repr(C)]
 pub(super) struct Tellings {
-    /// Whether something came since this was last asked.
-    pub(super) is_new: bool,
     /// Meters in which something is pending: the numbers of their cold parts.
     pub(super) dirty: Vec<u32>,
     /// What was pending before something else was: it counts in another segment, or at another rate.
@@ -36,13 +33,15 @@ impl Tellings {
     #[inline]
     pub(super) fn note(&mut self, cold: u32) {
         self.dirty.push(cold);
-        self.is_new = true;
     }
 
     #[cold]
     pub(super) fn send(&mut self, print: Print, usage: Usage) {
         self.outbox.push((print, usage));
-        self.is_new = true;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.dirty.len() + self.outbox.len()
     }
 }
 
@@ -111,7 +110,8 @@ impl<'s> Entry<'s> {
     /// Notes that a claim was charged to the state.
     pub(super) fn charged(&mut self, claim: &Claim<'_>, verdict: &Verdict, tellings: &mut Tellings) {
         self.keep_until(verdict.reset_at); // after a charge this is `Meter::forget_at`
-        self.note(Units::of_charge(&claim.meter, claim.cost, verdict, &self.state), tellings);
+        let at = if let State::Bucket(state) = &self.state { state.at } else { verdict.receipt };
+        self.note(Units::of_charge(&claim.meter, claim.cost, verdict, at), tellings);
     }
 
     pub(super) fn note(&mut self, units: Units, tellings: &mut Tellings) {

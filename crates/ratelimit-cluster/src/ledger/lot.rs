@@ -2,10 +2,11 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 use super::shard::Shard;
-use crate::names::lock;
 
 /// The shards of a ledger.
 pub(super) struct Lots {
@@ -17,11 +18,18 @@ pub(super) struct Lots {
 /// A shard behind its lock, on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
-struct Lot(Mutex<Shard>);
+struct Lot(SpinMutex<Shard>);
+
+const _: () = assert!(size_of::<Lot>() == 256);
+
+/// How long to leave a shard alone that somebody has, how long that is done, and how long to sleep after that.
+const PAUSE: u32 = 128;
+const PAUSES: u32 = 8 * PAUSE;
+const SLEEP: Duration = Duration::from_micros(50);
 
 /// A shard whose lock is held.
 pub(super) struct Held<'l> {
-    shard: MutexGuard<'l, Shard>,
+    shard: SpinMutexGuard<'l, Shard>,
     telling: &'l AtomicU64,
     bit: u64,
 }
@@ -40,16 +48,35 @@ impl Lots {
 
     #[inline]
     pub(super) fn hold(&self, number: usize) -> Held<'_> {
-        self.held(number, lock(&self.lots[number].0))
+        self.try_hold(number).unwrap_or_else(|| self.wait(number))
+    }
+
+    /// The shard, as soon as others leave it: as in the store in memory, where a shard that is taken is left alone for a
+    /// microsecond, and after some of those for longer.
+    #[cold]
+    fn wait(&self, number: usize) -> Held<'_> {
+        let mut pauses = 0;
+        loop {
+            if pauses < PAUSES {
+                pauses += PAUSE;
+                (0..PAUSE).for_each(|_| std::hint::spin_loop());
+            } else {
+                std::thread::sleep(SLEEP);
+            }
+            if let Some(held) = self.try_hold(number) {
+                return held;
+            }
+        }
     }
 
     /// The shard, unless somebody has it.
+    #[inline]
     pub(super) fn try_hold(&self, number: usize) -> Option<Held<'_>> {
-        self.lots[number].0.try_lock().ok().map(|shard| self.held(number, shard))
+        self.lots[number].0.try_lock().map(|shard| self.held(number, shard))
     }
 
     #[inline]
-    fn held<'l>(&'l self, number: usize, shard: MutexGuard<'l, Shard>) -> Held<'l> {
+    fn held<'l>(&'l self, number: usize, shard: SpinMutexGuard<'l, Shard>) -> Held<'l> {
         Held { shard, telling: &self.telling[number / 64], bit: 1 << (number % 64) }
     }
 

@@ -42,25 +42,21 @@ impl Prints {
         Self([SeedableRandomState::with_seed(random(), one), SeedableRandomState::with_seed(random(), other)])
     }
 
+    /// The parts of the name are told apart as in the store in memory.
     #[inline]
     pub(super) fn of(&self, id: &MeterId<'_>) -> Print {
-        let [one, other] = &self.0;
-        let [.., a, b, c, d] = hash(other, id).to_be_bytes();
-        Print { hash: hash(one, id), other: u32::from_be_bytes([a, b, c, d]) }
+        let [mut one, mut other] = [self.0[0].build_hasher(), self.0[1].build_hasher()];
+        if !id.namespace.is_empty() {
+            one.write(id.namespace.as_bytes());
+            other.write(id.namespace.as_bytes());
+        }
+        one.write(id.scope.as_bytes());
+        other.write(id.scope.as_bytes());
+        one.write(id.key);
+        other.write(id.key);
+        let [.., a, b, c, d] = other.finish().to_be_bytes();
+        Print { hash: one.finish(), other: u32::from_be_bytes([a, b, c, d]) }
     }
-}
-
-#[inline]
-fn hash(state: &SeedableRandomState, id: &MeterId<'_>) -> u64 {
-    let mut hasher = state.build_hasher();
-    if !id.namespace.is_empty() {
-        hasher.write(id.namespace.as_bytes());
-    }
-    // Their lengths tell the parts apart.
-    hasher.write_u64((id.namespace.len() as u64) << 32 | id.scope.len() as u64);
-    hasher.write(id.scope.as_bytes());
-    hasher.write(id.key);
-    hasher.finish()
 }
 
 fn random() -> u64 {

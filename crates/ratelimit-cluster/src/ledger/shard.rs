@@ -16,19 +16,25 @@ use crate::names::Name;
 /// One in so many charges of a known meter tidies up.
 const TIDY_EVERY: u32 = 64;
 
-/// A part of a ledger. What each claim needs comes first, on one cache line or two.
+/// If one in so many meters has something to tell, all are looked at in the order in which they lie in memory, which takes
+/// less time than to look up the few.
+const FEW: usize = 4;
+
+/// A part of a ledger. What each claim needs comes first, on one pair of cache lines with the lock.
 #[derive(Default)]
 #[repr(C)]
 pub(super) struct Shard {
-    table: HashTable<Slot>,
     charges: u32,
+    /// Whether something came to be told since this was last asked.
+    has_news: bool,
+    table: HashTable<Slot>,
     meters: Meters,
     tellings: Tellings,
     colds: Slab<Cold>,
     /// From how many tellings on those are dropped that nobody needs any more.
-    crowded: usize,
+    crowded: u32,
     /// Where the walk goes on.
-    cursor: usize,
+    cursor: u32,
 }
 
 /// How many meters there are in all parts, and may be.
@@ -48,6 +54,10 @@ impl Room {
 
     pub(super) fn is_there_for(&self, wanted: usize) -> bool {
         self.taken().saturating_add(wanted) <= self.most
+    }
+
+    fn left(&self) -> usize {
+        self.most.saturating_sub(self.taken())
     }
 
     fn take(&self) -> bool {
@@ -73,7 +83,6 @@ impl Shard {
     }
 
     /// Decides a claim on a meter that is known. With it comes whether it is time to tidy up.
-    #[inline]
     pub(super) fn claim(
         &mut self,
         print: Print,
@@ -81,30 +90,52 @@ impl Shard {
         now: Timestamp,
         mode: Mode,
     ) -> Option<(bool, Verdict, bool)> {
+        if let Some(decided) = self.claim_here(print, claim, now, mode) {
+            return Some(decided);
+        }
+        let opened = self.open(print, |entry, tellings| entry.claim(claim, now, mode, tellings));
+        let (admitted, verdict) = opened?;
+        Some((admitted, verdict, self.has_to_tidy()))
+    }
+
+    /// The same, unless the state is elsewhere, or the meter counted otherwise when it was charged last.
+    #[inline(always)]
+    pub(super) fn claim_here(
+        &mut self,
+        print: Print,
+        claim: &Claim<'_>,
+        now: Timestamp,
+        mode: Mode,
+    ) -> Option<(bool, Verdict, bool)> {
         let slot = self.table.find_mut(print.hash, |slot| slot.is(print))?;
-        self.charges = self.charges.wrapping_add(1);
-        let tidy = self.charges.is_multiple_of(TIDY_EVERY);
-        let Some(mut state) = slot.state().filter(|_| self.meters.is(slot.meter, &claim.meter)) else {
-            let opened = self.open(print, |entry, tellings| entry.claim(claim, now, mode, tellings));
-            return opened.map(|(admitted, verdict)| (admitted, verdict, tidy));
-        };
-        let (admitted, verdict) = claim.meter.claim(&mut state, claim.cost, now, mode);
+        if !self.meters.is(slot.meter, &claim.meter) {
+            return None;
+        }
+        let (admitted, verdict) = slot.claim(claim, now, mode)?;
         if admitted && claim.cost > 0 && mode != Mode::Peek {
             // As `Entry::charged`, in place.
-            slot.keep(&state);
             slot.keep_until(verdict.reset_at);
             if !slot.is_pending() {
                 self.tellings.note(slot.cold);
+                self.has_news = true;
             }
-            let units = Units::of_charge(&claim.meter, claim.cost, &verdict, &state);
+            let units = Units::of_charge(&claim.meter, claim.cost, &verdict, slot.at());
             let (pending, before) = units.after(slot.pending(&claim.meter));
             slot.pend(Some(pending));
             if let Some(units) = before {
                 let name = self.colds.at(slot.cold).name.clone();
                 self.tellings.send(print, Usage { name, meter: claim.meter, units });
+                self.has_news = true;
             }
         }
-        Some((admitted, verdict, tidy))
+        Some((admitted, verdict, self.has_to_tidy()))
+    }
+
+    /// Counts a claim. Whether it is time to tidy up.
+    #[inline]
+    fn has_to_tidy(&mut self) -> bool {
+        self.charges = self.charges.wrapping_add(1);
+        self.charges.is_multiple_of(TIDY_EVERY)
     }
 
     /// Makes a meter known that is not. `false` if there is no room for it.
@@ -136,11 +167,12 @@ impl Shard {
         look: impl FnOnce(&mut Entry<'_>, &mut Tellings) -> R,
     ) -> Option<R> {
         let slot = self.table.find_mut(print.hash, |slot| slot.is(print))?;
-        let before = slot.meter;
+        let (before, told) = (slot.meter, self.tellings.len());
         let cold = self.colds.at_mut(slot.cold);
         let mut entry = Entry::open(slot, *self.meters.at(before), cold);
         let done = look(&mut entry, &mut self.tellings);
         let meter = entry.close();
+        self.has_news |= self.tellings.len() > told;
         if !self.meters.is(before, &meter) {
             slot.meter = self.meters.take(&meter);
             self.meters.give_back(before);
@@ -171,26 +203,37 @@ impl Shard {
     /// Whether something came to be told since this was last asked.
     #[inline]
     pub(super) fn has_news(&mut self) -> bool {
-        std::mem::take(&mut self.tellings.is_new)
+        std::mem::take(&mut self.has_news)
     }
 
-    /// Gives what has to be told, which then counts as told.
-    pub(super) fn take(&mut self, mut each: impl FnMut(&Name, &Meter, Units)) {
+    /// Gives what has to be told, which then counts as told; whether each meter came once.
+    pub(super) fn take(&mut self, mut each: impl FnMut(&Name, &Meter, Units)) -> bool {
+        let is_each_once = self.tellings.outbox.is_empty();
         for (_, usage) in self.tellings.outbox.drain(..) {
             each(&usage.name, &usage.meter, usage.units);
         }
-        for number in self.tellings.dirty.drain(..) {
-            // It may have been forgotten since, and its number given again.
-            let Some(cold) = self.colds.find(number) else { continue };
-            let Some(slot) = self.table.find_mut(cold.hash, |slot| slot.cold == number) else { continue };
-            let meter = self.meters.at(slot.meter);
+        let (colds, meters) = (&self.colds, &self.meters);
+        let mut tell = |slot: &mut Slot| {
+            let meter = meters.at(slot.meter);
             let units = slot.pending(meter);
             slot.pend(None);
             if let Some(units) = units.filter(|units| !units.is_nothing()) {
-                each(&cold.name, meter, units);
+                each(&colds.at(slot.cold).name, meter, units);
+            }
+        };
+        if self.tellings.dirty.len() >= self.table.len() / FEW {
+            // As they lie in memory.
+            self.tellings.dirty.clear();
+            self.table.iter_mut().filter(|slot| slot.is_pending()).for_each(tell);
+        } else {
+            for number in self.tellings.dirty.drain(..) {
+                // It may have been forgotten since, and its number given again.
+                let Some(cold) = colds.find(number) else { continue };
+                self.table.find_mut(cold.hash, |slot| slot.cold == number).into_iter().for_each(&mut tell);
             }
         }
         self.tellings.outbox.shrink_to(64);
+        is_each_once
     }
 
     /// Makes pending again what could not be told. It came before what is pending now.
@@ -225,6 +268,13 @@ impl Shard {
             && self.open(print, look).is_some_and(|is_well| is_well)
     }
 
+    /// Makes room in the table for those of these meters that are not known, before they are merged. That looks at the slots
+    /// of all, and these looks wait for memory together, where each merge would wait for its own.
+    pub(super) fn reserve(&mut self, prints: impl Iterator<Item = Print>, room: &Room) {
+        let unknown: usize = prints.map(|print| usize::from(!self.is_known(print))).sum();
+        self.table.reserve(unknown.min(room.left()), |slot| slot.print().hash);
+    }
+
     /// Adds what was charged elsewhere. `false` if it cannot be counted: there is no room, or the meter counts otherwise.
     pub(super) fn merge(
         &mut self,
@@ -233,6 +283,17 @@ impl Shard {
         units: &Units,
         room: &Room,
     ) -> bool {
+        if let Some(slot) = self.table.find_mut(of.0.hash, |slot| slot.is(of.0))
+            && self.meters.is(slot.meter, meter)
+            && let Some(mut state) = slot.state()
+            && meter.owns(&state)
+        {
+            // As below, in place.
+            merge::add(meter, &mut state, units);
+            slot.keep(&state);
+            slot.keep_until(meter.forget_at(&state));
+            return true;
+        }
         self.open_or_make(of, meter, room, |entry, _| {
             if !entry.takes(meter) {
                 return false;
@@ -278,20 +339,22 @@ impl Shard {
     /// Looks at up to `most` meters further on the walk, and forgets those that are over. Tells how many it looked at.
     pub(super) fn sweep(&mut self, most: usize, now: Timestamp, room: &Room) -> usize {
         let (mut looks, mut steps) = (0, self.table.num_buckets());
+        let mut cursor = self.cursor as usize;
         while looks < most.min(self.table.len()) && steps > 0 {
             steps -= 1;
-            if self.cursor >= self.table.num_buckets() {
-                self.cursor = 0;
+            if cursor >= self.table.num_buckets() {
+                cursor = 0;
             }
-            if let Ok(found) = self.table.get_bucket_entry(self.cursor) {
+            if let Ok(found) = self.table.get_bucket_entry(cursor) {
                 looks += 1;
                 if found.get().is_over(now) {
                     let (slot, _) = found.remove();
                     self.removed(&slot, room);
                 }
             }
-            self.cursor += 1;
+            cursor += 1;
         }
+        self.cursor = u32::try_from(cursor).unwrap_or(0);
         if self.table.capacity() > 64 && self.table.capacity() / 8 > self.table.len() {
             self.shrink();
         }
@@ -314,7 +377,7 @@ impl Shard {
     /// While nobody takes what there is to tell, what has left its window in the meantime is dropped.
     fn drop_late(&mut self) {
         let Tellings { dirty, outbox, .. } = &mut self.tellings;
-        if outbox.len() + dirty.len() <= self.crowded.max(1_024) {
+        if outbox.len() + dirty.len() <= self.crowded.max(1_024) as usize {
             return;
         }
         let (table, colds) = (&self.table, &self.colds);
@@ -329,6 +392,6 @@ impl Shard {
             let slot = cold.and_then(|cold| table.find(cold.hash, |slot| slot.cold == *number));
             slot.is_some_and(Slot::is_pending)
         });
-        self.crowded = 2 * (outbox.len() + dirty.len());
+        self.crowded = u32::try_from(2 * (outbox.len() + dirty.len())).unwrap_or(u32::MAX);
     }
 }

@@ -104,8 +104,12 @@ impl Cold {
 
     /// Keeps the state, in the slot or here.
     pub(super) fn keep_state(&mut self, slot: &mut Slot, state: State) {
+        let was_large = slot.is_elsewhere();
         if slot.keep(&state) {
-            self.large = None;
+            // Otherwise there is nothing to be dropped, and no need to look.
+            if was_large {
+                self.large = None;
+            }
         } else if let Some(large) = &mut self.large {
             **large = state;
         } else {

@@ -1,6 +1,6 @@
 //! One meter as it is kept: a cache line.
 
-use ratelimit_core::{BucketState, CLOCK_SLACK, Meter, State, Timestamp, WindowState};
+use ratelimit_core::{BucketState, CLOCK_SLACK, Claim, Meter, Mode, State, Timestamp, Verdict, WindowState};
 use smallvec::SmallVec;
 
 use super::print::Print;
@@ -71,6 +71,37 @@ impl Slot {
         }
     }
 
+    /// Decides a claim in place, and charges it if it is admitted and the mode says so, unless the state is elsewhere or not of
+    /// the claim's kind and shape.
+    #[inline]
+    pub(super) fn claim(&mut self, claim: &Claim<'_>, now: Timestamp, mode: Mode) -> Option<(bool, Verdict)> {
+        let mut at = self.at();
+        let [first, counts @ ..] = &mut self.state;
+        let kind = *first >> KIND;
+        let decided = match &claim.meter {
+            // As many counts as the kind says, and one more.
+            Meter::Window(window) if kind == u64::from(window.carried()) && kind < BUCKET => {
+                window.claim(&mut at, counts, claim.cost, now, mode)
+            }
+            Meter::Bucket(bucket) if kind == BUCKET => {
+                let [tat, interval] = counts;
+                let mut state = BucketState { at, tat: Timestamp::derived(*tat), interval: *interval };
+                let decided = bucket.claim(&mut state, claim.cost, now, mode);
+                (at, *tat, *interval) = (state.at, state.tat.as_nanos(), state.interval);
+                decided
+            }
+            _ => return None,
+        };
+        *first = at.as_nanos().min(INSTANT) | kind << KIND;
+        Some(decided)
+    }
+
+    /// The newest instant at which it was charged, if the state is here.
+    #[inline]
+    pub(super) fn at(&self) -> Timestamp {
+        Timestamp::from_nanos(self.state[0] & INSTANT)
+    }
+
     /// Keeps a state if it is small enough; otherwise it is elsewhere.
     #[inline]
     pub(super) fn keep(&mut self, state: &State) -> bool {
@@ -85,7 +116,13 @@ impl Slot {
             State::Bucket(state) => [first(state.at, BUCKET), state.tat.as_nanos(), state.interval],
             State::Log(_) => [ELSEWHERE << KIND, 0, 0],
         };
-        self.state[0] >> KIND != ELSEWHERE
+        !self.is_elsewhere()
+    }
+
+    /// Whether the state is too large for a slot.
+    #[inline]
+    pub(super) fn is_elsewhere(&self) -> bool {
+        self.state[0] >> KIND == ELSEWHERE
     }
 
     #[inline]
@@ -121,8 +158,10 @@ impl Slot {
     #[inline]
     pub(super) fn keep_until(&mut self, instant: Timestamp) {
         const SLACK: u64 = CLOCK_SLACK.as_secs() * SECOND;
-        let second = instant.as_nanos().saturating_add(SLACK).div_ceil(SECOND);
-        self.forget_at = self.forget_at.max(u32::try_from(second).unwrap_or(u32::MAX));
+        let until = instant.as_nanos().saturating_add(SLACK);
+        if until > u64::from(self.forget_at) * SECOND {
+            self.forget_at = u32::try_from(until.div_ceil(SECOND)).unwrap_or(u32::MAX);
+        }
     }
 
     /// Whether it can no longer influence a decision.

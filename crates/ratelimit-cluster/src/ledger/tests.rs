@@ -28,7 +28,7 @@ fn id(limit: &Limit) -> MeterId<'_> {
 
 fn claim(ledger: &Ledger, limit: &Limit, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {
     let claim = Claim { id: id(limit), cost, meter: limit.meter_for(b"k") };
-    ledger.claim_one_now(now, mode, &claim).unwrap()
+    ledger.claim_one_now(now, mode, &claim, |decided| decided).unwrap()
 }
 
 fn remaining(ledger: &Ledger, limit: &Limit, now: Timestamp) -> u64 {
@@ -50,7 +50,7 @@ fn take(ledger: &Ledger) -> Vec<Usage> {
 }
 
 fn merge(ledger: &Ledger, usage: &Usage) -> bool {
-    ledger.merge(&usage.name.id(), &usage.meter, &usage.units)
+    ledger.merge([(usage.name.id(), usage.meter, usage.units)].into_iter()) == 0
 }
 
 fn state(ledger: &Ledger) -> State {
@@ -97,6 +97,33 @@ fn what_is_told_is_told_once_and_what_could_not_be_told_is_told_with_what_came_s
         assert!(merge(&other, &taken[0]));
         assert_eq!(remaining(&other, &limit, START), limit.burst() - 5, "{text}");
         assert_eq!(remaining(&one, &limit, START), limit.burst() - 5, "{text}");
+    }
+}
+
+#[test]
+fn parts_are_full_and_all_of_a_meter_is_in_one() {
+    let limit = limit("20/min fixed");
+    let ledger = Ledger::new(100_000, None);
+    let charge = |keys: std::ops::Range<u32>, second| {
+        for key in keys.map(u32::to_be_bytes) {
+            let id = MeterId { key: &key, ..id(&limit) };
+            let claim = Claim { id, cost: 1, meter: limit.meter_for(&key) };
+            let now = START + Duration::from_secs(second);
+            assert!(ledger.claim_one_now(now, Mode::Charge, &claim, |decided| decided).unwrap().0);
+        }
+    };
+    let lengths = |parts: &[Vec<Usage>]| parts.iter().map(Vec::len).collect::<Vec<_>>();
+    charge(0..1_700, 0);
+    assert_eq!(lengths(&ledger.take_parts(500)), [500, 500, 500, 200]);
+    assert!(ledger.take_parts(500).is_empty());
+    // Each is there for two minutes.
+    charge(0..1_700, 0);
+    charge(0..1_700, 60);
+    let parts = ledger.take_parts(7);
+    assert_eq!(lengths(&parts).iter().sum::<usize>(), 3_400);
+    for (place, part) in parts.iter().enumerate() {
+        let has = |usage: &Usage| part.iter().filter(|other| other.name == usage.name).count() == 2;
+        assert!(part.iter().all(has), "{place}");
     }
 }
 
@@ -177,13 +204,13 @@ fn a_reset_forgets_what_was_not_told_and_a_bound_holds() {
     let other =
         Claim { id: MeterId { key: b"other", ..id(&limit) }, cost: 1, meter: limit.meter_for(b"other") };
     let both = [Claim { id: id(&limit), ..other }, other];
-    let error = ledger.claim_one_now(START, Mode::Charge, &other).unwrap_err();
+    let error = ledger.claim_one_now(START, Mode::Charge, &other, |decided| decided).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Full);
     assert!(ledger.claim_now(Claims::new(START, Mode::Charge, &both).unwrap()).is_err());
     assert_eq!(remaining(&ledger, &limit, START), 17, "a slice that found no room was charged");
     ledger.reset_now(Claims::new(START, Mode::Charge, &both[..1]).unwrap());
     assert_eq!((ledger.len(), take(&ledger).len()), (0, 0));
-    ledger.claim_one_now(START, Mode::Charge, &other).unwrap();
+    ledger.claim_one_now(START, Mode::Charge, &other, |decided| decided).unwrap();
     // The one that was there is over after two minutes.
     claim(&ledger, &limit, 1, START + Duration::from_secs(150), Mode::Charge);
     assert_eq!(ledger.len(), 1);

@@ -35,19 +35,15 @@ pub(crate) enum Units {
 const MAX_DRAIN: i64 = (1 << 62) - 1;
 
 impl Units {
-    /// What a charge of `cost` has added, from the verdict on it and the state after it.
+    /// What a charge of `cost` has added, from the verdict on it and the newest instant at which the meter was charged.
     #[inline]
-    pub(super) fn of_charge(meter: &Meter, cost: u64, verdict: &Verdict, after: &State) -> Self {
+    pub(super) fn of_charge(meter: &Meter, cost: u64, verdict: &Verdict, at: Timestamp) -> Self {
         match meter {
             Meter::Window(window) => {
                 Self::Window { segment: window.place(verdict.receipt).0, units: signed(cost) }
             }
             Meter::Bucket(bucket) => {
                 let drain = signed(bucket.interval().saturating_mul(cost)).min(MAX_DRAIN);
-                let at = match after {
-                    State::Bucket(state) => state.at,
-                    _ => verdict.receipt,
-                };
                 Self::Bucket { drain, floor: moved(at, drain) }
             }
             Meter::Log(log) => Self::Log { newest: verdict.receipt, units: signed(cost.min(log.limit())) },

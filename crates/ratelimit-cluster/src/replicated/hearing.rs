@@ -93,10 +93,7 @@ impl<T: Transport> Replicated<T> {
         while check.units()?.is_some() {}
         talk.origins.mark(origin, number);
         let mut entries = Entries::new(units);
-        let mut uncounted = 0;
-        while let Some((id, meter, units)) = entries.units()? {
-            uncounted += u64::from(!self.ledger.merge(&id, &meter, &units));
-        }
+        let uncounted = self.ledger.merge(std::iter::from_fn(|| entries.units().ok().flatten()));
         let mut stats = lock(&self.stats);
         stats.applied += 1;
         stats.uncounted += uncounted;

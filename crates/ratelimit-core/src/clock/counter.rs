@@ -39,7 +39,6 @@ const SLIP: u64 = 10_000_000;
 
 impl Line {
     /// Where it is at `raw`, and how far from its begin; `None` far before that.
-    #[inline]
     fn at(&self, raw: u64) -> Option<(u64, u64)> {
         let begin = self.begin.load(Ordering::Relaxed);
         let nanos = self.nanos.load(Ordering::Relaxed);
@@ -78,14 +77,29 @@ impl Counter {
     /// Nanoseconds since the counter was made.
     #[inline]
     pub(super) fn nanos(&self) -> u64 {
-        match self.reading(self.raw.raw()) {
+        let raw = self.raw.raw();
+        let version = self.version.load(Ordering::Acquire);
+        let begin = self.line.begin.load(Ordering::Relaxed);
+        let nanos = self.line.nanos.load(Ordering::Relaxed);
+        let rate = self.line.rate.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let is_whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
+        // In 64 bits there is room for four seconds; the line is laid anew after one.
+        match raw.checked_sub(begin).and_then(|counted| counted.checked_mul(rate)) {
+            Some(passed) if is_whole && passed < SPAN << 32 => nanos + (passed >> 32),
+            _ => self.nanos_in_full(raw),
+        }
+    }
+
+    #[cold]
+    fn nanos_in_full(&self, raw: u64) -> u64 {
+        match self.reading(raw) {
             Some((nanos, passed)) if passed < SPAN => nanos,
             _ => self.adjust(),
         }
     }
 
     /// The reading at `raw`, and how far from the line's begin it is; `None` if the counter has gone back.
-    #[inline]
     fn reading(&self, raw: u64) -> Option<(u64, u64)> {
         loop {
             let version = self.version.load(Ordering::Acquire);

@@ -315,8 +315,10 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
             return self.decide_all_now(request, mode);
         };
         let now = self.clock.now();
-        let (admitted, verdict) = self.store.claim_one_now(now, mode, &claim)?;
-        Ok(Decision::of_one(now, mode, admitted, verdict))
+        self.store.claim_one_now(now, mode, &claim, |decided| {
+            let (admitted, verdict) = decided?;
+            Ok(Decision::of_one(now, mode, admitted, verdict))
+        })
     }
 
     fn decide_all_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, CheckError> {

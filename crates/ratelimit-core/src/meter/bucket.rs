@@ -138,15 +138,20 @@ impl Bucket {
         cost <= self.burst && debt <= (self.burst - cost) * self.interval()
     }
 
-    /// One claim from end to end: whether it is admitted, and the verdict.
+    /// One claim from end to end, on a state that is kept in a form of one's own: whether it is admitted, and the verdict.
+    ///
+    /// ```
+    /// use ratelimit_core::{Bucket, BucketState, Mode, Timestamp};
+    ///
+    /// let bucket = Bucket::new(60, 60_000_000_000, 2, false)?; // one a second, two at once
+    /// let mut state = BucketState { at: Timestamp::EPOCH, tat: Timestamp::EPOCH, interval: bucket.interval() };
+    /// let mut claim = || bucket.claim(&mut state, 1, Timestamp::from_secs(30), Mode::Charge).0;
+    /// assert_eq!([claim(), claim(), claim()], [true, true, false]);
+    /// assert_eq!(state.tat, Timestamp::from_secs(32));
+    /// # Ok::<(), ratelimit_core::LimitError>(())
+    /// ```
     #[inline]
-    pub(super) fn claim(
-        &self,
-        state: &mut BucketState,
-        cost: u64,
-        now: Timestamp,
-        mode: Mode,
-    ) -> (bool, Verdict) {
+    pub fn claim(&self, state: &mut BucketState, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {
         let seen = self.debt(state, now);
         let admitted = cost == 0 || mode == Mode::Force || self.debt_fits(seen.1, cost);
         let charged =

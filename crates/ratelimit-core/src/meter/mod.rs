@@ -116,7 +116,7 @@ impl Meter {
     pub fn claim(&self, state: &mut State, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {
         match (self, &mut *state) {
             (Self::Window(window), State::Window(state)) if window.owns(state) => {
-                window.claim(state, cost, now, mode)
+                window.claim(&mut state.at, &mut state.counts, cost, now, mode)
             }
             (Self::Bucket(bucket), State::Bucket(state)) => bucket.claim(state, cost, now, mode),
             _ => self.claim_in_steps(state, cost, now, mode),

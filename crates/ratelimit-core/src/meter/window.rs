@@ -52,6 +52,8 @@ struct Sight {
     whole: u64,
     /// Units of the oldest segment, which count by overlap.
     oldest: u64,
+    /// What those of the oldest segment count for at this instant: `ceil(oldest * (S - elapsed) / S)`.
+    weighted: u64,
 }
 
 impl Window {
@@ -138,20 +140,33 @@ impl Window {
     }
 
     #[inline]
-    fn sight(&self, state: &WindowState, now: Timestamp) -> Sight {
-        let now = now.max(state.at);
+    fn sight(&self, at: Timestamp, counts: &[u64], now: Timestamp) -> Sight {
+        let now = now.max(at);
         let (index, elapsed) = self.place(now);
-        let aged = self.aged(now.as_nanos() - state.at.as_nanos(), elapsed);
-        let last = u64::from(self.carried);
-        let (mut whole, mut oldest) = (0, 0);
-        for (age, count) in (aged..=last).zip(&state.counts) {
-            if age < last || self.strict {
-                whole += count;
-            } else {
-                oldest = *count;
-            }
+        let aged = self.aged(now.as_nanos() - at.as_nanos(), elapsed);
+        let (whole, oldest) = self.seen(counts, aged);
+        Sight { now, index, elapsed, aged, whole, oldest, weighted: self.weighted(oldest, elapsed) }
+    }
+
+    /// Units that count whole, and those of the oldest segment, which count by overlap.
+    #[inline]
+    fn seen(&self, counts: &[u64], aged: u64) -> (u64, u64) {
+        if self.carried == 1 && !self.strict {
+            // As below, for most windows there are.
+            let count = |place: usize| counts.get(place).copied().unwrap_or(0);
+            return match aged {
+                0 => (count(0), count(1)),
+                1 => (0, count(0)),
+                _ => (0, 0),
+            };
         }
-        Sight { now, index, elapsed, aged, whole, oldest }
+        // The ages that are still seen are `aged` and up; there may be more counts.
+        let ages = usize::try_from(u64::from(self.carried) + 1 - aged).unwrap_or(usize::MAX);
+        let seen = &counts[..ages.min(counts.len())];
+        match seen.split_last() {
+            Some((oldest, others)) if !self.strict && seen.len() == ages => (others.iter().sum(), *oldest),
+            _ => (seen.iter().sum(), 0),
+        }
     }
 
     /// How many segments begin in the `passed` nanoseconds up to an instant that lies `elapsed` nanoseconds in its own.
@@ -164,64 +179,91 @@ impl Window {
         (whole + u64::from(rest > 0)).min(u64::from(self.carried) + 1)
     }
 
-    /// `oldest * (S - e) <= (L - whole - cost) * S`, in 128 bits.
+    /// What `oldest` counts for when `elapsed` of a segment has passed.
+    #[inline]
+    fn weighted(&self, oldest: u64, elapsed: u64) -> u64 {
+        if oldest == 0 {
+            return 0;
+        }
+        let covered = self.segment() - elapsed;
+        match oldest.checked_mul(covered) {
+            Some(product) => {
+                let (whole, part) = self.segment.divide(product);
+                whole + u64::from(part > 0)
+            }
+            None => {
+                let product = u128::from(oldest) * u128::from(covered);
+                // At most `oldest`, since `covered` is at most `segment`.
+                u64::try_from(product.div_ceil(u128::from(self.segment()))).unwrap_or(oldest)
+            }
+        }
+    }
+
     pub(super) fn fits(&self, state: &WindowState, cost: u64, now: Timestamp) -> bool {
-        cost == 0 || self.sight_fits(&self.sight(state, now), cost)
+        cost <= self.remaining(&self.sight(state.at, &state.counts, now))
     }
 
-    #[inline]
-    fn sight_fits(&self, sight: &Sight, cost: u64) -> bool {
-        let Some(room) = self.limit.checked_sub(sight.whole).and_then(|room| room.checked_sub(cost)) else {
-            return false;
-        };
-        let covered = self.segment() - sight.elapsed;
-        u128::from(sight.oldest) * u128::from(covered) <= u128::from(room) * u128::from(self.segment())
-    }
-
-    /// One claim from end to end: whether it is admitted, and the verdict.
-    #[inline]
-    pub(super) fn claim(
+    /// One claim from end to end, on counts that are kept in a form of one's own: whether it is admitted, and the verdict.
+    ///
+    /// `at` and `counts` are those of a [`WindowState`] which this window [owns](crate::Meter::owns), after which there may be
+    /// room for more counts.
+    ///
+    /// ```
+    /// use ratelimit_core::{Mode, Timestamp, Window};
+    ///
+    /// let window = Window::new(2, 60_000_000_000, 1, false, 0)?; // two in a minute, one segment carried
+    /// let (mut at, mut counts) = (Timestamp::EPOCH, [0, 0]);
+    /// let mut claim = || window.claim(&mut at, &mut counts, 1, Timestamp::from_secs(30), Mode::Charge).0;
+    /// assert_eq!([claim(), claim(), claim()], [true, true, false]);
+    /// assert_eq!((at, counts), (Timestamp::from_secs(30), [2, 0]));
+    /// # Ok::<(), ratelimit_core::LimitError>(())
+    /// ```
+    #[inline(always)]
+    pub fn claim(
         &self,
-        state: &mut WindowState,
+        at: &mut Timestamp,
+        counts: &mut [u64],
         cost: u64,
         now: Timestamp,
         mode: Mode,
     ) -> (bool, Verdict) {
-        let mut sight = self.sight(state, now);
-        let fits = cost == 0 || self.sight_fits(&sight, cost);
-        let admitted = fits || mode == Mode::Force;
+        let mut sight = self.sight(*at, counts, now);
+        let admitted = cost <= self.remaining(&sight) || mode == Mode::Force;
         if admitted && cost > 0 && mode != Mode::Peek {
-            let charged = self.charge_seen(state, &mut sight, cost, now);
+            let charged = self.charge_seen(at, counts, &mut sight, cost, now);
             return (true, self.verdict_charged(&sight, now, charged));
         }
-        (admitted, self.verdict_seen(state, &sight, cost, now))
+        (admitted, self.verdict_seen(counts, &sight, cost, now))
     }
 
     pub(super) fn charge(&self, state: &mut WindowState, cost: u64, now: Timestamp) -> Charged {
-        let mut sight = self.sight(state, now);
-        self.charge_seen(state, &mut sight, cost, now)
+        let WindowState { at, counts } = state;
+        let mut sight = self.sight(*at, counts, now);
+        self.charge_seen(at, counts, &mut sight, cost, now)
     }
 
     /// Charges a window that has been looked at; the sight becomes that of the charged window.
     #[inline]
     fn charge_seen(
         &self,
-        state: &mut WindowState,
+        at: &mut Timestamp,
+        counts: &mut [u64],
         sight: &mut Sight,
         cost: u64,
         asked_at: Timestamp,
     ) -> Charged {
-        let counts = state.counts.as_mut_slice();
         if sight.aged > 0 {
             let shift = usize::try_from(sight.aged).unwrap_or(usize::MAX).min(counts.len());
             counts.rotate_right(shift);
             counts[..shift].fill(0);
             sight.aged = 0;
         }
-        let before = counts[0];
-        counts[0] = before.saturating_add(cost).min(MAX_UNITS);
-        sight.whole += counts[0] - before;
-        state.at = sight.now;
+        if let [newest, ..] = counts {
+            let before = *newest;
+            *newest = before.saturating_add(cost).min(MAX_UNITS);
+            sight.whole += *newest - before;
+        }
+        *at = sight.now;
         Charged { receipt: sight.now, ready_at: asked_at }
     }
 
@@ -240,13 +282,14 @@ impl Window {
         now: Timestamp,
         charged: Option<Charged>,
     ) -> Verdict {
-        let sight = self.sight(state, now);
+        let WindowState { at, counts } = state;
+        let sight = self.sight(*at, counts, now);
         match charged {
             Some(charged) => Verdict {
-                reset_at: self.resets(state, &sight, now),
+                reset_at: self.resets(counts, &sight, now),
                 ..self.verdict_charged(&sight, now, charged)
             },
-            None => self.verdict_seen(state, &sight, cost, now),
+            None => self.verdict_seen(counts, &sight, cost, now),
         }
     }
 
@@ -258,7 +301,7 @@ impl Window {
             limit: self.limit,
             remaining: self.remaining(sight),
             fits_at: Some(now),
-            reset_at: self.instant(sight.index + u64::from(self.carried) + 1, 0).max(now),
+            reset_at: Timestamp::derived(sight.now.as_nanos() + self.memory() - sight.elapsed),
             ready_at: charged.ready_at,
             receipt: charged.receipt,
         }
@@ -266,49 +309,41 @@ impl Window {
 
     /// The verdict where nothing is charged.
     #[inline]
-    fn verdict_seen(&self, state: &WindowState, sight: &Sight, cost: u64, now: Timestamp) -> Verdict {
-        let fits = cost == 0 || self.sight_fits(sight, cost);
+    fn verdict_seen(&self, counts: &[u64], sight: &Sight, cost: u64, now: Timestamp) -> Verdict {
+        let remaining = self.remaining(sight);
+        let fits = cost <= remaining;
         Verdict {
             fits,
             limit: self.limit,
-            remaining: self.remaining(sight),
-            fits_at: if fits { Some(now) } else { self.fits_at(state, sight, cost) },
-            reset_at: self.resets(state, sight, now),
+            remaining,
+            fits_at: if fits { Some(now) } else { self.fits_at(counts, *sight, cost) },
+            reset_at: self.resets(counts, sight, now),
             ready_at: now,
             receipt: now,
         }
     }
 
-    /// `L - whole - ceil(oldest * (S - e) / S)`, at least zero.
+    /// `L - whole - ceil(oldest * (S - e) / S)`, at least zero: what fits. For room is a whole number, so
+    /// `oldest * (S - e) <= room * S` says the same as `ceil(oldest * (S - e) / S) <= room`.
     #[inline]
     fn remaining(&self, sight: &Sight) -> u64 {
-        let rest = self.limit.saturating_sub(sight.whole);
-        if sight.oldest == 0 {
-            return rest;
-        }
-        let covered = self.segment() - sight.elapsed;
-        let weighted = match sight.oldest.checked_mul(covered) {
-            Some(product) => {
-                let (whole, part) = self.segment.divide(product);
-                whole + u64::from(part > 0)
-            }
-            None => {
-                let product = u128::from(sight.oldest) * u128::from(covered);
-                // At most `oldest`, since `covered` is at most `segment`.
-                u64::try_from(product.div_ceil(u128::from(self.segment()))).unwrap_or(sight.oldest)
-            }
-        };
-        rest.saturating_sub(weighted)
+        self.limit.saturating_sub(sight.whole + sight.weighted)
+    }
+
+    /// How long a count is seen from the beginning of its segment on.
+    #[inline]
+    fn memory(&self) -> u64 {
+        self.segment() * (u64::from(self.carried) + 1)
     }
 
     /// The earliest instant at which `cost` would fit: segments leave one by one, the oldest first, and within a
     /// segment the weight of the oldest falls evenly.
-    fn fits_at(&self, state: &WindowState, sight: &Sight, cost: u64) -> Option<Timestamp> {
+    fn fits_at(&self, counts: &[u64], sight: Sight, cost: u64) -> Option<Timestamp> {
         let for_others = self.limit.checked_sub(cost)?;
         let last = u64::from(self.carried);
         let count_of_age = |age: u64| {
             let place = age.checked_sub(sight.aged).and_then(|age| usize::try_from(age).ok());
-            place.and_then(|place| state.counts.get(place)).copied().unwrap_or(0)
+            place.and_then(|place| counts.get(place)).copied().unwrap_or(0)
         };
         let (mut whole, mut oldest) = (sight.whole, sight.oldest);
         for passed in 0..=last + 1 {
@@ -345,8 +380,8 @@ impl Window {
 
     /// When the newest segment with a count has left, by what was seen at `now`; `now` if none has a count.
     #[inline]
-    fn resets(&self, state: &WindowState, sight: &Sight, now: Timestamp) -> Timestamp {
-        let age = (sight.aged..).zip(&state.counts).find(|(_, count)| **count > 0).map(|(age, _)| age);
+    fn resets(&self, counts: &[u64], sight: &Sight, now: Timestamp) -> Timestamp {
+        let age = (sight.aged..).zip(counts).find(|(_, count)| **count > 0).map(|(age, _)| age);
         match age.and_then(|age| (u64::from(self.carried) + 1).checked_sub(age)) {
             Some(left) => self.instant(sight.index + left, 0).max(now),
             None => now,

@@ -125,17 +125,18 @@ pub trait SyncCounterStore: CounterStore {
     /// If the store cannot take a further meter.
     fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError>;
 
-    /// The same for a single claim: whether it is admitted, and the verdict. It is charged if it is admitted and the mode
-    /// says so.
+    /// The same for a single claim, which is charged if it is admitted and the mode says so. `then` gets whether it is
+    /// admitted and the verdict, or the error of [`claim_now`](Self::claim_now); what it gives is given back.
     ///
-    /// # Errors
-    /// As [`claim_now`](Self::claim_now).
-    fn claim_one_now(
+    /// A store that decides most claims in a few steps calls `then` where those end: the verdict then goes into the decision
+    /// without having been in memory in between.
+    fn claim_one_now<R>(
         &self,
         now: Timestamp,
         mode: Mode,
         claim: &Claim<'_>,
-    ) -> Result<(bool, Verdict), StoreError>;
+        then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
+    ) -> R;
 
     /// [`CounterStore::refund`] on the spot.
     fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]);
@@ -230,13 +231,15 @@ macro_rules! forward {
                 (**self).claim_now(claims)
             }
 
-            fn claim_one_now(
+            #[inline]
+            fn claim_one_now<R>(
                 &self,
                 now: Timestamp,
                 mode: Mode,
                 claim: &Claim<'_>,
-            ) -> Result<(bool, Verdict), StoreError> {
-                (**self).claim_one_now(now, mode, claim)
+                then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
+            ) -> R {
+                (**self).claim_one_now(now, mode, claim, then)
             }
 
             fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
