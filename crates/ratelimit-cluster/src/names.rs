@@ -11,7 +11,7 @@ const SHARDS: usize = 64;
 
 /// A meter's name that owns its parts, in one piece: a look at it is a look at one place in memory. A short one is kept
 /// where it is used; of a long one a copy is none of the bytes.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Name {
     Short { length: u8, namespace_end: u8, scope_end: u8, bytes: [u8; SHORT] },
     Long { bytes: Arc<[u8]>, namespace_end: usize, scope_end: usize },

@@ -12,15 +12,16 @@ use ratelimit_core::{
 
 use super::Synced;
 use super::ask::{Ask, Return, asks};
+use super::resets::Resets;
 use crate::ledger::{Ledger, Reading, Usage};
 use crate::names::lock;
 
 /// Tells all that is pending, in several flights, of which some are under way at once. What was charged to one meter goes with
 /// one of them, and so in its order.
 pub(super) async fn tell_all<S: CounterStore>(node: &Synced<S>, now: Timestamp) -> Result<(), StoreError> {
-    let (ledger, unsure, batch) = (&node.ledger, &node.unsure, node.config.batch.max(1));
-    let parts = ledger.take_parts(batch).into_iter();
-    let flights: VecDeque<_> = parts.map(|usages| Flight::new(ledger, unsure, usages)).collect();
+    let batch = node.config.batch.max(1);
+    let parts = node.resets.take_parts(&node.ledger, batch).into_iter();
+    let flights: VecDeque<_> = parts.map(|usages| Flight::new(node, usages)).collect();
     let count = node.config.at_once.clamp(1, flights.len().max(1));
     let flights = Mutex::new(flights);
     let tell_some = || async {
@@ -59,6 +60,7 @@ async fn together<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
 /// Usages that were taken from the ledger. Those that were not told go back when this lands, or is dropped.
 struct Flight<'l> {
     ledger: &'l Ledger,
+    resets: &'l Resets,
     /// How many were told of which it is not known whether they were taken.
     unsure: &'l AtomicU64,
     usages: Vec<Usage>,
@@ -79,9 +81,9 @@ enum Stage {
 type Readings = Vec<(usize, Reading)>;
 
 impl<'l> Flight<'l> {
-    fn new(ledger: &'l Ledger, unsure: &'l AtomicU64, usages: Vec<Usage>) -> Self {
+    fn new<S>(node: &'l Synced<S>, usages: Vec<Usage>) -> Self {
         let stages = vec![Stage::Kept; usages.len()];
-        Self { ledger, unsure, usages, stages }
+        Self { ledger: &node.ledger, resets: &node.resets, unsure: &node.unsure, usages, stages }
     }
 
     /// Tells all, and settles what the store says.
@@ -106,7 +108,7 @@ impl<'l> Flight<'l> {
         }
         let told = self.land();
         for (nth, reading) in last_words(&told, readings) {
-            self.ledger.settle(&told[nth], reading);
+            self.resets.unless_reset(&told[nth], |usage| self.ledger.settle(usage, reading));
         }
         done
     }
@@ -132,7 +134,8 @@ impl<'l> Flight<'l> {
             for given in some {
                 self.stages[given.usage] = stage;
                 if stage == Stage::Told {
-                    self.ledger.untell(&self.usages[given.usage], given.receipt, given.cost);
+                    let untell = |usage: &Usage| self.ledger.untell(usage, given.receipt, given.cost);
+                    self.resets.unless_reset(&self.usages[given.usage], untell);
                 }
             }
             done?;
@@ -176,10 +179,12 @@ impl<'l> Flight<'l> {
         let usages = std::mem::take(&mut self.usages);
         for (usage, stage) in usages.iter().zip(&self.stages) {
             match stage {
-                Stage::Kept => self.ledger.put_back([usage.clone()]),
+                Stage::Kept => {
+                    self.resets.unless_reset(usage, |usage| self.ledger.put_back([usage.clone()]));
+                }
                 Stage::Sent => {
                     self.unsure.fetch_add(1, Ordering::Relaxed);
-                    self.ledger.unsure(usage);
+                    self.resets.unless_reset(usage, |usage| self.ledger.unsure(usage));
                 }
                 Stage::Told => {}
             }
@@ -222,7 +227,7 @@ fn stage_after<T>(answer: &Result<T, StoreError>) -> Stage {
     }
 }
 
-fn is_out_of_reach(error: &StoreError) -> bool {
+pub(super) fn is_out_of_reach(error: &StoreError) -> bool {
     matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Timeout)
 }
 

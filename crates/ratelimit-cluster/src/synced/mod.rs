@@ -2,20 +2,22 @@
 
 mod ask;
 mod flight;
+mod resets;
 
 use std::fmt;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratelimit_core::{
     Answer, Applied, Claim, Claims, CounterStore, Decisions, MAX_CLAIMS, Meter, Mode, Promises, Refund,
     StoreError, SyncCounterStore, Time, Timer, Timestamp, Verdict,
 };
+use tokio::sync::Mutex;
 
 use self::ask::Scope;
+use self::flight::is_out_of_reach;
+use self::resets::{Reset, Resets};
 use crate::ledger::{Ledger, answer, answer_now};
-use crate::names::{Name, lock};
 
 /// What bounds a [`Synced`].
 ///
@@ -88,10 +90,10 @@ pub struct Synced<S> {
     shared: S,
     ledger: Ledger,
     config: SyncConfig,
-    is_syncing: AtomicBool,
+    /// Held by whoever tells the store, or resets what is there.
+    turn: Mutex<()>,
     unsure: AtomicU64,
-    /// Meters that were reset on the spot, and are still there in the store.
-    resets: Mutex<Vec<(Name, Meter, Timestamp)>>,
+    resets: Resets,
 }
 
 impl<S: CounterStore> Synced<S> {
@@ -106,9 +108,9 @@ impl<S: CounterStore> Synced<S> {
             shared,
             ledger: Ledger::new(config.max_keys, config.seed),
             config,
-            is_syncing: AtomicBool::new(false),
+            turn: Mutex::default(),
             unsure: AtomicU64::new(0),
-            resets: Mutex::default(),
+            resets: Resets::default(),
         }
     }
 
@@ -133,14 +135,14 @@ impl<S: CounterStore> Synced<S> {
     }
 
     /// Tells the shared store what was charged since the last time, and learns what the others have. Also what a node
-    /// does before it ends. While one is under way, another one does nothing.
+    /// does before it ends. If one is under way, or a reset, this waits for its end.
     ///
     /// A future that is dropped leaves what it was just telling as told or not, as a failure does.
     ///
     /// # Errors
     /// The last failure of the store. What it did not take is told the next time.
     pub async fn sync(&self, now: Timestamp) -> Result<(), StoreError> {
-        let Some(_turn) = Turn::take(&self.is_syncing) else { return Ok(()) };
+        let _turn = self.turn.lock().await;
         self.ledger.forget(now);
         let resets = self.reset_shared(now).await;
         let told = flight::tell_all(self, now).await;
@@ -156,31 +158,31 @@ impl<S: CounterStore> Synced<S> {
         }
     }
 
+    /// Resets in the shared store what was reset here since the last time.
     async fn reset_shared(&self, now: Timestamp) -> Result<(), StoreError> {
-        let resets = std::mem::take(&mut *lock(&self.resets));
-        for (nth, (name, meter, newest)) in resets.iter().enumerate() {
-            let claim = Claim { id: name.id(), cost: 0, meter: *meter };
-            if let Err(error) = self.reset_one(&claim, now.max(*newest)).await {
-                if error.applied() == Applied::No {
-                    lock(&self.resets).extend_from_slice(&resets[nth..]);
-                }
+        let mut done = Ok(());
+        let mut waiting = self.resets.take().into_iter();
+        while let Some((name, reset)) = waiting.next() {
+            let claim = Claim { id: name.id(), cost: 0, meter: reset.meter };
+            let Err(error) = self.reset_one(&claim, now.max(reset.at)).await else { continue };
+            if error.applied() == Applied::No {
+                self.resets.put_back([(name, reset)]);
+            }
+            if is_out_of_reach(&error) {
+                self.resets.put_back(waiting);
                 return Err(error);
             }
+            done = Err(error);
         }
-        Ok(())
-    }
-
-    /// The instant as of which a meter is reset: clocks may be behind those that have charged it.
-    fn newest(&self, claim: &Claim<'_>, now: Timestamp) -> Timestamp {
-        self.ledger.newest(&claim.id).map_or(now, |newest| now.max(newest))
+        done
     }
 
     /// Forgets a meter in the shared store: for a window, each segment that is carried, and the one to come, in which
     /// nodes whose clocks are ahead may be.
-    async fn reset_one(&self, claim: &Claim<'_>, now: Timestamp) -> Result<(), StoreError> {
+    async fn reset_one(&self, claim: &Claim<'_>, at: Timestamp) -> Result<(), StoreError> {
         let scopes: Vec<Scope> = match &claim.meter {
             Meter::Window(window) => {
-                let newest = window.place(now).0 + 1;
+                let newest = window.place(at).0 + 1;
                 let oldest = newest.saturating_sub(u64::from(window.carried()) + 1);
                 (oldest..=newest).map(|segment| Scope::of_segment(&claim.id, window, segment)).collect()
             }
@@ -189,26 +191,11 @@ impl<S: CounterStore> Synced<S> {
         for some in scopes.chunks(MAX_CLAIMS) {
             let claims: Vec<Claim<'_>> = some.iter().map(|scope| scope.claim(&claim.id, 0)).collect();
             // They are as many as one slice may have, and differ in their scopes.
-            if let Ok(claims) = Claims::new(now, Mode::Charge, &claims) {
+            if let Ok(claims) = Claims::new(at, Mode::Charge, &claims) {
                 self.shared.reset(claims).await?;
             }
         }
         Ok(())
-    }
-}
-
-/// Held by the only task that speaks to the store.
-struct Turn<'s>(&'s AtomicBool);
-
-impl<'s> Turn<'s> {
-    fn take(is_taken: &'s AtomicBool) -> Option<Self> {
-        (!is_taken.swap(true, Ordering::Acquire)).then(|| Self(is_taken))
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
     }
 }
 
@@ -226,13 +213,18 @@ impl<S: fmt::Debug> fmt::Debug for Synced<S> {
 impl<S: CounterStore> CounterStore for Synced<S> {
     answer!();
 
-    /// Forgets the meters here and in the shared store. What this or another node is just telling may count on, and so may
-    /// what was charged in earlier segments of a window, for a node whose clock is behind by as much.
+    /// Forgets the meters here and in the shared store, once what this node is telling has been told. What another node is just
+    /// telling may count on, and so may what was charged in earlier segments of a window, for a node whose clock is behind by
+    /// as much.
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        let newest: Vec<_> = claims.iter().map(|claim| self.newest(claim, claims.now())).collect();
+        // Nothing is told meanwhile: what is told before the reset is forgotten with it, and what is charged from now on is
+        // told after it.
+        let _turn = self.turn.lock().await;
+        let resets: Vec<_> =
+            claims.iter().map(|claim| Reset::of(claim, &self.ledger, claims.now())).collect();
         self.ledger.reset_now(claims);
-        for (claim, newest) in claims.iter().zip(newest) {
-            self.reset_one(claim, newest).await?;
+        for (claim, reset) in claims.iter().zip(resets) {
+            self.reset_one(claim, reset.at).await?;
         }
         Ok(())
     }
@@ -242,11 +234,9 @@ impl<S: CounterStore> CounterStore for Synced<S> {
 impl<S: CounterStore> SyncCounterStore for Synced<S> {
     answer_now!();
 
-    /// Forgets the meters here at once, and in the shared store with the next [`sync`](Synced::sync).
+    /// Forgets the meters here at once, and in the shared store with the next [`sync`](Synced::sync); before that nothing
+    /// more is told of them.
     fn reset_now(&self, claims: Claims<'_>) {
-        let reset = |claim: &Claim<'_>| (Name::new(&claim.id), claim.meter, self.newest(claim, claims.now()));
-        let resets: Vec<_> = claims.iter().map(reset).collect();
-        self.ledger.reset_now(claims);
-        lock(&self.resets).extend(resets);
+        self.resets.add(&self.ledger, claims);
     }
 }
