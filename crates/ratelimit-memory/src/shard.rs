@@ -4,10 +4,13 @@ use ratelimit_core::{Claim, Meter, Mode, Refund, State, Timestamp, Verdict};
 
 use crate::fingerprint::Fingerprint;
 use crate::slot::{Content, Slot, forget_second, has_passed};
-use crate::table::{Place, Table};
+use crate::table::{Blocks, Place, STRIDE, Table};
 
 /// How many meters are looked at for the one that makes room.
 const SAMPLED: usize = 16;
+
+/// How many buckets of the table are passed in one go, most of them empty if it takes so many for a few meters.
+const SWEPT: usize = 64;
 
 /// A part of a store.
 ///
@@ -218,7 +221,6 @@ impl Shard {
     pub(crate) fn reset(&mut self, print: Fingerprint) {
         if let Some(place) = self.find(print) {
             self.remove(place);
-            self.shrink();
         }
     }
 
@@ -239,24 +241,27 @@ impl Shard {
         true
     }
 
-    /// Goes on with a walk over the places until it has looked at up to `most` meters, forgets those that have
-    /// expired, and tells how many it looked at.
+    /// Goes on with a walk over the places until it has looked at up to `most` meters, forgets those that have expired, and tells
+    /// how many it looked at. Among many free places it goes on the next time.
     pub(crate) fn sweep(&mut self, most: usize, now: Timestamp) -> usize {
         let wanted = most.min(self.len());
-        let mut looks = 0;
-        while looks < wanted {
+        let (mut looks, mut buckets) = (0, SWEPT);
+        while looks < wanted && buckets > 0 {
             if self.cursor >= self.table.end() {
                 self.cursor = 0;
             }
-            if self.table.is_taken(self.cursor) {
+            let found = self.table.taken_from(self.cursor, buckets);
+            let place = found.unwrap_or_else(|after| after);
+            buckets -= place / STRIDE - self.cursor / STRIDE;
+            self.cursor = place;
+            if found.is_ok() {
                 looks += 1;
-                if has_passed(self.table.slot(self.cursor).forget_at, now) {
-                    self.remove(self.cursor);
+                self.cursor += 1;
+                if has_passed(self.table.slot(place).forget_at, now) {
+                    self.remove(place);
                 }
             }
-            self.cursor += 1;
         }
-        self.shrink();
         looks
     }
 
@@ -316,15 +321,15 @@ impl Shard {
         self.large[number].as_mut().expect("a slot refers to a state that is there")
     }
 
-    /// Gives memory back where most of it lies idle.
-    fn shrink(&mut self) {
-        self.table.shrink();
+    /// Gives what is not needed for the meters that there are, to be dropped when the lock has been let go.
+    pub(crate) fn shrink_to_fit(&mut self) -> Blocks {
         while let Some(None) = self.large.last() {
-            let last = self.large.len() - 1;
-            let Some(found) = self.free.iter().rposition(|number| *number == last) else { break };
-            self.free.swap_remove(found);
             self.large.pop();
         }
+        self.large.shrink_to_fit();
+        self.free.retain(|number| *number < self.large.len());
+        self.free.shrink_to_fit();
+        self.table.shrink_to_fit()
     }
 }
 
@@ -387,16 +392,39 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_given_back_after_a_burst() {
+    fn memory_is_given_back_after_a_burst_when_it_is_asked_for() {
+        let mut driver = Driver::new();
+        (0..10_000).for_each(|key| _ = driver.charge(key));
+        driver.shard.shrink_to_fit();
+        let full = driver.shard.table.end();
+        assert!(driver.shard.shrink_to_fit().is_empty());
+        let later = Timestamp::from_secs(2_000);
+        let mut looks = 0;
+        while driver.shard.len() > 0 {
+            looks += driver.shard.sweep(8, later);
+        }
+        assert_eq!((looks, driver.shard.table.end()), (10_000, full));
+        driver.charge(3);
+        driver.charge(3);
+        assert!(!driver.shard.shrink_to_fit().is_empty());
+        assert!(driver.shard.table.end() <= 64);
+        assert_eq!(driver.charge(3), 97);
+    }
+
+    #[test]
+    fn a_sweep_passes_few_of_many_free_places_and_comes_to_all() {
         let mut driver = Driver::new();
         (0..10_000).for_each(|key| _ = driver.charge(key));
         let later = Timestamp::from_secs(2_000);
-        let mut looks = 0;
-        for _ in 0..10_000 / 8 {
-            looks += driver.shard.sweep(8, later);
+        while driver.shard.len() > 0 {
+            driver.shard.sweep(8, later);
         }
-        assert_eq!((looks, driver.shard.len()), (10_000, 0));
-        assert!(driver.shard.table.end() <= 64);
+        // One that has just been looked at.
+        driver.charge(3);
+        while driver.shard.sweep(8, NOW) == 0 {}
+        let buckets = driver.shard.table.end() / STRIDE;
+        let rounds = (0..).take_while(|_| driver.shard.sweep(8, later) == 0).count();
+        assert_eq!((rounds, driver.shard.len()), ((buckets - 1) / SWEPT, 0));
     }
 
     #[test]

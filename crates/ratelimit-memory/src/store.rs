@@ -46,8 +46,11 @@ use crate::{MemoryConfig, WhenFull};
 /// There is no thread and no full sweep. Each charge of a new key, and one in 32 of the others, looks at up to eight
 /// meters, on a walk that goes round the whole store, and drops those that have been irrelevant for
 /// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK). So under any traffic there are at most about a seventh more meters than
-/// are live, and a few hundred; without traffic nothing is forgotten, and nothing grows. A shard that is less than a
-/// quarter full gives memory back.
+/// are live, and a few hundred; without traffic nothing is forgotten, and nothing grows.
+///
+/// What forgotten meters took is there for others, and stays the store's: what allocators give back to the system they give
+/// back tens of megabytes at a time, for which a check would wait several milliseconds. After a flood of keys
+/// [`shrink_to_fit`](Self::shrink_to_fit) gives it back.
 ///
 /// "Now" is the `now` of the claim: the store has no clock. **All limiters on one store should therefore use the same
 /// clock.** A claim that is far ahead of the others would take their meters for expired, though of no more than
@@ -114,6 +117,28 @@ impl MemoryStore {
     /// Whether no meter is stored.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Gives back the memory that is not needed for the meters that there are. The allocator decides what of it the system
+    /// gets.
+    ///
+    /// Checks go on meanwhile, but for those of one shard at a time, which wait for some dozen microseconds. It forgets nothing:
+    /// after a flood of keys call it when they have expired and others have been checked since, or every hour.
+    ///
+    /// ```
+    /// use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
+    ///
+    /// let limiter = RateLimiter::new(MemoryStore::new(), "10/min".parse::<Limit>()?);
+    /// assert!(limiter.check_now("user:7")?.allowed());
+    /// limiter.store().shrink_to_fit();
+    /// assert_eq!(limiter.peek_now("user:7")?.remaining(), 9);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shrink_to_fit(&self) {
+        for number in 0..self.lots.count() {
+            let idle = self.lots.lock(number).shrink_to_fit();
+            drop(idle); // when the lock has been let go
+        }
     }
 
     /// As [`SyncCounterStore::claim_one_now`].

@@ -29,14 +29,13 @@ const GROWTH: usize = 10;
 ///
 /// A bucket is chosen by how large the fingerprint is, so meters keep their order when the table grows, and growing is
 /// one walk from its end to its beginning. It grows by a tenth: it is 87 to 95 % full, where one that doubles is 66 % on
-/// average. Its blocks all have one size, so that the allocator can use again what one shard gives back for another.
+/// average. Its blocks all have one size, so that the allocator can use again what one shard gives back for another. It keeps
+/// them until somebody asks for them: what an allocator gives back to the system it gives back tens of megabytes at a time.
 #[derive(Default)]
 pub(crate) struct Table {
     /// Of each bucket: a byte for each place, zero if it is free; the highest counts who has passed.
     tags: Vec<u64>,
-    /// Boxed, so that they stay where they are when there are more.
-    #[allow(clippy::vec_box)]
-    blocks: Vec<Box<Block>>,
+    blocks: Blocks,
     len: usize,
 }
 
@@ -44,10 +43,14 @@ pub(crate) struct Table {
 pub(crate) type Place = usize;
 
 /// Between the places of two buckets.
-const STRIDE: usize = 8;
+pub(crate) const STRIDE: usize = 8;
 
-/// The meters of eight buckets.
+/// The meters of some buckets.
 type Block = [[Slot; WIDTH]; BLOCK];
+
+/// Boxed, so that they stay where they are when there are more.
+#[allow(clippy::vec_box)]
+pub(crate) type Blocks = Vec<Box<Block>>;
 
 impl Table {
     pub(crate) fn len(&self) -> usize {
@@ -137,23 +140,40 @@ impl Table {
         std::mem::take(self.slot_mut(place))
     }
 
-    /// Gives memory back once three quarters of it lie idle; half of what is left stays free for newcomers.
-    pub(crate) fn shrink(&mut self) {
-        let (block, wanted) = (BLOCK * WIDTH, self.len * 2);
-        if self.blocks.len() > 1 && self.room() / 4 > self.len || self.len == 0 {
-            let mut all = Vec::with_capacity(self.len);
-            for bucket in 0..self.buckets() {
-                let tags = std::mem::take(&mut self.tags[bucket]);
-                all.extend(self.meters(bucket, tags));
+    /// The first place from this one on where there is a meter, if it is in one of the next so many buckets; otherwise the place
+    /// behind those.
+    pub(crate) fn taken_from(&self, place: Place, buckets: usize) -> Result<Place, Place> {
+        let (first, end) = (place / STRIDE, (place / STRIDE + buckets).min(self.buckets()));
+        let mut before = place % STRIDE * 8;
+        for bucket in first..end {
+            let taken = self.tags[bucket] & TAKEN & (!0 << before);
+            if taken != 0 {
+                return Ok(bucket * STRIDE + taken.trailing_zeros() as usize / 8);
             }
-            self.blocks.truncate(wanted.div_ceil(block));
-            self.blocks.shrink_to_fit();
-            self.tags.truncate(self.blocks.len() * BLOCK);
-            self.tags.shrink_to_fit();
-            for (tag, slot) in all {
-                self.put_from(home(slot.high, self.buckets()), tag, &slot);
-            }
+            before = 0;
         }
+        Err(end * STRIDE)
+    }
+
+    /// Gives the blocks that are not needed for the meters that there are.
+    pub(crate) fn shrink_to_fit(&mut self) -> Blocks {
+        let wanted = (self.len * 64).div_ceil(MOST * BLOCK * WIDTH);
+        if wanted >= self.blocks.len() {
+            return Blocks::new();
+        }
+        let mut all = Vec::with_capacity(self.len);
+        for bucket in 0..self.buckets() {
+            let tags = std::mem::take(&mut self.tags[bucket]);
+            all.extend(self.meters(bucket, tags));
+        }
+        let idle = self.blocks.split_off(wanted);
+        self.blocks.shrink_to_fit();
+        self.tags.truncate(wanted * BLOCK);
+        self.tags.shrink_to_fit();
+        for (tag, slot) in all {
+            self.put_from(home(slot.high, self.buckets()), tag, &slot);
+        }
+        idle
     }
 
     fn next(&self, bucket: usize) -> usize {
@@ -270,14 +290,23 @@ mod tests {
                 Some(place) if !comes => {
                     table.remove(place);
                     model.remove(&key);
-                    table.shrink();
+                    if step % 64 == 0 {
+                        table.shrink_to_fit();
+                    }
                 }
                 _ => {}
             }
             assert_eq!(table.len(), model.len());
         }
-        let taken = (0..table.end()).filter(|place| table.is_taken(*place)).count();
-        assert_eq!(taken, model.len());
+        let mut taken = Vec::new();
+        let mut place = 0;
+        while place < table.end() {
+            let found = table.taken_from(place, 3);
+            taken.extend(found.ok());
+            place = found.map_or_else(|after| after, |found| found + 1);
+        }
+        let all: Vec<Place> = (0..table.end()).filter(|place| table.is_taken(*place)).collect();
+        assert_eq!((all.len(), taken), (model.len(), all));
         for (key, step) in model {
             assert_eq!(table.find(prints(key)).map(|place| table.slot(place).forget_at), Some(step));
         }
