@@ -1,6 +1,6 @@
 //! What is measured: a row for each family, and what its figures are called.
 
-use crate::contestants::{self, Allow, FLOOR, GOVERNOR, OURS, OURS_GCRA};
+use crate::contestants::{self, Allow, FLOOR, GOVERNOR, MEMORY_ALONE, OURS, OURS_GCRA};
 use crate::measure::{Job, Keys};
 use crate::remote;
 use crate::scale::{Scale, short};
@@ -159,7 +159,8 @@ fn mass(scale: &Scale) -> Family {
     };
     let job = Job::Mass { fewer, more };
     let repeats = scale.few_repeats;
-    Family { repeats, fresh: true, ..in_process("mass", job, scale, vec![weight, pauses]) }
+    let contestants = contestants::ALL.iter().copied().chain([MEMORY_ALONE]).collect();
+    Family { contestants, repeats, fresh: true, ..in_process("mass", job, scale, vec![weight, pauses]) }
 }
 
 fn growth(scale: &Scale) -> Family {

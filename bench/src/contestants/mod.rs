@@ -5,6 +5,7 @@ mod floor;
 mod governor;
 #[cfg(feature = "peers")]
 pub(crate) mod limitador;
+mod memory_alone;
 pub(crate) mod ours;
 #[cfg(feature = "peers")]
 mod throttlecrab;
@@ -79,6 +80,8 @@ pub(crate) const OURS_FIXED: &str = "ours, fixed";
 pub(crate) const GOVERNOR: &str = "governor, String";
 /// What can be had with little code of one's own.
 pub(crate) const FLOOR: &str = "floor";
+/// What the machine itself makes a call wait for.
+pub(crate) const MEMORY_ALONE: &str = "memory alone";
 
 /// All that take part in most families.
 pub(crate) const ALL: &[&str] = &[
@@ -95,7 +98,7 @@ pub(crate) const ALL: &[&str] = &[
 
 /// Whether this program was built with it.
 pub(crate) fn is_built(name: &str) -> bool {
-    cfg!(feature = "peers") || name.starts_with(OURS) || name == FLOOR
+    cfg!(feature = "peers") || name.starts_with(OURS) || [FLOOR, MEMORY_ALONE].contains(&name)
 }
 
 /// Does it with the contestant of that name.
@@ -105,6 +108,7 @@ pub(crate) fn with<V: Visitor>(name: &str, visitor: V) -> Result<V::Output> {
     }
     Ok(match name {
         FLOOR => visitor.visit(floor::Sharded),
+        MEMORY_ALONE => visitor.visit(memory_alone::MemoryAlone),
         #[cfg(feature = "peers")]
         GOVERNOR => visitor.visit(governor::Strings::<std::hash::RandomState>::default()),
         #[cfg(feature = "peers")]

@@ -8,7 +8,7 @@ use super::memory::resident;
 use super::{Session, figure};
 use crate::contestants::{Contestant, Limiter};
 use crate::keys::Key;
-use crate::stopwatch::{Stopwatch, Waiting};
+use crate::stopwatch::{Away, Stopwatch};
 
 pub(super) struct Mass<C> {
     contestant: C,
@@ -19,8 +19,12 @@ pub(super) struct Mass<C> {
 /// Calls that are longer than this are looked at more closely.
 const SLOW: u64 = 50_000;
 
-/// So often the time that others had the processor is read in any case.
-const OFTEN: u64 = 4_096;
+/// How many calls are made before somebody looks whether the other thread is done.
+const SOME: u64 = 4_096;
+
+/// How many calls there are at most between the instant from which on it is counted how long others have the processor, and a
+/// slow call. What they have in these is less than what is slow.
+const FEW: u64 = 64;
 
 impl<C: Contestant> Mass<C> {
     pub(super) fn new(contestant: C, fewer: u64, more: u64) -> Self {
@@ -36,6 +40,9 @@ impl<C: Contestant> Session for Mass<C> {
     /// while they expire. A figure that was not taken is not a number.
     fn step(&mut self, _: u64) -> Result<Vec<f64>> {
         let mut caller = Caller::new();
+        // Its code is there before any is weighed.
+        caller.call(&self.contestant.short(), 0..1);
+        caller.take_longest();
         let before = resident()?;
         let limiter = self.contestant.short();
         caller.call(&limiter, 0..self.fewer);
@@ -53,8 +60,8 @@ impl<C: Contestant> Session for Mass<C> {
             // New keys come meanwhile, and go on coming until all that has expired has surely been seen to.
             let mut next = self.more;
             while next < self.more + self.fewer.max(self.more / 4) || !cleaned.load(Ordering::Acquire) {
-                caller.call(&limiter, next..next + OFTEN);
-                next += OFTEN;
+                caller.call(&limiter, next..next + SOME);
+                next += SOME;
             }
         });
         let expiring = caller.take_longest();
@@ -66,46 +73,35 @@ impl<C: Contestant> Session for Mass<C> {
 /// Calls a limiter and remembers the longest call.
 struct Caller {
     key: Key,
-    waiting: Waiting,
-    waited: u64,
+    away: Away,
     longest: u64,
     calls: u64,
 }
 
 impl Caller {
     fn new() -> Self {
-        let waiting = Waiting::of_this_thread();
-        let waited = waiting.nanos();
-        // The memory of a key and of the file is there before any is measured.
+        // The memory of a key is there before any is measured.
         let mut key = Key::default();
         key.set(0);
-        Self { key, waiting, waited, longest: 0, calls: 0 }
+        Self { key, away: Away::of_this_thread(), longest: 0, calls: 0 }
     }
 
     fn call(&mut self, limiter: &impl Limiter, numbers: std::ops::Range<u64>) {
         for number in numbers {
             self.key.set(number);
+            if self.calls.is_multiple_of(FEW) {
+                self.away.begin();
+            }
+            self.calls += 1;
             let start = Stopwatch::start();
             limiter.check(&self.key);
-            let took = start.nanos();
-            self.calls += 1;
+            let mut took = start.nanos();
             if took > SLOW {
                 // While others had the processor nobody waited for this limiter.
-                let kept = self.kept_waiting();
-                self.longest = self.longest.max(took.saturating_sub(kept));
-            } else {
-                self.longest = self.longest.max(took);
-                if self.calls.is_multiple_of(OFTEN) {
-                    self.kept_waiting();
-                }
+                took = took.saturating_sub(self.away.since_last());
             }
+            self.longest = self.longest.max(took);
         }
-    }
-
-    /// How long others had the processor since this was last asked.
-    fn kept_waiting(&mut self) -> u64 {
-        let now = self.waiting.nanos();
-        now.saturating_sub(std::mem::replace(&mut self.waited, now))
     }
 
     /// In milliseconds.

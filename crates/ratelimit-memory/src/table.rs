@@ -13,8 +13,8 @@ const BLOCK: usize = 8;
 const ONES: u64 = 0x0001_0101_0101_0101;
 const TAKEN: u64 = 0x0080_8080_8080_8080;
 
-/// A table is at most this full, in 64ths: 95 %.
-const MOST: usize = 61;
+/// A table is at most this full, in 64ths: 97 %.
+const MOST: usize = 62;
 
 /// It grows by one part in so many.
 const GROWTH: usize = 10;
@@ -28,7 +28,7 @@ const GROWTH: usize = 10;
 /// at all.
 ///
 /// A bucket is chosen by how large the fingerprint is, so meters keep their order when the table grows, and growing is
-/// one walk from its end to its beginning. It grows by a tenth: it is 87 to 95 % full, where one that doubles is 66 % on
+/// one walk from its end to its beginning. It grows by a tenth: it is 88 to 97 % full, where one that doubles is 66 % on
 /// average. Its blocks all have one size, so that the allocator can use again what one shard gives back for another. It keeps
 /// them until somebody asks for them: what an allocator gives back to the system it gives back tens of megabytes at a time.
 #[derive(Default)]
