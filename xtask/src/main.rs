@@ -4,9 +4,11 @@
 mod bench;
 mod conformance;
 mod containers;
+mod fleet_bench;
 mod http_bench;
 mod images;
 mod junit;
+mod pair;
 mod report;
 mod services;
 mod settings;
@@ -40,6 +42,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Measure what the HTTP layer costs, beside the bare service and beside tower_governor.
     HttpBench(http_bench::Arguments),
+    /// Measure what an instance serves that counts together with others, beside one that counts alone in memory.
+    FleetBench(fleet_bench::Arguments),
     /// Run fleets of nodes that count together through delays, partitions and restarts.
     Simulate(simulate::Arguments),
     /// Start and stop servers for trying things by hand.
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::HttpBench(arguments) => http_bench::run(&arguments),
+        Command::FleetBench(arguments) => fleet_bench::run(arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Services(arguments) => services::run(&arguments),
         Command::Images(arguments) => images::run(&arguments),
