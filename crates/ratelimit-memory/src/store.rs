@@ -141,34 +141,6 @@ impl MemoryStore {
         }
     }
 
-    /// As [`SyncCounterStore::claim_one_now`].
-    #[inline]
-    fn claim_one<R>(
-        &self,
-        now: Timestamp,
-        mode: Mode,
-        claim: &Claim<'_>,
-        then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
-    ) -> R {
-        let print = self.prints.of(&claim.id);
-        let number = self.lots.number_of(print);
-        if let Some(verdict) = self.lots.refuses(number, print, claim, now, mode) {
-            return then(Ok((false, verdict)));
-        }
-        let mut shard = self.lots.lock(number);
-        let place = shard.find(print);
-        let Some((admitted, verdict)) = place.and_then(|place| shard.claim_here(place, claim, now, mode))
-        else {
-            return then(self.claim_unusual(now, mode, claim, (print, place), shard));
-        };
-        let tidy = admitted && mode != Mode::Peek && shard.is_time(TIDY_EVERY);
-        drop(shard);
-        if tidy {
-            self.tidy(now);
-        }
-        then(Ok((admitted, verdict)))
-    }
-
     /// A claim on a meter that is not known, or whose state is not in its slot.
     #[inline(never)]
     fn claim_unusual(
@@ -305,7 +277,7 @@ impl SyncCounterStore for MemoryStore {
         match &*claims {
             [claim] => {
                 let (now, mode) = (claims.now(), claims.mode());
-                let (admitted, verdict) = self.claim_one(now, mode, claim, |decided| decided)?;
+                let (admitted, verdict) = self.claim_one_now(now, mode, claim, |decided| decided)?;
                 let charged = admitted && mode != Mode::Peek;
                 Ok(Answer { admitted, charged, now, verdicts: Verdicts::from_iter([verdict]) })
             }
@@ -321,7 +293,23 @@ impl SyncCounterStore for MemoryStore {
         claim: &Claim<'_>,
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
-        self.claim_one(now, mode, claim, then)
+        let print = self.prints.of(&claim.id);
+        let number = self.lots.number_of(print);
+        if let Some(verdict) = self.lots.refuses(number, print, claim, now, mode) {
+            return then(Ok((false, verdict)));
+        }
+        let mut shard = self.lots.lock(number);
+        let place = shard.find(print);
+        let Some((admitted, verdict)) = place.and_then(|place| shard.claim_here(place, claim, now, mode))
+        else {
+            return then(self.claim_unusual(now, mode, claim, (print, place), shard));
+        };
+        let tidy = admitted && mode != Mode::Peek && shard.is_time(TIDY_EVERY);
+        drop(shard);
+        if tidy {
+            self.tidy(now);
+        }
+        then(Ok((admitted, verdict)))
     }
 
     fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {

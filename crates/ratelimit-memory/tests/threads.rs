@@ -130,3 +130,30 @@ fn meters_come_go_and_are_evicted_under_all_threads() {
         }
     });
 }
+
+#[test]
+fn every_unit_counts_while_memory_is_given_back() {
+    for text in ["5/h", "5/h log"] {
+        let limiter = limiter(16, limit(text));
+        // Of these many places become free again.
+        (0..20_000).for_each(|key| assert!(limiter.check_now(&*format!("flood:{key}")).unwrap().allowed()));
+        limiter.clock().advance(Duration::from_secs(20_000));
+        let [admitted, shrunk, ended] = [(); 3].map(|()| AtomicU64::new(0));
+        in_threads(|thread| {
+            if thread == 0 {
+                while ended.load(Ordering::Relaxed) < THREADS as u64 - 1 {
+                    limiter.store().shrink_to_fit();
+                    shrunk.fetch_add(1, Ordering::Relaxed);
+                }
+                return;
+            }
+            for key in (0..10).flat_map(|_| 0..1_000) {
+                let decision = limiter.check_now(&*format!("user:{key}")).unwrap();
+                admitted.fetch_add(decision.allowed().into(), Ordering::Relaxed);
+            }
+            ended.fetch_add(1, Ordering::Relaxed);
+        });
+        assert!(shrunk.into_inner() > 0);
+        assert_eq!(admitted.into_inner(), 5_000, "{text}");
+    }
+}
