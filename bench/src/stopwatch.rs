@@ -95,15 +95,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleep_is_not_counted_and_neither_is_work() {
+    fn sleep_is_not_counted() {
         let mut away = Away::of_this_thread();
         away.begin();
         std::thread::sleep(Duration::from_millis(200));
         // Some wait for the processor there may have been after it.
         assert!(away.since_last() < 150_000_000);
-        let watch = Stopwatch::start();
-        while watch.nanos() < 50_000_000 {}
-        let counted = away.since_last();
-        assert!(counted <= watch.nanos());
     }
 }
