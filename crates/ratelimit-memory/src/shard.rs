@@ -150,7 +150,7 @@ impl Shard {
     }
 
     /// Decides a claim on a meter whose state is elsewhere, or of another kind or shape than the claim's.
-    fn claim_other(
+    pub(crate) fn claim_other(
         &mut self,
         place: Place,
         claim: &Claim<'_>,

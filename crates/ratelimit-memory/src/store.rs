@@ -154,7 +154,7 @@ impl MemoryStore {
         let Some(place) = place else {
             return self.claim_new(now, mode, claim, print, shard);
         };
-        let (admitted, verdict) = shard.claim(place, claim, now, mode);
+        let (admitted, verdict) = shard.claim_other(place, claim, now, mode);
         let tidy = admitted && mode != Mode::Peek && shard.is_time(TIDY_EVERY);
         drop(shard);
         if tidy {

@@ -157,7 +157,7 @@ impl Ledger {
         print: Print,
         mut shard: Held<'_>,
     ) -> Result<(bool, Verdict), StoreError> {
-        let decided = shard.claim(print, claim, now, mode);
+        let decided = shard.claim_opened(print, claim, now, mode);
         drop(shard);
         let Some((admitted, verdict, tidy)) = decided else {
             return self.claim_new(now, mode, claim, print);

@@ -90,9 +90,17 @@ impl Shard {
         now: Timestamp,
         mode: Mode,
     ) -> Option<(bool, Verdict, bool)> {
-        if let Some(decided) = self.claim_here(print, claim, now, mode) {
-            return Some(decided);
-        }
+        self.claim_here(print, claim, now, mode).or_else(|| self.claim_opened(print, claim, now, mode))
+    }
+
+    /// The same for one whose state is elsewhere, or that counted otherwise when it was charged last.
+    pub(super) fn claim_opened(
+        &mut self,
+        print: Print,
+        claim: &Claim<'_>,
+        now: Timestamp,
+        mode: Mode,
+    ) -> Option<(bool, Verdict, bool)> {
         let opened = self.open(print, |entry, tellings| entry.claim(claim, now, mode, tellings));
         let (admitted, verdict) = opened?;
         Some((admitted, verdict, self.has_to_tidy()))
