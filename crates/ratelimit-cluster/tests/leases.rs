@@ -107,6 +107,22 @@ fn a_claim_is_never_counted_in_two_windows() {
 }
 
 #[test]
+fn what_a_lease_pays_of_a_slice_is_charged_as_of_the_newest_instant() {
+    let (shared, [node, _]) = fleet(EAGER);
+    let [limit, straight]: [Limit; 2] = ["100/min fixed", "9/min log"].map(|text| text.parse().unwrap());
+    lease(&node, &shared, &limit, START + Duration::from_millis(900));
+    let both = [&limit, &straight].map(|limit| {
+        let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
+        Claim { id, cost: 1, meter: limit.meter_for(b"k") }
+    });
+    let used_before = used(&shared, &limit, START);
+    let answer = block_on(node.claim(Claims::new(START, Mode::Charge, &both).unwrap())).unwrap();
+    assert_eq!((answer.charged, used(&shared, &limit, START)), (true, used_before), "the lease has paid");
+    let receipts: Vec<_> = answer.verdicts.iter().map(|verdict| verdict.receipt).collect();
+    assert_eq!(receipts, [START + Duration::from_millis(900), START]);
+}
+
+#[test]
 fn what_was_leased_in_the_next_window_is_not_spent_in_this_one() {
     let (shared, [node, other]) = fleet(EAGER);
     let limit: Limit = "100/min fixed".parse().unwrap();

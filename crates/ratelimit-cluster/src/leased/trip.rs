@@ -91,6 +91,10 @@ impl<S: CounterStore> Trip<'_, '_, S> {
             };
             let (is_put, unspent) = self.leased.leases.with(&claim.id, put).flatten().unwrap_or_default();
             verdict.remaining = verdict.remaining.saturating_add(unspent).min(verdict.limit);
+            // Of what the lease has paid the store was asked for nothing, and does not say as of when it was charged.
+            if let Some(paid) = part.verdict {
+                verdict.receipt = verdict.receipt.max(paid.receipt);
+            }
             if part.want > 0 && !is_put {
                 let Claim { id, meter, .. } = *claim;
                 let refund = Refund { id, cost: part.want, meter, receipt: verdict.receipt };
