@@ -333,6 +333,51 @@ fn a_reset_reaches_the_others() {
 }
 
 #[test]
+fn after_a_reset_a_clock_that_steps_back_finds_nothing_of_before() {
+    let at = |millis: u64| START + Duration::from_millis(millis);
+    for text in ["3/10ms fixed", "3/10ms", "3/10ms precision 5ms", "3/10ms precision 5ms strict"] {
+        for (way, further, again) in
+            [(0, 0, false), (1, 0, false), (1, 200, false), (0, 0, true), (1, 0, true)]
+        {
+            let (limit, (_, [node])) = (limit(text), fleet::<1>());
+            for millis in (0..500).step_by(5) {
+                while claim(&node, &limit, 1, at(millis)).0 {}
+                sync(&node, at(millis));
+            }
+            let reset = |millis| {
+                let claims = [one(&limit, 0)];
+                let claims = Claims::new(at(millis), Mode::Charge, &claims).unwrap();
+                if way == 0 { block_on(node.reset(claims)).unwrap() } else { node.reset_now(claims) }
+            };
+            reset(500);
+            sync(&node, at(500 + further));
+            if again {
+                assert!(claim(&node, &limit, 1, at(100)).0);
+                sync(&node, at(100));
+                reset(100);
+            }
+            // It goes from back then over all that was told.
+            let mut admitted = Vec::new();
+            for millis in (100..700).step_by(5) {
+                for _ in 0..4 {
+                    admitted.extend(claim(&node, &limit, 1, at(millis)).0.then_some(millis));
+                    sync(&node, at(millis));
+                }
+            }
+            let (alone, mut expected) = (MemoryStore::new(), Vec::new());
+            for millis in (100..700).step_by(5) {
+                for _ in 0..4 {
+                    let claim = one(&limit, 1);
+                    let decided = alone.claim_one_now(at(millis), Mode::Charge, &claim, |decided| decided);
+                    expected.extend(decided.unwrap().0.then_some(millis));
+                }
+            }
+            assert_eq!(admitted, expected, "{text}, {way}, {further}, {again}");
+        }
+    }
+}
+
+#[test]
 fn a_node_by_itself_never_exceeds_the_limit_and_a_bound_holds() {
     let (_, [node]) = fleet();
     let own = limit("20/min");

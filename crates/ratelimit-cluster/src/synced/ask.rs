@@ -63,6 +63,11 @@ impl Scope {
         Claim { id: self.id(id), cost, meter: self.meter }
     }
 
+    /// From when on the store need not know of it any more.
+    pub(super) fn forgotten_at(&self) -> Timestamp {
+        Timestamp::derived(self.instants.1.as_nanos().saturating_add(1))
+    }
+
     fn within(&self, now: Timestamp) -> Timestamp {
         now.clamp(self.instants.0, self.instants.1)
     }

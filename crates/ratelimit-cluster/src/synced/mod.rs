@@ -178,12 +178,16 @@ impl<S: CounterStore> Synced<S> {
     }
 
     /// Forgets a meter in the shared store: for a window, each segment that is carried, and the one to come, in which
-    /// nodes whose clocks are ahead may be.
+    /// nodes whose clocks are ahead may be. What is there of earlier ones does not count any more for this node.
     async fn reset_one(&self, claim: &Claim<'_>, at: Timestamp) -> Result<(), StoreError> {
         let scopes: Vec<Scope> = match &claim.meter {
             Meter::Window(window) => {
                 let newest = window.place(at).0 + 1;
                 let oldest = newest.saturating_sub(u64::from(window.carried()) + 1);
+                if let Some(before) = oldest.checked_sub(1) {
+                    let forgotten_at = Scope::of_segment(&claim.id, window, before).forgotten_at();
+                    self.ledger.reset_from(&claim.id, oldest, forgotten_at);
+                }
                 (oldest..=newest).map(|segment| Scope::of_segment(&claim.id, window, segment)).collect()
             }
             meter => vec![Scope::whole(&claim.id, *meter)],
@@ -214,8 +218,8 @@ impl<S: CounterStore> CounterStore for Synced<S> {
     answer!();
 
     /// Forgets the meters here and in the shared store, once what this node is telling has been told. What another node is just
-    /// telling may count on, and so may what was charged in earlier segments of a window, for a node whose clock is behind by
-    /// as much.
+    /// telling may count on, and so may what was charged in earlier segments of a window, for another node whose clock is
+    /// behind by as much.
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         // Nothing is told meanwhile: what is told before the reset is forgotten with it, and what is charged from now on is
         // told after it.
