@@ -107,6 +107,15 @@ fn a_claim_is_never_counted_in_two_windows() {
 }
 
 #[test]
+fn what_is_leased_comes_back_when_the_limit_becomes_a_small_one() {
+    let (shared, [node, _]) = fleet(LeaseConfig { smallest_limit: 100, ..EAGER });
+    let [large, small]: [Limit; 2] = ["100/min fixed", "50/min fixed"].map(|text| text.parse().unwrap());
+    assert!(lease(&node, &shared, &large, START) > 0);
+    assert!(claim(&node, &small, 48, START, Mode::Charge).admitted);
+    assert!(!claim(&node, &small, 1, START, Mode::Charge).admitted);
+}
+
+#[test]
 fn what_a_lease_pays_of_a_slice_is_charged_as_of_the_newest_instant() {
     let (shared, [node, _]) = fleet(EAGER);
     let [limit, straight]: [Limit; 2] = ["100/min fixed", "9/min log"].map(|text| text.parse().unwrap());

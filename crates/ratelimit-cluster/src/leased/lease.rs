@@ -1,6 +1,6 @@
 //! What a node holds of one meter: units that the store has charged and nobody has spent.
 
-use ratelimit_core::{Meter, Timestamp, Verdict, Window};
+use ratelimit_core::{Timestamp, Verdict, Window};
 
 use super::LeaseConfig;
 
@@ -38,14 +38,6 @@ pub(super) struct Part {
     pub(super) want: u64,
     /// What is said of the claim if the lease pays for the whole of it.
     pub(super) verdict: Option<Verdict>,
-}
-
-/// The window of a meter of which leases are taken.
-pub(super) fn leasable(meter: &Meter, config: &LeaseConfig) -> Option<Window> {
-    match meter {
-        Meter::Window(window) if window.limit() >= config.smallest_limit => Some(*window),
-        _ => None,
-    }
 }
 
 impl Lease {

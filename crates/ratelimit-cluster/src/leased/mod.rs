@@ -12,7 +12,7 @@ use ratelimit_core::{
     Time, Timer, Timestamp, Verdicts, Window,
 };
 
-use self::lease::{Lease, Part, leasable};
+use self::lease::{Lease, Part};
 use self::trip::Trip;
 use crate::names::{Name, Table};
 
@@ -62,7 +62,8 @@ impl Default for LeaseConfig {
 /// What one node holds, another is refused: near the limit a request may be refused although units lie unspent
 /// elsewhere. [`give_back`](Self::give_back) returns what is not needed; call it now and then, or let
 /// [`run`](Self::run) do so. A node that crashes loses what it held: at most [`LeaseConfig::largest`] units of each
-/// meter, until its window has passed.
+/// meter, until its window has passed. What is paid from a lease is told to leave what the store said last: in a window that
+/// slides, what has left since is not yet counted in.
 ///
 /// # What is leased
 /// Windows only. A token bucket drains while a lease lies idle, so units spent later than charged would come on top of
@@ -188,9 +189,10 @@ impl<S: CounterStore> Leased<S> {
 
     /// What is put towards one claim. Units of the lease that the store has to have back first go to `back`.
     fn part(&self, claim: &Claim<'_>, claims: &Claims<'_>, may_ask: bool, back: &mut Vec<Return>) -> Part {
-        let Some(window) = leasable(&claim.meter, &self.config) else { return Part::default() };
+        let Meter::Window(window) = claim.meter else { return Part::default() };
         let (now, mode) = (claims.now(), claims.mode());
-        let is_plain = mode == Mode::Charge && claim.cost > 0 && claim.cost <= window.limit();
+        let is_large = window.limit() >= self.config.smallest_limit;
+        let is_plain = is_large && mode == Mode::Charge && claim.cost > 0 && claim.cost <= window.limit();
         let new = || Lease::new(self.serial.fetch_add(1, Ordering::Relaxed), window, now);
         let take = |lease: &mut Lease| {
             if !is_plain || !lease.serves(&window, now) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use ratelimit_core::{Answer, Claims, Meter, Mode, State, Window, WindowState, decide};
+use ratelimit_core::{Answer, Claims, Decisions, Meter, Mode, State, Window, WindowState, decide};
 
 use super::{BrokenStore, Flaw};
 
@@ -61,6 +61,11 @@ pub(super) fn all() -> Vec<BrokenStore> {
             "waits-for-the-end",
             "retry-after is the end of everything",
             "field-bugs/retry-after-is-not-the-end-of-the-window",
+        ),
+        BrokenStore::new::<Understates>(
+            "understates",
+            "as a conservative store it says of all that one unit less remains",
+            "same-decisions/random-sliding",
         ),
         BrokenStore::new::<OneMore>(
             "one-more",
@@ -248,6 +253,21 @@ impl Flaw for WaitsForTheEnd {
             if !verdict.fits {
                 verdict.fits_at = verdict.fits_at.map(|_| verdict.reset_at);
             }
+        }
+        answer
+    }
+}
+
+#[derive(Debug, Default)]
+struct Understates;
+
+impl Flaw for Understates {
+    const DECISIONS: Decisions = Decisions::Conservative;
+
+    fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+        let mut answer = decide(claims, states);
+        for verdict in &mut answer.verdicts {
+            verdict.remaining = verdict.remaining.saturating_sub(1);
         }
         answer
     }

@@ -17,6 +17,8 @@ pub trait Flaw: fmt::Debug + Default + Send + Sync + 'static {
     const TORN: bool = false;
     /// Takes a lock that a dropped future does not give back.
     const LATCHED: bool = false;
+    /// What it promises of its decisions.
+    const DECISIONS: Decisions = Decisions::Exact;
 
     /// Under which name a meter is stored.
     fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
@@ -177,7 +179,7 @@ impl<F: Flaw> fmt::Debug for TableStore<F> {
 
 impl<F: Flaw> CounterStore for TableStore<F> {
     fn promises(&self) -> Promises {
-        Promises { decisions: Decisions::Exact, time: Time::Caller }
+        Promises { decisions: F::DECISIONS, time: Time::Caller }
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {

@@ -64,7 +64,9 @@ use crate::{Answer, Claim, Claims, Mode, Refund, Timestamp, Verdict};
 /// the protocol.
 ///
 /// ## Answers
-/// The verdicts are those of [`Meter::verdict`](crate::Meter::verdict) on the state that the slice was decided on.
+/// The verdicts are those of [`Meter::verdict`](crate::Meter::verdict) on the state that the slice was decided on. A
+/// conservative store that decides by what it has set aside may say that less remains, and give another instant of the same
+/// segment as the receipt.
 /// A refusal is an answer, never an error. [`StoreError`] means that the store did not answer.
 ///
 /// # Dropped futures
@@ -167,7 +169,8 @@ pub enum Decisions {
     /// So is every slice whose claims are on one key; one with several keys may be refused under contention
     /// although it would have fitted.
     ExactPerKey,
-    /// Any slice may be refused under contention although it would have fitted.
+    /// Any slice may be refused under contention although it would have fitted, and of one that is admitted it may be said that
+    /// less remains than does.
     Conservative,
     /// Exact by what this node knows. What other nodes have charged comes to it later, so that several nodes may
     /// admit more together than a meter allows; the store's documentation bounds how much. A node by itself is
