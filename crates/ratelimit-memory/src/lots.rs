@@ -1,7 +1,7 @@
 //! Shards behind their locks, and what can be known of them without the locks.
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ratelimit_core::{Claim, Mode, Timestamp, Verdict};
@@ -10,13 +10,21 @@ use spin::mutex::{SpinMutex, SpinMutexGuard};
 use crate::fingerprint::Fingerprint;
 use crate::refusal::Refusal;
 use crate::shard::Shard;
-use crate::slot::Slot;
+use crate::slot::{NEVER, Slot, has_passed};
 
 /// The shards of a store.
 pub(crate) struct Lots {
     lots: Box<[Lot]>,
-    /// How many meters each holds. Side by side, so that a walk passes many empty shards for one look at memory.
-    lens: Box<[AtomicUsize]>,
+    /// Side by side, so that a walk passes many shards in which there is nothing to forget for one look at memory.
+    glances: Box<[Glance]>,
+}
+
+/// What can be known of a shard at a glance.
+struct Glance {
+    /// How many meters it holds.
+    len: AtomicU32,
+    /// From which second on there may be something to forget.
+    due: AtomicU32,
 }
 
 /// A shard behind its lock, and what it refused last beside it. On cache lines of its own, so that neighbours do not slow
@@ -44,8 +52,8 @@ pub(crate) struct Held<'a> {
     shard: SpinMutexGuard<'a, Shard>,
     lots: &'a Lots,
     number: usize,
-    /// How many meters there were when the lock was taken.
-    before: usize,
+    /// How many meters there were when the lock was taken, and from when on there was something to forget.
+    before: (usize, u32),
 }
 
 impl Lots {
@@ -53,7 +61,9 @@ impl Lots {
     pub(crate) fn new(count: usize) -> Self {
         Self {
             lots: (0..count).map(|_| Lot::default()).collect(),
-            lens: (0..count).map(|_| AtomicUsize::new(0)).collect(),
+            glances: (0..count)
+                .map(|_| Glance { len: AtomicU32::new(0), due: AtomicU32::new(NEVER) })
+                .collect(),
         }
     }
 
@@ -64,12 +74,13 @@ impl Lots {
 
     /// How many meters there are in all, without waiting for the locks.
     pub(crate) fn len(&self) -> usize {
-        self.lens.iter().map(|len| len.load(Ordering::Relaxed)).sum()
+        self.glances.iter().map(|glance| glance.len.load(Ordering::Relaxed) as usize).sum()
     }
 
-    /// Whether there is no meter in a shard, without waiting for its lock.
-    pub(crate) fn is_empty(&self, number: usize) -> bool {
-        self.lens[number].load(Ordering::Relaxed) == 0
+    /// Whether there may be a meter to forget in a shard, without waiting for its lock.
+    #[inline]
+    pub(crate) fn may_forget(&self, number: usize, now: Timestamp) -> bool {
+        has_passed(self.glances[number].due.load(Ordering::Relaxed), now)
     }
 
     /// The number of the shard that a meter falls to.
@@ -114,7 +125,7 @@ impl Lots {
 
     #[inline]
     fn held<'a>(&'a self, number: usize, shard: SpinMutexGuard<'a, Shard>) -> Held<'a> {
-        let before = shard.len();
+        let before = (shard.len(), shard.due());
         Held { shard, lots: self, number, before }
     }
 
@@ -160,7 +171,9 @@ impl Held<'_> {
     /// Tells those who look at it without the lock what has changed.
     #[cold]
     fn tell(&mut self) {
-        self.lots.lens[self.number].store(self.shard.len(), Ordering::Relaxed);
+        let glance = &self.lots.glances[self.number];
+        glance.len.store(u32::try_from(self.shard.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
+        glance.due.store(self.shard.due(), Ordering::Relaxed);
         if let Some(shown) = self.shard.refusal_news() {
             self.lots.lots[self.number].refusal.show(shown.as_ref());
         }
@@ -171,7 +184,7 @@ impl Drop for Held<'_> {
     /// Before the lock is let go: who comes after this change is not told what was before.
     #[inline]
     fn drop(&mut self) {
-        if self.shard.len() != self.before || self.shard.has_refusal_news() {
+        if (self.shard.len(), self.shard.due()) != self.before || self.shard.has_refusal_news() {
             self.tell();
         }
     }
@@ -179,6 +192,8 @@ impl Drop for Held<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use super::*;
 
     #[test]

@@ -1,9 +1,9 @@
 //! One part of a store: the meters whose names' fingerprints fall to it.
 
-use ratelimit_core::{Claim, Meter, Mode, Refund, State, Timestamp, Verdict};
+use ratelimit_core::{Claim, Mode, Refund, State, Timestamp, Verdict};
 
 use crate::fingerprint::Fingerprint;
-use crate::slot::{Content, Slot, forget_second, has_passed};
+use crate::slot::{Content, NEVER, Slot, forget_second, has_passed};
 use crate::table::{Blocks, Place, STRIDE, Table};
 
 /// How many meters are looked at for the one that makes room.
@@ -21,6 +21,7 @@ const SWEPT: usize = 64;
 pub(crate) struct Shard {
     /// How many charges there have been; wraps around.
     charges: u32,
+    due: Due,
     table: Table,
     shown: Shown,
     /// States that are too large for a slot: logs, and windows of many segments.
@@ -31,6 +32,44 @@ pub(crate) struct Shard {
     cursor: Place,
     /// Where the next search for a victim begins.
     searched: Place,
+}
+
+/// From which second on there may be something to forget, so that the walk passes what has nothing.
+#[derive(Clone, Copy)]
+struct Due {
+    /// No meter may be forgotten before.
+    second: u32,
+    /// None of those may that this round of the walk has passed, nor any that came since it began.
+    passed: u32,
+}
+
+impl Default for Due {
+    fn default() -> Self {
+        Self { second: NEVER, passed: NEVER }
+    }
+}
+
+impl Due {
+    /// There is a meter that may be forgotten from this second on.
+    fn include(&mut self, second: u32) {
+        self.second = self.second.min(second);
+        self.pass(second);
+    }
+
+    /// The walk has passed such a one.
+    fn pass(&mut self, second: u32) {
+        self.passed = self.passed.min(second);
+    }
+
+    /// The walk has passed all.
+    fn end_round(&mut self) {
+        *self = Self { second: self.passed, passed: NEVER };
+    }
+
+    /// Meters have changed their places, and the walk may not come to all in this round.
+    fn moved(&mut self) {
+        self.pass(self.second);
+    }
 }
 
 /// Which meter is shown beside the lock as one that refuses.
@@ -186,16 +225,43 @@ impl Shard {
         self.charges.is_multiple_of(interval)
     }
 
-    /// A meter that has not been charged. There must be none of this name, and room for it.
-    pub(crate) fn insert(&mut self, print: Fingerprint, meter: &Meter) -> Place {
-        let fresh = meter.fresh();
+    /// Decides a claim on a meter of which there is none yet, and for which there is room.
+    ///
+    /// It is decided before it is put in: to read again what was just written to memory that is not near takes as long as to
+    /// wait for that memory.
+    #[inline(always)]
+    pub(crate) fn claim_new(
+        &mut self,
+        print: Fingerprint,
+        claim: &Claim<'_>,
+        now: Timestamp,
+        mode: Mode,
+    ) -> (bool, Verdict) {
+        let mut fresh = claim.meter.fresh();
         let mut slot = Slot::new(print);
-        let is_kept = slot.keep(&fresh);
+        let (is_here, (admitted, verdict)) = match slot.keep(&fresh).then(|| slot.claim(claim, now, mode)) {
+            Some(Some(decided)) => (true, decided),
+            _ => (false, claim.meter.claim(&mut fresh, claim.cost, now, mode)),
+        };
+        if admitted && claim.cost > 0 && mode != Mode::Peek {
+            self.charges = self.charges.wrapping_add(1);
+            slot.charged_until(verdict.reset_at);
+        }
+        self.due.include(slot.forget_at);
+        if self.table.is_full() {
+            self.due.moved();
+        }
         let place = self.table.insert(print, slot);
-        if !is_kept {
+        if !is_here {
             self.keep_large(place, fresh);
         }
-        place
+        (admitted, verdict)
+    }
+
+    /// From which second on there may be something to forget.
+    #[inline]
+    pub(crate) fn due(&self) -> u32 {
+        self.due.second
     }
 
     pub(crate) fn refund(&mut self, print: Fingerprint, refund: &Refund<'_>, now: Timestamp) {
@@ -214,6 +280,7 @@ impl Shard {
             }
             let slot = self.table.slot_mut(place);
             slot.forget_at = forget_second(forget_at);
+            self.due.include(slot.forget_at);
             self.shown.changed(slot);
         }
     }
@@ -245,10 +312,14 @@ impl Shard {
     /// how many it looked at. Among many free places it goes on the next time.
     pub(crate) fn sweep(&mut self, most: usize, now: Timestamp) -> usize {
         let wanted = most.min(self.len());
+        if wanted == 0 {
+            self.due = Due::default();
+        }
         let (mut looks, mut buckets) = (0, SWEPT);
         while looks < wanted && buckets > 0 {
             if self.cursor >= self.table.end() {
                 self.cursor = 0;
+                self.due.end_round();
             }
             let found = self.table.taken_from(self.cursor, buckets);
             let place = found.unwrap_or_else(|after| after);
@@ -257,8 +328,11 @@ impl Shard {
             if found.is_ok() {
                 looks += 1;
                 self.cursor += 1;
-                if has_passed(self.table.slot(place).forget_at, now) {
+                let forget_at = self.table.slot(place).forget_at;
+                if has_passed(forget_at, now) {
                     self.remove(place);
+                } else {
+                    self.due.pass(forget_at);
                 }
             }
         }
@@ -329,6 +403,7 @@ impl Shard {
         self.large.shrink_to_fit();
         self.free.retain(|number| *number < self.large.len());
         self.free.shrink_to_fit();
+        self.due.moved();
         self.table.shrink_to_fit()
     }
 }
@@ -363,8 +438,11 @@ mod tests {
             let id = MeterId { namespace: "n", scope: self.limit.scope(), key: b"" };
             let claim = Claim { id, cost: 1, meter: self.limit.meter_for(id.key) };
             let print = Self::print(key);
-            let place = self.shard.find(print).unwrap_or_else(|| self.shard.insert(print, &claim.meter));
-            self.shard.claim(place, &claim, NOW, Mode::Charge).1.remaining
+            let decided = match self.shard.find(print) {
+                Some(place) => self.shard.claim(place, &claim, NOW, Mode::Charge),
+                None => self.shard.claim_new(print, &claim, NOW, Mode::Charge),
+            };
+            decided.1.remaining
         }
 
         fn reset(&mut self, key: u16) {
@@ -409,6 +487,52 @@ mod tests {
         assert!(!driver.shard.shrink_to_fit().is_empty());
         assert!(driver.shard.table.end() <= 64);
         assert_eq!(driver.charge(3), 97);
+    }
+
+    #[test]
+    fn nothing_is_due_before_the_shard_says_so_and_the_walk_finds_out_when_it_is() {
+        let mut random = 1_u64;
+        for most in [20, 300, 3_000] {
+            let (mut driver, mut now) = (Driver::new(), NOW);
+            for step in 0..20_000 {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let number = random >> 33;
+                // Most homes are one of a few, so that many go round the end of the table.
+                let print = Fingerprint { low: number % most, high: u32::MAX - (number % 3) as u32, rest: 0 };
+                let text = ["1000/s burst 100", "1000/10s", "1000/min fixed", "1000/min precision 10s"]
+                    [number as usize % 4];
+                let limit: Limit = text.parse().unwrap();
+                let id = MeterId { namespace: "n", scope: limit.scope(), key: b"" };
+                let (meter, shard) = (limit.meter_for(id.key), &mut driver.shard);
+                let claim = Claim { id, cost: 1 + number / 16 % 50, meter };
+                match (random >> 20) % 16 {
+                    0 => shard.reset(print),
+                    1 => shard.refund(print, &Refund { id, cost: claim.cost, meter, receipt: now }, now),
+                    2 => now = now + std::time::Duration::from_millis(number % 3_000),
+                    3..8 => _ = shard.sweep(8, now),
+                    8 if step % 64 == 0 => _ = shard.shrink_to_fit(),
+                    _ => {
+                        _ = match shard.find(print) {
+                            Some(place) => shard.claim(place, &claim, now, Mode::Charge),
+                            None => shard.claim_new(print, &claim, now, Mode::Charge),
+                        }
+                    }
+                }
+                assert!(shard.due() <= earliest(shard), "{most}, step {step}");
+            }
+            let rounds = |shard: &mut Shard, now| (0..most).for_each(|_| _ = shard.sweep(8, now));
+            rounds(&mut driver.shard, now);
+            assert_eq!(driver.shard.due(), earliest(&driver.shard), "{most}");
+            rounds(&mut driver.shard, now + std::time::Duration::from_secs(1_000));
+            assert_eq!((driver.shard.len(), driver.shard.due()), (0, NEVER), "{most}");
+        }
+    }
+
+    /// When the first of its meters may be forgotten.
+    fn earliest(shard: &Shard) -> u32 {
+        let taken = (0..shard.table.end()).filter(|place| shard.table.is_taken(*place));
+        taken.map(|place| shard.table.slot(place).forget_at).min().unwrap_or(NEVER)
     }
 
     #[test]

@@ -99,8 +99,11 @@ impl<'s, 'c> Slice<'s, 'c> {
                 verdicts.push(shard.look(place, claim, self.now));
                 continue;
             }
-            let at = place.unwrap_or_else(|| shard.insert(target.print, &claim.meter));
-            verdicts.push(shard.claim(at, claim, self.now, Mode::Force).1);
+            let (_, verdict) = match place {
+                Some(place) => shard.claim(place, claim, self.now, Mode::Force),
+                None => shard.claim_new(target.print, claim, self.now, Mode::Force),
+            };
+            verdicts.push(verdict);
             tidy |= place.is_none() || shard.is_time(tidy_every);
         }
         tidy

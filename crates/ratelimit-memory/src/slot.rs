@@ -125,7 +125,7 @@ impl Slot {
     #[inline]
     pub(crate) fn charged_until(&mut self, instant: Timestamp) {
         let kept = u64::from(self.forget_at) * SECOND;
-        if self.forget_at < u32::MAX && instant.as_nanos().saturating_add(SLACK) > kept {
+        if self.forget_at < NEVER && instant.as_nanos().saturating_add(SLACK) > kept {
             self.forget_at = forget_second(instant);
         }
     }
@@ -144,14 +144,17 @@ impl Slot {
 /// The second from which on a meter may be forgotten that is as good as new at `instant`: that, and the slack of late
 /// callers, rounded up.
 pub(crate) fn forget_second(instant: Timestamp) -> u32 {
-    u32::try_from(instant.as_nanos().saturating_add(SLACK).div_ceil(SECOND)).unwrap_or(u32::MAX)
+    u32::try_from(instant.as_nanos().saturating_add(SLACK).div_ceil(SECOND)).unwrap_or(NEVER)
 }
 
 /// Whether a meter that may be forgotten from `second` on can no longer influence a decision.
 #[inline]
 pub(crate) fn has_passed(second: u32, now: Timestamp) -> bool {
-    second != u32::MAX && u64::from(second) <= now.as_nanos() / SECOND
+    second != NEVER && u64::from(second) <= now.as_nanos() / SECOND
 }
+
+/// What is not to be forgotten before this second is kept.
+pub(crate) const NEVER: u32 = u32::MAX;
 
 const SECOND: u64 = 1_000_000_000;
 const SLACK: u64 = CLOCK_SLACK.as_secs() * SECOND;

@@ -45,7 +45,7 @@ use crate::{MemoryConfig, WhenFull};
 /// # Forgetting
 /// There is no thread and no full sweep. Each charge of a new key, and one in 32 of the others, looks at up to eight
 /// meters, on a walk that goes round the whole store, and drops those that have been irrelevant for
-/// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK). So under any traffic there are at most about a seventh more meters than
+/// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK). The walk passes the parts of the store in which nothing can be irrelevant yet. So under any traffic there are at most about a seventh more meters than
 /// are live, and a few hundred; without traffic nothing is forgotten, and nothing grows.
 ///
 /// What forgotten meters took is there for others, and stays the store's: what allocators give back to the system they give
@@ -143,16 +143,17 @@ impl MemoryStore {
 
     /// A claim on a meter that is not known, or whose state is not in its slot.
     #[inline(never)]
-    fn claim_unusual(
+    fn claim_unusual<R>(
         &self,
         now: Timestamp,
         mode: Mode,
         claim: &Claim<'_>,
         (print, place): (Fingerprint, Option<Place>),
         mut shard: Held<'_>,
-    ) -> Result<(bool, Verdict), StoreError> {
+        then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
+    ) -> R {
         let Some(place) = place else {
-            return self.claim_new(now, mode, claim, print, shard);
+            return self.claim_new(now, mode, claim, print, shard, then);
         };
         let (admitted, verdict) = shard.claim_other(place, claim, now, mode);
         let tidy = admitted && mode != Mode::Peek && shard.is_time(TIDY_EVERY);
@@ -160,30 +161,31 @@ impl MemoryStore {
         if tidy {
             self.tidy(now);
         }
-        Ok((admitted, verdict))
+        then(Ok((admitted, verdict)))
     }
 
     /// A claim on a meter that is not known.
-    fn claim_new(
+    #[inline]
+    fn claim_new<R>(
         &self,
         now: Timestamp,
         mode: Mode,
         claim: &Claim<'_>,
         print: Fingerprint,
         mut shard: Held<'_>,
-    ) -> Result<(bool, Verdict), StoreError> {
+        then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
+    ) -> R {
         let admitted = mode == Mode::Force || claim.cost <= claim.meter.limit();
         if !admitted || mode == Mode::Peek || claim.cost == 0 {
-            return Ok((admitted, shard.look(None, claim, now)));
+            return then(Ok((admitted, shard.look(None, claim, now))));
         }
         if !shard.make_room(1, self.bound, now, &[]) {
-            return Err(full());
+            return then(Err(full()));
         }
-        let place = shard.insert(print, &claim.meter);
-        let decided = shard.claim(place, claim, now, mode);
+        let (admitted, verdict) = shard.claim_new(print, claim, now, mode);
         drop(shard);
         self.tidy(now);
-        Ok(decided)
+        then(Ok((admitted, verdict)))
     }
 
     fn claim_all(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
@@ -216,7 +218,7 @@ impl MemoryStore {
         while looks < LOOKS && visits < VISITS.min(self.lots.count()) {
             let number = start.wrapping_add(visits) & (self.lots.count() - 1);
             visits += 1;
-            if !self.lots.is_empty(number)
+            if self.lots.may_forget(number, now)
                 && let Some(mut shard) = self.lots.try_lock(number)
             {
                 looks += shard.sweep(LOOKS - looks, now);
@@ -302,7 +304,7 @@ impl SyncCounterStore for MemoryStore {
         let place = shard.find(print);
         let Some((admitted, verdict)) = place.and_then(|place| shard.claim_here(place, claim, now, mode))
         else {
-            return then(self.claim_unusual(now, mode, claim, (print, place), shard));
+            return self.claim_unusual(now, mode, claim, (print, place), shard, then);
         };
         let tidy = admitted && mode != Mode::Peek && shard.is_time(TIDY_EVERY);
         drop(shard);

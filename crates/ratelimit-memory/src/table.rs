@@ -114,9 +114,14 @@ impl Table {
         None
     }
 
+    /// Whether it grows when another is put in: then meters change their places.
+    pub(crate) fn is_full(&self) -> bool {
+        (self.len + 1) * 64 > self.room() * MOST
+    }
+
     /// Puts a meter where there is none of this fingerprint yet.
     pub(crate) fn insert(&mut self, print: Fingerprint, slot: Slot) -> Place {
-        if (self.len + 1) * 64 > self.room() * MOST {
+        if self.is_full() {
             self.grow();
         }
         self.len += 1;
@@ -227,8 +232,17 @@ impl Table {
         self.tags.resize(buckets, 0);
         let mut later = Vec::new();
         for bucket in (0..old).rev() {
+            if bucket % BLOCK == BLOCK - 1 {
+                self.touch((bucket / BLOCK).saturating_sub(1));
+            }
             let tags = std::mem::take(&mut self.tags[bucket]);
-            for (tag, slot) in self.meters(bucket, tags) {
+            let mut taken = tags & TAKEN;
+            while taken != 0 {
+                let nth = taken.trailing_zeros() as usize / 8;
+                taken &= taken - 1;
+                let tag = tags >> (nth * 8) & 0xff;
+                // What stays in its bucket comes to this place or to one before it, which has been read.
+                let slot = self.blocks[bucket / BLOCK][bucket % BLOCK][nth];
                 // Those that had passed their home may belong before this bucket; those that would pass the end belong
                 // to the beginning, which is still to come.
                 let home = home(slot.high, buckets);
@@ -242,6 +256,12 @@ impl Table {
         for (from, tag, slot) in later {
             self.put_from(from, tag, &slot);
         }
+    }
+
+    /// Looks at all meters of a block at once, so that who looks at one after another then does not wait for memory each time.
+    fn touch(&self, block: usize) {
+        let slots = self.blocks[block].iter().flatten();
+        std::hint::black_box(slots.fold(0, |all, slot| all ^ slot.high));
     }
 }
 
