@@ -12,7 +12,7 @@ static SHARED: LazyLock<[SharedSeed; 2]> = LazyLock::new(|| [random(), random()]
 
 /// Stands for a meter's name, which is not kept: two hashes of it by unrelated secrets.
 ///
-/// Of the 128 bits a table keeps 96; the shard and the tag say up to 23 more. With ten million meters, two of them share
+/// Of the 128 bits a table keeps 96; the shard and the tag say up to 24 more. With ten million meters, two of them share
 /// the kept bits with a probability of 10<sup>-15</sup>.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Fingerprint {

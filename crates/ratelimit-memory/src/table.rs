@@ -9,9 +9,9 @@ const WIDTH: usize = 7;
 /// Buckets in a block: what is allocated at once.
 const BLOCK: usize = 8;
 
-/// Each place's byte in a word of tags, and that byte's highest bit, which is set where the place is taken.
+/// Each place's byte in a word of tags, and that byte's highest bit.
 const ONES: u64 = 0x0001_0101_0101_0101;
-const TAKEN: u64 = 0x0080_8080_8080_8080;
+const HIGHEST: u64 = 0x80 * ONES;
 
 /// A table is at most this full, in 64ths: 97 %.
 const MOST: usize = 62;
@@ -21,8 +21,8 @@ const GROWTH: usize = 10;
 
 /// Meters by fingerprint.
 ///
-/// A bucket has places for seven meters, and one word beside them: a tag of each meter (seven bits of its fingerprint, so
-/// that all are compared at once) and a count of the meters that found the bucket full and went on to the next one. A
+/// A bucket has places for seven meters, and one word beside them: a tag of each meter (eight bits of its fingerprint, of which
+/// none is zero, so that all are compared at once) and a count of the meters that found the bucket full and went on to the next one. A
 /// search ends at a bucket that nobody has passed. The words lie together, a byte for each meter, and so near to the
 /// processor that who looks for a meter waits for memory once, and who looks for one that is not there as a rule not
 /// at all.
@@ -86,7 +86,7 @@ impl Table {
 
     /// Whether there is a meter at this place.
     pub(crate) fn is_taken(&self, place: Place) -> bool {
-        (self.tags[place / STRIDE] & TAKEN) >> (place % STRIDE * 8 + 7) & 1 == 1
+        taken(self.tags[place / STRIDE]) >> (place % STRIDE * 8 + 7) & 1 == 1
     }
 
     /// The place of a meter.
@@ -96,9 +96,8 @@ impl Table {
         let mut bucket = home(print.high, self.buckets());
         for _ in 0..self.buckets() {
             let tags = self.tags[bucket];
-            // A byte is zero where the tag is the wanted one; the lowest of those found is surely one.
-            let differing = (tags ^ wanted) | !(ONES * 0xff);
-            let mut equal = differing.wrapping_sub(ONES) & !differing & TAKEN;
+            // A byte is zero where the tag is the wanted one, which a free place's is not.
+            let mut equal = !taken(tags ^ wanted) & HIGHEST;
             while equal != 0 {
                 let place = bucket * STRIDE + equal.trailing_zeros() as usize / 8;
                 if self.slot(place).is(print) {
@@ -151,7 +150,7 @@ impl Table {
         let (first, end) = (place / STRIDE, (place / STRIDE + buckets).min(self.buckets()));
         let mut before = place % STRIDE * 8;
         for bucket in first..end {
-            let taken = self.tags[bucket] & TAKEN & (!0 << before);
+            let taken = taken(self.tags[bucket]) & (!0 << before);
             if taken != 0 {
                 return Ok(bucket * STRIDE + taken.trailing_zeros() as usize / 8);
             }
@@ -201,7 +200,7 @@ impl Table {
     #[inline]
     fn put(&mut self, bucket: usize, tag: u64, slot: &Slot) -> Option<Place> {
         let tags = &mut self.tags[bucket];
-        let free = !*tags & TAKEN;
+        let free = !taken(*tags) & HIGHEST;
         if free == 0 {
             if passed(*tags) < PASSED_MOST {
                 *tags += PASSED_ONE;
@@ -236,7 +235,7 @@ impl Table {
                 self.touch((bucket / BLOCK).saturating_sub(1));
             }
             let tags = std::mem::take(&mut self.tags[bucket]);
-            let mut taken = tags & TAKEN;
+            let mut taken = taken(tags);
             while taken != 0 {
                 let nth = taken.trailing_zeros() as usize / 8;
                 taken &= taken - 1;
@@ -273,9 +272,18 @@ fn passed(tags: u64) -> u64 {
     tags >> 56
 }
 
-/// Seven bits that are not among those kept, and the bit that says that a place is taken.
+/// Which places of a bucket are taken: the highest bit of each byte that is not zero.
+#[inline]
+fn taken(tags: u64) -> u64 {
+    // What is not zero carries into its byte's highest bit, and no further.
+    let carried = (tags & (0x7f * ONES)) + 0x7f * ONES;
+    (carried | tags) & HIGHEST
+}
+
+/// Eight bits that are not among those kept, and of which one is set.
+#[inline]
 fn tag(print: Fingerprint) -> u64 {
-    u64::from(print.rest >> 24 & 0x7f | 0x80)
+    u64::from(print.rest >> 24).max(1)
 }
 
 /// The bucket where a search begins: as far into the table as `high` is into the 32-bit numbers.
