@@ -44,6 +44,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod due;
 mod fingerprint;
 mod lots;
 mod refusal;

@@ -2,8 +2,9 @@
 
 use ratelimit_core::{Claim, Mode, Refund, State, Timestamp, Verdict};
 
+use crate::due::Due;
 use crate::fingerprint::Fingerprint;
-use crate::slot::{Content, NEVER, Slot, forget_second, has_passed};
+use crate::slot::{Content, Slot, forget_second, has_passed};
 use crate::table::{Blocks, Place, STRIDE, Table};
 
 /// How many meters are looked at for the one that makes room.
@@ -32,44 +33,6 @@ pub(crate) struct Shard {
     cursor: Place,
     /// Where the next search for a victim begins.
     searched: Place,
-}
-
-/// From which second on there may be something to forget, so that the walk passes what has nothing.
-#[derive(Clone, Copy)]
-struct Due {
-    /// No meter may be forgotten before.
-    second: u32,
-    /// None of those may that this round of the walk has passed, nor any that came since it began.
-    passed: u32,
-}
-
-impl Default for Due {
-    fn default() -> Self {
-        Self { second: NEVER, passed: NEVER }
-    }
-}
-
-impl Due {
-    /// There is a meter that may be forgotten from this second on.
-    fn include(&mut self, second: u32) {
-        self.second = self.second.min(second);
-        self.pass(second);
-    }
-
-    /// The walk has passed such a one.
-    fn pass(&mut self, second: u32) {
-        self.passed = self.passed.min(second);
-    }
-
-    /// The walk has passed all.
-    fn end_round(&mut self) {
-        *self = Self { second: self.passed, passed: NEVER };
-    }
-
-    /// Meters have changed their places, and the walk may not come to all in this round.
-    fn moved(&mut self) {
-        self.pass(self.second);
-    }
 }
 
 /// Which meter is shown beside the lock as one that refuses.
@@ -261,7 +224,7 @@ impl Shard {
     /// From which second on there may be something to forget.
     #[inline]
     pub(crate) fn due(&self) -> u32 {
-        self.due.second
+        self.due.second()
     }
 
     pub(crate) fn refund(&mut self, print: Fingerprint, refund: &Refund<'_>, now: Timestamp) {
@@ -409,156 +372,4 @@ impl Shard {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use ratelimit_core::{Limit, MeterId};
-
-    use super::*;
-
-    const NOW: Timestamp = Timestamp::from_secs(1_000);
-
-    /// A shard that is told the fingerprints, so that they can collide.
-    struct Driver {
-        shard: Shard,
-        limit: Limit,
-    }
-
-    impl Driver {
-        fn new() -> Self {
-            Self { shard: Shard::default(), limit: "100/s burst 100".parse().unwrap() }
-        }
-
-        /// All of them have one home, one tag, and one of four low halves.
-        fn print(key: u16) -> Fingerprint {
-            Fingerprint { low: u64::from(key % 4), high: u32::from(key / 4), rest: 0 }
-        }
-
-        fn charge(&mut self, key: u16) -> u64 {
-            let id = MeterId { namespace: "n", scope: self.limit.scope(), key: b"" };
-            let claim = Claim { id, cost: 1, meter: self.limit.meter_for(id.key) };
-            let print = Self::print(key);
-            let decided = match self.shard.find(print) {
-                Some(place) => self.shard.claim(place, &claim, NOW, Mode::Charge),
-                None => self.shard.claim_new(print, &claim, NOW, Mode::Charge),
-            };
-            decided.1.remaining
-        }
-
-        fn reset(&mut self, key: u16) {
-            self.shard.reset(Self::print(key));
-        }
-    }
-
-    #[test]
-    fn meters_stay_themselves_while_others_come_and_go() {
-        let (mut driver, mut model) = (Driver::new(), HashMap::new());
-        let mut random = 1_u64;
-        for _ in 0..100_000 {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let key = u16::try_from(random >> 33 & 0x1ff).unwrap();
-            if random >> 60 < 8 {
-                let left = model.entry(key).or_insert(100_u64);
-                *left = left.saturating_sub(1);
-                assert_eq!(driver.charge(key), *left);
-            } else {
-                model.remove(&key);
-                driver.reset(key);
-            }
-            assert_eq!(driver.shard.len(), model.len());
-        }
-    }
-
-    #[test]
-    fn memory_is_given_back_after_a_burst_when_it_is_asked_for() {
-        let mut driver = Driver::new();
-        (0..10_000).for_each(|key| _ = driver.charge(key));
-        driver.shard.shrink_to_fit();
-        let full = driver.shard.table.end();
-        assert!(driver.shard.shrink_to_fit().is_empty());
-        let later = Timestamp::from_secs(2_000);
-        let mut looks = 0;
-        while driver.shard.len() > 0 {
-            looks += driver.shard.sweep(8, later);
-        }
-        assert_eq!((looks, driver.shard.table.end()), (10_000, full));
-        driver.charge(3);
-        driver.charge(3);
-        assert!(!driver.shard.shrink_to_fit().is_empty());
-        assert!(driver.shard.table.end() <= 64);
-        assert_eq!(driver.charge(3), 97);
-    }
-
-    #[test]
-    fn nothing_is_due_before_the_shard_says_so_and_the_walk_finds_out_when_it_is() {
-        let mut random = 1_u64;
-        for most in [20, 300, 3_000] {
-            let (mut driver, mut now) = (Driver::new(), NOW);
-            for step in 0..20_000 {
-                random =
-                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                let number = random >> 33;
-                // Most homes are one of a few, so that many go round the end of the table.
-                let print = Fingerprint { low: number % most, high: u32::MAX - (number % 3) as u32, rest: 0 };
-                let text = ["1000/s burst 100", "1000/10s", "1000/min fixed", "1000/min precision 10s"]
-                    [number as usize % 4];
-                let limit: Limit = text.parse().unwrap();
-                let id = MeterId { namespace: "n", scope: limit.scope(), key: b"" };
-                let (meter, shard) = (limit.meter_for(id.key), &mut driver.shard);
-                let claim = Claim { id, cost: 1 + number / 16 % 50, meter };
-                match (random >> 20) % 16 {
-                    0 => shard.reset(print),
-                    1 => shard.refund(print, &Refund { id, cost: claim.cost, meter, receipt: now }, now),
-                    2 => now = now + std::time::Duration::from_millis(number % 3_000),
-                    3..8 => _ = shard.sweep(8, now),
-                    8 if step % 64 == 0 => _ = shard.shrink_to_fit(),
-                    _ => {
-                        _ = match shard.find(print) {
-                            Some(place) => shard.claim(place, &claim, now, Mode::Charge),
-                            None => shard.claim_new(print, &claim, now, Mode::Charge),
-                        }
-                    }
-                }
-                assert!(shard.due() <= earliest(shard), "{most}, step {step}");
-            }
-            let rounds = |shard: &mut Shard, now| (0..most).for_each(|_| _ = shard.sweep(8, now));
-            rounds(&mut driver.shard, now);
-            assert_eq!(driver.shard.due(), earliest(&driver.shard), "{most}");
-            rounds(&mut driver.shard, now + std::time::Duration::from_secs(1_000));
-            assert_eq!((driver.shard.len(), driver.shard.due()), (0, NEVER), "{most}");
-        }
-    }
-
-    /// When the first of its meters may be forgotten.
-    fn earliest(shard: &Shard) -> u32 {
-        let taken = (0..shard.table.end()).filter(|place| shard.table.is_taken(*place));
-        taken.map(|place| shard.table.slot(place).forget_at).min().unwrap_or(NEVER)
-    }
-
-    #[test]
-    fn a_sweep_passes_few_of_many_free_places_and_comes_to_all() {
-        let mut driver = Driver::new();
-        (0..10_000).for_each(|key| _ = driver.charge(key));
-        let later = Timestamp::from_secs(2_000);
-        while driver.shard.len() > 0 {
-            driver.shard.sweep(8, later);
-        }
-        // One that has just been looked at.
-        driver.charge(3);
-        while driver.shard.sweep(8, NOW) == 0 {}
-        let buckets = driver.shard.table.end() / STRIDE;
-        let rounds = (0..).take_while(|_| driver.shard.sweep(8, later) == 0).count();
-        assert_eq!((rounds, driver.shard.len()), ((buckets - 1) / SWEPT, 0));
-    }
-
-    #[test]
-    fn a_sweep_looks_at_no_more_than_it_is_told_and_at_all_in_turn() {
-        let mut driver = Driver::new();
-        (0..100).for_each(|key| _ = driver.charge(key));
-        let later = Timestamp::from_secs(2_000);
-        assert_eq!(driver.shard.sweep(8, NOW), 8);
-        assert_eq!((driver.shard.sweep(8, later), driver.shard.len()), (8, 92));
-        assert_eq!((driver.shard.sweep(1_000, later), driver.shard.len()), (92, 0));
-        assert_eq!(driver.shard.sweep(8, later), 0);
-    }
-}
+mod tests;
