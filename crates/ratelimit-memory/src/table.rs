@@ -21,9 +21,9 @@ const GROWTH: usize = 10;
 
 /// Meters by fingerprint.
 ///
-/// A bucket has places for seven meters, and one word beside them: a tag of each meter (eight bits of its fingerprint, of which
-/// none is zero, so that all are compared at once) and a count of the meters that found the bucket full and went on to the next one. A
-/// search ends at a bucket that nobody has passed. The words lie together, a byte for each meter, and so near to the
+/// A bucket has places for seven meters, and one word beside them: a tag of each meter (eight bits of its fingerprint, never
+/// zero, so that all are compared at once) and a count of the meters that found the bucket full and went on to the next one.
+/// A search ends at a bucket that nobody has passed. The words lie together, a byte for each meter, and so near to the
 /// processor that who looks for a meter waits for memory once, and who looks for one that is not there as a rule not
 /// at all.
 ///

@@ -203,7 +203,7 @@ impl Ledger {
     pub(crate) fn reset_now(&self, claims: Claims<'_>) {
         for claim in claims.iter() {
             let print = self.prints.of(&claim.id);
-            self.shard(print).reset(print, &self.room);
+            self.shard(print).remove(print, &self.room);
         }
     }
 

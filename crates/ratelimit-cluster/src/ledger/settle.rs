@@ -30,8 +30,6 @@ const READ_AGAIN: u8 = 3;
 /// What is kept of a meter beside its state, for a shared store.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// Of segments before this one the store may still have units of before a reset.
-    reset: u64,
     /// Segments before this one have been read for the last time.
     read: u64,
     /// The newest segment when the store was last asked, and how often it was asked while it was.
@@ -70,19 +68,6 @@ impl Ledger {
             State::Log(state) => state.units.back().map(|unit| Timestamp::derived(*unit)),
         };
         self.shard(print).open(print, |entry, _| newest(entry)).flatten()
-    }
-
-    /// A window was reset in the store from this segment on: what the store has of earlier ones does not count, until it has
-    /// forgotten it at this instant. If nothing is known of the window, nothing is told of it.
-    pub(crate) fn reset_from(&self, id: &MeterId<'_>, segment: u64, forgotten_at: Timestamp) {
-        let print = self.prints.of(id);
-        self.shard(print).open(print, |entry, _| {
-            if let Some(shared) = &mut entry.cold.shared {
-                shared.reset = shared.reset.max(segment);
-                shared.read = shared.read.max(segment);
-                entry.keep_until(forgotten_at);
-            }
-        });
     }
 
     /// As of which instant units of a log that are given back were told.
@@ -125,14 +110,6 @@ impl Ledger {
 }
 
 impl Entry<'_> {
-    /// Forgets what is known and pending, unless nothing has to be kept in mind either: `false`.
-    pub(super) fn reset(&mut self) -> bool {
-        let (Meter::Window(_), Some(shared)) = (&self.meter, &mut self.cold.shared) else { return false };
-        (self.state, self.pending) = (self.meter.fresh(), None);
-        **shared = Shared { reset: shared.reset, read: shared.reset, ..Shared::default() };
-        true
-    }
-
     fn settle(&mut self, usage: &Usage, reading: Reading, tellings: &Tellings) {
         if !counts_alike(&self.meter, &usage.meter) || !self.meter.owns(&self.state) {
             return;
@@ -150,7 +127,7 @@ impl Entry<'_> {
                 if total > 0 {
                     turn_to(window, state, segment);
                 }
-                if let Some(place) = place(window, state, segment).filter(|_| segment >= shared.reset) {
+                if let Some(place) = place(window, state, segment) {
                     let beside = pending.chain(&shared.unsure).map(|units| units.of_segment(segment));
                     let beside = beside.fold(0, i64::saturating_add);
                     state.counts[place] = total.saturating_add_signed(beside).min(MAX_UNITS);

@@ -193,16 +193,6 @@ impl Shard {
         self.drop_late();
     }
 
-    /// Forgets a meter and what has not been told of it, but for what is to be kept in mind of a shared store.
-    pub(super) fn reset(&mut self, print: Print, room: &Room) {
-        let is_kept = self.open(print, |entry, _| entry.reset());
-        if is_kept == Some(true) {
-            self.tellings.outbox.retain(|(of, _)| *of != print);
-        } else {
-            self.remove(print, room);
-        }
-    }
-
     /// Forgets a meter, and what has not been told of it.
     pub(super) fn remove(&mut self, print: Print, room: &Room) {
         if let Ok(found) = self.table.find_entry(print.hash, |slot| slot.is(print)) {

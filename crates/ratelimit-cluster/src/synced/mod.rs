@@ -144,6 +144,7 @@ impl<S: CounterStore> Synced<S> {
     pub async fn sync(&self, now: Timestamp) -> Result<(), StoreError> {
         let _turn = self.turn.lock().await;
         self.ledger.forget(now);
+        self.resets.forget(now);
         let resets = self.reset_shared(now).await;
         let told = flight::tell_all(self, now).await;
         resets.and(told)
@@ -185,8 +186,8 @@ impl<S: CounterStore> Synced<S> {
                 let newest = window.place(at).0 + 1;
                 let oldest = newest.saturating_sub(u64::from(window.carried()) + 1);
                 if let Some(before) = oldest.checked_sub(1) {
-                    let forgotten_at = Scope::of_segment(&claim.id, window, before).forgotten_at();
-                    self.ledger.reset_from(&claim.id, oldest, forgotten_at);
+                    let until = Scope::of_segment(&claim.id, window, before).forgotten_at();
+                    self.resets.begin(&claim.id, window.instant(oldest, 0), until, at);
                 }
                 (oldest..=newest).map(|segment| Scope::of_segment(&claim.id, window, segment)).collect()
             }
