@@ -120,13 +120,15 @@ impl Drop for Node {
     }
 }
 
-/// How many commands the server has been given.
-async fn commands(url: &str) -> u64 {
+/// How many commands the server has been given, and how many bytes it has received and sent.
+async fn traffic(url: &str) -> [u64; 3] {
     let client = redis::Client::open(url).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let told: String = redis::cmd("INFO").arg("stats").query_async(&mut connection).await.unwrap();
-    let line = told.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
-    line.unwrap().trim().parse().unwrap()
+    ["total_commands_processed:", "total_net_input_bytes:", "total_net_output_bytes:"].map(|name| {
+        let line = told.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().trim().parse().unwrap()
+    })
 }
 
 /// Gives how many were admitted, how many were left, and how many commands Redis was given for each claim.
@@ -136,7 +138,7 @@ async fn trial(largest: u64) -> (u64, u64, f64) {
     let role = format!("{largest} processes-{}-{largest}: {url}", std::process::id());
     let alone = limiter(&role).await;
     let mut nodes: Vec<Node> = (0..3).map(|_| Node::start(&role)).collect();
-    let before = commands(&url).await;
+    let before = traffic(&url).await;
     let (mut admitted, mut claims) = (0, 0);
     let mut round = |nodes: &mut [Node], rounds: u64| {
         for _ in 0..rounds {
@@ -159,7 +161,7 @@ async fn trial(largest: u64) -> (u64, u64, f64) {
     paused.signal("-CONT");
     nodes.push(paused);
     round(&mut nodes, 12);
-    let asked = commands(&url).await - before;
+    let after = traffic(&url).await;
     for node in &mut nodes {
         node.tell("give back");
         node.expect("given back");
@@ -169,10 +171,10 @@ async fn trial(largest: u64) -> (u64, u64, f64) {
         left += 1;
     }
     #[allow(clippy::cast_precision_loss)]
-    let each = asked as f64 / claims as f64;
+    let [each, received, sent] = std::array::from_fn(|nth| (after[nth] - before[nth]) as f64 / claims as f64);
     println!(
         "leases of at most {largest}: {claims} claims, {admitted} admitted and {left} left of {LIMIT}, \
-         {each:.2} commands a claim"
+         {each:.2} commands, {received:.0} bytes to Redis and {sent:.0} back a claim"
     );
     (admitted, left, each)
 }
