@@ -45,8 +45,9 @@ use crate::{MemoryConfig, WhenFull};
 /// # Forgetting
 /// There is no thread and no full sweep. Each charge of a new key, and one in 32 of the others, looks at up to eight
 /// meters, on a walk that goes round the whole store, and drops those that have been irrelevant for
-/// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK). The walk passes the parts of the store in which nothing can be irrelevant yet. So under any traffic there are at most about a seventh more meters than
-/// are live, and a few hundred; without traffic nothing is forgotten, and nothing grows.
+/// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK). It leaves out the parts of the store in which nothing can be irrelevant
+/// yet. So under any traffic there are at most about a seventh more meters than are live, and a few hundred; without
+/// traffic nothing is forgotten, and nothing grows.
 ///
 /// What forgotten meters took is there for others, and stays the store's: what allocators give back to the system they give
 /// back tens of megabytes at a time, for which a check would wait several milliseconds. After a flood of keys

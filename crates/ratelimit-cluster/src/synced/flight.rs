@@ -108,10 +108,9 @@ impl<'l> Flight<'l> {
         }
         let told = self.land();
         for (nth, reading) in last_words(&told, readings) {
-            if !self.resets.counts(&told[nth], &reading) {
-                continue;
+            if self.resets.counts(&told[nth], &reading) {
+                self.resets.unless_reset(&told[nth], |usage| self.ledger.settle(usage, reading));
             }
-            self.resets.unless_reset(&told[nth], |usage| self.ledger.settle(usage, reading));
         }
         done
     }

@@ -105,7 +105,10 @@ async fn compare(bench: Bench, mut shape: Shape) -> CaseResult {
     }
     if compared.conservative * CONSERVATIVE > compared.claims {
         let Compared { claims, conservative } = compared;
-        let what = format!("of {claims} claims {conservative} times less was said to remain than does");
+        let what = format!(
+            "{conservative} answers to {claims} claims said that less remains than does, or gave another receipt; \
+             one in {CONSERVATIVE} may"
+        );
         return Err(Failure::new(format!("{what}, by --seed {}", bench.suite.seed)));
     }
     Ok(())
