@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::config::PostgresConfig;
 use crate::error::Failure;
 use crate::schema::Names;
+use crate::take::{Many, One};
 
 /// How often a statement is tried that the server undid because of others.
 const TRIES: usize = 4;
@@ -23,36 +24,63 @@ const MIGRATION: Duration = Duration::from_secs(60);
 /// One call of one function.
 #[derive(Debug)]
 pub(crate) enum Call {
-    Claim { ids: Vec<Vec<u8>>, writes: i32, slices: Vec<i64>, claims: Vec<i64>, by_server: bool, slack: i64 },
-    Take { ids: Vec<Vec<u8>>, lasts: Vec<i32>, claims: Vec<i64>, by_server: bool, slack: i64 },
-    Refund { ids: Vec<Vec<u8>>, now: i64, refunds: Vec<i64>, by_server: bool, slack: i64 },
-    Reset { ids: Vec<Vec<u8>> },
-    Prune { first: i64, blocks: i64 },
+    Claim {
+        ids: Vec<Vec<u8>>,
+        writes: i32,
+        slices: Vec<i64>,
+        claims: Vec<i64>,
+        by_server: bool,
+        slack: i64,
+    },
+    /// See `take.sql`.
+    Take {
+        ids: Vec<Vec<u8>>,
+        lasts: Vec<i32>,
+        claims: Vec<i64>,
+        by_server: bool,
+        slack: i64,
+    },
+    TakeOne {
+        id: Vec<u8>,
+        claim: [i64; 8],
+        by_server: bool,
+        slack: i64,
+    },
+    Refund {
+        ids: Vec<Vec<u8>>,
+        now: i64,
+        refunds: Vec<i64>,
+        by_server: bool,
+        slack: i64,
+    },
+    Reset {
+        ids: Vec<Vec<u8>>,
+    },
+    Prune {
+        first: i64,
+        blocks: i64,
+    },
 }
 
 /// What a function answers.
 #[derive(Debug)]
 pub(crate) enum Reply {
     Numbers(Vec<i64>),
-    Taken(Taken),
+    /// The answer to [`Call::TakeOne`].
+    One(One),
+    /// The answer to [`Call::Take`].
+    Many(Many),
 }
 
 impl Reply {
-    /// The answer of every call but [`Call::Take`].
+    /// The answer of every call but [`Call::Take`] and [`Call::TakeOne`].
     pub(crate) fn numbers(self) -> Result<Vec<i64>, Failure> {
         match self {
             Self::Numbers(numbers) => Ok(numbers),
-            Self::Taken(_) => Err(Failure::strange_reply()),
+            Self::One(_) | Self::Many(_) => Err(Failure::strange_reply()),
         }
     }
 }
-
-/// The answer to [`Call::Take`]: clock, shapes, the numbers a, b and c, what was done; see `take.sql`.
-pub(crate) type Taken =
-    (Option<i64>, Vec<i32>, Vec<Option<i64>>, Vec<Option<i64>>, Vec<Option<i64>>, Option<Vec<Vec<u8>>>);
-
-/// The same for one meter.
-type TakenOne = (Option<i64>, i32, Option<i64>, Option<i64>, Option<i64>, bool);
 
 /// The way to one server.
 #[derive(Debug)]
@@ -171,19 +199,17 @@ impl Link {
     async fn send(&self, connection: &mut PgConnection, call: &Call) -> Result<Reply, sqlx::Error> {
         let scalar = |sql: &Arc<str>| sqlx::query_scalar::<_, Vec<i64>>(AssertSqlSafe(sql.clone()));
         let query = match call {
-            Call::Take { ids, claims, by_server, slack, .. } if ids.len() == 1 => {
-                let query = sqlx::query_as::<_, TakenOne>(AssertSqlSafe(self.names.take_one.clone()));
-                let query = query.bind(&ids[0]).bind(claims).bind(by_server).bind(slack);
-                let mut rows = query.fetch_all(connection).await?;
-                let (clock, shape, a, b, c, done) = rows.pop().ok_or(sqlx::Error::RowNotFound)?;
-                let done = done.then(|| ids.clone());
-                return Ok(Reply::Taken((clock, vec![shape], vec![a], vec![b], vec![c], done)));
+            Call::TakeOne { id, claim, by_server, slack } => {
+                let query = sqlx::query_scalar(AssertSqlSafe(self.names.take_one.clone())).bind(id);
+                let query = claim.iter().fold(query, |query, number| query.bind(number));
+                let mut rows = query.bind(by_server).bind(slack).fetch_all(connection).await?;
+                return rows.pop().map(Reply::One).ok_or(sqlx::Error::RowNotFound);
             }
             Call::Take { ids, lasts, claims, by_server, slack } => {
-                let query = sqlx::query_as::<_, Taken>(AssertSqlSafe(self.names.take.clone()));
+                let query = sqlx::query_as::<_, Many>(AssertSqlSafe(self.names.take.clone()));
                 let query = query.bind(ids).bind(lasts).bind(claims).bind(by_server).bind(slack);
                 let mut rows = query.fetch_all(connection).await?;
-                return rows.pop().map(Reply::Taken).ok_or(sqlx::Error::RowNotFound);
+                return rows.pop().map(Reply::Many).ok_or(sqlx::Error::RowNotFound);
             }
             Call::Claim { ids, writes, slices, claims, by_server, slack } => scalar(&self.names.claim)
                 .bind(ids)

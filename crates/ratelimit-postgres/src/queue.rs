@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::Failure;
-use crate::link::{Link, Reply};
+use crate::link::Link;
 use crate::take::{Take, are_plain};
 use crate::wire::{self, Slice};
 
@@ -20,7 +20,7 @@ const TOGETHER: usize = 128;
 /// How many may wait for the statement that is under way before a second connection is used; four times as many before a
 /// third, and so on. Fewer, larger statements are cheaper for the server than many at once, but with one alone it would be
 /// idle while answers are handed out.
-const PATIENT: usize = 4;
+const PATIENT: usize = 8;
 
 /// How long a slice waits for the statements that are under way if fewer wait: they may be held up by somebody's lock.
 const PATIENCE: Duration = Duration::from_millis(2);
@@ -256,8 +256,7 @@ async fn decide(link: &Link, slices: &[Slice], deadline: Instant) -> Result<Answ
         return decide_long(link, slices, deadline).await;
     };
     let answers = match link.run(&take.call(link.config()), deadline).await {
-        Ok(Reply::Taken(taken)) => take.answers(&taken)?,
-        Ok(Reply::Numbers(_)) => return Err(Failure::strange_reply()),
+        Ok(reply) => take.answers(reply)?,
         Err(failure) if failure.overtaken => return decide_long(link, slices, deadline).await,
         Err(failure) => return Err(failure),
     };

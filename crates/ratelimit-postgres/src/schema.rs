@@ -24,6 +24,11 @@ const PARTS: [&str; 11] = [
     include_str!("sql/prune.sql"),
 ];
 
+/// What stands in more than one function: statements, and the variables that they need.
+const STEP: &str = include_str!("sql/step.sql");
+const STEP_VARIABLES: &str = "becomes bigint[]; now bigint; owed bigint; aged bigint; current bigint; previous bigint; \
+    room bigint; fits boolean;";
+
 /// What every function that is called from outside sets for its own duration: rows are found by their name whatever the
 /// statistics say, and plans are made once.
 const SETTINGS: &str = "SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan";
@@ -63,16 +68,13 @@ impl Names {
         let call = |function: &str, arguments: &str| -> Arc<str> {
             format!("SELECT {}{prefix}{function}_v1({arguments})", quoted(schema)).into()
         };
-        let take = |function: &str, arguments: &str| -> Arc<str> {
-            let function = format!("{}{prefix}{function}_v1", quoted(schema));
-            format!("SELECT clock, shape, a, b, c, done FROM {function}({arguments})").into()
-        };
+        let take = format!("{}{prefix}take_v1($1, $2, $3, $4, $5)", quoted(schema));
         Ok(Self {
             schema: schema.clone(),
             prefix: prefix.clone(),
             claim: call("claim", "$1, $2, $3, $4, $5, $6"),
-            take: take("take", "$1, $2, $3, $4, $5"),
-            take_one: take("take_one", "$1, $2, $3, $4"),
+            take: format!("SELECT clock, shapes, a, b, c, done, put FROM {take}").into(),
+            take_one: call("take_one", "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11"),
             refund: call("refund", "$1, $2, $3, $4, $5"),
             reset: call("reset", "$1"),
             prune: call("prune", "$1, $2"),
@@ -105,7 +107,8 @@ impl Names {
     }
 
     fn body(&self, logged: Logged) -> String {
-        let text = PARTS.join("\n").replace("@prefix@", &self.prefix).replace("@settings@", SETTINGS);
+        let text = PARTS.join("\n").replace("@step@\n", STEP).replace("@step variables@", STEP_VARIABLES);
+        let text = text.replace("@prefix@", &self.prefix).replace("@settings@", SETTINGS);
         let text = text.replace("ratelimit.", &format!("{}{}", quoted(&self.schema), self.prefix));
         match logged {
             Logged::Unlogged => text,

@@ -5,8 +5,30 @@ use smallvec::smallvec;
 
 use crate::config::{PostgresConfig, TimeSource};
 use crate::error::Failure;
-use crate::link::{Call, Taken};
+use crate::link::{Call, Reply};
 use crate::wire::{Ask, Slice, ask_numbers, bucket_state, signed, unsigned};
+
+/// What `take_one_v1` answers: whether it was written, the clock, the shape, the numbers a, b and c.
+pub(crate) type One = Vec<Option<i64>>;
+
+/// What `take_v1` answers: the clock, the shapes, the numbers a, b and c, the meters that were written: their places, or their
+/// names in ascending order.
+pub(crate) type Many = (
+    Option<i64>,
+    Vec<i32>,
+    Vec<Option<i64>>,
+    Vec<Option<i64>>,
+    Vec<Option<i64>>,
+    Option<Vec<i32>>,
+    Option<Vec<Vec<u8>>>,
+);
+
+/// What the server has seen of a meter, and whether it has written it.
+struct Seen {
+    shape: i64,
+    numbers: [Option<i64>; 3],
+    written: bool,
+}
 
 /// Slices that go the short way.
 pub(crate) struct Take<'s> {
@@ -68,31 +90,30 @@ impl<'s> Take<'s> {
     }
 
     pub(crate) fn call(&self, config: &PostgresConfig) -> Call {
-        let mut claims = Vec::with_capacity(self.order.len() * 8);
-        for place in &self.order {
-            let slice = &self.slices[*place];
-            claims.push(signed(slice.now.as_nanos()));
-            claims.extend(ask_numbers(&slice.asks[0]));
+        let (by_server, slack) = (config.time == TimeSource::Server, config.slack_micros());
+        if let [slice] = self.slices {
+            let id = slice.asks[0].name.clone();
+            return Call::TakeOne { id, claim: numbers(slice), by_server, slack };
         }
-        let ids = self.ends.iter().map(|end| self.slices[self.order[end - 1]].asks[0].name.clone());
         Call::Take {
-            ids: ids.collect(),
+            ids: self.names().map(<[u8]>::to_vec).collect(),
             lasts: self.ends.iter().map(|end| i32::try_from(*end).unwrap_or(i32::MAX)).collect(),
-            claims,
-            by_server: config.time == TimeSource::Server,
-            slack: config.slack_micros(),
+            claims: self.order.iter().flat_map(|place| numbers(&self.slices[*place])).collect(),
+            by_server,
+            slack,
         }
+    }
+
+    /// Those of the meters, in their order.
+    fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.ends.iter().map(|end| self.slices[self.order[end - 1]].asks[0].name.as_slice())
     }
 
     /// What core says to the states that the server has seen. `None` for slices on meters that somebody else has changed
     /// meanwhile, or whose state is no such one.
-    pub(crate) fn answers(&self, taken: &Taken) -> Result<Vec<Option<Answer>>, Failure> {
-        let (clock, shapes, a, b, c, done) = taken;
-        let meters = self.ends.len();
-        if [shapes.len(), a.len(), b.len(), c.len()].iter().any(|count| *count != meters) {
-            return Err(Failure::strange_reply());
-        }
-        let clock = match *clock {
+    pub(crate) fn answers(&self, reply: Reply) -> Result<Vec<Option<Answer>>, Failure> {
+        let (clock, seen) = self.seen(reply).ok_or_else(Failure::strange_reply)?;
+        let clock = match clock {
             Some(clock) => {
                 Some(unsigned(clock).map(Timestamp::from_nanos).ok_or_else(Failure::strange_reply)?)
             }
@@ -100,38 +121,72 @@ impl<'s> Take<'s> {
         };
         let mut answers = vec![None; self.slices.len()];
         let mut begin = 0;
-        for (place, end) in self.ends.iter().enumerate() {
+        for (seen, end) in seen.iter().zip(&self.ends) {
             let slices = &self.order[begin..*end];
             begin = *end;
             let ask = &self.slices[slices[0]].asks[0];
-            let numbers = [a[place], b[place], c[place]];
-            let Some(mut state) = state(&ask.meter, shapes[place], numbers) else { continue };
+            let Some(mut state) = state(&ask.meter, seen) else { continue };
             let decided: Vec<Answer> =
                 slices.iter().map(|slice| decide(&self.slices[*slice], &mut state, clock)).collect();
-            let charged = decided.iter().any(|answer| answer.charged);
-            if !charged || was_written(done.as_deref(), &ask.name) {
-                for (slice, answer) in slices.iter().zip(decided) {
-                    answers[*slice] = Some(answer);
-                }
+            match (decided.iter().any(|answer| answer.charged), seen.written) {
+                (true, false) => continue,
+                (false, true) => return Err(Failure::strange_reply()),
+                _ => {}
+            }
+            for (slice, answer) in slices.iter().zip(decided) {
+                answers[*slice] = Some(answer);
             }
         }
         Ok(answers)
     }
+
+    /// The server's clock, and what it has seen of each meter. `None` if the reply is none to this call.
+    fn seen(&self, reply: Reply) -> Option<(Option<i64>, Vec<Seen>)> {
+        match reply {
+            Reply::One(numbers) => {
+                let [written, clock, shape, numbers @ ..] = <[_; 6]>::try_from(numbers).ok()?;
+                let seen = Seen { shape: shape?, numbers, written: written? == 1 };
+                (self.ends.len() == 1).then(|| (clock, vec![seen]))
+            }
+            Reply::Many((clock, shapes, a, b, c, done, put)) => {
+                let meters = self.ends.len();
+                if [shapes.len(), a.len(), b.len(), c.len()].iter().any(|count| *count != meters) {
+                    return None;
+                }
+                let shape = |place: usize| i64::from(shapes[place]);
+                let numbers = |place: usize| [a[place], b[place], c[place]];
+                let seen = |place| Seen { shape: shape(place), numbers: numbers(place), written: false };
+                let mut seen: Vec<Seen> = (0..meters).map(seen).collect();
+                for place in done.unwrap_or_default() {
+                    seen.get_mut(usize::try_from(place).ok()?.checked_sub(1)?)?.written = true;
+                }
+                if let Some(put) = put {
+                    for (seen, name) in seen.iter_mut().zip(self.names()) {
+                        seen.written = put.binary_search_by(|id| id.as_slice().cmp(name)).is_ok();
+                    }
+                }
+                Some((clock, seen))
+            }
+            Reply::Numbers(_) => None,
+        }
+    }
 }
 
-/// They come in ascending order.
-fn was_written(done: Option<&[Vec<u8>]>, name: &[u8]) -> bool {
-    done.is_some_and(|done| done.binary_search_by(|id| id.as_slice().cmp(name)).is_ok())
+/// A claim as it travels: the caller's time, then what it asks for.
+fn numbers(slice: &Slice) -> [i64; 8] {
+    let mut numbers = [signed(slice.now.as_nanos()); 8];
+    numbers[1..].copy_from_slice(&ask_numbers(&slice.asks[0]));
+    numbers
 }
 
 /// The state of a meter that the server has seen, `None` inside for one that it does not know.
-fn state(meter: &Meter, shape: i32, [a, b, c]: [Option<i64>; 3]) -> Option<Option<State>> {
-    if shape == 0 {
-        return Some(None);
+fn state(meter: &Meter, seen: &Seen) -> Option<Option<State>> {
+    match seen.shape {
+        0 => return Some(None),
+        1 => {}
+        _ => return None,
     }
-    if shape != 1 {
-        return None;
-    }
+    let [a, b, c] = seen.numbers;
     let state = match meter {
         Meter::Window(window) => {
             let at = Timestamp::from_nanos(unsigned(a?)?);

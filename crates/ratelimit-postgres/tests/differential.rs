@@ -266,32 +266,60 @@ async fn the_short_way_needs_no_help() {
             Kind::Log => Kind::Bucket { queue: true },
             bucket => bucket,
         };
-        let key = round.to_be_bytes();
-        let id = MeterId { namespace: "n", scope: "s", key: &key };
+        let keys = [0, 1, 2].map(|nth| [round, nth].map(u64::to_be_bytes).concat());
+        let ids = [0, 1, 2].map(|nth| MeterId { namespace: "n", scope: "s", key: &keys[nth] });
         let mut now = 1_700_000_000_000_000_000 + random.any(1 << 60);
-        let mut hint = None;
+        let mut hints = [None; 3];
         for _ in 0..12 {
-            // Several claims at once, each with a limit and an instant of its own, on one meter.
-            let claims: Vec<_> = (0..random.pick(&[1, 1, 2, 5]))
-                .map(|_| {
+            // One claim; several on one meter, each with a limit and an instant of its own; one on each of several meters.
+            let meters: &[usize] = random.pick(&[&[0], &[0, 0], &[0; 5], &[0, 1], &[2, 0, 1], &[1, 0, 1]]);
+            let claims: Vec<_> = meters
+                .iter()
+                .map(|nth| {
                     let meter = meter(kind, &mut random);
-                    now = instant(&mut random, now, span(&meter), hint);
+                    now = instant(&mut random, now, span(&meter), hints[*nth]);
                     let cost = cost(&mut random, meter.limit()).max(1);
-                    (Timestamp::from_nanos(now), [Claim { id, cost, meter }])
+                    (Timestamp::from_nanos(now), [Claim { id: ids[*nth], cost, meter }])
                 })
                 .collect();
             let slices: Vec<_> =
                 claims.iter().map(|(now, claim)| Claims::new(*now, Mode::Charge, claim).unwrap()).collect();
             let answers = both.store.claim_many(&slices).await;
-            for (slice, answer) in slices.iter().zip(answers) {
+            for ((slice, answer), nth) in slices.iter().zip(answers).zip(meters) {
                 let answer = answer.unwrap();
                 assert_eq!(answer, both.model(slice), "round {round}: {slices:?}");
                 counts[usize::from(answer.admitted)] += 1;
-                hint = answer.verdicts[0].fits_at.filter(|_| !answer.admitted);
+                hints[*nth] = answer.verdicts[0].fits_at.filter(|_| !answer.admitted);
             }
         }
     }
     assert!(counts.iter().all(|count| *count > 2_000), "one-sided: {counts:?}");
+}
+
+/// Ten units of the segment before weigh five in its middle, and not a nanosecond sooner: alone, and beside another meter.
+#[tokio::test]
+async fn the_short_way_needs_no_help_with_a_tie() {
+    let mut both = Both::new().await;
+    both.schema.run("ALTER FUNCTION {s}.claim_v1 RENAME TO gone").await;
+    let segment = 1_000_000_000;
+    let meter = Meter::Window(Window::new(10, segment, 1, false, 0).unwrap());
+    for keys in [&[b"a"][..], &[b"b", b"c"]] {
+        let middle = 1_700_000_000_500_000_000 + segment;
+        for (now, cost, fits) in [(middle - segment, 10, true), (middle - 1, 5, false), (middle, 5, true)] {
+            let claims: Vec<_> = keys
+                .iter()
+                .map(|key| [Claim { id: MeterId { namespace: "n", scope: "s", key: &key[..] }, cost, meter }])
+                .collect();
+            let now = Timestamp::from_nanos(now);
+            let slices: Vec<_> =
+                claims.iter().map(|claim| Claims::new(now, Mode::Charge, claim).unwrap()).collect();
+            for (slice, answer) in slices.iter().zip(both.store.claim_many(&slices).await) {
+                let answer = answer.unwrap();
+                assert_eq!(answer.admitted, fits, "{slice:?}");
+                assert_eq!(answer, both.model(slice), "{slice:?}");
+            }
+        }
+    }
 }
 
 /// Ties and near ties of the weighted comparison, `oldest * (S - e) = room * S` give or take one, at sizes where a double
@@ -344,16 +372,27 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
     assert!(counts.iter().all(|count| *count > 500), "{counts:?}");
 }
 
-/// The same claim as a charge, which goes the short way; a look at what it left tells whether the server decided alike. Then all
-/// is as it was before.
+/// The same claim as a charge, which goes the short way, alone and beside another meter's; a look at what it left tells whether
+/// the server decided alike. Then all is as it was before.
 async fn charged_the_short_way(both: &mut Both, claims: Claims<'_>, then: Timestamp, oldest: u64) {
-    for mode in [Mode::Charge, Mode::Peek] {
-        let claims = claims.with_mode(mode);
-        assert_eq!(both.store.claim(claims).await.unwrap(), both.model(&claims), "{claims:?}");
+    for alone in [true, false] {
+        let charge = claims.with_mode(Mode::Charge);
+        if alone {
+            assert_eq!(both.store.claim(charge).await.unwrap(), both.model(&charge), "{charge:?}");
+        } else {
+            let beside = [Claim { id: MeterId { scope: "beside", ..claims[0].id }, ..claims[0] }];
+            let beside = Claims::new(charge.now(), Mode::Charge, &beside).unwrap();
+            for (slice, answer) in [charge, beside].iter().zip(both.store.claim_many(&[charge, beside]).await)
+            {
+                assert_eq!(answer.unwrap(), both.model(slice), "{slice:?}");
+            }
+        }
+        let look = claims.with_mode(Mode::Peek);
+        assert_eq!(both.store.claim(look).await.unwrap(), both.model(&look), "{look:?}");
+        both.store.reset(claims).await.unwrap();
+        both.map.remove(&claims[0].id.to_bytes());
+        let claim = [Claim { cost: oldest, ..claims[0] }];
+        let claims = Claims::new(then, Mode::Force, &claim).unwrap();
+        assert_eq!(both.store.claim(claims).await.unwrap(), both.model(&claims));
     }
-    both.store.reset(claims).await.unwrap();
-    both.map.clear();
-    let claim = [Claim { cost: oldest, ..claims[0] }];
-    let claims = Claims::new(then, Mode::Force, &claim).unwrap();
-    assert_eq!(both.store.claim(claims).await.unwrap(), both.model(&claims));
 }
