@@ -1,25 +1,21 @@
 -- The bucket meter: the theoretical arrival time (TAT) of the generic cell rate algorithm.
 
--- The nanoseconds of debt that have not drained at `seen`, which is not before state[1].
+-- The nanoseconds of debt that have not drained at `seen`, which is not before s1; none without a state.
 --
 -- If the interval has changed since the state was written, the units of that time are kept: those begun count whole, and no
 -- more than the bucket now holds. They drain at the new rate since then, and are gone at the latest when they would have
 -- been at the old one.
 CREATE OR REPLACE FUNCTION ratelimit.bucket_debt_v1(
-    state bigint[], seen bigint, burst bigint, gap bigint
-) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
-DECLARE
-    debt bigint := greatest(state[2] - seen, 0);
-    units bigint;
-BEGIN
-    IF state IS NULL THEN
-        RETURN 0;
-    ELSIF debt = 0 OR state[3] = gap THEN
-        RETURN debt;
-    END IF;
-    units := (state[2] - state[1] - 1) / greatest(state[3], 1) + 1;
-    RETURN greatest(state[1] + least(units, burst) * gap - seen, 0);
-END $$;
+    s1 bigint, s2 bigint, s3 bigint, seen bigint, burst bigint, gap bigint
+) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE
+        WHEN s2 > seen THEN CASE s3
+            WHEN gap THEN s2 - seen
+            ELSE greatest(s1 + least((s2 - s1 - 1) / greatest(s3, 1) + 1, burst) * gap - seen, 0)
+        END
+        ELSE 0
+    END
+$$;
 
 -- The state after a charge of units that take `drain` nanoseconds.
 CREATE OR REPLACE FUNCTION ratelimit.bucket_charge_v1(
@@ -28,8 +24,9 @@ CREATE OR REPLACE FUNCTION ratelimit.bucket_charge_v1(
 DECLARE
     most CONSTANT bigint := 4611686018427387903;
     seen bigint := greatest(now, state[1]);
+    debt bigint := ratelimit.bucket_debt_v1(state[1], state[2], state[3], seen, burst, gap);
 BEGIN
-    RETURN ARRAY[seen, seen + least(ratelimit.bucket_debt_v1(state, seen, burst, gap) + drain, most), gap];
+    RETURN ARRAY[seen, seen + least(debt + drain, most), gap];
 END $$;
 
 -- The state after a refund: units drain in the order in which they came, so what of the charge has not drained lies
@@ -39,7 +36,7 @@ CREATE OR REPLACE FUNCTION ratelimit.bucket_refund_v1(
 ) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     seen bigint := greatest(now, state[1]);
-    debt bigint := ratelimit.bucket_debt_v1(state, seen, burst, gap);
+    debt bigint := ratelimit.bucket_debt_v1(state[1], state[2], state[3], seen, burst, gap);
     undrained bigint := least(drain, receipt - seen);
 BEGIN
     IF undrained <= 0 OR debt = 0 THEN

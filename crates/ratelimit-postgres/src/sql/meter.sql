@@ -23,7 +23,8 @@ BEGIN
         RETURN ratelimit.window_fits_v1(state, now, cost, claims[at + 4], claims[at + 5], claims[at + 6],
             claims[at + 7], claims[at + 8] = 1)::int;
     ELSIF kind = 1 THEN
-        RETURN (ratelimit.bucket_debt_v1(state, greatest(now, state[1]), claims[at + 4], claims[at + 5])
+        RETURN (ratelimit.bucket_debt_v1(
+            state[1], state[2], state[3], greatest(now, state[1]), claims[at + 4], claims[at + 5])
             <= claims[at + 6])::int;
     END IF;
     sight := ratelimit.log_sight_v1(state, now, cost, claims[at + 4], claims[at + 5]);

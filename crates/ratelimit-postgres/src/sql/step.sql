@@ -10,7 +10,7 @@
         ELSIF ratelimit.shape_v1(held, length, sort, carried) = 1 AND ratelimit.sound_v1(sort, s1, s2, coalesce(s3, 0)) THEN
             now := greatest(asked, s1);
             IF sort = 1 THEN
-                owed := ratelimit.owed_v1(s1, s2, s3, now, quota, gap);
+                owed := ratelimit.bucket_debt_v1(s1, s2, s3, now, quota, gap);
                 IF owed <= shift THEN
                     becomes := ARRAY[now, now + owed + carried, gap];
                 END IF;

@@ -20,19 +20,6 @@ RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
         AND (kind = 1 OR (s2 <= 999999999999999 AND s3 <= 999999999999999))
 $$;
 
--- A bucket's debt. What was charged under another interval is that many intervals of this one.
-CREATE OR REPLACE FUNCTION ratelimit.owed_v1(
-    s1 bigint, s2 bigint, s3 bigint, now bigint, burst bigint, gap bigint
-) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE
-        WHEN s2 > now THEN CASE s3
-            WHEN gap THEN s2 - now
-            ELSE greatest(s1 + least((s2 - s1 - 1) / greatest(s3, 1) + 1, burst) * gap - now, 0)
-        END
-        ELSE 0
-    END
-$$;
-
 -- When a state that begins with these numbers is as good as none.
 CREATE OR REPLACE FUNCTION ratelimit.end_v1(
     s1 bigint, s2 bigint, kind bigint, gap bigint, shift bigint, carried bigint
@@ -120,7 +107,7 @@ BEGIN
         FROM (
             SELECT *, quota - cost AS room,
                 CASE kind
-                    WHEN 1 THEN ratelimit.owed_v1(s1, s2, s3, now, quota, gap)
+                    WHEN 1 THEN ratelimit.bucket_debt_v1(s1, s2, s3, now, quota, gap)
                     ELSE CASE aged WHEN 0 THEN s2 ELSE 0 END
                 END AS current,
                 CASE aged WHEN 0 THEN coalesce(s3, 0) WHEN 1 THEN carried * s2 ELSE 0 END AS previous
