@@ -1,5 +1,5 @@
-        -- What the meter's state `s1`, `s2`, `s3` becomes by one claim: NULL if that does not fit, or if what is there is no
-        -- state of such a meter. Stands in the functions below, because to call it as one takes as long as to do it.
+-- What the meter's state `s1`, `s2`, `s3` becomes by one claim: NULL if that does not fit, or if what is there is no
+-- state of such a meter. Stands in two functions of take.sql, for to call one takes as long as to do it.
         becomes := NULL;
         IF held IS NULL THEN
             IF sort = 0 AND cost <= quota THEN
