@@ -122,17 +122,28 @@ async fn a_row_that_is_no_state() {
     let schema = Schema::new();
     let store = schema.store().await;
     let other: Limit = "3/10s name other".parse().unwrap();
-    let limit = limit();
-    for wrong in ["state = '{}'", "state = '{1}'", "state = '{-1,2,3}'", "state = '{1,NULL,2}'", "kind = 7"] {
-        reset(&store, &[ask(&limit), ask(&other)]).await;
-        assert!(claim(&store).await.unwrap().admitted);
-        schema.run(&format!("UPDATE {{s}}.meters SET {wrong}")).await;
-        let [sound, corrupt] = [[ask(&other)], [ask(&limit)]];
-        let slices = [&corrupt, &sound].map(|claims| Claims::new(NOW, Mode::Charge, claims).unwrap());
-        let mut answers = store.claim_many(&slices).await;
-        assert!(answers.pop().unwrap().unwrap().admitted, "{wrong}");
-        check(&answers.pop().unwrap().unwrap_err(), ErrorKind::Corrupt, Applied::No, "another program");
+    let limits = [limit(), "3/10s gcra".parse().unwrap()];
+    for wrong in [
+        "state = '{}'",
+        "state = '{1}'",
+        "state = '{-1,2,3}'",
+        "state = '{1,NULL,2}'",
+        "state = '{9223372036854775807,9223372036854775807,9223372036854775807}'",
+        "state = '{-9223372036854775808,9223372036854775807,1}'",
+        "kind = 7",
+    ] {
+        for limit in &limits {
+            let [corrupt, sound] = [[ask(limit)], [ask(&other)]];
+            reset(&store, &[corrupt[0], sound[0]]).await;
+            let slices = [&corrupt, &sound].map(|claims| Claims::new(NOW, Mode::Charge, claims).unwrap());
+            assert!(store.claim(slices[0]).await.unwrap().admitted);
+            schema.run(&format!("UPDATE {{s}}.meters SET {wrong}")).await;
+            let mut answers = store.claim_many(&slices).await;
+            assert!(answers.pop().unwrap().unwrap().admitted, "{wrong}");
+            check(&answers.pop().unwrap().unwrap_err(), ErrorKind::Corrupt, Applied::No, "another program");
+        }
     }
+    let limit = limit();
     reset(&store, &[ask(&limit)]).await;
     assert!(claim(&store).await.unwrap().admitted);
 }

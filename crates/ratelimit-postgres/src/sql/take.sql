@@ -13,7 +13,7 @@ RETURNS int LANGUAGE sql IMMUTABLE AS $$
     END
 $$;
 
--- Whether the numbers of a state of this kind can be its own.
+-- Whether the numbers of a state of this kind can be its own. With others nothing may be worked out: it might not fit a number.
 CREATE OR REPLACE FUNCTION ratelimit.sound_v1(kind bigint, s1 bigint, s2 bigint, s3 bigint)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT s1 BETWEEN 0 AND 4611686018427387903 AND s2 >= 0 AND s3 >= 0
@@ -95,7 +95,7 @@ BEGIN
         SELECT id, place, spot, held, was, s1, s2, s3, asked, kind, gap, shift, carried, shape,
             CASE
                 WHEN first < last THEN ratelimit.run_v1(held, length, s1, s2, s3, claims, first, last, clock)
-                WHEN shape = 2 OR (shape = 1 AND ratelimit.sound_v1(kind, s1, s2, coalesce(s3, 0)) IS NOT TRUE) THEN NULL
+                WHEN shape = 2 OR (shape = 1 AND NOT sound) THEN NULL
                 WHEN kind = 1 THEN CASE WHEN current <= shift THEN ARRAY[now, now + current + carried, gap] END
                 WHEN room < current THEN NULL
                 WHEN previous > room - current
@@ -106,21 +106,22 @@ BEGIN
             END AS state
         FROM (
             SELECT *, quota - cost AS room,
-                CASE kind
-                    WHEN 1 THEN ratelimit.bucket_debt_v1(s1, s2, s3, now, quota, gap)
+                CASE
+                    WHEN kind = 1 AND sound THEN ratelimit.bucket_debt_v1(s1, s2, s3, now, quota, gap)
                     ELSE CASE aged WHEN 0 THEN s2 ELSE 0 END
                 END AS current,
                 CASE aged WHEN 0 THEN coalesce(s3, 0) WHEN 1 THEN carried * s2 ELSE 0 END AS previous
             FROM (
                 SELECT *, ratelimit.shape_v1(held, length, kind, carried) AS shape,
-                    CASE kind WHEN 0 THEN (now + shift) / gap - (s1 + shift) / gap END AS aged
+                    CASE WHEN kind = 0 AND sound THEN (now + shift) / gap - (s1 + shift) / gap END AS aged
                 FROM (
                     SELECT given.id, given.place::int, given.last, coalesce(lasts[given.place - 1], 0) + 1 AS first, meter.*,
                         coalesce(clock, claims[last * 8 - 7]) AS asked,
                         greatest(clock, claims[last * 8 - 7], s1) AS now,
                         claims[last * 8 - 6] AS kind, claims[last * 8 - 5] AS cost, claims[last * 8 - 4] AS quota,
                         claims[last * 8 - 3] AS gap, claims[last * 8 - 2] AS shift, claims[last * 8 - 1] AS carried,
-                        claims[last * 8] AS strictly
+                        claims[last * 8] AS strictly,
+                        coalesce(ratelimit.sound_v1(claims[last * 8 - 6], s1, s2, coalesce(s3, 0)), false) AS sound
                     FROM unnest(ids, lasts) WITH ORDINALITY AS given (id, last, place)
                     LEFT JOIN LATERAL (
                         SELECT ctid AS spot, kind AS held, cardinality(state) AS length, state AS was,
