@@ -62,8 +62,9 @@ fn limiter(limit: &str, config: BatchConfig) -> Arc<Limiter> {
     Arc::new(RateLimiter::new(store, limit).with_clock(ManualClock::at(Timestamp::from_secs(1_000))))
 }
 
+/// All but one wait, however few they are.
 fn one_trip() -> BatchConfig {
-    BatchConfig { trips: 1, patience: Duration::from_secs(60), ..BatchConfig::default() }
+    BatchConfig { trips: 1, alone: 0, patience: Duration::from_secs(60), ..BatchConfig::default() }
 }
 
 fn check(limiter: &Arc<Limiter>) -> tokio::task::JoinHandle<Result<bool, CheckError>> {
@@ -124,6 +125,63 @@ async fn no_batch_is_larger_than_it_may_be_and_no_more_trips_are_under_way() {
     }
     assert_eq!(trips(&limiter)[3..].iter().sum::<usize>(), 60);
     assert!(trips(&limiter).iter().all(|slices| *slices <= 8));
+}
+
+#[tokio::test]
+async fn few_go_each_by_itself_and_many_together() {
+    let limiter = limiter("100000/h", BatchConfig { alone: 4, ..one_trip() });
+    let mut checks: Vec<_> = (0..4).map(|_| check(&limiter)).collect();
+    settle().await;
+    assert_eq!(trips(&limiter), [1; 4], "nobody waits");
+    checks.extend((0..6).map(|_| check(&limiter)));
+    settle().await;
+    assert_eq!(trips(&limiter), [1; 4], "from the fifth on they wait");
+    gate(&limiter).permits.add_permits(3);
+    settle().await;
+    assert_eq!(trips(&limiter), [1; 4], "three more are under way than go together");
+    gate(&limiter).permits.add_permits(1);
+    settle().await;
+    assert_eq!(trips(&limiter), [1, 1, 1, 1, 6]);
+    gate(&limiter).permits.add_permits(1);
+    for check in checks {
+        assert!(check.await.unwrap().unwrap());
+    }
+
+    // That there are few for a moment does not mean that there are few.
+    let two = [check(&limiter), check(&limiter)];
+    settle().await;
+    assert_eq!(trips(&limiter)[5..], [1]);
+    gate(&limiter).permits.add_permits(2);
+    for check in two {
+        assert!(check.await.unwrap().unwrap());
+    }
+    assert_eq!(trips(&limiter)[5..], [1, 1]);
+
+    // One after another, who is alone does not wait, whatever came before; and after many of them a few do not, either.
+    gate(&limiter).permits.add_permits(1_000);
+    for _ in 0..1_000 {
+        assert!(limiter.check("k").await.unwrap().allowed());
+    }
+    let before = trips(&limiter).len();
+    let four: Vec<_> = (0..4).map(|_| check(&limiter)).collect();
+    settle().await;
+    assert_eq!(trips(&limiter)[before..], [1; 4]);
+    gate(&limiter).permits.add_permits(4);
+    for check in four {
+        assert!(check.await.unwrap().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn who_has_left_makes_no_crowd() {
+    let limiter = limiter("100000/h", BatchConfig { alone: 4, ..one_trip() });
+    for _ in 0..100 {
+        let leaving: Vec<_> = (0..4).map(|_| check(&limiter)).collect();
+        settle().await;
+        leaving.iter().for_each(tokio::task::JoinHandle::abort);
+        settle().await;
+    }
+    assert_eq!(trips(&limiter), [1; 400]);
 }
 
 #[tokio::test]
@@ -211,8 +269,8 @@ async fn patience_is_for_the_turn_and_its_trip() {
 /// Many threads, a limit that is used up exactly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_contention_exactly_the_limit_is_admitted() {
-    for trips in [1, 3] {
-        let limiter = limiter("500/h", BatchConfig { trips, most: 7, ..one_trip() });
+    for (trips, alone) in [(1, 0), (3, 0), (1, 16), (3, 63), (2, 64)] {
+        let limiter = limiter("500/h", BatchConfig { trips, alone, most: 7, ..one_trip() });
         gate(&limiter).permits.add_permits(100_000);
         let tasks: Vec<_> = (0..64)
             .map(|_| {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,10 +13,11 @@ use crate::{Answer, Claims, CounterStore, ErrorKind, Promises, Refund, StoreErro
 
 /// A store whose claims share trips under load.
 ///
-/// A claim that finds nobody under way goes at once, as it would without this. What arrives while `trips` of them are under
-/// way waits, and goes in one [`CounterStore::claim_many`] when one of them is back: in the order of arrival, each
-/// decided for itself, exactly as if they had been put to the store one after another. So nothing is added to the time
-/// of a check while there is little to do, and a busy store is asked seldom.
+/// While there were lately no more than `alone` claims at once, each goes at once and by itself, as it would without this.
+/// With more, what arrives while `trips` of them are under way waits, and goes in one [`CounterStore::claim_many`] when
+/// one of them is back: in the order of arrival, each decided for itself, exactly as if they had been put to the store
+/// one after another. So nothing is added to the time of a check while there is little to do, and a busy store is asked
+/// seldom.
 ///
 /// A caller that drops its future before its claim has gone leaves no trace; one that drops it later keeps nobody else
 /// from an answer. Refunds, resets and calls to `claim_many` go straight to the store.
@@ -40,6 +42,9 @@ pub struct BatchConfig {
     /// How many trips may be under way at once; at least one. With more than one, claims of different trips may overtake
     /// each other, as they may without batching.
     pub trips: usize,
+    /// Up to how many claims at once go each by itself, without sharing trips: few of them lose more time by waiting for one
+    /// another than the store saves.
+    pub alone: usize,
     /// The most slices in one trip; at least one.
     pub most: usize,
     /// The most slices that wait. Further ones get an error at once ([`ErrorKind::Contended`]), and are not charged.
@@ -52,13 +57,15 @@ pub struct BatchConfig {
 
 impl Default for BatchConfig {
     fn default() -> Self {
-        Self { trips: 2, most: 128, waiting: 100_000, patience: Duration::from_secs(1) }
+        Self { trips: 2, alone: 16, most: 128, waiting: 100_000, patience: Duration::from_secs(1) }
     }
 }
 
 struct Shared<S> {
     inner: S,
     config: BatchConfig,
+    /// How many claims have begun and not ended.
+    present: AtomicUsize,
     line: Mutex<Line>,
 }
 
@@ -66,9 +73,46 @@ struct Shared<S> {
 #[derive(Default)]
 struct Line {
     under_way: usize,
+    crowd: Crowd,
     waiting: VecDeque<Waiting>,
     /// The number of the next to come.
     next: u64,
+}
+
+/// The most claims that were lately there at once.
+///
+/// Their number by itself tells little: when a trip is back, all that it carried leave at once and return one by one.
+#[derive(Default)]
+struct Crowd {
+    /// In parts of one claim.
+    parts: usize,
+}
+
+impl Crowd {
+    /// A claim is in so many parts.
+    const PARTS: usize = 256;
+    /// With each claim that arrives the crowd of before counts for one part in so many less: a crowd of 128 is one of 16
+    /// after five hundred claims.
+    const LASTING: usize = 256;
+
+    /// One more has come, and with it there are `present`.
+    fn come(&mut self, present: usize) {
+        let before = self.parts - self.parts.div_ceil(Self::LASTING);
+        self.parts = before.max(present.saturating_mul(Self::PARTS));
+    }
+
+    fn size(&self) -> usize {
+        self.parts.div_ceil(Self::PARTS)
+    }
+}
+
+/// A claim that has begun; when it ends, however it ends, it is no longer present.
+struct Presence<'a>(&'a AtomicUsize);
+
+impl Drop for Presence<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 struct Waiting {
@@ -86,7 +130,8 @@ impl<S: CounterStore + 'static> Batched<S> {
     /// `inner` with this configuration.
     pub fn with_config(inner: S, config: BatchConfig) -> Self {
         let config = BatchConfig { trips: config.trips.max(1), most: config.most.max(1), ..config };
-        Self { shared: Arc::new(Shared { inner, config, line: Mutex::default() }) }
+        let (present, line) = (AtomicUsize::new(0), Mutex::default());
+        Self { shared: Arc::new(Shared { inner, config, present, line }) }
     }
 
     /// The store underneath.
@@ -94,10 +139,18 @@ impl<S: CounterStore + 'static> Batched<S> {
         &self.shared.inner
     }
 
+    fn arrive(&self) -> Presence<'_> {
+        let present = &self.shared.present;
+        present.fetch_add(1, Ordering::Relaxed);
+        Presence(present)
+    }
+
     /// A place under way, if there is one and nobody waits for it; otherwise a place in the line.
     fn line_up(&self, claims: &Claims<'_>) -> Result<Place<S>, StoreError> {
         let mut line = self.shared.line();
-        if line.under_way < self.shared.config.trips && line.waiting.is_empty() {
+        line.crowd.come(self.shared.present.load(Ordering::Relaxed));
+        let few = line.crowd.size() <= self.shared.config.alone;
+        if line.waiting.is_empty() && (few || line.under_way < self.shared.config.trips) {
             line.under_way += 1;
             return Ok(Place::UnderWay(Trip(self.shared.clone())));
         }
@@ -124,7 +177,7 @@ struct Trip<S: CounterStore + 'static>(Arc<Shared<S>>);
 impl<S: CounterStore + 'static> Drop for Trip<S> {
     fn drop(&mut self) {
         let mut line = self.0.line();
-        if line.waiting.is_empty() {
+        if line.waiting.is_empty() || line.under_way > self.0.config.trips {
             line.under_way -= 1;
             return;
         }
@@ -203,6 +256,7 @@ impl<S: CounterStore + 'static> CounterStore for Batched<S> {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let _present = self.arrive();
         let (number, mut receiver) = match self.line_up(&claims)? {
             Place::UnderWay(_trip) => return self.shared.inner.claim(claims).await,
             Place::InLine(number, receiver) => (number, receiver),
