@@ -89,7 +89,7 @@ impl PostgresConfig {
     /// # Errors
     /// If the schema or the prefix cannot be the name of one.
     pub fn migration(&self) -> Result<String, StoreError> {
-        Ok(Names::new(self)?.migration(self.logged))
+        Ok(Names::new(self, true)?.migration(self.logged))
     }
 
     /// The slack in microseconds, never below what a store owes.

@@ -93,13 +93,27 @@ impl Failure {
 
     /// What the server reported. It has undone the statement then.
     fn reported(error: &dyn DatabaseError) -> Self {
-        let code = error.code().unwrap_or_default();
-        let (kind, message) = explain(&code, error.message());
+        Self::coded(&error.code().unwrap_or_default(), error.message())
+    }
+
+    /// What the server reported within an answer, the SQLSTATE first.
+    pub(crate) fn told(text: &str) -> Self {
+        text.split_at_checked(5)
+            .map_or_else(Self::strange_reply, |(code, message)| Self::coded(code, message))
+    }
+
+    fn coded(code: &str, message: &str) -> Self {
+        let (kind, message) = explain(code, message);
         let lost = code.starts_with("57P") || code.starts_with("08") || code == "26000";
         let conflict = code == "40001" || code == "40P01";
         let failure = Self { sane: !lost, conflict, overtaken: code == "RL001", ..Self::new(kind, message) };
         // Told to end in the middle of a call, a server process may have committed it just before.
         if code.starts_with("57P") { failure.maybe_applied() } else { failure }
+    }
+
+    /// Whether the same may well be done in another way: others have come between, or a row is no state.
+    pub(crate) fn is_undone(&self) -> bool {
+        self.overtaken || self.conflict || self.kind == ErrorKind::Corrupt
     }
 
     pub(crate) fn into_store_error(self) -> StoreError {

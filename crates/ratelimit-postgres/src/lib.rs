@@ -77,6 +77,7 @@ mod prune;
 mod queue;
 mod schema;
 mod store;
+mod sure;
 mod take;
 mod wire;
 

@@ -12,7 +12,8 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::PostgresConfig;
 use crate::error::Failure;
-use crate::schema::Names;
+use crate::schema::{Names, SETTINGS};
+use crate::sure::Sure;
 use crate::take::{Many, One};
 
 /// How often a statement is tried that the server undid because of others.
@@ -37,6 +38,8 @@ pub(crate) enum Call {
         ids: Vec<Vec<u8>>,
         lasts: Vec<i32>,
         claims: Vec<i64>,
+        sure: Vec<i64>,
+        shares: Vec<f64>,
         by_server: bool,
         slack: i64,
     },
@@ -45,6 +48,7 @@ pub(crate) enum Call {
         claim: [i64; 8],
         by_server: bool,
         slack: i64,
+        sure: Sure,
     },
     Refund {
         ids: Vec<Vec<u8>>,
@@ -69,7 +73,7 @@ pub(crate) enum Reply {
     /// The answer to [`Call::TakeOne`].
     One(One),
     /// The answer to [`Call::Take`].
-    Many(Many),
+    Many(Box<Many>),
 }
 
 impl Reply {
@@ -128,7 +132,7 @@ pub(crate) fn address_of(options: &PgConnectOptions) -> String {
 impl Link {
     /// A way to the configuration's server, or by the connections of `pool`.
     pub(crate) fn new(config: PostgresConfig, pool: Option<PgPool>) -> Result<Self, StoreError> {
-        let names = Names::new(&config)?;
+        let names = Names::new(&config, pool.is_none())?;
         let address = match &pool {
             Some(pool) => address_of(&pool.connect_options()),
             None => address_of(&config.server),
@@ -199,17 +203,20 @@ impl Link {
     async fn send(&self, connection: &mut PgConnection, call: &Call) -> Result<Reply, sqlx::Error> {
         let scalar = |sql: &Arc<str>| sqlx::query_scalar::<_, Vec<i64>>(AssertSqlSafe(sql.clone()));
         let query = match call {
-            Call::TakeOne { id, claim, by_server, slack } => {
+            Call::TakeOne { id, claim, by_server, slack, sure } => {
                 let query = sqlx::query_scalar(AssertSqlSafe(self.names.take_one.clone())).bind(id);
                 let query = claim.iter().fold(query, |query, number| query.bind(number));
-                let mut rows = query.bind(by_server).bind(slack).fetch_all(connection).await?;
+                let query = query.bind(by_server).bind(slack);
+                let query = query.bind(sure.since).bind(sure.until).bind(sure.share).bind(sure.keep);
+                let mut rows = query.fetch_all(connection).await?;
                 return rows.pop().map(Reply::One).ok_or(sqlx::Error::RowNotFound);
             }
-            Call::Take { ids, lasts, claims, by_server, slack } => {
+            Call::Take { ids, lasts, claims, sure, shares, by_server, slack } => {
                 let query = sqlx::query_as::<_, Many>(AssertSqlSafe(self.names.take.clone()));
-                let query = query.bind(ids).bind(lasts).bind(claims).bind(by_server).bind(slack);
+                let query = query.bind(ids).bind(lasts).bind(claims).bind(sure).bind(shares);
+                let query = query.bind(by_server).bind(slack);
                 let mut rows = query.fetch_all(connection).await?;
-                return rows.pop().map(Reply::Many).ok_or(sqlx::Error::RowNotFound);
+                return rows.pop().map(|many| Reply::Many(Box::new(many))).ok_or(sqlx::Error::RowNotFound);
             }
             Call::Claim { ids, writes, slices, claims, by_server, slack } => scalar(&self.names.claim)
                 .bind(ids)
@@ -336,9 +343,10 @@ fn quiet(options: &PgConnectOptions) -> PgConnectOptions {
 /// The options of connections for calls.
 fn options(config: &PostgresConfig) -> PgConnectOptions {
     let millis = config.timeout.as_millis().clamp(1, 86_400_000);
-    quiet(&config.server).options([
+    quiet(&config.server).options(SETTINGS).options([
         ("statement_timeout", millis.to_string()),
-        ("lock_timeout", millis.to_string()),
+        // Sooner than the caller gives up: so it is told that nothing was charged.
+        ("lock_timeout", (millis * 3 / 4).max(1).to_string()),
         ("default_transaction_isolation", "read committed".to_owned()),
     ])
 }

@@ -224,21 +224,13 @@ impl Worker {
             return;
         }
         let slices: Vec<Slice> = batch.iter().flat_map(|job| job.slices.iter().cloned()).collect();
-        let result = decide(link, &slices, deadline).await;
-        let alone = batch.len() == 1;
-        match result {
+        match decide(link, &slices, deadline).await {
             Ok(answers) => {
                 let mut answers = answers.into_iter();
                 for job in batch {
                     let own = answers.by_ref().take(job.slices.len()).collect();
                     // Who has dropped the other end does not want to know.
                     let _ = job.reply.send(Ok(own));
-                }
-            }
-            // A row that makes the whole statement fail is the fault of one of them: nothing was charged, so one by one.
-            Err(failure) if failure.kind == ErrorKind::Corrupt && !alone => {
-                for job in batch {
-                    Box::pin(self.send(vec![job])).await;
                 }
             }
             Err(failure) => {
@@ -252,25 +244,44 @@ impl Worker {
 
 /// Decides slices in one statement; in a second one those that the short way left open.
 async fn decide(link: &Link, slices: &[Slice], deadline: Instant) -> Result<Answers, Failure> {
-    let Some(take) = Take::new(slices) else {
-        return decide_long(link, slices, deadline).await;
+    let Some(take) = Take::new(slices, link.config()) else {
+        return Ok(decide_long(link, slices, deadline).await);
     };
     let answers = match link.run(&take.call(link.config()), deadline).await {
         Ok(reply) => take.answers(reply)?,
-        Err(failure) if failure.overtaken => return decide_long(link, slices, deadline).await,
+        Err(failure) if failure.is_undone() => vec![None; slices.len()],
         Err(failure) => return Err(failure),
     };
     let open = slices.iter().zip(&answers).filter(|(_, answer)| answer.is_none());
     let open: Vec<Slice> = open.map(|(slice, _)| slice.clone()).collect();
     if open.is_empty() {
-        return Ok(answers.into_iter().flatten().map(Ok).collect());
+        return Ok(answers.into_iter().flatten().collect());
     }
-    let mut rest = decide_long(link, &open, deadline).await?.into_iter();
+    let mut rest = decide_long(link, &open, deadline).await.into_iter();
     let mut late = || rest.next().unwrap_or_else(|| Err(Failure::strange_reply()));
-    Ok(answers.into_iter().map(|answer| answer.map_or_else(&mut late, Ok)).collect())
+    Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(&mut late)).collect())
 }
 
-async fn decide_long(link: &Link, slices: &[Slice], deadline: Instant) -> Result<Answers, Failure> {
+async fn decide_long(link: &Link, slices: &[Slice], deadline: Instant) -> Answers {
+    match decide_together(link, slices, deadline).await {
+        Ok(answers) => answers,
+        // A row that makes the whole statement fail is the fault of one of them: nothing was charged, so one by one.
+        Err(failure) if failure.kind == ErrorKind::Corrupt && slices.len() > 1 => {
+            let mut answers = Vec::with_capacity(slices.len());
+            for slice in slices {
+                let answer = decide_together(link, std::slice::from_ref(slice), deadline).await;
+                answers
+                    .push(answer.and_then(|mut answer| {
+                        answer.pop().unwrap_or_else(|| Err(Failure::strange_reply()))
+                    }));
+            }
+            answers
+        }
+        Err(failure) => vec![Err(failure); slices.len()],
+    }
+}
+
+async fn decide_together(link: &Link, slices: &[Slice], deadline: Instant) -> Result<Answers, Failure> {
     let reply = link.run(&wire::claim_call(slices, link.config()), deadline).await?;
     wire::answers(slices, &reply.numbers()?)
 }

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::config::{Logged, PostgresConfig};
 use crate::error::STORE;
+use crate::take::MANY_ANSWERS;
 
 /// In the order in which they are made. The names in them are those of the default configuration.
 const PARTS: [&str; 11] = [
@@ -29,9 +30,15 @@ const STEP: &str = include_str!("sql/step.sql");
 const STEP_VARIABLES: &str = "becomes bigint[]; now bigint; owed bigint; aged bigint; current bigint; previous bigint; \
     room bigint; fits boolean;";
 
-/// What every function that is called from outside sets for its own duration: rows are found by their name whatever the
-/// statistics say, and plans are made once.
-const SETTINGS: &str = "SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan";
+/// What holds on our own connections, and what the functions that are called from outside set for their own duration: rows are
+/// found by their name and in the order that they are given in, whatever the statistics say, and plans are made once.
+pub(crate) const SETTINGS: [(&str, &str); 5] = [
+    ("enable_seqscan", "off"),
+    ("enable_hashjoin", "off"),
+    ("enable_mergejoin", "off"),
+    ("jit", "off"),
+    ("plan_cache_mode", "force_generic_plan"),
+];
 
 /// The longest prefix, so that all names keep within PostgreSQL's 63 bytes.
 const MAX_PREFIX: usize = 32;
@@ -50,7 +57,8 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn new(config: &PostgresConfig) -> Result<Self, StoreError> {
+    /// `own` for connections that have our settings.
+    pub(crate) fn new(config: &PostgresConfig, own: bool) -> Result<Self, StoreError> {
         let PostgresConfig { schema, prefix, .. } = config;
         let refused = |message| Err(StoreError::new(STORE, ErrorKind::Unsupported, message));
         if schema.is_empty() || schema.len() > 63 || schema.contains(['\0', '\'', '"', '\\', '$']) {
@@ -68,13 +76,14 @@ impl Names {
         let call = |function: &str, arguments: &str| -> Arc<str> {
             format!("SELECT {}{prefix}{function}_v1({arguments})", quoted(schema)).into()
         };
-        let take = format!("{}{prefix}take_v1($1, $2, $3, $4, $5)", quoted(schema));
+        let take = format!("CALL {}{prefix}take_v1($1, $2, $3, $4, $5, $6, $7", quoted(schema));
+        let take_one = if own { "take_one" } else { "take_one_pooled" };
         Ok(Self {
             schema: schema.clone(),
             prefix: prefix.clone(),
             claim: call("claim", "$1, $2, $3, $4, $5, $6"),
-            take: format!("SELECT clock, shapes, a, b, c, done, put FROM {take}").into(),
-            take_one: call("take_one", "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11"),
+            take: format!("{take}{})", ", NULL".repeat(MANY_ANSWERS)).into(),
+            take_one: call(take_one, "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15"),
             refund: call("refund", "$1, $2, $3, $4, $5"),
             reset: call("reset", "$1"),
             prune: call("prune", "$1, $2"),
@@ -108,7 +117,11 @@ impl Names {
 
     fn body(&self, logged: Logged) -> String {
         let text = PARTS.join("\n").replace("@step@\n", STEP).replace("@step variables@", STEP_VARIABLES);
-        let text = text.replace("@prefix@", &self.prefix).replace("@settings@", SETTINGS);
+        let settings = SETTINGS.map(|(name, value)| format!("SET {name} = {value}")).join(" ");
+        let settle =
+            SETTINGS.map(|(name, value)| format!("set_config('{name}', '{value}', true)")).join(", ");
+        let text = text.replace("@settings@", &settings).replace("@settle@", &settle);
+        let text = text.replace("@prefix@", &self.prefix);
         let text = text.replace("ratelimit.", &format!("{}{}", quoted(&self.schema), self.prefix));
         match logged {
             Logged::Unlogged => text,

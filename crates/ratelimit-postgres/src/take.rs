@@ -2,32 +2,75 @@
 
 use ratelimit_core::{Answer, Meter, Mode, State, Timestamp, WindowState};
 use smallvec::smallvec;
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow, Row};
 
 use crate::config::{PostgresConfig, TimeSource};
 use crate::error::Failure;
 use crate::link::{Call, Reply};
+use crate::sure::Sure;
 use crate::wire::{Ask, Slice, ask_numbers, bucket_state, signed, unsigned};
 
-/// What `take_one_v1` answers: whether it was written, the clock, the shape, the numbers a, b and c.
+/// What `take_one_v1` answers: whether it was written, the clock, the shape, the numbers a, b and c; or 2 for one that was
+/// charged at once, nothing, the shape and the numbers of the state since then.
 pub(crate) type One = Vec<Option<i64>>;
 
-/// What `take_v1` answers: the clock, the shapes, the numbers a, b and c, the meters that were written: their places, or their
-/// names in ascending order.
-pub(crate) type Many = (
-    Option<i64>,
-    Vec<i32>,
-    Vec<Option<i64>>,
-    Vec<Option<i64>>,
-    Vec<Option<i64>>,
-    Option<Vec<i32>>,
-    Option<Vec<Vec<u8>>>,
-);
+/// What `take_v1` answers; see there.
+#[derive(Debug)]
+pub(crate) struct Many {
+    clock: Option<i64>,
+    taken: Vec<i32>,
+    x: Vec<i64>,
+    y: Vec<i64>,
+    z: Vec<Option<i64>>,
+    places: Vec<i32>,
+    shapes: Vec<i32>,
+    a: Vec<Option<i64>>,
+    b: Vec<Option<i64>>,
+    c: Vec<Option<i64>>,
+    done: Vec<i32>,
+    put: Vec<Vec<u8>>,
+    trouble: Option<String>,
+}
 
-/// What the server has seen of a meter, and whether it has written it.
+impl FromRow<'_, PgRow> for Many {
+    fn from_row(row: &PgRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            clock: row.try_get("clock")?,
+            taken: row.try_get::<Option<_>, _>("taken")?.unwrap_or_default(),
+            x: row.try_get::<Option<_>, _>("x")?.unwrap_or_default(),
+            y: row.try_get::<Option<_>, _>("y")?.unwrap_or_default(),
+            z: row.try_get::<Option<_>, _>("z")?.unwrap_or_default(),
+            places: row.try_get::<Option<_>, _>("places")?.unwrap_or_default(),
+            shapes: row.try_get::<Option<_>, _>("shapes")?.unwrap_or_default(),
+            a: row.try_get::<Option<_>, _>("a")?.unwrap_or_default(),
+            b: row.try_get::<Option<_>, _>("b")?.unwrap_or_default(),
+            c: row.try_get::<Option<_>, _>("c")?.unwrap_or_default(),
+            done: row.try_get::<Option<_>, _>("done")?.unwrap_or_default(),
+            put: row.try_get::<Option<_>, _>("put")?.unwrap_or_default(),
+            trouble: row.try_get("trouble")?,
+        })
+    }
+}
+
+/// How many answers those are.
+pub(crate) const MANY_ANSWERS: usize = 13;
+
+/// What the server has seen of a meter, and what it has done.
+#[derive(Clone)]
 struct Seen {
     shape: i64,
     numbers: [Option<i64>; 3],
-    written: bool,
+    charged: Charges,
+}
+
+/// What the server has charged to a meter.
+#[derive(Clone, Copy, PartialEq)]
+enum Charges {
+    None,
+    /// Those that fit, if any did.
+    Fitting,
+    All,
 }
 
 /// Slices that go the short way.
@@ -37,6 +80,8 @@ pub(crate) struct Take<'s> {
     order: Vec<usize>,
     /// The meters: up to where in `order` the slices on each go.
     ends: Vec<usize>,
+    /// Which states of each meter its slices surely fit.
+    sure: Vec<Sure>,
 }
 
 /// The only claim of a slice that can go the short way.
@@ -71,7 +116,7 @@ fn alike(one: &Meter, other: &Meter) -> bool {
 
 impl<'s> Take<'s> {
     /// `None` if one of them has to go the long way.
-    pub(crate) fn new(slices: &'s [Slice]) -> Option<Self> {
+    pub(crate) fn new(slices: &'s [Slice], config: &PostgresConfig) -> Option<Self> {
         let asks: Vec<&Ask> = slices.iter().map(plain).collect::<Option<_>>()?;
         let mut order: Vec<usize> = (0..asks.len()).collect();
         order.sort_by(|one, other| asks[*one].name.cmp(&asks[*other].name));
@@ -86,19 +131,30 @@ impl<'s> Take<'s> {
                 _ => ends.push(place + 1),
             }
         }
-        Some(Self { slices, order, ends })
+        let mut begin = 0;
+        let sure = ends.iter().map(|end| {
+            let meter = order[std::mem::replace(&mut begin, *end)..*end].iter();
+            match config.time {
+                TimeSource::Caller => Sure::of(meter.map(|place| &slices[*place]), config.slack_micros()),
+                TimeSource::Server => Sure::NONE,
+            }
+        });
+        let sure = sure.collect();
+        Some(Self { slices, order, ends, sure })
     }
 
     pub(crate) fn call(&self, config: &PostgresConfig) -> Call {
         let (by_server, slack) = (config.time == TimeSource::Server, config.slack_micros());
-        if let [slice] = self.slices {
+        if let ([slice], [sure]) = (self.slices, self.sure.as_slice()) {
             let id = slice.asks[0].name.clone();
-            return Call::TakeOne { id, claim: numbers(slice), by_server, slack };
+            return Call::TakeOne { id, claim: numbers(slice), by_server, slack, sure: *sure };
         }
         Call::Take {
             ids: self.names().map(<[u8]>::to_vec).collect(),
             lasts: self.ends.iter().map(|end| i32::try_from(*end).unwrap_or(i32::MAX)).collect(),
             claims: self.order.iter().flat_map(|place| numbers(&self.slices[*place])).collect(),
+            sure: self.sure.iter().flat_map(Sure::numbers).collect(),
+            shares: self.sure.iter().map(|sure| sure.share).collect(),
             by_server,
             slack,
         }
@@ -110,8 +166,14 @@ impl<'s> Take<'s> {
     }
 
     /// What core says to the states that the server has seen. `None` for slices on meters that somebody else has changed
-    /// meanwhile, or whose state is no such one.
-    pub(crate) fn answers(&self, reply: Reply) -> Result<Vec<Option<Answer>>, Failure> {
+    /// meanwhile, whose state is no such one, or whose turn did not come.
+    pub(crate) fn answers(&self, reply: Reply) -> Result<Vec<Option<Result<Answer, Failure>>>, Failure> {
+        let trouble = match &reply {
+            Reply::Many(many) => many.trouble.as_deref().map(Failure::told),
+            _ => None,
+        };
+        // The long way is another try.
+        let trouble = trouble.filter(|failure| !failure.is_undone());
         let (clock, seen) = self.seen(reply).ok_or_else(Failure::strange_reply)?;
         let clock = match clock {
             Some(clock) => {
@@ -125,50 +187,77 @@ impl<'s> Take<'s> {
             let slices = &self.order[begin..*end];
             begin = *end;
             let ask = &self.slices[slices[0]].asks[0];
+            let Some(seen) = seen else {
+                let failed = trouble.clone().map(Err);
+                slices.iter().for_each(|slice| answers[*slice] = failed.clone());
+                continue;
+            };
             let Some(mut state) = state(&ask.meter, seen) else { continue };
             let decided: Vec<Answer> =
                 slices.iter().map(|slice| decide(&self.slices[*slice], &mut state, clock)).collect();
-            match (decided.iter().any(|answer| answer.charged), seen.written) {
-                (true, false) => continue,
-                (false, true) => return Err(Failure::strange_reply()),
+            let charged = decided.iter().filter(|answer| answer.charged).count();
+            match seen.charged {
+                Charges::None if charged > 0 => continue,
+                Charges::Fitting if charged == 0 => return Err(Failure::strange_reply()),
+                Charges::All if charged < decided.len() => return Err(Failure::strange_reply()),
                 _ => {}
             }
             for (slice, answer) in slices.iter().zip(decided) {
-                answers[*slice] = Some(answer);
+                answers[*slice] = Some(Ok(answer));
             }
         }
         Ok(answers)
     }
 
     /// The server's clock, and what it has seen of each meter. `None` if the reply is none to this call.
-    fn seen(&self, reply: Reply) -> Option<(Option<i64>, Vec<Seen>)> {
+    fn seen(&self, reply: Reply) -> Option<(Option<i64>, Vec<Option<Seen>>)> {
         match reply {
             Reply::One(numbers) => {
                 let [written, clock, shape, numbers @ ..] = <[_; 6]>::try_from(numbers).ok()?;
-                let seen = Seen { shape: shape?, numbers, written: written? == 1 };
-                (self.ends.len() == 1).then(|| (clock, vec![seen]))
+                let seen = match (written?, numbers) {
+                    (2, [Some(x), Some(y), z]) => self.before(0, [x, y], z)?,
+                    (2, _) => return None,
+                    (0, _) => Seen { shape: shape?, numbers, charged: Charges::None },
+                    _ => Seen { shape: shape?, numbers, charged: Charges::Fitting },
+                };
+                (self.ends.len() == 1).then(|| (clock, vec![Some(seen)]))
             }
-            Reply::Many((clock, shapes, a, b, c, done, put)) => {
-                let meters = self.ends.len();
-                if [shapes.len(), a.len(), b.len(), c.len()].iter().any(|count| *count != meters) {
-                    return None;
+            Reply::Many(many) => {
+                let mut seen = vec![None; self.ends.len()];
+                let place_of = |place: i32| usize::try_from(place).ok()?.checked_sub(1);
+                for (nth, place) in many.taken.into_iter().enumerate() {
+                    let place = place_of(place)?;
+                    let before =
+                        self.before(place, [*many.x.get(nth)?, *many.y.get(nth)?], *many.z.get(nth)?)?;
+                    *seen.get_mut(place)? = Some(before);
                 }
-                let shape = |place: usize| i64::from(shapes[place]);
-                let numbers = |place: usize| [a[place], b[place], c[place]];
-                let seen = |place| Seen { shape: shape(place), numbers: numbers(place), written: false };
-                let mut seen: Vec<Seen> = (0..meters).map(seen).collect();
-                for place in done.unwrap_or_default() {
-                    seen.get_mut(usize::try_from(place).ok()?.checked_sub(1)?)?.written = true;
+                for (nth, place) in many.places.into_iter().enumerate() {
+                    let shape = i64::from(*many.shapes.get(nth)?);
+                    let numbers = [*many.a.get(nth)?, *many.b.get(nth)?, *many.c.get(nth)?];
+                    *seen.get_mut(place_of(place)?)? = Some(Seen { shape, numbers, charged: Charges::None });
                 }
-                if let Some(put) = put {
-                    for (seen, name) in seen.iter_mut().zip(self.names()) {
-                        seen.written = put.binary_search_by(|id| id.as_slice().cmp(name)).is_ok();
+                for place in many.done {
+                    seen.get_mut(place_of(place)?)?.as_mut()?.charged = Charges::Fitting;
+                }
+                for (seen, name) in seen.iter_mut().zip(self.names()) {
+                    if many.put.binary_search_by(|id| id.as_slice().cmp(name)).is_ok() {
+                        seen.as_mut()?.charged = Charges::Fitting;
                     }
                 }
-                Some((clock, seen))
+                Some((many.clock, seen))
             }
             Reply::Numbers(_) => None,
         }
+    }
+
+    /// What there was of a meter all of whose charges surely fitted, from what there is now.
+    fn before(&self, place: usize, [at, sum]: [i64; 2], carried: Option<i64>) -> Option<Seen> {
+        let sure = self.sure.get(place)?;
+        // Where the newest charge was before all of these, it does not matter when: in a window it was in the same segment, and
+        // from what a bucket owed all has drained that could until now. Otherwise this is its instant, as for a single charge.
+        let before = if at > sure.until { sure.since } else { at };
+        let numbers = [Some(before), Some(sum.checked_sub(sure.more)?), carried];
+        Some(Seen { shape: 1, numbers, charged: Charges::All })
     }
 }
 

@@ -4,11 +4,12 @@
 
 mod common;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Random, Schema};
-use ratelimit_core::{Claim, Claims, CounterStore, Limit, MeterId, Mode, Timestamp};
+use ratelimit_core::{Claim, Claims, CounterStore, Limit, Meter, MeterId, Mode, Timestamp, Window};
 use ratelimit_postgres::{PostgresConfig, PostgresStore};
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_000);
@@ -122,6 +123,65 @@ async fn shuffled(store: &PostgresStore, limit: &Limit, random: &mut Random) {
             assert!(answer.unwrap().admitted);
         }
     }
+}
+
+/// Batches in which some meters are charged at once, some have a new segment, some are full and some are new, from many stores:
+/// nobody waits in a circle, and no segment takes a unit more than its limit.
+#[tokio::test(flavor = "multi_thread")]
+#[allow(clippy::disallowed_methods)] // goes on for so many seconds
+async fn batches_of_every_sort_neither_deadlock_nor_admit_too_much() {
+    const LIMIT: u32 = 30;
+    const SEGMENT: u64 = 20_000_000;
+    let schema = Schema::new();
+    schema.store().await;
+    let seconds = std::env::var("RATELIMIT_SHUFFLE_SECONDS").map_or(3, |text| text.parse().unwrap());
+    let start = std::time::Instant::now();
+    let before = deadlocks(&schema).await;
+    let tasks: Vec<_> = (0..12)
+        .map(|task| {
+            let config = PostgresConfig { connections: 2, ..schema.config() };
+            tokio::spawn(async move {
+                let store = PostgresStore::connect_with(config).await.unwrap();
+                let meter = Meter::Window(Window::new(LIMIT.into(), SEGMENT, 0, false, 0).unwrap());
+                let (mut random, mut seen) = (Random(task), Vec::new());
+                while start.elapsed() < Duration::from_secs(seconds) {
+                    let age = u64::try_from(start.elapsed().as_nanos()).unwrap();
+                    let now = Timestamp::from_nanos(NOW.as_nanos() + age);
+                    // Old ones, and about as many that everybody comes upon in the same milliseconds.
+                    let key = |nth: usize| match nth {
+                        0..10 => nth as u64,
+                        _ => age / 1_000_000 * 10 + nth as u64,
+                    };
+                    let keys: Vec<_> = (0..20).map(|_| key(random.below(20)).to_be_bytes()).collect();
+                    let claim =
+                        |key| [Claim { id: MeterId { namespace: "", scope: "s", key }, cost: 1, meter }];
+                    let claims: Vec<_> = keys.iter().map(|key| claim(key)).collect();
+                    let slices = claims.iter().map(|claim| Claims::new(now, Mode::Charge, claim).unwrap());
+                    let answers = store.claim_many(&slices.collect::<Vec<_>>()).await;
+                    for (key, answer) in keys.into_iter().zip(answers) {
+                        let answer = answer.unwrap();
+                        let segment = answer.verdicts[0].receipt.as_nanos() / SEGMENT;
+                        seen.push((key, segment, answer.admitted));
+                    }
+                }
+                seen
+            })
+        })
+        .collect();
+    let (mut admitted, mut refused) = (HashMap::new(), 0);
+    for task in tasks {
+        for (key, segment, fits) in task.await.unwrap() {
+            *admitted.entry((key, segment)).or_insert(0) += u32::from(fits);
+            refused += u32::from(!fits);
+        }
+    }
+    let full = admitted.values().filter(|units| **units == LIMIT).count();
+    println!("{} meters and segments, {full} of them full, {refused} refused", admitted.len());
+    assert!(admitted.values().all(|units| *units <= LIMIT), "{admitted:?}");
+    assert!(full > 10 && refused > 10, "it was not enough: {full} full, {refused} refused");
+    // The server tells of them within a second or so.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(deadlocks(&schema).await, before, "calls have waited for each other in a circle");
 }
 
 async fn deadlocks(schema: &Schema) -> i64 {

@@ -251,6 +251,17 @@ async fn the_functions_decide_as_core_does() {
     assert!(counts.iter().all(|count| *count > seeds as usize), "one-sided: {counts:?}");
 }
 
+/// Of a meter that can go the short way.
+fn short_kind(random: &mut Random) -> Kind {
+    match kind(random) {
+        Kind::Window { segment, strict, offset, .. } => {
+            Kind::Window { segment, carried: random.pick(&[0, 1, 1]), strict, offset }
+        }
+        Kind::Log => Kind::Bucket { queue: true },
+        bucket => bucket,
+    }
+}
+
 /// The short way decides what it can by itself: a wrong "no" of its own would only be slower, because the long way is asked.
 #[tokio::test]
 async fn the_short_way_needs_no_help() {
@@ -259,25 +270,28 @@ async fn the_short_way_needs_no_help() {
     let mut random = Random(5);
     let mut counts = [0, 0];
     for round in 0..400u64 {
-        let kind = match kind(&mut random) {
-            Kind::Window { segment, strict, offset, .. } => {
-                Kind::Window { segment, carried: random.pick(&[0, 1, 1]), strict, offset }
-            }
-            Kind::Log => Kind::Bucket { queue: true },
-            bucket => bucket,
-        };
+        let kinds = [0; 3].map(|_| short_kind(&mut random));
+        let mut meters = kinds.map(|kind| meter(kind, &mut random));
         let keys = [0, 1, 2].map(|nth| [round, nth].map(u64::to_be_bytes).concat());
         let ids = [0, 1, 2].map(|nth| MeterId { namespace: "n", scope: "s", key: &keys[nth] });
         let mut now = 1_700_000_000_000_000_000 + random.any(1 << 60);
         let mut hints = [None; 3];
-        for _ in 0..12 {
-            // One claim; several on one meter, each with a limit and an instant of its own; one on each of several meters.
-            let meters: &[usize] = random.pick(&[&[0], &[0, 0], &[0; 5], &[0, 1], &[2, 0, 1], &[1, 0, 1]]);
-            let claims: Vec<_> = meters
+        for _ in 0..20 {
+            // One claim; several on one meter, at an instant each, often with one limit; one on each of several meters.
+            let places: &[usize] = random.pick(&[&[0], &[0, 0], &[0; 5], &[0, 1], &[2, 0, 1], &[1, 0, 1]]);
+            let still = random.below(2) == 0;
+            let claims: Vec<_> = places
                 .iter()
                 .map(|nth| {
-                    let meter = meter(kind, &mut random);
-                    now = instant(&mut random, now, span(&meter), hints[*nth]);
+                    if random.below(3) == 0 && !still {
+                        meters[*nth] = meter(kinds[*nth], &mut random);
+                    }
+                    let meter = meters[*nth];
+                    now = if still {
+                        now + random.below(1_000)
+                    } else {
+                        instant(&mut random, now, span(&meter), hints[*nth])
+                    };
                     let cost = cost(&mut random, meter.limit()).max(1);
                     (Timestamp::from_nanos(now), [Claim { id: ids[*nth], cost, meter }])
                 })
@@ -285,7 +299,7 @@ async fn the_short_way_needs_no_help() {
             let slices: Vec<_> =
                 claims.iter().map(|(now, claim)| Claims::new(*now, Mode::Charge, claim).unwrap()).collect();
             let answers = both.store.claim_many(&slices).await;
-            for ((slice, answer), nth) in slices.iter().zip(answers).zip(meters) {
+            for ((slice, answer), nth) in slices.iter().zip(answers).zip(places) {
                 let answer = answer.unwrap();
                 assert_eq!(answer, both.model(slice), "round {round}: {slices:?}");
                 counts[usize::from(answer.admitted)] += 1;
@@ -363,7 +377,12 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
                     assert_eq!(answer, both.model(&claims), "round {round}: {claims:?}");
                     counts[usize::from(answer.admitted)] += 1;
                     if carried == 1 && nanos < 2 {
-                        charged_the_short_way(&mut both, claims, then, oldest).await;
+                        charged_the_short_way(&mut both, claims, then, oldest, None).await;
+                        // With a unit in the newest segment already, and room for it.
+                        let claim = [Claim { meter: window((limit + 2).min(MAX_UNITS)), ..claim[0] }];
+                        let claims = Claims::new(Timestamp::from_nanos(at), Mode::Peek, &claim).unwrap();
+                        let begin = Some(Timestamp::from_nanos(begin));
+                        charged_the_short_way(&mut both, claims, then, oldest, begin).await;
                     }
                 }
             }
@@ -373,9 +392,19 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
 }
 
 /// The same claim as a charge, which goes the short way, alone and beside another meter's; a look at what it left tells whether
-/// the server decided alike. Then all is as it was before.
-async fn charged_the_short_way(both: &mut Both, claims: Claims<'_>, then: Timestamp, oldest: u64) {
+/// the server decided alike. Then all is as it was before. Where there is a `begin`, a unit was charged then.
+async fn charged_the_short_way(
+    both: &mut Both,
+    claims: Claims<'_>,
+    then: Timestamp,
+    oldest: u64,
+    begin: Option<Timestamp>,
+) {
     for alone in [true, false] {
+        if let Some(begin) = begin {
+            let claims = Claims::new(begin, Mode::Force, &claims).unwrap();
+            assert_eq!(both.store.claim(claims).await.unwrap(), both.model(&claims));
+        }
         let charge = claims.with_mode(Mode::Charge);
         if alone {
             assert_eq!(both.store.claim(charge).await.unwrap(), both.model(&charge), "{charge:?}");

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use common::{Schema, url};
 use ratelimit_core::{
-    Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, MeterId, Mode, StoreError, Timestamp,
+    Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, Meter, MeterId, Mode, StoreError,
+    Timestamp, Window,
 };
 use ratelimit_postgres::{PostgresConfig, PostgresStore};
 use sqlx::postgres::PgConnectOptions;
@@ -162,6 +163,42 @@ async fn a_row_that_somebody_holds() {
     assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Contended), "{error}");
     drop(holder);
     while claim(&store).await.is_err() {}
+}
+
+/// Of two meters in one call the one is charged at once; the other has to be looked at, and somebody holds it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_charged_is_told_when_the_rest_fails() {
+    let schema = Schema::new();
+    schema.store().await;
+    let config = PostgresConfig { timeout: Duration::from_millis(400), ..schema.config() };
+    let store = PostgresStore::connect_with(config).await.unwrap();
+    let segment = 1_000_000_000;
+    let meter = Meter::Window(Window::new(100, segment, 1, false, 0).unwrap());
+    let claim =
+        |key: &'static [u8]| [Claim { id: MeterId { namespace: "n", scope: "s", key }, cost: 1, meter }];
+    let [free, held] = [claim(b"free"), claim(b"held")];
+    let at = |segments: u64| Timestamp::from_nanos(1_700_000_000_000_000_000 + segments * segment);
+    for (when, claim) in [(0, &held), (1, &free)] {
+        let claims = Claims::new(at(when), Mode::Charge, claim).unwrap();
+        while store.claim(claims).await.is_err() {} // on a slow machine
+    }
+    let peek = Claims::new(at(1), Mode::Peek, &free).unwrap();
+    let before = store.claim(peek).await.unwrap().verdicts[0].remaining;
+    let mut holder = schema.connection().await;
+    let sql = format!(
+        "BEGIN; SELECT FROM \"{}\".meters WHERE state[1] < {} FOR UPDATE",
+        schema.name,
+        at(1).as_nanos()
+    );
+    sqlx::Executor::execute(&mut holder, sqlx::AssertSqlSafe(sql)).await.unwrap();
+    let both = [&free, &held].map(|claim| Claims::new(at(1), Mode::Charge, claim).unwrap());
+    let mut answers = store.claim_many(&both).await;
+    let error = answers.pop().unwrap().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Contended), "{error}");
+    assert_eq!(error.applied(), Applied::No, "{error}");
+    assert!(answers.pop().unwrap().unwrap().charged);
+    assert_eq!(store.claim(peek).await.unwrap().verdicts[0].remaining, before - 1);
+    drop(holder);
 }
 
 #[tokio::test]

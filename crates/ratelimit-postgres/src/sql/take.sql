@@ -2,6 +2,10 @@
 --
 -- Claims are grouped by their meters, and a meter's claims are decided one after another. Each is eight numbers:
 -- the caller's time (-1 for the server's), and what stands in meter.sql from the kind on.
+--
+-- Most charges fit whatever is known of the meter but its state: those are one UPDATE, whose WHERE says for which states. It
+-- may be too narrow, never too wide, and only of the segment or the interval that the caller counts by; what it leaves is
+-- looked at, decided and written. So a refusal writes and locks nothing.
 
 -- What there is for a claim of this kind: 0 nothing, 1 a state of its kind, 2 anything else.
 CREATE OR REPLACE FUNCTION ratelimit.shape_v1(held smallint, length int, kind bigint, carried bigint)
@@ -65,110 +69,171 @@ BEGIN
     RETURN state;
 END $$;
 
--- Decides claims on the meters `ids`, which are in ascending order and without repetition, and writes in that order those
--- that were charged and still are as they were read.
+-- Until the end of the transaction, what our own connections have set. A procedure that commits can have no settings.
+CREATE OR REPLACE FUNCTION ratelimit.settle_v1() RETURNS void LANGUAGE sql AS $$ SELECT @settle@ $$;
+
+-- Charges claims on the meters `ids`, which are in ascending order and without repetition, in that order.
 --
 -- lasts   the number of the last claim on each meter
+-- sure    for each meter eight numbers, and a share: which states its charge surely fits. Its kind, how many numbers the
+--         state has, from when to when the newest charge may be (none if the first is later); the instant of this one,
+--         what it adds; the most that may be there before; for how many microseconds the meter is kept. A bucket is also
+--         there for what it owed before; its share is the interval, which must be the state's. What a window carries counts
+--         by its share, which is rounded up.
+--
+-- Answers, a number for each meter in all but the first and the last three:
 -- clock   the time, if it is the server's
--- shapes  for each meter what it was, see shape_v1; a, b and c are the numbers of that state
--- done    the places of the meters that were written, if all of them were known
+-- taken   the places of the meters that were charged at once; x, y and z are the numbers of the states since then
+-- places  the others; shapes what they were, see shape_v1; a, b and c the numbers of that state
+-- done    the places of those of them that were charged, if all of them were known
 -- put     if not, their names in ascending order
+-- trouble why there are neither `taken` nor `places` for some: SQLSTATE and message. The others stay charged.
 --
 -- What should have been written and was not has been changed by somebody else meanwhile: it is decided the long way then.
 --
--- Rows that are known are updated where they were seen, which is faster than to look for each by its name once more. If one
--- has to be added, all go through one INSERT: first the ones and then the others would be no ascending order, and two calls
--- might wait for each other. A meter with one claim, as nearly all are in a call of many meters, is decided as in step.sql but
+-- All that is locked in one transaction is locked in ascending order, or two calls might wait for each other. So what was charged at
+-- once is committed before the others are looked at; also if that was none, for a row that has been waited for is locked then even
+-- if it does not fit any more. Of the others, known rows are updated where they were seen, which is faster than to
+-- look for each by its name once more; but if one has to be added, all go through one INSERT: first the ones and then the others
+-- would be no ascending order. A meter with one claim, as nearly all are in a call of many meters, is decided as in step.sql but
 -- without a function, which would be a sixth of what the call takes.
-CREATE OR REPLACE FUNCTION ratelimit.take_v1(
-    ids bytea[], lasts int[], claims bigint[], by_server boolean, slack bigint,
-    OUT clock bigint, OUT shapes int[], OUT a bigint[], OUT b bigint[], OUT c bigint[], OUT done int[], OUT put bytea[]
-) RETURNS record LANGUAGE plpgsql VOLATILE @settings@ AS $$
+CREATE OR REPLACE PROCEDURE ratelimit.take_v1(
+    ids bytea[], lasts int[], claims bigint[], sure bigint[], shares float8[], by_server boolean, slack bigint,
+    INOUT clock bigint, INOUT taken int[], INOUT x bigint[], INOUT y bigint[], INOUT z bigint[],
+    INOUT places int[], INOUT shapes int[], INOUT a bigint[], INOUT b bigint[], INOUT c bigint[],
+    INOUT done int[], INOUT put bytea[], INOUT trouble text
+) LANGUAGE plpgsql AS $$
 DECLARE
     here CONSTANT timestamptz := clock_timestamp();
     gone boolean;
 BEGIN
+    IF current_setting('enable_seqscan') = 'on' THEN
+        PERFORM ratelimit.settle_v1();
+    END IF;
     IF by_server THEN
         clock := (extract(epoch FROM here) * 1000000)::bigint * 1000;
-    END IF;
-    WITH seen AS MATERIALIZED (
-        SELECT id, place, spot, held, was, s1, s2, s3, asked, kind, gap, shift, carried, shape,
-            CASE
-                WHEN first < last THEN ratelimit.run_v1(held, length, s1, s2, s3, claims, first, last, clock)
-                WHEN shape = 2 OR (shape = 1 AND NOT sound) THEN NULL
-                WHEN kind = 1 THEN CASE WHEN current <= shift THEN ARRAY[now, now + current + carried, gap] END
-                WHEN room < current THEN NULL
-                WHEN previous > room - current
-                    AND (strictly = 1 OR previous::numeric * (gap - (now + shift) % gap) > (room - current)::numeric * gap)
-                    THEN NULL
-                WHEN carried = 0 THEN ARRAY[now, current + cost]
-                ELSE ARRAY[now, current + cost, previous]
-            END AS state
-        FROM (
-            SELECT *, quota - cost AS room,
-                CASE
-                    WHEN kind = 1 AND sound THEN ratelimit.bucket_debt_v1(s1, s2, s3, now, quota, gap)
-                    ELSE CASE aged WHEN 0 THEN s2 ELSE 0 END
-                END AS current,
-                CASE aged WHEN 0 THEN coalesce(s3, 0) WHEN 1 THEN carried * s2 ELSE 0 END AS previous
+    ELSE
+        WITH charged AS (
+            UPDATE ratelimit.meters AS meters
+            SET forget_at = here
+                    + (CASE sort WHEN 0 THEN 0 ELSE greatest(state[2] - asked, 0) / 1000 END + keep) * interval '1 microsecond',
+                state[1] = greatest(state[1], asked),
+                state[2] = CASE sort WHEN 0 THEN state[2] ELSE greatest(state[2], asked) END + more
             FROM (
-                SELECT *, ratelimit.shape_v1(held, length, kind, carried) AS shape,
-                    CASE WHEN kind = 0 AND sound THEN (now + shift) / gap - (s1 + shift) / gap END AS aged
-                FROM (
-                    SELECT given.id, given.place::int, given.last, coalesce(lasts[given.place - 1], 0) + 1 AS first, meter.*,
-                        coalesce(clock, claims[last * 8 - 7]) AS asked,
-                        greatest(clock, claims[last * 8 - 7], s1) AS now,
-                        claims[last * 8 - 6] AS kind, claims[last * 8 - 5] AS cost, claims[last * 8 - 4] AS quota,
-                        claims[last * 8 - 3] AS gap, claims[last * 8 - 2] AS shift, claims[last * 8 - 1] AS carried,
-                        claims[last * 8] AS strictly,
-                        coalesce(ratelimit.sound_v1(claims[last * 8 - 6], s1, s2, coalesce(s3, 0)), false) AS sound
-                    FROM unnest(ids, lasts) WITH ORDINALITY AS given (id, last, place)
-                    LEFT JOIN LATERAL (
-                        SELECT ctid AS spot, kind AS held, cardinality(state) AS length, state AS was,
-                            state[1] AS s1, state[2] AS s2, state[3] AS s3
-                        FROM ratelimit.meters AS meters WHERE meters.id = given.id OFFSET 0
-                    ) AS meter ON true
-                    OFFSET 0
-                ) AS looked OFFSET 0
-            ) AS dated OFFSET 0
-        ) AS counted
-    ), charged AS MATERIALIZED (
-        SELECT id, place, spot, held, was, kind, state, ratelimit.until_v1(
-            ratelimit.end_v1(state[1], state[2], kind, gap, shift, carried), asked, here, slack) AS forget_at
-        FROM seen WHERE state IS NOT NULL
-    ), updated AS (
-        UPDATE ratelimit.meters AS meters SET forget_at = charged.forget_at, state = charged.state
-        FROM charged
-        WHERE meters.ctid = charged.spot AND meters.kind = charged.held AND meters.state = charged.was
-            AND NOT EXISTS (SELECT FROM charged WHERE held IS NULL)
-        RETURNING charged.place
-    ), placed AS (
-        INSERT INTO ratelimit.meters AS meters (id, forget_at, kind, state, was)
-        SELECT id, forget_at, kind, state, was FROM charged
-        WHERE EXISTS (SELECT FROM charged WHERE held IS NULL) ORDER BY id
-        ON CONFLICT (id) DO UPDATE SET forget_at = excluded.forget_at, state = excluded.state
-            WHERE meters.kind = excluded.kind AND meters.state = excluded.was
-        RETURNING id, was
-    )
-    SELECT array_agg(shape), array_agg(s1), array_agg(s2), array_agg(s3),
-        (SELECT array_agg(place) FROM updated), (SELECT array_agg(id) FROM placed),
-        (SELECT bool_or(placed.was IS NOT NULL) FROM placed)
-        INTO shapes, a, b, c, done, put, gone
-        FROM seen;
-    IF gone THEN
-        RAISE EXCEPTION 'a meter has gone between the look and the charge' USING ERRCODE = 'RL001';
+                SELECT given.id, given.place::int, share,
+                    sure[place * 8 - 7] AS sort, sure[place * 8 - 6] AS size,
+                    sure[place * 8 - 5] AS since, sure[place * 8 - 4] AS until, sure[place * 8 - 3] AS asked,
+                    sure[place * 8 - 2] AS more, sure[place * 8 - 1] AS room, sure[place * 8] AS keep
+                FROM unnest(ids, shares) WITH ORDINALITY AS given (id, share, place)
+                OFFSET 0
+            ) AS given
+            WHERE meters.id = given.id AND meters.kind = sort AND cardinality(state) = size
+                AND state[1] BETWEEN since AND until
+                AND CASE WHEN state[2] NOT BETWEEN 0 AND room THEN false
+                    WHEN sort = 1 THEN state[3] = share
+                    ELSE coalesce(state[3], 0) BETWEEN 0 AND 999999999999999
+                        AND coalesce(state[3], 0) * share <= room - state[2] END
+            RETURNING place, state[1] AS s1, state[2] AS s2, state[3] AS s3
+        )
+        SELECT array_agg(place), array_agg(s1), array_agg(s2), array_agg(s3) INTO taken, x, y, z FROM charged;
+        IF cardinality(taken) = cardinality(ids) THEN
+            RETURN;
+        END IF;
+        COMMIT;
+        IF current_setting('enable_seqscan') = 'on' THEN
+            PERFORM ratelimit.settle_v1();
+        END IF;
     END IF;
+    BEGIN
+        WITH seen AS MATERIALIZED (
+            SELECT id, place, spot, held, was, s1, s2, s3, asked, kind, gap, shift, carried, shape,
+                CASE
+                    WHEN first < last THEN ratelimit.run_v1(held, length, s1, s2, s3, claims, first, last, clock)
+                    WHEN shape = 2 OR (shape = 1 AND NOT sound) THEN NULL
+                    WHEN kind = 1 THEN CASE WHEN current <= shift THEN ARRAY[now, now + current + carried, gap] END
+                    WHEN room < current THEN NULL
+                    WHEN previous > room - current
+                        AND (strictly = 1 OR previous::numeric * (gap - (now + shift) % gap) > (room - current)::numeric * gap)
+                        THEN NULL
+                    WHEN carried = 0 THEN ARRAY[now, current + cost]
+                    ELSE ARRAY[now, current + cost, previous]
+                END AS state
+            FROM (
+                SELECT *, quota - cost AS room,
+                    CASE
+                        WHEN kind = 1 AND sound THEN ratelimit.bucket_debt_v1(s1, s2, s3, now, quota, gap)
+                        ELSE CASE aged WHEN 0 THEN s2 ELSE 0 END
+                    END AS current,
+                    CASE aged WHEN 0 THEN coalesce(s3, 0) WHEN 1 THEN carried * s2 ELSE 0 END AS previous
+                FROM (
+                    SELECT *, ratelimit.shape_v1(held, length, kind, carried) AS shape,
+                        CASE WHEN kind = 0 AND sound THEN (now + shift) / gap - (s1 + shift) / gap END AS aged
+                    FROM (
+                        SELECT given.id, given.place::int, given.last, coalesce(lasts[given.place - 1], 0) + 1 AS first, meter.*,
+                            coalesce(clock, claims[last * 8 - 7]) AS asked,
+                            greatest(clock, claims[last * 8 - 7], s1) AS now,
+                            claims[last * 8 - 6] AS kind, claims[last * 8 - 5] AS cost, claims[last * 8 - 4] AS quota,
+                            claims[last * 8 - 3] AS gap, claims[last * 8 - 2] AS shift, claims[last * 8 - 1] AS carried,
+                            claims[last * 8] AS strictly,
+                            coalesce(ratelimit.sound_v1(claims[last * 8 - 6], s1, s2, coalesce(s3, 0)), false) AS sound
+                        FROM unnest(ids, lasts) WITH ORDINALITY AS given (id, last, place)
+                        LEFT JOIN LATERAL (
+                            SELECT ctid AS spot, kind AS held, cardinality(state) AS length, state AS was,
+                                state[1] AS s1, state[2] AS s2, state[3] AS s3
+                            FROM ratelimit.meters AS meters WHERE meters.id = given.id OFFSET 0
+                        ) AS meter ON true
+                        WHERE given.place NOT IN (SELECT unnest(taken))
+                        OFFSET 0
+                    ) AS looked OFFSET 0
+                ) AS dated OFFSET 0
+            ) AS counted
+        ), charged AS MATERIALIZED (
+            SELECT id, place, spot, held, was, kind, state, ratelimit.until_v1(
+                ratelimit.end_v1(state[1], state[2], kind, gap, shift, carried), asked, here, slack) AS forget_at
+            FROM seen WHERE state IS NOT NULL
+        ), updated AS (
+            UPDATE ratelimit.meters AS meters SET forget_at = charged.forget_at, state = charged.state
+            FROM charged
+            WHERE meters.ctid = charged.spot AND meters.kind = charged.held AND meters.state = charged.was
+                AND NOT EXISTS (SELECT FROM charged WHERE held IS NULL)
+            RETURNING charged.place
+        ), placed AS (
+            INSERT INTO ratelimit.meters AS meters (id, forget_at, kind, state, was)
+            SELECT id, forget_at, kind, state, was FROM charged
+            WHERE EXISTS (SELECT FROM charged WHERE held IS NULL) ORDER BY id
+            ON CONFLICT (id) DO UPDATE SET forget_at = excluded.forget_at, state = excluded.state
+                WHERE meters.kind = excluded.kind AND meters.state = excluded.was
+            RETURNING id, was
+        )
+        SELECT array_agg(place), array_agg(shape), array_agg(s1), array_agg(s2), array_agg(s3),
+            (SELECT array_agg(place) FROM updated), (SELECT array_agg(id) FROM placed),
+            (SELECT bool_or(placed.was IS NOT NULL) FROM placed)
+            INTO places, shapes, a, b, c, done, put, gone
+            FROM seen;
+        IF gone THEN
+            RAISE EXCEPTION 'a meter has gone between the look and the charge' USING ERRCODE = 'RL001';
+        END IF;
+    EXCEPTION WHEN OTHERS OR query_canceled THEN
+        IF taken IS NULL THEN
+            RAISE;
+        END IF;
+        trouble := SQLSTATE || SQLERRM;
+    END;
 END $$;
 
 -- The same for one claim, which is faster with several small statements than with one that can do everything. If somebody
 -- has changed the meter meanwhile it is locked and decided again.
 --
--- Answers: whether it was written, the clock, the shape, a, b and c.
+-- since, until, share and keep are those of `sure`.
+--
+-- Answers: whether it was written, the clock, the shape, a, b and c; or 2 for one that was charged at once, the shape and the numbers
+-- of the state since then.
 CREATE OR REPLACE FUNCTION ratelimit.take_one_v1(
     name bytea, asked bigint, sort bigint, cost bigint, quota bigint, gap bigint, shift bigint, carried bigint,
-    strictly bigint, by_server boolean, slack bigint
-) RETURNS bigint[] LANGUAGE plpgsql VOLATILE @settings@ AS $$
+    strictly bigint, by_server boolean, slack bigint, since bigint, until bigint, share float8, keep bigint
+) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
+    answer bigint[];
     done boolean := false;
     here timestamptz;
     clock bigint;
@@ -179,8 +244,28 @@ DECLARE
     s2 bigint;
     s3 bigint;
     @step variables@
-    until timestamptz;
+    forget timestamptz;
 BEGIN
+    IF by_server THEN
+        NULL;
+    ELSIF sort = 0 THEN
+        UPDATE ratelimit.meters SET forget_at = clock_timestamp() + keep * interval '1 microsecond',
+            state[1] = greatest(state[1], asked), state[2] = state[2] + cost
+        WHERE id = name AND kind = 0 AND cardinality(state) = carried + 2 AND state[1] BETWEEN since AND until
+            AND CASE WHEN state[2] NOT BETWEEN 0 AND quota - cost THEN false
+                ELSE coalesce(state[3], 0) BETWEEN 0 AND 999999999999999
+                    AND coalesce(state[3], 0) * share <= quota - cost - state[2] END
+        RETURNING ARRAY[2, NULL, 1, state[1], state[2], state[3]] INTO answer;
+    ELSE
+        UPDATE ratelimit.meters SET state[1] = asked, state[2] = greatest(state[2], asked) + carried,
+            forget_at = clock_timestamp() + (greatest(state[2] - asked, 0) / 1000 + keep) * interval '1 microsecond'
+        WHERE id = name AND kind = 1 AND cardinality(state) = 3 AND state[1] BETWEEN since AND until
+            AND state[2] BETWEEN 0 AND asked + shift AND state[3] = gap
+        RETURNING ARRAY[2, NULL, 1, state[1], state[2], state[3]] INTO answer;
+    END IF;
+    IF FOUND THEN
+        RETURN answer;
+    END IF;
     FOR attempt IN 1 .. 2 LOOP
         SELECT kind, cardinality(state), state, state[1], state[2], state[3] INTO held, length, before, s1, s2, s3
             FROM ratelimit.meters WHERE id = name;
@@ -191,13 +276,13 @@ BEGIN
         END IF;
 @step@
         EXIT WHEN becomes IS NULL;
-        until := ratelimit.until_v1(
+        forget := ratelimit.until_v1(
             ratelimit.end_v1(becomes[1], becomes[2], sort, gap, shift, carried), asked, here, slack);
         IF held IS NULL THEN
-            INSERT INTO ratelimit.meters (id, forget_at, kind, state) VALUES (name, until, sort, becomes)
+            INSERT INTO ratelimit.meters (id, forget_at, kind, state) VALUES (name, forget, sort, becomes)
                 ON CONFLICT (id) DO NOTHING;
         ELSE
-            UPDATE ratelimit.meters SET forget_at = until, state = becomes
+            UPDATE ratelimit.meters SET forget_at = forget, state = becomes
                 WHERE id = name AND kind = held AND state = before;
         END IF;
         done := FOUND;
@@ -205,4 +290,14 @@ BEGIN
         PERFORM FROM ratelimit.meters WHERE id = name FOR UPDATE;
     END LOOP;
     RETURN ARRAY[done::int, clock, ratelimit.shape_v1(held, length, sort, carried), s1, s2, s3];
+END $$;
+
+-- The same on a connection of somebody else's, with settings of its own.
+CREATE OR REPLACE FUNCTION ratelimit.take_one_pooled_v1(
+    name bytea, asked bigint, sort bigint, cost bigint, quota bigint, gap bigint, shift bigint, carried bigint,
+    strictly bigint, by_server boolean, slack bigint, since bigint, until bigint, share float8, keep bigint
+) RETURNS bigint[] LANGUAGE plpgsql VOLATILE @settings@ AS $$
+BEGIN
+    RETURN ratelimit.take_one_v1(
+        name, asked, sort, cost, quota, gap, shift, carried, strictly, by_server, slack, since, until, share, keep);
 END $$;
