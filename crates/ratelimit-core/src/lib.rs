@@ -38,7 +38,7 @@ pub use meter::{
     MAX_SEGMENTS, MAX_UNITS, Meter, State, Window, WindowState, decide, refund,
 };
 pub use store::{
-    Applied, CLOCK_SLACK, CounterStore, Decisions, DynCounterStore, ErrorKind, Promises, RefusalCache,
+    Applied, CLOCK_SLACK, CounterStore, Crowd, Decisions, DynCounterStore, ErrorKind, Promises, RefusalCache,
     StoreError, SyncCounterStore, Time,
 };
 #[cfg(feature = "tokio")]

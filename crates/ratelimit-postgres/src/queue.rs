@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ratelimit_core::{Answer, ErrorKind};
+use ratelimit_core::{Answer, Crowd, ErrorKind};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -23,6 +23,10 @@ const TOGETHER: usize = 128;
 /// third, and so on. Fewer, larger statements are cheaper for the server than many at once, but with one alone it would be
 /// idle while answers are handed out.
 const PATIENT: usize = 8;
+
+/// While there are lately no more callers than this, each has a statement and a connection of its own: few of them lose more time
+/// by waiting for one another than the server saves.
+const FEW: usize = 4;
 
 /// How long a slice waits for the statements that are under way if fewer wait: they may be held up by somebody's lock.
 const PATIENCE: Duration = Duration::from_millis(2);
@@ -46,6 +50,7 @@ struct Waiting {
     plain: VecDeque<Job>,
     mixed: VecDeque<Job>,
     workers: usize,
+    crowd: Crowd,
 }
 
 impl Waiting {
@@ -56,6 +61,7 @@ impl Waiting {
     /// How many may wait before there is one worker more.
     fn patience(&self) -> usize {
         match u32::try_from(self.workers) {
+            _ if self.crowd.size() <= FEW => 0,
             Ok(0) => 0,
             Ok(workers) => PATIENT.saturating_mul(4_usize.saturating_pow(workers - 1)),
             Err(_) => usize::MAX,
@@ -93,6 +99,7 @@ impl Queue {
         let deadline = Instant::now() + self.link.timeout();
         let sent = Arc::new(AtomicBool::new(false));
         let (reply, mut answer) = oneshot::channel();
+        let _presence = Presence(self);
         if let Some(worker) = self.push(Job { slices, deadline, sent: sent.clone(), reply }) {
             // Not in a task of its own: to hand it over and to be told takes a tenth of the time of a lone call.
             Errand(Some(Box::pin(worker.work_once()))).await;
@@ -124,6 +131,7 @@ impl Queue {
     /// A worker if there has to be one more.
     fn push(self: &Arc<Self>, job: Job) -> Option<Worker> {
         let mut state = self.state();
+        state.crowd.come();
         if are_plain(&job.slices) {
             state.plain.push_back(job);
         } else {
@@ -142,6 +150,15 @@ impl Queue {
 
     fn state(&self) -> MutexGuard<'_, Waiting> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A caller who has come; when it goes, whether with an answer or without, it is no longer there.
+struct Presence<'a>(&'a Queue);
+
+impl Drop for Presence<'_> {
+    fn drop(&mut self) {
+        self.0.state().crowd.leave();
     }
 }
 

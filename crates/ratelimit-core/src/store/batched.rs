@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::owned::OwnedSlice;
-use crate::{Answer, Claims, CounterStore, ErrorKind, Promises, Refund, StoreError, Timestamp};
+use crate::{Answer, Claims, CounterStore, Crowd, ErrorKind, Promises, Refund, StoreError, Timestamp};
 
 /// A store whose claims share trips under load.
 ///
@@ -64,8 +63,6 @@ impl Default for BatchConfig {
 struct Shared<S> {
     inner: S,
     config: BatchConfig,
-    /// How many claims have begun and not ended.
-    present: AtomicUsize,
     line: Mutex<Line>,
 }
 
@@ -79,39 +76,12 @@ struct Line {
     next: u64,
 }
 
-/// The most claims that were lately there at once.
-///
-/// Their number by itself tells little: when a trip is back, all that it carried leave at once and return one by one.
-#[derive(Default)]
-struct Crowd {
-    /// In parts of one claim.
-    parts: usize,
-}
-
-impl Crowd {
-    /// A claim is in so many parts.
-    const PARTS: usize = 256;
-    /// With each claim that arrives the crowd of before counts for one part in so many less: a crowd of 128 is one of 16
-    /// after five hundred claims.
-    const LASTING: usize = 256;
-
-    /// One more has come, and with it there are `present`.
-    fn come(&mut self, present: usize) {
-        let before = self.parts - self.parts.div_ceil(Self::LASTING);
-        self.parts = before.max(present.saturating_mul(Self::PARTS));
-    }
-
-    fn size(&self) -> usize {
-        self.parts.div_ceil(Self::PARTS)
-    }
-}
-
-/// A claim that has begun; when it ends, however it ends, it is no longer present.
-struct Presence<'a>(&'a AtomicUsize);
+/// A claim that has begun; when it ends, however it ends, it is no longer there.
+struct Presence<'a>(&'a Mutex<Line>);
 
 impl Drop for Presence<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        lock(self.0).crowd.leave();
     }
 }
 
@@ -130,8 +100,7 @@ impl<S: CounterStore + 'static> Batched<S> {
     /// `inner` with this configuration.
     pub fn with_config(inner: S, config: BatchConfig) -> Self {
         let config = BatchConfig { trips: config.trips.max(1), most: config.most.max(1), ..config };
-        let (present, line) = (AtomicUsize::new(0), Mutex::default());
-        Self { shared: Arc::new(Shared { inner, config, present, line }) }
+        Self { shared: Arc::new(Shared { inner, config, line: Mutex::default() }) }
     }
 
     /// The store underneath.
@@ -139,16 +108,9 @@ impl<S: CounterStore + 'static> Batched<S> {
         &self.shared.inner
     }
 
-    fn arrive(&self) -> Presence<'_> {
-        let present = &self.shared.present;
-        present.fetch_add(1, Ordering::Relaxed);
-        Presence(present)
-    }
-
     /// A place under way, if there is one and nobody waits for it; otherwise a place in the line.
     fn line_up(&self, claims: &Claims<'_>) -> Result<Place<S>, StoreError> {
         let mut line = self.shared.line();
-        line.crowd.come(self.shared.present.load(Ordering::Relaxed));
         let few = line.crowd.size() <= self.shared.config.alone;
         if line.waiting.is_empty() && (few || line.under_way < self.shared.config.trips) {
             line.under_way += 1;
@@ -213,9 +175,13 @@ async fn go<S: CounterStore + 'static>(trip: Trip<S>) {
     }
 }
 
+fn lock(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
+    line.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl<S> Shared<S> {
     fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.line)
     }
 
     /// Takes one who waits out of the line, if it is still there.
@@ -256,7 +222,8 @@ impl<S: CounterStore + 'static> CounterStore for Batched<S> {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let _present = self.arrive();
+        self.shared.line().crowd.come();
+        let _presence = Presence(&self.shared.line);
         let (number, mut receiver) = match self.line_up(&claims)? {
             Place::UnderWay(_trip) => return self.shared.inner.claim(claims).await,
             Place::InLine(number, receiver) => (number, receiver),

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "tokio")]
 mod batched;
+mod crowd;
 mod erased;
 mod error;
 #[cfg(feature = "tokio")]
@@ -12,6 +13,7 @@ mod timeout;
 
 #[cfg(feature = "tokio")]
 pub use batched::{BatchConfig, Batched};
+pub use crowd::Crowd;
 pub use erased::DynCounterStore;
 pub use error::{Applied, ErrorKind, StoreError};
 pub use refusal_cache::RefusalCache;
