@@ -1,5 +1,6 @@
 //! Load on a server: so many tasks, each awaiting its own calls.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,16 +24,23 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// How many keys are asked about, each as often as any other.
 const KEYS: u64 = 100_000;
 
-/// Chooses keys at random.
+/// How many tasks make the keys known at the beginning.
+const BEGINNERS: u64 = 64;
+
+/// Of a short measurement, so many keys for each millisecond are known beforehand.
+const KNOWN: u64 = 1_000;
+
+/// Chooses keys: first those of a range, then at random.
 #[derive(Debug)]
 pub(super) struct Chooser {
+    first: Range<u64>,
     random: Random,
     keys: Vec<Key>,
 }
 
 impl Chooser {
-    fn new(seed: u64) -> Self {
-        Self { random: Random(seed), keys: Vec::new() }
+    fn new(first: Range<u64>, seed: u64) -> Self {
+        Self { first, random: Random(seed), keys: Vec::new() }
     }
 
     pub(super) fn one(&mut self) -> &str {
@@ -42,7 +50,7 @@ impl Chooser {
     pub(super) fn many(&mut self, count: usize) -> &[Key] {
         self.keys.resize_with(count, Key::default);
         for key in &mut self.keys {
-            key.set(self.random.below(KEYS));
+            key.set(self.first.next().unwrap_or_else(|| self.random.below(KEYS)));
         }
         &self.keys
     }
@@ -68,7 +76,27 @@ impl<R: Remote> Load<R> {
     pub(super) fn open(connect: impl Future<Output = Result<R>>, millis: u64) -> Result<Box<dyn Session>> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let remote = Arc::new(runtime.block_on(connect)?);
+        runtime.block_on(Self::know(&remote, KEYS.min(millis * KNOWN)))?;
         Ok(Box::new(Self { remote, runtime, nanos: millis * 1_000_000 }))
+    }
+
+    /// Asks about each of the first so many keys.
+    async fn know(remote: &Arc<R>, keys: u64) -> Result<()> {
+        let mut running = JoinSet::new();
+        for task in 0..BEGINNERS {
+            let remote = remote.clone();
+            running.spawn(async move {
+                let mut keys = Chooser::new(keys * task / BEGINNERS..keys * (task + 1) / BEGINNERS, task);
+                while !keys.first.is_empty() {
+                    remote.call(&mut keys).await?;
+                }
+                anyhow::Ok(())
+            });
+        }
+        while let Some(done) = running.join_next().await {
+            done??;
+        }
+        Ok(())
     }
 
     /// All tasks for so long.
@@ -78,7 +106,7 @@ impl<R: Remote> Load<R> {
         for task in 0..tasks {
             let remote = remote.clone();
             running.spawn(async move {
-                let mut keys = Chooser::new(task);
+                let mut keys = Chooser::new(0..0, task);
                 let mut seen = Seen::default();
                 let mut now = start.nanos();
                 while now < nanos {
