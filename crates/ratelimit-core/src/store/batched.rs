@@ -111,6 +111,7 @@ impl<S: CounterStore + 'static> Batched<S> {
     /// A place under way, if there is one and nobody waits for it; otherwise a place in the line.
     fn line_up(&self, claims: &Claims<'_>) -> Result<Place<S>, StoreError> {
         let mut line = self.shared.line();
+        line.crowd.come();
         let few = line.crowd.size() <= self.shared.config.alone;
         if line.waiting.is_empty() && (few || line.under_way < self.shared.config.trips) {
             line.under_way += 1;
@@ -222,7 +223,6 @@ impl<S: CounterStore + 'static> CounterStore for Batched<S> {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        self.shared.line().crowd.come();
         let _presence = Presence(&self.shared.line);
         let (number, mut receiver) = match self.line_up(&claims)? {
             Place::UnderWay(_trip) => return self.shared.inner.claim(claims).await,
