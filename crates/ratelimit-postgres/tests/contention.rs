@@ -5,7 +5,10 @@
 mod common;
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use common::{Random, Schema};
@@ -125,34 +128,60 @@ async fn shuffled(store: &PostgresStore, limit: &Limit, random: &mut Random) {
     }
 }
 
+/// A future that is under way and that nobody polls any more, as in a loop that awaits something else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forgotten_future_holds_nobody_up() {
+    let schema = Schema::new();
+    schema.store().await;
+    for connections in [1, 2] {
+        let config = PostgresConfig { connections, timeout: Duration::from_secs(10), ..schema.config() };
+        let store = PostgresStore::connect_with(config).await.unwrap();
+        let limits: Arc<Vec<Limit>> = Arc::new(vec!["1000/h".parse().unwrap()]);
+        let mut forgotten = Box::pin(admits(&store, &limits, b"forgotten"));
+        poll_fn(|context| Poll::Ready(forgotten.as_mut().poll(context).is_ready())).await;
+        let others: Vec<_> = (0..50_u8)
+            .map(|nth| {
+                let (store, limits) = (store.clone(), limits.clone());
+                tokio::spawn(async move { admits(&store, &limits, &[nth]).await })
+            })
+            .collect();
+        for other in others {
+            assert!(other.await.unwrap(), "{connections} connections");
+        }
+        assert!(forgotten.await);
+    }
+}
+
 /// Batches in which some meters are charged at once, some have a new segment, some are full and some are new, from many stores:
 /// nobody waits in a circle, and no segment takes a unit more than its limit.
 #[tokio::test(flavor = "multi_thread")]
-#[allow(clippy::disallowed_methods)] // goes on for so many seconds
 async fn batches_of_every_sort_neither_deadlock_nor_admit_too_much() {
-    const LIMIT: u32 = 30;
+    const LIMIT: u32 = 8;
     const SEGMENT: u64 = 20_000_000;
+    // A segment has 20 batches of some five claims, half of them on the same three meters.
+    const STEP: u64 = SEGMENT / 20;
     let schema = Schema::new();
     schema.store().await;
-    let seconds = std::env::var("RATELIMIT_SHUFFLE_SECONDS").map_or(3, |text| text.parse().unwrap());
-    let start = std::time::Instant::now();
+    let rounds = std::env::var("RATELIMIT_SHUFFLE_SECONDS").map_or(3, |text| text.parse().unwrap()) * 150;
+    let clock = Arc::new(AtomicU64::new(0));
     let before = deadlocks(&schema).await;
     let tasks: Vec<_> = (0..12)
         .map(|task| {
-            let config = PostgresConfig { connections: 2, ..schema.config() };
+            let (clock, config) = (clock.clone(), PostgresConfig { connections: 2, ..schema.config() });
             tokio::spawn(async move {
                 let store = PostgresStore::connect_with(config).await.unwrap();
                 let meter = Meter::Window(Window::new(LIMIT.into(), SEGMENT, 0, false, 0).unwrap());
                 let (mut random, mut seen) = (Random(task), Vec::new());
-                while start.elapsed() < Duration::from_secs(seconds) {
-                    let age = u64::try_from(start.elapsed().as_nanos()).unwrap();
+                for _ in 0..rounds {
+                    let age = clock.fetch_add(STEP, Ordering::Relaxed);
                     let now = Timestamp::from_nanos(NOW.as_nanos() + age);
-                    // Old ones, and about as many that everybody comes upon in the same milliseconds.
+                    // Old ones, and about as many that everybody comes upon at the same time.
                     let key = |nth: usize| match nth {
-                        0..10 => nth as u64,
-                        _ => age / 1_000_000 * 10 + nth as u64,
+                        0..3 => nth as u64,
+                        _ => age / STEP / 8 * 3 + nth as u64,
                     };
-                    let keys: Vec<_> = (0..20).map(|_| key(random.below(20)).to_be_bytes()).collect();
+                    let keys = 2 + random.below(6);
+                    let keys: Vec<_> = (0..keys).map(|_| key(random.below(6)).to_be_bytes()).collect();
                     let claim =
                         |key| [Claim { id: MeterId { namespace: "", scope: "s", key }, cost: 1, meter }];
                     let claims: Vec<_> = keys.iter().map(|key| claim(key)).collect();
