@@ -2,8 +2,8 @@
 
 use ratelimit_core::{Answer, Meter, Mode, State, Timestamp, WindowState};
 use smallvec::smallvec;
-use sqlx::postgres::PgRow;
-use sqlx::{FromRow, Row};
+use sqlx::postgres::{PgRow, Postgres};
+use sqlx::{Decode, FromRow, Row, Type};
 
 use crate::config::{PostgresConfig, TimeSource};
 use crate::error::Failure;
@@ -33,21 +33,29 @@ pub(crate) struct Many {
     trouble: Option<String>,
 }
 
+/// An array of the answer; none is an empty one.
+fn list<'r, T>(row: &'r PgRow, name: &str) -> Result<Vec<T>, sqlx::Error>
+where
+    Vec<T>: Decode<'r, Postgres> + Type<Postgres>,
+{
+    row.try_get::<Option<_>, _>(name).map(Option::unwrap_or_default)
+}
+
 impl FromRow<'_, PgRow> for Many {
     fn from_row(row: &PgRow) -> Result<Self, sqlx::Error> {
         Ok(Self {
             clock: row.try_get("clock")?,
-            taken: row.try_get::<Option<_>, _>("taken")?.unwrap_or_default(),
-            x: row.try_get::<Option<_>, _>("x")?.unwrap_or_default(),
-            y: row.try_get::<Option<_>, _>("y")?.unwrap_or_default(),
-            z: row.try_get::<Option<_>, _>("z")?.unwrap_or_default(),
-            places: row.try_get::<Option<_>, _>("places")?.unwrap_or_default(),
-            shapes: row.try_get::<Option<_>, _>("shapes")?.unwrap_or_default(),
-            a: row.try_get::<Option<_>, _>("a")?.unwrap_or_default(),
-            b: row.try_get::<Option<_>, _>("b")?.unwrap_or_default(),
-            c: row.try_get::<Option<_>, _>("c")?.unwrap_or_default(),
-            done: row.try_get::<Option<_>, _>("done")?.unwrap_or_default(),
-            put: row.try_get::<Option<_>, _>("put")?.unwrap_or_default(),
+            taken: list(row, "taken")?,
+            x: list(row, "x")?,
+            y: list(row, "y")?,
+            z: list(row, "z")?,
+            places: list(row, "places")?,
+            shapes: list(row, "shapes")?,
+            a: list(row, "a")?,
+            b: list(row, "b")?,
+            c: list(row, "c")?,
+            done: list(row, "done")?,
+            put: list(row, "put")?,
             trouble: row.try_get("trouble")?,
         })
     }

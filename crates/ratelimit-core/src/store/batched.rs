@@ -77,11 +77,11 @@ struct Line {
 }
 
 /// A claim that has begun; when it ends, however it ends, it is no longer there.
-struct Presence<'a>(&'a Mutex<Line>);
+struct Presence<'a, S>(&'a Shared<S>);
 
-impl Drop for Presence<'_> {
+impl<S> Drop for Presence<'_, S> {
     fn drop(&mut self) {
-        lock(self.0).crowd.leave();
+        self.0.line().crowd.leave();
     }
 }
 
@@ -176,13 +176,9 @@ async fn go<S: CounterStore + 'static>(trip: Trip<S>) {
     }
 }
 
-fn lock(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
-    line.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<S> Shared<S> {
     fn line(&self) -> MutexGuard<'_, Line> {
-        lock(&self.line)
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes one who waits out of the line, if it is still there.
@@ -223,7 +219,7 @@ impl<S: CounterStore + 'static> CounterStore for Batched<S> {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let _presence = Presence(&self.shared.line);
+        let _presence = Presence(&self.shared);
         let (number, mut receiver) = match self.line_up(&claims)? {
             Place::UnderWay(_trip) => return self.shared.inner.claim(claims).await,
             Place::InLine(number, receiver) => (number, receiver),
