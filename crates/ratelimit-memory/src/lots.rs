@@ -1,6 +1,6 @@
 //! Shards behind their locks, and what can be known of them without the locks.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -81,6 +81,13 @@ impl Lots {
     #[inline]
     pub(crate) fn may_forget(&self, number: usize, now: Timestamp) -> bool {
         has_passed(self.glances[number].due.load(Ordering::Relaxed), now)
+    }
+
+    /// Whether there may be a meter to forget in one of some shards, without waiting for their locks.
+    #[inline]
+    pub(crate) fn may_any_forget(&self, numbers: Range<usize>, now: Timestamp) -> bool {
+        let due = self.glances[numbers].iter().map(|glance| glance.due.load(Ordering::Relaxed));
+        has_passed(due.fold(NEVER, u32::min), now)
     }
 
     /// The number of the shard that a meter falls to.

@@ -119,12 +119,23 @@ impl Table {
     }
 
     /// Puts a meter where there is none of this fingerprint yet.
+    ///
+    /// Inlined, so that the slot goes from where it is made to where it is kept, by registers.
+    #[inline(always)]
     pub(crate) fn insert(&mut self, print: Fingerprint, slot: Slot) -> Place {
+        let place = self.take_place(print);
+        *self.slot_mut(place) = slot;
+        place
+    }
+
+    /// A place for a meter that is not there yet. It is taken from now on.
+    #[inline]
+    fn take_place(&mut self, print: Fingerprint) -> Place {
         if self.is_full() {
             self.grow();
         }
         self.len += 1;
-        self.put_from(home(print.high, self.buckets()), tag(print), &slot)
+        self.take_place_from(home(print.high, self.buckets()), tag(print))
     }
 
     /// Removes a meter.
@@ -175,7 +186,8 @@ impl Table {
         self.tags.truncate(wanted * BLOCK);
         self.tags.shrink_to_fit();
         for (tag, slot) in all {
-            self.put_from(home(slot.high, self.buckets()), tag, &slot);
+            let place = self.take_place_from(home(slot.high, self.buckets()), tag);
+            *self.slot_mut(place) = slot;
         }
         idle
     }
@@ -184,21 +196,21 @@ impl Table {
         if bucket + 1 == self.buckets() { 0 } else { bucket + 1 }
     }
 
-    /// Puts a meter into the first bucket from its home on that has room. There must be one.
+    /// A place in the first bucket from its home on that has room. There must be one.
     #[inline]
-    fn put_from(&mut self, home: usize, tag: u64, slot: &Slot) -> Place {
+    fn take_place_from(&mut self, home: usize, tag: u64) -> Place {
         let mut bucket = home;
         loop {
-            if let Some(place) = self.put(bucket, tag, slot) {
+            if let Some(place) = self.take_place_in(bucket, tag) {
                 return place;
             }
             bucket = self.next(bucket);
         }
     }
 
-    /// Puts a meter into a bucket, or counts that it has passed it because it is full.
+    /// A place in a bucket; if it is full, it counts that a meter has passed it.
     #[inline]
-    fn put(&mut self, bucket: usize, tag: u64, slot: &Slot) -> Option<Place> {
+    fn take_place_in(&mut self, bucket: usize, tag: u64) -> Option<Place> {
         let tags = &mut self.tags[bucket];
         let free = !taken(*tags) & HIGHEST;
         if free == 0 {
@@ -209,9 +221,7 @@ impl Table {
         }
         let nth = free.trailing_zeros() as usize / 8;
         *tags |= tag << (nth * 8);
-        let place = bucket * STRIDE + nth;
-        *self.slot_mut(place) = *slot;
-        Some(place)
+        Some(bucket * STRIDE + nth)
     }
 
     /// The meters of a bucket whose tags were these, and their tags.
@@ -223,6 +233,8 @@ impl Table {
 
     /// Adds blocks, and moves every meter to its new bucket, the last ones first: all that is behind the one that is just
     /// being moved is in the new order already.
+    #[cold]
+    #[inline(never)]
     fn grow(&mut self) {
         let old = self.buckets();
         let more = (self.blocks.len() / GROWTH).max(1);
@@ -230,31 +242,54 @@ impl Table {
         let buckets = self.blocks.len() * BLOCK;
         self.tags.resize(buckets, 0);
         let mut later = Vec::new();
-        for bucket in (0..old).rev() {
-            if bucket % BLOCK == BLOCK - 1 {
-                self.touch((bucket / BLOCK).saturating_sub(1));
-            }
-            let tags = std::mem::take(&mut self.tags[bucket]);
-            let mut taken = taken(tags);
-            while taken != 0 {
-                let nth = taken.trailing_zeros() as usize / 8;
-                taken &= taken - 1;
-                let tag = tags >> (nth * 8) & 0xff;
-                // What stays in its bucket comes to this place or to one before it, which has been read.
-                let slot = self.blocks[bucket / BLOCK][bucket % BLOCK][nth];
-                // Those that had passed their home may belong before this bucket; those that would pass the end belong
-                // to the beginning, which is still to come.
-                let home = home(slot.high, buckets);
-                if home < bucket {
-                    later.push((home, tag, slot));
-                } else if (home..buckets).all(|bucket| self.put(bucket, tag, &slot).is_none()) {
-                    later.push((0, tag, slot));
-                }
+        for block in (0..old / BLOCK).rev() {
+            self.touch(block.saturating_sub(1));
+            for nth in (0..BLOCK).rev() {
+                self.spread(block * BLOCK + nth, &mut later);
             }
         }
         for (from, tag, slot) in later {
-            self.put_from(from, tag, &slot);
+            let place = self.take_place_from(from, tag);
+            *self.slot_mut(place) = slot;
         }
+    }
+
+    /// Moves the meters of a bucket to where they belong, but for those that have to wait until all are in the new order.
+    #[inline]
+    fn spread(&mut self, bucket: usize, later: &mut Vec<(usize, u64, Slot)>) {
+        let mut tags = std::mem::take(&mut self.tags[bucket]);
+        for nth in 0..WIDTH {
+            let tag = tags & 0xff;
+            if tag != 0 {
+                // What stays in its bucket comes to this place or to one before it, which has been read.
+                let slot = self.blocks[bucket / BLOCK][bucket % BLOCK][nth];
+                let home = home(slot.high, self.buckets());
+                // Those that had passed their home may belong before this bucket; those that would pass the end belong
+                // to the beginning, which is still to come.
+                let place = if home < bucket { Err(home) } else { self.append_from(home, tag).ok_or(0) };
+                match place {
+                    Ok(place) => *self.slot_mut(place) = slot,
+                    Err(from) => later.push((from, tag, slot)),
+                }
+            }
+            tags >>= 8;
+        }
+    }
+
+    /// A place in the first bucket from its home on that has room, where those that have come were put one after another.
+    #[inline]
+    fn append_from(&mut self, home: usize, tag: u64) -> Option<Place> {
+        for (behind, tags) in self.tags[home..].iter_mut().enumerate() {
+            let nth = WIDTH.saturating_sub((*tags << 8).leading_zeros() as usize / 8);
+            if nth < WIDTH {
+                *tags |= tag << (nth * 8);
+                return Some((home + behind) * STRIDE + nth);
+            }
+            if passed(*tags) < PASSED_MOST {
+                *tags += PASSED_ONE;
+            }
+        }
+        None
     }
 
     /// Looks at all meters of a block at once, so that who looks at one after another then does not wait for memory each time.
