@@ -16,21 +16,23 @@ pub(crate) struct Arguments {
 }
 
 /// The services, as the program calls them, and what they are.
-const CONTESTANTS: [(&str, &str); 7] = [
+const CONTESTANTS: [(&str, &str); 8] = [
     ("bare", "no limiter"),
     ("empty", "a layer that does nothing"),
     ("ours", "ratelimit-tower, as by default: with fields"),
     ("ours-silent", "ratelimit-tower without fields"),
     ("ours-around", "ratelimit-tower, as by default, around the router"),
+    ("ours-silent-around", "ratelimit-tower without fields, around the router"),
     ("governor", "tower_governor, as by default: without fields"),
     ("governor-headers", "tower_governor with fields"),
 ];
 
 /// Ratios, first by second, and what this project wants to reach.
-const PAIRS: [(&str, &str, Option<f64>); 8] = [
+const PAIRS: [(&str, &str, Option<f64>); 9] = [
     ("ours", "bare", Some(0.97)),
     ("ours-around", "bare", Some(0.97)),
     ("ours-silent", "bare", Some(0.97)),
+    ("ours-silent-around", "bare", Some(0.97)),
     ("governor", "bare", None),
     ("governor-headers", "bare", None),
     ("empty", "bare", None),
@@ -43,19 +45,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let built = cargo().args(["build", "--release", "--package", "ratelimit-http-bench"]).status()?;
     ensure!(built.success(), "ratelimit-http-bench was not built");
     for (name, what) in CONTESTANTS {
-        println!("{name:16} {what}");
+        println!("{name:18} {what}");
     }
     println!();
     let pairs = &arguments.pairs;
     pairs.prepare()?;
     for (first, second, goal) in PAIRS {
-        let serve = |name: &str| {
+        let [one, other] = [first, second].map(|name| {
             let mut program = Command::new(program());
             program.args(["serve", name]);
-            pairs.serve(&program)
-        };
-        let servers = [&serve(first)?, &serve(second)?];
-        pairs.measure(&format!("{first} / {second}"), servers, goal)?;
+            program
+        });
+        pairs.measure_anew(&format!("{first} / {second}"), [&one, &other], goal)?;
     }
     print_calls()
 }
@@ -71,11 +72,11 @@ fn print_calls() -> Result<()> {
     };
     let bare = median("bare").context("the bare service was not measured")?;
     println!("\ncalled without a network, nanoseconds for each request\n");
-    println!("{:16} {:>8} {:>17} {:>11}", "service", "median", "least..most", "beyond bare");
+    println!("{:18} {:>8} {:>17} {:>11}", "service", "median", "least..most", "beyond bare");
     for line in text.lines() {
         if let [name, median, least, most] = line.split_whitespace().collect::<Vec<_>>()[..] {
             let beyond = median.parse::<f64>()? - bare;
-            println!("{name:16} {median:>8} {least:>8}..{most:<7} {beyond:>11.0}");
+            println!("{name:18} {median:>8} {least:>8}..{most:<7} {beyond:>11.0}");
         }
     }
     Ok(())

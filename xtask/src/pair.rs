@@ -70,13 +70,32 @@ impl Pairs {
 
     /// Measures two services, and prints a line.
     pub(crate) fn measure(&self, names: &str, servers: [&Server; 2], goal: Option<f64>) -> Result<()> {
-        let mut rounds: Vec<[Figure; 2]> = Vec::new();
-        for repeat in 0..=self.repeats {
-            let [first, second] = servers.map(|server| self.load(server, self.connections));
-            let figures = [first?.end()?, second?.end()?];
-            // The first round only warms up.
-            rounds.extend((repeat > 0).then_some(figures));
-        }
+        self.round(servers, self.seconds)?; // to warm up
+        let rounds = (0..self.repeats).map(|_| self.round(servers, self.seconds));
+        Self::print(names, &rounds.collect::<Result<Vec<_>>>()?, goal);
+        Ok(())
+    }
+
+    /// Measures two services that are started anew each time, and prints a line. Where a process lies in memory makes it a few
+    /// percent faster or slower for as long as it lives.
+    pub(crate) fn measure_anew(&self, names: &str, programs: [&Command; 2], goal: Option<f64>) -> Result<()> {
+        let round = |_| {
+            let [first, second] = programs.map(|program| self.serve(program));
+            let servers = [&first?, &second?];
+            self.round(servers, 1)?; // to warm up
+            self.round(servers, self.seconds)
+        };
+        Self::print(names, &(0..self.repeats).map(round).collect::<Result<Vec<_>>>()?, goal);
+        Ok(())
+    }
+
+    /// Both at the same time.
+    fn round(&self, servers: [&Server; 2], seconds: u32) -> Result<[Figure; 2]> {
+        let [first, second] = servers.map(|server| self.load_for(server, self.connections, seconds));
+        Ok([first?.end()?, second?.end()?])
+    }
+
+    fn print(names: &str, rounds: &[[Figure; 2]], goal: Option<f64>) {
         let of = |figure: &dyn Fn(&[Figure; 2]) -> f64| {
             let mut all: Vec<f64> = rounds.iter().map(figure).collect();
             all.sort_by(f64::total_cmp);
@@ -97,17 +116,12 @@ impl Pairs {
             ratios.first().copied().unwrap_or(f64::NAN),
             ratios.last().copied().unwrap_or(f64::NAN),
         );
-        Ok(())
     }
 
     /// Sends requests to a service all the time that a pair is measured, over few connections.
     pub(crate) fn keep_busy<'s>(&self, server: &'s Server, connections: u32) -> Result<Load<'s>> {
         let seconds = (self.repeats + 1) * (self.seconds + 1);
         self.load_for(server, connections, seconds)
-    }
-
-    fn load<'s>(&self, server: &'s Server, connections: u32) -> Result<Load<'s>> {
-        self.load_for(server, connections, self.seconds)
     }
 
     fn load_for<'s>(&self, server: &'s Server, connections: u32, seconds: u32) -> Result<Load<'s>> {

@@ -14,7 +14,7 @@ use clap::ValueEnum as _;
 use futures::FutureExt as _;
 use tower::{Layer as _, Service};
 
-use crate::contestants::{Contestant, layer};
+use crate::contestants::Contestant;
 
 /// Calls in one measurement: few, so that some measurements are not interrupted.
 const CALLS: u32 = 1_000;
@@ -48,12 +48,12 @@ type Measure = Box<dyn FnMut() -> anyhow::Result<f64>>;
 
 fn measure(contestant: Contestant) -> anyhow::Result<Measure> {
     let router = contestant.router()?;
-    Ok(match contestant {
-        Contestant::OursAround => {
-            let mut service = layer()?.layer(router);
+    Ok(match contestant.around()? {
+        Some(layer) => {
+            let mut service = layer.layer(router);
             Box::new(move || nanos(&mut service))
         }
-        _ => {
+        None => {
             let mut service = router;
             Box::new(move || nanos(&mut service))
         }

@@ -26,6 +26,8 @@ pub(crate) enum Contestant {
     OursSilent,
     /// The layer around the router instead of inside of it, where axum puts each layer into a box.
     OursAround,
+    /// Around the router, and without fields.
+    OursSilentAround,
     /// tower_governor, as it is by default: without fields on answers.
     Governor,
     /// The same with its fields.
@@ -36,14 +38,23 @@ pub(crate) enum Contestant {
 const LIMIT: &str = "1000000/s";
 
 impl Contestant {
+    /// The layer that belongs around the router, if there is one.
+    pub(crate) fn around(self) -> anyhow::Result<Option<MemoryLayer>> {
+        match self {
+            Self::OursAround => layer().map(Some),
+            Self::OursSilentAround => silent_layer().map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// The router behind what belongs inside of it.
     pub(crate) fn router(self) -> anyhow::Result<Router> {
         let app = Router::new().route("/", get(|| async { "hello" }));
         let app = match self {
-            Self::Bare | Self::OursAround => app,
+            Self::Bare | Self::OursAround | Self::OursSilentAround => app,
             Self::Empty => app.layer(tower::util::MapRequestLayer::new(|request: Request| request)),
             Self::Ours => app.layer(layer()?),
-            Self::OursSilent => app.layer(layer()?.with_policies(silent()?)),
+            Self::OursSilent => app.layer(silent_layer()?),
             Self::Governor => {
                 let mut builder = GovernorConfigBuilder::default();
                 let config = builder.period(Duration::from_micros(1)).burst_size(1_000_000).finish();
@@ -61,13 +72,16 @@ impl Contestant {
     }
 }
 
+type MemoryLayer = RateLimitLayer<MemoryStore>;
+
 /// The layer of this repository, as it is by default.
-pub(crate) fn layer() -> anyhow::Result<RateLimitLayer<MemoryStore>> {
+fn layer() -> anyhow::Result<MemoryLayer> {
     Ok(RateLimitLayer::in_process(RateLimiter::new(MemoryStore::new(), LIMIT.parse::<Limit>()?)))
 }
 
-fn silent() -> anyhow::Result<Policies> {
+/// The same without fields.
+fn silent_layer() -> anyhow::Result<MemoryLayer> {
     let by_address = KeySource::client_address(TrustedProxies::none());
     let policy = Policy::new("address", by_address, LIMIT.parse::<Limit>()?)?;
-    Ok(Policies::new([policy])?.headers(Headers::of([])))
+    Ok(layer()?.with_policies(Policies::new([policy])?.headers(Headers::of([]))))
 }

@@ -6,13 +6,13 @@ mod contestants;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 
+use axum::ServiceExt;
 use axum::extract::Request;
-use axum::{Router, ServiceExt};
 use clap::{Parser, Subcommand, ValueEnum as _};
 use tokio::net::TcpListener;
 use tower::Layer as _;
 
-use crate::contestants::{Contestant, layer};
+use crate::contestants::Contestant;
 
 /// A small service to be measured.
 #[derive(Parser)]
@@ -62,16 +62,12 @@ fn main() -> anyhow::Result<()> {
 
 async fn serve(contestant: Contestant) -> anyhow::Result<()> {
     let app = contestant.router()?;
-    if contestant == Contestant::OursAround {
-        return around(app).await;
+    if let Some(layer) = contestant.around()? {
+        let service = layer.layer(app);
+        let service = ServiceExt::<Request>::into_make_service_with_connect_info::<SocketAddr>(service);
+        return Ok(axum::serve(listener().await?, service).await?);
     }
     let service = app.into_make_service_with_connect_info::<SocketAddr>();
-    Ok(axum::serve(listener().await?, service).await?)
-}
-
-async fn around(app: Router) -> anyhow::Result<()> {
-    let service = layer()?.layer(app);
-    let service = ServiceExt::<Request>::into_make_service_with_connect_info::<SocketAddr>(service);
     Ok(axum::serve(listener().await?, service).await?)
 }
 
