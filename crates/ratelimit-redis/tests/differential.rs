@@ -3,277 +3,27 @@
 
 mod common;
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use ratelimit_core::{
-    Answer, Bucket, Claim, Claims, CounterStore, Log, MAX_UNITS, Meter, MeterId, Mode, Refund, State,
-    Timestamp, Window, decide, refund,
-};
+use ratelimit_core::{Claim, Claims, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Window};
 use ratelimit_redis::{RedisConfig, RedisStore};
+use ratelimit_testbed::differential::{Differential, MAX_SEGMENT, Random};
 
-/// A small generator: the same numbers for the same seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
-
-    /// Any magnitude up to `most`.
-    fn any(&mut self, most: u64) -> u64 {
-        let bits = self.below(64 - u64::from(most.leading_zeros()) + 1);
-        self.below(1u64.checked_shl(bits as u32).unwrap_or(u64::MAX).max(1)).min(most)
-    }
-}
-
-/// What is charged where, kept by both.
-struct Both {
-    store: RedisStore,
-    map: HashMap<Vec<u8>, State>,
-    /// Charges that can still be given back: meter's place, cost, receipt.
-    receipts: Vec<(usize, u64, Timestamp)>,
-}
-
-impl Both {
-    async fn new(server: &common::Server) -> Self {
-        let config = RedisConfig {
-            timeout: Duration::from_secs(20),
-            // The test's clock is not the server's: nothing may expire meanwhile.
-            clock_slack: Duration::from_secs(86_400),
-            ..RedisConfig::new(server.url())
-        };
-        let store = RedisStore::connect_with(config).await.unwrap();
-        Self { store, map: HashMap::new(), receipts: Vec::new() }
-    }
-
-    fn model(&mut self, claims: &Claims<'_>) -> Answer {
-        let mut states: Vec<_> =
-            claims.iter().map(|claim| self.map.get(&claim.id.to_bytes()).cloned()).collect();
-        let answer = decide(claims, &mut states);
-        if answer.charged {
-            for (claim, state) in claims.iter().zip(states).filter(|(claim, _)| claim.cost > 0) {
-                self.map.insert(claim.id.to_bytes(), state.unwrap());
-            }
-        }
-        answer
-    }
-
-    async fn refund(&mut self, now: Timestamp, refunds: &[Refund<'_>]) {
-        for given in refunds {
-            let mut state = self.map.get(&given.id.to_bytes()).cloned();
-            if refund(&given.meter, &mut state, given.cost, given.receipt, now) {
-                self.map.insert(given.id.to_bytes(), state.unwrap());
-            }
-        }
-        self.store.refund(now, refunds).await.unwrap();
-    }
-}
-
-/// A meter whose limit changes while its identity stays.
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Window { segment: u64, carried: u32, strict: bool, offset: u64 },
-    Bucket { queue: bool },
-    Log,
-}
-
-const MAX_SEGMENT: u64 = 3_660 * 86_400 * 1_000_000;
-
-fn kind(random: &mut Random) -> Kind {
-    match random.below(8) {
-        0..5 => {
-            let carried = random.pick(&[0, 1, 1, 1, 2, 3, 7, 60, 70]);
-            let longest = MAX_SEGMENT / u64::from(carried.max(1));
-            let segment = (random.any(longest)).max(1) * 1_000;
-            let offset = if random.below(2) == 0 { 0 } else { random.below(segment / 1_000) * 1_000 };
-            Kind::Window { segment, carried, strict: random.below(4) == 0, offset }
-        }
-        5 | 6 => Kind::Bucket { queue: random.below(3) == 0 },
-        _ => Kind::Log,
-    }
-}
-
-fn meter(kind: Kind, random: &mut Random) -> Meter {
-    match kind {
-        Kind::Window { segment, carried, strict, offset } => {
-            let most = random.pick(&[3, 100, 10_000, MAX_UNITS]);
-            let limit = if random.below(3) == 0 { most } else { random.any(most).max(1) };
-            Meter::Window(Window::new(limit, segment, carried, strict, offset).unwrap())
-        }
-        Kind::Bucket { queue } => loop {
-            let interval = random.any(MAX_SEGMENT * 1_000).max(1);
-            let most = random.pick(&[1, 20, 1_000, MAX_UNITS]);
-            if let Ok(bucket) = Bucket::with_interval(interval, random.any(most).max(1), queue) {
-                return Meter::Bucket(bucket);
-            }
-        },
-        Kind::Log => {
-            let limit = random.pick(&[1, 2, 5, 17, 60, 300]);
-            Meter::Log(Log::new(limit, random.pick(&[1_000, 1_000_000, 60_000_000_000])).unwrap())
-        }
-    }
-}
-
-/// A length of time that matters to a meter, in nanoseconds.
-fn span(meter: &Meter) -> u64 {
-    match meter {
-        Meter::Window(window) => window.segment(),
-        Meter::Bucket(bucket) => bucket.tolerance(),
-        Meter::Log(log) => log.window(),
-    }
-}
-
-/// The first instant that is admitted, one off it, and around the edges: where mistakes would show.
-fn instant(random: &mut Random, now: u64, around: u64, hint: Option<Timestamp>) -> u64 {
-    let hinted = hint.map(Timestamp::as_nanos).filter(|hint| *hint < (1 << 62));
-    let next = match (random.below(10), hinted) {
-        (0..3, Some(hint)) => hint.saturating_add(random.below(3)).saturating_sub(1),
-        (3, _) => now.saturating_sub(random.below(1_000_000_000)),
-        (4, _) => (now / around.max(1) + 1).saturating_mul(around),
-        (5, _) => now + random.below(around.max(1)),
-        (6, _) => now + random.any(around.saturating_mul(3).min(1 << 58)),
-        (7, _) => now + 1,
-        _ => now,
+async fn differential(server: &common::Server) -> Differential<RedisStore> {
+    let config = RedisConfig {
+        timeout: Duration::from_secs(20),
+        // The test's clock is not the server's: nothing may expire meanwhile.
+        clock_slack: Duration::from_secs(86_400),
+        ..RedisConfig::new(server.url())
     };
-    // Not back by more than a store owes, not past the end of time.
-    next.max(now.saturating_sub(1_000_000_000)).min(1 << 61)
-}
-
-fn cost(random: &mut Random, limit: u64) -> u64 {
-    match random.below(12) {
-        0 => 0,
-        1 => limit,
-        2 => limit + 1,
-        3 => random.pick(&[MAX_UNITS, MAX_UNITS + 1, u64::MAX]),
-        4..7 => random.any(limit),
-        7 | 8 => random.below(limit / 2 + 1) + 1,
-        _ => 1 + random.below(limit / 10 + 1),
-    }
-}
-
-struct Row {
-    scope: String,
-    kind: Kind,
-    meter: Meter,
-    hint: Option<Timestamp>,
-}
-
-/// Slices of one key's meters, in batches, with refunds and changes of limits between.
-async fn run(both: &mut Both, seed: u64, slices: usize) -> [usize; 2] {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    let mut counts = [0, 0];
-    let key = format!("key {seed}").into_bytes();
-    let rows = 1 + random.below(3) as usize;
-    let mut now = 1_700_000_000_000_000_000 + random.any(1 << 60);
-    let mut rows: Vec<Row> = (0..rows)
-        .map(|nth| {
-            let kind = kind(&mut random);
-            Row { scope: format!("{nth}"), kind, meter: meter(kind, &mut random), hint: None }
-        })
-        .collect();
-    both.receipts.clear();
-    for step in 0..slices {
-        if random.below(6) == 0 {
-            now = instant(&mut random, now, span(&rows[0].meter), rows[0].hint);
-            batch(both, &mut random, &key, &rows, now, seed).await;
-        }
-        if random.below(10) == 0 {
-            let nth = random.below(rows.len() as u64) as usize;
-            rows[nth].meter = meter(rows[nth].kind, &mut random);
-        }
-        let nth = random.below(rows.len() as u64) as usize;
-        now = instant(&mut random, now, span(&rows[nth].meter), rows[nth].hint);
-        let mode =
-            random.pick(&[Mode::Charge, Mode::Charge, Mode::Charge, Mode::Charge, Mode::Peek, Mode::Force]);
-        let first = random.below(rows.len() as u64) as usize;
-        let end = first + 1 + random.below((rows.len() - first) as u64) as usize;
-        let claims: Vec<_> = rows[first..end]
-            .iter()
-            .map(|row| Claim {
-                id: MeterId { namespace: "n", scope: &row.scope, key: &key },
-                cost: if row.hint.is_some() && random.below(3) == 0 {
-                    1
-                } else {
-                    cost(&mut random, row.meter.limit())
-                },
-                meter: row.meter,
-            })
-            .collect();
-        let claims = Claims::new(Timestamp::from_nanos(now), mode, &claims).unwrap();
-        let expected = both.model(&claims);
-        let answer = both.store.claim(claims).await.unwrap();
-        assert_eq!(answer, expected, "seed {seed}, step {step}: {claims:?}");
-        counts[usize::from(answer.admitted)] += 1;
-        let costs: Vec<_> = claims.iter().map(|claim| claim.cost).collect();
-        for (place, verdict) in answer.verdicts.iter().enumerate() {
-            rows[first + place].hint = verdict.fits_at.filter(|_| !verdict.fits);
-            if answer.charged && costs[place] > 0 {
-                both.receipts.push((first + place, costs[place], verdict.receipt));
-            }
-        }
-        if random.below(8) == 0 && !both.receipts.is_empty() {
-            let which = random.below(both.receipts.len() as u64) as usize;
-            let (row, cost, receipt) = both.receipts.swap_remove(which);
-            let cost = if random.below(3) == 0 { random.below(cost) + 1 } else { cost };
-            let id = MeterId { namespace: "n", scope: &rows[row].scope, key: &key };
-            let given = Refund { id, cost, meter: rows[row].meter, receipt };
-            both.refund(Timestamp::from_nanos(now), &[given]).await;
-        }
-    }
-    counts
-}
-
-/// Several slices of one claim each in one call, some on the same meter: as if one after another.
-async fn batch(both: &mut Both, random: &mut Random, key: &[u8], rows: &[Row], now: u64, seed: u64) {
-    let mut now = now;
-    let claims: Vec<_> = (0..2 + random.below(5))
-        .map(|_| {
-            let row = &rows[random.below(rows.len() as u64) as usize];
-            now = instant(random, now, span(&row.meter), row.hint);
-            let cost = if random.below(3) == 0 { cost(random, row.meter.limit()) } else { 1 };
-            let id = MeterId { namespace: "n", scope: &row.scope, key };
-            (Timestamp::from_nanos(now), [Claim { id, cost, meter: row.meter }])
-        })
-        .collect();
-    let charge = random.below(5) > 0;
-    let mode = |nth: usize| if charge || !nth.is_multiple_of(3) { Mode::Charge } else { Mode::Peek };
-    let slices: Vec<_> = claims
-        .iter()
-        .enumerate()
-        .map(|(nth, (now, claim))| Claims::new(*now, mode(nth), claim).unwrap())
-        .collect();
-    let answers = both.store.claim_many(&slices).await;
-    for (slice, answer) in slices.iter().zip(answers) {
-        assert_eq!(answer.unwrap(), both.model(slice), "seed {seed}: {slice:?} of {slices:?}");
-    }
+    // Back by no more than a store owes.
+    Differential::new(RedisStore::connect_with(config).await.unwrap(), Duration::from_secs(1))
 }
 
 #[tokio::test]
 async fn scripts_decide_as_core_does() {
     let server = common::Server::start(&[]).await;
-    let mut both = Both::new(&server).await;
-    let seeds =
-        std::env::var("RATELIMIT_DIFFERENTIAL_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
-    let mut counts = [0, 0];
-    for seed in 1..=seeds {
-        let some = run(&mut both, seed, 60).await;
-        counts = [counts[0] + some[0], counts[1] + some[1]];
-        both.map.clear();
-    }
-    println!("{} refused, {} admitted", counts[0], counts[1]);
-    assert!(counts.iter().all(|count| *count > seeds as usize), "one-sided: {counts:?}");
+    differential(&server).await.histories(300, 60).await;
 }
 
 /// Ties and near ties of the weighted comparison, `oldest * (S - e) = room * S` give or take one, at sizes where a double
@@ -281,7 +31,7 @@ async fn scripts_decide_as_core_does() {
 #[tokio::test]
 async fn ties_of_the_weighted_comparison_are_decided_exactly() {
     let server = common::Server::start(&[]).await;
-    let mut both = Both::new(&server).await;
+    let mut both = differential(&server).await;
     let mut random = Random(77);
     let mut counts = [0, 0];
     for round in 0..2_000u64 {
@@ -304,7 +54,7 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
         }
         let claim = [Claim { id, cost: oldest, meter: window(MAX_UNITS) }];
         let claims = Claims::new(then, Mode::Force, &claim).unwrap();
-        assert_eq!(both.store.claim(claims).await.unwrap(), both.model(&claims));
+        both.claim(claims).await;
         // Charges go another way than questions; the first that fits ends the tie.
         let mode = if round % 2 == 0 { Mode::Peek } else { Mode::Charge };
         let instants = [0, 1, 2, 999, 1_000, 1_001].into_iter().flat_map(|nanos| {
@@ -317,8 +67,7 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
             // Fits iff `oldest` weighted is at most `limit - 1`... with a cost of one.
             let claim = [Claim { id, cost: 1, meter: window((limit + 1).min(MAX_UNITS)) }];
             let claims = Claims::new(Timestamp::from_nanos(at), mode, &claim).unwrap();
-            let answer = both.store.claim(claims).await.unwrap();
-            assert_eq!(answer, both.model(&claims), "round {round}: {claims:?}");
+            let answer = both.claim(claims).await;
             counts[usize::from(answer.admitted)] += 1;
             if answer.charged {
                 break;

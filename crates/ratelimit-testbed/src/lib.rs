@@ -30,6 +30,8 @@ mod client;
 mod cluster;
 #[cfg(feature = "conformance")]
 mod conformance;
+#[cfg(feature = "differential")]
+pub mod differential;
 #[cfg(feature = "docker")]
 mod docker;
 mod environment;
