@@ -17,6 +17,6 @@ async fn the_store_decides_as_core_does() {
     };
     let store = MemcachedStore::connect_with(config).await.unwrap();
     // Not back: a window cannot tell that a claim is late.
-    Differential::new(store, Duration::ZERO).histories(600, 40).await;
+    Differential::new(store, Duration::ZERO).histories(600, 60).await;
     assert_eq!(server.stat("evictions"), 0);
 }

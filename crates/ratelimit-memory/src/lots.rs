@@ -77,15 +77,9 @@ impl Lots {
         self.glances.iter().map(|glance| glance.len.load(Ordering::Relaxed) as usize).sum()
     }
 
-    /// Whether there may be a meter to forget in a shard, without waiting for its lock.
-    #[inline]
-    pub(crate) fn may_forget(&self, number: usize, now: Timestamp) -> bool {
-        has_passed(self.glances[number].due.load(Ordering::Relaxed), now)
-    }
-
     /// Whether there may be a meter to forget in one of some shards, without waiting for their locks.
     #[inline]
-    pub(crate) fn may_any_forget(&self, numbers: Range<usize>, now: Timestamp) -> bool {
+    pub(crate) fn may_forget(&self, numbers: Range<usize>, now: Timestamp) -> bool {
         let due = self.glances[numbers].iter().map(|glance| glance.due.load(Ordering::Relaxed));
         has_passed(due.fold(NEVER, u32::min), now)
     }

@@ -219,7 +219,7 @@ impl MemoryStore {
         // Threads that walk at once may tread on each other's heels; the walk goes on all the same.
         let start = self.walk.0.load(Ordering::Relaxed);
         let visits = start..(start + VISITS).min(self.lots.count());
-        let next = match self.lots.may_any_forget(visits.clone(), now) {
+        let next = match self.lots.may_forget(visits.clone(), now) {
             true => self.sweep(visits, now),
             false => visits.end,
         };
@@ -231,7 +231,7 @@ impl MemoryStore {
     fn sweep(&self, numbers: Range<usize>, now: Timestamp) -> usize {
         let mut looks = 0;
         for number in numbers.clone() {
-            if self.lots.may_forget(number, now)
+            if self.lots.may_forget(number..number + 1, now)
                 && let Some(mut shard) = self.lots.try_lock(number)
             {
                 looks += shard.sweep(LOOKS - looks, now);

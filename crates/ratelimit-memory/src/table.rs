@@ -214,9 +214,7 @@ impl Table {
         let tags = &mut self.tags[bucket];
         let free = !taken(*tags) & HIGHEST;
         if free == 0 {
-            if passed(*tags) < PASSED_MOST {
-                *tags += PASSED_ONE;
-            }
+            pass(tags);
             return None;
         }
         let nth = free.trailing_zeros() as usize / 8;
@@ -285,9 +283,7 @@ impl Table {
                 *tags |= tag << (nth * 8);
                 return Some((home + behind) * STRIDE + nth);
             }
-            if passed(*tags) < PASSED_MOST {
-                *tags += PASSED_ONE;
-            }
+            pass(tags);
         }
         None
     }
@@ -305,6 +301,14 @@ const PASSED_MOST: u64 = 0xff;
 /// How many meters have passed this bucket because it was full; 255 may be more.
 fn passed(tags: u64) -> u64 {
     tags >> 56
+}
+
+/// Counts that a meter has passed this bucket.
+#[inline]
+fn pass(tags: &mut u64) {
+    if passed(*tags) < PASSED_MOST {
+        *tags += PASSED_ONE;
+    }
 }
 
 /// Which places of a bucket are taken: the highest bit of each byte that is not zero.

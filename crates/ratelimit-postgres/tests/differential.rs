@@ -30,7 +30,7 @@ const BACK: Duration = Duration::from_secs(1);
 #[tokio::test]
 async fn the_functions_decide_as_core_does() {
     let (mut both, _schema) = differential().await;
-    both.histories(150, 60).await;
+    both.histories(150, 120).await;
 }
 
 /// Of a meter that can go the short way.

@@ -23,7 +23,7 @@ async fn differential(server: &common::Server) -> Differential<RedisStore> {
 #[tokio::test]
 async fn scripts_decide_as_core_does() {
     let server = common::Server::start(&[]).await;
-    differential(&server).await.histories(300, 60).await;
+    differential(&server).await.histories(300, 120).await;
 }
 
 /// Ties and near ties of the weighted comparison, `oldest * (S - e) = room * S` give or take one, at sizes where a double
