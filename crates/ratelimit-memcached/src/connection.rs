@@ -2,11 +2,14 @@
 //!
 //! Callers' batches are written one after another without waiting for answers, and answers are read as they come: a big batch
 //! cannot block itself, and many callers need one connection.
+//!
+//! A call's future is kept below a kilobyte, and so is whatever it allocates: the allocator of most Linux systems has a list of
+//! free places for such sizes in each thread, and a lock for larger ones and for whatever grows.
 
 use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ratelimit_core::ErrorKind;
@@ -14,21 +17,20 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::Failure;
+use crate::queue::{Outcome, Pending, Queue, Replies};
 use crate::reply::{Received, Reply, Stamp, receive};
 use crate::wire::Command;
 
-/// How many batches may wait to be written before callers wait themselves.
-const QUEUE: usize = 1_024;
-
-/// As much as is written at once.
-const WRITE: usize = 64 * 1024;
-
 /// What is read at once, at least.
 const READ: usize = 16 * 1024;
+
+/// A buffer for what is sent keeps so much of its space.
+const KEPT: usize = 256 * 1024;
 
 /// Stamps of a batch have their upper bits in common; so many lower ones tell its commands apart.
 const PLACES: u32 = 20;
@@ -57,16 +59,13 @@ impl Commands {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         if self.count == 0 {
             self.stamp = NEXT.fetch_add(1, Ordering::Relaxed) << PLACES;
-            self.bytes.reserve(256);
+            self.bytes.reserve(512);
         }
         command.encode(self.stamp.wrapping_add(self.count as u64), &mut self.bytes);
         self.count += 1;
         self.before + self.count - 1
     }
 }
-
-/// What came of each command of a batch.
-pub(crate) type Replies = Vec<Result<Reply, Failure>>;
 
 /// A connection that callers share, and its next if it breaks.
 ///
@@ -80,34 +79,13 @@ pub(crate) struct Line {
 
 /// A connection as it was dialled.
 struct Wire {
-    jobs: mpsc::Sender<Job>,
-    driver: tokio::task::JoinHandle<()>,
-}
-
-/// A batch on its way out.
-struct Job {
-    out: Arc<Out>,
-    pending: Pending,
-}
-
-/// What is to be written, and whether that has begun.
-struct Out {
-    bytes: Vec<u8>,
-    /// Set before the first byte is written.
-    sent: AtomicBool,
-}
-
-/// A batch whose replies are awaited.
-struct Pending {
-    stamp: u64,
-    count: usize,
-    replies: Replies,
-    answer: oneshot::Sender<Replies>,
+    queue: Arc<Queue>,
+    tasks: [AbortHandle; 2],
 }
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        self.driver.abort();
+        self.tasks.iter().for_each(AbortHandle::abort);
     }
 }
 
@@ -124,16 +102,13 @@ impl Line {
     /// Sends a batch, and gives one reply for each of its commands.
     ///
     /// If the connection breaks before a byte of it has been written, it is sent once more on a new one.
-    pub(crate) async fn send(&self, commands: Commands, deadline: Instant) -> Replies {
-        let Commands { count, stamp, bytes, .. } = commands;
-        let out = Arc::new(Out { bytes, sent: AtomicBool::new(false) });
-        let exchange = async {
-            match self.exchange(&out, stamp, count, deadline).await? {
-                Some(replies) => Ok(replies),
-                None => self.exchange(&out, stamp, count, deadline).await?.ok_or_else(Failure::broken),
-            }
+    pub(crate) async fn send(&self, commands: &Commands, deadline: Instant) -> Replies {
+        let outcome = match self.exchange(commands, deadline).await {
+            Ok(None) => Box::pin(self.exchange(commands, deadline)).await,
+            outcome => outcome,
         };
-        let mut replies = exchange.await.unwrap_or_else(|failure| vec![Err(failure); count]);
+        let replies = outcome.and_then(|replies| replies.ok_or_else(Failure::broken));
+        let mut replies = replies.unwrap_or_else(|failure| vec![Err(failure); commands.count]);
         for reply in &mut replies {
             if let Err(failure) = reply {
                 *failure = failure.clone().at(&self.address);
@@ -143,41 +118,34 @@ impl Line {
     }
 
     /// `None` if the connection broke before a byte was written.
-    async fn exchange(
-        &self,
-        out: &Arc<Out>,
-        stamp: u64,
-        count: usize,
-        deadline: Instant,
-    ) -> Result<Option<Replies>, Failure> {
-        let wire = self.wire(deadline).await?;
-        let (answer, mut replies) = oneshot::channel();
-        let pending = Pending { stamp, count, replies: Vec::with_capacity(count), answer };
-        let job = Job { out: out.clone(), pending };
-        let exchange = async {
-            wire.jobs.send(job).await.ok()?;
-            (&mut replies).await.ok()
+    async fn exchange(&self, commands: &Commands, deadline: Instant) -> Result<Option<Replies>, Failure> {
+        // What few calls need is set apart, so that the others are spared the space for it.
+        let wire = match self.open_wire() {
+            Some(wire) => wire,
+            None => Box::pin(self.wire(deadline)).await?,
         };
-        let outcome = timeout_at(deadline, exchange).await;
-        if let Ok(Some(replies)) = outcome {
-            return Ok(Some(replies));
+        let (answer, outcome) = oneshot::channel();
+        let Commands { count, stamp, bytes, .. } = commands;
+        let pending = Pending { stamp: *stamp, count: *count, replies: Vec::with_capacity(*count), answer };
+        if let Err(pending) = wire.queue.try_push(bytes, pending) {
+            let pushed = Box::pin(timeout_at(deadline, wire.queue.push(bytes, pending))).await;
+            pushed.map_err(|_| Failure::late())?;
         }
-        // Closed first: the writer says that it sends before it looks whether anybody still waits.
-        replies.close();
-        self.hang_up(&wire);
-        match (outcome, out.sent.load(Ordering::SeqCst)) {
-            (Ok(_), false) => Ok(None),
-            (Ok(_), true) => Err(Failure::broken().maybe_applied()),
-            (Err(_), false) => Err(Failure::late()),
-            (Err(_), true) => Err(Failure::late().maybe_applied()),
+        match timeout_at(deadline, outcome).await {
+            Ok(Ok(Outcome::Replied(replies))) => Ok(Some(replies)),
+            Ok(Ok(Outcome::Unsent)) => Ok(None),
+            // Whoever was to answer has gone without a word: its runtime has ended.
+            Ok(Err(_)) => {
+                self.hang_up(&wire, *stamp);
+                Err(Failure::broken().maybe_applied())
+            }
+            Err(_) if self.hang_up(&wire, *stamp) => Err(Failure::late()),
+            Err(_) => Err(Failure::late().maybe_applied()),
         }
     }
 
     /// The connection in use, or a new one.
     async fn wire(&self, deadline: Instant) -> Result<Arc<Wire>, Failure> {
-        if let Some(wire) = self.open_wire() {
-            return Ok(wire);
-        }
         let dial = async {
             let _only_one = self.dialling.lock().await;
             if let Some(wire) = self.open_wire() {
@@ -198,15 +166,18 @@ impl Line {
 
     fn open_wire(&self) -> Option<Arc<Wire>> {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.as_ref().filter(|wire| !wire.jobs.is_closed()).cloned()
+        current.as_ref().filter(|wire| !wire.queue.is_closed()).cloned()
     }
 
-    /// Forgets this connection, unless a newer one has taken its place.
-    fn hang_up(&self, wire: &Arc<Wire>) {
+    /// Sends nothing more over this connection, and forgets it unless a newer one has taken its place. Tells whether the
+    /// batch with this stamp is known not to have been sent.
+    fn hang_up(&self, wire: &Arc<Wire>, stamp: u64) -> bool {
+        let unsent = wire.queue.close(Some(stamp));
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_some_and(|held| Arc::ptr_eq(held, wire)) {
             *current = None;
         }
+        unsent
     }
 }
 
@@ -215,61 +186,49 @@ impl Wire {
         let failure = |error: std::io::Error| Failure::from_io(&error);
         let stream = TcpStream::connect(address).await.map_err(failure)?;
         stream.set_nodelay(true).map_err(failure)?;
-        // Answers may come while a batch is being written.
+        let queue = Arc::new(Queue::default());
         let (reader, writer) = stream.into_split();
-        let (jobs, queue) = mpsc::channel(QUEUE);
-        let driver = tokio::spawn(async move {
-            let pending = Mutex::new(VecDeque::new());
-            tokio::select! {
-                biased;
-                () = read(reader, &pending) => {}
-                () = write(writer, queue, &pending) => {}
-            }
-            pending
-                .into_inner()
-                .unwrap_or_else(PoisonError::into_inner)
-                .into_iter()
-                .for_each(Pending::give_up);
-        });
-        Ok(Self { jobs, driver })
+        // Two tasks: replies may come while a batch is being written.
+        let tasks = [
+            tokio::spawn(read(reader, Closing(queue.clone()))).abort_handle(),
+            tokio::spawn(write(writer, Closing(queue.clone()))).abort_handle(),
+        ];
+        Ok(Self { queue, tasks })
+    }
+}
+
+/// Ends the other task as well, whatever ends this one: also the end of its runtime.
+struct Closing(Arc<Queue>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close(None);
     }
 }
 
 /// Writes batches as they come, those that wait together at once. Ends if the connection does.
-async fn write(
-    mut stream: OwnedWriteHalf,
-    mut queue: mpsc::Receiver<Job>,
-    pending: &Mutex<VecDeque<Pending>>,
-) {
+async fn write(mut stream: OwnedWriteHalf, queue: Closing) {
+    let Closing(queue) = &queue;
     let mut buffer = Vec::new();
-    let mut waiting = Vec::new();
-    while let Some(first) = queue.recv().await {
-        waiting.push(first);
-        let idle = pending.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
-        if idle && has_hung_up(stream.as_ref()) {
-            return;
-        }
-        if !idle {
+    loop {
+        queue.work().await;
+        if queue.is_idle() {
+            if has_hung_up(stream.as_ref()) {
+                return;
+            }
+        } else {
             // The server is busy with others: whoever is about to ask can join.
             tokio::task::yield_now().await;
         }
-        let mut size = 0;
-        while size < WRITE
-            && let Ok(job) = queue.try_recv()
-        {
-            size += job.out.bytes.len();
-            waiting.push(job);
-        }
         buffer.clear();
-        for Job { out, pending: asked } in waiting.drain(..) {
-            out.sent.store(true, Ordering::SeqCst);
-            if asked.answer.is_closed() {
-                continue; // nobody waits any more
-            }
-            buffer.extend_from_slice(&out.bytes);
-            pending.lock().unwrap_or_else(PoisonError::into_inner).push_back(asked);
-        }
-        if stream.write_all(&buffer).await.is_err() {
+        buffer.shrink_to(KEPT);
+        queue.take(&mut buffer);
+        let written = tokio::select! {
+            biased;
+            written = stream.write_all(&buffer) => written.is_ok(),
+            () = queue.end() => false,
+        };
+        if !written || queue.is_closed() {
             return;
         }
     }
@@ -282,8 +241,48 @@ fn has_hung_up(stream: &TcpStream) -> bool {
     !matches!(seen, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
+/// Batches whose replies are to come. At the end they are told that none will.
+struct Awaited {
+    queue: Closing,
+    batches: VecDeque<Pending>,
+    /// How many were answered since the queue was told.
+    answered: usize,
+}
+
+impl Awaited {
+    /// Tells the queue, and takes over what was sent meanwhile.
+    fn update(&mut self) {
+        self.queue.0.answered(std::mem::take(&mut self.answered), &mut self.batches);
+    }
+
+    /// Hands a reply to the batch that has waited longest; `false` if it is not its.
+    fn receive(&mut self, reply: Result<Reply, Failure>, stamp: Stamp) -> bool {
+        if self.batches.is_empty() {
+            self.update();
+        }
+        let Some(first) = self.batches.front_mut() else { return false };
+        let received = first.receive(reply, stamp);
+        if first.is_complete()
+            && let Some(complete) = self.batches.pop_front()
+        {
+            self.answered += 1;
+            complete.finish();
+        }
+        received
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.queue.0.close(None);
+        self.update();
+        self.batches.drain(..).for_each(Pending::finish);
+    }
+}
+
 /// Reads replies and hands them to whom they belong. Ends if the connection does, or if it is out of step.
-async fn read(mut stream: OwnedReadHalf, pending: &Mutex<VecDeque<Pending>>) {
+async fn read(mut stream: OwnedReadHalf, queue: Closing) {
+    let mut awaited = Awaited { queue, batches: VecDeque::new(), answered: 0 };
     let mut buffer = Vec::with_capacity(READ);
     loop {
         buffer.reserve(READ);
@@ -297,38 +296,13 @@ async fn read(mut stream: OwnedReadHalf, pending: &Mutex<VecDeque<Pending>>) {
                 Received::Strange => return,
                 Received::Whole { reply, stamp, size } => {
                     done += size;
-                    if !hand_over(pending, reply, stamp) {
+                    if !awaited.receive(reply, stamp) {
                         return;
                     }
                 }
             }
         }
+        awaited.update();
         buffer.drain(..done);
-    }
-}
-
-/// Gives a reply to the batch that has waited longest; `false` if it is not its.
-fn hand_over(pending: &Mutex<VecDeque<Pending>>, reply: Result<Reply, Failure>, stamp: Stamp) -> bool {
-    let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(first) = pending.front_mut() else { return false };
-    let expected = first.stamp.wrapping_add(first.replies.len() as u64);
-    if stamp != Stamp::None && stamp != Stamp::Of(expected) {
-        return false;
-    }
-    first.replies.push(reply);
-    if first.replies.len() == first.count
-        && let Some(done) = pending.pop_front()
-    {
-        // Who has dropped the call needs no answer.
-        let _ = done.answer.send(done.replies);
-    }
-    true
-}
-
-impl Pending {
-    /// The connection ended before the last reply: what is known is told, the rest may have been done or not.
-    fn give_up(mut self) {
-        self.replies.resize(self.count, Err(Failure::broken().maybe_applied()));
-        let _ = self.answer.send(self.replies);
     }
 }

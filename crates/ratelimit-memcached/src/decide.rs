@@ -25,12 +25,11 @@ type Outcome = Result<Answer, Failure>;
 
 /// A slice on its way through one round.
 struct Step<'a> {
-    nth: usize,
     slice: &'a Slice,
     /// Only looked at: it can reserve nothing, or it is not sure that it should.
     looking: bool,
-    asks: SmallVec<[Part; 4]>,
-    done: Option<Outcome>,
+    asks: SmallVec<[Part; 1]>,
+    done: &'a mut Option<Outcome>,
 }
 
 /// A claim on its way through one round.
@@ -57,17 +56,17 @@ pub(crate) async fn decide(space: &Arc<Space>, slices: &[Slice], deadline: Insta
     let mut cautious = slices.len() == 1 && is_cautious(space, &slices[0]);
     let mut attempt = 0;
     while attempt < ATTEMPTS {
-        let open = (0..slices.len()).filter(|nth| outcomes[*nth].is_none());
-        let steps: Vec<_> = open.map(|nth| Step::new(nth, &slices[nth], cautious)).collect();
+        let open = slices.iter().zip(&mut outcomes).filter(|(_, outcome)| outcome.is_none());
+        // As long as it may become: a vector that grows is slow to allocate.
+        let mut steps = Vec::with_capacity(slices.len());
+        steps.extend(open.map(|(slice, outcome)| Step::new(slice, outcome, cautious)));
         if steps.is_empty() {
             break;
         }
         if attempt > 0 {
             sleep(pause(attempt)).await;
         }
-        for (nth, outcome) in round(space, steps, deadline).await {
-            outcomes[nth] = outcome;
-        }
+        round(space, &mut steps, deadline).await;
         attempt += u32::from(!cautious);
         cautious = false;
     }
@@ -89,44 +88,58 @@ fn is_cautious(space: &Space, slice: &Slice) -> bool {
     reserving.any(|ask| ask.cost > MANY) || slice.asks.iter().any(is_full)
 }
 
-/// One try at slices. Gives for each what came of it, `None` if it has to be tried again.
-async fn round(
-    space: &Arc<Space>,
-    mut steps: Vec<Step<'_>>,
-    deadline: Instant,
-) -> Vec<(usize, Option<Outcome>)> {
+/// One try at slices. Those whose outcome stays `None` have to be tried again.
+async fn round(space: &Arc<Space>, steps: &mut [Step<'_>], deadline: Instant) {
     let (mut batch, mut cells) = (Batch::new(&space.servers), Cells::default());
-    for step in &mut steps {
+    for step in &mut *steps {
         step.ask(space, &mut batch, &mut cells);
     }
-    let mut answers = space.servers.send(batch, deadline).await;
+    let mut answers = space.servers.send(&batch, deadline).await;
     cells.receive(&answers);
-    let mut batch = Batch::after(&answers);
-    steps.iter_mut().flat_map(Step::looks).for_each(|look| look.follow(&answers, &mut batch));
-    answers.append(space.servers.send(batch, deadline).await);
+    // What few claims need is set apart, so that the others are spared the space for it.
+    if steps.iter_mut().flat_map(Step::looks).any(|look| look.meets_reset(&answers)) {
+        Box::pin(follow(space, steps, &mut answers, deadline)).await;
+    }
     let mut undo = Undo::default();
-    for step in &mut steps {
+    for step in &mut *steps {
         step.decide(space, &answers, &mut cells, &mut undo.takes);
     }
+    if cells.are_changed() {
+        Box::pin(write(space, &cells, steps, &answers, &mut undo, deadline)).await;
+    }
+    if !undo.is_empty() {
+        Box::pin(take_back(space, undo, deadline)).await;
+    }
+}
+
+/// Asks again where a reset has left its mark.
+async fn follow(space: &Space, steps: &mut [Step<'_>], answers: &mut Answers, deadline: Instant) {
+    let mut batch = Batch::after(answers);
+    steps.iter_mut().flat_map(Step::looks).for_each(|look| look.follow(answers, &mut batch));
+    answers.append(space.servers.send(&batch, deadline).await);
+}
+
+/// Writes the meters that were changed.
+async fn write(
+    space: &Space,
+    cells: &Cells,
+    steps: &mut [Step<'_>],
+    answers: &Answers,
+    undo: &mut Undo,
+    deadline: Instant,
+) {
     let mut batch = Batch::new(&space.servers);
     let places = cells.write(&mut batch, &space.lifetimes);
-    if !batch.is_empty() {
-        let written = space.servers.send(batch, deadline).await;
-        let written: Vec<_> = places.into_iter().map(|place| Written::new(&written, place)).collect();
-        for step in &mut steps {
-            step.conclude(&written, &answers, &mut undo);
-        }
+    let written = space.servers.send(&batch, deadline).await;
+    let written: Vec<_> = places.into_iter().map(|place| Written::new(&written, place)).collect();
+    for step in steps {
+        step.conclude(&written, answers, undo);
     }
-    take_back(space, undo, deadline).await;
-    steps.into_iter().map(|step| (step.nth, step.done)).collect()
 }
 
 /// Undoes what has to be undone, in a task that outlives this one's time limit; waits for it as long as that allows.
 async fn take_back(space: &Arc<Space>, undo: Undo, deadline: Instant) {
     let takes = undo.takes.into_list();
-    if takes.is_empty() && undo.refunds.is_empty() {
-        return;
-    }
     let space = space.clone();
     let task = tokio::spawn(async move {
         let deadline = space.deadline();
@@ -144,10 +157,16 @@ pub(crate) fn pause(attempt: u32) -> Duration {
     Duration::from_micros(RandomState::new().hash_one(attempt) % most)
 }
 
+impl Undo {
+    fn is_empty(&self) -> bool {
+        self.takes.is_empty() && self.refunds.is_empty()
+    }
+}
+
 impl<'a> Step<'a> {
-    fn new(nth: usize, slice: &'a Slice, cautious: bool) -> Self {
+    fn new(slice: &'a Slice, done: &'a mut Option<Outcome>, cautious: bool) -> Self {
         let looking = cautious || slice.mode == Mode::Peek || slice.never_fits();
-        Self { nth, slice, looking, asks: SmallVec::new(), done: None }
+        Self { slice, looking, asks: SmallVec::new(), done }
     }
 
     /// Puts its commands into the batch.
@@ -179,11 +198,11 @@ impl<'a> Step<'a> {
                 self.note(space, &answer);
                 // A look that shows room is followed by the claim itself.
                 let again = self.looking && answer.admitted && self.slice.mode != Mode::Peek;
-                self.done = if again { None } else { Some(Ok(answer)) };
+                *self.done = if again { None } else { Some(Ok(answer)) };
                 charged
             }
             Err(failure) => {
-                self.done = Some(Err(self.with_ambiguity(failure, answers)));
+                *self.done = Some(Err(self.with_ambiguity(failure, answers)));
                 false
             }
         };
@@ -249,11 +268,11 @@ impl<'a> Step<'a> {
         if failed.is_none() && !lost {
             return;
         }
-        let charged = match &self.done {
+        let charged = match &*self.done {
             Some(Ok(answer)) if answer.charged => answer.clone(),
             // Refused on a state that never was: it is asked again.
             Some(Ok(_)) if lost => {
-                self.done = None;
+                *self.done = None;
                 return;
             }
             _ => return,
@@ -273,7 +292,7 @@ impl<'a> Step<'a> {
                 });
             }
         }
-        self.done = failed.map(Err);
+        *self.done = failed.map(Err);
     }
 
     fn with_ambiguity(&self, failure: Failure, answers: &Answers) -> Failure {

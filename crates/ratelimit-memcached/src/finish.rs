@@ -16,6 +16,12 @@ impl<T: Send + 'static> Finish<T> {
     pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self { future: Some(Box::pin(future)), handle: None }
     }
+
+    /// How many bytes are allocated for it.
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> usize {
+        self.future.as_deref().map_or(0, size_of_val)
+    }
 }
 
 impl<T: Send + 'static> Future for Finish<T> {

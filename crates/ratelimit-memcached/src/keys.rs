@@ -33,12 +33,13 @@ pub(crate) fn name_of(prefix: &str, id: &MeterId<'_>) -> String {
 
 /// The name of the item that counts one segment of a window.
 pub(crate) fn segment_of(name: &str, index: u64) -> String {
-    format!("{name}!{index}")
+    let mut digits = itoa::Buffer::new();
+    [name, "!", digits.format(index)].concat()
 }
 
 /// The name of the item that counts a segment since the reset with this mark.
 pub(crate) fn since_reset(segment: &str, mark: &str) -> String {
-    format!("{segment}!{mark}")
+    [segment, "!", mark].concat()
 }
 
 /// What decides on which server a meter lives: all limits of one key are on one server, so that they share a trip.

@@ -94,6 +94,7 @@ mod hints;
 mod keys;
 mod lifetime;
 mod optimistic;
+mod queue;
 mod refund;
 mod reply;
 mod reset;

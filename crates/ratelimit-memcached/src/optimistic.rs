@@ -96,6 +96,11 @@ impl Cells {
         self.cells[nth].changed = Some((*meter, now));
     }
 
+    /// Whether one of them was changed.
+    pub(crate) fn are_changed(&self) -> bool {
+        self.cells.iter().any(|cell| cell.changed.is_some())
+    }
+
     /// Puts the writing of what was changed into a batch.
     pub(crate) fn write(&self, batch: &mut Batch, lifetimes: &Lifetimes) -> Vec<Option<Place>> {
         let write = |cell: &Cell| {

@@ -27,7 +27,7 @@ pub(crate) async fn take_everywhere(
         (taken, batch.push(take.server, &Command::Look { key: &take.key }))
     };
     let places: Vec<_> = takes.iter().map(push).collect();
-    let answers = space.servers.send(batch, deadline).await;
+    let answers = space.servers.send(&batch, deadline).await;
     let mut moved = Vec::new();
     for (Take { server, key, units }, (taken, value)) in takes.into_iter().zip(places) {
         match (answers.reply(taken), answers.reply(value)) {
@@ -45,7 +45,7 @@ pub(crate) async fn take_everywhere(
 pub(crate) async fn take(space: &Space, takes: Vec<Take>, deadline: Instant) -> Result<(), Failure> {
     let mut batch = Batch::new(&space.servers);
     let places: Vec<_> = takes.iter().map(|take| batch.push(take.server, &take.command())).collect();
-    let answers = space.servers.send(batch, deadline).await;
+    let answers = space.servers.send(&batch, deadline).await;
     places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))
 }
 
@@ -71,7 +71,7 @@ async fn refund_once(
 ) -> Result<Vec<GiveBack>, Failure> {
     let (mut batch, mut cells) = (Batch::new(&space.servers), Cells::default());
     let places: Vec<usize> = open.iter().map(|given| cells.push(&mut batch, &given.ask.spot)).collect();
-    cells.receive(&space.servers.send(batch, deadline).await);
+    cells.receive(&space.servers.send(&batch, deadline).await);
     for (given, nth) in open.iter().zip(&places) {
         let GiveBack { ask, receipt, now } = given;
         // Only read so far.
@@ -82,7 +82,7 @@ async fn refund_once(
     }
     let mut batch = Batch::new(&space.servers);
     let writes = cells.write(&mut batch, &space.lifetimes);
-    let answers = space.servers.send(batch, deadline).await;
+    let answers = space.servers.send(&batch, deadline).await;
     let mut lost = Vec::new();
     let mut failure = None;
     for (given, nth) in open.into_iter().zip(places) {

@@ -36,7 +36,7 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
         }
         places.extend(past.iter().map(|key| batch.push(server, &Command::Delete { key })));
     }
-    let answers = space.servers.send(batch, deadline).await;
+    let answers = space.servers.send(&batch, deadline).await;
     places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))?;
     let mut batch = Batch::new(&space.servers);
     for (server, key, before) in former {
@@ -45,7 +45,7 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
             batch.push(server, &Command::Delete { key: &since_reset(&key, mark) });
         }
     }
-    space.servers.send(batch, deadline).await;
+    space.servers.send(&batch, deadline).await;
     Ok(())
 }
 

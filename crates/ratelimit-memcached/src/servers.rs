@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures_util::future::join_all;
 use smallvec::SmallVec;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::connection::{Commands, Line, Replies};
+use crate::connection::{Commands, Line};
 use crate::error::Failure;
 use crate::keys::{OFFSET, mix, stable_hash};
+use crate::queue::Replies;
 use crate::reply::Reply;
 use crate::wire::Command;
 
 /// All servers.
-pub(crate) struct Servers(Vec<Arc<Server>>);
+pub(crate) struct Servers(Vec<Server>);
 
 struct Server {
     address: Arc<str>,
@@ -43,12 +44,8 @@ impl Servers {
         let server = |address: &String| {
             let address: Arc<str> = address.as_str().into();
             let lines = (0..connections.max(1)).map(|_| Line::new(address.clone())).collect();
-            Arc::new(Server {
-                seed: stable_hash(address.as_bytes(), OFFSET),
-                address,
-                lines,
-                turn: AtomicUsize::new(0),
-            })
+            let seed = stable_hash(address.as_bytes(), OFFSET);
+            Server { address, seed, lines, turn: AtomicUsize::new(0) }
         };
         Self(addresses.iter().map(server).collect())
     }
@@ -71,7 +68,7 @@ impl Servers {
         let mut batch = Batch::new(self);
         let places: Vec<_> =
             (0..self.0.len()).map(|server| batch.push(server, &Command::Look { key: "!" })).collect();
-        let answers = self.send(batch, deadline).await;
+        let answers = self.send(&batch, deadline).await;
         places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))
     }
 
@@ -82,31 +79,34 @@ impl Servers {
     }
 
     /// One trip: each server gets its commands at once, all of them at the same time.
-    pub(crate) async fn send(&self, batch: Batch, deadline: Instant) -> Answers {
-        let mut answers: Vec<Replies> = batch.servers.iter().map(|_| Vec::new()).collect();
-        let mut asked = batch.servers.into_iter().enumerate().filter(|(_, commands)| commands.count > 0);
-        let Some((first, commands)) = asked.next() else { return Answers(answers) };
-        let mut others = JoinSet::new();
-        for (nth, commands) in asked {
-            let server = self.0[nth].clone();
-            // A task that does not come back leaves this.
-            answers[nth] = vec![Err(Failure::abandoned()); commands.count];
-            others.spawn(async move { (nth, server.send(commands, deadline).await) });
-        }
-        answers[first] = self.0[first].send(commands, deadline).await;
-        while let Some(ended) = others.join_next().await {
-            if let Ok((nth, replies)) = ended {
-                answers[nth] = replies;
+    pub(crate) async fn send(&self, batch: &Batch, deadline: Instant) -> Answers {
+        let mut answers = Answers(batch.servers.iter().map(|_| Replies::new()).collect());
+        match batch.asked() {
+            (None, _) => {}
+            (Some(only), None) => {
+                answers.0[only] = self.0[only].line().send(&batch.servers[only], deadline).await;
             }
+            // Set apart, so that trips to one server are spared the space for it.
+            (Some(_), Some(_)) => Box::pin(self.send_to_several(batch, deadline, &mut answers)).await,
         }
-        Answers(answers)
+        answers
+    }
+
+    async fn send_to_several(&self, batch: &Batch, deadline: Instant, answers: &mut Answers) {
+        let asked = batch.servers.iter().zip(&self.0).zip(&mut answers.0);
+        let asked = asked.filter(|((commands, _), _)| commands.count > 0);
+        join_all(asked.map(|((commands, server), replies)| async move {
+            *replies = server.line().send(commands, deadline).await;
+        }))
+        .await;
     }
 }
 
 impl Server {
-    async fn send(&self, commands: Commands, deadline: Instant) -> Replies {
+    /// Its connections take turns.
+    fn line(&self) -> &Line {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        self.lines[turn % self.lines.len()].send(commands, deadline).await
+        &self.lines[turn % self.lines.len()]
     }
 }
 
@@ -120,12 +120,14 @@ impl Batch {
         Self { servers: answers.0.iter().map(|replies| Commands::after(replies.len())).collect() }
     }
 
-    pub(crate) fn push(&mut self, server: usize, command: &Command<'_>) -> Place {
-        Place { server, nth: self.servers[server].push(command) }
+    /// The first two servers that are asked something.
+    fn asked(&self) -> (Option<usize>, Option<usize>) {
+        let mut asked = (0..self.servers.len()).filter(|nth| self.servers[*nth].count > 0);
+        (asked.next(), asked.next())
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.servers.iter().all(|server| server.count == 0)
+    pub(crate) fn push(&mut self, server: usize, command: &Command<'_>) -> Place {
+        Place { server, nth: self.servers[server].push(command) }
     }
 }
 

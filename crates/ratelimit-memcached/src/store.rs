@@ -65,30 +65,31 @@ impl MemcachedStore {
     fn decide(&self, slices: Vec<Slice>) -> Finish<Vec<Result<Answer, Failure>>> {
         let (space, deadline) = (self.space.clone(), self.space.deadline());
         Finish::new(async move {
-            let mut outcomes = Vec::with_capacity(slices.len());
-            for trip in trips(slices) {
-                outcomes.extend(decide(&space, &trip, deadline).await);
+            let mut outcomes = Vec::new();
+            let mut rest = &slices[..];
+            while !rest.is_empty() {
+                let (trip, later) = rest.split_at(trip(rest));
+                let decided = decide(&space, trip, deadline).await;
+                if rest.len() == slices.len() {
+                    outcomes = decided;
+                } else {
+                    outcomes.extend(decided);
+                }
+                rest = later;
             }
             outcomes
         })
     }
 }
 
-/// Divides slices so that no trip has too many commands.
-fn trips(slices: Vec<Slice>) -> Vec<Vec<Slice>> {
-    let mut trips = Vec::new();
-    let (mut trip, mut size) = (Vec::new(), 0);
-    for slice in slices {
-        let commands: usize = slice.asks.iter().map(commands).sum();
-        if size + commands > COMMANDS && !trip.is_empty() {
-            trips.push(std::mem::take(&mut trip));
-            size = 0;
-        }
-        size += commands;
-        trip.push(slice);
-    }
-    trips.push(trip);
-    trips
+/// How many slices go into one trip, so that it has not too many commands.
+fn trip(slices: &[Slice]) -> usize {
+    let mut size = 0;
+    let fits = slices.iter().take_while(|slice| {
+        size += slice.asks.iter().map(commands).sum::<usize>();
+        size <= COMMANDS
+    });
+    fits.count().max(1)
 }
 
 fn commands(ask: &Ask) -> usize {
@@ -145,5 +146,17 @@ impl CounterStore for MemcachedStore {
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         let deadline = self.space.deadline();
         reset::forget(&self.space, claims, deadline).await.map_err(Failure::into_store_error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_decision_is_allocated_without_a_lock() {
+        // See `connection.rs`.
+        let store = MemcachedStore::lazy(MemcachedConfig::new("127.0.0.1")).expect("valid");
+        assert!(store.decide(Vec::new()).size() <= 1_024);
     }
 }

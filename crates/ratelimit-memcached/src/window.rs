@@ -73,6 +73,10 @@ impl Takes {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     pub(crate) fn into_list(self) -> Vec<Take> {
         self.list
     }
@@ -103,13 +107,14 @@ impl Look {
         Self { server: *server, current, added, lifetime, reserved, taken: 0, carried }
     }
 
+    /// Whether a reset has left its mark in the place of one of its counters.
+    pub(crate) fn meets_reset(&self, answers: &Answers) -> bool {
+        self.moved(answers).is_some() || self.carried.iter().any(|seat| seat.moved(answers).is_some())
+    }
+
     /// Puts the commands into the batch by which it goes on where a reset has left its mark.
     pub(crate) fn follow(&mut self, answers: &Answers, batch: &mut Batch) {
-        let reset = match self.added.map(|place| answers.reply(place)) {
-            None => true,
-            Some(added) => added.as_ref().is_err_and(Failure::is_corrupt),
-        };
-        if let Some(key) = self.current.moved(answers).filter(|_| reset) {
+        if let Some(key) = self.moved(answers) {
             (self.current, self.added) =
                 Seat::push_first(batch, self.server, key, self.reserved, self.lifetime);
         }
@@ -118,6 +123,15 @@ impl Look {
                 *seat = Seat::push(batch, self.server, key);
             }
         }
+    }
+
+    /// The name under which the current segment has been counted since a reset, unless something was added before it.
+    fn moved(&self, answers: &Answers) -> Option<String> {
+        let reset = match self.added.map(|place| answers.reply(place)) {
+            None => true,
+            Some(added) => added.as_ref().is_err_and(Failure::is_corrupt),
+        };
+        self.current.moved(answers).filter(|_| reset)
     }
 
     /// The counts before the claim was added, without what is on its way back.

@@ -5,10 +5,11 @@ mod common;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use common::limiter;
 use ratelimit_core::{Applied, CheckError, ErrorKind, Request};
-use ratelimit_memcached::MemcachedStore;
+use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -65,6 +66,21 @@ async fn lead(
     }
 }
 
+/// Leads to a server, but for the first connection, on which nothing ever comes back.
+async fn swallow_the_first(server: String) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut first, _) = listener.accept().await.unwrap();
+        tokio::spawn(async move { tokio::io::copy(&mut first, &mut tokio::io::sink()).await });
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut server = TcpStream::connect(&server).await.unwrap();
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut server).await });
+        }
+    });
+    address
+}
+
 /// How much of `limit` is used, seen without a go-between.
 async fn used(server: &common::Server, limit: &str) -> u64 {
     let peeked = limiter(&server.store().await, limit).peek("k").await.unwrap();
@@ -114,4 +130,17 @@ async fn a_claim_without_an_answer_is_not_made_twice_and_not_taken_back() {
             assert_eq!(used(&server, limit).await, round * 10, "{limit}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_connection_on_which_nothing_comes_back_is_given_up() {
+    let server = common::Server::start(&[]).await;
+    let address = swallow_the_first(server.address()).await.to_string();
+    let config =
+        MemcachedConfig { timeout: Duration::from_millis(500), connections: 1, ..common::config(&address) };
+    let limiter = limiter(&MemcachedStore::lazy(config).unwrap(), "10/h");
+    let Err(CheckError::Store(late)) = limiter.check("k").await else { panic!("it has an answer") };
+    assert_eq!((late.kind(), late.applied()), (ErrorKind::Timeout, Applied::Unknown), "{late}");
+    assert!(limiter.check("k").await.unwrap().allowed());
+    assert_eq!(used(&server, "10/h").await, 1);
 }

@@ -38,6 +38,21 @@ async fn a_server_that_comes_back_is_used_by_the_next_call() {
     }
 }
 
+/// Nobody has told the store's runtime, which did not run meanwhile.
+#[test]
+fn a_server_that_restarts_between_two_calls_is_used_by_the_second() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (callers, servers) = (runtime(), runtime());
+    let server = servers.block_on(common::Server::start(&[]));
+    for limit in ["3/h", "3/h burst 3", "3/h log"] {
+        let limiter = limiter(&callers.block_on(server.store()), limit);
+        for _ in 0..2 {
+            assert_eq!(callers.block_on(limiter.check("k")).unwrap().remaining(), 2, "{limit}");
+            servers.block_on(server.restart());
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_is_down_at_the_start_is_used_once_it_is_up() {
     let server = common::Server::start(&[]).await;

@@ -1,0 +1,316 @@
+//! What callers have asked over one connection: batches on their way out, and batches whose replies are awaited.
+//!
+//! Callers put their bytes into one buffer, which goes out as a whole: what waits together is sent together.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::error::Failure;
+use crate::reply::{Reply, Stamp};
+
+/// Callers wait as soon as so many bytes wait to be sent.
+const MOST: usize = 1 << 20;
+
+/// What came of each command of a batch.
+pub(crate) type Replies = Vec<Result<Reply, Failure>>;
+
+/// What came of a batch.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// One reply for each command.
+    Replied(Replies),
+    /// It was not sent, and will not be.
+    Unsent,
+}
+
+/// A batch whose replies are awaited.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) stamp: u64,
+    pub(crate) count: usize,
+    pub(crate) replies: Replies,
+    pub(crate) answer: oneshot::Sender<Outcome>,
+}
+
+/// Batches of one connection, in the order in which they came.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    /// There is something to send.
+    work: Notify,
+    /// There is room again, or there will never be.
+    room: Notify,
+    /// Nothing is sent any more.
+    end: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    closed: bool,
+    /// What is to be sent, and whose it is.
+    bytes: Vec<u8>,
+    unsent: VecDeque<Pending>,
+    /// Sent, and not yet with the reader.
+    sent: VecDeque<Pending>,
+    /// How many were sent and have not been answered.
+    unanswered: usize,
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a batch at the end; gives it back if there is no room for it.
+    pub(crate) fn try_push(&self, bytes: &[u8], pending: Pending) -> Result<(), Pending> {
+        let mut state = self.state();
+        if state.closed {
+            drop(state);
+            pending.give_back();
+            return Ok(());
+        }
+        if state.bytes.len() >= MOST {
+            return Err(pending);
+        }
+        let first = state.bytes.is_empty();
+        state.bytes.extend_from_slice(bytes);
+        state.unsent.push_back(pending);
+        drop(state);
+        if first {
+            self.work.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Puts a batch at the end as soon as there is room.
+    pub(crate) async fn push(&self, bytes: &[u8], mut pending: Pending) {
+        loop {
+            let room = self.room.notified();
+            match self.try_push(bytes, pending) {
+                Ok(()) => return,
+                Err(back) => pending = back,
+            }
+            room.await;
+        }
+    }
+
+    /// Waits until there is something to send, or never will be.
+    pub(crate) async fn work(&self) {
+        self.work.notified().await;
+    }
+
+    /// Waits until it is closed.
+    pub(crate) async fn end(&self) {
+        self.end.notified().await;
+    }
+
+    /// Whether nothing is awaited.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state().unanswered == 0
+    }
+
+    /// Takes all that is to be sent, in exchange for an empty buffer. From now on it counts as sent.
+    pub(crate) fn take(&self, buffer: &mut Vec<u8>) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        std::mem::swap(&mut state.bytes, buffer);
+        state.unanswered += state.unsent.len();
+        state.sent.append(&mut state.unsent);
+        drop(guard);
+        if buffer.len() >= MOST {
+            self.room.notify_waiters();
+        }
+    }
+
+    /// So many have been answered since the last time; gives the reader those that have been sent meanwhile.
+    pub(crate) fn answered(&self, number: usize, awaited: &mut VecDeque<Pending>) {
+        let mut state = self.state();
+        state.unanswered = state.unanswered.saturating_sub(number);
+        awaited.append(&mut state.sent);
+    }
+
+    /// Nothing is sent any more: what waited is given back to its callers. Tells whether the batch with this stamp was
+    /// among it.
+    pub(crate) fn close(&self, stamp: Option<u64>) -> bool {
+        let mut state = self.state();
+        state.closed = true;
+        state.bytes = Vec::new();
+        let unsent = std::mem::take(&mut state.unsent);
+        drop(state);
+        self.room.notify_waiters();
+        self.work.notify_one();
+        self.end.notify_one();
+        let found = unsent.iter().any(|pending| Some(pending.stamp) == stamp);
+        unsent.into_iter().for_each(Pending::give_back);
+        found
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+}
+
+impl Pending {
+    fn give_back(self) {
+        // Who has dropped the call needs no answer.
+        let _ = self.answer.send(Outcome::Unsent);
+    }
+
+    /// Takes the reply to its next command; `false` if it is another's.
+    pub(crate) fn receive(&mut self, reply: Result<Reply, Failure>, stamp: Stamp) -> bool {
+        let expected = self.stamp.wrapping_add(self.replies.len() as u64);
+        let own = stamp == Stamp::None || stamp == Stamp::Of(expected);
+        if own {
+            self.replies.push(reply);
+        }
+        own
+    }
+
+    /// Whether it has a reply to each command.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.replies.len() == self.count
+    }
+
+    /// It has all replies that it can get: the connection has ended if some are missing, and their commands may have been
+    /// executed or not.
+    pub(crate) fn finish(mut self) {
+        self.replies.resize(self.count, Err(Failure::broken().maybe_applied()));
+        let _ = self.answer.send(Outcome::Replied(self.replies));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn batch(stamp: u64) -> (Pending, oneshot::Receiver<Outcome>) {
+        let (answer, outcome) = oneshot::channel();
+        (Pending { stamp, count: 1, replies: Vec::new(), answer }, outcome)
+    }
+
+    fn push(queue: &Queue, bytes: &[u8], stamp: u64) -> oneshot::Receiver<Outcome> {
+        let (pending, outcome) = batch(stamp);
+        assert!(queue.try_push(bytes, pending).is_ok());
+        outcome
+    }
+
+    /// Those that the reader has to answer.
+    fn sent(queue: &Queue, answered: usize) -> VecDeque<Pending> {
+        let mut awaited = VecDeque::new();
+        queue.answered(answered, &mut awaited);
+        awaited
+    }
+
+    fn is_unsent(mut outcome: oneshot::Receiver<Outcome>) -> bool {
+        matches!(outcome.try_recv(), Ok(Outcome::Unsent))
+    }
+
+    #[test]
+    fn what_waits_together_is_sent_together_and_answered_in_its_order() {
+        let queue = Queue::default();
+        let mut outcomes = [1, 2].map(|stamp| push(&queue, format!("{stamp};").as_bytes(), stamp));
+        assert!(queue.is_idle());
+        let mut buffer = Vec::new();
+        queue.take(&mut buffer);
+        assert_eq!(buffer, b"1;2;");
+        assert!(!queue.is_idle());
+        let _third = push(&queue, b"3;", 3);
+        let awaited = sent(&queue, 0);
+        assert_eq!(awaited.iter().map(|pending| pending.stamp).collect::<Vec<_>>(), [1, 2]);
+        for (mut pending, outcome) in awaited.into_iter().zip(&mut outcomes) {
+            let (foreign, own) = (pending.stamp + 1, pending.stamp);
+            assert!(!pending.receive(Ok(Reply::Done), Stamp::Of(foreign)));
+            assert!(!pending.receive(Ok(Reply::Done), Stamp::Lacking));
+            assert!(pending.receive(Ok(Reply::Done), Stamp::Of(own)) && pending.is_complete());
+            pending.finish();
+            let Ok(Outcome::Replied(replies)) = outcome.try_recv() else { panic!("no replies") };
+            assert!(matches!(replies[..], [Ok(Reply::Done)]));
+        }
+        buffer.clear();
+        queue.take(&mut buffer);
+        assert_eq!((&buffer[..], sent(&queue, 2).len()), (&b"3;"[..], 1));
+        assert!(!queue.is_idle());
+        sent(&queue, 1);
+        assert!(queue.is_idle());
+    }
+
+    #[test]
+    fn who_is_not_answered_is_told_that_it_may_have_been_done() {
+        let queue = Queue::default();
+        let mut outcome = push(&queue, b"1;", 1);
+        queue.take(&mut Vec::new());
+        sent(&queue, 0).into_iter().for_each(Pending::finish);
+        let Ok(Outcome::Replied(replies)) = outcome.try_recv() else { panic!("no replies") };
+        assert!(matches!(&replies[..], [Err(failure)] if failure.is_maybe_applied()));
+    }
+
+    #[test]
+    fn once_it_is_closed_nothing_is_sent_and_what_was_not_is_given_back() {
+        let queue = Queue::default();
+        let (mut first, second) = (push(&queue, b"1;", 1), push(&queue, b"2;", 2));
+        queue.take(&mut Vec::new());
+        let third = push(&queue, b"3;", 3);
+        assert!(!queue.close(Some(2)), "it has been sent");
+        assert!(is_unsent(third) && queue.is_closed());
+        assert!(is_unsent(push(&queue, b"4;", 4)));
+        assert!(first.try_recv().is_err() && !is_unsent(second), "their replies may still come");
+        let mut buffer = Vec::new();
+        queue.take(&mut buffer);
+        assert_eq!((buffer.len(), sent(&queue, 0).len()), (0, 2));
+
+        let queue = Queue::default();
+        let (first, second) = (push(&queue, b"1;", 1), push(&queue, b"2;", 2));
+        assert!(queue.close(Some(2)));
+        assert!(is_unsent(first) && is_unsent(second));
+    }
+
+    #[tokio::test]
+    async fn who_finds_it_full_waits_until_it_is_sent_or_closed() {
+        let full = vec![b' '; MOST];
+        for closes in [false, true] {
+            let queue = Arc::new(Queue::default());
+            let first = push(&queue, &full, 1);
+            let (pending, second) = batch(2);
+            let pending = queue.try_push(b"2;", pending).expect_err("it is full");
+            let mut waiting = pin!(queue.push(b"2;", pending));
+            let mut context = Context::from_waker(Waker::noop());
+            assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
+            let mut buffer = Vec::new();
+            if closes {
+                queue.close(None);
+            } else {
+                queue.take(&mut buffer);
+            }
+            tokio::time::timeout(Duration::from_secs(5), waiting).await.expect("it goes on");
+            assert_eq!((buffer.len(), is_unsent(first)), (if closes { 0 } else { MOST }, closes));
+            buffer.clear();
+            queue.take(&mut buffer);
+            assert_eq!((&buffer[..], is_unsent(second)), (if closes { &b""[..] } else { b"2;" }, closes));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_writer_learns_of_the_first_of_those_that_wait_and_of_the_end() {
+        let queue = Queue::default();
+        let works = |queue: &Queue| {
+            let mut work = pin!(queue.work());
+            work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        };
+        assert!(!works(&queue));
+        let _outcomes = [1, 2].map(|stamp| push(&queue, b";", stamp));
+        assert!(works(&queue) && !works(&queue));
+        queue.take(&mut Vec::new());
+        let _outcome = push(&queue, b";", 3);
+        assert!(works(&queue));
+        queue.close(None);
+        assert!(works(&queue));
+        queue.end().await;
+    }
+}
