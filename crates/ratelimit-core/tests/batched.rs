@@ -111,20 +111,32 @@ async fn what_arrives_during_a_trip_goes_together_in_the_next() {
 }
 
 #[tokio::test]
+async fn who_asks_a_moment_later_joins_the_first() {
+    let limiter = limiter("20/h", one_trip());
+    gate(&limiter).permits.add_permits(1);
+    let later = async {
+        tokio::task::yield_now().await;
+        limiter.check("k").await
+    };
+    let (first, second) = tokio::join!(limiter.check("k"), later);
+    assert_eq!((first.unwrap().remaining(), second.unwrap().remaining()), (19, 18));
+    assert_eq!(trips(&limiter), [2]);
+}
+
+#[tokio::test]
 async fn no_batch_is_larger_than_it_may_be_and_no_more_trips_are_under_way() {
     let limiter = limiter("1000/h", BatchConfig { trips: 3, most: 8, ..one_trip() });
     let checks: Vec<_> = (0..63).map(|_| check(&limiter)).collect();
     settle().await;
-    assert_eq!(trips(&limiter), [1, 1, 1]);
+    assert_eq!(trips(&limiter), [8; 3]);
     gate(&limiter).permits.add_permits(3);
     settle().await;
-    assert_eq!(trips(&limiter), [1, 1, 1, 8, 8, 8]);
+    assert_eq!(trips(&limiter), [8; 6]);
     gate(&limiter).permits.add_permits(100);
     for check in checks {
         assert!(check.await.unwrap().unwrap());
     }
-    assert_eq!(trips(&limiter)[3..].iter().sum::<usize>(), 60);
-    assert!(trips(&limiter).iter().all(|slices| *slices <= 8));
+    assert_eq!(trips(&limiter), [8, 8, 8, 8, 8, 8, 8, 7]);
 }
 
 #[tokio::test]
@@ -150,12 +162,11 @@ async fn few_go_each_by_itself_and_many_together() {
     // That there are few for a moment does not mean that there are few.
     let two = [check(&limiter), check(&limiter)];
     settle().await;
-    assert_eq!(trips(&limiter)[5..], [1]);
-    gate(&limiter).permits.add_permits(2);
+    assert_eq!(trips(&limiter)[5..], [2]);
+    gate(&limiter).permits.add_permits(1);
     for check in two {
         assert!(check.await.unwrap().unwrap());
     }
-    assert_eq!(trips(&limiter)[5..], [1, 1]);
 
     // One after another, who is alone does not wait, whatever came before; and after many of them a few do not, either.
     gate(&limiter).permits.add_permits(1_000);
@@ -202,7 +213,7 @@ async fn who_leaves_the_line_is_not_charged() {
 
 #[tokio::test]
 async fn who_leaves_under_way_keeps_nobody_else_waiting() {
-    let limiter = limiter("100/h", one_trip());
+    let limiter = limiter("100/h", BatchConfig { alone: 1, ..one_trip() });
     let first = check(&limiter);
     settle().await;
     let others: Vec<_> = (0..5).map(|_| check(&limiter)).collect();
@@ -219,6 +230,23 @@ async fn who_leaves_under_way_keeps_nobody_else_waiting() {
         assert_eq!(outcome.is_ok(), nth != 2);
     }
     assert!(limiter.check("k").await.unwrap().allowed());
+}
+
+#[tokio::test]
+async fn a_trip_that_its_callers_have_left_goes_to_its_end() {
+    let limiter = limiter("100/h", one_trip());
+    let first = check(&limiter);
+    settle().await;
+    let other = check(&limiter);
+    settle().await;
+    first.abort();
+    settle().await;
+    assert_eq!(trips(&limiter), [1]);
+    gate(&limiter).permits.add_permits(2);
+    assert!(other.await.unwrap().unwrap());
+    assert_eq!(trips(&limiter), [1, 1]);
+    gate(&limiter).permits.add_permits(1);
+    assert_eq!(limiter.check("k").await.unwrap().remaining(), 97, "it was charged");
 }
 
 fn kind(outcome: Result<bool, CheckError>) -> ErrorKind {
@@ -243,8 +271,9 @@ async fn the_line_is_bounded_in_length_and_in_time() {
     for check in waiting {
         assert_eq!(kind(check.await.unwrap()), ErrorKind::Timeout);
     }
+    let CheckError::Store(late) = first.await.unwrap().unwrap_err() else { panic!("not the store's") };
+    assert_eq!((late.kind(), late.applied()), (ErrorKind::Timeout, Applied::Unknown), "it is under way");
     gate(&limiter).permits.add_permits(100);
-    assert!(first.await.unwrap().unwrap());
     assert_eq!(limiter.check("k").await.unwrap().remaining(), 98, "only two were charged");
 }
 
@@ -264,6 +293,34 @@ async fn patience_is_for_the_turn_and_its_trip() {
     assert_eq!((late.kind(), late.applied()), (ErrorKind::Timeout, Applied::Unknown));
     gate(&limiter).permits.add_permits(2);
     assert_eq!(limiter.check("k").await.unwrap().remaining(), 97, "all three were charged");
+}
+
+/// Those who wait go with nobody then, and what they wait for is told to those who live on another runtime.
+#[test]
+fn a_runtime_that_ends_takes_its_trips_along() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let limiter = limiter("100/h", one_trip());
+    for (waiting, steps) in [(0, 100), (1, 100), (20, 100), (20, 1), (20, 2), (20, 3)] {
+        let (first, second) = (runtime(), runtime());
+        first.block_on(async {
+            for _ in 0..2 {
+                _ = (0..=waiting).map(|_| check(&limiter)).collect::<Vec<_>>();
+                for _ in 0..steps {
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+        let other = {
+            let _within = second.enter();
+            check(&limiter)
+        };
+        second.block_on(settle());
+        drop(first);
+        let CheckError::Store(error) = second.block_on(other).unwrap().unwrap_err() else { panic!() };
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    }
+    gate(&limiter).permits.add_permits(1);
+    assert!(runtime().block_on(limiter.check("k")).unwrap().allowed());
 }
 
 /// Many threads, a limit that is used up exactly.

@@ -176,9 +176,9 @@ async fn the_first_call_after_a_restart_is_answered() {
 #[tokio::test]
 async fn calls_in_flight_when_the_server_dies_fail_or_were_answered() {
     let server = Server::start(&[]).await;
-    // Where calls are shared, two are under way, or as many as go alone; who waits for them has charged nothing.
-    let shared = BatchConfig { alone: 0, ..BatchConfig::default() };
-    for (batch, under_way) in [(None, 20), (Some(shared), 2), (Some(BatchConfig::default()), 16)] {
+    // Where calls are shared, those of three calls are under way, or as many as go alone; who waits has charged nothing.
+    let shared = BatchConfig { trips: 3, alone: 0, most: 4, ..BatchConfig::default() };
+    for (batch, under_way) in [(None, 20), (Some(shared), 12), (Some(BatchConfig::default()), 16)] {
         let store = RedisStore::connect_with(RedisConfig { batch, ..config(&server) }).await.unwrap();
         server.freeze().await;
         let calls: Vec<_> = (0..20)

@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::owned::OwnedSlice;
@@ -13,10 +15,10 @@ use crate::{Answer, Claims, CounterStore, Crowd, ErrorKind, Promises, Refund, St
 /// A store whose claims share trips under load.
 ///
 /// While there were lately no more than `alone` claims at once, each goes at once and by itself, as it would without this.
-/// With more, what arrives while `trips` of them are under way waits, and goes in one [`CounterStore::claim_many`] when
-/// one of them is back: in the order of arrival, each decided for itself, exactly as if they had been put to the store
-/// one after another. So nothing is added to the time of a check while there is little to do, and a busy store is asked
-/// seldom.
+/// With more, a claim lets those join it that are about to be put in the same moment, and what arrives while `trips` are
+/// under way waits until one of them is back. What goes together goes in one [`CounterStore::claim_many`]: in the order of
+/// arrival, each decided for itself, exactly as if they had been put to the store one after another. So nothing is added
+/// to the time of a check while there is little to do, and a busy store is asked seldom.
 ///
 /// A caller that drops its future before its claim has gone leaves no trace; one that drops it later keeps nobody else
 /// from an answer. Refunds, resets and calls to `claim_many` go straight to the store.
@@ -46,7 +48,8 @@ pub struct BatchConfig {
     pub alone: usize,
     /// The most slices in one trip; at least one.
     pub most: usize,
-    /// The most slices that wait. Further ones get an error at once ([`ErrorKind::Contended`]), and are not charged.
+    /// The most slices that wait or are about to go; at least one. Further ones get an error at once
+    /// ([`ErrorKind::Contended`]), and are not charged.
     pub waiting: usize,
     /// How long a slice that has to wait for its turn may take, with its trip. Then it gets an error
     /// ([`ErrorKind::Timeout`]): it is not charged if its turn had not come, and may be charged otherwise. The store's own time
@@ -56,7 +59,7 @@ pub struct BatchConfig {
 
 impl Default for BatchConfig {
     fn default() -> Self {
-        Self { trips: 2, alone: 16, most: 128, waiting: 100_000, patience: Duration::from_secs(1) }
+        Self { trips: 3, alone: 16, most: 128, waiting: 100_000, patience: Duration::from_secs(1) }
     }
 }
 
@@ -69,7 +72,10 @@ struct Shared<S> {
 /// Who is under way, and who waits.
 #[derive(Default)]
 struct Line {
+    /// Trips, also the one that is about to go.
     under_way: usize,
+    /// A trip is about to go with those who wait.
+    gathering: bool,
     crowd: Crowd,
     waiting: VecDeque<Waiting>,
     /// The number of the next to come.
@@ -99,7 +105,12 @@ impl<S: CounterStore + 'static> Batched<S> {
 
     /// `inner` with this configuration.
     pub fn with_config(inner: S, config: BatchConfig) -> Self {
-        let config = BatchConfig { trips: config.trips.max(1), most: config.most.max(1), ..config };
+        let config = BatchConfig {
+            trips: config.trips.max(1),
+            most: config.most.max(1),
+            waiting: config.waiting.max(1),
+            ..config
+        };
         Self { shared: Arc::new(Shared { inner, config, line: Mutex::default() }) }
     }
 
@@ -108,16 +119,17 @@ impl<S: CounterStore + 'static> Batched<S> {
         &self.shared.inner
     }
 
-    /// A place under way, if there is one and nobody waits for it; otherwise a place in the line.
+    /// A place under way, if there are few and nobody waits; otherwise a place in the line.
     fn line_up(&self, claims: &Claims<'_>) -> Result<Place<S>, StoreError> {
+        let config = &self.shared.config;
         let mut line = self.shared.line();
         line.crowd.come();
-        let few = line.crowd.size() <= self.shared.config.alone;
-        if line.waiting.is_empty() && (few || line.under_way < self.shared.config.trips) {
+        let few = line.crowd.size() <= config.alone;
+        if line.waiting.is_empty() && few {
             line.under_way += 1;
-            return Ok(Place::UnderWay(Trip(self.shared.clone())));
+            return Ok(Place::UnderWay(Trip { shared: self.shared.clone(), begun: true }));
         }
-        if line.waiting.len() >= self.shared.config.waiting {
+        if line.waiting.len() >= config.waiting {
             let message = "too many checks wait for their turn already";
             return Err(StoreError::new("batched", ErrorKind::Contended, message));
         }
@@ -125,6 +137,11 @@ impl<S: CounterStore + 'static> Batched<S> {
         let number = line.next;
         line.next += 1;
         line.waiting.push_back(Waiting { number, slice: OwnedSlice::new(claims), answer });
+        let trip = self.shared.next_trip(&mut line);
+        drop(line);
+        if let Some(trip) = trip {
+            tokio::spawn(go_soon(trip));
+        }
         Ok(Place::InLine(number, receiver))
     }
 }
@@ -135,44 +152,94 @@ enum Place<S: CounterStore + 'static> {
 }
 
 /// One of the trips that may be under way. When it ends, however it ends, those who wait go next.
-struct Trip<S: CounterStore + 'static>(Arc<Shared<S>>);
+struct Trip<S: CounterStore + 'static> {
+    shared: Arc<Shared<S>>,
+    begun: bool,
+}
 
 impl<S: CounterStore + 'static> Drop for Trip<S> {
     fn drop(&mut self) {
-        let mut line = self.0.line();
-        if line.waiting.is_empty() || line.under_way > self.0.config.trips {
-            line.under_way -= 1;
-            return;
+        let mut line = self.shared.line();
+        line.under_way -= 1;
+        if !self.begun {
+            line.gathering = false;
         }
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => {
+        match Handle::try_current() {
+            Ok(runtime) if self.begun => {
+                let trip = self.shared.next_trip(&mut line);
                 drop(line);
-                runtime.spawn(go(Trip(self.0.clone())));
+                if let Some(trip) = trip {
+                    runtime.spawn(go(trip));
+                }
             }
-            // Nobody is left to go: who waits is told by the loss of the sender.
-            Err(_) => {
-                line.under_way -= 1;
-                line.waiting.clear();
-            }
+            // The runtime has ended. Who waits goes when another trip ends, and if there is none is told by the loss of the
+            // sender.
+            _ if line.under_way == 0 => line.waiting.clear(),
+            _ => {}
         }
     }
 }
 
+/// The first of many is not alone for long: others have got their answers together with it, and ask again like it.
+async fn go_soon<S: CounterStore + 'static>(trip: Trip<S>) {
+    tokio::task::yield_now().await;
+    go(trip).await;
+}
+
 /// Makes one trip with those who have waited longest. The end of the trip sees to the others.
-async fn go<S: CounterStore + 'static>(trip: Trip<S>) {
-    let batch = trip.0.next_batch();
+async fn go<S: CounterStore + 'static>(mut trip: Trip<S>) {
+    let (batch, another) = trip.begin();
+    if let Some(another) = another {
+        tokio::spawn(go_again(another));
+    }
     let buffers: Vec<_> = batch.iter().map(|waiting| waiting.slice.claims()).collect();
     let slices: Vec<_> =
         batch.iter().zip(&buffers).map(|(waiting, claims)| waiting.slice.slice(claims)).collect();
     if slices.is_empty() {
         return;
     }
-    let answers = trip.0.inner.claim_many(&slices).await;
+    let answers = trip.shared.inner.claim_many(&slices).await;
     drop(slices);
     drop(buffers);
     for (waiting, answer) in batch.into_iter().zip(answers) {
         // Who is not there any more has dropped the future.
         let _ = waiting.answer.send(answer);
+    }
+}
+
+/// [`go`] as a type that can be named: it begins another trip like itself.
+fn go_again<S: CounterStore + 'static>(trip: Trip<S>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(go(trip))
+}
+
+impl<S: CounterStore + 'static> Trip<S> {
+    /// Those who go, without those who have given up; and another trip, if there are more of them than go in one.
+    fn begin(&mut self) -> (Vec<Waiting>, Option<Self>) {
+        let mut line = self.shared.line();
+        self.begun = true;
+        line.gathering = false;
+        let most = self.shared.config.most;
+        let mut batch = Vec::with_capacity(line.waiting.len().min(most));
+        while batch.len() < most
+            && let Some(waiting) = line.waiting.pop_front()
+        {
+            if !waiting.answer.is_closed() {
+                batch.push(waiting);
+            }
+        }
+        (batch, self.shared.next_trip(&mut line))
+    }
+}
+
+impl<S: CounterStore + 'static> Shared<S> {
+    /// A trip for those who wait, if one may go and none is about to.
+    fn next_trip(self: &Arc<Self>, line: &mut Line) -> Option<Trip<S>> {
+        if line.gathering || line.waiting.is_empty() || line.under_way >= self.config.trips {
+            return None;
+        }
+        line.gathering = true;
+        line.under_way += 1;
+        Some(Trip { shared: self.clone(), begun: false })
     }
 }
 
@@ -186,20 +253,6 @@ impl<S> Shared<S> {
         let mut line = self.line();
         let place = line.waiting.binary_search_by_key(&number, |waiting| waiting.number);
         place.is_ok_and(|place| line.waiting.remove(place).is_some())
-    }
-
-    /// The next of those who wait, without those who have given up.
-    fn next_batch(&self) -> Vec<Waiting> {
-        let mut line = self.line();
-        let mut batch = Vec::with_capacity(line.waiting.len().min(self.config.most));
-        while batch.len() < self.config.most
-            && let Some(waiting) = line.waiting.pop_front()
-        {
-            if !waiting.answer.is_closed() {
-                batch.push(waiting);
-            }
-        }
-        batch
     }
 }
 
