@@ -129,7 +129,10 @@ impl Line {
         let pending = Pending { stamp: *stamp, count: *count, replies: Vec::with_capacity(*count), answer };
         if let Err(pending) = wire.queue.try_push(bytes, pending) {
             let pushed = Box::pin(timeout_at(deadline, wire.queue.push(bytes, pending))).await;
-            pushed.map_err(|_| Failure::late())?;
+            if pushed.is_err() {
+                self.hang_up(&wire, *stamp);
+                return Err(Failure::late());
+            }
         }
         match timeout_at(deadline, outcome).await {
             Ok(Ok(Outcome::Replied(replies))) => Ok(Some(replies)),

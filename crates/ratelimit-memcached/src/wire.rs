@@ -55,7 +55,7 @@ impl Command<'_> {
     }
 }
 
-/// The end of some bytes, where a command's line is written. Several times as fast as the formatter.
+/// The end of some bytes, where a command's line is written.
 struct Line<'a>(&'a mut Vec<u8>);
 
 impl Line<'_> {
@@ -101,5 +101,10 @@ mod tests {
         assert_eq!(text(Command::Look { key }), "mg k v O1f\r\n");
         assert_eq!(text(Command::Reset { key, mark: "0f", lifetime: 60 }), "ms k 3 MR T60 O1f\r\n@0f\r\n");
         assert_eq!(text(Command::Delete { key }), "md k O1f\r\n");
+        for stamp in [0, 1, 0xf, 0x10, 0x00a0_0000, u64::MAX] {
+            let mut bytes = Vec::new();
+            Command::Delete { key }.encode(stamp, &mut bytes);
+            assert_eq!(String::from_utf8(bytes).unwrap(), format!("md k O{stamp:x}\r\n"));
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Limiter, START, limiter};
@@ -88,6 +89,36 @@ async fn a_frozen_server_is_a_timeout_in_time() {
         server.thaw().await;
         answered(&limiter).await;
     }
+}
+
+/// More than the connection takes: who waits to be sent is told in time, too.
+#[tokio::test]
+async fn a_frozen_server_that_is_asked_much_is_a_timeout_in_time() {
+    let server = common::Server::start(&[]).await;
+    let config = MemcachedConfig { timeout: Duration::from_millis(500), connections: 1, ..server.config() };
+    let limiter = Arc::new(limiter(&MemcachedStore::lazy(config).unwrap(), "100000/h"));
+    answered(&limiter).await;
+    server.freeze().await;
+    let asked = (0..40).map(|task| {
+        let limiter = limiter.clone();
+        tokio::spawn(async move {
+            let keys: Vec<_> = (0..500).map(|nth| format!("{task}-{nth}-{}", "x".repeat(150))).collect();
+            limiter.check_many(&keys).await
+        })
+    });
+    let mut told = [0; 2];
+    for asked in asked.collect::<Vec<_>>() {
+        let decisions = tokio::time::timeout(NEVER_A_HANG, asked).await.expect("it hangs").unwrap();
+        assert_eq!(decisions.len(), 500);
+        for decision in decisions {
+            let Err(CheckError::Store(error)) = decision else { panic!("it has an answer") };
+            assert!(matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Unreachable), "{error}");
+            told[usize::from(error.applied() == Applied::No)] += 1;
+        }
+    }
+    assert!(told[0] > 0 && told[1] > 0, "{told:?}");
+    server.thaw().await;
+    answered(&limiter).await;
 }
 
 /// An answer within the store's time limit, which a busy machine may miss at first.
