@@ -225,13 +225,15 @@ async fn write(mut stream: OwnedWriteHalf, queue: Closing) {
         }
         buffer.clear();
         buffer.shrink_to(KEPT);
-        queue.take(&mut buffer);
+        if !queue.take(&mut buffer) {
+            return;
+        }
         let written = tokio::select! {
             biased;
             written = stream.write_all(&buffer) => written.is_ok(),
             () = queue.end() => false,
         };
-        if !written || queue.is_closed() {
+        if !written {
             return;
         }
     }

@@ -111,17 +111,21 @@ impl Queue {
         self.state().unanswered == 0
     }
 
-    /// Takes all that is to be sent, in exchange for an empty buffer. From now on it counts as sent.
-    pub(crate) fn take(&self, buffer: &mut Vec<u8>) {
+    /// Takes all that is to be sent, in exchange for an empty buffer. From now on it counts as sent. `false` once it is closed:
+    /// there is nothing, and never will be.
+    #[must_use]
+    pub(crate) fn take(&self, buffer: &mut Vec<u8>) -> bool {
         let mut guard = self.state();
         let state = &mut *guard;
         std::mem::swap(&mut state.bytes, buffer);
         state.unanswered += state.unsent.len();
         state.sent.append(&mut state.unsent);
+        let open = !state.closed;
         drop(guard);
         if buffer.len() >= MOST {
             self.room.notify_waiters();
         }
+        open
     }
 
     /// So many have been answered since the last time; gives the reader those that have been sent meanwhile.
@@ -218,7 +222,7 @@ mod tests {
         let mut outcomes = [1, 2].map(|stamp| push(&queue, format!("{stamp};").as_bytes(), stamp));
         assert!(queue.is_idle());
         let mut buffer = Vec::new();
-        queue.take(&mut buffer);
+        assert!(queue.take(&mut buffer));
         assert_eq!(buffer, b"1;2;");
         assert!(!queue.is_idle());
         let _third = push(&queue, b"3;", 3);
@@ -234,7 +238,7 @@ mod tests {
             assert!(matches!(replies[..], [Ok(Reply::Done)]));
         }
         buffer.clear();
-        queue.take(&mut buffer);
+        assert!(queue.take(&mut buffer));
         assert_eq!((&buffer[..], sent(&queue, 2).len()), (&b"3;"[..], 1));
         assert!(!queue.is_idle());
         sent(&queue, 1);
@@ -245,7 +249,7 @@ mod tests {
     fn who_is_not_answered_is_told_that_it_may_have_been_done() {
         let queue = Queue::default();
         let mut outcome = push(&queue, b"1;", 1);
-        queue.take(&mut Vec::new());
+        assert!(queue.take(&mut Vec::new()));
         sent(&queue, 0).into_iter().for_each(Pending::finish);
         let Ok(Outcome::Replied(replies)) = outcome.try_recv() else { panic!("no replies") };
         assert!(matches!(&replies[..], [Err(failure)] if failure.is_maybe_applied()));
@@ -255,14 +259,14 @@ mod tests {
     fn once_it_is_closed_nothing_is_sent_and_what_was_not_is_given_back() {
         let queue = Queue::default();
         let (mut first, second) = (push(&queue, b"1;", 1), push(&queue, b"2;", 2));
-        queue.take(&mut Vec::new());
+        assert!(queue.take(&mut Vec::new()));
         let third = push(&queue, b"3;", 3);
         assert!(!queue.close(Some(2)), "it has been sent");
         assert!(is_unsent(third) && queue.is_closed());
         assert!(is_unsent(push(&queue, b"4;", 4)));
         assert!(first.try_recv().is_err() && !is_unsent(second), "their replies may still come");
         let mut buffer = Vec::new();
-        queue.take(&mut buffer);
+        assert!(!queue.take(&mut buffer), "it is closed");
         assert_eq!((buffer.len(), sent(&queue, 0).len()), (0, 2));
 
         let queue = Queue::default();
@@ -286,12 +290,12 @@ mod tests {
             if closes {
                 queue.close(None);
             } else {
-                queue.take(&mut buffer);
+                assert!(queue.take(&mut buffer));
             }
             tokio::time::timeout(Duration::from_secs(5), waiting).await.expect("it goes on");
             assert_eq!((buffer.len(), is_unsent(first)), (if closes { 0 } else { MOST }, closes));
             buffer.clear();
-            queue.take(&mut buffer);
+            assert_eq!(queue.take(&mut buffer), !closes);
             assert_eq!((&buffer[..], is_unsent(second)), (if closes { &b""[..] } else { b"2;" }, closes));
         }
     }
@@ -306,7 +310,7 @@ mod tests {
         assert!(!works(&queue));
         let _outcomes = [1, 2].map(|stamp| push(&queue, b";", stamp));
         assert!(works(&queue) && !works(&queue));
-        queue.take(&mut Vec::new());
+        assert!(queue.take(&mut Vec::new()));
         let _outcome = push(&queue, b";", 3);
         assert!(works(&queue));
         queue.close(None);
