@@ -1,14 +1,20 @@
 //! The short way for what is asked most: slices of one claim each on a window of at most one carried segment, or on a
 //! bucket whose numbers are below 2<sup>53</sup>. See `scripts/fast.lua`.
 
-use ratelimit_core::{Answer, Meter, Mode};
+use ratelimit_core::{Answer, Meter, Mode, Timestamp};
 use redis::{Cmd, Value};
 use smallvec::smallvec;
 
 use crate::config::TimeSource;
 use crate::error::Failure;
 use crate::script::CLAIM;
-use crate::wire::{Ask, Bytes, Slice, answer, ask_bytes, push, verdict};
+use crate::wire::{Ask, Bytes, Slice, answer, bytes, drain_time, push, push_u16, verdict};
+
+/// The first byte of an argument for the short way; those of the long way begin with a zero or a one.
+const SHORT_WAY: u8 = 2;
+
+/// The bytes of a window's record; a bucket's is shorter.
+const RECORD: usize = 51;
 
 /// Below this the sums in the script are exact: less than 2<sup>53</sup> with 32 bits of the time added.
 const EXACT: u64 = (1 << 53) - (1 << 32);
@@ -35,60 +41,110 @@ fn is_simple(slice: &Slice) -> bool {
 pub(crate) fn claim_call(slices: &[Slice], slack_millis: u64) -> Cmd {
     let mut call = CLAIM.call(slices.len());
     let asks = || slices.iter().flat_map(|slice| slice.asks.iter().map(move |ask| (slice.now, ask)));
-    for (_, ask) in asks() {
-        call.arg(&ask.key);
-    }
+    let mut records = bytes(SHORT_WAY, &[slack_millis]);
+    records.reserve(slices.len() * RECORD);
     for (now, ask) in asks() {
-        let mut bytes = ask_bytes(ask, now);
-        push(&mut bytes, &[now.as_nanos(), slack_millis]);
-        if let Meter::Window(window) = &ask.meter {
-            // As text, as the server reads it. A bucket's lifetime depends on what is stored.
-            let (_, elapsed) = window.place(now);
-            let micros = (u64::from(window.carried()) + 1) * (window.segment() / 1_000) - elapsed / 1_000;
-            push_text(&mut bytes, micros.div_ceil(1_000) + slack_millis);
-        }
-        call.arg(&*bytes);
+        call.arg(&ask.key);
+        push_record(&mut records, ask, now, slack_millis);
     }
+    call.arg(&*records);
     call
 }
 
-/// A number in decimal digits.
-fn push_text(bytes: &mut Bytes, mut number: u64) {
-    let begin = bytes.len();
-    loop {
-        bytes.push(b'0' + u8::try_from(number % 10).unwrap_or_default());
-        number /= 10;
-        if number == 0 {
-            break;
+/// A claim as the script's short way reads it.
+fn push_record(bytes: &mut Bytes, ask: &Ask, now: Timestamp, slack_millis: u64) {
+    match &ask.meter {
+        Meter::Window(window) => {
+            let (index, elapsed) = window.place(now);
+            let (micros, segment) = (elapsed / 1_000, window.segment() / 1_000);
+            let life = (u64::from(window.carried()) + 1) * segment - micros;
+            let life_millis = life.div_ceil(1_000) + slack_millis;
+            bytes.push(match (window.carried(), window.strict()) {
+                (0, _) => b'f',
+                (_, false) => b's',
+                (_, true) => b't',
+            });
+            push(bytes, &[index, micros]);
+            push_u16(bytes, elapsed % 1_000);
+            push(bytes, &[ask.cost, window.limit(), segment, life_millis]);
         }
+        Meter::Bucket(bucket) => {
+            bytes.push(b'b');
+            let room = (bucket.burst() - ask.cost) * bucket.interval();
+            let drain = drain_time(bucket, ask.cost);
+            push(bytes, &[room, drain, bucket.interval(), bucket.burst(), now.as_nanos()]);
+        }
+        Meter::Log(_) => {} // not simple
     }
-    bytes[begin..].reverse();
 }
 
 /// The answers in the reply of [`claim_call`].
 pub(crate) fn answers(slices: &[Slice], reply: &Value) -> Result<Vec<Result<Answer, Failure>>, Failure> {
-    let replies = match (slices, reply) {
-        ([_], reply) => std::slice::from_ref(reply),
-        (_, Value::Array(replies)) if replies.len() == slices.len() => replies.as_slice(),
-        _ => return Err(Failure::strange_reply()),
-    };
-    Ok(slices.iter().zip(replies).map(|(slice, reply)| decided(slice, reply)).collect())
-}
-
-fn decided(slice: &Slice, reply: &Value) -> Result<Answer, Failure> {
-    let (admitted, text) = match reply {
-        Value::Nil => (true, &[][..]),
-        Value::BulkString(before) => (true, before.as_slice()),
+    if let [slice] = slices {
+        return Ok(vec![alone(slice, reply)]);
+    }
+    let (mut text, mut general) = match reply {
+        Value::BulkString(text) => (text.as_slice(), [].iter()),
         Value::Array(items) => match items.as_slice() {
-            [Value::Int(0), Value::BulkString(before)] => (false, before.as_slice()),
-            // It went the long way.
-            _ => return answer(slice, reply),
+            [Value::BulkString(text), general @ ..] => (text.as_slice(), general.iter()),
+            _ => return Err(Failure::strange_reply()),
         },
         _ => return Err(Failure::strange_reply()),
     };
+    slices.iter().map(|slice| next_answer(slice, &mut text, &mut general)).collect()
+}
+
+/// The answer for one of several, which is taken off what is left of them.
+fn next_answer(
+    slice: &Slice,
+    text: &mut &[u8],
+    general: &mut std::slice::Iter<'_, Value>,
+) -> Result<Result<Answer, Failure>, Failure> {
+    let (first, rest) = text.split_first().ok_or_else(Failure::strange_reply)?;
+    let (admitted, values) = match first {
+        b'g' => {
+            *text = rest;
+            let item = general.next().ok_or_else(Failure::strange_reply)?;
+            return Ok(answer(slice, item, TimeSource::Caller));
+        }
+        b'n' => {
+            *text = rest;
+            return Ok(decided(slice, true, &[]));
+        }
+        b'r' => (false, rest),
+        _ => (true, *text),
+    };
+    let (value, rest) = values.split_at_checked(value_size(slice)).ok_or_else(Failure::strange_reply)?;
+    *text = rest;
+    Ok(decided(slice, admitted, value))
+}
+
+/// The bytes of the value that was found for a slice.
+fn value_size(slice: &Slice) -> usize {
+    match slice.asks.first().map(|ask| &ask.meter) {
+        Some(Meter::Window(window)) => 27 + 8 * window.carried() as usize,
+        _ => 25,
+    }
+}
+
+/// The answer for one slice that came alone.
+fn alone(slice: &Slice, reply: &Value) -> Result<Answer, Failure> {
+    match reply {
+        Value::Nil => decided(slice, true, &[]),
+        Value::BulkString(before) => decided(slice, true, before),
+        Value::Array(items) => match items.as_slice() {
+            [Value::Int(0), Value::BulkString(before)] => decided(slice, false, before),
+            _ => answer(slice, reply, TimeSource::Caller),
+        },
+        _ => Err(Failure::strange_reply()),
+    }
+}
+
+/// What came of a slice whose meter had the value `before`.
+fn decided(slice: &Slice, admitted: bool, before: &[u8]) -> Result<Answer, Failure> {
     let [ask] = slice.asks.as_slice() else {
         return Err(Failure::strange_reply());
     };
-    let verdict = verdict(ask, text, slice.now, admitted).ok_or_else(Failure::corrupt)?;
+    let verdict = verdict(ask, before, slice.now, admitted).ok_or_else(Failure::corrupt)?;
     Ok(Answer { admitted, charged: admitted, now: slice.now, verdicts: smallvec![verdict] })
 }

@@ -16,7 +16,8 @@
 //!
 //! # What it needs
 //! A server that speaks the language of Redis 5 or later: `EVAL`, `EVALSHA`, `SCRIPT LOAD`, `UNLINK`, in scripts `GET`,
-//! `SET PX`, `GETRANGE`, `SETRANGE`, `STRLEN`, `PEXPIRE` and `TIME`, and on a cluster `CLUSTER SLOTS` and `CLUSTER INFO`.
+//! `MGET`, `SET PX`, `GETRANGE`, `SETRANGE`, `STRLEN`, `PEXPIRE` and `TIME`, and on a cluster `CLUSTER SLOTS` and
+//! `CLUSTER INFO`.
 //! Every key is declared, so an access list (ACL) or a cluster sees all of them. The eviction policy should be `noeviction`
 //! or `volatile-ttl`: what is evicted counts from zero.
 //!

@@ -67,7 +67,7 @@ impl GiveBack {
 pub(crate) type Bytes = SmallVec<[u8; 64]>;
 
 /// Big-endian numbers, one after another.
-fn bytes(tag: u8, numbers: &[u64]) -> Bytes {
+pub(crate) fn bytes(tag: u8, numbers: &[u64]) -> Bytes {
     let mut bytes = Bytes::from_slice(&[tag]);
     for number in numbers {
         bytes.extend_from_slice(&number.to_be_bytes());
@@ -103,7 +103,7 @@ pub(crate) fn claim_call(slices: &[Slice], time: TimeSource, slack_millis: u64) 
     call
 }
 
-pub(crate) fn ask_bytes(ask: &Ask, now: Timestamp) -> Bytes {
+fn ask_bytes(ask: &Ask, now: Timestamp) -> Bytes {
     // Beyond this no cost fits anything, and the count saturates.
     let cost = ask.cost.min(MAX_UNITS + 1);
     match &ask.meter {
@@ -141,12 +141,12 @@ pub(crate) fn push(bytes: &mut Bytes, numbers: &[u64]) {
 }
 
 /// For numbers that are known to be small.
-fn push_u16(bytes: &mut Bytes, number: u64) {
+pub(crate) fn push_u16(bytes: &mut Bytes, number: u64) {
     bytes.extend_from_slice(&u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes());
 }
 
 /// What `units` take to drain, as a charge adds it.
-fn drain_time(bucket: &Bucket, units: u64) -> u64 {
+pub(crate) fn drain_time(bucket: &Bucket, units: u64) -> u64 {
     bucket.interval().saturating_mul(units).min(MAX_DEBT)
 }
 
@@ -187,13 +187,14 @@ pub(crate) fn answers(
     }
     match reply {
         Value::Array(items) if items.len() == slices.len() => {
-            Ok(slices.iter().zip(items).map(|(slice, item)| answer(slice, &item)).collect())
+            Ok(slices.iter().zip(items).map(|(slice, item)| answer(slice, &item, time)).collect())
         }
         _ => Err(Failure::strange_reply()),
     }
 }
 
-pub(crate) fn answer(slice: &Slice, item: &Value) -> Result<Answer, Failure> {
+/// What the long way has answered for a slice.
+pub(crate) fn answer(slice: &Slice, item: &Value, time: TimeSource) -> Result<Answer, Failure> {
     let items = match item {
         Value::Array(items) if items.len() == slice.asks.len() + 1 => items,
         Value::BulkString(_) => return Err(Failure::corrupt()),
@@ -211,7 +212,10 @@ pub(crate) fn answer(slice: &Slice, item: &Value) -> Result<Answer, Failure> {
         Some((admitted, now)) => (*admitted == 1, number(now).ok_or_else(Failure::strange_reply)?),
         None => return Err(Failure::strange_reply()),
     };
-    let now = Timestamp::from_nanos(now);
+    let now = match time {
+        TimeSource::Caller => slice.now,
+        TimeSource::Server => Timestamp::from_nanos(now),
+    };
     let charging = admitted && slice.mode != Mode::Peek;
     let verdict = |(ask, text): (&Ask, &&[u8])| verdict(ask, text, now, charging && ask.cost > 0);
     let verdicts: Option<_> = slice.asks.iter().zip(&texts[1..]).map(verdict).collect();

@@ -76,3 +76,42 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
     }
     assert!(counts.iter().all(|count| *count > 5_000), "{counts:?}");
 }
+
+/// A window that was charged a segment later than the caller's time is left to the longer way, in a batch with others that
+/// are not.
+#[tokio::test]
+async fn a_caller_whose_clock_is_behind_is_told_the_same_alone_and_among_others() {
+    const SECOND: u64 = 1_000_000_000;
+    let server = common::Server::start(&[]).await;
+    let mut both = differential(&server).await;
+    let mut counts = [0, 0];
+    for (nth, (carried, strict)) in [(0, false), (0, true), (1, false), (1, true)].into_iter().enumerate() {
+        let meter = Meter::Window(Window::new(10, SECOND, carried, strict, 0).unwrap());
+        for together in [false, true] {
+            let key = [u8::try_from(nth).unwrap(), u8::from(together)];
+            let claim =
+                |scope, cost| [Claim { id: MeterId { namespace: "", scope, key: &key }, cost, meter }];
+            let at = |millis: u64| Timestamp::from_nanos(1_700_000_000 * SECOND + millis * 1_000_000);
+            let (six, three, one) = (claim("ahead", 6), claim("ahead", 3), claim("ahead", 1));
+            let (known, fresh) = (claim("known", 1), claim("fresh", 1));
+            let slice = |millis, claim| Claims::new(at(millis), Mode::Charge, claim).unwrap();
+            both.claim(slice(900, &six)).await;
+            both.claim(slice(900, &known)).await;
+            both.claim(slice(1_500, &three)).await;
+            for step in 0..4 {
+                let slices = [&one, &known, &one, &fresh, &one].map(|claim| slice(950 + step, claim));
+                let answers = if together {
+                    both.claim_many(&slices).await
+                } else {
+                    let mut answers = Vec::new();
+                    for slice in slices {
+                        answers.push(both.claim(slice).await);
+                    }
+                    answers
+                };
+                answers.iter().for_each(|answer| counts[usize::from(answer.admitted)] += 1);
+            }
+        }
+    }
+    assert!(counts.iter().all(|count| *count > 40), "{counts:?}");
+}

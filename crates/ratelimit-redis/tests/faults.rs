@@ -114,16 +114,23 @@ async fn foreign_values_are_found_and_left_alone() {
         }
         server.say(&format!("DEL {key}"));
     }
-    // In a batch only the slice itself is concerned.
-    server.say("SET \"rl:{:k}5/s\" x");
-    let claims = [
-        [Claim { id: id("5/s"), cost: 1, meter: meter("5/s") }],
-        [Claim { id: id("5/s bucket"), cost: 1, meter: meter("5/s bucket") }],
-    ];
+    // In a batch only the slices themselves are concerned.
+    let claims = ["5/s", "5/s bucket", "5/s", "5/s fixed"]
+        .map(|text| [Claim { id: id(text), cost: 1, meter: meter(text) }]);
     let slices = claims.each_ref().map(|claims| Claims::new(NOW, Mode::Charge, claims).unwrap());
-    let answers = store.claim_many(&slices).await;
-    check(answers[0].as_ref().unwrap_err(), ErrorKind::Corrupt, Applied::No, false);
-    assert!(answers[1].as_ref().unwrap().charged);
+    for foreign in ["SET \"rl:{:k}5/s\" x", "LPUSH \"rl:{:k}5/s\" x"] {
+        server.say("DEL \"rl:{:k}5/s\"");
+        server.say(foreign);
+        let before = server.say("DUMP \"rl:{:k}5/s\"");
+        let answers = store.claim_many(&slices).await;
+        for foreign in [&answers[0], &answers[2]] {
+            check(foreign.as_ref().unwrap_err(), ErrorKind::Corrupt, Applied::No, false);
+        }
+        for sound in [&answers[1], &answers[3]] {
+            assert!(sound.as_ref().unwrap().charged);
+        }
+        assert_eq!(server.say("DUMP \"rl:{:k}5/s\""), before);
+    }
 }
 
 #[tokio::test]
