@@ -155,8 +155,11 @@ impl Inner {
         let key = slices.iter().flat_map(|slice| &slice.asks).next().map_or(&[][..], |ask| &ask.key);
         let reply = self.link.run(&CLAIM, call, key, deadline).await?;
         let address = self.link.address();
-        let answers = wire::answers(slices, self.time, reply).map_err(|failure| failure.at(address))?;
-        Ok(answers.into_iter().map(|answer| answer.map_err(|failure| failure.at(address))).collect())
+        let mut answers = wire::answers(slices, self.time, reply).map_err(|failure| failure.at(address))?;
+        for failure in answers.iter_mut().filter_map(|answer| answer.as_mut().err()) {
+            *failure = failure.clone().at(address);
+        }
+        Ok(answers)
     }
 
     /// Decides one slice whose keys may travel together.
@@ -171,9 +174,10 @@ impl Inner {
         slices: &[Slice],
         deadline: Instant,
     ) -> Vec<Result<Answer, Failure>> {
-        let mut answers = Vec::with_capacity(slices.len());
+        let mut answers = Vec::new();
         for batch in slices.chunks(BATCH) {
             match self.decide_all(batch, deadline).await {
+                Ok(decided) if answers.is_empty() => answers = decided,
                 Ok(decided) => answers.extend(decided),
                 Err(failure) => answers.extend(batch.iter().map(|_| Err(failure.clone()))),
             }

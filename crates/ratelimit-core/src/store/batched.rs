@@ -192,15 +192,20 @@ async fn go<S: CounterStore + 'static>(mut trip: Trip<S>) {
     if let Some(another) = another {
         tokio::spawn(go_again(another));
     }
-    let buffers: Vec<_> = batch.iter().map(|waiting| waiting.slice.claims()).collect();
-    let slices: Vec<_> =
-        batch.iter().zip(&buffers).map(|(waiting, claims)| waiting.slice.slice(claims)).collect();
-    if slices.is_empty() {
+    if batch.is_empty() {
         return;
+    }
+    let claims: Vec<_> = batch.iter().flat_map(|waiting| waiting.slice.claims()).collect();
+    let mut left = claims.as_slice();
+    let mut slices = Vec::with_capacity(batch.len());
+    for Waiting { slice, .. } in &batch {
+        let (own, others) = left.split_at(slice.len());
+        slices.push(slice.slice(own));
+        left = others;
     }
     let answers = trip.shared.inner.claim_many(&slices).await;
     drop(slices);
-    drop(buffers);
+    drop(claims);
     for (waiting, answer) in batch.into_iter().zip(answers) {
         // Who is not there any more has dropped the future.
         let _ = waiting.answer.send(answer);

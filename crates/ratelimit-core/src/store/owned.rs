@@ -1,5 +1,7 @@
 //! A slice of claims that owns its names: what waits has to.
 
+use smallvec::SmallVec;
+
 use crate::{Claim, Claims, Meter, MeterId, Mode, Timestamp};
 
 /// A slice of claims, its names in one piece.
@@ -8,7 +10,7 @@ pub(super) struct OwnedSlice {
     mode: Mode,
     text: String,
     keys: Vec<u8>,
-    claims: Vec<OwnedClaim>,
+    claims: SmallVec<[OwnedClaim; 1]>,
 }
 
 /// The ends of a claim's names in the pieces; each begins where the one before it ends.
@@ -40,10 +42,15 @@ impl OwnedSlice {
         Self { now: claims.now(), mode: claims.mode(), text, keys, claims: owned }
     }
 
-    /// The claims, borrowed.
-    pub(super) fn claims(&self) -> Vec<Claim<'_>> {
+    /// How many claims it has.
+    pub(super) fn len(&self) -> usize {
+        self.claims.len()
+    }
+
+    /// Its claims, borrowed.
+    pub(super) fn claims(&self) -> impl Iterator<Item = Claim<'_>> {
         let (mut text, mut key) = (0, 0);
-        let borrow = |claim: &OwnedClaim| {
+        self.claims.iter().map(move |claim| {
             let id = MeterId {
                 namespace: &self.text[text..claim.namespace_end],
                 scope: &self.text[claim.namespace_end..claim.scope_end],
@@ -51,8 +58,7 @@ impl OwnedSlice {
             };
             (text, key) = (claim.scope_end, claim.key_end);
             Claim { id, cost: claim.cost, meter: claim.meter }
-        };
-        self.claims.iter().map(borrow).collect()
+        })
     }
 
     /// The slice, of the claims that [`OwnedSlice::claims`] gave.
@@ -82,12 +88,12 @@ mod tests {
         ];
         let slice = Claims::new(Timestamp::from_secs(9), Mode::Force, &claims).unwrap();
         let owned = OwnedSlice::new(&slice);
-        let borrowed = owned.claims();
+        let borrowed: Vec<_> = owned.claims().collect();
         let again = owned.slice(&borrowed);
         assert_eq!((again.now(), again.mode()), (slice.now(), slice.mode()));
         for (one, other) in again.iter().zip(slice.iter()) {
             assert_eq!((one.id, one.cost, one.meter), (other.id, other.cost, other.meter));
         }
-        assert_eq!(again.len(), 4);
+        assert_eq!((again.len(), owned.len()), (4, 4));
     }
 }
