@@ -84,12 +84,21 @@ fn one<'a>(limit: &'a Limit, cost: u64) -> Claim<'a> {
     Claim { id, cost, meter: limit.meter_for(b"k") }
 }
 
+fn ask(
+    node: &impl SyncCounterStore,
+    now: Timestamp,
+    mode: Mode,
+    claim: &Claim<'_>,
+) -> Result<(bool, Verdict), StoreError> {
+    node.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter, |decided| decided)
+}
+
 fn claim(node: &Node, limit: &Limit, cost: u64, now: Timestamp) -> (bool, Verdict) {
-    node.claim_one_now(now, Mode::Charge, &one(limit, cost), |decided| decided).unwrap()
+    ask(node, now, Mode::Charge, &one(limit, cost)).unwrap()
 }
 
 fn left(node: &Node, limit: &Limit, now: Timestamp) -> u64 {
-    node.claim_one_now(now, Mode::Peek, &one(limit, 0), |decided| decided).unwrap().1.remaining
+    ask(node, now, Mode::Peek, &one(limit, 0)).unwrap().1.remaining
 }
 
 fn refund(node: &Node, limit: &Limit, cost: u64, receipt: Timestamp, now: Timestamp) {
@@ -155,22 +164,16 @@ fn what_is_charged_while_it_is_told_is_kept_for_the_next_time() {
         let slow = Arc::new(Slow { store: shared, node: std::sync::OnceLock::new() });
         let node = Arc::new(Synced::new(slow.clone()));
         slow.node.set(Arc::downgrade(&node)).unwrap();
-        let charge = |cost| {
-            node.claim_one_now(START, Mode::Charge, &one(&limit, cost), |decided| decided)
-                .unwrap()
-                .1
-                .remaining
-        };
+        let charge = |cost| ask(&node, START, Mode::Charge, &one(&limit, cost)).unwrap().1.remaining;
         charge(2);
         block_on(node.sync(START)).unwrap(); // while it is told, another unit is charged
         assert_eq!(charge(0), limit.burst() - 3, "{text}");
         block_on(node.sync(START)).unwrap();
         assert_eq!(charge(0), limit.burst() - 4, "{text}");
         let other = Synced::new(slow.store.clone());
-        other.claim_one_now(START, Mode::Charge, &one(&limit, 1), |decided| decided).unwrap();
+        ask(&other, START, Mode::Charge, &one(&limit, 1)).unwrap();
         block_on(other.sync(START)).unwrap();
-        let left =
-            other.claim_one_now(START, Mode::Peek, &one(&limit, 0), |decided| decided).unwrap().1.remaining;
+        let left = ask(&other, START, Mode::Peek, &one(&limit, 0)).unwrap().1.remaining;
         assert_eq!(left, limit.burst() - 4, "{text}: three were told, and one is the other's");
     }
 }
@@ -198,7 +201,7 @@ impl CounterStore for Slow {
             let limit = limit.filter(|limit| {
                 limit.meter_for(b"k").limit() == claims[0].meter.limit() || scope != claims[0].id.scope
             });
-            node.claim_one_now(START, Mode::Charge, &one(&limit.unwrap(), 1), |decided| decided).unwrap();
+            ask(&node, START, Mode::Charge, &one(&limit.unwrap(), 1)).unwrap();
         }
         Ok(answer)
     }
@@ -368,7 +371,7 @@ fn after_a_reset_a_clock_that_steps_back_finds_nothing_of_before() {
             for millis in (100..700).step_by(5) {
                 for _ in 0..4 {
                     let claim = one(&limit, 1);
-                    let decided = alone.claim_one_now(at(millis), Mode::Charge, &claim, |decided| decided);
+                    let decided = ask(&alone, at(millis), Mode::Charge, &claim);
                     expected.extend(decided.unwrap().0.then_some(millis));
                 }
             }
@@ -392,6 +395,6 @@ fn a_node_by_itself_never_exceeds_the_limit_and_a_bound_holds() {
     assert_eq!(node.promises().decisions, Decisions::Eventual);
     assert!(format!("{node:?}").contains("MemoryStore"));
     let tight = Synced::with_config(MemoryStore::new(), SyncConfig { max_keys: 0, ..SyncConfig::default() });
-    let error = tight.claim_one_now(START, Mode::Charge, &one(&own, 1), |decided| decided).unwrap_err();
+    let error = ask(&tight, START, Mode::Charge, &one(&own, 1)).unwrap_err();
     assert_eq!((error.kind(), tight.is_empty()), (ErrorKind::Full, true));
 }

@@ -49,7 +49,7 @@ impl Fingerprints {
         Self([SeedableRandomState::with_seed(random(), one), SeedableRandomState::with_seed(random(), other)])
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of(&self, id: &MeterId<'_>) -> Fingerprint {
         let [mut one, mut other] = [self.0[0].build_hasher(), self.0[1].build_hasher()];
         // A part is mixed in after what was before it has been turned by the part's length, and is multiplied then: that tells

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use ratelimit_core::{Claim, Mode, Timestamp, Verdict};
+use ratelimit_core::{Meter, Mode, Timestamp, Verdict};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 use crate::fingerprint::Fingerprint;
@@ -52,8 +52,6 @@ pub(crate) struct Held<'a> {
     shard: SpinMutexGuard<'a, Shard>,
     lots: &'a Lots,
     number: usize,
-    /// How many meters there were when the lock was taken, and from when on there was something to forget.
-    before: (usize, u32),
 }
 
 impl Lots {
@@ -121,13 +119,18 @@ impl Lots {
     /// A shard, unless somebody has it.
     #[inline]
     pub(crate) fn try_lock(&self, number: usize) -> Option<Held<'_>> {
-        self.lots[number].shard.try_lock().map(|shard| self.held(number, shard))
+        self.lots[number].shard.try_lock().map(|shard| Held { shard, lots: self, number })
     }
 
-    #[inline]
-    fn held<'a>(&'a self, number: usize, shard: SpinMutexGuard<'a, Shard>) -> Held<'a> {
-        let before = (shard.len(), shard.due());
-        Held { shard, lots: self, number, before }
+    /// Tells those who look at a shard without the lock what has changed.
+    #[inline(never)]
+    fn tell(&self, number: usize, shard: &mut Shard) {
+        let glance = &self.glances[number];
+        glance.len.store(u32::try_from(shard.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
+        glance.due.store(shard.due(), Ordering::Relaxed);
+        if let Some(shown) = shard.refusal_news() {
+            self.lots[number].refusal.show(shown.as_ref());
+        }
     }
 
     /// The verdict on a claim that its shard's last refusal shows to be refused. Takes no lock.
@@ -136,21 +139,21 @@ impl Lots {
         &self,
         number: usize,
         print: Fingerprint,
-        claim: &Claim<'_>,
+        (cost, meter): (u64, &Meter),
         now: Timestamp,
         mode: Mode,
     ) -> Option<Verdict> {
         if mode == Mode::Force {
             return None;
         }
-        refused_by(self.lots[number].refusal.of(print)?, claim, now)
+        refused_by(self.lots[number].refusal.of(print)?, cost, meter, now)
     }
 }
 
 /// The verdict on a claim, if it is refused by a meter that was as this slot says.
 #[inline(never)]
-fn refused_by(mut slot: Slot, claim: &Claim<'_>, now: Timestamp) -> Option<Verdict> {
-    let (admitted, verdict) = slot.claim(claim, now, Mode::Peek)?;
+fn refused_by(mut slot: Slot, cost: u64, meter: &Meter, now: Timestamp) -> Option<Verdict> {
+    let (admitted, verdict) = slot.claim(cost, meter, now, Mode::Peek)?;
     (!admitted).then_some(verdict)
 }
 
@@ -168,25 +171,12 @@ impl DerefMut for Held<'_> {
     }
 }
 
-impl Held<'_> {
-    /// Tells those who look at it without the lock what has changed.
-    #[cold]
-    fn tell(&mut self) {
-        let glance = &self.lots.glances[self.number];
-        glance.len.store(u32::try_from(self.shard.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
-        glance.due.store(self.shard.due(), Ordering::Relaxed);
-        if let Some(shown) = self.shard.refusal_news() {
-            self.lots.lots[self.number].refusal.show(shown.as_ref());
-        }
-    }
-}
-
 impl Drop for Held<'_> {
     /// Before the lock is let go: who comes after this change is not told what was before.
     #[inline]
     fn drop(&mut self) {
-        if (self.shard.len(), self.shard.due()) != self.before || self.shard.has_refusal_news() {
-            self.tell();
+        if self.shard.take_news() {
+            self.lots.tell(self.number, &mut self.shard);
         }
     }
 }

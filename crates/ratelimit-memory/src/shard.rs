@@ -1,10 +1,10 @@
 //! One part of a store: the meters whose names' fingerprints fall to it.
 
-use ratelimit_core::{Claim, Mode, Refund, State, Timestamp, Verdict};
+use ratelimit_core::{Claim, Meter, Mode, Refund, State, Timestamp, Verdict};
 
 use crate::due::Due;
 use crate::fingerprint::Fingerprint;
-use crate::slot::{Content, Slot, forget_second, has_passed};
+use crate::slot::{Content, Slot, Way, forget_second, has_passed};
 use crate::table::{Blocks, Place, STRIDE, Table};
 
 /// How many meters are looked at for the one that makes room.
@@ -15,15 +15,19 @@ const SWEPT: usize = 64;
 
 /// A part of a store.
 ///
-/// In this order: each charge writes the first field, and as a rule no other. It lies on the cache line of the lock, which
-/// has to go from core to core anyway; the others can stay with all of them.
+/// In this order: a claim on a known meter needs no more than the fields up to where the table's blocks are, which share the
+/// lock's cache line.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Shard {
     /// How many charges there have been; wraps around.
     charges: u32,
-    due: Due,
+    /// Whether something may have changed since the lock was taken of what others are told.
+    is_news: bool,
+    /// Whether a meter is shown beside the lock.
+    shows: bool,
     table: Table,
+    due: Due,
     shown: Shown,
     /// States that are too large for a slot: logs, and windows of many segments.
     large: Vec<Option<State>>,
@@ -35,35 +39,17 @@ pub(crate) struct Shard {
     searched: Place,
 }
 
+/// With the lock before it, eight bytes, and the table's two vectors, 48, that is one cache line.
+const _: () = assert!(std::mem::offset_of!(Shard, table) == 8);
+
 /// Which meter is shown beside the lock as one that refuses.
 #[derive(Clone, Copy, Default)]
 struct Shown {
-    slot: Option<Slot>,
+    slot: Slot,
     /// Whether that has changed since the lock was taken.
     is_news: bool,
     /// Which has refused last.
     last: u64,
-}
-
-impl Shown {
-    /// A meter's state is another one: it is shown no more.
-    #[inline]
-    fn changed(&mut self, slot: &Slot) {
-        if let Some(shown) = self.slot
-            && shown.is_same(slot)
-        {
-            *self = Self { slot: None, is_news: true, ..*self };
-        }
-    }
-
-    /// A meter has refused. If it is the same as the last time, it is shown: where several take turns, it would not pay.
-    #[inline]
-    fn refused(&mut self, slot: &Slot) {
-        let last = std::mem::replace(&mut self.last, slot.low());
-        if last == slot.low() && self.slot.is_none_or(|shown| !shown.is_same(slot)) {
-            *self = Self { slot: Some(*slot), is_news: true, ..*self };
-        }
-    }
 }
 
 /// How much a shard may hold, and what gives way.
@@ -116,39 +102,78 @@ impl Shard {
         now: Timestamp,
         mode: Mode,
     ) -> (bool, Verdict) {
-        self.claim_here(place, claim, now, mode).unwrap_or_else(|| self.claim_other(place, claim, now, mode))
+        match self.way(place, &claim.meter) {
+            Some(Way::Window(window)) => self
+                .claim_here(place, claim.cost, mode, |slot| slot.claim_window(window, claim.cost, now, mode)),
+            Some(Way::Bucket(bucket)) => self
+                .claim_here(place, claim.cost, mode, |slot| slot.claim_bucket(bucket, claim.cost, now, mode)),
+            None => self.claim_other(place, claim, now, mode),
+        }
     }
 
-    /// The same, unless the state is elsewhere, or of another kind or shape than the claim's.
+    /// How a claim on a meter is decided in place; `None` if the state is elsewhere, or of another kind or shape than the
+    /// claim's.
+    #[inline(always)]
+    pub(crate) fn way<'m>(&self, place: Place, meter: &'m Meter) -> Option<Way<'m>> {
+        self.table.slot(place).way(meter)
+    }
+
+    /// A claim that is decided in place, by `decide`.
     #[inline(always)]
     pub(crate) fn claim_here(
         &mut self,
         place: Place,
-        claim: &Claim<'_>,
-        now: Timestamp,
+        cost: u64,
         mode: Mode,
-    ) -> Option<(bool, Verdict)> {
+        decide: impl FnOnce(&mut Slot) -> (bool, Verdict),
+    ) -> (bool, Verdict) {
         let slot = self.table.slot_mut(place);
-        let (admitted, verdict) = slot.claim(claim, now, mode)?;
-        if admitted && claim.cost > 0 && mode != Mode::Peek {
+        let (admitted, verdict) = decide(slot);
+        if admitted && cost > 0 && mode != Mode::Peek {
             self.charges = self.charges.wrapping_add(1);
             slot.charged_until(verdict.reset_at);
-            self.shown.changed(slot);
+            self.has_changed(place);
         } else if !admitted {
-            self.shown.refused(slot);
+            self.has_refused(place);
         }
-        Some((admitted, verdict))
+        (admitted, verdict)
     }
 
-    /// Whether there is another meter to be shown than when this was last told.
+    /// A meter's state is another one: it is shown no more.
     #[inline]
-    pub(crate) fn has_refusal_news(&self) -> bool {
-        self.shown.is_news
+    fn has_changed(&mut self, place: Place) {
+        if self.shows {
+            self.show_no_more(place);
+        }
+    }
+
+    #[inline(never)]
+    fn show_no_more(&mut self, place: Place) {
+        if self.shown.slot.is_same(self.table.slot(place)) {
+            (self.shows, self.is_news, self.shown.is_news) = (false, true, true);
+        }
+    }
+
+    /// A meter has refused. If it is the same as the last time, it is shown: where several take turns, it would not pay.
+    #[inline(never)]
+    fn has_refused(&mut self, place: Place) {
+        let slot = *self.table.slot(place);
+        let last = std::mem::replace(&mut self.shown.last, slot.low());
+        if last == slot.low() && !(self.shows && self.shown.slot.is_same(&slot)) {
+            (self.shows, self.is_news) = (true, true);
+            self.shown = Shown { slot, is_news: true, ..self.shown };
+        }
+    }
+
+    /// Whether something may have changed of what others are told, since this was last asked.
+    #[inline]
+    pub(crate) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.is_news)
     }
 
     /// What is to be shown from now on, if that has changed: a meter that refuses, or none.
     pub(crate) fn refusal_news(&mut self) -> Option<Option<Slot>> {
-        std::mem::take(&mut self.shown.is_news).then_some(self.shown.slot)
+        std::mem::take(&mut self.shown.is_news).then_some(self.shows.then_some(self.shown.slot))
     }
 
     /// Decides a claim on a meter whose state is elsewhere, or of another kind or shape than the claim's.
@@ -175,9 +200,8 @@ impl Shard {
         };
         if is_charge(admitted) {
             self.charges = self.charges.wrapping_add(1);
-            let slot = self.table.slot_mut(place);
-            slot.charged_until(verdict.reset_at);
-            self.shown.changed(slot);
+            self.table.slot_mut(place).charged_until(verdict.reset_at);
+            self.has_changed(place);
         }
         (admitted, verdict)
     }
@@ -202,14 +226,16 @@ impl Shard {
     ) -> (bool, Verdict) {
         let mut fresh = claim.meter.fresh();
         let mut slot = Slot::new(print);
-        let (is_here, (admitted, verdict)) = match slot.keep(&fresh).then(|| slot.claim(claim, now, mode)) {
-            Some(Some(decided)) => (true, decided),
-            _ => (false, claim.meter.claim(&mut fresh, claim.cost, now, mode)),
-        };
+        let (is_here, (admitted, verdict)) =
+            match slot.keep(&fresh).then(|| slot.claim(claim.cost, &claim.meter, now, mode)) {
+                Some(Some(decided)) => (true, decided),
+                _ => (false, claim.meter.claim(&mut fresh, claim.cost, now, mode)),
+            };
         if admitted && claim.cost > 0 && mode != Mode::Peek {
             self.charges = self.charges.wrapping_add(1);
             slot.charged_until(verdict.reset_at);
         }
+        self.is_news = true;
         self.due.include(slot.forget_at);
         if self.table.is_full() {
             self.due.moved();
@@ -243,8 +269,9 @@ impl Shard {
             }
             let slot = self.table.slot_mut(place);
             slot.forget_at = forget_second(forget_at);
+            self.is_news = true;
             self.due.include(slot.forget_at);
-            self.shown.changed(slot);
+            self.has_changed(place);
         }
     }
 
@@ -275,6 +302,7 @@ impl Shard {
     /// how many it looked at. Among many free places it goes on the next time.
     pub(crate) fn sweep(&mut self, most: usize, now: Timestamp) -> usize {
         let wanted = most.min(self.len());
+        self.is_news = true;
         if wanted == 0 {
             self.due = Due::default();
         }
@@ -333,7 +361,8 @@ impl Shard {
     }
 
     fn remove(&mut self, place: Place) {
-        self.shown.changed(self.table.slot(place));
+        self.is_news = true;
+        self.has_changed(place);
         if let Content::Elsewhere(number) = self.table.remove(place).content() {
             self.large[number] = None;
             self.free.push(number);

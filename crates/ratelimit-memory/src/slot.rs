@@ -1,6 +1,8 @@
 //! One meter as it is kept: forty bytes.
 
-use ratelimit_core::{BucketState, CLOCK_SLACK, Claim, Meter, Mode, State, Timestamp, Verdict, WindowState};
+use ratelimit_core::{
+    Bucket, BucketState, CLOCK_SLACK, Meter, Mode, State, Timestamp, Verdict, Window, WindowState,
+};
 use smallvec::SmallVec;
 
 use crate::fingerprint::Fingerprint;
@@ -23,6 +25,12 @@ pub(crate) enum Content {
     Here(State),
     /// The number of a state that is too large for a slot.
     Elsewhere(usize),
+}
+
+/// By what a claim is decided in place.
+pub(crate) enum Way<'m> {
+    Window(&'m Window),
+    Bucket(&'m Bucket),
 }
 
 const KIND: u32 = 62;
@@ -73,28 +81,68 @@ impl Slot {
         }
     }
 
-    /// Decides a claim, and charges it if it is admitted and the mode says so, unless what is kept here is not a state of
-    /// the claim's kind and shape.
+    /// How a claim is decided in place; `None` if what is kept here is not a state of the claim's kind and shape.
     #[inline(always)]
-    pub(crate) fn claim(&mut self, claim: &Claim<'_>, now: Timestamp, mode: Mode) -> Option<(bool, Verdict)> {
-        let [first, counts @ ..] = &mut self.words;
-        let (kind, mut at) = (*first >> KIND, Timestamp::from_nanos(*first & INSTANT));
-        let decided = match &claim.meter {
+    pub(crate) fn way<'m>(&self, meter: &'m Meter) -> Option<Way<'m>> {
+        let kind = self.words[0] >> KIND;
+        match meter {
             // As many counts as the kind says, and one more.
             Meter::Window(window) if kind == u64::from(window.carried()) && kind < BUCKET => {
-                window.claim(&mut at, counts, claim.cost, now, mode)
+                Some(Way::Window(window))
             }
-            Meter::Bucket(bucket) if kind == BUCKET => {
-                let [tat, interval] = counts;
-                let mut state = BucketState { at, tat: Timestamp::derived(*tat), interval: *interval };
-                let decided = bucket.claim(&mut state, claim.cost, now, mode);
-                (at, *tat, *interval) = (state.at, state.tat.as_nanos(), state.interval);
-                decided
-            }
-            _ => return None,
-        };
-        *first = at.as_nanos() | kind << KIND;
-        Some(decided)
+            Meter::Bucket(bucket) if kind == BUCKET => Some(Way::Bucket(bucket)),
+            _ => None,
+        }
+    }
+
+    /// Decides a claim, and charges it if it is admitted and the mode says so, unless what is kept here is not a state of
+    /// the claim's kind and shape.
+    #[inline]
+    pub(crate) fn claim(
+        &mut self,
+        cost: u64,
+        meter: &Meter,
+        now: Timestamp,
+        mode: Mode,
+    ) -> Option<(bool, Verdict)> {
+        Some(match self.way(meter)? {
+            Way::Window(window) => self.claim_window(window, cost, now, mode),
+            Way::Bucket(bucket) => self.claim_bucket(bucket, cost, now, mode),
+        })
+    }
+
+    /// The same by a window, of which there is a state here.
+    #[inline(always)]
+    pub(crate) fn claim_window(
+        &mut self,
+        window: &Window,
+        cost: u64,
+        now: Timestamp,
+        mode: Mode,
+    ) -> (bool, Verdict) {
+        let [first, counts @ ..] = &mut self.words;
+        let (kind, mut at) = (*first & !INSTANT, Timestamp::from_nanos(*first & INSTANT));
+        let decided = window.claim(&mut at, counts, cost, now, mode);
+        *first = at.as_nanos() | kind;
+        decided
+    }
+
+    /// The same by a bucket, of which there is a state here.
+    #[inline(always)]
+    pub(crate) fn claim_bucket(
+        &mut self,
+        bucket: &Bucket,
+        cost: u64,
+        now: Timestamp,
+        mode: Mode,
+    ) -> (bool, Verdict) {
+        let [first, tat, interval] = &mut self.words;
+        let at = Timestamp::from_nanos(*first & INSTANT);
+        let mut state = BucketState { at, tat: Timestamp::derived(*tat), interval: *interval };
+        let decided = bucket.claim(&mut state, cost, now, mode);
+        *first = state.at.as_nanos() | BUCKET << KIND;
+        (*tat, *interval) = (state.tat.as_nanos(), state.interval);
+        decided
     }
 
     /// Whether both are of one meter.

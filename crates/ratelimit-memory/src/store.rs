@@ -5,14 +5,15 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, Decisions, ErrorKind, Mode, Promises, Refund, StoreError,
-    SyncCounterStore, Time, Timestamp, Verdict, Verdicts,
+    Answer, Claim, Claims, CounterStore, Decisions, ErrorKind, Meter, MeterId, Mode, Promises, Refund,
+    StoreError, SyncCounterStore, Time, Timestamp, Verdict, Verdicts,
 };
 
 use crate::fingerprint::{Fingerprint, Fingerprints};
 use crate::lots::{Held, Lots};
 use crate::shard::Bound;
 use crate::slice::Slice;
+use crate::slot::{Slot, Way};
 use crate::table::Place;
 use crate::{MemoryConfig, WhenFull};
 
@@ -145,21 +146,41 @@ impl MemoryStore {
         }
     }
 
+    /// A claim on a meter that is known, and whose state is decided in its slot.
+    #[inline(always)]
+    fn claim_known<R>(
+        &self,
+        mut shard: Held<'_>,
+        place: Place,
+        cost: u64,
+        (now, mode): (Timestamp, Mode),
+        decide: impl FnOnce(&mut Slot) -> (bool, Verdict),
+        then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
+    ) -> R {
+        let (admitted, verdict) = shard.claim_here(place, cost, mode, decide);
+        let tidy = admitted && mode != Mode::Peek && shard.is_time(TIDY_EVERY);
+        drop(shard);
+        if tidy {
+            self.tidy(now);
+        }
+        then(Ok((admitted, verdict)))
+    }
+
     /// A claim on a meter that is not known, or whose state is not in its slot.
     #[inline(never)]
     fn claim_unusual<R>(
         &self,
-        now: Timestamp,
-        mode: Mode,
-        claim: &Claim<'_>,
+        (now, mode): (Timestamp, Mode),
+        (id, cost, meter): (&MeterId<'_>, u64, &Meter),
         (print, place): (Fingerprint, Option<Place>),
         mut shard: Held<'_>,
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
+        let claim = Claim { id: *id, cost, meter: *meter };
         let Some(place) = place else {
-            return self.claim_new(now, mode, claim, print, shard, then);
+            return self.claim_new(now, mode, &claim, print, shard, then);
         };
-        let (admitted, verdict) = shard.claim_other(place, claim, now, mode);
+        let (admitted, verdict) = shard.claim_other(place, &claim, now, mode);
         let tidy = admitted && mode != Mode::Peek && shard.is_time(TIDY_EVERY);
         drop(shard);
         if tidy {
@@ -295,7 +316,8 @@ impl SyncCounterStore for MemoryStore {
         match &*claims {
             [claim] => {
                 let (now, mode) = (claims.now(), claims.mode());
-                let (admitted, verdict) = self.claim_one_now(now, mode, claim, |decided| decided)?;
+                let (admitted, verdict) =
+                    self.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter, |decided| decided)?;
                 let charged = admitted && mode != Mode::Peek;
                 Ok(Answer { admitted, charged, now, verdicts: Verdicts::from_iter([verdict]) })
             }
@@ -308,26 +330,30 @@ impl SyncCounterStore for MemoryStore {
         &self,
         now: Timestamp,
         mode: Mode,
-        claim: &Claim<'_>,
+        id: &MeterId<'_>,
+        cost: u64,
+        meter: &Meter,
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
-        let print = self.prints.of(&claim.id);
+        let print = self.prints.of(id);
         let number = self.lots.number_of(print);
-        if let Some(verdict) = self.lots.refuses(number, print, claim, now, mode) {
+        if let Some(verdict) = self.lots.refuses(number, print, (cost, meter), now, mode) {
             return then(Ok((false, verdict)));
         }
-        let mut shard = self.lots.lock(number);
+        let shard = self.lots.lock(number);
         let place = shard.find(print);
-        let Some((admitted, verdict)) = place.and_then(|place| shard.claim_here(place, claim, now, mode))
-        else {
-            return self.claim_unusual(now, mode, claim, (print, place), shard, then);
-        };
-        let tidy = admitted && mode != Mode::Peek && shard.is_time(TIDY_EVERY);
-        drop(shard);
-        if tidy {
-            self.tidy(now);
+        // Each way by itself up to the end, so that the verdict stays in registers.
+        match place.and_then(|place| Some((place, shard.way(place, meter)?))) {
+            Some((place, Way::Window(window))) => {
+                let decide = |slot: &mut Slot| slot.claim_window(window, cost, now, mode);
+                self.claim_known(shard, place, cost, (now, mode), decide, then)
+            }
+            Some((place, Way::Bucket(bucket))) => {
+                let decide = |slot: &mut Slot| slot.claim_bucket(bucket, cost, now, mode);
+                self.claim_known(shard, place, cost, (now, mode), decide, then)
+            }
+            None => self.claim_unusual((now, mode), (id, cost, meter), (print, place), shard, then),
         }
-        then(Ok((admitted, verdict)))
     }
 
     fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {

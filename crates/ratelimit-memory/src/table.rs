@@ -32,6 +32,7 @@ const GROWTH: usize = 10;
 /// average. Its blocks all have one size, so that the allocator can use again what one shard gives back for another. It keeps
 /// them until somebody asks for them: what an allocator gives back to the system it gives back tens of megabytes at a time.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct Table {
     /// Of each bucket: a byte for each place, zero if it is free; the highest counts who has passed.
     tags: Vec<u64>,

@@ -261,18 +261,23 @@ async fn reset_forgets_these_meters_and_no_others() {
 
 #[test]
 fn a_meter_of_another_kind_under_the_same_name_is_taken_for_a_fresh_one() {
-    // Named buckets and windows never share a scope; segments of another number do when the period changes.
+    // Limits of different kinds never share a scope, unless a period is cut into another number of segments; claims of one's
+    // own may.
     use ratelimit_memory::SyncCounterStore;
-    use ratelimit_memory::core::{Claim, Claims, Meter, MeterId, Mode, Window};
-    let store = MemoryStore::new();
+    use ratelimit_memory::core::{Bucket, Claim, Claims, Log, Meter, MeterId, Mode, Window};
     let id = MeterId { namespace: "", scope: "s", key: b"key" };
-    let claim = |carried| Meter::Window(Window::new(5, 1_000_000, carried, false, 0).unwrap());
-    for carried in [0, 1, 5, 1, 0] {
-        let claims = [Claim { id, cost: 5, meter: claim(carried) }];
-        let answer = store.claim_now(Claims::new(START, Mode::Charge, &claims).unwrap()).unwrap();
-        assert!(answer.admitted);
-        let refused = store.claim_now(Claims::new(START, Mode::Charge, &claims).unwrap()).unwrap();
-        assert!(!refused.admitted);
+    let window = |carried| Meter::Window(Window::new(5, 1_000_000, carried, false, 0).unwrap());
+    let bucket = Meter::Bucket(Bucket::new(5, 1_000_000, 5, false).unwrap());
+    let log = Meter::Log(Log::new(5, 1_000_000).unwrap());
+    let all = [window(0), window(1), window(5), bucket, log];
+    for (first, then) in all.iter().flat_map(|first| all.iter().map(move |then| (first, then))) {
+        let store = MemoryStore::new();
+        let charge = |meter: &Meter| {
+            let claims = [Claim { id, cost: 5, meter: *meter }];
+            store.claim_now(Claims::new(START, Mode::Charge, &claims).unwrap()).unwrap().admitted
+        };
+        let charged = [charge(first), charge(then), charge(then), charge(first)];
+        assert_eq!(charged, [true, first != then, false, first != then], "{first:?}, then {then:?}");
         assert_eq!(store.len(), 1);
     }
 }

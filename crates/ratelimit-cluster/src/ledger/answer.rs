@@ -35,10 +35,12 @@ macro_rules! answer_now {
             &self,
             now: Timestamp,
             mode: Mode,
-            claim: &Claim<'_>,
+            id: &MeterId<'_>,
+            cost: u64,
+            meter: &Meter,
             then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
         ) -> R {
-            self.ledger.claim_one_now(now, mode, claim, then)
+            self.ledger.claim_one_now(now, mode, id, cost, meter, then)
         }
 
         fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {

@@ -116,7 +116,8 @@ impl Ledger {
     pub(crate) fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         let (now, mode) = (claims.now(), claims.mode());
         if let [claim] = &*claims {
-            let (admitted, verdict) = self.claim_one_now(now, mode, claim, |decided| decided)?;
+            let (admitted, verdict) =
+                self.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter, |decided| decided)?;
             let charged = admitted && mode != Mode::Peek;
             return Ok(Answer { admitted, charged, now, verdicts: Verdicts::from_iter([verdict]) });
         }
@@ -132,10 +133,13 @@ impl Ledger {
         &self,
         now: Timestamp,
         mode: Mode,
-        claim: &Claim<'_>,
+        id: &MeterId<'_>,
+        cost: u64,
+        meter: &Meter,
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
-        let print = self.prints.of(&claim.id);
+        let claim = &Claim { id: *id, cost, meter: *meter };
+        let print = self.prints.of(id);
         let mut shard = self.shard(print);
         let Some((admitted, verdict, tidy)) = shard.claim_here(print, claim, now, mode) else {
             return then(self.claim_unusual(now, mode, claim, print, shard));

@@ -26,9 +26,18 @@ fn id(limit: &Limit) -> MeterId<'_> {
     MeterId { namespace: "n", scope: limit.scope(), key: b"k" }
 }
 
+fn ask(
+    ledger: &Ledger,
+    now: Timestamp,
+    mode: Mode,
+    claim: &Claim<'_>,
+) -> Result<(bool, Verdict), StoreError> {
+    ledger.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter, |decided| decided)
+}
+
 fn claim(ledger: &Ledger, limit: &Limit, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {
     let claim = Claim { id: id(limit), cost, meter: limit.meter_for(b"k") };
-    ledger.claim_one_now(now, mode, &claim, |decided| decided).unwrap()
+    ask(ledger, now, mode, &claim).unwrap()
 }
 
 fn remaining(ledger: &Ledger, limit: &Limit, now: Timestamp) -> u64 {
@@ -109,7 +118,7 @@ fn parts_are_full_and_all_of_a_meter_is_in_one() {
             let id = MeterId { key: &key, ..id(&limit) };
             let claim = Claim { id, cost: 1, meter: limit.meter_for(&key) };
             let now = START + Duration::from_secs(second);
-            assert!(ledger.claim_one_now(now, Mode::Charge, &claim, |decided| decided).unwrap().0);
+            assert!(ask(&ledger, now, Mode::Charge, &claim).unwrap().0);
         }
     };
     let lengths = |parts: &[Vec<Usage>]| parts.iter().map(Vec::len).collect::<Vec<_>>();
@@ -204,13 +213,13 @@ fn a_reset_forgets_what_was_not_told_and_a_bound_holds() {
     let other =
         Claim { id: MeterId { key: b"other", ..id(&limit) }, cost: 1, meter: limit.meter_for(b"other") };
     let both = [Claim { id: id(&limit), ..other }, other];
-    let error = ledger.claim_one_now(START, Mode::Charge, &other, |decided| decided).unwrap_err();
+    let error = ask(&ledger, START, Mode::Charge, &other).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Full);
     assert!(ledger.claim_now(Claims::new(START, Mode::Charge, &both).unwrap()).is_err());
     assert_eq!(remaining(&ledger, &limit, START), 17, "a slice that found no room was charged");
     ledger.reset_now(Claims::new(START, Mode::Charge, &both[..1]).unwrap());
     assert_eq!((ledger.len(), take(&ledger).len()), (0, 0));
-    ledger.claim_one_now(START, Mode::Charge, &other, |decided| decided).unwrap();
+    ask(&ledger, START, Mode::Charge, &other).unwrap();
     // The one that was there is over after two minutes.
     claim(&ledger, &limit, 1, START + Duration::from_secs(150), Mode::Charge);
     assert_eq!(ledger.len(), 1);

@@ -9,8 +9,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, Decisions, Mode, Promises, Refund, StoreError, SyncCounterStore,
-    Time, Timer, Timestamp, Verdict,
+    Answer, Claims, CounterStore, Decisions, Meter, MeterId, Mode, Promises, Refund, StoreError,
+    SyncCounterStore, Time, Timer, Timestamp, Verdict,
 };
 
 use super::config::{ReplicaConfig, ReplicaStats};

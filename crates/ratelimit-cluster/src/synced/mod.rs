@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratelimit_core::{
-    Answer, Applied, Claim, Claims, CounterStore, Decisions, MAX_CLAIMS, Meter, Mode, Promises, Refund,
-    StoreError, SyncCounterStore, Time, Timer, Timestamp, Verdict,
+    Answer, Applied, Claim, Claims, CounterStore, Decisions, MAX_CLAIMS, Meter, MeterId, Mode, Promises,
+    Refund, StoreError, SyncCounterStore, Time, Timer, Timestamp, Verdict,
 };
 use tokio::sync::Mutex;
 

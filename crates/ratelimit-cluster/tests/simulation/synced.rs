@@ -245,8 +245,10 @@ impl Fleet {
         let name = [u8::try_from(key).unwrap_or(0)];
         let id = MeterId { namespace: "", scope: self.limit.scope(), key: &name };
         let claim = Claim { id, cost, meter: self.limit.meter_for(b"0") };
-        let answer =
-            self.lives[by].node.claim_one_now(self.now, mode, &claim, |decided| decided).expect("an answer");
+        let answer = self.lives[by]
+            .node
+            .claim_one_now(self.now, mode, &claim.id, claim.cost, &claim.meter, |decided| decided)
+            .expect("an answer");
         (answer.0, answer.1.remaining)
     }
 

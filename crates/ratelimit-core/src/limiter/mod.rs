@@ -9,7 +9,7 @@ pub use error::{AcquireError, CheckError};
 pub use request::Request;
 
 use crate::{
-    Answer, Claim, Claims, Clock, CounterStore, Decision, Limits, MeterId, Mode, SyncCounterStore,
+    Answer, Claim, Claims, Clock, CounterStore, Decision, Limits, Meter, MeterId, Mode, SyncCounterStore,
     SystemClock, Timestamp,
 };
 
@@ -203,8 +203,8 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     }
 
     async fn decide(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, CheckError> {
-        if let Some(claim) = self.only_claim(request, mode) {
-            let claim = [claim];
+        if let Some((id, cost, meter)) = self.only_claim(request, mode) {
+            let claim = [Claim { id, cost, meter: *meter }];
             let answer = self.store.claim(Claims::known(self.clock.now(), mode, &claim)).await?;
             return Ok(Decision::new(answer));
         }
@@ -219,14 +219,18 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
 
     /// The claim of this request, if it is only one and can fit.
     #[inline]
-    fn only_claim<'s>(&'s self, request: &'s Request<'_>, mode: Mode) -> Option<Claim<'s>> {
+    fn only_claim<'s>(
+        &'s self,
+        request: &'s Request<'_>,
+        mode: Mode,
+    ) -> Option<(MeterId<'s>, u64, &'s Meter)> {
         let (key, cost, limit) = request.only_claim(&self.limits)?;
         let meter = limit.meter_of_all()?;
         if cost > meter.limit() && mode != Mode::Force {
             return None;
         }
         let id = MeterId { namespace: &self.namespace, scope: limit.scope(), key };
-        Some(Claim { id, cost, meter: *meter })
+        Some((id, cost, meter))
     }
 
     async fn give_back(
@@ -252,7 +256,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     ///
     /// # Errors
     /// As [`check`](Self::check).
-    #[inline]
+    #[inline(always)]
     pub fn check_now<'a>(&self, request: impl Into<Request<'a>>) -> Result<Decision, CheckError> {
         self.decide_now(&request.into(), Mode::Charge)
     }
@@ -309,13 +313,13 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         Ok(())
     }
 
-    #[inline]
+    #[inline(always)]
     fn decide_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, CheckError> {
-        let Some(claim) = self.only_claim(request, mode) else {
+        let Some((id, cost, meter)) = self.only_claim(request, mode) else {
             return self.decide_all_now(request, mode);
         };
         let now = self.clock.now();
-        self.store.claim_one_now(now, mode, &claim, |decided| {
+        self.store.claim_one_now(now, mode, &id, cost, meter, |decided| {
             let (admitted, verdict) = decided?;
             Ok(Decision::of_one(now, mode, admitted, verdict))
         })

@@ -139,7 +139,7 @@ impl Window {
         state.counts.len() == self.carried as usize + 1
     }
 
-    #[inline]
+    #[inline(always)]
     fn sight(&self, at: Timestamp, counts: &[u64], now: Timestamp) -> Sight {
         let now = now.max(at);
         let (index, elapsed) = self.place(now);
@@ -149,10 +149,10 @@ impl Window {
     }
 
     /// Units that count whole, and those of the oldest segment, which count by overlap.
-    #[inline]
+    #[inline(always)]
     fn seen(&self, counts: &[u64], aged: u64) -> (u64, u64) {
         if self.carried == 1 && !self.strict {
-            // As below, for most windows there are.
+            // As in the general case, for most windows there are.
             let count = |place: usize| counts.get(place).copied().unwrap_or(0);
             return match aged {
                 0 => (count(0), count(1)),
@@ -160,6 +160,11 @@ impl Window {
                 _ => (0, 0),
             };
         }
+        self.seen_by_age(counts, aged)
+    }
+
+    #[inline(never)]
+    fn seen_by_age(&self, counts: &[u64], aged: u64) -> (u64, u64) {
         // The ages that are still seen are `aged` and up; there may be more counts.
         let ages = usize::try_from(u64::from(self.carried) + 1 - aged).unwrap_or(usize::MAX);
         let seen = &counts[..ages.min(counts.len())];
@@ -191,12 +196,15 @@ impl Window {
                 let (whole, part) = self.segment.divide(product);
                 whole + u64::from(part > 0)
             }
-            None => {
-                let product = u128::from(oldest) * u128::from(covered);
-                // At most `oldest`, since `covered` is at most `segment`.
-                u64::try_from(product.div_ceil(u128::from(self.segment()))).unwrap_or(oldest)
-            }
+            None => self.weighted_in_full(oldest, covered),
         }
+    }
+
+    #[cold]
+    fn weighted_in_full(&self, oldest: u64, covered: u64) -> u64 {
+        let product = u128::from(oldest) * u128::from(covered);
+        // At most `oldest`, since `covered` is at most `segment`.
+        u64::try_from(product.div_ceil(u128::from(self.segment()))).unwrap_or(oldest)
     }
 
     pub(super) fn fits(&self, state: &WindowState, cost: u64, now: Timestamp) -> bool {

@@ -23,7 +23,7 @@ pub use timeout::Timeout;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use crate::{Answer, Claim, Claims, Mode, Refund, Timestamp, Verdict};
+use crate::{Answer, Claims, Meter, MeterId, Mode, Refund, Timestamp, Verdict};
 
 /// Keeps meters, and decides claims on them.
 ///
@@ -129,16 +129,19 @@ pub trait SyncCounterStore: CounterStore {
     /// If the store cannot take a further meter.
     fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError>;
 
-    /// The same for a single claim, which is charged if it is admitted and the mode says so. `then` gets whether it is
-    /// admitted and the verdict, or the error of [`claim_now`](Self::claim_now); what it gives is given back.
+    /// The same for a single [`Claim`](crate::Claim), of `cost` units on the meter called `id`, which is charged if it is
+    /// admitted and the mode says so. `then` gets whether it is admitted and the verdict, or the error of
+    /// [`claim_now`](Self::claim_now); what it gives is given back.
     ///
     /// A store that decides most claims in a few steps calls `then` where those end: the verdict then goes into the decision
-    /// without having been in memory in between.
+    /// without having been in memory in between, as the claim comes without having been put together there.
     fn claim_one_now<R>(
         &self,
         now: Timestamp,
         mode: Mode,
-        claim: &Claim<'_>,
+        id: &MeterId<'_>,
+        cost: u64,
+        meter: &Meter,
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R;
 
@@ -241,10 +244,12 @@ macro_rules! forward {
                 &self,
                 now: Timestamp,
                 mode: Mode,
-                claim: &Claim<'_>,
+                id: &MeterId<'_>,
+                cost: u64,
+                meter: &Meter,
                 then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
             ) -> R {
-                (**self).claim_one_now(now, mode, claim, then)
+                (**self).claim_one_now(now, mode, id, cost, meter, then)
             }
 
             fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
