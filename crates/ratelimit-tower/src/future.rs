@@ -83,14 +83,9 @@ where
         Self { state: State::Answered { answer: Some(answer) } }
     }
 
-    /// Calls the inner service here, so that its future is written where it stays.
-    #[inline(always)]
-    pub(crate) fn calling(
-        call: impl FnOnce() -> Inner::Future,
-        lines: Lines,
-        after: Option<Box<After<S, C>>>,
-    ) -> Self {
-        Self { state: State::Calling { inner: call(), lines, after } }
+    #[inline]
+    pub(crate) fn calling(inner: Inner::Future, lines: Lines, after: Option<Box<After<S, C>>>) -> Self {
+        Self { state: State::Calling { inner, lines, after } }
     }
 
     pub(crate) fn asking(

@@ -48,11 +48,12 @@ where
         self.inner.poll_ready(context)
     }
 
+    // By itself, so that its future is written where the caller keeps it, and not moved there.
     #[inline(never)]
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let shared = &self.shared;
         match shared.policies.look(|policies| begin(&shared.core, policies, &Head::of(&request))) {
-            Ok(lines) => ResponseFuture::calling(|| self.inner.call(request), lines, None),
+            Ok(lines) => ResponseFuture::calling(self.inner.call(request), lines, None),
             Err(begun) => self.unusual(*begun, request),
         }
     }
@@ -77,7 +78,7 @@ impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
             Unusual::Decided(Decided { verdict: Verdict::Pass { lines, delay }, after })
                 if delay.is_zero() =>
             {
-                return ResponseFuture::calling(|| self.inner.call(request), lines, after);
+                return ResponseFuture::calling(self.inner.call(request), lines, after);
             }
             Unusual::Decided(decided) => Box::pin(std::future::ready(decided)),
             Unusual::Later(asking) => asking,
