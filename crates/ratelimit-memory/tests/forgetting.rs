@@ -270,15 +270,16 @@ fn a_meter_of_another_kind_under_the_same_name_is_taken_for_a_fresh_one() {
     let bucket = Meter::Bucket(Bucket::new(5, 1_000_000, 5, false).unwrap());
     let log = Meter::Log(Log::new(5, 1_000_000).unwrap());
     let all = [window(0), window(1), window(5), bucket, log];
-    for (first, then) in all.iter().flat_map(|first| all.iter().map(move |then| (first, then))) {
-        let store = MemoryStore::new();
-        let charge = |meter: &Meter| {
-            let claims = [Claim { id, cost: 5, meter: *meter }];
-            store.claim_now(Claims::new(START, Mode::Charge, &claims).unwrap()).unwrap().admitted
-        };
-        let charged = [charge(first), charge(then), charge(then), charge(first)];
-        assert_eq!(charged, [true, first != then, false, first != then], "{first:?}, then {then:?}");
+    let store = MemoryStore::new();
+    let mut last = None;
+    // From each to each other, in one store.
+    for meter in all.iter().flat_map(|first| all.iter().flat_map(move |then| [first, then])) {
+        let claims = [Claim { id, cost: 5, meter: *meter }];
+        let charge = || store.claim_now(Claims::new(START, Mode::Charge, &claims).unwrap()).unwrap().admitted;
+        assert_eq!(charge(), last != Some(meter), "{meter:?} after {last:?}");
+        assert!(!charge(), "{meter:?} twice, after {last:?}");
         assert_eq!(store.len(), 1);
+        last = Some(meter);
     }
 }
 
