@@ -1,6 +1,6 @@
 -- Slices of one claim each, charged at the caller's time: windows of at most one carried segment, and buckets whose numbers
--- are below 2^53. One by itself is decided without a function or a table, several without a
--- function; what turns out to need more than that is left to `general`.
+-- are below 2^53. One by itself is decided without a function or a table, several without a function; what turns out to need
+-- more than that is left to `general`.
 -- ARGV: the header that `general` takes, with a two instead of the server's flag, then a record for each key.
 --
 -- One claim is answered with the value before the charge, false if there was none; with {0, value} if nothing was charged.
