@@ -18,6 +18,7 @@ const SPAN: u64 = 1_000_000_000;
 /// Nanoseconds since it was made, from the processor's counter, put right by the monotonic clock once a second.
 ///
 /// Where a processor has no counter that runs evenly, `quanta` reads the monotonic clock instead.
+#[derive(Debug)]
 pub(super) struct Counter {
     raw: quanta::Clock,
     origin: Instant,
@@ -28,16 +29,30 @@ pub(super) struct Counter {
 }
 
 /// `nanos + (raw - begin) x rate / 2^32`.
+#[derive(Debug)]
 struct Line {
     begin: AtomicU64,
     nanos: AtomicU64,
     rate: AtomicU64,
+    /// How far the counter gets in [`SPAN`].
+    span: AtomicU64,
 }
 
 /// By how little the counter may be behind the line's begin without having gone back: whoever read it before that began.
 const SLIP: u64 = 10_000_000;
 
 impl Line {
+    fn new(begin: u64, rate: u64) -> Self {
+        let line = Self { begin: begin.into(), nanos: 0.into(), rate: 0.into(), span: 0.into() };
+        line.set_rate(rate);
+        line
+    }
+
+    fn set_rate(&self, rate: u64) {
+        self.rate.store(rate, Ordering::Relaxed);
+        self.span.store((SPAN << 32) / rate.max(1), Ordering::Relaxed);
+    }
+
     /// Where it is at `raw`, and how far from its begin; `None` far before that.
     fn at(&self, raw: u64) -> Option<(u64, u64)> {
         let begin = self.begin.load(Ordering::Relaxed);
@@ -56,7 +71,7 @@ impl Line {
 }
 
 /// Both clocks, read together.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Sample {
     raw: u64,
     nanos: u64,
@@ -69,7 +84,7 @@ impl Counter {
         let rate = raw.delta_as_nanos(0, 1 << 32);
         let origin = Instant::now();
         let begin = raw.raw();
-        let line = Line { begin: begin.into(), nanos: 0.into(), rate: (rate - rate / BEHIND).into() };
+        let line = Line::new(begin, rate - rate / BEHIND);
         let adjusting = Mutex::new(Sample { raw: begin, nanos: 0 });
         Self { raw, origin, version: AtomicU64::new(0), line, adjusting }
     }
@@ -82,13 +97,16 @@ impl Counter {
         let begin = self.line.begin.load(Ordering::Relaxed);
         let nanos = self.line.nanos.load(Ordering::Relaxed);
         let rate = self.line.rate.load(Ordering::Relaxed);
+        let span = self.line.span.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
-        let is_whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
-        // In 64 bits there is room for four seconds; the line is laid anew after one.
-        match raw.checked_sub(begin).and_then(|counted| counted.checked_mul(rate)) {
-            Some(passed) if is_whole && passed < SPAN << 32 => nanos + (passed >> 32),
-            _ => self.nanos_in_full(raw),
+        let changed = self.version.load(Ordering::Relaxed) ^ version;
+        // Far beyond any span if it is before the line's begin.
+        let counted = raw.wrapping_sub(begin);
+        if changed | version & 1 == 0 && counted < span {
+            // In 64 bits there is room for four spans.
+            return nanos + ((counted * rate) >> 32);
         }
+        self.nanos_in_full(raw)
     }
 
     #[cold]
@@ -150,7 +168,7 @@ impl Counter {
         };
         self.line.begin.store(begin, Ordering::Relaxed);
         self.line.nanos.store(nanos, Ordering::Relaxed);
-        self.line.rate.store(rate - slower.min(rate / 2), Ordering::Relaxed);
+        self.line.set_rate(rate - slower.min(rate / 2));
         self.version.fetch_add(1, Ordering::Release);
         *last = now;
         nanos
@@ -198,7 +216,7 @@ mod tests {
         let counter = Counter::new();
         for too_fast in [1_000, 100_000, 10_000_000] {
             let rate = counter.line.rate.load(Ordering::Relaxed);
-            counter.line.rate.store(rate + rate / too_fast, Ordering::Relaxed);
+            counter.line.set_rate(rate + rate / too_fast);
             std::thread::sleep(Duration::from_millis(1_100));
             let first = counter.nanos();
             // It has been laid anew: no step back, and no more than what it was ahead by behind after that.
@@ -218,7 +236,7 @@ mod tests {
         let counter = Counter::new();
         // Too steep at first, so that the next line is flatter.
         let rate = counter.line.rate.load(Ordering::Relaxed);
-        counter.line.rate.store(rate + rate / 100, Ordering::Relaxed);
+        counter.line.set_rate(rate + rate / 100);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

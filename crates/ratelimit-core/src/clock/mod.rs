@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use self::counter::COUNTER;
+use self::counter::{COUNTER, Counter};
 use crate::Timestamp;
 
 /// Tells the time.
@@ -38,6 +38,7 @@ pub trait Timer: Clock {
 pub struct SystemClock {
     /// The wall clock's time when the counter was made, by the wall clock as it stood when this value was.
     origin: u64,
+    counter: &'static Counter,
 }
 
 impl SystemClock {
@@ -45,7 +46,8 @@ impl SystemClock {
     pub fn new() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall = Timestamp::EPOCH + wall;
-        Self { origin: wall.as_nanos().saturating_sub(COUNTER.nanos()) }
+        let counter = &*COUNTER;
+        Self { origin: wall.as_nanos().saturating_sub(counter.nanos()), counter }
     }
 }
 
@@ -58,7 +60,8 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Timestamp {
-        Timestamp::from_nanos(self.origin.saturating_add(COUNTER.nanos()))
+        // Neither is beyond 2^63.
+        Timestamp::from_nanos(self.origin.wrapping_add(self.counter.nanos()))
     }
 }
 
