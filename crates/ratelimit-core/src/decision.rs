@@ -16,7 +16,14 @@ pub struct Decision {
     charged: bool,
     decided_by: usize,
     now: Timestamp,
-    verdicts: Verdicts,
+    verdicts: OneOrMore,
+}
+
+/// Nearly always there is one, and then it is no list, so that what nobody reads of it need not be written.
+#[derive(Clone, PartialEq, Eq)]
+enum OneOrMore {
+    One(Verdict),
+    More(Verdicts),
 }
 
 /// How one of several limits stands.
@@ -28,17 +35,19 @@ pub struct LimitStatus {
 
 impl Decision {
     pub(crate) fn new(answer: Answer) -> Self {
-        let decided_by = if answer.verdicts.len() == 1 { 0 } else { decisive(&answer.verdicts) };
         let Answer { admitted, charged, now, verdicts } = answer;
+        let (decided_by, verdicts) = match verdicts[..] {
+            [verdict] => (0, OneOrMore::One(verdict)),
+            _ => (decisive(&verdicts), OneOrMore::More(verdicts)),
+        };
         Self { admitted, charged, decided_by, now, verdicts }
     }
 
     /// The decision on a request of a single claim.
     #[inline]
     pub(crate) fn of_one(now: Timestamp, mode: Mode, admitted: bool, verdict: Verdict) -> Self {
-        let mut verdicts = Verdicts::new();
-        verdicts.push(verdict);
-        Self { admitted, charged: admitted && mode != Mode::Peek, decided_by: 0, now, verdicts }
+        let (charged, verdicts) = (admitted && mode != Mode::Peek, OneOrMore::One(verdict));
+        Self { admitted, charged, decided_by: 0, now, verdicts }
     }
 
     /// Whether the request may pass.
@@ -78,11 +87,11 @@ impl Decision {
     /// How long an admitted request has to wait for its turn. Zero unless the limit is a leaky queue.
     #[inline]
     pub fn delay(&self) -> Duration {
-        let waits = self.verdicts.iter().any(|verdict| verdict.ready_at > self.now);
+        let waits = self.verdicts().iter().any(|verdict| verdict.ready_at > self.now);
         if !self.admitted || !waits {
             return Duration::ZERO;
         }
-        self.verdicts.iter().map(|verdict| verdict.ready_at.since(self.now)).max().unwrap_or_default()
+        self.verdicts().iter().map(|verdict| verdict.ready_at.since(self.now)).max().unwrap_or_default()
     }
 
     /// Which limit decided: its place among the limits of the request, in the order in which they were given.
@@ -92,7 +101,7 @@ impl Decision {
 
     /// How each limit stands, in the order in which they were given.
     pub fn each(&self) -> impl ExactSizeIterator<Item = LimitStatus> + '_ {
-        self.verdicts.iter().map(|verdict| LimitStatus { now: self.now, verdict: *verdict })
+        self.verdicts().iter().map(|verdict| LimitStatus { now: self.now, verdict: *verdict })
     }
 
     /// The time at which it was decided: the limiter's clock, or the server's.
@@ -100,12 +109,16 @@ impl Decision {
         self.now
     }
 
+    #[inline]
     pub(crate) fn verdicts(&self) -> &[Verdict] {
-        &self.verdicts
+        match &self.verdicts {
+            OneOrMore::One(verdict) => std::slice::from_ref(verdict),
+            OneOrMore::More(verdicts) => verdicts,
+        }
     }
 
     fn decisive(&self) -> LimitStatus {
-        LimitStatus { now: self.now, verdict: self.verdicts[self.decided_by] }
+        LimitStatus { now: self.now, verdict: self.verdicts()[self.decided_by] }
     }
 }
 

@@ -6,6 +6,7 @@ mod request;
 
 pub use acquire::Acquire;
 pub use error::{AcquireError, CheckError};
+use request::Part;
 pub use request::Request;
 
 use crate::{
@@ -203,7 +204,8 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     }
 
     async fn decide(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, CheckError> {
-        if let Some((id, cost, meter)) = self.only_claim(request, mode) {
+        let part = request.only_part();
+        if let Some((id, cost, meter)) = part.and_then(|part| self.only_claim(part, mode)) {
             let claim = [Claim { id, cost, meter: *meter }];
             let answer = self.store.claim(Claims::known(self.clock.now(), mode, &claim)).await?;
             return Ok(Decision::new(answer));
@@ -217,16 +219,13 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         prepared.decision(|| answer)
     }
 
-    /// The claim of this request, if it is only one and can fit.
+    /// The claim that is made on this key, if it is only one and can fit.
     #[inline]
-    fn only_claim<'s>(
-        &'s self,
-        request: &'s Request<'_>,
-        mode: Mode,
-    ) -> Option<(MeterId<'s>, u64, &'s Meter)> {
-        let (key, cost, limit) = request.only_claim(&self.limits)?;
+    fn only_claim<'s>(&'s self, part: Part<'s>, mode: Mode) -> Option<(MeterId<'s>, u64, &'s Meter)> {
+        let (key, cost, limit) = part.only_claim(&self.limits)?;
         let meter = limit.meter_of_all()?;
-        if cost > meter.limit() && mode != Mode::Force {
+        // No limit is less than one.
+        if cost > 1 && cost > meter.limit() && mode != Mode::Force {
             return None;
         }
         let id = MeterId { namespace: &self.namespace, scope: limit.scope(), key };
@@ -315,8 +314,11 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
 
     #[inline(always)]
     fn decide_now(&self, request: &Request<'_>, mode: Mode) -> Result<Decision, CheckError> {
-        let Some((id, cost, meter)) = self.only_claim(request, mode) else {
+        let Some(part) = request.only_part() else {
             return self.decide_all_now(request, mode);
+        };
+        let Some((id, cost, meter)) = self.only_claim(part, mode) else {
+            return self.decide_all_now(&part.into(), mode);
         };
         let now = self.clock.now();
         self.store.claim_one_now(now, mode, &id, cost, meter, |decided| {

@@ -23,11 +23,19 @@ use crate::{Claim, InvalidClaims, Key, Limit, Limits, Refund, Verdict};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    parts: SmallVec<[Part<'a>; 1]>,
+    parts: Parts<'a>,
 }
 
-#[derive(Clone)]
-struct Part<'a> {
+/// Nearly always there is one, and then it is no list, so that a check takes it by registers.
+#[derive(Clone, Debug)]
+enum Parts<'a> {
+    One(Part<'a>),
+    Several(Vec<Part<'a>>),
+}
+
+/// One key of a request.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'a> {
     key: &'a [u8],
     cost: u64,
     limits: Option<&'a Limits>,
@@ -44,14 +52,14 @@ impl<'a> Request<'a> {
     /// One unit for `key`.
     #[inline]
     pub fn new<K: AsRef<[u8]> + ?Sized>(key: &'a K) -> Self {
-        Self { parts: SmallVec::from_buf([Part { key: key.as_ref(), cost: 1, limits: None }]) }
+        Part { key: key.as_ref(), cost: 1, limits: None }.into()
     }
 
     /// Costs `units` instead of one. Zero asks without charging; it always fits.
     #[must_use]
     #[inline]
     pub fn cost(mut self, units: u64) -> Self {
-        self.parts.iter_mut().for_each(|part| part.cost = units);
+        self.parts_mut().iter_mut().for_each(|part| part.cost = units);
         self
     }
 
@@ -59,28 +67,48 @@ impl<'a> Request<'a> {
     #[must_use]
     #[inline]
     pub fn limits(mut self, limits: &'a Limits) -> Self {
-        self.parts.iter_mut().for_each(|part| part.limits = Some(limits));
+        self.parts_mut().iter_mut().for_each(|part| part.limits = Some(limits));
         self
     }
 
     /// Together with `other`: both are admitted or neither is.
     #[must_use]
-    pub fn and(mut self, other: impl Into<Request<'a>>) -> Self {
-        self.parts.extend(other.into().parts);
-        self
+    pub fn and(self, other: impl Into<Request<'a>>) -> Self {
+        let mut parts = match self.parts {
+            Parts::One(part) => vec![part],
+            Parts::Several(parts) => parts,
+        };
+        parts.extend_from_slice(other.into().parts());
+        Self { parts: Parts::Several(parts) }
+    }
+
+    #[inline]
+    fn parts(&self) -> &[Part<'a>] {
+        match &self.parts {
+            Parts::One(part) => std::slice::from_ref(part),
+            Parts::Several(parts) => parts,
+        }
+    }
+
+    #[inline]
+    fn parts_mut(&mut self) -> &mut [Part<'a>] {
+        match &mut self.parts {
+            Parts::One(part) => std::slice::from_mut(part),
+            Parts::Several(parts) => parts,
+        }
     }
 
     /// Whether it is on one key only. Then no two of its claims are on one meter: [`Limits`] has seen to it.
     #[inline]
     pub(super) fn has_one_key(&self) -> bool {
-        self.parts.len() == 1
+        self.parts().len() == 1
     }
 
     /// The claims that this request makes, in the order of its keys and their limits.
     #[inline]
     pub(super) fn claims<'s>(&'s self, namespace: &'s str, own: &'s Limits) -> SmallVec<[Claim<'s>; 4]> {
         let mut claims = SmallVec::new();
-        for part in self.parts.iter() {
+        for part in self.parts() {
             for limit in part.limits.unwrap_or(own).iter() {
                 let id = crate::MeterId { namespace, scope: limit.scope(), key: part.key };
                 claims.push(Claim { id, cost: part.cost, meter: limit.meter_for(part.key) });
@@ -89,12 +117,13 @@ impl<'a> Request<'a> {
         claims
     }
 
-    /// The key, the cost and the limit of the claim that this request makes, if it is only one.
+    /// The key that this request is on, if it is only one.
     #[inline]
-    pub(super) fn only_claim<'s>(&'s self, own: &'s Limits) -> Option<(&'a [u8], u64, &'s Limit)> {
-        let [part] = self.parts.as_slice() else { return None };
-        let [limit] = &**part.limits.unwrap_or(own) else { return None };
-        Some((part.key, part.cost, limit))
+    pub(super) fn only_part(&self) -> Option<Part<'a>> {
+        match &self.parts {
+            Parts::One(part) => Some(*part),
+            Parts::Several(_) => None,
+        }
     }
 
     /// What to give back of a request that was admitted with these verdicts.
@@ -116,6 +145,25 @@ impl<'a> Request<'a> {
             receipt: verdict.receipt,
         };
         Ok(claims.into_iter().zip(verdicts).map(refund).filter(|refund| refund.cost > 0).collect())
+    }
+}
+
+impl<'a> Part<'a> {
+    /// The key, the cost and the limit of the claim that is made on this key, if it is only one.
+    #[inline]
+    pub(super) fn only_claim<'s>(self, own: &'s Limits) -> Option<(&'a [u8], u64, &'s Limit)>
+    where
+        'a: 's,
+    {
+        let [limit] = &**self.limits.unwrap_or(own) else { return None };
+        Some((self.key, self.cost, limit))
+    }
+}
+
+impl<'a> From<Part<'a>> for Request<'a> {
+    #[inline]
+    fn from(part: Part<'a>) -> Self {
+        Self { parts: Parts::One(part) }
     }
 }
 

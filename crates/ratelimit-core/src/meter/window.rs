@@ -24,7 +24,8 @@ pub struct Window {
     segment: Divisor,
     offset: u64,
     carried: u32,
-    strict: bool,
+    /// How many of those count by overlap: the oldest, or in the strict form none.
+    partial: u32,
 }
 
 /// What is kept of a [`Window`]: when it was last charged, and the counts.
@@ -82,7 +83,8 @@ impl Window {
         }
         check_period("period", segment.saturating_mul(u64::from(carried.max(1))))?;
         // A fixed window carries nothing, so nothing is weighted: it is strict by nature.
-        Ok(Self { limit, segment: Divisor::new(segment), offset, carried, strict: strict || carried == 0 })
+        let partial = u32::from(!strict && carried > 0);
+        Ok(Self { limit, segment: Divisor::new(segment), offset, carried, partial })
     }
 
     /// The most units in a window.
@@ -107,7 +109,7 @@ impl Window {
 
     /// Whether the oldest carried segment counts whole. Always so when none is carried.
     pub fn strict(&self) -> bool {
-        self.strict
+        self.partial == 0
     }
 
     /// The number of the segment that `instant` lies in, and the nanoseconds since it began.
@@ -143,7 +145,8 @@ impl Window {
     fn sight(&self, at: Timestamp, counts: &[u64], now: Timestamp) -> Sight {
         let now = now.max(at);
         let (index, elapsed) = self.place(now);
-        let aged = self.aged(now.as_nanos() - at.as_nanos(), elapsed);
+        let passed = now.as_nanos() - at.as_nanos();
+        let aged = if passed <= elapsed { 0 } else { self.begun_in(passed - elapsed) };
         let (whole, oldest) = self.seen(counts, aged);
         Sight { now, index, elapsed, aged, whole, oldest, weighted: self.weighted(oldest, elapsed) }
     }
@@ -151,7 +154,7 @@ impl Window {
     /// Units that count whole, and those of the oldest segment, which count by overlap.
     #[inline(always)]
     fn seen(&self, counts: &[u64], aged: u64) -> (u64, u64) {
-        if self.carried == 1 && !self.strict {
+        if self.carried == 1 && self.partial == 1 {
             // As in the general case, for most windows there are.
             let count = |place: usize| counts.get(place).copied().unwrap_or(0);
             return match aged {
@@ -169,18 +172,14 @@ impl Window {
         let ages = usize::try_from(u64::from(self.carried) + 1 - aged).unwrap_or(usize::MAX);
         let seen = &counts[..ages.min(counts.len())];
         match seen.split_last() {
-            Some((oldest, others)) if !self.strict && seen.len() == ages => (others.iter().sum(), *oldest),
+            Some((oldest, others)) if !self.strict() && seen.len() == ages => (others.iter().sum(), *oldest),
             _ => (seen.iter().sum(), 0),
         }
     }
 
-    /// How many segments begin in the `passed` nanoseconds up to an instant that lies `elapsed` nanoseconds in its own.
-    #[inline]
-    fn aged(&self, passed: u64, elapsed: u64) -> u64 {
-        let Some(before) = passed.checked_sub(elapsed).filter(|before| *before > 0) else {
-            return 0;
-        };
-        let (whole, rest) = self.segment.divide(before);
+    /// How many segments begin in the so many nanoseconds, at least one, up to the beginning of a segment, that one included.
+    fn begun_in(&self, nanos: u64) -> u64 {
+        let (whole, rest) = self.segment.divide(nanos);
         (whole + u64::from(rest > 0)).min(u64::from(self.carried) + 1)
     }
 
@@ -238,7 +237,7 @@ impl Window {
         let mut sight = self.sight(*at, counts, now);
         let admitted = cost <= self.remaining(&sight) || mode == Mode::Force;
         if admitted && cost > 0 && mode != Mode::Peek {
-            let charged = self.charge_seen(at, counts, &mut sight, cost, now);
+            let charged = self.charge_seen(at, counts, &mut sight, cost, now, mode);
             return (true, self.verdict_charged(&sight, now, charged));
         }
         (admitted, self.verdict_seen(counts, &sight, cost, now))
@@ -247,7 +246,7 @@ impl Window {
     pub(super) fn charge(&self, state: &mut WindowState, cost: u64, now: Timestamp) -> Charged {
         let WindowState { at, counts } = state;
         let mut sight = self.sight(*at, counts, now);
-        self.charge_seen(at, counts, &mut sight, cost, now)
+        self.charge_seen(at, counts, &mut sight, cost, now, Mode::Force)
     }
 
     /// Charges a window that has been looked at; the sight becomes that of the charged window.
@@ -259,6 +258,7 @@ impl Window {
         sight: &mut Sight,
         cost: u64,
         asked_at: Timestamp,
+        mode: Mode,
     ) -> Charged {
         if sight.aged > 0 {
             let shift = usize::try_from(sight.aged).unwrap_or(usize::MAX).min(counts.len());
@@ -268,7 +268,11 @@ impl Window {
         }
         if let [newest, ..] = counts {
             let before = *newest;
-            *newest = before.saturating_add(cost).min(MAX_UNITS);
+            // What fits is within the limit; only what is charged by force can be too much to count.
+            *newest = match mode {
+                Mode::Force => before.saturating_add(cost).min(MAX_UNITS),
+                Mode::Charge | Mode::Peek => before + cost,
+            };
             sight.whole += *newest - before;
         }
         *at = sight.now;
@@ -356,7 +360,7 @@ impl Window {
         let (mut whole, mut oldest) = (sight.whole, sight.oldest);
         for passed in 0..=last + 1 {
             let begin = if passed == 0 { sight.elapsed } else { 0 };
-            if passed > 0 && self.strict {
+            if passed > 0 && self.strict() {
                 whole -= count_of_age(last + 1 - passed);
             } else if passed > 0 {
                 oldest = count_of_age(last - passed);
