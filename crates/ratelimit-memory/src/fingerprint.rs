@@ -1,14 +1,9 @@
 //! Fingerprints of meters' names, by secrets that no client knows.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::LazyLock;
 
-use foldhash::SharedSeed;
-use foldhash::quality::SeedableRandomState;
+use foldhash::{SharedSeed, fast, quality};
 use ratelimit_core::MeterId;
-
-/// Seeded by the operating system's randomness, which std keys its own maps with.
-static SHARED: LazyLock<[SharedSeed; 2]> = LazyLock::new(|| [random(), random()].map(SharedSeed::from_u64));
 
 /// Stands for a meter's name, which is not kept: two hashes of it by unrelated secrets.
 ///
@@ -36,35 +31,44 @@ impl Fingerprint {
 /// Makes the fingerprints of one store.
 ///
 /// Clients choose keys, and whoever could choose many that fall together would make the store slow; whoever could
-/// choose two with one fingerprint would have them counted together. All seeds of foldhash are therefore secret and come
-/// from the operating system's randomness, two for each process and two for each store; without them collisions cannot be
+/// choose two with one fingerprint would have them counted together. All seeds of foldhash are therefore secret, each store's
+/// own, and come from the operating system's randomness, which std keys its own maps with; without them collisions cannot be
 /// prepared. No hash and no order of keys is ever shown, which is what an attacker would need to work them out. foldhash
 /// does not claim to withstand one who can measure single look-ups to the nanosecond; over a network, behind a lock,
 /// nobody can. SipHash would withstand even that, and takes several times as long.
-pub(crate) struct Fingerprints([SeedableRandomState; 2]);
+pub(crate) struct Fingerprints {
+    shared: [SharedSeed; 2],
+    /// What a limit's name is hashed by, and what tells the two hashes of a key under it apart.
+    own: [u64; 2],
+}
 
 impl Fingerprints {
     pub(crate) fn new() -> Self {
-        let [one, other] = &*SHARED;
-        Self([SeedableRandomState::with_seed(random(), one), SeedableRandomState::with_seed(random(), other)])
+        Self { shared: [(); 2].map(|()| SharedSeed::from_u64(random())), own: [(); 2].map(|()| random()) }
     }
 
+    /// Name space and scope are few, and no client chooses them: one hash of them goes into both of the key's.
     #[inline(always)]
     pub(crate) fn of(&self, id: &MeterId<'_>) -> Fingerprint {
-        let [mut one, mut other] = [self.0[0].build_hasher(), self.0[1].build_hasher()];
+        let mut name = fast::FoldHasher::with_seed(self.own[0], &self.shared[0]);
         // A part is mixed in after what was before it has been turned by the part's length, and is multiplied then: that tells
         // where one ends and the next begins.
         if !id.namespace.is_empty() {
-            one.write(id.namespace.as_bytes());
-            other.write(id.namespace.as_bytes());
+            name.write(id.namespace.as_bytes());
         }
-        one.write(id.scope.as_bytes());
-        other.write(id.scope.as_bytes());
-        one.write(id.key);
-        other.write(id.key);
-        let (low, high) = (one.finish(), other.finish());
-        let [a, b, c, d, e, f, g, h] = high.to_be_bytes();
-        Fingerprint { low, high: u32::from_be_bytes([a, b, c, d]), rest: u32::from_be_bytes([e, f, g, h]) }
+        name.write(id.scope.as_bytes());
+        let name = name.finish();
+        // Of this one all bits are compared, so none has to be better than the others.
+        let mut low = fast::FoldHasher::with_seed(name, &self.shared[0]);
+        let mut high = quality::FoldHasher::with_seed(name ^ self.own[1], &self.shared[1]);
+        low.write(id.key);
+        high.write(id.key);
+        let [a, b, c, d, e, f, g, h] = high.finish().to_be_bytes();
+        Fingerprint {
+            low: low.finish(),
+            high: u32::from_be_bytes([a, b, c, d]),
+            rest: u32::from_be_bytes([e, f, g, h]),
+        }
     }
 }
 

@@ -29,9 +29,8 @@ struct Glance {
 
 /// A shard behind its lock, and what it refused last beside it. On cache lines of its own, so that neighbours do not slow
 /// each other down; what is read without the lock is not on that of the lock.
-#[derive(Default)]
 #[repr(C, align(128))]
-struct Lot {
+pub(crate) struct Lot {
     shard: SpinMutex<Shard>,
     refusal: Refusal,
 }
@@ -51,14 +50,13 @@ const SLEEP: Duration = Duration::from_micros(50);
 pub(crate) struct Held<'a> {
     shard: SpinMutexGuard<'a, Shard>,
     lots: &'a Lots,
-    number: usize,
 }
 
 impl Lots {
     /// So many, a power of two.
     pub(crate) fn new(count: usize) -> Self {
         Self {
-            lots: (0..count).map(|_| Lot::default()).collect(),
+            lots: (0..count).map(Lot::new).collect(),
             glances: (0..count)
                 .map(|_| Glance { len: AtomicU32::new(0), due: AtomicU32::new(NEVER) })
                 .collect(),
@@ -88,11 +86,22 @@ impl Lots {
         print.shard(self.lots.len())
     }
 
+    /// The shard that a meter falls to, behind its lock.
+    #[inline]
+    pub(crate) fn lot_of(&self, print: Fingerprint) -> &Lot {
+        &self.lots[self.number_of(print)]
+    }
+
     /// A shard. A thread that panicked while it held the lock has left a shard that still decides; nobody else has to
     /// panic for it.
     #[inline]
+    pub(crate) fn hold<'s>(&'s self, lot: &'s Lot) -> Held<'s> {
+        self.try_hold(lot).unwrap_or_else(|| self.wait(lot))
+    }
+
+    /// The shard of this number, likewise.
     pub(crate) fn lock(&self, number: usize) -> Held<'_> {
-        self.try_lock(number).unwrap_or_else(|| self.wait(number))
+        self.hold(&self.lots[number])
     }
 
     /// A shard, as soon as others leave it.
@@ -101,16 +110,16 @@ impl Lots {
     /// the first needs for some dozen decisions: both get more done than if they took turns. Who has waited several times
     /// in vain sleeps, so that whoever has the shard gets the processor even where that takes a lower priority.
     #[cold]
-    fn wait(&self, number: usize) -> Held<'_> {
+    fn wait<'s>(&'s self, lot: &'s Lot) -> Held<'s> {
         for _ in 0..WAITS {
             (0..PAUSES).for_each(|_| std::hint::spin_loop());
-            if let Some(held) = self.try_lock(number) {
+            if let Some(held) = self.try_hold(lot) {
                 return held;
             }
         }
         loop {
             std::thread::sleep(SLEEP);
-            if let Some(held) = self.try_lock(number) {
+            if let Some(held) = self.try_hold(lot) {
                 return held;
             }
         }
@@ -118,13 +127,20 @@ impl Lots {
 
     /// A shard, unless somebody has it.
     #[inline]
+    fn try_hold<'s>(&'s self, lot: &'s Lot) -> Option<Held<'s>> {
+        lot.shard.try_lock().map(|shard| Held { shard, lots: self })
+    }
+
+    /// The shard of this number, likewise.
     pub(crate) fn try_lock(&self, number: usize) -> Option<Held<'_>> {
-        self.lots[number].shard.try_lock().map(|shard| Held { shard, lots: self, number })
+        self.try_hold(&self.lots[number])
     }
 
     /// Tells those who look at a shard without the lock what has changed.
     #[inline(never)]
-    fn tell(&self, number: usize, shard: &mut Shard) {
+    fn tell(&self, shard: &mut Shard) {
+        shard.has_told();
+        let number = shard.number();
         let glance = &self.glances[number];
         glance.len.store(u32::try_from(shard.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
         glance.due.store(shard.due(), Ordering::Relaxed);
@@ -132,12 +148,17 @@ impl Lots {
             self.lots[number].refusal.show(shown.as_ref());
         }
     }
+}
+
+impl Lot {
+    fn new(number: usize) -> Self {
+        Self { shard: SpinMutex::new(Shard::new(number)), refusal: Refusal::default() }
+    }
 
     /// The verdict on a claim that its shard's last refusal shows to be refused. Takes no lock.
     #[inline]
     pub(crate) fn refuses(
         &self,
-        number: usize,
         print: Fingerprint,
         (cost, meter): (u64, &Meter),
         now: Timestamp,
@@ -146,7 +167,7 @@ impl Lots {
         if mode == Mode::Force {
             return None;
         }
-        refused_by(self.lots[number].refusal.of(print)?, cost, meter, now)
+        refused_by(self.refusal.of(print)?, cost, meter, now)
     }
 }
 
@@ -175,8 +196,8 @@ impl Drop for Held<'_> {
     /// Before the lock is let go: who comes after this change is not told what was before.
     #[inline]
     fn drop(&mut self) {
-        if self.shard.take_news() {
-            self.lots.tell(self.number, &mut self.shard);
+        if self.shard.is_news() {
+            self.lots.tell(&mut self.shard);
         }
     }
 }

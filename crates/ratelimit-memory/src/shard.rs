@@ -4,7 +4,7 @@ use ratelimit_core::{Claim, Meter, Mode, Refund, State, Timestamp, Verdict};
 
 use crate::due::Due;
 use crate::fingerprint::Fingerprint;
-use crate::slot::{Content, Slot, Way, forget_second, has_passed};
+use crate::slot::{Content, Slot, Way, forget_second, has_passed, is_charge};
 use crate::table::{Blocks, Place, STRIDE, Table};
 
 /// How many meters are looked at for the one that makes room.
@@ -37,6 +37,8 @@ pub(crate) struct Shard {
     cursor: Place,
     /// Where the next search for a victim begins.
     searched: Place,
+    /// Which of the store's shards it is.
+    number: usize,
 }
 
 /// With the lock before it, eight bytes, and the table's two vectors, 48, that is one cache line.
@@ -60,6 +62,14 @@ pub(crate) struct Bound {
 }
 
 impl Shard {
+    pub(crate) fn new(number: usize) -> Self {
+        Self { number, ..Self::default() }
+    }
+
+    pub(crate) fn number(&self) -> usize {
+        self.number
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
@@ -102,41 +112,44 @@ impl Shard {
         now: Timestamp,
         mode: Mode,
     ) -> (bool, Verdict) {
-        match self.way(place, &claim.meter) {
-            Some(Way::Window(window)) => self
-                .claim_here(place, claim.cost, mode, |slot| slot.claim_window(window, claim.cost, now, mode)),
-            Some(Way::Bucket(bucket)) => self
-                .claim_here(place, claim.cost, mode, |slot| slot.claim_bucket(bucket, claim.cost, now, mode)),
-            None => self.claim_other(place, claim, now, mode),
-        }
+        let decided = self.table.slot_mut(place).claim(claim.cost, &claim.meter, now, mode);
+        let Some((admitted, verdict)) = decided else {
+            return self.claim_other(place, claim, now, mode);
+        };
+        self.has_decided(place, admitted, is_charge(admitted, claim.cost, mode));
+        (admitted, verdict)
     }
 
-    /// How a claim on a meter is decided in place; `None` if the state is elsewhere, or of another kind or shape than the
-    /// claim's.
+    /// A claim was decided in its meter's slot.
     #[inline(always)]
-    pub(crate) fn way<'m>(&self, place: Place, meter: &'m Meter) -> Option<Way<'m>> {
-        self.table.slot(place).way(meter)
-    }
-
-    /// A claim that is decided in place, by `decide`.
-    #[inline(always)]
-    pub(crate) fn claim_here(
-        &mut self,
-        place: Place,
-        cost: u64,
-        mode: Mode,
-        decide: impl FnOnce(&mut Slot) -> (bool, Verdict),
-    ) -> (bool, Verdict) {
-        let slot = self.table.slot_mut(place);
-        let (admitted, verdict) = decide(slot);
-        if admitted && cost > 0 && mode != Mode::Peek {
-            self.charges = self.charges.wrapping_add(1);
-            slot.charged_until(verdict.reset_at);
-            self.has_changed(place);
+    pub(crate) fn has_decided(&mut self, place: Place, admitted: bool, charged: bool) {
+        if charged {
+            self.has_charged(place);
         } else if !admitted {
             self.has_refused(place);
         }
-        (admitted, verdict)
+    }
+
+    /// A meter whose claim is decided in its slot, and how; or the place of one whose state is elsewhere or of another kind or
+    /// shape than the claim's, if there is one at all.
+    #[inline(always)]
+    pub(crate) fn find_here<'m>(
+        &mut self,
+        print: Fingerprint,
+        meter: &'m Meter,
+    ) -> Result<(Place, &mut Slot, Way<'m>), Option<Place>> {
+        let Some((place, slot)) = self.table.find_mut(print) else { return Err(None) };
+        match slot.way(meter) {
+            Some(way) => Ok((place, slot, way)),
+            None => Err(Some(place)),
+        }
+    }
+
+    /// A meter was charged.
+    #[inline]
+    fn has_charged(&mut self, place: Place) {
+        self.charges = self.charges.wrapping_add(1);
+        self.has_changed(place);
     }
 
     /// A meter's state is another one: it is shown no more.
@@ -165,10 +178,15 @@ impl Shard {
         }
     }
 
-    /// Whether something may have changed of what others are told, since this was last asked.
+    /// Whether something may have changed of what others are told.
     #[inline]
-    pub(crate) fn take_news(&mut self) -> bool {
-        std::mem::take(&mut self.is_news)
+    pub(crate) fn is_news(&self) -> bool {
+        self.is_news
+    }
+
+    /// Others have been told.
+    pub(crate) fn has_told(&mut self) {
+        self.is_news = false;
     }
 
     /// What is to be shown from now on, if that has changed: a meter that refuses, or none.
@@ -185,11 +203,10 @@ impl Shard {
         mode: Mode,
     ) -> (bool, Verdict) {
         let slot = self.table.slot_mut(place);
-        let is_charge = |admitted| admitted && claim.cost > 0 && mode != Mode::Peek;
         let (admitted, verdict) = match slot.content() {
             Content::Here(mut state) => {
                 let decided = claim.meter.claim(&mut state, claim.cost, now, mode);
-                if is_charge(decided.0) && !slot.keep(&state) {
+                if is_charge(decided.0, claim.cost, mode) && !slot.keep(&state) {
                     self.keep_large(place, state);
                 }
                 decided
@@ -198,10 +215,9 @@ impl Shard {
                 claim.meter.claim(self.large_state_mut(number), claim.cost, now, mode)
             }
         };
-        if is_charge(admitted) {
-            self.charges = self.charges.wrapping_add(1);
+        if is_charge(admitted, claim.cost, mode) {
             self.table.slot_mut(place).charged_until(verdict.reset_at);
-            self.has_changed(place);
+            self.has_charged(place);
         }
         (admitted, verdict)
     }
@@ -229,11 +245,13 @@ impl Shard {
         let (is_here, (admitted, verdict)) =
             match slot.keep(&fresh).then(|| slot.claim(claim.cost, &claim.meter, now, mode)) {
                 Some(Some(decided)) => (true, decided),
-                _ => (false, claim.meter.claim(&mut fresh, claim.cost, now, mode)),
+                _ => (
+                    false,
+                    slot.decided(claim.meter.claim(&mut fresh, claim.cost, now, mode), claim.cost, mode),
+                ),
             };
-        if admitted && claim.cost > 0 && mode != Mode::Peek {
+        if is_charge(admitted, claim.cost, mode) {
             self.charges = self.charges.wrapping_add(1);
-            slot.charged_until(verdict.reset_at);
         }
         self.is_news = true;
         self.due.include(slot.forget_at);

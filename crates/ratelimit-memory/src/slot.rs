@@ -85,11 +85,11 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn way<'m>(&self, meter: &'m Meter) -> Option<Way<'m>> {
         let kind = self.words[0] >> KIND;
-        match meter {
+        if let Meter::Window(window) = meter {
             // As many counts as the kind says, and one more.
-            Meter::Window(window) if kind == u64::from(window.carried()) && kind < BUCKET => {
-                Some(Way::Window(window))
-            }
+            return (kind == u64::from(window.carried()) && kind < BUCKET).then_some(Way::Window(window));
+        }
+        match meter {
             Meter::Bucket(bucket) if kind == BUCKET => Some(Way::Bucket(bucket)),
             _ => None,
         }
@@ -124,7 +124,7 @@ impl Slot {
         let (kind, mut at) = (*first & !INSTANT, Timestamp::from_nanos(*first & INSTANT));
         let decided = window.claim(&mut at, counts, cost, now, mode);
         *first = at.as_nanos() | kind;
-        decided
+        self.decided(decided, cost, mode)
     }
 
     /// The same by a bucket, of which there is a state here.
@@ -142,7 +142,21 @@ impl Slot {
         let decided = bucket.claim(&mut state, cost, now, mode);
         *first = state.at.as_nanos() | BUCKET << KIND;
         (*tat, *interval) = (state.tat.as_nanos(), state.interval);
-        decided
+        self.decided(decided, cost, mode)
+    }
+
+    /// Remembers until when it has been charged.
+    #[inline(always)]
+    pub(crate) fn decided(
+        &mut self,
+        (admitted, verdict): (bool, Verdict),
+        cost: u64,
+        mode: Mode,
+    ) -> (bool, Verdict) {
+        if is_charge(admitted, cost, mode) {
+            self.charged_until(verdict.reset_at);
+        }
+        (admitted, verdict)
     }
 
     /// Whether both are of one meter.
@@ -172,8 +186,8 @@ impl Slot {
     /// out. It never falls: where claims differ in how they count (a period was changed), what any of them was told holds.
     #[inline]
     pub(crate) fn charged_until(&mut self, instant: Timestamp) {
-        let kept = u64::from(self.forget_at) * SECOND;
-        if self.forget_at < NEVER && instant.as_nanos().saturating_add(SLACK) > kept {
+        // Later than `NEVER` is never.
+        if instant.as_nanos().saturating_add(SLACK) > u64::from(self.forget_at) * SECOND {
             self.forget_at = forget_second(instant);
         }
     }
@@ -187,6 +201,12 @@ impl Slot {
     pub(crate) fn charged(&self) -> u64 {
         if self.words[0] >> KIND == BUCKET { 0 } else { self.words[1] }
     }
+}
+
+/// Whether a claim that was decided so has charged its meter.
+#[inline]
+pub(crate) fn is_charge(admitted: bool, cost: u64, mode: Mode) -> bool {
+    admitted && cost > 0 && mode != Mode::Peek
 }
 
 /// The second from which on a meter may be forgotten that is as good as new at `instant`: that, and the slack of late

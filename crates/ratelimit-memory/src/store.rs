@@ -13,7 +13,7 @@ use crate::fingerprint::{Fingerprint, Fingerprints};
 use crate::lots::{Held, Lots};
 use crate::shard::Bound;
 use crate::slice::Slice;
-use crate::slot::{Slot, Way};
+use crate::slot::{Way, is_charge};
 use crate::table::Place;
 use crate::{MemoryConfig, WhenFull};
 
@@ -146,19 +146,19 @@ impl MemoryStore {
         }
     }
 
-    /// A claim on a meter that is known, and whose state is decided in its slot.
+    /// What is left to do when a claim has been decided on a meter in its slot.
     #[inline(always)]
-    fn claim_known<R>(
+    fn claimed<R>(
         &self,
         mut shard: Held<'_>,
         place: Place,
-        cost: u64,
-        (now, mode): (Timestamp, Mode),
-        decide: impl FnOnce(&mut Slot) -> (bool, Verdict),
+        (admitted, verdict): (bool, Verdict),
+        (cost, now, mode): (u64, Timestamp, Mode),
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
-        let (admitted, verdict) = shard.claim_here(place, cost, mode, decide);
-        let tidy = admitted && mode != Mode::Peek && shard.is_time(TIDY_EVERY);
+        let charged = is_charge(admitted, cost, mode);
+        shard.has_decided(place, admitted, charged);
+        let tidy = charged && shard.is_time(TIDY_EVERY);
         drop(shard);
         if tidy {
             self.tidy(now);
@@ -171,17 +171,17 @@ impl MemoryStore {
     fn claim_unusual<R>(
         &self,
         (now, mode): (Timestamp, Mode),
-        (id, cost, meter): (&MeterId<'_>, u64, &Meter),
+        (id, cost, meter): (MeterId<'_>, u64, &Meter),
         (print, place): (Fingerprint, Option<Place>),
         mut shard: Held<'_>,
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
-        let claim = Claim { id: *id, cost, meter: *meter };
+        let claim = Claim { id, cost, meter: *meter };
         let Some(place) = place else {
             return self.claim_new(now, mode, &claim, print, shard, then);
         };
         let (admitted, verdict) = shard.claim_other(place, &claim, now, mode);
-        let tidy = admitted && mode != Mode::Peek && shard.is_time(TIDY_EVERY);
+        let tidy = is_charge(admitted, cost, mode) && shard.is_time(TIDY_EVERY);
         drop(shard);
         if tidy {
             self.tidy(now);
@@ -336,37 +336,36 @@ impl SyncCounterStore for MemoryStore {
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
         let print = self.prints.of(id);
-        let number = self.lots.number_of(print);
-        if let Some(verdict) = self.lots.refuses(number, print, (cost, meter), now, mode) {
+        let lot = self.lots.lot_of(print);
+        if let Some(verdict) = lot.refuses(print, (cost, meter), now, mode) {
             return then(Ok((false, verdict)));
         }
-        let shard = self.lots.lock(number);
-        let place = shard.find(print);
+        let mut shard = self.lots.hold(lot);
         // Each way by itself up to the end, so that the verdict stays in registers.
-        match place.and_then(|place| Some((place, shard.way(place, meter)?))) {
-            Some((place, Way::Window(window))) => {
-                let decide = |slot: &mut Slot| slot.claim_window(window, cost, now, mode);
-                self.claim_known(shard, place, cost, (now, mode), decide, then)
+        match shard.find_here(print, meter) {
+            Ok((place, slot, Way::Window(window))) => {
+                let decided = slot.claim_window(window, cost, now, mode);
+                self.claimed(shard, place, decided, (cost, now, mode), then)
             }
-            Some((place, Way::Bucket(bucket))) => {
-                let decide = |slot: &mut Slot| slot.claim_bucket(bucket, cost, now, mode);
-                self.claim_known(shard, place, cost, (now, mode), decide, then)
+            Ok((place, slot, Way::Bucket(bucket))) => {
+                let decided = slot.claim_bucket(bucket, cost, now, mode);
+                self.claimed(shard, place, decided, (cost, now, mode), then)
             }
-            None => self.claim_unusual((now, mode), (id, cost, meter), (print, place), shard, then),
+            Err(place) => self.claim_unusual((now, mode), (*id, cost, meter), (print, place), shard, then),
         }
     }
 
     fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
         for refund in refunds {
             let print = self.prints.of(&refund.id);
-            self.lots.lock(self.lots.number_of(print)).refund(print, refund, now);
+            self.lots.hold(self.lots.lot_of(print)).refund(print, refund, now);
         }
     }
 
     fn reset_now(&self, claims: Claims<'_>) {
         for claim in claims.iter() {
             let print = self.prints.of(&claim.id);
-            self.lots.lock(self.lots.number_of(print)).reset(print);
+            self.lots.hold(self.lots.lot_of(print)).reset(print);
         }
     }
 }

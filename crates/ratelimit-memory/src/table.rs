@@ -22,7 +22,7 @@ const GROWTH: usize = 10;
 /// Meters by fingerprint.
 ///
 /// A bucket has places for seven meters, and one word beside them: a tag of each meter (eight bits of its fingerprint, never
-/// zero, so that all are compared at once) and a count of the meters that found the bucket full and went on to the next one.
+/// zero or one, so that all are compared at once) and a count of the meters that found the bucket full and went on to the next one.
 /// A search ends at a bucket that nobody has passed. The words lie together, a byte for each meter, and so near to the
 /// processor that who looks for a meter waits for memory once, and who looks for one that is not there as a rule not
 /// at all.
@@ -91,14 +91,28 @@ impl Table {
     }
 
     /// The place of a meter.
-    #[inline]
     pub(crate) fn find(&self, print: Fingerprint) -> Option<Place> {
+        self.search(print)
+    }
+
+    /// The place of a meter, and its slot.
+    #[inline(always)]
+    pub(crate) fn find_mut(&mut self, print: Fingerprint) -> Option<(Place, &mut Slot)> {
+        let place = self.search(print)?;
+        Some((place, self.slot_mut(place)))
+    }
+
+    #[inline(always)]
+    fn search(&self, print: Fingerprint) -> Option<Place> {
         let wanted = tag(print) * ONES;
         let mut bucket = home(print.high, self.buckets());
         for _ in 0..self.buckets() {
             let tags = self.tags[bucket];
             // A byte is zero where the tag is the wanted one, which a free place's is not.
-            let mut equal = !taken(tags ^ wanted) & HIGHEST;
+            let differ = tags ^ wanted;
+            // Finds the bytes that are zero, and of those right behind one also a byte of one. That is no free place's: its tag
+            // would differ by the wanted one, which is two at least.
+            let mut equal = differ.wrapping_sub(ONES) & !differ & HIGHEST;
             while equal != 0 {
                 let place = bucket * STRIDE + equal.trailing_zeros() as usize / 8;
                 if self.slot(place).is(print) {
@@ -320,10 +334,10 @@ fn taken(tags: u64) -> u64 {
     (carried | tags) & HIGHEST
 }
 
-/// Eight bits that are not among those kept, and of which one is set.
+/// Eight bits that are not among those kept; two at least.
 #[inline]
 fn tag(print: Fingerprint) -> u64 {
-    u64::from(print.rest >> 24).max(1)
+    u64::from(print.rest >> 24).max(2)
 }
 
 /// The bucket where a search begins: as far into the table as `high` is into the 32-bit numbers.
