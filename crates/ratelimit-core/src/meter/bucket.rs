@@ -150,21 +150,22 @@ impl Bucket {
     /// assert_eq!(state.tat, Timestamp::from_secs(32));
     /// # Ok::<(), ratelimit_core::LimitError>(())
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn claim(&self, state: &mut BucketState, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {
         let seen = self.debt(state, now);
         let admitted = cost == 0 || mode == Mode::Force || self.debt_fits(seen.1, cost);
-        let charged =
-            (admitted && cost > 0 && mode != Mode::Peek).then(|| self.charge_seen(state, cost, now, seen));
-        let seen = charged.map_or(seen, |(_, after)| after);
-        (admitted, self.verdict_seen(state, cost, now, charged.map(|(charged, _)| charged), seen))
+        if admitted && cost > 0 && mode != Mode::Peek {
+            let (charged, debt) = self.charge_seen(state, cost, now, seen, mode);
+            return (true, self.verdict_charged(now, charged, debt, state.tat));
+        }
+        (admitted, self.verdict_seen(state, cost, now, seen))
     }
 
     pub(super) fn charge(&self, state: &mut BucketState, cost: u64, now: Timestamp) -> Charged {
-        self.charge_seen(state, cost, now, self.debt(state, now)).0
+        self.charge_seen(state, cost, now, self.debt(state, now), Mode::Force).0
     }
 
-    /// Charges a bucket that has been looked at; gives what is to be seen of it then.
+    /// Charges a bucket that has been looked at; gives its debt then, which is not zero.
     #[inline]
     fn charge_seen(
         &self,
@@ -172,16 +173,21 @@ impl Bucket {
         cost: u64,
         now: Timestamp,
         seen: (u64, u64),
-    ) -> (Charged, (u64, u64)) {
+        mode: Mode,
+    ) -> (Charged, u64) {
         let ready_at = self.turn(state, now, seen);
         let (now, debt) = seen;
-        let after = (debt + self.drain_time(cost)).min(MAX_DEBT);
+        // What fits is within the tolerance; only what is charged by force can be too much.
+        let after = match mode {
+            Mode::Force => (debt + self.drain_time(cost)).min(MAX_DEBT),
+            Mode::Charge | Mode::Peek => debt + self.interval() * cost,
+        };
         *state = BucketState {
             at: Timestamp::derived(now),
             tat: Timestamp::derived(now + after),
             interval: self.interval(),
         };
-        (Charged { receipt: state.tat, ready_at }, (now, after))
+        (Charged { receipt: state.tat, ready_at }, after)
     }
 
     /// `receipt` is the TAT that the charge led to. Units drain in the order in which they came, so what of this
@@ -202,21 +208,37 @@ impl Bucket {
         now: Timestamp,
         charged: Option<Charged>,
     ) -> Verdict {
-        self.verdict_seen(state, cost, now, charged, self.debt(state, now))
+        let seen = self.debt(state, now);
+        match charged {
+            Some(charged) => self.verdict_charged(now, charged, seen.1, self.reset_at(state, now, seen)),
+            None => self.verdict_seen(state, cost, now, seen),
+        }
     }
 
+    /// The verdict on a charge of some units, which has left this debt.
+    #[inline]
+    fn verdict_charged(&self, now: Timestamp, charged: Charged, debt: u64, reset_at: Timestamp) -> Verdict {
+        Verdict {
+            fits: true,
+            limit: self.burst,
+            remaining: self.remaining(debt),
+            fits_at: Some(now),
+            reset_at,
+            ready_at: charged.ready_at,
+            receipt: charged.receipt,
+        }
+    }
+
+    /// The verdict where nothing is charged.
     #[inline]
     fn verdict_seen(
         &self,
         state: &BucketState,
         cost: u64,
         now: Timestamp,
-        charged: Option<Charged>,
         (seen, debt): (u64, u64),
     ) -> Verdict {
-        let fits = charged.is_some() || cost == 0 || self.debt_fits(debt, cost);
-        let charged = charged
-            .unwrap_or_else(|| Charged { receipt: now, ready_at: self.turn(state, now, (seen, debt)) });
+        let fits = cost == 0 || self.debt_fits(debt, cost);
         let fits_at = if fits {
             Some(now)
         } else {
@@ -226,12 +248,23 @@ impl Bucket {
         Verdict {
             fits,
             limit: self.burst,
-            remaining: self.interval.divide(self.tolerance().saturating_sub(debt)).0,
+            remaining: self.remaining(debt),
             fits_at,
-            reset_at: if debt > 0 { self.drained_at(state, seen + debt) } else { now },
-            ready_at: charged.ready_at,
-            receipt: charged.receipt,
+            reset_at: self.reset_at(state, now, (seen, debt)),
+            ready_at: self.turn(state, now, (seen, debt)),
+            receipt: now,
         }
+    }
+
+    /// How many whole units fit beside this debt.
+    #[inline]
+    fn remaining(&self, debt: u64) -> u64 {
+        self.interval.divide(self.tolerance().saturating_sub(debt)).0
+    }
+
+    /// When all will have drained.
+    fn reset_at(&self, state: &BucketState, now: Timestamp, (seen, debt): (u64, u64)) -> Timestamp {
+        if debt > 0 { self.drained_at(state, seen + debt) } else { now }
     }
 }
 
