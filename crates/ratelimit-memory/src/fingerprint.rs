@@ -13,18 +13,27 @@ use ratelimit_core::MeterId;
 pub(crate) struct Fingerprint {
     /// Kept by a table.
     pub(crate) low: u64,
-    /// Kept by a table, and where in it a search begins.
-    pub(crate) high: u32,
-    /// The rest: the shard and the tag.
-    pub(crate) rest: u32,
+    /// In this order: what a table keeps as well, eight bits for the tag, eight to spare, and what tells the shard.
+    pub(crate) high: u64,
 }
 
 impl Fingerprint {
+    /// The bits of the second hash that a table keeps, and by which it chooses where a search begins.
+    #[inline]
+    pub(crate) fn kept(self) -> u32 {
+        (self.high >> 32) as u32
+    }
+
+    /// Eight bits that are not among those kept; two at least.
+    #[inline]
+    pub(crate) fn tag(self) -> u64 {
+        ((self.high >> 24) & 0xff).max(2)
+    }
+
     /// Which of at most 2<sup>16</sup> shards, a power of two, it falls to.
     #[inline]
     pub(crate) fn shard(self, shards: usize) -> usize {
-        let [.., one, other] = self.rest.to_be_bytes();
-        usize::from(u16::from_be_bytes([one, other])) & (shards - 1)
+        (self.high & 0xffff) as usize & (shards - 1)
     }
 }
 
@@ -63,12 +72,7 @@ impl Fingerprints {
         let mut high = quality::FoldHasher::with_seed(name ^ self.own[1], &self.shared[1]);
         low.write(id.key);
         high.write(id.key);
-        let [a, b, c, d, e, f, g, h] = high.finish().to_be_bytes();
-        Fingerprint {
-            low: low.finish(),
-            high: u32::from_be_bytes([a, b, c, d]),
-            rest: u32::from_be_bytes([e, f, g, h]),
-        }
+        Fingerprint { low: low.finish(), high: high.finish() }
     }
 }
 
@@ -115,7 +119,7 @@ mod tests {
         for (namespace, scope, key) in &names {
             let print = prints.of(&MeterId { namespace, scope, key });
             low.insert(print.low);
-            high.insert((print.high, print.rest));
+            high.insert(print.high);
         }
         assert_eq!((low.len(), high.len()), (names.len(), names.len()));
     }

@@ -43,6 +43,7 @@
 //!   The store itself needs no runtime.
 #![forbid(unsafe_code)]
 
+mod ask;
 mod config;
 mod due;
 mod fingerprint;

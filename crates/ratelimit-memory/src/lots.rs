@@ -4,9 +4,10 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use ratelimit_core::{Meter, Mode, Timestamp, Verdict};
+use ratelimit_core::{Mode, Timestamp, Verdict};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
+use crate::ask::Ask;
 use crate::fingerprint::Fingerprint;
 use crate::refusal::Refusal;
 use crate::shard::Shard;
@@ -157,24 +158,23 @@ impl Lot {
 
     /// The verdict on a claim that its shard's last refusal shows to be refused. Takes no lock.
     #[inline]
-    pub(crate) fn refuses(
+    pub(crate) fn refuses<'m>(
         &self,
         print: Fingerprint,
-        (cost, meter): (u64, &Meter),
-        now: Timestamp,
         mode: Mode,
+        ask: impl FnOnce() -> Ask<'m>,
     ) -> Option<Verdict> {
         if mode == Mode::Force {
             return None;
         }
-        refused_by(self.refusal.of(print)?, cost, meter, now)
+        refused_by(self.refusal.of(print)?, ask())
     }
 }
 
 /// The verdict on a claim, if it is refused by a meter that was as this slot says.
 #[inline(never)]
-fn refused_by(mut slot: Slot, cost: u64, meter: &Meter, now: Timestamp) -> Option<Verdict> {
-    let (admitted, verdict) = slot.claim(cost, meter, now, Mode::Peek)?;
+fn refused_by(mut slot: Slot, ask: Ask<'_>) -> Option<Verdict> {
+    let (admitted, verdict) = slot.claim(Ask { mode: Mode::Peek, ..ask })?;
     (!admitted).then_some(verdict)
 }
 

@@ -34,7 +34,7 @@ impl Refusal {
         let words = [0, 1, 2].map(|place: usize| self.words[place].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         let is_whole = turn.is_multiple_of(2) && self.turn.load(Ordering::Relaxed) == turn;
-        let is_it = low == print.low && high == THERE | u64::from(print.high);
+        let is_it = low == print.low && high == THERE | u64::from(print.kept());
         (is_whole && is_it).then(|| Slot::of_words(print, words))
     }
 
@@ -67,7 +67,7 @@ mod tests {
     }
 
     fn print(number: u64) -> Fingerprint {
-        Fingerprint { low: number / 2, high: u32::try_from(number).unwrap(), rest: 0 }
+        Fingerprint { low: number / 2, high: number << 32 }
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! One part of a store: the meters whose names' fingerprints fall to it.
 
-use ratelimit_core::{Claim, Meter, Mode, Refund, State, Timestamp, Verdict};
+use ratelimit_core::{Meter, Refund, State, Timestamp, Verdict};
 
+use crate::ask::Ask;
 use crate::due::Due;
 use crate::fingerprint::Fingerprint;
-use crate::slot::{Content, Slot, Way, forget_second, has_passed, is_charge};
+use crate::slot::{Content, Slot, Way, forget_second, has_passed};
 use crate::table::{Blocks, Place, STRIDE, Table};
 
 /// How many meters are looked at for the one that makes room.
@@ -81,53 +82,31 @@ impl Shard {
     }
 
     /// Whether a claim fits.
-    pub(crate) fn fits(&self, place: Option<Place>, claim: &Claim<'_>, now: Timestamp) -> bool {
-        let Some(place) = place else {
-            return claim.cost <= claim.meter.limit();
-        };
+    pub(crate) fn fits(&self, place: Option<Place>, ask: Ask<'_>) -> bool {
+        let Some(place) = place else { return ask.fits_fresh() };
         match self.table.slot(place).content() {
-            Content::Here(state) => claim.meter.fits(&state, claim.cost, now),
-            Content::Elsewhere(number) => claim.meter.fits(self.large_state(number), claim.cost, now),
+            Content::Here(state) => ask.meter.fits(&state, ask.cost, ask.now),
+            Content::Elsewhere(number) => ask.meter.fits(self.large_state(number), ask.cost, ask.now),
         }
     }
 
     /// The verdict where nothing is charged.
-    pub(crate) fn look(&self, place: Option<Place>, claim: &Claim<'_>, now: Timestamp) -> Verdict {
-        let Some(place) = place else {
-            return claim.meter.verdict(&claim.meter.fresh(), claim.cost, now, None);
-        };
-        match self.table.slot(place).content() {
-            Content::Here(state) => claim.meter.verdict(&state, claim.cost, now, None),
-            Content::Elsewhere(number) => {
-                claim.meter.verdict(self.large_state(number), claim.cost, now, None)
-            }
+    pub(crate) fn look(&self, place: Option<Place>, ask: Ask<'_>) -> Verdict {
+        let verdict = |state: &State| ask.meter.verdict(state, ask.cost, ask.now, None);
+        match place.map(|place| self.table.slot(place).content()) {
+            None => verdict(&ask.meter.fresh()),
+            Some(Content::Here(state)) => verdict(&state),
+            Some(Content::Elsewhere(number)) => verdict(self.large_state(number)),
         }
     }
 
     /// Decides a claim on a meter, and charges it if it is admitted and the mode says so.
-    pub(crate) fn claim(
-        &mut self,
-        place: Place,
-        claim: &Claim<'_>,
-        now: Timestamp,
-        mode: Mode,
-    ) -> (bool, Verdict) {
-        let decided = self.table.slot_mut(place).claim(claim.cost, &claim.meter, now, mode);
-        let Some((admitted, verdict)) = decided else {
-            return self.claim_other(place, claim, now, mode);
+    pub(crate) fn claim(&mut self, place: Place, ask: Ask<'_>) -> (bool, Verdict) {
+        let Some((admitted, verdict)) = self.table.slot_mut(place).claim(ask) else {
+            return self.claim_other(place, ask);
         };
-        self.has_decided(place, admitted, is_charge(admitted, claim.cost, mode));
+        self.has_decided(place, admitted, ask);
         (admitted, verdict)
-    }
-
-    /// A claim was decided in its meter's slot.
-    #[inline(always)]
-    pub(crate) fn has_decided(&mut self, place: Place, admitted: bool, charged: bool) {
-        if charged {
-            self.has_charged(place);
-        } else if !admitted {
-            self.has_refused(place);
-        }
     }
 
     /// A meter whose claim is decided in its slot, and how; or the place of one whose state is elsewhere or of another kind or
@@ -142,6 +121,16 @@ impl Shard {
         match slot.way(meter) {
             Some(way) => Ok((place, slot, way)),
             None => Err(Some(place)),
+        }
+    }
+
+    /// A claim was decided in its meter's slot.
+    #[inline(always)]
+    pub(crate) fn has_decided(&mut self, place: Place, admitted: bool, ask: Ask<'_>) {
+        if !admitted {
+            self.has_refused(place);
+        } else if ask.charges() {
+            self.has_charged(place);
         }
     }
 
@@ -195,28 +184,22 @@ impl Shard {
     }
 
     /// Decides a claim on a meter whose state is elsewhere, or of another kind or shape than the claim's.
-    pub(crate) fn claim_other(
-        &mut self,
-        place: Place,
-        claim: &Claim<'_>,
-        now: Timestamp,
-        mode: Mode,
-    ) -> (bool, Verdict) {
+    pub(crate) fn claim_other(&mut self, place: Place, ask: Ask<'_>) -> (bool, Verdict) {
         let slot = self.table.slot_mut(place);
         let (admitted, verdict) = match slot.content() {
             Content::Here(mut state) => {
-                let decided = claim.meter.claim(&mut state, claim.cost, now, mode);
-                if is_charge(decided.0, claim.cost, mode) && !slot.keep(&state) {
+                let decided = ask.meter.claim(&mut state, ask.cost, ask.now, ask.mode);
+                if decided.0 && ask.charges() && !slot.keep(&state) {
                     self.keep_large(place, state);
                 }
                 decided
             }
             Content::Elsewhere(number) => {
-                claim.meter.claim(self.large_state_mut(number), claim.cost, now, mode)
+                ask.meter.claim(self.large_state_mut(number), ask.cost, ask.now, ask.mode)
             }
         };
-        if is_charge(admitted, claim.cost, mode) {
-            self.table.slot_mut(place).charged_until(verdict.reset_at);
+        if admitted && ask.charges() {
+            self.table.slot_mut(place).decided((admitted, verdict), ask);
             self.has_charged(place);
         }
         (admitted, verdict)
@@ -228,41 +211,38 @@ impl Shard {
         self.charges.is_multiple_of(interval)
     }
 
-    /// Decides a claim on a meter of which there is none yet, and for which there is room.
-    ///
-    /// It is decided before it is put in: to read again what was just written to memory that is not near takes as long as to
-    /// wait for that memory.
+    /// Charges a meter of which there is none yet, and for which there is room.
+    pub(crate) fn claim_new(&mut self, print: Fingerprint, ask: Ask<'_>) -> (bool, Verdict) {
+        let Some((mut slot, way)) = Slot::fresh(print, ask.meter, ask.now) else {
+            return self.claim_large(print, ask);
+        };
+        let decided = match way {
+            Way::Window(window) => slot.claim_window(window, ask),
+            Way::Bucket(bucket) => slot.claim_bucket(bucket, ask),
+        };
+        self.put(print, slot);
+        decided
+    }
+
+    /// The same of a meter whose state is too large for a slot.
+    pub(crate) fn claim_large(&mut self, print: Fingerprint, ask: Ask<'_>) -> (bool, Verdict) {
+        let (mut slot, mut state) = (Slot::new(print), ask.meter.fresh());
+        let decided = slot.decided(ask.meter.claim(&mut state, ask.cost, ask.now, ask.mode), ask);
+        let place = self.put(print, slot);
+        self.keep_large(place, state);
+        decided
+    }
+
+    /// Puts in a meter that was charged, of which there is none yet.
     #[inline(always)]
-    pub(crate) fn claim_new(
-        &mut self,
-        print: Fingerprint,
-        claim: &Claim<'_>,
-        now: Timestamp,
-        mode: Mode,
-    ) -> (bool, Verdict) {
-        let mut fresh = claim.meter.fresh();
-        let mut slot = Slot::new(print);
-        let (is_here, (admitted, verdict)) =
-            match slot.keep(&fresh).then(|| slot.claim(claim.cost, &claim.meter, now, mode)) {
-                Some(Some(decided)) => (true, decided),
-                _ => (
-                    false,
-                    slot.decided(claim.meter.claim(&mut fresh, claim.cost, now, mode), claim.cost, mode),
-                ),
-            };
-        if is_charge(admitted, claim.cost, mode) {
-            self.charges = self.charges.wrapping_add(1);
-        }
+    pub(crate) fn put(&mut self, print: Fingerprint, slot: Slot) -> Place {
+        self.charges = self.charges.wrapping_add(1);
         self.is_news = true;
         self.due.include(slot.forget_at);
         if self.table.is_full() {
             self.due.moved();
         }
-        let place = self.table.insert(print, slot);
-        if !is_here {
-            self.keep_large(place, fresh);
-        }
-        (admitted, verdict)
+        self.table.insert(print, slot)
     }
 
     /// From which second on there may be something to forget.

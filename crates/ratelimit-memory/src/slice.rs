@@ -1,8 +1,9 @@
 //! Slices of several claims: all their shards are held at once.
 
-use ratelimit_core::{Claims, Mode, Timestamp, Verdicts};
+use ratelimit_core::{Claim, Claims, Mode, Timestamp, Verdicts};
 use smallvec::SmallVec;
 
+use crate::ask::Ask;
 use crate::fingerprint::Fingerprint;
 use crate::lots::{Held, Lots};
 use crate::shard::Bound;
@@ -60,6 +61,10 @@ impl<'s, 'c> Slice<'s, 'c> {
         slice
     }
 
+    fn ask<'m>(&self, claim: &'m Claim<'_>) -> Ask<'m> {
+        Ask::new(claim, self.now, self.claims.mode())
+    }
+
     /// Whether the slice is admitted.
     pub(crate) fn fits(&self) -> bool {
         self.claims.mode() == Mode::Force
@@ -67,14 +72,14 @@ impl<'s, 'c> Slice<'s, 'c> {
                 .claims
                 .iter()
                 .zip(&self.targets)
-                .all(|(claim, target)| self.shards[target.shard].fits(target.place, claim, self.now))
+                .all(|(claim, target)| self.shards[target.shard].fits(target.place, self.ask(claim)))
     }
 
     /// Makes room for the meters that are not known yet; `false` if it cannot, and then nothing is charged.
     pub(crate) fn make_room(&mut self, bound: Bound) -> bool {
         let prints: SmallVec<[Fingerprint; 4]> = self.targets.iter().map(|target| target.print).collect();
         for number in 0..self.shards.len() {
-            let is_new = |(claim, target): (&ratelimit_core::Claim<'_>, &Target)| {
+            let is_new = |(claim, target): (&Claim<'_>, &Target)| {
                 target.shard == number && target.place.is_none() && claim.cost > 0
             };
             let wanted = self.claims.iter().zip(&self.targets).filter(|pair| is_new(*pair)).count();
@@ -95,13 +100,14 @@ impl<'s, 'c> Slice<'s, 'c> {
         for (claim, target) in self.claims.iter().zip(&self.targets) {
             let shard = &mut self.shards[target.shard];
             let place = if self.is_moved { shard.find(target.print) } else { target.place };
+            let ask = Ask::new(claim, self.now, Mode::Force);
             if claim.cost == 0 {
-                verdicts.push(shard.look(place, claim, self.now));
+                verdicts.push(shard.look(place, ask));
                 continue;
             }
             let (_, verdict) = match place {
-                Some(place) => shard.claim(place, claim, self.now, Mode::Force),
-                None => shard.claim_new(target.print, claim, self.now, Mode::Force),
+                Some(place) => shard.claim(place, ask),
+                None => shard.claim_new(target.print, ask),
             };
             verdicts.push(verdict);
             tidy |= place.is_none() || shard.is_time(tidy_every);
@@ -112,7 +118,7 @@ impl<'s, 'c> Slice<'s, 'c> {
     /// Charges nothing.
     pub(crate) fn look(&self, verdicts: &mut Verdicts) {
         for (claim, target) in self.claims.iter().zip(&self.targets) {
-            verdicts.push(self.shards[target.shard].look(target.place, claim, self.now));
+            verdicts.push(self.shards[target.shard].look(target.place, self.ask(claim)));
         }
     }
 }

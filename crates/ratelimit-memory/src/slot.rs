@@ -1,10 +1,11 @@
 //! One meter as it is kept: forty bytes.
 
 use ratelimit_core::{
-    Bucket, BucketState, CLOCK_SLACK, Meter, Mode, State, Timestamp, Verdict, Window, WindowState,
+    Bucket, BucketState, CLOCK_SLACK, Meter, State, Timestamp, Verdict, Window, WindowState,
 };
 use smallvec::SmallVec;
 
+use crate::ask::Ask;
 use crate::fingerprint::Fingerprint;
 
 /// A meter: 96 bits of its name's fingerprint, from when on it may be forgotten, and its state in three words.
@@ -43,7 +44,22 @@ const ELSEWHERE: u64 = 3;
 impl Slot {
     #[inline]
     pub(crate) fn new(print: Fingerprint) -> Self {
-        Self { low: print.low, high: print.high, ..Self::default() }
+        Self { low: print.low, high: print.kept(), ..Self::default() }
+    }
+
+    /// A meter without a charge, and how a claim on it is decided; `None` if its state is too large for a slot.
+    #[inline(always)]
+    pub(crate) fn fresh(print: Fingerprint, meter: &Meter, now: Timestamp) -> Option<(Self, Way<'_>)> {
+        // As of now, so that there is no time since then to be looked at.
+        let now = now.as_nanos();
+        let (words, way) = match meter {
+            Meter::Window(window) if u64::from(window.carried()) < BUCKET => {
+                ([now | u64::from(window.carried()) << KIND, 0, 0], Way::Window(window))
+            }
+            Meter::Bucket(bucket) => ([now | BUCKET << KIND, now, bucket.interval()], Way::Bucket(bucket)),
+            _ => return None,
+        };
+        Some((Self::of_words(print, words), way))
     }
 
     /// A meter that is as these words say. It is not for keeping: it does not know when it may be forgotten.
@@ -62,7 +78,7 @@ impl Slot {
 
     #[inline]
     pub(crate) fn is(&self, print: Fingerprint) -> bool {
-        self.low == print.low && self.high == print.high
+        self.low == print.low && self.high == print.kept()
     }
 
     #[inline]
@@ -98,62 +114,39 @@ impl Slot {
     /// Decides a claim, and charges it if it is admitted and the mode says so, unless what is kept here is not a state of
     /// the claim's kind and shape.
     #[inline]
-    pub(crate) fn claim(
-        &mut self,
-        cost: u64,
-        meter: &Meter,
-        now: Timestamp,
-        mode: Mode,
-    ) -> Option<(bool, Verdict)> {
-        Some(match self.way(meter)? {
-            Way::Window(window) => self.claim_window(window, cost, now, mode),
-            Way::Bucket(bucket) => self.claim_bucket(bucket, cost, now, mode),
+    pub(crate) fn claim(&mut self, ask: Ask<'_>) -> Option<(bool, Verdict)> {
+        Some(match self.way(ask.meter)? {
+            Way::Window(window) => self.claim_window(window, ask),
+            Way::Bucket(bucket) => self.claim_bucket(bucket, ask),
         })
     }
 
     /// The same by a window, of which there is a state here.
     #[inline(always)]
-    pub(crate) fn claim_window(
-        &mut self,
-        window: &Window,
-        cost: u64,
-        now: Timestamp,
-        mode: Mode,
-    ) -> (bool, Verdict) {
+    pub(crate) fn claim_window(&mut self, window: &Window, ask: Ask<'_>) -> (bool, Verdict) {
         let [first, counts @ ..] = &mut self.words;
         let (kind, mut at) = (*first & !INSTANT, Timestamp::from_nanos(*first & INSTANT));
-        let decided = window.claim(&mut at, counts, cost, now, mode);
+        let decided = window.claim(&mut at, counts, ask.cost, ask.now, ask.mode);
         *first = at.as_nanos() | kind;
-        self.decided(decided, cost, mode)
+        self.decided(decided, ask)
     }
 
     /// The same by a bucket, of which there is a state here.
     #[inline(always)]
-    pub(crate) fn claim_bucket(
-        &mut self,
-        bucket: &Bucket,
-        cost: u64,
-        now: Timestamp,
-        mode: Mode,
-    ) -> (bool, Verdict) {
+    pub(crate) fn claim_bucket(&mut self, bucket: &Bucket, ask: Ask<'_>) -> (bool, Verdict) {
         let [first, tat, interval] = &mut self.words;
         let at = Timestamp::from_nanos(*first & INSTANT);
         let mut state = BucketState { at, tat: Timestamp::derived(*tat), interval: *interval };
-        let decided = bucket.claim(&mut state, cost, now, mode);
+        let decided = bucket.claim(&mut state, ask.cost, ask.now, ask.mode);
         *first = state.at.as_nanos() | BUCKET << KIND;
         (*tat, *interval) = (state.tat.as_nanos(), state.interval);
-        self.decided(decided, cost, mode)
+        self.decided(decided, ask)
     }
 
-    /// Remembers until when it has been charged.
+    /// Remembers until when it has been charged, if it has.
     #[inline(always)]
-    pub(crate) fn decided(
-        &mut self,
-        (admitted, verdict): (bool, Verdict),
-        cost: u64,
-        mode: Mode,
-    ) -> (bool, Verdict) {
-        if is_charge(admitted, cost, mode) {
+    pub(crate) fn decided(&mut self, (admitted, verdict): (bool, Verdict), ask: Ask<'_>) -> (bool, Verdict) {
+        if admitted && ask.charges() {
             self.charged_until(verdict.reset_at);
         }
         (admitted, verdict)
@@ -185,7 +178,7 @@ impl Slot {
     /// It has been charged, and is as good as new at `instant`. After a charge this is `Meter::forget_at`, already worked
     /// out. It never falls: where claims differ in how they count (a period was changed), what any of them was told holds.
     #[inline]
-    pub(crate) fn charged_until(&mut self, instant: Timestamp) {
+    fn charged_until(&mut self, instant: Timestamp) {
         // Later than `NEVER` is never.
         if instant.as_nanos().saturating_add(SLACK) > u64::from(self.forget_at) * SECOND {
             self.forget_at = forget_second(instant);
@@ -201,12 +194,6 @@ impl Slot {
     pub(crate) fn charged(&self) -> u64 {
         if self.words[0] >> KIND == BUCKET { 0 } else { self.words[1] }
     }
-}
-
-/// Whether a claim that was decided so has charged its meter.
-#[inline]
-pub(crate) fn is_charge(admitted: bool, cost: u64, mode: Mode) -> bool {
-    admitted && cost > 0 && mode != Mode::Peek
 }
 
 /// The second from which on a meter may be forgotten that is as good as new at `instant`: that, and the slack of late

@@ -5,15 +5,16 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, Decisions, ErrorKind, Meter, MeterId, Mode, Promises, Refund,
-    StoreError, SyncCounterStore, Time, Timestamp, Verdict, Verdicts,
+    Answer, Claims, CounterStore, Decisions, ErrorKind, Meter, MeterId, Mode, Promises, Refund, StoreError,
+    SyncCounterStore, Time, Timestamp, Verdict, Verdicts,
 };
 
+use crate::ask::Ask;
 use crate::fingerprint::{Fingerprint, Fingerprints};
 use crate::lots::{Held, Lots};
 use crate::shard::Bound;
 use crate::slice::Slice;
-use crate::slot::{Way, is_charge};
+use crate::slot::{Slot, Way};
 use crate::table::Place;
 use crate::{MemoryConfig, WhenFull};
 
@@ -153,16 +154,12 @@ impl MemoryStore {
         mut shard: Held<'_>,
         place: Place,
         (admitted, verdict): (bool, Verdict),
-        (cost, now, mode): (u64, Timestamp, Mode),
+        ask: Ask<'_>,
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
-        let charged = is_charge(admitted, cost, mode);
-        shard.has_decided(place, admitted, charged);
-        let tidy = charged && shard.is_time(TIDY_EVERY);
-        drop(shard);
-        if tidy {
-            self.tidy(now);
-        }
+        shard.has_decided(place, admitted, ask);
+        let tidy = admitted && ask.charges() && shard.is_time(TIDY_EVERY);
+        self.let_go(shard, tidy, ask.now);
         then(Ok((admitted, verdict)))
     }
 
@@ -170,47 +167,65 @@ impl MemoryStore {
     #[inline(never)]
     fn claim_unusual<R>(
         &self,
-        (now, mode): (Timestamp, Mode),
-        (id, cost, meter): (MeterId<'_>, u64, &Meter),
-        (print, place): (Fingerprint, Option<Place>),
         mut shard: Held<'_>,
+        print: Fingerprint,
+        place: Option<Place>,
+        ask: Ask<'_>,
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
-        let claim = Claim { id, cost, meter: *meter };
-        let Some(place) = place else {
-            return self.claim_new(now, mode, &claim, print, shard, then);
-        };
-        let (admitted, verdict) = shard.claim_other(place, &claim, now, mode);
-        let tidy = is_charge(admitted, cost, mode) && shard.is_time(TIDY_EVERY);
-        drop(shard);
-        if tidy {
-            self.tidy(now);
-        }
+        let Some(place) = place else { return self.claim_new(shard, print, ask, then) };
+        let (admitted, verdict) = shard.claim_other(place, ask);
+        let tidy = admitted && ask.charges() && shard.is_time(TIDY_EVERY);
+        self.let_go(shard, tidy, ask.now);
         then(Ok((admitted, verdict)))
     }
 
     /// A claim on a meter that is not known.
-    #[inline]
+    ///
+    /// It is decided before it is put in: to read again what was just written to memory that is not near takes as long as to
+    /// wait for that memory.
+    #[inline(always)]
     fn claim_new<R>(
         &self,
-        now: Timestamp,
-        mode: Mode,
-        claim: &Claim<'_>,
-        print: Fingerprint,
         mut shard: Held<'_>,
+        print: Fingerprint,
+        ask: Ask<'_>,
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
-        let admitted = mode == Mode::Force || claim.cost <= claim.meter.limit();
-        if !admitted || mode == Mode::Peek || claim.cost == 0 {
-            return then(Ok((admitted, shard.look(None, claim, now))));
+        let admitted = ask.fits_fresh();
+        if !(admitted && ask.charges()) {
+            return then(Ok((admitted, shard.look(None, ask))));
         }
-        if !shard.make_room(1, self.bound, now, &[]) {
+        if !shard.make_room(1, self.bound, ask.now, &[]) {
             return then(Err(full()));
         }
-        let (admitted, verdict) = shard.claim_new(print, claim, now, mode);
+        let decided = match Slot::fresh(print, ask.meter, ask.now) {
+            // Each way by itself up to the end, as of a known meter.
+            Some((mut slot, Way::Window(window))) => {
+                let decided = slot.claim_window(window, ask);
+                shard.put(print, slot);
+                self.let_go(shard, true, ask.now);
+                return then(Ok(decided));
+            }
+            Some((mut slot, Way::Bucket(bucket))) => {
+                let decided = slot.claim_bucket(bucket, ask);
+                shard.put(print, slot);
+                self.let_go(shard, true, ask.now);
+                return then(Ok(decided));
+            }
+            None => shard.claim_large(print, ask),
+        };
+        self.let_go(shard, true, ask.now);
+        then(Ok(decided))
+    }
+
+    /// Lets a shard go, and walks on if it is time.
+    #[inline(always)]
+    fn let_go(&self, shard: Held<'_>, tidy: bool, now: Timestamp) {
         drop(shard);
-        self.tidy(now);
-        then(Ok((admitted, verdict)))
+        if tidy {
+            self.tidy(now);
+        }
     }
 
     fn claim_all(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
@@ -337,21 +352,23 @@ impl SyncCounterStore for MemoryStore {
     ) -> R {
         let print = self.prints.of(id);
         let lot = self.lots.lot_of(print);
-        if let Some(verdict) = lot.refuses(print, (cost, meter), now, mode) {
+        // Made for each of them: one for all, of which the rare ways take the address, would be kept in memory.
+        let ask = || Ask { cost, meter, now, mode };
+        if let Some(verdict) = lot.refuses(print, mode, ask) {
             return then(Ok((false, verdict)));
         }
         let mut shard = self.lots.hold(lot);
         // Each way by itself up to the end, so that the verdict stays in registers.
         match shard.find_here(print, meter) {
             Ok((place, slot, Way::Window(window))) => {
-                let decided = slot.claim_window(window, cost, now, mode);
-                self.claimed(shard, place, decided, (cost, now, mode), then)
+                let decided = slot.claim_window(window, ask());
+                self.claimed(shard, place, decided, ask(), then)
             }
             Ok((place, slot, Way::Bucket(bucket))) => {
-                let decided = slot.claim_bucket(bucket, cost, now, mode);
-                self.claimed(shard, place, decided, (cost, now, mode), then)
+                let decided = slot.claim_bucket(bucket, ask());
+                self.claimed(shard, place, decided, ask(), then)
             }
-            Err(place) => self.claim_unusual((now, mode), (*id, cost, meter), (print, place), shard, then),
+            Err(place) => self.claim_unusual(shard, print, place, ask(), then),
         }
     }
 

@@ -104,8 +104,8 @@ impl Table {
 
     #[inline(always)]
     fn search(&self, print: Fingerprint) -> Option<Place> {
-        let wanted = tag(print) * ONES;
-        let mut bucket = home(print.high, self.buckets());
+        let wanted = print.tag() * ONES;
+        let mut bucket = home(print.kept(), self.buckets());
         for _ in 0..self.buckets() {
             let tags = self.tags[bucket];
             // A byte is zero where the tag is the wanted one, which a free place's is not.
@@ -150,7 +150,7 @@ impl Table {
             self.grow();
         }
         self.len += 1;
-        self.take_place_from(home(print.high, self.buckets()), tag(print))
+        self.take_place_from(home(print.kept(), self.buckets()), print.tag())
     }
 
     /// Removes a meter.
@@ -334,12 +334,6 @@ fn taken(tags: u64) -> u64 {
     (carried | tags) & HIGHEST
 }
 
-/// Eight bits that are not among those kept; two at least.
-#[inline]
-fn tag(print: Fingerprint) -> u64 {
-    u64::from(print.rest >> 24).max(2)
-}
-
 /// The bucket where a search begins: as far into the table as `high` is into the 32-bit numbers.
 #[inline]
 fn home(high: u32, buckets: usize) -> usize {
@@ -398,8 +392,7 @@ mod tests {
     fn meters_are_found_whatever_came_and_went() {
         let spread = |key: u32| Fingerprint {
             low: key.into(),
-            high: key.wrapping_mul(0x9e37_79b9),
-            rest: key.wrapping_mul(0x85eb_ca6b),
+            high: u64::from(key.wrapping_mul(0x9e37_79b9)) << 32 | u64::from(key.wrapping_mul(0x85eb_ca6b)),
         };
         compare(spread, 3_000, 100_000);
         compare(spread, 20, 20_000);
@@ -407,16 +400,27 @@ mod tests {
 
     #[test]
     fn meters_are_found_among_those_that_collide() {
-        compare(|key| Fingerprint { low: key.into(), high: key / 50, rest: 0 }, 400, 50_000);
-        compare(|key| Fingerprint { low: key.into(), high: u32::MAX - key % 2, rest: 0 }, 400, 50_000);
-        compare(|key| Fingerprint { low: 7, high: key << 20, rest: key << 24 }, 400, 50_000);
+        compare(|key| Fingerprint { low: key.into(), high: u64::from(key / 50) << 32 }, 400, 50_000);
+        compare(
+            |key| Fingerprint { low: key.into(), high: u64::from(u32::MAX - key % 2) << 32 },
+            400,
+            50_000,
+        );
+        compare(
+            |key| Fingerprint { low: 7, high: u64::from(key << 20) << 32 | u64::from(key << 24) },
+            400,
+            50_000,
+        );
     }
 
     #[test]
     fn a_full_table_is_nearly_full() {
         let mut table = Table::default();
         for key in 0..10_000_u32 {
-            let print = Fingerprint { low: key.into(), high: key.wrapping_mul(0x9e37_79b9), rest: key };
+            let print = Fingerprint {
+                low: key.into(),
+                high: u64::from(key.wrapping_mul(0x9e37_79b9)) << 32 | u64::from(key),
+            };
             table.insert(print, Slot::new(print));
             let idle = table.room() - table.len();
             assert!(idle < table.room() / 6 + BLOCK * WIDTH, "{idle} of {}", table.room());

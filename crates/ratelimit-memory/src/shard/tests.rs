@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ratelimit_core::{Limit, MeterId};
+use ratelimit_core::{Limit, MeterId, Mode};
 
 use super::*;
 use crate::slot::NEVER;
@@ -22,16 +22,17 @@ impl Driver {
 
     /// All of them have one home, one tag, and one of four low halves.
     fn print(key: u16) -> Fingerprint {
-        Fingerprint { low: u64::from(key % 4), high: u32::from(key / 4), rest: 0 }
+        Fingerprint { low: u64::from(key % 4), high: u64::from(key / 4) << 32 }
     }
 
     fn charge(&mut self, key: u16) -> u64 {
         let id = MeterId { namespace: "n", scope: self.limit.scope(), key: b"" };
-        let claim = Claim { id, cost: 1, meter: self.limit.meter_for(id.key) };
+        let meter = self.limit.meter_for(id.key);
+        let ask = Ask { cost: 1, meter: &meter, now: NOW, mode: Mode::Charge };
         let print = Self::print(key);
         let decided = match self.shard.find(print) {
-            Some(place) => self.shard.claim(place, &claim, NOW, Mode::Charge),
-            None => self.shard.claim_new(print, &claim, NOW, Mode::Charge),
+            Some(place) => self.shard.claim(place, ask),
+            None => self.shard.claim_new(print, ask),
         };
         decided.1.remaining
     }
@@ -89,23 +90,23 @@ fn nothing_is_due_before_the_shard_says_so_and_the_walk_finds_out_when_it_is() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let number = random >> 33;
             // Most homes are one of a few, so that many go round the end of the table.
-            let print = Fingerprint { low: number % most, high: u32::MAX - (number % 3) as u32, rest: 0 };
+            let print = Fingerprint { low: number % most, high: (u64::from(u32::MAX) - number % 3) << 32 };
             let text = ["1000/s burst 100", "1000/10s", "1000/min fixed", "1000/min precision 10s"]
                 [number as usize % 4];
             let limit: Limit = text.parse().unwrap();
             let id = MeterId { namespace: "n", scope: limit.scope(), key: b"" };
             let (meter, shard) = (limit.meter_for(id.key), &mut driver.shard);
-            let claim = Claim { id, cost: 1 + number / 16 % 50, meter };
+            let ask = Ask { cost: 1 + number / 16 % 50, meter: &meter, now, mode: Mode::Charge };
             match (random >> 20) % 16 {
                 0 => shard.reset(print),
-                1 => shard.refund(print, &Refund { id, cost: claim.cost, meter, receipt: now }, now),
+                1 => shard.refund(print, &Refund { id, cost: ask.cost, meter, receipt: now }, now),
                 2 => now = now + std::time::Duration::from_millis(number % 3_000),
                 3..8 => _ = shard.sweep(8, now),
                 8 if step % 64 == 0 => _ = shard.shrink_to_fit(),
                 _ => {
                     _ = match shard.find(print) {
-                        Some(place) => shard.claim(place, &claim, now, Mode::Charge),
-                        None => shard.claim_new(print, &claim, now, Mode::Charge),
+                        Some(place) => shard.claim(place, ask),
+                        None => shard.claim_new(print, ask),
                     }
                 }
             }
