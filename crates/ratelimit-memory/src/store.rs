@@ -62,6 +62,7 @@ use crate::{MemoryConfig, WhenFull};
 ///
 /// # Memory
 /// A meter takes 40 bytes, however long its key, in a table that is 88 to 97 % full: some 47 in all where there are a million.
+/// While there are less than some 650,000 (650 to a shard) it may be down to 58 % full, because it moves its meters less often.
 /// A segmented window takes eight bytes for each segment more, a sliding log eight to nine for each unit. A part of the store
 /// that holds one meter has room for 56, in 2 kB; where there will always be few, choose fewer
 /// [`shards`](MemoryConfig::shards). [`MemoryConfig::max_keys`] sets a bound to their number.
