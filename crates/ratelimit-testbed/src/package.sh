@@ -1,5 +1,12 @@
 # Installs Debian packages without letting them start a service. Arguments: the packages.
 set -eu
+# One at a time: apt does not wait for who else fetches its lists.
+exec 9< /var/lib/dpkg
+flock 9
+installed() {
+    dpkg-query --show --showformat='${db:Status-Status}\n' "$@" 2> /dev/null | grep -cx installed || true
+}
+[ "$(installed "$@")" != "$#" ] || exit 0 # by whom this one has waited for
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
     trap 'rm -f "$policy"' EXIT
