@@ -1,6 +1,9 @@
 //! The short way for what is asked most: slices of one claim each on a window of at most one carried segment, or on a
 //! bucket whose numbers are below 2<sup>53</sup>. See `scripts/fast.lua`.
 
+use std::collections::HashSet;
+use std::ops::Range;
+
 use ratelimit_core::{Answer, Meter, Mode, Timestamp};
 use redis::{Cmd, Value};
 use smallvec::smallvec;
@@ -13,8 +16,17 @@ use crate::wire::{Ask, Bytes, Slice, answer, bytes, drain_time, push, push_u16, 
 /// The first byte of an argument for the short way; those of the long way begin with a zero or a one.
 const SHORT_WAY: u8 = 2;
 
-/// The bytes of a window's record; a bucket's is shorter.
-const RECORD: usize = 51;
+/// The same where no key comes twice, so that the script need not remember them.
+const NO_KEY_TWICE: u8 = 3;
+
+/// In the place of a record that is the one before it at another instant.
+const SAME: u8 = b'=';
+
+/// The bytes of a window's first record; a bucket's is shorter.
+const RECORD: usize = 43;
+
+/// The bytes of the longest that is the same as the one before it.
+const SAME_RECORD: usize = 11;
 
 /// Below this the sums in the script are exact: less than 2<sup>53</sup> with 32 bits of the time added.
 const EXACT: u64 = (1 << 53) - (1 << 32);
@@ -41,40 +53,60 @@ fn is_simple(slice: &Slice) -> bool {
 pub(crate) fn claim_call(slices: &[Slice], slack_millis: u64) -> Cmd {
     let mut call = CLAIM.call(slices.len());
     let asks = || slices.iter().flat_map(|slice| slice.asks.iter().map(move |ask| (slice.now, ask)));
-    let mut records = bytes(SHORT_WAY, &[slack_millis]);
-    records.reserve(slices.len() * RECORD);
+    let way = if key_comes_twice(slices) { SHORT_WAY } else { NO_KEY_TWICE };
+    let mut records = bytes(way, &[slack_millis]);
+    records.reserve(RECORD + slices.len() * SAME_RECORD);
+    let mut last = 0..0;
     for (now, ask) in asks() {
         call.arg(&ask.key);
-        push_record(&mut records, ask, now, slack_millis);
+        push_record(&mut records, &mut last, ask, now);
     }
     call.arg(&*records);
     call
 }
 
-/// A claim as the script's short way reads it.
-fn push_record(bytes: &mut Bytes, ask: &Ask, now: Timestamp, slack_millis: u64) {
+fn key_comes_twice(slices: &[Slice]) -> bool {
+    if slices.len() == 1 {
+        return false;
+    }
+    let mut keys = HashSet::with_capacity(slices.len());
+    !slices.iter().flat_map(|slice| &slice.asks).all(|ask| keys.insert(&ask.key))
+}
+
+/// A claim as the script's short way reads it. `last` is where the last one stands that was written out, without its instant.
+fn push_record(bytes: &mut Bytes, last: &mut Range<usize>, ask: &Ask, now: Timestamp) {
+    let begin = bytes.len();
     match &ask.meter {
         Meter::Window(window) => {
             let (index, elapsed) = window.place(now);
-            let (micros, segment) = (elapsed / 1_000, window.segment() / 1_000);
-            let life = (u64::from(window.carried()) + 1) * segment - micros;
-            let life_millis = life.div_ceil(1_000) + slack_millis;
             bytes.push(match (window.carried(), window.strict()) {
                 (0, _) => b'f',
                 (_, false) => b's',
                 (_, true) => b't',
             });
-            push(bytes, &[index, micros]);
+            push(bytes, &[index, ask.cost, window.limit(), window.segment() / 1_000]);
+            leave_out_if_same(bytes, last, begin);
+            push(bytes, &[elapsed / 1_000]);
             push_u16(bytes, elapsed % 1_000);
-            push(bytes, &[ask.cost, window.limit(), segment, life_millis]);
         }
         Meter::Bucket(bucket) => {
             bytes.push(b'b');
             let room = (bucket.burst() - ask.cost) * bucket.interval();
-            let drain = drain_time(bucket, ask.cost);
-            push(bytes, &[room, drain, bucket.interval(), bucket.burst(), now.as_nanos()]);
+            push(bytes, &[room, drain_time(bucket, ask.cost), bucket.interval(), bucket.burst()]);
+            leave_out_if_same(bytes, last, begin);
+            push(bytes, &[now.as_nanos()]);
         }
         Meter::Log(_) => {} // not simple
+    }
+}
+
+/// What was written from `begin` on, if it is the same as what stands at `last`, becomes a sign for that.
+fn leave_out_if_same(bytes: &mut Bytes, last: &mut Range<usize>, begin: usize) {
+    if bytes[last.clone()] == bytes[begin..] {
+        bytes.truncate(begin);
+        bytes.push(SAME);
+    } else {
+        *last = begin..bytes.len();
     }
 }
 

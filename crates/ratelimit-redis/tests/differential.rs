@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use ratelimit_core::{Claim, Claims, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Window};
+use ratelimit_core::{Bucket, Claim, Claims, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Window};
 use ratelimit_redis::{RedisConfig, RedisStore};
 use ratelimit_testbed::differential::{Differential, MAX_SEGMENT, Random};
 
@@ -114,4 +114,62 @@ async fn a_caller_whose_clock_is_behind_is_told_the_same_alone_and_among_others(
         }
     }
     assert!(counts.iter().all(|count| *count > 40), "{counts:?}");
+}
+
+/// In a batch a claim like the one before it travels as its instant alone: batches of claims that often are alike, on keys that
+/// come once or several times, at instants around the ends of segments.
+#[tokio::test]
+async fn claims_that_are_alike_are_decided_as_others_are() {
+    const SEGMENT: u64 = 1_000_000_000;
+    let server = common::Server::start(&[]).await;
+    let mut both = differential(&server).await;
+    let mut random = Random(78);
+    let window =
+        |limit, carried, strict| Meter::Window(Window::new(limit, SEGMENT, carried, strict, 0).unwrap());
+    let bucket = |interval, burst| Meter::Bucket(Bucket::with_interval(interval, burst, false).unwrap());
+    let meters = [
+        ("fixed", [window(3, 0, false), window(6, 0, false)]),
+        ("sliding", [window(3, 1, false), window(6, 1, false)]),
+        ("strict", [window(3, 1, true), window(6, 1, true)]),
+        ("segments", [window(3, 3, false), window(6, 3, false)]),
+        ("bucket", [bucket(SEGMENT / 5, 5), bucket(SEGMENT / 5, 9)]),
+        ("other interval", [bucket(SEGMENT / 5, 5), bucket(SEGMENT / 9, 9)]),
+    ];
+    let (mut now, mut counts) = (1_700_000_000 * SEGMENT, [0, 0]);
+    for round in 0..600_u64 {
+        // A meter is as good as new after some rounds.
+        let keys: Vec<_> = (0..12).map(|key| [round / 20, key].map(u64::to_be_bytes).concat()).collect();
+        let once = round % 2 == 0;
+        let shift = random.below(keys.len() as u64) as usize;
+        let (mut scope, mut which, mut cost) = (0, 0, 1);
+        let claims: Vec<_> = (0..2 + random.below(11) as usize)
+            .map(|nth| {
+                if random.below(4) == 0 {
+                    scope = random.below(meters.len() as u64) as usize;
+                }
+                if random.below(4) == 0 {
+                    which = random.below(2) as usize;
+                }
+                if random.below(4) == 0 {
+                    cost = 1 + random.below(3);
+                }
+                let key = if once { (nth + shift) % keys.len() } else { random.below(4) as usize };
+                let (scope, limits) = meters[scope];
+                [Claim { id: MeterId { namespace: "", scope, key: &keys[key] }, cost, meter: limits[which] }]
+            })
+            .collect();
+        now += random.pick(&[0, 0, 1, 1_000, 1_000, SEGMENT / 7, SEGMENT - now % SEGMENT, SEGMENT]);
+        let slices: Vec<_> = claims
+            .iter()
+            .map(|claim| {
+                // Some are a little behind, across the end of a segment if there was one.
+                let at = now - random.pick(&[0, 0, 0, 1, 999, SEGMENT / 3]);
+                Claims::new(Timestamp::from_nanos(at), Mode::Charge, claim).unwrap()
+            })
+            .collect();
+        for answer in both.claim_many(&slices).await {
+            counts[usize::from(answer.admitted)] += 1;
+        }
+    }
+    assert!(counts.iter().all(|count| *count > 500), "{counts:?}");
 }

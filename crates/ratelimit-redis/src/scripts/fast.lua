@@ -1,38 +1,51 @@
 -- Slices of one claim each, charged at the caller's time: windows of at most one carried segment, and buckets whose numbers
 -- are below 2^53. One by itself is decided without a function or a table, several without a function; what turns out to need
 -- more than that is left to `general`.
--- ARGV: the header that `general` takes, with a two instead of the server's flag, then a record for each key.
+-- ARGV: the header that `general` takes, with a two instead of the server's flag, or a three if no key comes twice; then a
+-- record for each key. One that begins with '=' is the one before it at another instant.
 --
 -- One claim is answered with the value before the charge, false if there was none; with {0, value} if nothing was charged.
 -- Several are answered with one string: of each that value, 'n' if there was none, 'r' and the value if nothing was charged;
 -- 'g' for what `general` has answered. If there is such, an array: that string, then those answers.
 local ask, byte = ARGV[1], string.byte
-if byte(ask) == 2 then
+local way = byte(ask)
+if way > 1 then
   local spread, unpack, pack, get, call = unpack, struct.unpack, struct.pack, redis.pcall, redis.call
   local keys, number, place = KEYS, #KEYS, 10
   local values, seen, answers, long, length
-  if number > 1 then values, seen, answers, long, length = call('MGET', spread(keys)), {}, {}, {}, 0 end
+  if number > 1 then
+    values, answers, long, length = call('MGET', spread(keys)), {}, {}, 0
+    if way == 2 then seen = {} end
+  end
+  local shape, index, cost, limit, S, room, add, interval, burst
   for nth = 1, number do
     local key, value = keys[nth]
-    if values and not seen[key] then
+    if seen then
+      if not seen[key] then value = values[nth] end
       seen[key] = true -- who comes again sees what was charged
+    elseif values then
       value = values[nth]
     end
     value = value or get('GET', key) -- a table if it is no string
-    local shape, fits, answer = byte(ask, place)
+    local mark, fits, answer = byte(ask, place)
+    if mark ~= 61 then shape = mark end
     if shape ~= 98 then
       -- 'f'ixed, 's'liding, s't'rict.
-      local index, e, r, cost, limit, S, life = unpack('>I8I8I2I8I8I8I8', ask, place + 1)
+      local e, r
+      if mark == 61 then
+        e, r, place = unpack('>I8I2', ask, place + 1)
+      else
+        index, cost, limit, S, e, r, place = unpack('>I8I8I8I8I8I2', ask, place + 1)
+      end
+      local tag, at, at_e, at_r, count, old
       if not value then
-        fits = true
-        local new = pack(shape == 102 and '>BI8I8I2I8' or '>BI8I8I2I8I8', 119, index, e, r, cost, 0)
-        call('SET', key, new, 'PX', string.format('%.0f', life))
+        fits, old = true, 0
       elseif #value == (shape == 102 and 27 or 35) then
-        local tag, at, at_e, at_r, count, old = unpack(shape == 102 and '>BI8I8I2I8' or '>BI8I8I2I8I8', value)
+        tag, at, at_e, at_r, count, old = unpack(shape == 102 and '>BI8I8I2I8' or '>BI8I8I2I8I8', value)
         if at == index then
-          if at_e > e or (at_e == e and at_r > r) then e, r = at_e, at_r end
+          if at_e < e or (at_e == e and at_r < r) then at_e, at_r = e, r end
         elseif at == index - 1 then
-          count, old = 0, count
+          at_e, at_r, count, old = e, r, 0, count
         else
           count, old = 0, 0
         end
@@ -40,35 +53,40 @@ if byte(ask) == 2 then
         elseif shape == 102 then
           fits = count + cost <= limit
         else
-          local room = limit - count - cost
+          local free = limit - count - cost
           if old == 0 or shape == 116 then
-            fits = old <= room
-          elseif room < 0 then
+            fits = old <= free
+          elseif free < 0 then
             fits = false
           else
-            local left, right = old * ((S - e) * 1000 - r), room * S * 1000
+            local left, right = old * ((S - at_e) * 1000 - at_r), free * S * 1000
             if left < 9007199254740992 and right < 9007199254740992 then fits = left <= right
             -- Each side is off by at most four roundings of 2^-53, so a difference of 90 of them is a real one.
             elseif math.abs(left - right) > left * 1e-14 then fits = left < right end
           end
         end
-        if not fits then -- nothing is written
-        elseif at == index then
-          -- The end of the segment has not changed, and with it the expiry.
-          call('SETRANGE', key, '9', pack('>I8I2I8', e, r, count + cost))
-        else
-          local new = pack(shape == 102 and '>BI8I8I2I8' or '>BI8I8I2I8I8', 119, index, e, r, cost, old)
-          call('SET', key, new, 'PX', string.format('%.0f', life))
-        end
+      end
+      if not fits then -- nothing is written
+      elseif at == index then
+        -- The end of the segment has not changed, and with it the expiry.
+        call('SETRANGE', key, '9', pack('>I8I2I8', at_e, at_r, count + cost))
+      else
+        local new = pack(shape == 102 and '>BI8I8I2I8' or '>BI8I8I2I8I8', 119, index, e, r, cost, old)
+        local left = math.ceil(((shape == 102 and S or 2 * S) - e) / 1000)
+        call('SET', key, new, 'PX', string.format('%.0f', left + unpack('>I8', ask, 2)))
       end
       if fits == nil then
-        local shapes = shape == 102 and '\0\0\0' or shape == 115 and '\0\1\0' or '\0\1\1'
-        answer = 'w' .. string.sub(ask, place + 1, place + 34) .. shapes .. string.sub(ask, place + 35, place + 42)
-        answer = general({ key }, { '\0' .. string.sub(ask, 2, 9), '\1\1\0\0\0\0\0\0\0\0', answer .. '\0\0\0\0\0\0\0\0' })[1]
+        local carried, strict = shape == 102 and 0 or 1, shape == 116 and 1 or 0
+        answer = pack('>BI8I8I2I8I8I2BI8I8', 119, index, e, r, cost, limit, carried, strict, S, 0)
+        answer = general({ key }, { '\0' .. string.sub(ask, 2, 9), '\1\1\0\0\0\0\0\0\0\0', answer })[1]
       end
-      place = place + 51
     else
-      local room, add, interval, _, high, low = unpack('>I8I8c8I8I4I4', ask, place + 1)
+      local high, low
+      if mark == 61 then
+        high, low, place = unpack('>I4I4', ask, place + 1)
+      else
+        room, add, interval, burst, high, low, place = unpack('>I8I8c8I8I4I4', ask, place + 1)
+      end
       local at_high, at_low, debt, old_high = high, low, 0
       if value and #value == 25 then
         local tag, h, l, tat_high, tat_low, old = unpack('>BI4I4I4I4c8', value)
@@ -94,11 +112,10 @@ if byte(ask) == 2 then
           call('SET', key, new, 'PX', string.format('%.0f', math.ceil(left) + unpack('>I8', ask, 2)))
         end
       elseif fits == nil then
-        local header = '\1\1' .. string.sub(ask, place + 33, place + 40)
-        answer = 'b\1' .. string.sub(ask, place + 1, place + 32)
+        local header = pack('>BBI4I4', 1, 1, high, low)
+        answer = pack('>BBI8I8c8I8', 98, 1, room, add, interval, burst)
         answer = general({ key }, { '\0' .. string.sub(ask, 2, 9), header, answer })[1]
       end
-      place = place + 41
     end
     if number == 1 then
       if answer then return answer end
