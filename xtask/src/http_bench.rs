@@ -16,7 +16,7 @@ pub(crate) struct Arguments {
 }
 
 /// The services, as the program calls them, and what they are.
-const CONTESTANTS: [(&str, &str); 8] = [
+const CONTESTANTS: [(&str, &str); 10] = [
     ("bare", "no limiter"),
     ("empty", "a layer that does nothing"),
     ("ours", "ratelimit-tower, as by default: with fields"),
@@ -25,10 +25,12 @@ const CONTESTANTS: [(&str, &str); 8] = [
     ("ours-silent-around", "ratelimit-tower without fields, around the router"),
     ("governor", "tower_governor, as by default: without fields"),
     ("governor-headers", "tower_governor with fields"),
+    ("governor-around", "tower_governor, as by default, around the router"),
+    ("governor-headers-around", "tower_governor with fields, around the router"),
 ];
 
 /// Ratios, first by second, and what this project wants to reach.
-const PAIRS: [(&str, &str, Option<f64>); 9] = [
+const PAIRS: [(&str, &str, Option<f64>); 11] = [
     ("ours", "bare", Some(0.97)),
     ("ours-around", "bare", Some(0.97)),
     ("ours-silent", "bare", Some(0.97)),
@@ -38,6 +40,8 @@ const PAIRS: [(&str, &str, Option<f64>); 9] = [
     ("empty", "bare", None),
     ("ours", "governor-headers", Some(1.0)),
     ("ours-silent", "governor", Some(1.0)),
+    ("ours-around", "governor-headers-around", Some(1.0)),
+    ("ours-silent-around", "governor-around", Some(1.0)),
 ];
 
 /// Runs the command.
@@ -45,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let built = cargo().args(["build", "--release", "--package", "ratelimit-http-bench"]).status()?;
     ensure!(built.success(), "ratelimit-http-bench was not built");
     for (name, what) in CONTESTANTS {
-        println!("{name:18} {what}");
+        println!("{name:24} {what}");
     }
     println!();
     let pairs = &arguments.pairs;
@@ -72,11 +76,11 @@ fn print_calls() -> Result<()> {
     };
     let bare = median("bare").context("the bare service was not measured")?;
     println!("\ncalled without a network, nanoseconds for each request\n");
-    println!("{:18} {:>8} {:>17} {:>11}", "service", "median", "least..most", "beyond bare");
+    println!("{:24} {:>8} {:>17} {:>11}", "service", "median", "least..most", "beyond bare");
     for line in text.lines() {
         if let [name, median, least, most] = line.split_whitespace().collect::<Vec<_>>()[..] {
             let beyond = median.parse::<f64>()? - bare;
-            println!("{name:18} {median:>8} {least:>8}..{most:<7} {beyond:>11.0}");
+            println!("{name:24} {median:>8} {least:>8}..{most:<7} {beyond:>11.0}");
         }
     }
     Ok(())

@@ -52,7 +52,7 @@ impl Pairs {
             self.repeats, self.seconds, self.connections
         );
         println!(
-            "{:35} {:>10} {:>10} {:>7} {:>13} {:>15}",
+            "{:38} {:>10} {:>10} {:>7} {:>13} {:>15}",
             "requests per second, median", "first", "second", "ratio", "least..most", "processor time"
         );
         Ok(())
@@ -110,7 +110,7 @@ impl Pairs {
             None => String::new(),
         };
         println!(
-            "{names:35} {:>10.0} {:>10.0} {ratio:>7.3} {:>6.3}..{:<5.3} {processor:>15.3}{verdict}",
+            "{names:38} {:>10.0} {:>10.0} {ratio:>7.3} {:>6.3}..{:<5.3} {processor:>15.3}{verdict}",
             median(&of(&|round| round[0].requests_per_second)),
             median(&of(&|round| round[1].requests_per_second)),
             ratios.first().copied().unwrap_or(f64::NAN),

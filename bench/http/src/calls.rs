@@ -1,6 +1,7 @@
 //! The services called without a network: what a layer takes of each request, apart from what sockets take.
 #![allow(clippy::disallowed_methods, reason = "measures how long calls take")]
 
+use std::convert::Infallible;
 use std::hint::black_box;
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,7 +15,7 @@ use clap::ValueEnum as _;
 use futures::FutureExt as _;
 use tower::{Layer as _, Service};
 
-use crate::contestants::Contestant;
+use crate::contestants::{Around, Contestant};
 
 /// Calls in one measurement: few, so that some measurements are not interrupted.
 const CALLS: u32 = 1_000;
@@ -49,21 +50,24 @@ type Measure = Box<dyn FnMut() -> anyhow::Result<f64>>;
 fn measure(contestant: Contestant) -> anyhow::Result<Measure> {
     let router = contestant.router()?;
     Ok(match contestant.around()? {
-        Some(layer) => {
-            let mut service = layer.layer(router);
-            Box::new(move || nanos(&mut service))
-        }
-        None => {
-            let mut service = router;
-            Box::new(move || nanos(&mut service))
-        }
+        None => measure_service(router),
+        Some(Around::Ours(layer)) => measure_service(layer.layer(router)),
+        Some(Around::Governor(layer)) => measure_service(layer.layer(router)),
+        Some(Around::GovernorHeaders(layer)) => measure_service(layer.layer(router)),
     })
+}
+
+fn measure_service<S>(mut service: S) -> Measure
+where
+    S: Service<Request, Response = Response, Error = Infallible> + 'static,
+{
+    Box::new(move || nanos(&mut service))
 }
 
 /// Nanoseconds for each call.
 fn nanos<S>(service: &mut S) -> anyhow::Result<f64>
 where
-    S: Service<Request, Response = Response, Error = std::convert::Infallible>,
+    S: Service<Request, Response = Response, Error = Infallible>,
 {
     let begun = Instant::now();
     for _ in 0..CALLS {

@@ -3,16 +3,18 @@
 mod calls;
 mod contestants;
 
+use std::convert::Infallible;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 
-use axum::ServiceExt;
+use axum::ServiceExt as _;
 use axum::extract::Request;
+use axum::response::Response;
 use clap::{Parser, Subcommand, ValueEnum as _};
 use tokio::net::TcpListener;
-use tower::Layer as _;
+use tower::{Layer as _, Service};
 
-use crate::contestants::Contestant;
+use crate::contestants::{Around, Contestant};
 
 /// A small service to be measured.
 #[derive(Parser)]
@@ -62,12 +64,22 @@ fn main() -> anyhow::Result<()> {
 
 async fn serve(contestant: Contestant) -> anyhow::Result<()> {
     let app = contestant.router()?;
-    if let Some(layer) = contestant.around()? {
-        let service = layer.layer(app);
-        let service = ServiceExt::<Request>::into_make_service_with_connect_info::<SocketAddr>(service);
-        return Ok(axum::serve(listener().await?, service).await?);
+    match contestant.around()? {
+        None => {
+            let service = app.into_make_service_with_connect_info::<SocketAddr>();
+            Ok(axum::serve(listener().await?, service).await?)
+        }
+        Some(Around::Ours(layer)) => serve_around(layer.layer(app)).await,
+        Some(Around::Governor(layer)) => serve_around(layer.layer(app)).await,
+        Some(Around::GovernorHeaders(layer)) => serve_around(layer.layer(app)).await,
     }
-    let service = app.into_make_service_with_connect_info::<SocketAddr>();
+}
+
+async fn serve_around<S>(service: S) -> anyhow::Result<()>
+where
+    S: Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone + Send + 'static,
+{
+    let service = service.into_make_service_with_connect_info::<SocketAddr>();
     Ok(axum::serve(listener().await?, service).await?)
 }
 
