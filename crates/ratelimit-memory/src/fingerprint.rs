@@ -115,12 +115,14 @@ mod tests {
         names.insert((String::new(), String::new(), vec![0]));
         names.insert((String::new(), String::new(), vec![0, 0]));
         let prints = Fingerprints::new();
-        let (mut low, mut high) = (std::collections::HashSet::new(), std::collections::HashSet::new());
+        let [mut low, mut high, mut between] = [(); 3].map(|()| std::collections::HashSet::new());
         for (namespace, scope, key) in &names {
             let print = prints.of(&MeterId { namespace, scope, key });
             low.insert(print.low);
             high.insert(print.high);
+            // One hash says nothing of the other.
+            between.insert(print.low ^ print.high);
         }
-        assert_eq!((low.len(), high.len()), (names.len(), names.len()));
+        assert_eq!([&low, &high, &between].map(|all| all.len()), [names.len(); 3]);
     }
 }
