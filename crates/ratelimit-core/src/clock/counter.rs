@@ -190,6 +190,7 @@ impl Counter {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
     use std::time::Duration;
 
     use super::*;
@@ -248,6 +249,28 @@ mod tests {
                     }
                 });
             }
+        });
+    }
+
+    #[test]
+    fn nobody_sees_half_of_a_new_line() {
+        let (counter, over) = (Counter::new(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut last = 0;
+                    while !over.load(Ordering::Relaxed) {
+                        let nanos = counter.nanos();
+                        assert!(nanos >= last, "{nanos} after {last}");
+                        last = nanos;
+                    }
+                });
+            }
+            let until = Instant::now() + Duration::from_secs(1);
+            while Instant::now() < until {
+                counter.adjust();
+            }
+            over.store(true, Ordering::Relaxed);
         });
     }
 }
