@@ -6,11 +6,14 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use smallvec::smallvec;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::owned::OwnedSlice;
-use crate::{Answer, Claims, CounterStore, Crowd, ErrorKind, Promises, Refund, StoreError, Timestamp};
+use crate::{
+    Answer, Claims, CounterStore, Crowd, ErrorKind, Promises, Refund, StoreError, Timestamp, Verdict,
+};
 
 /// A store whose claims share trips under load.
 ///
@@ -93,8 +96,40 @@ impl<S> Drop for Presence<'_, S> {
 
 struct Waiting {
     number: u64,
-    slice: OwnedSlice,
-    answer: oneshot::Sender<Result<Answer, StoreError>>,
+    slice: Box<OwnedSlice>,
+    answer: oneshot::Sender<Told>,
+}
+
+/// What somebody who waits is told. It is moved often on its way, and an answer of one verdict is smaller than an
+/// [`Answer`] with room for several.
+enum Told {
+    One { admitted: bool, charged: bool, now: Timestamp, verdict: Verdict },
+    Several(Box<Answer>),
+    Failed(StoreError),
+}
+
+impl From<Result<Answer, StoreError>> for Told {
+    fn from(answer: Result<Answer, StoreError>) -> Self {
+        match answer {
+            Ok(Answer { admitted, charged, now, verdicts }) if verdicts.len() == 1 => {
+                Self::One { admitted, charged, now, verdict: verdicts[0] }
+            }
+            Ok(answer) => Self::Several(Box::new(answer)),
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+impl From<Told> for Result<Answer, StoreError> {
+    fn from(told: Told) -> Self {
+        match told {
+            Told::One { admitted, charged, now, verdict } => {
+                Ok(Answer { admitted, charged, now, verdicts: smallvec![verdict] })
+            }
+            Told::Several(answer) => Ok(*answer),
+            Told::Failed(error) => Err(error),
+        }
+    }
 }
 
 impl<S: CounterStore + 'static> Batched<S> {
@@ -148,7 +183,7 @@ impl<S: CounterStore + 'static> Batched<S> {
 
 enum Place<S: CounterStore + 'static> {
     UnderWay(Trip<S>),
-    InLine(u64, oneshot::Receiver<Result<Answer, StoreError>>),
+    InLine(u64, oneshot::Receiver<Told>),
 }
 
 /// One of the trips that may be under way. When it ends, however it ends, those who wait go next.
@@ -208,7 +243,7 @@ async fn go<S: CounterStore + 'static>(mut trip: Trip<S>) {
     drop(claims);
     for (waiting, answer) in batch.into_iter().zip(answers) {
         // Who is not there any more has dropped the future.
-        let _ = waiting.answer.send(answer);
+        let _ = waiting.answer.send(answer.into());
     }
 }
 
@@ -282,21 +317,21 @@ impl<S: CounterStore + 'static> CounterStore for Batched<S> {
             Place::UnderWay(_trip) => return self.shared.inner.claim(claims).await,
             Place::InLine(number, receiver) => (number, receiver),
         };
-        let answer = match tokio::time::timeout(self.shared.config.patience, &mut receiver).await {
-            Ok(answer) => answer,
+        match tokio::time::timeout(self.shared.config.patience, &mut receiver).await {
+            Ok(Ok(told)) => told.into(),
+            Ok(Err(_)) => {
+                let message = "the trip ended before it had an answer";
+                Err(StoreError::new("batched", ErrorKind::Unreachable, message).maybe_applied())
+            }
             Err(_) if self.shared.leave(number) => {
                 let message = "it waited in vain for its turn";
-                return Err(StoreError::new("batched", ErrorKind::Timeout, message).not_applied());
+                Err(StoreError::new("batched", ErrorKind::Timeout, message).not_applied())
             }
             Err(_) => {
                 let message = "no answer within the time limit";
-                return Err(StoreError::new("batched", ErrorKind::Timeout, message).maybe_applied());
+                Err(StoreError::new("batched", ErrorKind::Timeout, message).maybe_applied())
             }
-        };
-        answer.unwrap_or_else(|_| {
-            let message = "the trip ended before it had an answer";
-            Err(StoreError::new("batched", ErrorKind::Unreachable, message).maybe_applied())
-        })
+        }
     }
 
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {

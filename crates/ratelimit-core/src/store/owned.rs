@@ -1,19 +1,21 @@
 //! A slice of claims that owns its names: what waits has to.
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use crate::{Claim, Claims, Meter, MeterId, Mode, Timestamp};
 
-/// A slice of claims, its names in one piece.
+/// A slice of claims with its names, the most of them in one block of memory.
 pub(super) struct OwnedSlice {
     now: Timestamp,
     mode: Mode,
-    text: String,
-    keys: Vec<u8>,
+    /// Namespace, scope and key of each claim, one after another.
+    names: SmallVec<[u8; 64]>,
     claims: SmallVec<[OwnedClaim; 1]>,
 }
 
-/// The ends of a claim's names in the pieces; each begins where the one before it ends.
+/// The ends of a claim's names; each begins where the one before it ends.
 struct OwnedClaim {
     namespace_end: usize,
     scope_end: usize,
@@ -23,23 +25,21 @@ struct OwnedClaim {
 }
 
 impl OwnedSlice {
-    pub(super) fn new(claims: &Claims<'_>) -> Self {
-        let (mut text, mut keys) = (String::new(), Vec::new());
-        let own = |claim: &Claim<'_>| {
-            text.push_str(claim.id.namespace);
-            let namespace_end = text.len();
-            text.push_str(claim.id.scope);
-            keys.extend_from_slice(claim.id.key);
-            OwnedClaim {
-                namespace_end,
-                scope_end: text.len(),
-                key_end: keys.len(),
-                cost: claim.cost,
-                meter: claim.meter,
-            }
+    pub(super) fn new(claims: &Claims<'_>) -> Box<Self> {
+        let mut names = SmallVec::new();
+        let mut end = |name: &[u8]| {
+            names.extend_from_slice(name);
+            names.len()
+        };
+        let own = |claim: &Claim<'_>| OwnedClaim {
+            namespace_end: end(claim.id.namespace.as_bytes()),
+            scope_end: end(claim.id.scope.as_bytes()),
+            key_end: end(claim.id.key),
+            cost: claim.cost,
+            meter: claim.meter,
         };
         let owned = claims.iter().map(own).collect();
-        Self { now: claims.now(), mode: claims.mode(), text, keys, claims: owned }
+        Box::new(Self { now: claims.now(), mode: claims.mode(), names, claims: owned })
     }
 
     /// How many claims it has.
@@ -49,16 +49,21 @@ impl OwnedSlice {
 
     /// Its claims, borrowed.
     pub(super) fn claims(&self) -> impl Iterator<Item = Claim<'_>> {
-        let (mut text, mut key) = (0, 0);
+        let mut begin = 0;
         self.claims.iter().map(move |claim| {
             let id = MeterId {
-                namespace: &self.text[text..claim.namespace_end],
-                scope: &self.text[claim.namespace_end..claim.scope_end],
-                key: &self.keys[key..claim.key_end],
+                namespace: self.text(begin..claim.namespace_end),
+                scope: self.text(claim.namespace_end..claim.scope_end),
+                key: &self.names[claim.scope_end..claim.key_end],
             };
-            (text, key) = (claim.scope_end, claim.key_end);
+            begin = claim.key_end;
             Claim { id, cost: claim.cost, meter: claim.meter }
         })
+    }
+
+    /// Names that were text are text again.
+    fn text(&self, place: Range<usize>) -> &str {
+        std::str::from_utf8(&self.names[place]).unwrap_or_default()
     }
 
     /// The slice, of the claims that [`OwnedSlice::claims`] gave.
