@@ -2,14 +2,14 @@
 //! bucket whose numbers are below 2<sup>53</sup>. See `scripts/fast.lua`.
 
 use std::collections::HashSet;
-use std::ops::Range;
 
-use ratelimit_core::{Answer, Meter, Mode, Timestamp};
+use ratelimit_core::{Answer, Claim, Claims, Meter, MeterId, Mode, Timestamp};
 use redis::{Cmd, Value};
 use smallvec::smallvec;
 
 use crate::config::TimeSource;
 use crate::error::Failure;
+use crate::keys::write_key;
 use crate::script::CLAIM;
 use crate::wire::{Ask, Bytes, Slice, answer, bytes, drain_time, push, push_u16, verdict};
 
@@ -31,89 +31,151 @@ const SAME_RECORD: usize = 11;
 /// Below this the sums in the script are exact: less than 2<sup>53</sup> with 32 bits of the time added.
 const EXACT: u64 = (1 << 53) - (1 << 32);
 
-/// Whether the short way decides these slices exactly as the long one does.
-pub(crate) fn decides(slices: &[Slice], time: TimeSource) -> bool {
-    time == TimeSource::Caller && !slices.is_empty() && slices.iter().all(is_simple)
+/// A slice of one claim that the short way decides exactly as the long one does.
+#[derive(Clone, Copy)]
+pub(crate) struct Single<'a> {
+    name: Name<'a>,
+    now: Timestamp,
+    cost: u64,
+    meter: &'a Meter,
 }
 
-fn is_simple(slice: &Slice) -> bool {
-    let [Ask { meter, cost, .. }] = slice.asks.as_slice() else {
-        return false;
-    };
-    let small = match meter {
-        Meter::Window(window) => window.carried() <= 1,
-        // No debt of an admitted claim is longer than the tolerance.
-        Meter::Bucket(bucket) => bucket.tolerance() < EXACT,
-        Meter::Log(_) => false,
-    };
-    small && slice.mode == Mode::Charge && (1..=meter.limit()).contains(cost)
+/// A meter's name, or the key that was made of it.
+#[derive(Clone, Copy)]
+enum Name<'a> {
+    Id(&'a MeterId<'a>),
+    Key(&'a [u8]),
 }
 
-/// The call that decides `slices`, in their order.
-pub(crate) fn claim_call(slices: &[Slice], slack_millis: u64) -> Cmd {
-    let mut call = CLAIM.call(slices.len());
-    let asks = || slices.iter().flat_map(|slice| slice.asks.iter().map(move |ask| (slice.now, ask)));
-    let way = if key_comes_twice(slices) { SHORT_WAY } else { NO_KEY_TWICE };
+impl<'a> Single<'a> {
+    /// The claim of a slice that the short way decides.
+    pub(crate) fn of_claims(claims: &'a Claims<'a>, time: TimeSource) -> Option<Self> {
+        let [Claim { id, cost, meter }] = &**claims else {
+            return None;
+        };
+        Self { name: Name::Id(id), now: claims.now(), cost: *cost, meter }.if_simple(claims.mode(), time)
+    }
+
+    /// The same, its key made.
+    pub(crate) fn of_slice(slice: &'a Slice, time: TimeSource) -> Option<Self> {
+        let [Ask { key, meter, cost }] = slice.asks.as_slice() else {
+            return None;
+        };
+        Self { name: Name::Key(key), now: slice.now, cost: *cost, meter }.if_simple(slice.mode, time)
+    }
+
+    fn if_simple(self, mode: Mode, time: TimeSource) -> Option<Self> {
+        let small = match self.meter {
+            Meter::Window(window) => window.carried() <= 1,
+            // No debt of an admitted claim is longer than the tolerance.
+            Meter::Bucket(bucket) => bucket.tolerance() < EXACT,
+            Meter::Log(_) => false,
+        };
+        let usual = time == TimeSource::Caller && mode == Mode::Charge;
+        (usual && small && (1..=self.meter.limit()).contains(&self.cost)).then_some(self)
+    }
+
+    /// Its key, if it is made already.
+    pub(crate) fn key(&self) -> Option<&'a [u8]> {
+        match self.name {
+            Name::Id(_) => None,
+            Name::Key(key) => Some(key),
+        }
+    }
+
+    /// As a slice for the long way, once its key does not matter any more.
+    fn without_key(&self) -> Slice {
+        let ask = Ask { key: Vec::new(), meter: *self.meter, cost: self.cost };
+        Slice { now: self.now, mode: Mode::Charge, asks: smallvec![ask] }
+    }
+}
+
+/// The call that decides `singles`, in their order; what has no key yet gets one that begins with `prefix`.
+pub(crate) fn claim_call(singles: &[Single<'_>], prefix: &str, slack_millis: u64) -> Cmd {
+    let mut call = CLAIM.call(singles.len());
+    let way = if may_come_twice(singles) { SHORT_WAY } else { NO_KEY_TWICE };
     let mut records = bytes(way, &[slack_millis]);
-    records.reserve(RECORD + slices.len() * SAME_RECORD);
-    let mut last = 0..0;
-    for (now, ask) in asks() {
-        call.arg(&ask.key);
-        push_record(&mut records, &mut last, ask, now);
+    records.reserve(RECORD + singles.len() * SAME_RECORD);
+    let mut last = None;
+    let mut made = Vec::new();
+    for single in singles {
+        match single.name {
+            Name::Id(id) => {
+                made.clear();
+                write_key(&mut made, prefix, id);
+                call.arg(&made);
+            }
+            Name::Key(key) => {
+                call.arg(key);
+            }
+        }
+        push_record(&mut records, &mut last, single);
     }
     call.arg(&*records);
     call
 }
 
-fn key_comes_twice(slices: &[Slice]) -> bool {
-    if slices.len() == 1 {
+/// Whether a key may come twice. Those of one user under two limits look alike here, and are none the worse for it.
+fn may_come_twice(singles: &[Single<'_>]) -> bool {
+    if singles.len() == 1 {
         return false;
     }
-    let mut keys = HashSet::with_capacity(slices.len());
-    !slices.iter().flat_map(|slice| &slice.asks).all(|ask| keys.insert(&ask.key))
+    let mut keys = HashSet::with_capacity(singles.len());
+    !singles.iter().all(|single| match single.name {
+        Name::Id(id) => keys.insert(id.key),
+        Name::Key(key) => keys.insert(key),
+    })
 }
 
-/// A claim as the script's short way reads it. `last` is where the last one stands that was written out, without its instant.
-fn push_record(bytes: &mut Bytes, last: &mut Range<usize>, ask: &Ask, now: Timestamp) {
-    let begin = bytes.len();
-    match &ask.meter {
+/// What claims that are alike have in common: the numbers of a record but its instant.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    mark: u8,
+    numbers: [u64; 4],
+}
+
+/// A claim as the script's short way reads it; `last` is the shape of the one before it.
+fn push_record(bytes: &mut Bytes, last: &mut Option<Shape>, single: &Single<'_>) {
+    let Single { now, cost, meter, .. } = *single;
+    let (shape, instant, nanos) = match meter {
         Meter::Window(window) => {
             let (index, elapsed) = window.place(now);
-            bytes.push(match (window.carried(), window.strict()) {
+            let mark = match (window.carried(), window.strict()) {
                 (0, _) => b'f',
                 (_, false) => b's',
                 (_, true) => b't',
-            });
-            push(bytes, &[index, ask.cost, window.limit(), window.segment() / 1_000]);
-            leave_out_if_same(bytes, last, begin);
-            push(bytes, &[elapsed / 1_000]);
-            push_u16(bytes, elapsed % 1_000);
+            };
+            let numbers = [index, cost, window.limit(), window.segment() / 1_000];
+            (Shape { mark, numbers }, elapsed / 1_000, Some(elapsed % 1_000))
         }
         Meter::Bucket(bucket) => {
-            bytes.push(b'b');
-            let room = (bucket.burst() - ask.cost) * bucket.interval();
-            push(bytes, &[room, drain_time(bucket, ask.cost), bucket.interval(), bucket.burst()]);
-            leave_out_if_same(bytes, last, begin);
-            push(bytes, &[now.as_nanos()]);
+            let room = (bucket.burst() - cost) * bucket.interval();
+            let numbers = [room, drain_time(bucket, cost), bucket.interval(), bucket.burst()];
+            (Shape { mark: b'b', numbers }, now.as_nanos(), None)
         }
-        Meter::Log(_) => {} // not simple
-    }
-}
-
-/// What was written from `begin` on, if it is the same as what stands at `last`, becomes a sign for that.
-fn leave_out_if_same(bytes: &mut Bytes, last: &mut Range<usize>, begin: usize) {
-    if bytes[last.clone()] == bytes[begin..] {
-        bytes.truncate(begin);
+        Meter::Log(_) => return, // not simple
+    };
+    if *last == Some(shape) {
         bytes.push(SAME);
     } else {
-        *last = begin..bytes.len();
+        bytes.push(shape.mark);
+        push(bytes, &shape.numbers);
+        *last = Some(shape);
+    }
+    push(bytes, &[instant]);
+    if let Some(nanos) = nanos {
+        push_u16(bytes, nanos);
     }
 }
 
-/// The answers in the reply of [`claim_call`].
-pub(crate) fn answers(slices: &[Slice], reply: &Value) -> Result<Vec<Result<Answer, Failure>>, Failure> {
-    if let [slice] = slices {
-        return Ok(vec![alone(slice, reply)]);
+/// The answers in the reply of [`claim_call`]; `fail` makes errors of those that are none.
+pub(crate) fn answers<E>(
+    singles: &[Single<'_>],
+    reply: &Value,
+    fail: impl Fn(Failure) -> E,
+) -> Result<Vec<Result<Answer, E>>, Failure> {
+    if let [single] = singles {
+        return Ok(vec![alone(single, reply).map_err(fail)]);
     }
     let (mut text, mut general) = match reply {
         Value::BulkString(text) => (text.as_slice(), [].iter()),
@@ -123,60 +185,71 @@ pub(crate) fn answers(slices: &[Slice], reply: &Value) -> Result<Vec<Result<Answ
         },
         _ => return Err(Failure::strange_reply()),
     };
-    slices.iter().map(|slice| next_answer(slice, &mut text, &mut general)).collect()
+    let mut answers = Vec::with_capacity(singles.len());
+    for single in singles {
+        answers.push(match next_found(single, &mut text)? {
+            Some(Found { admitted, value }) => decided(single, admitted, value).map_err(&fail),
+            None => {
+                let item = general.next().ok_or_else(Failure::strange_reply)?;
+                answer(&single.without_key(), item, TimeSource::Caller).map_err(&fail)
+            }
+        });
+    }
+    Ok(answers)
 }
 
-/// The answer for one of several, which is taken off what is left of them.
-fn next_answer(
-    slice: &Slice,
-    text: &mut &[u8],
-    general: &mut std::slice::Iter<'_, Value>,
-) -> Result<Result<Answer, Failure>, Failure> {
+/// What the short way has found.
+struct Found<'a> {
+    admitted: bool,
+    /// The meter's value before the charge.
+    value: &'a [u8],
+}
+
+/// What was found for one of several, which is taken off what is left of them; `None` if the long way has answered.
+fn next_found<'a>(single: &Single<'_>, text: &mut &'a [u8]) -> Result<Option<Found<'a>>, Failure> {
     let (first, rest) = text.split_first().ok_or_else(Failure::strange_reply)?;
     let (admitted, values) = match first {
         b'g' => {
             *text = rest;
-            let item = general.next().ok_or_else(Failure::strange_reply)?;
-            return Ok(answer(slice, item, TimeSource::Caller));
+            return Ok(None);
         }
         b'n' => {
             *text = rest;
-            return Ok(decided(slice, true, &[]));
+            return Ok(Some(Found { admitted: true, value: &[] }));
         }
         b'r' => (false, rest),
         _ => (true, *text),
     };
-    let (value, rest) = values.split_at_checked(value_size(slice)).ok_or_else(Failure::strange_reply)?;
+    let (value, rest) =
+        values.split_at_checked(value_size(single.meter)).ok_or_else(Failure::strange_reply)?;
     *text = rest;
-    Ok(decided(slice, admitted, value))
+    Ok(Some(Found { admitted, value }))
 }
 
-/// The bytes of the value that was found for a slice.
-fn value_size(slice: &Slice) -> usize {
-    match slice.asks.first().map(|ask| &ask.meter) {
-        Some(Meter::Window(window)) => 27 + 8 * window.carried() as usize,
+/// The bytes of a meter's value.
+fn value_size(meter: &Meter) -> usize {
+    match meter {
+        Meter::Window(window) => 27 + 8 * window.carried() as usize,
         _ => 25,
     }
 }
 
 /// The answer for one slice that came alone.
-fn alone(slice: &Slice, reply: &Value) -> Result<Answer, Failure> {
+fn alone(single: &Single<'_>, reply: &Value) -> Result<Answer, Failure> {
     match reply {
-        Value::Nil => decided(slice, true, &[]),
-        Value::BulkString(before) => decided(slice, true, before),
+        Value::Nil => decided(single, true, &[]),
+        Value::BulkString(before) => decided(single, true, before),
         Value::Array(items) => match items.as_slice() {
-            [Value::Int(0), Value::BulkString(before)] => decided(slice, false, before),
-            _ => answer(slice, reply, TimeSource::Caller),
+            [Value::Int(0), Value::BulkString(before)] => decided(single, false, before),
+            _ => answer(&single.without_key(), reply, TimeSource::Caller),
         },
         _ => Err(Failure::strange_reply()),
     }
 }
 
-/// What came of a slice whose meter had the value `before`.
-fn decided(slice: &Slice, admitted: bool, before: &[u8]) -> Result<Answer, Failure> {
-    let [ask] = slice.asks.as_slice() else {
-        return Err(Failure::strange_reply());
-    };
-    let verdict = verdict(ask, before, slice.now, admitted).ok_or_else(Failure::corrupt)?;
-    Ok(Answer { admitted, charged: admitted, now: slice.now, verdicts: smallvec![verdict] })
+/// What came of a claim whose meter had the value `before`.
+fn decided(single: &Single<'_>, admitted: bool, before: &[u8]) -> Result<Answer, Failure> {
+    let Single { now, cost, meter, .. } = *single;
+    let verdict = verdict(meter, cost, before, now, admitted).ok_or_else(Failure::corrupt)?;
+    Ok(Answer { admitted, charged: admitted, now, verdicts: smallvec![verdict] })
 }

@@ -17,18 +17,24 @@ pub(crate) fn key_of(prefix: &str, id: &MeterId<'_>) -> Vec<u8> {
     let MeterId { namespace, scope, key } = *id;
     let mut name =
         Vec::with_capacity(prefix.len() + namespace.len() + key.len().min(LONGEST) + scope.len() + 8);
+    write_key(&mut name, prefix, id);
+    name
+}
+
+/// Adds the key of [`key_of`].
+pub(crate) fn write_key(name: &mut Vec<u8>, prefix: &str, id: &MeterId<'_>) {
+    let MeterId { namespace, scope, key } = *id;
     name.extend_from_slice(prefix.as_bytes());
     name.push(b'{');
     if namespace.len() + key.len() > LONGEST {
         name.extend_from_slice(digest(namespace, key).as_bytes());
     } else {
-        escape(&mut name, namespace.as_bytes(), b"{}%:");
+        escape(name, namespace.as_bytes(), |byte| matches!(byte, b'{' | b'}' | b'%' | b':'));
         name.push(b':');
-        escape(&mut name, key, b"{}%");
+        escape(name, key, |byte| matches!(byte, b'{' | b'}' | b'%'));
     }
     name.push(b'}');
     name.extend_from_slice(scope.as_bytes());
-    name
 }
 
 fn digest(namespace: &str, key: &[u8]) -> String {
@@ -44,9 +50,14 @@ fn digest(namespace: &str, key: &[u8]) -> String {
     text
 }
 
-fn escape(name: &mut Vec<u8>, bytes: &[u8], special: &[u8]) {
+fn escape(name: &mut Vec<u8>, bytes: &[u8], special: impl Fn(u8) -> bool) {
+    // Looks at all of them, which takes less time than to stop at the first.
+    if !bytes.iter().fold(false, |found, byte| found | special(*byte)) {
+        name.extend_from_slice(bytes);
+        return;
+    }
     for byte in bytes {
-        if special.contains(byte) {
+        if special(*byte) {
             name.extend_from_slice(format!("%{byte:02X}").as_bytes());
         } else {
             name.push(*byte);

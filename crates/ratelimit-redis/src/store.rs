@@ -9,10 +9,12 @@ use ratelimit_core::{
     Timestamp,
 };
 use redis::cmd;
+use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::config::{RedisConfig, TimeSource};
 use crate::error::Failure;
+use crate::fast::{self, Single};
 use crate::keys::key_of;
 use crate::link::Link;
 use crate::script::{CLAIM, REFUND};
@@ -121,6 +123,14 @@ impl Direct {
         };
         Self { inner: Arc::new(inner) }
     }
+
+    /// The claims of these slices, if the short way decides them on one server.
+    fn singles<'a>(&self, slices: &'a [Claims<'a>]) -> Option<SmallVec<[Single<'a>; 1]>> {
+        if self.inner.link.has_slots() {
+            return None;
+        }
+        slices.iter().map(|claims| Single::of_claims(claims, self.inner.time)).collect()
+    }
 }
 
 impl fmt::Debug for RedisStore {
@@ -151,6 +161,10 @@ impl Inner {
         slices: &[Slice],
         deadline: Instant,
     ) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+        let singles: Option<Vec<_>> = slices.iter().map(|slice| Single::of_slice(slice, self.time)).collect();
+        if let Some(singles) = singles {
+            return self.decide_singles(&singles, deadline, |failure| failure).await;
+        }
         let call = wire::claim_call(slices, self.time, self.slack_millis);
         let key = slices.iter().flat_map(|slice| &slice.asks).next().map_or(&[][..], |ask| &ask.key);
         let reply = self.link.run(&CLAIM, call, key, deadline).await?;
@@ -160,6 +174,21 @@ impl Inner {
             *failure = failure.clone().at(address);
         }
         Ok(answers)
+    }
+
+    /// The same by the short way. On a cluster keys are made already, elsewhere nobody needs them.
+    async fn decide_singles<E>(
+        &self,
+        singles: &[Single<'_>],
+        deadline: Instant,
+        fail: impl Fn(Failure) -> E,
+    ) -> Result<Vec<Result<Answer, E>>, Failure> {
+        let call = fast::claim_call(singles, &self.prefix, self.slack_millis);
+        let key = singles.first().and_then(Single::key).unwrap_or_default();
+        let reply = self.link.run(&CLAIM, call, key, deadline).await?;
+        let address = self.link.address();
+        fast::answers(singles, &reply, |failure| fail(failure.at(address)))
+            .map_err(|failure| failure.at(address))
     }
 
     /// Decides one slice whose keys may travel together.
@@ -176,11 +205,21 @@ impl Inner {
     ) -> Vec<Result<Answer, Failure>> {
         let mut answers = Vec::new();
         for batch in slices.chunks(BATCH) {
-            match self.decide_all(batch, deadline).await {
-                Ok(decided) if answers.is_empty() => answers = decided,
-                Ok(decided) => answers.extend(decided),
-                Err(failure) => answers.extend(batch.iter().map(|_| Err(failure.clone()))),
-            }
+            add(&mut answers, batch.len(), self.decide_all(batch, deadline).await, |failure| failure);
+        }
+        answers
+    }
+
+    /// The same by the short way.
+    async fn decide_batches_of_singles(
+        &self,
+        singles: &[Single<'_>],
+        deadline: Instant,
+    ) -> Vec<Result<Answer, StoreError>> {
+        let mut answers = Vec::new();
+        for batch in singles.chunks(BATCH) {
+            let decided = self.decide_singles(batch, deadline, Failure::into_store_error).await;
+            add(&mut answers, batch.len(), decided, Failure::into_store_error);
         }
         answers
     }
@@ -212,6 +251,20 @@ impl Inner {
             return slots.into_values().collect();
         }
         if items.is_empty() { Vec::new() } else { vec![items] }
+    }
+}
+
+/// Adds the answers to a batch of so many.
+fn add<E>(
+    answers: &mut Vec<Result<Answer, E>>,
+    number: usize,
+    decided: Result<Vec<Result<Answer, E>>, Failure>,
+    fail: impl Fn(Failure) -> E,
+) {
+    match decided {
+        Ok(decided) if answers.is_empty() => *answers = decided,
+        Ok(decided) => answers.extend(decided),
+        Err(failure) => answers.extend((0..number).map(|_| Err(fail(failure.clone())))),
     }
 }
 
@@ -251,8 +304,12 @@ impl CounterStore for Direct {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let slice = Slice::new(&self.inner.prefix, &claims);
         let deadline = self.inner.deadline();
+        if let Some(singles) = self.singles(std::slice::from_ref(&claims)) {
+            let mut answers = self.inner.decide_batches_of_singles(&singles, deadline).await;
+            return answers.pop().unwrap_or_else(|| Err(Failure::strange_reply().into_store_error()));
+        }
+        let slice = Slice::new(&self.inner.prefix, &claims);
         if self.inner.link.has_slots() && slice.slot().is_none() {
             let answer = crate::spread::claim(self.inner.clone(), slice, deadline).await;
             return answer.map_err(Failure::into_store_error);
@@ -261,8 +318,11 @@ impl CounterStore for Direct {
     }
 
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
-        let slices: Vec<_> = slices.iter().map(|claims| Slice::new(&self.inner.prefix, claims)).collect();
         let deadline = self.inner.deadline();
+        if let Some(singles) = self.singles(slices) {
+            return self.inner.decide_batches_of_singles(&singles, deadline).await;
+        }
+        let slices: Vec<_> = slices.iter().map(|claims| Slice::new(&self.inner.prefix, claims)).collect();
         if self.inner.link.has_slots() {
             let answers = crate::spread::claim_many(&self.inner, slices, deadline).await;
             return answers.into_iter().map(|answer| answer.map_err(Failure::into_store_error)).collect();

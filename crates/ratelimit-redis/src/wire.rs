@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 
 use crate::config::TimeSource;
 use crate::error::Failure;
-use crate::fast;
 use crate::keys::key_of;
 use crate::script::{CLAIM, REFUND};
 
@@ -77,9 +76,6 @@ pub(crate) fn bytes(tag: u8, numbers: &[u64]) -> Bytes {
 
 /// The call that decides `slices`, in their order.
 pub(crate) fn claim_call(slices: &[Slice], time: TimeSource, slack_millis: u64) -> Cmd {
-    if fast::decides(slices, time) {
-        return fast::claim_call(slices, slack_millis);
-    }
     let mut call = CLAIM.call(slices.iter().map(|slice| slice.asks.len()).sum());
     for ask in slices.iter().flat_map(|slice| &slice.asks) {
         call.arg(&ask.key);
@@ -182,9 +178,6 @@ pub(crate) fn answers(
     time: TimeSource,
     reply: Value,
 ) -> Result<Vec<Result<Answer, Failure>>, Failure> {
-    if fast::decides(slices, time) {
-        return fast::answers(slices, &reply);
-    }
     match reply {
         Value::Array(items) if items.len() == slices.len() => {
             Ok(slices.iter().zip(items).map(|(slice, item)| answer(slice, &item, time)).collect())
@@ -217,7 +210,8 @@ pub(crate) fn answer(slice: &Slice, item: &Value, time: TimeSource) -> Result<An
         TimeSource::Server => Timestamp::from_nanos(now),
     };
     let charging = admitted && slice.mode != Mode::Peek;
-    let verdict = |(ask, text): (&Ask, &&[u8])| verdict(ask, text, now, charging && ask.cost > 0);
+    let verdict =
+        |(ask, text): (&Ask, &&[u8])| verdict(&ask.meter, ask.cost, text, now, charging && ask.cost > 0);
     let verdicts: Option<_> = slice.asks.iter().zip(&texts[1..]).map(verdict).collect();
     match verdicts {
         Some(verdicts) => Ok(Answer { admitted, charged: charging, now, verdicts }),
@@ -226,25 +220,30 @@ pub(crate) fn answer(slice: &Slice, item: &Value, time: TimeSource) -> Result<An
 }
 
 /// What core says to the state that the script has seen.
-pub(crate) fn verdict(ask: &Ask, text: &[u8], now: Timestamp, charging: bool) -> Option<Verdict> {
-    let Ask { meter, cost, .. } = ask;
+pub(crate) fn verdict(
+    meter: &Meter,
+    cost: u64,
+    text: &[u8],
+    now: Timestamp,
+    charging: bool,
+) -> Option<Verdict> {
     let state = match (meter, text.split_first()) {
         (_, None) => meter.fresh(),
         (Meter::Window(window), Some((b'W', rest))) => {
             let (state, at) = charged_window(window, rest)?;
-            return Some(meter.verdict(&state, *cost, now, Some(Charged { receipt: at, ready_at: now })));
+            return Some(meter.verdict(&state, cost, now, Some(Charged { receipt: at, ready_at: now })));
         }
-        (Meter::Log(log), Some((b'L', rest))) => return log_verdict(log, rest, *cost, now, charging),
+        (Meter::Log(log), Some((b'L', rest))) => return log_verdict(log, rest, cost, now, charging),
         (Meter::Window(window), Some((b'w', rest))) => window_state(window, rest)?,
         (Meter::Bucket(_), Some((b'b', _))) => State::from_bytes(text).ok()?,
         _ => return None,
     };
     if !charging {
-        return Some(meter.verdict(&state, *cost, now, None));
+        return Some(meter.verdict(&state, cost, now, None));
     }
     let mut state = state;
-    let charged = meter.charge(&mut state, *cost, now);
-    Some(meter.verdict(&state, *cost, now, Some(charged)))
+    let charged = meter.charge(&mut state, cost, now);
+    Some(meter.verdict(&state, cost, now, Some(charged)))
 }
 
 /// A window as it is stored.

@@ -26,7 +26,8 @@ struct OwnedClaim {
 
 impl OwnedSlice {
     pub(super) fn new(claims: &Claims<'_>) -> Box<Self> {
-        let mut names = SmallVec::new();
+        let parts = |id: MeterId<'_>| id.namespace.len() + id.scope.len() + id.key.len();
+        let mut names = SmallVec::with_capacity(claims.iter().map(|claim| parts(claim.id)).sum());
         let mut end = |name: &[u8]| {
             names.extend_from_slice(name);
             names.len()
