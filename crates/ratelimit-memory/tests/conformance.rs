@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ratelimit_conformance::{BoxError, Space, Subject};
-use ratelimit_memory::core::{Batched, DynCounterStore, RefusalCache, Timeout};
+use ratelimit_memory::core::{BatchConfig, Batched, DynCounterStore, RefusalCache, Timeout};
 use ratelimit_memory::{MemoryConfig, MemoryStore};
 
 fn main() -> ExitCode {
@@ -20,7 +20,13 @@ fn main() -> ExitCode {
             name: "memory-timeout",
             dress: |store| Arc::new(Timeout::new(store, Duration::from_secs(10))),
         }),
-        Box::new(Memory { name: "memory-batched", dress: |store| Arc::new(Batched::new(store)) }),
+        Box::new(Memory {
+            name: "memory-batched",
+            // However few there are: who goes alone goes straight to the store.
+            dress: |store| {
+                Arc::new(Batched::with_config(store, BatchConfig { alone: 0, ..BatchConfig::default() }))
+            },
+        }),
         Box::new(Memory { name: "memory-refusals", dress: |store| Arc::new(RefusalCache::new(store)) }),
     ])
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ratelimit_conformance::{BoxError, Server, Space, Subject};
-use ratelimit_core::DynCounterStore;
+use ratelimit_core::{BatchConfig, DynCounterStore};
 use ratelimit_redis::{RedisConfig, RedisStore, TimeSource};
 use ratelimit_testbed::{Cluster, Testbed, Unavailable};
 
@@ -23,7 +23,11 @@ fn main() -> ExitCode {
     let single = Arc::new(single);
     let cluster = Arc::new(runtime.block_on(testbed.redis_cluster()).map(Target::Cluster));
     ratelimit_conformance::main(vec![
-        Box::new(Redis { name: "redis", target: single.clone(), settings: |config| config }),
+        Box::new(Redis {
+            name: "redis",
+            target: single.clone(),
+            settings: |config| RedisConfig { batch: always(), ..config },
+        }),
         Box::new(Redis {
             name: "redis-direct",
             target: single.clone(),
@@ -36,6 +40,11 @@ fn main() -> ExitCode {
         }),
         Box::new(Redis { name: "redis-cluster", target: cluster, settings: |config| config }),
     ])
+}
+
+/// Calls are shared however few checks there are: those that are not go as they go without sharing.
+fn always() -> Option<BatchConfig> {
+    Some(BatchConfig { alone: 0, ..BatchConfig::default() })
 }
 
 enum Target {
