@@ -99,11 +99,17 @@ impl Headers {
         if self.families.is_empty() { Lines::default() } else { self.some_lines(standings) }
     }
 
+    #[inline(never)]
     fn some_lines(&self, standings: &[Standing<'_>]) -> Lines {
-        if standings.is_empty() {
-            return Lines::default();
+        match (&self.families[..], standings) {
+            (_, []) => Lines::default(),
+            ([Family::Draft], [one]) => one.line().unwrap_or_else(|| self.all_lines(standings)),
+            _ => self.all_lines(standings),
         }
-        let mut lines = Box::<Fields>::default();
+    }
+
+    fn all_lines(&self, standings: &[Standing<'_>]) -> Lines {
+        let mut lines = Fields::default();
         for family in &self.families {
             match family {
                 Family::Draft => lines.draft(standings),
@@ -111,7 +117,7 @@ impl Headers {
                 Family::XRateLimit => lines.three(standings, self.reset, &X_THREE),
             }
         }
-        Lines(Some(lines))
+        Lines(Some(Box::new(Kind::All(lines))))
     }
 }
 
@@ -130,11 +136,51 @@ impl Standing<'_> {
         let own = self.decision.each().skip(self.first).take(self.plan.limits().len());
         own.enumerate().filter(move |(_, status)| !refused || !status.allowed())
     }
+
+    /// What is to be written of a plan with one limit that has admitted.
+    #[inline]
+    fn line(&self) -> Option<Lines> {
+        if self.plan.limits().len() != 1 || !self.decision.allowed() {
+            return None;
+        }
+        let item = Item::of(&self.decision.each().nth(self.first)?);
+        Some(Lines(Some(Box::new(Kind::One(self.plan.clone(), item)))))
+    }
 }
 
 /// Fields that are added to an answer's head; in a box, for futures carry them and are moved about.
 #[derive(Default)]
-pub(crate) struct Lines(Option<Box<Fields>>);
+pub(crate) struct Lines(Option<Box<Kind>>);
+
+enum Kind {
+    /// Those of the draft for a plan with one limit, which are not written before they are needed.
+    One(Plan, Item),
+    All(Fields),
+}
+
+/// How a limit stands, as `RateLimit` says it.
+struct Item {
+    remaining: u64,
+    /// In how many seconds more can be had, if ever.
+    seconds: Option<u64>,
+}
+
+impl Item {
+    #[inline]
+    fn of(status: &LimitStatus) -> Self {
+        Self { remaining: status.remaining(), seconds: window(status).map(whole_seconds) }
+    }
+
+    #[inline]
+    fn append_to(&self, field: &mut Field, beginning: &[u8]) {
+        field.append(beginning);
+        field::integer(field, self.remaining);
+        if let Some(seconds) = self.seconds {
+            field.append(b";t=");
+            field::integer(field, seconds);
+        }
+    }
+}
 
 #[derive(Default)]
 struct Fields {
@@ -170,18 +216,10 @@ impl Fields {
                 if !state.is_empty() {
                     state.append(b", ");
                 }
-                state.append(standing.plan.remains(place));
-                field::integer(&mut state, status.remaining());
-                if let Some(wait) = window(&status) {
-                    state.append(b";t=");
-                    field::integer(&mut state, whole_seconds(wait));
-                }
+                Item::of(&status).append_to(&mut state, standing.plan.remains(place));
             }
         }
-        // Both or neither: what remains says little without the policy.
-        if let (Some(policy), Some(state)) = (policy, field::value(state.as_bytes())) {
-            self.draft = Some([policy, state]);
-        }
+        self.draft = both(policy, &state);
     }
 
     fn three(&mut self, standings: &[Standing<'_>], reset: Reset, names: &[HeaderName; 3]) {
@@ -206,9 +244,8 @@ impl Fields {
     }
 
     fn write(self, headers: &mut HeaderMap) {
-        if let Some([policy, state]) = self.draft {
-            headers.append(RATELIMIT_POLICY, policy);
-            headers.append(RATELIMIT, state);
+        if let Some(values) = self.draft {
+            append(headers, values);
         }
         for (name, value) in self.others {
             headers.entry(name).or_insert(value);
@@ -220,10 +257,37 @@ impl Lines {
     /// Appends lists, and sets what can be there once unless a layer further inside has set it.
     #[inline]
     pub(crate) fn write(&mut self, headers: &mut HeaderMap) {
-        if let Some(fields) = self.0.take() {
-            fields.write(headers);
+        if self.0.is_some() {
+            self.write_some(headers);
         }
     }
+
+    #[inline(never)]
+    fn write_some(&mut self, headers: &mut HeaderMap) {
+        match self.0.take().map(|kind| *kind) {
+            None => {}
+            Some(Kind::One(plan, item)) => write_one(&plan, &item, headers),
+            Some(Kind::All(fields)) => fields.write(headers),
+        }
+    }
+}
+
+fn write_one(plan: &Plan, item: &Item, headers: &mut HeaderMap) {
+    let mut state = Field::new();
+    item.append_to(&mut state, plan.remains(0));
+    if let Some(values) = both(plan.field().cloned(), &state) {
+        append(headers, values);
+    }
+}
+
+/// Both or neither: what remains says little without the policy.
+fn both(policy: Option<HeaderValue>, state: &Field) -> Option<[HeaderValue; 2]> {
+    Some([policy?, field::value(state.as_bytes())?])
+}
+
+fn append(headers: &mut HeaderMap, [policy, state]: [HeaderValue; 2]) {
+    headers.append(RATELIMIT_POLICY, policy);
+    headers.append(RATELIMIT, state);
 }
 
 /// The time in which no more than what remains can be used: until the same request fits, or until all is as new.
