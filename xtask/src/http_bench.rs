@@ -16,9 +16,10 @@ pub(crate) struct Arguments {
 }
 
 /// The services, as the program calls them, and what they are.
-const CONTESTANTS: [(&str, &str); 10] = [
+const CONTESTANTS: [(&str, &str); 11] = [
     ("bare", "no limiter"),
     ("empty", "a layer that does nothing"),
+    ("fields", "no limiter, but two fields as those of ratelimit-tower, always the same"),
     ("ours", "ratelimit-tower, as by default: with fields"),
     ("ours-silent", "ratelimit-tower without fields"),
     ("ours-around", "ratelimit-tower, as by default, around the router"),
@@ -30,7 +31,7 @@ const CONTESTANTS: [(&str, &str); 10] = [
 ];
 
 /// Ratios, first by second, and what this project wants to reach.
-const PAIRS: [(&str, &str, Option<f64>); 11] = [
+const PAIRS: [(&str, &str, Option<f64>); 12] = [
     ("ours", "bare", Some(0.97)),
     ("ours-around", "bare", Some(0.97)),
     ("ours-silent", "bare", Some(0.97)),
@@ -38,6 +39,7 @@ const PAIRS: [(&str, &str, Option<f64>); 11] = [
     ("governor", "bare", None),
     ("governor-headers", "bare", None),
     ("empty", "bare", None),
+    ("fields", "bare", None),
     ("ours", "governor-headers", Some(1.0)),
     ("ours-silent", "governor", Some(1.0)),
     ("ours-around", "governor-headers-around", Some(1.0)),

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue};
 use axum::routing::get;
 use clap::ValueEnum;
 use governor::clock::QuantaInstant;
@@ -24,6 +25,8 @@ pub(crate) enum Contestant {
     Bare,
     /// A layer that does nothing: what axum takes for any.
     Empty,
+    /// No layer; the handler itself answers with two fields as long as ours: what it takes to send them.
+    Fields,
     /// The layer of this repository, as it is by default.
     Ours,
     /// The same without fields on answers.
@@ -54,6 +57,12 @@ type Governor<M> = GovernorLayer<PeerIpKeyExtractor, M, Body>;
 /// More than any client can send here.
 const LIMIT: &str = "1000000/s";
 
+/// What ours sends under this limit.
+const FIELDS: [(HeaderName, HeaderValue); 2] = [
+    (HeaderName::from_static("ratelimit-policy"), HeaderValue::from_static("\"default\";q=1000000;w=1")),
+    (HeaderName::from_static("ratelimit"), HeaderValue::from_static("\"default\";r=999999;t=1")),
+];
+
 impl Contestant {
     /// The layer that belongs around the router, if there is one.
     pub(crate) fn around(self) -> Result<Option<Around>> {
@@ -68,7 +77,10 @@ impl Contestant {
 
     /// The router behind what belongs inside of it.
     pub(crate) fn router(self) -> Result<Router> {
-        let app = Router::new().route("/", get(|| async { "hello" }));
+        let app = match self {
+            Self::Fields => Router::new().route("/", get(|| async { (FIELDS, "hello") })),
+            _ => Router::new().route("/", get(|| async { "hello" })),
+        };
         let app = match self {
             Self::Empty => app.layer(tower::util::MapRequestLayer::new(|request: Request| request)),
             Self::Ours => app.layer(layer()?),
@@ -76,6 +88,7 @@ impl Contestant {
             Self::Governor => app.layer(governor()?),
             Self::GovernorHeaders => app.layer(governor_with_fields()?),
             Self::Bare
+            | Self::Fields
             | Self::OursAround
             | Self::OursSilentAround
             | Self::GovernorAround

@@ -38,7 +38,13 @@ impl Cost {
         Self(Kind::Function(Arc::new(cost)))
     }
 
+    #[inline]
     pub(crate) fn of(&self, request: &Head<'_>) -> u64 {
+        if let Kind::Units(units) = &self.0 { *units } else { self.of_other(request) }
+    }
+
+    /// The same for what is not the same for all, which it usually is.
+    fn of_other(&self, request: &Head<'_>) -> u64 {
         match &self.0 {
             Kind::Units(units) => *units,
             Kind::Length { unit, unknown } => {

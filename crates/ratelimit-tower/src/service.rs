@@ -146,8 +146,9 @@ fn begin_alone<S: CounterStore + 'static, C: Clock + 'static>(
     now: &CheckNow<S, C>,
     ask: &Ask,
 ) -> Begun<S, C> {
-    match &core.take_alone(now, &ask.key, ask.cost, ask.plan(policies).limits()) {
-        Ok(decision) => Ok(decided_alone(policies, ask, decision)?),
+    let plan = ask.plan(policies);
+    match &core.take_alone(now, &ask.key, ask.cost, plan.limits()) {
+        Ok(decision) => Ok(decided_alone(policies, plan, decision)?),
         Err(error) => begin_failed(core, policies, smallvec![ask.clone()], error),
     }
 }

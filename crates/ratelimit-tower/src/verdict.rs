@@ -10,7 +10,7 @@ use crate::answer::Reason;
 use crate::check::{Ask, Checked};
 use crate::headers::{Lines, Standing};
 use crate::key::Absent;
-use crate::{OnFailure, Policies, observe};
+use crate::{OnFailure, Plan, Policies, observe};
 
 /// What becomes of a request.
 pub(crate) enum Verdict {
@@ -71,10 +71,10 @@ pub(crate) fn decided(policies: &Policies, asks: &[Ask], checked: &Checked) -> V
     refused(policies, &standings, refusal)
 }
 
-/// By a decision on the only ask, which is the usual case: the fields if it goes on at once.
+/// By a decision on the only ask, under this plan, which is the usual case: the fields if it goes on at once.
 #[inline]
-pub(crate) fn decided_alone(policies: &Policies, ask: &Ask, decision: &Decision) -> Result<Lines, Verdict> {
-    let standings = [Standing { plan: ask.plan(policies), decision, first: 0 }];
+pub(crate) fn decided_alone(policies: &Policies, plan: &Plan, decision: &Decision) -> Result<Lines, Verdict> {
+    let standings = [Standing { plan, decision, first: 0 }];
     if !decision.allowed() {
         return Err(refused_alone(policies, &standings));
     }
