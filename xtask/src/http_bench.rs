@@ -64,12 +64,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         });
         pairs.measure_anew(&format!("{first} / {second}"), [&one, &other], goal)?;
     }
-    print_calls()
+    print_calls("called without a network", &["calls"])?;
+    print_calls(
+        "the same, others' code and data run through the caches before each call",
+        &["calls", "--cold"],
+    )
 }
 
 /// Calls the services without a network, and prints what their layers take.
-fn print_calls() -> Result<()> {
-    let output = Command::new(program()).arg("calls").output()?;
+fn print_calls(title: &str, arguments: &[&str]) -> Result<()> {
+    let output = Command::new(program()).args(arguments).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout);
     let median = |wanted: &str| {
@@ -77,7 +81,7 @@ fn print_calls() -> Result<()> {
         line.split_whitespace().next()?.parse::<f64>().ok()
     };
     let bare = median("bare").context("the bare service was not measured")?;
-    println!("\ncalled without a network, nanoseconds for each request\n");
+    println!("\n{title}, nanoseconds for each request\n");
     println!("{:24} {:>8} {:>17} {:>11}", "service", "median", "least..most", "beyond bare");
     for line in text.lines() {
         if let [name, median, least, most] = line.split_whitespace().collect::<Vec<_>>()[..] {

@@ -16,18 +16,20 @@ use futures::FutureExt as _;
 use tower::{Layer as _, Service};
 
 use crate::contestants::{Around, Contestant};
+use crate::others::Others;
 
 /// Calls in one measurement: few, so that some measurements are not interrupted.
 const CALLS: u32 = 1_000;
 
 /// Calls each service in turn, so often, and prints what a call takes: a line for each service, with its name, the median,
-/// the least and the most, in nanoseconds.
-pub(crate) fn run(contestants: &[Contestant], rounds: usize) -> anyhow::Result<()> {
+/// the least and the most, in nanoseconds. If they are to be cold, others use the processor between any two calls.
+pub(crate) fn run(contestants: &[Contestant], rounds: usize, cold: bool) -> anyhow::Result<()> {
+    let others = cold.then(Others::new);
     let mut figures = Vec::new();
     let mut measures = contestants.iter().map(|one| measure(*one)).collect::<anyhow::Result<Vec<_>>>()?;
     for round in 0..=rounds {
         for (place, measure) in measures.iter_mut().enumerate() {
-            let nanos = measure()?;
+            let nanos = measure(others.as_ref())?;
             // The first round only warms up.
             if round > 0 {
                 figures.push((place, nanos));
@@ -45,7 +47,7 @@ pub(crate) fn run(contestants: &[Contestant], rounds: usize) -> anyhow::Result<(
     Ok(())
 }
 
-type Measure = Box<dyn FnMut() -> anyhow::Result<f64>>;
+type Measure = Box<dyn FnMut(Option<&Others>) -> anyhow::Result<f64>>;
 
 fn measure(contestant: Contestant) -> anyhow::Result<Measure> {
     let router = contestant.router()?;
@@ -61,7 +63,10 @@ fn measure_service<S>(mut service: S) -> Measure
 where
     S: Service<Request, Response = Response, Error = Infallible> + 'static,
 {
-    Box::new(move || nanos(&mut service))
+    Box::new(move |others| match others {
+        None => nanos(&mut service),
+        Some(others) => cold_nanos(&mut service, others),
+    })
 }
 
 /// Nanoseconds for each call.
@@ -71,14 +76,44 @@ where
 {
     let begun = Instant::now();
     for _ in 0..CALLS {
-        let mut request = Request::new(Body::empty());
-        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 4_711));
-        request.extensions_mut().insert(ConnectInfo(peer));
-        let Some(Ok(response)) = service.call(black_box(request)).now_or_never() else {
-            anyhow::bail!("a service did not answer at once");
-        };
-        ensure!(response.status().is_success(), "a service answered {}", response.status());
-        black_box(response);
+        call(service, request())?;
     }
     Ok(begun.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS))
+}
+
+/// The same after others, in the median of all calls; with what it takes to read the clock.
+fn cold_nanos<S>(service: &mut S, others: &Others) -> anyhow::Result<f64>
+where
+    S: Service<Request, Response = Response, Error = Infallible>,
+{
+    let mut calls = Vec::new();
+    for _ in 0..CALLS / 4 {
+        let request = request();
+        others.run();
+        let begun = Instant::now();
+        call(service, request)?;
+        calls.push(begun.elapsed());
+    }
+    calls.sort();
+    Ok(calls[calls.len() / 2].as_secs_f64() * 1e9)
+}
+
+fn request() -> Request {
+    let mut request = Request::new(Body::empty());
+    let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 4_711));
+    request.extensions_mut().insert(ConnectInfo(peer));
+    request
+}
+
+#[inline]
+fn call<S>(service: &mut S, request: Request) -> anyhow::Result<()>
+where
+    S: Service<Request, Response = Response, Error = Infallible>,
+{
+    let Some(Ok(response)) = service.call(black_box(request)).now_or_never() else {
+        anyhow::bail!("a service did not answer at once");
+    };
+    ensure!(response.status().is_success(), "a service answered {}", response.status());
+    black_box(response);
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod calls;
 mod contestants;
+mod others;
 
 use std::convert::Infallible;
 use std::io::{self, Read as _, Write as _};
@@ -40,15 +41,18 @@ enum Command {
         /// How often each is measured.
         #[arg(long, default_value_t = 801)]
         rounds: usize,
+        /// Let other code and data run through the caches before each call, which is then measured by itself.
+        #[arg(long)]
+        cold: bool,
     },
 }
 
 fn main() -> anyhow::Result<()> {
     match Arguments::parse().command {
-        Command::Calls { contestants, rounds } if contestants.is_empty() => {
-            calls::run(Contestant::value_variants(), rounds)
+        Command::Calls { contestants, rounds, cold } if contestants.is_empty() => {
+            calls::run(Contestant::value_variants(), rounds, cold)
         }
-        Command::Calls { contestants, rounds } => calls::run(&contestants, rounds),
+        Command::Calls { contestants, rounds, cold } => calls::run(&contestants, rounds, cold),
         Command::Serve { contestant, threads } => {
             let mut runtime = tokio::runtime::Builder::new_multi_thread();
             let runtime = runtime.worker_threads(threads).enable_all().build()?;
