@@ -69,6 +69,7 @@ use crate::{MemoryConfig, WhenFull};
 ///
 /// Keys are not kept, but fingerprints of 96 bits, by secrets that nobody outside of the process knows. That two of ten
 /// million meters share one has a probability of 10<sup>-15</sup>; they would then count together.
+#[repr(C)] // what each claim needs is side by side
 pub struct MemoryStore {
     lots: Lots,
     prints: Fingerprints,

@@ -32,19 +32,22 @@ pub enum Missing {
 ///
 /// The policy's name is part of the key, so two policies never share a count, and a policy that keeps its name keeps its
 /// counts when others come and go.
+///
+/// What each request needs of it is side by side.
 #[derive(Clone)]
+#[repr(C)]
 pub struct Policy {
-    name: Arc<str>,
-    source: KeySource,
-    plan: Plan,
-    choice: Option<Choice>,
-    condition: Option<Condition>,
-    cost: Cost,
-    charge: Charge,
-    missing: Option<Missing>,
     shadow: bool,
+    missing: Option<Missing>,
+    plan: Plan,
+    cost: Cost,
+    condition: Option<Condition>,
+    choice: Option<Choice>,
     /// What each of its keys begins with.
     prefix: KeyBytes,
+    source: KeySource,
+    charge: Charge,
+    name: Arc<str>,
 }
 
 /// What a policy asks for one request.

@@ -18,13 +18,16 @@ const SPAN: u64 = 1_000_000_000;
 /// Nanoseconds since it was made, from the processor's counter, put right by the monotonic clock once a second.
 ///
 /// Where a processor has no counter that runs evenly, `quanta` reads the monotonic clock instead.
+///
+/// What a reading needs is on one cache line.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(super) struct Counter {
-    raw: quanta::Clock,
-    origin: Instant,
     /// Odd while the line is being written.
     version: AtomicU64,
     line: Line,
+    raw: quanta::Clock,
+    origin: Instant,
     adjusting: Mutex<Sample>,
 }
 

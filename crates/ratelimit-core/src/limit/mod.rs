@@ -60,10 +60,11 @@ const MAX_NAME: usize = 64;
 /// A named bucket or log also keeps its count when the period changes. Windows of another length are always other
 /// windows.
 #[derive(Clone, Debug)]
+#[repr(C)] // what each claim needs is side by side
 pub struct Limit {
-    spec: Spec,
-    scope: Arc<str>,
     meter: Meter,
+    scope: Arc<str>,
+    spec: Spec,
 }
 
 /// How units are counted.
