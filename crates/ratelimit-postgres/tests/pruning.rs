@@ -7,11 +7,15 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::own_server;
-use ratelimit_core::{Limit, RateLimiter};
+use common::{Schema, own_server};
+use ratelimit_core::{
+    Claim, Claims, CounterStore as _, Limit, MeterId, Mode, RateLimiter, Refund, Timestamp, Verdict,
+};
 use ratelimit_postgres::{PostgresConfig, PostgresStore};
 use ratelimit_testbed::{Postgres, Server};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+const NOW: Timestamp = Timestamp::from_secs(1_700_000_003);
 
 async fn ask(server: &Server, sql: &str) -> i64 {
     let mut connection = PgConnection::connect(server.url()).await.unwrap();
@@ -98,4 +102,86 @@ async fn vacuumed(server: &Server, before: i64) {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     panic!("two minutes, and nobody has vacuumed");
+}
+
+/// Who decides on a slice: a statement for one claim, one for many, or the one that can do everything.
+#[derive(Clone, Copy, Debug)]
+enum Together {
+    Alone,
+    Slices,
+    Claims,
+}
+
+/// A meter that is forgotten while it counts would let its user in again.
+#[tokio::test]
+async fn meters_are_kept_for_as_long_as_they_count_and_the_slack() {
+    let schema = Schema::new();
+    let store = schema.store().await;
+    let slack = schema.config().clock_slack.as_millis();
+    let mut connection = schema.connection().await;
+    for text in [
+        "9/min",
+        "9/min fixed",
+        "9/min strict precision 1min",
+        "9/min precision 10s",
+        "6/min bucket",
+        "9/min log",
+    ] {
+        let limit: Limit = text.parse().unwrap();
+        for together in [Together::Alone, Together::Slices, Together::Claims] {
+            schema.run("TRUNCATE {s}.meters").await;
+            for (nth, mode) in [Mode::Charge, Mode::Charge, Mode::Charge, Mode::Force].into_iter().enumerate()
+            {
+                let verdicts = charge(&store, &limit, together, mode).await;
+                let counts = verdicts[0].reset_at.since(NOW).as_millis();
+                let left = least_left(&mut connection, &schema).await;
+                // The test may be five seconds late.
+                assert!(
+                    left + 5_000 > counts + slack && left <= counts + slack + 1,
+                    "{text}, {together:?}, charge {nth}: kept for {left} ms, counts for {counts} ms"
+                );
+            }
+        }
+        let last = charge(&store, &limit, Together::Alone, Mode::Force).await;
+        let before = last[0].reset_at.since(NOW).as_millis();
+        let given =
+            Refund { id: id(&limit, b"0"), cost: 1, meter: limit.meter_for(b"0"), receipt: last[0].receipt };
+        store.refund(NOW, &[given]).await.unwrap();
+        let claim = [Claim { id: given.id, cost: 0, meter: given.meter }];
+        let peeked = store.claim(Claims::new(NOW, Mode::Peek, &claim).unwrap()).await.unwrap();
+        let counts = peeked.verdicts[0].reset_at.since(NOW).as_millis();
+        let left = least_left(&mut connection, &schema).await;
+        assert!(
+            left + 5_000 > counts + slack && left <= before + slack + 1,
+            "{text}, given back: kept for {left} ms, counts for {counts} ms"
+        );
+    }
+}
+
+fn id<'a>(limit: &'a Limit, key: &'a [u8]) -> MeterId<'a> {
+    MeterId { namespace: "", scope: limit.scope(), key }
+}
+
+/// Charges one key, or three together.
+async fn charge(store: &PostgresStore, limit: &Limit, together: Together, mode: Mode) -> Vec<Verdict> {
+    let claim = |key| Claim { id: id(limit, key), cost: 1, meter: limit.meter_for(key) };
+    let all = [b"0", b"1", b"2"].map(|key| claim(key));
+    let slice = |claims| Claims::new(NOW, mode, claims).unwrap();
+    let slices: Vec<Claims<'_>> = match together {
+        Together::Alone => vec![slice(&all[..1])],
+        Together::Slices => all.chunks(1).map(slice).collect(),
+        Together::Claims => vec![slice(&all)],
+    };
+    let answers = store.claim_many(&slices).await;
+    answers.into_iter().flat_map(|answer| answer.unwrap().verdicts).collect()
+}
+
+/// For how many milliseconds that meter is kept that is forgotten first.
+async fn least_left(connection: &mut PgConnection, schema: &Schema) -> u128 {
+    let sql = format!(
+        "SELECT floor(extract(epoch FROM min(forget_at) - clock_timestamp()) * 1000)::bigint FROM \"{}\".meters",
+        schema.name
+    );
+    let left: i64 = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(connection).await.unwrap();
+    u128::try_from(left).unwrap_or(0)
 }
