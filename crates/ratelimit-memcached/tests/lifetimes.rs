@@ -74,6 +74,47 @@ async fn months_are_counted_on_the_machines_clock() {
     }
 }
 
+/// An item that has gone while it counts would let its user in again; the mark of a reset, those who were on their way.
+#[tokio::test]
+async fn items_live_for_as_long_as_they_count_and_the_slack() {
+    const SLACK: u64 = 20;
+    let server = common::Server::start(&[]).await;
+    let config = MemcachedConfig { clock_slack: Duration::from_secs(SLACK), ..server.config() };
+    let store = MemcachedStore::connect_with(config).await.unwrap();
+    // The limit, the longest that its items count, and how long beyond that its counters may be begun.
+    for (text, longest, ahead) in [
+        ("9/min", 120, 60),
+        ("9/min fixed", 60, 60),
+        ("9/min strict precision 1min", 120, 60),
+        ("9/min precision 10s", 70, 10),
+        ("6/min burst 9", 90, 0),
+        ("9/min log", 60, 0),
+    ] {
+        let limiter = limiter(&store, text);
+        // Its items are listed by a walk, which misses one that is moved on the way.
+        let least_left = || {
+            (0..10).find_map(|_| {
+                let keys = server.keys().into_iter();
+                keys.filter(|(key, _)| key.contains(limiter.limits()[0].scope())).map(|(_, life)| life).min()
+            })
+        };
+        for _ in 0..3 {
+            let charged = limiter.check("k").await.unwrap();
+            let (counts, left) = (charged.reset_after().as_secs(), least_left().unwrap());
+            // The test may be two seconds late; servers count whole seconds, and there is one to spare.
+            assert!(
+                left + 2 >= counts + SLACK && left <= longest + SLACK + 3,
+                "{text}: lives {left} s, counts for {counts} s"
+            );
+        }
+        limiter.reset("k").await.unwrap();
+        if let Some(left) = least_left() {
+            assert!(left + 2 >= longest + ahead + SLACK, "{text}: the mark of a reset lives {left} s");
+        }
+        assert_eq!(least_left().is_some(), ahead > 0, "{text}");
+    }
+}
+
 /// Servers count whole seconds, and let an item live up to one of them less than they were told.
 #[tokio::test]
 async fn short_windows_live_as_long_as_they_matter() {
