@@ -32,10 +32,8 @@ pub enum Missing {
 ///
 /// The policy's name is part of the key, so two policies never share a count, and a policy that keeps its name keeps its
 /// counts when others come and go.
-///
-/// What each request needs of it is side by side.
 #[derive(Clone)]
-#[repr(C)]
+#[repr(C)] // what each request needs is side by side
 pub struct Policy {
     shadow: bool,
     missing: Option<Missing>,
