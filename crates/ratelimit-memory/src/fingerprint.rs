@@ -45,7 +45,7 @@ impl Fingerprint {
 /// prepared. No hash and no order of keys is ever shown, which is what an attacker would need to work them out. foldhash
 /// does not claim to withstand one who can measure single look-ups to the nanosecond; over a network, behind a lock,
 /// nobody can. SipHash would withstand even that, and takes several times as long.
-#[repr(C)]
+#[repr(C)] // what each key needs is side by side
 pub(crate) struct Fingerprints {
     /// What a limit's name is hashed by, and what tells the two hashes of a key under it apart.
     own: [u64; 2],
