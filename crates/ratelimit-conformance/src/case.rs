@@ -95,17 +95,24 @@ impl Case {
 impl Need {
     fn check(self, promises: Promises) -> CaseResult {
         let (met, why) = match self {
-            Self::CallerTime => (promises.time != Time::Server, "the store decides by its server's time"),
-            Self::OrderedTime => {
-                (promises.time == Time::Caller, "the store does not promise to know when a claim is late")
+            Self::CallerTime => {
+                (promises.time != Time::Server, "the store declares that it has its server's time")
             }
-            Self::UnorderedTime => {
-                (promises.time == Time::CallerUnordered, "the store promises to know when a claim is late")
+            Self::OrderedTime => (
+                promises.time == Time::Caller,
+                "the store does not declare that it knows when a claim is late",
+            ),
+            Self::UnorderedTime => (
+                promises.time == Time::CallerUnordered,
+                "the store declares that it knows when a claim is late",
+            ),
+            Self::ServerTime => {
+                (promises.time == Time::Server, "the store declares that it has the caller's time")
             }
-            Self::ServerTime => (promises.time == Time::Server, "the store decides by the caller's time"),
-            Self::ExactPerKey => {
-                (promises.decisions != Decisions::Conservative, "the store may refuse under contention")
-            }
+            Self::ExactPerKey => (
+                promises.decisions != Decisions::Conservative,
+                "the store declares that it may refuse under contention",
+            ),
             Self::Control => (true, ""), // found out by the case itself
         };
         if met { Ok(()) } else { Err(Failure::not_applicable(why)) }

@@ -1,6 +1,5 @@
 //! The command line: the `main` of a test without harness.
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 
+use crate::files::Files;
 use crate::progress::Console;
 use crate::report::Report;
 use crate::runner::run;
@@ -19,11 +19,23 @@ use crate::{BoxError, table};
 #[derive(Parser, Debug)]
 #[command(name = "conformance")]
 struct Arguments {
-    /// Targets to run on; all if none is named.
-    targets: Vec<String>,
+    /// Targets to run on, all if none is named; a name that is no target's is a filter, as for other tests.
+    names: Vec<String>,
     /// Run only cases whose name contains TEXT; may be given several times.
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
+    /// Leave out cases whose name contains TEXT; may be given several times.
+    #[arg(long, value_name = "TEXT")]
+    skip: Vec<String>,
+    /// Filters and skips are whole names and not parts of names.
+    #[arg(long)]
+    exact: bool,
+    /// Start no further case when one has failed.
+    #[arg(long)]
+    fail_fast: bool,
+    /// A case that takes longer has hung, and fails.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "120")]
+    case_limit: Duration,
     /// List targets and cases, and run nothing.
     #[arg(long)]
     list: bool,
@@ -37,7 +49,7 @@ struct Arguments {
     #[arg(long)]
     allow_skips: bool,
     /// How many cases run side by side.
-    #[arg(long, value_name = "N", default_value_t = Suite::default().jobs)]
+    #[arg(long, value_name = "N", alias = "test-threads", default_value_t = Suite::default().jobs)]
     jobs: usize,
     /// How many random claims to compare with the model.
     #[arg(long, value_name = "N", env = "RATELIMIT_RANDOM", default_value_t = Suite::default().random)]
@@ -62,8 +74,6 @@ struct Harness {
     #[arg(long, short, hide = true)]
     quiet: bool,
     #[arg(long, hide = true)]
-    exact: bool,
-    #[arg(long, hide = true)]
     ignored: bool,
     #[arg(long, hide = true)]
     include_ignored: bool,
@@ -73,10 +83,6 @@ struct Harness {
     bench: bool,
     #[arg(long, hide = true)]
     report_time: bool,
-    #[arg(long, hide = true)]
-    test_threads: Option<String>,
-    #[arg(long, hide = true)]
-    skip: Vec<String>,
     #[arg(long, hide = true)]
     format: Option<String>,
     #[arg(long, hide = true)]
@@ -110,57 +116,66 @@ pub fn main(subjects: Vec<Box<dyn Subject>>) -> ExitCode {
 }
 
 fn start(arguments: &Arguments, subjects: Vec<Box<dyn Subject>>) -> Result<bool, BoxError> {
+    let known: Vec<String> = subjects.iter().map(|subject| subject.name().to_owned()).collect();
+    let (targets, filters): (Vec<_>, Vec<_>) =
+        arguments.names.iter().cloned().partition(|name| known.contains(name));
     let suite = Suite {
-        filters: arguments.filter.clone(),
+        filters: [arguments.filter.clone(), filters.clone()].concat(),
+        skip: arguments.skip.clone(),
+        exact: arguments.exact,
         jobs: arguments.jobs,
         random: arguments.random,
         seed: arguments.seed,
-        ..Suite::default()
+        case_limit: arguments.case_limit,
+        fail_fast: arguments.fail_fast,
     };
-    let known: Vec<String> = subjects.iter().map(|subject| subject.name().to_owned()).collect();
-    check_filters(&suite)?;
-    let subjects = chosen(&arguments.targets, &known, subjects)?;
+    check_names(&suite, &filters, &known)?;
     if arguments.list {
         list(&suite, &known);
         return Ok(true);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(8).enable_all().build()?;
-    let report = runtime.block_on(run(&suite, &subjects, &Console::new()));
-    // The subjects may stop servers when they are dropped; a store may still block a thread.
-    runtime.block_on(async { drop(subjects) });
-    runtime.shutdown_timeout(Duration::from_secs(1));
-    write(arguments, &report)?;
+    let subjects = subjects.into_iter().filter(|subject| is_chosen(subject.name(), &targets));
+    let subjects: Vec<Arc<dyn Subject>> = subjects.map(Arc::from).collect();
+    let mut progress = (Console::new(), Files::new(arguments.report.as_ref(), arguments.junit.as_ref())?);
+    let report = run(&suite, &subjects, &mut progress);
+    progress.1.write(&report)?;
     show(&report);
-    if report.totals().passed + report.totals().failed == 0 {
-        eprintln!("error: nothing was executed: no case applies to these targets");
-    }
+    // The subjects may stop servers when they are dropped.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { drop(subjects) });
+    runtime.shutdown_background();
     Ok(if arguments.allow_skips { report.is_success_but_for_skips() } else { report.is_success() })
 }
 
-fn check_filters(suite: &Suite) -> Result<(), BoxError> {
+/// Each filter must match a case, so that one with a typing error does not pass for a success.
+fn check_names(suite: &Suite, names: &[String], known: &[String]) -> Result<(), BoxError> {
     for filter in &suite.filters {
-        let one = Suite { filters: vec![filter.clone()], ..suite.clone() };
-        if one.cases().is_empty() {
-            return Err(format!("no case has {filter:?} in its name; --list names them all").into());
+        let one = Suite { filters: vec![filter.clone()], skip: Vec::new(), ..suite.clone() };
+        if !one.cases().is_empty() {
+            continue;
         }
+        let whole = if suite.exact { "is called" } else { "has in its name" };
+        let target = if names.contains(filter) {
+            format!("there is no target {filter:?} here (the targets are: {}), and ", known.join(", "))
+        } else {
+            String::new()
+        };
+        return Err(format!("{target}no case {whole} {filter:?}; --list names them all").into());
     }
     Ok(())
 }
 
-fn chosen(
-    wanted: &[String],
-    known: &[String],
-    subjects: Vec<Box<dyn Subject>>,
-) -> Result<Vec<Arc<dyn Subject>>, BoxError> {
-    if let Some(unknown) = wanted.iter().find(|name| !known.contains(name)) {
-        return Err(
-            format!("there is no target {unknown:?} here; the targets are: {}", known.join(", ")).into()
-        );
+fn is_chosen(name: &str, wanted: &[String]) -> bool {
+    wanted.is_empty() || wanted.iter().any(|wanted| wanted == name)
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(limit) if !limit.is_zero() => Ok(limit),
+        Ok(_) => Err("no case ends in no time".to_owned()),
+        Err(error) => Err(error.to_string()),
     }
-    let chosen = subjects
-        .into_iter()
-        .filter(|subject| wanted.is_empty() || wanted.iter().any(|name| name == subject.name()));
-    Ok(chosen.map(Arc::from).collect())
 }
 
 fn list(suite: &Suite, known: &[String]) {
@@ -172,21 +187,15 @@ fn list(suite: &Suite, known: &[String]) {
     println!("{} cases", cases.len());
 }
 
-fn write(arguments: &Arguments, report: &Report) -> Result<(), BoxError> {
-    let create = |path: &PathBuf| {
-        File::create(path).map_err(|error| format!("cannot write {}: {error}", path.display()))
-    };
-    if let Some(path) = &arguments.report {
-        report.write_json(create(path)?)?;
-    }
-    if let Some(path) = &arguments.junit {
-        report.write_junit(create(path)?)?;
-    }
-    Ok(())
-}
-
 fn show(report: &Report) {
     println!("\n{}\n\n{}", table::table(report), table::reasons(report));
+    print!("{}", table::left_out(report));
     let totals = report.totals();
+    if report.not_run > 0 {
+        println!("NOTE {} cases were not run after a failure", report.not_run);
+    }
+    if totals.passed + totals.failed == 0 {
+        eprintln!("error: nothing was executed: no case applies to these targets");
+    }
     println!("{} passed, {} failed, {} skipped", totals.passed, totals.failed, totals.skipped);
 }

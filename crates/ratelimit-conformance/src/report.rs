@@ -39,6 +39,9 @@ pub struct CaseReport {
 pub struct Report {
     /// One entry for each case on each target.
     pub cases: Vec<CaseReport>,
+    /// How many cases have not been run: others failed before ([`Suite::fail_fast`](crate::Suite::fail_fast)), or the run
+    /// was ended while this report was written.
+    pub not_run: usize,
 }
 
 /// How many cases ended in which way.
@@ -67,6 +70,7 @@ struct Line<'a> {
 struct Document<'a> {
     cases: Vec<Line<'a>>,
     totals: Totals,
+    not_run: usize,
 }
 
 impl<'a> Line<'a> {
@@ -128,14 +132,17 @@ impl Report {
         totals.passed > 0 && totals.failed == 0
     }
 
-    /// Writes the report as JSON: an object with `cases`, each with target, case, outcome, reason and milliseconds, and
-    /// `totals`.
+    /// Writes the report as JSON: an object with `cases`, each with target, case, outcome, reason and milliseconds,
+    /// `totals`, and `not_run`.
     ///
     /// # Errors
     /// If it cannot be written.
     pub fn write_json(&self, to: impl Write) -> Result<(), BoxError> {
         let cases = self.cases.iter().map(Line::of).collect();
-        Ok(serde_json::to_writer_pretty(to, &Document { cases, totals: self.totals() })?)
+        Ok(serde_json::to_writer_pretty(
+            to,
+            &Document { cases, totals: self.totals(), not_run: self.not_run },
+        )?)
     }
 
     /// Writes the report in JUnit's format, a test suite for each target. What is not applicable counts as skipped

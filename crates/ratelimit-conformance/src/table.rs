@@ -1,5 +1,7 @@
 //! The run as a table, and the reasons below it.
 
+use std::collections::BTreeMap;
+
 use comfy_table::{ContentArrangement, Table, presets};
 
 use crate::report::{Outcome, Report};
@@ -38,6 +40,25 @@ pub(crate) fn reasons(report: &Report) -> String {
         Outcome::Passed | Outcome::NotApplicable(_) => None,
     });
     bad.collect()
+}
+
+/// How many cases do not apply, to which targets, and why.
+pub(crate) fn left_out(report: &Report) -> String {
+    let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for case in &report.cases {
+        if let Outcome::NotApplicable(reason) = &case.outcome {
+            *counts.entry((reason, &case.target)).or_default() += 1;
+        }
+    }
+    let mut targets: BTreeMap<(&str, usize), Vec<&str>> = BTreeMap::new();
+    for ((reason, target), count) in counts {
+        targets.entry((reason, count)).or_default().push(target);
+    }
+    let lines = targets.into_iter().map(|((reason, count), targets)| {
+        let cases = if count == 1 { "case does" } else { "cases do" };
+        format!("NOTE {count} {cases} not apply to {} because {reason}\n", targets.join(", "))
+    });
+    lines.collect()
 }
 
 fn sign(outcome: &Outcome) -> &'static str {

@@ -21,7 +21,7 @@ async fn the_sound_store_passes_everything_and_skips_nothing() {
 }
 
 async fn outcome(store: BrokenStore) -> Outcome {
-    let suite = Suite { exactly: Some(store.caught_by().to_owned()), ..Suite::default() };
+    let suite = Suite { filters: vec![store.caught_by().to_owned()], exact: true, ..Suite::default() };
     let report = suite.run(&[Arc::new(store)]).await;
     assert_eq!(report.cases.len(), 1, "no case is called {:?}", store.caught_by());
     report.cases[0].outcome.clone()
@@ -45,8 +45,8 @@ async fn every_broken_store_is_caught_by_the_case_it_names() {
 async fn a_case_that_does_not_end_hangs_and_fails() {
     let latch = broken_stores::all().into_iter().find(|store| store.name() == "latch").unwrap();
     let case_limit = std::time::Duration::from_secs(1);
-    let exactly = Some("cancelled/others-go-on".to_owned());
-    let report = Suite { exactly, case_limit, ..Suite::default() }.run(&[Arc::new(latch)]).await;
+    let filters = vec!["cancelled/others-go-on".to_owned()];
+    let report = Suite { filters, exact: true, case_limit, ..Suite::default() }.run(&[Arc::new(latch)]).await;
     let reason = report.cases[0].outcome.reason().unwrap_or_default();
     assert!(reason.starts_with("hung"), "{reason}");
     assert!(!report.is_success_but_for_skips());
