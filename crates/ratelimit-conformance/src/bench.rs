@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use crate::control::Control;
 use crate::failure::{CaseResult, Failure};
+use crate::journal::Journal;
 use crate::proxy::Proxy;
 use crate::random::Random;
 use crate::{Space, Suite};
@@ -27,6 +28,8 @@ pub(crate) struct Bench {
     pub(crate) control: Option<Arc<Control>>,
     pub(crate) store: Handle,
     pub(crate) suite: Arc<Suite>,
+    /// What has been asked by trials.
+    pub(crate) journal: Arc<Journal>,
     /// A number of this case's own, the same in every run with the same seed.
     pub(crate) seed: u64,
 }

@@ -1,6 +1,6 @@
 //! How a case ends when it does not pass, and the checks that end it.
 
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 
 use crate::Outcome;
 
@@ -27,6 +27,14 @@ impl Failure {
         Self(Outcome::NotApplicable(reason.into()))
     }
 
+    /// The same; what the store did wrong is followed by `more`.
+    pub(crate) fn followed_by(self, more: impl FnOnce() -> String) -> Self {
+        match self.0 {
+            Outcome::Failed(reason) => Self::new(reason + &more()),
+            other => Self(other),
+        }
+    }
+
     /// The outcome of the case.
     pub(crate) fn into_outcome(self) -> Outcome {
         self.0
@@ -38,6 +46,25 @@ impl<E: Display> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::new(error.to_string())
     }
+}
+
+/// More text than this is not compared at a glance.
+const GLANCE: usize = 160;
+
+/// How two values differ: both, or only the fields that do if they have many.
+pub(crate) fn unequal(expected: &dyn Debug, found: &dyn Debug) -> String {
+    let whole = format!("expected {expected:?}, found {found:?}");
+    let [one, other] = [expected, found].map(|value| format!("{value:#?}"));
+    let (lines, others): (Vec<_>, Vec<_>) = (one.lines().collect(), other.lines().collect());
+    if whole.len() <= GLANCE || lines.len() != others.len() || !one.contains(": ") {
+        return whole;
+    }
+    let pairs = lines.into_iter().zip(others).filter(|(line, other)| line != other);
+    let told = pairs.map(|(line, other)| {
+        let [line, other] = [line, other].map(|line| line.trim().trim_end_matches(','));
+        format!("expected {line}, found {other}")
+    });
+    told.collect::<Vec<_>>().join("; ")
 }
 
 /// Ends the case with a message unless the condition holds.
@@ -57,10 +84,29 @@ macro_rules! ensure_eq {
         let (found, expected) = (&$found, &$expected);
         $crate::failure::ensure!(
             found == expected,
-            "{}: expected {expected:?}, found {found:?}",
-            format_args!($($what)+)
+            "{}: {}",
+            format_args!($($what)+),
+            $crate::failure::unequal(expected, found)
         );
     }};
 }
 
 pub(crate) use {ensure, ensure_eq};
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_core::{Timestamp, Verdict};
+
+    use super::*;
+
+    #[test]
+    fn of_many_fields_only_those_that_differ_are_told() {
+        let now = Timestamp::from_secs(1);
+        let (fits_at, limit, remaining) = (Some(now), 10, 3);
+        let one =
+            Verdict { fits: true, limit, remaining, fits_at, reset_at: now, ready_at: now, receipt: now };
+        let other = Verdict { remaining: 4, ..one };
+        assert_eq!(unequal(&[one, one], &[one, other]), "expected remaining: 3, found remaining: 4");
+        assert_eq!(unequal(&1, &2), "expected 1, found 2");
+    }
+}

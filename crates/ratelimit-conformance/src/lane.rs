@@ -3,6 +3,7 @@
 //! A case that spins or blocks stops the threads of its own lane and no others. The runtime outlives the case, so that a
 //! subject may share connections between cases.
 
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::bench::panic_message;
 use crate::failure::CaseResult;
+use crate::journal::Journal;
 use crate::report::Outcome;
 use crate::runner::Job;
 
@@ -28,6 +30,7 @@ pub(crate) struct Running {
     pub(crate) ticket: u64,
     pub(crate) place: usize,
     pub(crate) job: Job,
+    pub(crate) journal: Arc<Journal>,
     pub(crate) began: Instant,
     pub(crate) limit: Duration,
 }
@@ -72,13 +75,13 @@ impl Lane {
         case: impl Future<Output = CaseResult> + Send + 'static,
         ends: Sender<Ended>,
     ) {
-        let ticket = running.ticket;
+        let (ticket, journal) = (running.ticket, running.journal.clone());
         self.running = Some(running);
         self.runtime.spawn(async move {
             let outcome = match tokio::spawn(case).await {
                 Ok(Ok(())) => Outcome::Passed,
                 Ok(Err(failure)) => failure.into_outcome(),
-                Err(error) => Outcome::Failed(panic_message(error)),
+                Err(error) => Outcome::Failed(panic_message(error) + &journal.told()),
             };
             // Nobody listens any more if the case has had its time.
             let _ = ends.send((ticket, outcome));

@@ -15,6 +15,7 @@ use crate::case::Case;
 use crate::cases;
 use crate::control::Control;
 use crate::failure::{CaseResult, Failure};
+use crate::journal::Journal;
 use crate::lane::{Ended, Lane, Running};
 use crate::progress::Progress;
 use crate::random;
@@ -125,8 +126,9 @@ impl Run<'_> {
         });
         self.tickets += 1;
         let limit = self.limit(&job);
-        let case = job.clone().in_fresh_space(self.suite.clone());
-        let running = Running { ticket: self.tickets, place, job, began: Instant::now(), limit };
+        let journal = Arc::new(Journal::default());
+        let case = job.clone().in_fresh_space(self.suite.clone(), journal.clone());
+        let running = Running { ticket: self.tickets, place, job, journal, began: Instant::now(), limit };
         self.lanes[lane].start(running, case, self.ends.0.clone());
     }
 
@@ -167,7 +169,8 @@ impl Run<'_> {
             late.abandon();
             if let Some(running) = running {
                 *self.hung.entry(running.job.subject.name().to_owned()).or_default() += 1;
-                let outcome = Outcome::Failed(format!("hung: no end after {:?}", running.limit));
+                let told = running.journal.told();
+                let outcome = Outcome::Failed(format!("hung: no end after {:?}{told}", running.limit));
                 self.finish(lane, running, outcome);
             }
         }
@@ -208,12 +211,13 @@ impl Run<'_> {
 }
 
 impl Job {
-    async fn in_fresh_space(self, suite: Arc<Suite>) -> CaseResult {
+    async fn in_fresh_space(self, suite: Arc<Suite>, journal: Arc<Journal>) -> CaseResult {
         let space = self.subject.fresh().await.map_err(|error| cannot("make a space", &*error))?;
         let store = space.open().await.map_err(|error| cannot("open a store", &*error))?;
         let seed = suite.seed ^ random::hash(&self.case.name);
         let control = self.control.filter(|_| self.case.runs_alone());
-        self.case.run(Bench { space, control, store, suite, seed }).await
+        let bench = Bench { space, control, store, suite, journal: journal.clone(), seed };
+        self.case.run(bench).await.map_err(|failure| failure.followed_by(|| journal.told()))
     }
 }
 

@@ -1,40 +1,48 @@
 //! One key under some limits on a clock that is moved by hand: the language in which most cases are written.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimit_core::{Clock, Decision, Limits, ManualClock, RateLimiter, Request, Timestamp};
 
 use crate::bench::{Bench, Handle, START};
+use crate::describe;
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
+use crate::journal::{Journal, Noted};
 
-/// One key under some limits.
+/// One key under some limits. What is asked is noted for the message of a failure.
 #[derive(Clone)]
 pub(crate) struct Trial {
     pub(crate) limiter: RateLimiter<Handle, ManualClock>,
     key: Vec<u8>,
+    store: Handle,
+    journal: Arc<Journal>,
 }
 
 impl Trial {
     /// The key `k` under these limits, at [`START`].
     pub(crate) fn new(bench: &Bench, limits: impl Into<Limits>) -> Self {
-        Self { limiter: bench.limiter(limits), key: b"k".to_vec() }
+        let (store, journal) = (bench.store.clone(), bench.journal.clone());
+        let limiter = noted(&store, &journal, limits.into(), ManualClock::at(START));
+        Self { limiter, key: b"k".to_vec(), store, journal }
     }
 
     /// Another key under the same limits, on the same clock.
     pub(crate) fn key(&self, key: impl AsRef<[u8]>) -> Self {
-        Self { limiter: self.limiter.clone(), key: key.as_ref().to_vec() }
+        Self { key: key.as_ref().to_vec(), ..self.clone() }
     }
 
     /// The same key and clock under other limits.
     pub(crate) fn under(&self, limits: impl Into<Limits>) -> Self {
-        let limiter = RateLimiter::new(self.limiter.store().clone(), limits);
-        Self { limiter: limiter.with_clock(self.limiter.clock().clone()), key: self.key.clone() }
+        let clock = self.limiter.clock().clone();
+        let limiter = noted(&self.store, &self.journal, limits.into(), clock);
+        Self { limiter, ..self.clone() }
     }
 
     /// The same on another handle.
     pub(crate) fn on(&self, store: Handle) -> Self {
-        let limiter = RateLimiter::new(store, self.limiter.limits().clone());
-        Self { limiter: limiter.with_clock(self.limiter.clock().clone()), key: self.key.clone() }
+        let (limits, clock) = (self.limiter.limits().clone(), self.limiter.clock().clone());
+        Self { limiter: noted(&store, &self.journal, limits, clock), store, ..self.clone() }
     }
 
     /// A request for this key.
@@ -97,11 +105,11 @@ impl Trial {
 
     /// Exactly so many units must be left: by a peek, and by asking for one more.
     pub(crate) async fn expect_left(&self, units: u64) -> CaseResult {
-        ensure_eq!(self.left().await?, units, "units left at {:?}", self.now());
+        ensure_eq!(self.left().await?, units, "units left of {}", self.told());
         let more = self.limiter.would_allow(self.request(units + 1)).await?;
-        ensure!(!more.allowed(), "at {:?} {} units would be admitted: {more:?}", self.now(), units + 1);
+        ensure!(!more.allowed(), "{} units of {} would be admitted: {more:?}", units + 1, self.told());
         let all = self.limiter.would_allow(self.request(units)).await?;
-        ensure!(all.allowed(), "at {:?} {units} units would be refused: {all:?}", self.now());
+        ensure!(all.allowed(), "{units} units of {} would be refused: {all:?}", self.told());
         Ok(())
     }
 
@@ -122,11 +130,28 @@ impl Trial {
     }
 
     fn unexpected(&self, what: &str, cost: u64, decision: &Decision) -> Failure {
-        let since = self.now().since(START);
-        let limits: Vec<String> = self.limiter.limits().iter().map(ToString::to_string).collect();
-        let limits = limits.join(", ");
-        Failure::new(format!(
-            "a cost of {cost} was {what} under {limits}, {since:?} after the start: {decision:?}"
-        ))
+        Failure::new(format!("a cost of {cost} of {} was {what}: {decision:?}", self.told()))
     }
+
+    /// Limits, key and instant.
+    fn told(&self) -> String {
+        let limits: Vec<String> = self.limiter.limits().iter().map(|limit| format!("`{limit}`")).collect();
+        format!(
+            "{} on key {} at {}",
+            limits.join(", "),
+            describe::key(&self.key),
+            describe::instant(self.now())
+        )
+    }
+}
+
+/// A limiter that notes what it asks.
+fn noted(
+    store: &Handle,
+    journal: &Arc<Journal>,
+    limits: Limits,
+    clock: ManualClock,
+) -> RateLimiter<Handle, ManualClock> {
+    let store: Handle = Arc::new(Noted::new(store.clone(), journal.clone(), &limits));
+    RateLimiter::new(store, limits).with_clock(clock)
 }

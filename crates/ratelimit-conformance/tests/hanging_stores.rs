@@ -174,7 +174,7 @@ fn threads_that_never_come_back() {
     for subject in [blocks(), spins()] {
         let report = run(subject, &["numbers/", "atomic/forced-charges"], LIMIT * 10);
         for name in ["atomic/forced-charges", "numbers/forced-beyond-everything"] {
-            assert_eq!(reason(&report, name), format!("hung: no end after {LIMIT:?}"));
+            assert!(reason(&report, name).starts_with(&format!("hung: no end after {LIMIT:?}")));
         }
         let failed = failed(&report);
         assert!(failed.len() < report.cases.len() / 2, "{failed:?}");

@@ -18,6 +18,8 @@ mod resets;
 mod same_decisions;
 mod sequence;
 mod sequence_parts;
+mod sequence_replay;
+mod sequence_shrink;
 mod server_time;
 mod time;
 mod trips;

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use ratelimit_core::{Decisions, MAX_UNITS, Time};
 
-use super::sequence::{Compared, Sequence, Shape};
+use super::sequence::{Shape, steps};
+use super::sequence_replay::{Compared, Ended, replay};
+use super::sequence_shrink::Shrink;
 use crate::bench::{Bench, Handle};
 use crate::case::Case;
 use crate::failure::{CaseResult, Failure};
 use crate::kind::Kind;
-use crate::random::Random;
 
 /// How many cases share the random claims.
 const CASES: u64 = 16;
@@ -115,23 +116,22 @@ async fn compare(bench: Bench, mut shape: Shape) -> CaseResult {
 }
 
 async fn sequence(store: &Handle, shape: Shape, seed: u64, number: u64, run: u64) -> CaseResult<Compared> {
+    let steps = steps(shape, seed)?;
     let mut tries = 0;
     loop {
         let began = tokio::time::Instant::now();
         // Each try has keys of its own, so that the store has never seen them.
         let keys = format!("{number}.{tries}");
-        let ended = Sequence::new(shape, store.clone(), Random::new(seed).bits(), &keys)?.run().await;
         tries += 1;
-        match ended {
-            Err(_) if began.elapsed() > SHORT && tries < TRIES => {}
-            Err(failure) => return Err(named(failure, number, run)),
-            Ok(compared) => return Ok(compared),
+        match replay(shape, store, &steps, &keys).await? {
+            Ended::Same(compared) => return Ok(compared),
+            _ if began.elapsed() > SHORT && tries < TRIES => {}
+            Ended::Differs(difference) => {
+                let shrink = Shrink { shape, store, keys, short: SHORT, steps, difference };
+                let told = shrink.told().await?;
+                return Err(Failure::new(format!("sequence {number} of --seed {run}, {told}")));
+            }
+            Ended::Meaningless => return Err(Failure::new("the sequence steps back too far")),
         }
     }
-}
-
-fn named(failure: Failure, number: u64, run: u64) -> Failure {
-    let reason = failure.into_outcome();
-    let reason = reason.reason().unwrap_or_default();
-    Failure::new(format!("sequence {number} of --seed {run}: {reason}"))
 }

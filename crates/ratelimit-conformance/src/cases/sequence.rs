@@ -1,14 +1,12 @@
-//! Random sequences of claims, refunds, resets and changed limits, compared with the model answer by answer.
+//! Random sequences of claims, refunds, resets and changed limits: how they are made up.
 
 use std::time::Duration;
 
-use ratelimit_core::{
-    Answer, CLOCK_SLACK, Claim, Claims, CounterStore, Limit, MAX_UNITS, MeterId, Mode, Refund, Timestamp,
-};
+use ratelimit_core::{Answer, CLOCK_SLACK, Claims, Limit, MAX_UNITS, Mode, Timestamp};
 
-use super::sequence_parts::{Owned, describe, is_conservative, random_limit};
-use crate::bench::{Handle, START};
-use crate::failure::{CaseResult, Failure};
+use super::sequence_parts::{Held, Part, Slice, Step, claim_on, random_limit};
+use crate::bench::START;
+use crate::failure::CaseResult;
 use crate::kind::Kind;
 use crate::model::Model;
 use crate::random::Random;
@@ -36,15 +34,6 @@ pub(super) struct Shape {
     pub(super) conservative: bool,
 }
 
-/// What came of a sequence.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Compared {
-    /// How many claims.
-    pub(super) claims: u64,
-    /// How many answers differed, and only in what a conservative store may say.
-    pub(super) conservative: u64,
-}
-
 impl Default for Shape {
     fn default() -> Self {
         Self {
@@ -61,83 +50,65 @@ impl Default for Shape {
     }
 }
 
-/// Units that were charged and may be given back.
-struct Held {
-    limit: Limit,
-    key: Vec<u8>,
-    cost: u64,
-    receipt: Timestamp,
-}
+/// The keys of a sequence.
+pub(super) const KEYS: usize = 3;
 
-/// One sequence on its way.
-pub(super) struct Sequence {
+/// A sequence while it is made up. The model says what is charged and may be given back.
+struct Author {
     shape: Shape,
     random: Random,
-    store: Handle,
     model: Model,
-    slots: Vec<(Kind, Duration, Limit)>,
     keys: Vec<Vec<u8>>,
+    slots: Vec<(Kind, Duration, Limit)>,
     now: Timestamp,
     newest: Timestamp,
     /// Nothing steps back before it: a meter that was as new then may have been forgotten.
     floor: Timestamp,
-    pending: Vec<Owned>,
+    parts: usize,
     held: Vec<Held>,
-    compared: Compared,
-    history: Vec<String>,
+    steps: Vec<Step>,
 }
 
-impl Sequence {
-    /// A sequence of its own keys, made of the numbers of this seed.
-    pub(super) fn new(shape: Shape, store: Handle, seed: u64, keys: &str) -> CaseResult<Self> {
-        let mut random = Random::new(seed);
-        let keys = (0..3).map(|number| format!("{keys}:{number}").into_bytes()).collect();
-        let mut slots = Vec::new();
-        for kind in shape.kinds {
-            for name in ["a", "b"] {
-                let micros = random.between(shape.periods.0 / 4, shape.periods.1 / 4) * 4;
-                let period = Duration::from_micros(micros);
-                slots.push((*kind, period, random_limit(&mut random, *kind, period, name, &shape)?));
-            }
+/// The sequence of this seed.
+pub(super) fn steps(shape: Shape, seed: u64) -> CaseResult<Vec<Step>> {
+    let mut random = Random::new(seed);
+    let mut slots = Vec::new();
+    for kind in shape.kinds {
+        for name in ["a", "b"] {
+            let micros = random.between(shape.periods.0 / 4, shape.periods.1 / 4) * 4;
+            let period = Duration::from_micros(micros);
+            slots.push((*kind, period, random_limit(&mut random, *kind, period, name, &shape)?));
         }
-        let now = START + Duration::from_nanos(random.below(shape.periods.1 * 1_000));
-        Ok(Self {
-            shape,
-            random,
-            store,
-            model: Model::default(),
-            slots,
-            keys,
-            now,
-            newest: now,
-            floor: Timestamp::EPOCH,
-            pending: Vec::new(),
-            held: Vec::new(),
-            compared: Compared::default(),
-            history: Vec::new(),
-        })
     }
+    let now = START + Duration::from_nanos(random.below(shape.periods.1 * 1_000));
+    let author = Author {
+        shape,
+        random,
+        model: Model::default(),
+        keys: (0..KEYS).map(|key| vec![u8::try_from(key).unwrap_or(0)]).collect(),
+        slots,
+        now,
+        newest: now,
+        floor: Timestamp::EPOCH,
+        parts: 0,
+        held: Vec::new(),
+        steps: Vec::new(),
+    };
+    author.write()
+}
 
-    /// Runs it.
-    pub(super) async fn run(mut self) -> CaseResult<Compared> {
+impl Author {
+    fn write(mut self) -> CaseResult<Vec<Step>> {
         for _ in 0..self.shape.steps {
             self.move_clock();
             match self.random.below(100) {
-                0..6 => self.refund().await?,
-                6..8 => self.reset().await?,
+                0..6 => self.refund(),
+                6..8 => self.reset()?,
                 8..14 if self.shape.changes => self.change()?,
-                _ => {
-                    let slice = self.slice();
-                    self.compared.claims += slice.parts.len() as u64;
-                    self.pending.push(slice);
-                    if self.pending.len() >= self.shape.batch {
-                        self.flush().await?;
-                    }
-                }
+                _ => self.claim()?,
             }
         }
-        self.flush().await?;
-        Ok(self.compared)
+        Ok(self.steps)
     }
 
     fn move_clock(&mut self) {
@@ -162,7 +133,16 @@ impl Sequence {
         self.newest = self.newest.max(self.now);
     }
 
-    fn slice(&mut self) -> Owned {
+    fn claim(&mut self) -> CaseResult {
+        let slice = self.slice();
+        let claims = slice.claims(&self.keys);
+        let answer = self.model.claim(&Claims::new(slice.now, slice.mode, &claims)?);
+        self.hold(&slice, &answer);
+        self.steps.push(Step::Claim(slice));
+        Ok(())
+    }
+
+    fn slice(&mut self) -> Slice {
         let mode = match self.random.below(10) {
             0 => Mode::Peek,
             1 => Mode::Force,
@@ -170,17 +150,17 @@ impl Sequence {
         };
         let limits = self.random.between(1, self.shape.slice.0 as u64);
         let keys = self.random.between(1, self.shape.slice.1 as u64);
-        let mut parts: Vec<(Limit, Vec<u8>, u64)> = Vec::new();
+        let mut parts: Vec<Part> = Vec::new();
         for _ in 0..limits * keys {
             let limit = self.slots[self.random.place(self.slots.len())].2.clone();
-            let key = self.keys[self.random.place(self.keys.len())].clone();
-            let taken = parts.iter().any(|(other, of, _)| other.scope() == limit.scope() && *of == key);
-            if !taken {
+            let key = self.random.place(KEYS);
+            if !parts.iter().any(|other| other.limit.scope() == limit.scope() && other.key == key) {
                 let cost = self.cost(limit.burst());
-                parts.push((limit, key, cost));
+                self.parts += 1;
+                parts.push(Part { number: self.parts, limit, key, cost });
             }
         }
-        Owned { now: self.now, mode, parts }
+        Slice { now: self.now, mode, parts }
     }
 
     fn cost(&mut self, most: u64) -> u64 {
@@ -194,80 +174,35 @@ impl Sequence {
         }
     }
 
-    async fn flush(&mut self) -> CaseResult {
-        let slices = std::mem::take(&mut self.pending);
-        let claims: Vec<Vec<Claim<'_>>> = slices.iter().map(Owned::claims).collect();
-        let mut batch = Vec::new();
-        for (slice, claims) in slices.iter().zip(&claims) {
-            batch.push(Claims::new(slice.now, slice.mode, claims)?);
-        }
-        let answers = match batch.as_slice() {
-            [] => return Ok(()),
-            [one] => vec![self.store.claim(*one).await],
-            many => self.store.claim_many(many).await,
-        };
-        if answers.len() != batch.len() {
-            return Err(self.differ(&format!("{} answers to {} slices", answers.len(), batch.len())));
-        }
-        for ((slice, claims), answer) in slices.iter().zip(&batch).zip(answers) {
-            let (expected, found) = (self.model.claim(claims), answer?);
-            self.history.push(slice.describe());
-            if found != expected {
-                if !self.shape.conservative || !is_conservative(claims, &expected, &found) {
-                    return Err(self.differ(&describe(&expected, &found)));
-                }
-                self.compared.conservative += 1;
-            }
-            self.hold(slice, &found);
-        }
-        Ok(())
-    }
-
-    fn hold(&mut self, slice: &Owned, answer: &Answer) {
-        if !answer.charged {
-            return;
-        }
-        for ((limit, key, cost), verdict) in slice.parts.iter().zip(&answer.verdicts) {
-            if *cost > 0 {
-                let (limit, key) = (limit.clone(), key.clone());
-                self.held.push(Held { limit, key, cost: *cost, receipt: verdict.receipt });
-            }
+    fn hold(&mut self, slice: &Slice, answer: &Answer) {
+        if answer.charged {
+            self.held.extend(slice.held(answer));
         }
     }
 
-    async fn refund(&mut self) -> CaseResult {
-        self.flush().await?;
+    fn refund(&mut self) {
         if self.held.is_empty() {
-            return Ok(());
+            return;
         }
         // Mostly of what was charged lately, sometimes of what may have left.
         let recent = self.held.len().saturating_sub(1 + self.random.place(4));
         let place = if self.random.chance(80) { recent } else { self.random.place(self.held.len()) };
         let held = self.held.swap_remove(place);
-        let cost = if self.random.chance(70) { held.cost } else { self.random.between(1, held.cost) };
-        let id = MeterId { namespace: "sequence", scope: held.limit.scope(), key: &held.key };
-        let refund = Refund { id, cost, meter: held.limit.meter_for(&held.key), receipt: held.receipt };
-        self.store.refund(self.now, &[refund]).await?;
-        self.history.push(format!(
-            "at {:?} give back {cost} of {}, charged {:?}",
-            self.now, held.limit, held.receipt
-        ));
-        if self.model.refund(self.now, &[refund]) {
+        let most = held.part.cost;
+        let cost = if self.random.chance(70) { most } else { self.random.between(1, most) };
+        if self.model.refund(self.now, &[held.refund(cost, &self.keys)]) {
             self.floor = self.newest;
         }
-        Ok(())
+        self.steps.push(Step::Refund { now: self.now, of: held.part.number, cost });
     }
 
-    async fn reset(&mut self) -> CaseResult {
-        self.flush().await?;
-        let limit = &self.slots[self.random.place(self.slots.len())].2;
-        let key = &self.keys[self.random.place(self.keys.len())];
-        let id = MeterId { namespace: "sequence", scope: limit.scope(), key };
-        self.history.push(format!("reset {limit}"));
-        let claims = [Claim { id, cost: 0, meter: limit.meter_for(key) }];
-        let claims = Claims::new(self.now, Mode::Charge, &claims)?;
-        self.model.reset(claims);
-        Ok(self.store.reset(claims).await?)
+    fn reset(&mut self) -> CaseResult {
+        let limit = self.slots[self.random.place(self.slots.len())].2.clone();
+        let key = self.random.place(KEYS);
+        let claims = [claim_on(&limit, &self.keys[key], 0)];
+        self.model.reset(Claims::new(self.now, Mode::Charge, &claims)?);
+        self.steps.push(Step::Reset { now: self.now, limit, key });
+        Ok(())
     }
 
     fn change(&mut self) -> CaseResult {
@@ -280,14 +215,7 @@ impl Sequence {
         } else {
             period
         };
-        let new = random_limit(&mut self.random, kind, period, &name, &self.shape)?;
-        self.history.push(format!("{} becomes {new}", self.slots[place].2));
-        self.slots[place].2 = new;
+        self.slots[place].2 = random_limit(&mut self.random, kind, period, &name, &self.shape)?;
         Ok(())
-    }
-
-    fn differ(&self, what: &str) -> Failure {
-        let last: Vec<&str> = self.history.iter().rev().take(12).rev().map(String::as_str).collect();
-        Failure::new(format!("{what}\n     after step {}: {}", self.history.len(), last.join("\n       ")))
     }
 }

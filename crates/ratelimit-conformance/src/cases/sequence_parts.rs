@@ -1,20 +1,111 @@
-//! What random sequences are made of: limits, slices, and how answers differ.
+//! What random sequences are made of.
 
 use std::time::Duration;
 
-use ratelimit_core::{Answer, Claim, Claims, Limit, Meter, MeterId, Mode, Timestamp};
+use ratelimit_core::{Answer, Claim, Claims, Limit, Meter, MeterId, Mode, Refund, Timestamp};
 
 use super::sequence::Shape;
+use crate::describe::instant;
 use crate::failure::CaseResult;
 use crate::kind::Kind;
 use crate::random::Random;
 
-/// A slice that outlives the call.
+/// One call to a store.
 #[derive(Clone, Debug)]
-pub(super) struct Owned {
+pub(super) enum Step {
+    /// Claims of one slice.
+    Claim(Slice),
+    /// Gives back units of the claim with this number, if it was charged.
+    Refund { now: Timestamp, of: usize, cost: u64 },
+    /// Forgets a meter.
+    Reset { now: Timestamp, limit: Limit, key: usize },
+}
+
+/// Claims that are decided together.
+#[derive(Clone, Debug)]
+pub(super) struct Slice {
     pub(super) now: Timestamp,
     pub(super) mode: Mode,
-    pub(super) parts: Vec<(Limit, Vec<u8>, u64)>,
+    pub(super) parts: Vec<Part>,
+}
+
+/// One claim of a slice.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    /// No other claim of the sequence has it.
+    pub(super) number: usize,
+    pub(super) limit: Limit,
+    /// Which of the sequence's keys.
+    pub(super) key: usize,
+    pub(super) cost: u64,
+}
+
+/// Units that were charged and may be given back.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) part: Part,
+    pub(super) receipt: Timestamp,
+}
+
+impl Step {
+    /// The instant at which it happens.
+    pub(super) fn now(&self) -> Timestamp {
+        match self {
+            Self::Claim(slice) => slice.now,
+            Self::Refund { now, .. } | Self::Reset { now, .. } => *now,
+        }
+    }
+}
+
+impl Slice {
+    /// The claims of the slice, on these keys.
+    pub(super) fn claims<'a>(&'a self, keys: &'a [Vec<u8>]) -> Vec<Claim<'a>> {
+        self.parts.iter().map(|part| claim_on(&part.limit, &keys[part.key], part.cost)).collect()
+    }
+
+    /// What may be given back after this answer, which charged it.
+    pub(super) fn held(&self, answer: &Answer) -> Vec<Held> {
+        let parts = self.parts.iter().zip(&answer.verdicts).filter(|(part, _)| part.cost > 0);
+        parts.map(|(part, verdict)| Held { part: part.clone(), receipt: verdict.receipt }).collect()
+    }
+
+    /// The slice in words.
+    pub(super) fn describe(&self) -> String {
+        let verb = match self.mode {
+            Mode::Charge => "take",
+            Mode::Peek => "peek at",
+            Mode::Force => "force",
+        };
+        let parts: Vec<String> =
+            self.parts.iter().map(|part| format!("{} of {}", part.cost, part.name())).collect();
+        format!("{} {verb} {}", instant(self.now), parts.join(" and "))
+    }
+}
+
+impl Part {
+    /// Limit and key.
+    pub(super) fn name(&self) -> String {
+        name(&self.limit, self.key)
+    }
+}
+
+impl Held {
+    /// The refund of so many of the units.
+    pub(super) fn refund<'a>(&'a self, cost: u64, keys: &'a [Vec<u8>]) -> Refund<'a> {
+        let Claim { id, meter, cost } = claim_on(&self.part.limit, &keys[self.part.key], cost);
+        Refund { id, cost, meter, receipt: self.receipt }
+    }
+}
+
+/// A meter in words.
+pub(super) fn name(limit: &Limit, key: usize) -> String {
+    format!("`{limit}` on key {key}")
+}
+
+/// A claim under this limit on this key.
+pub(super) fn claim_on<'a>(limit: &'a Limit, key: &'a [u8], cost: u64) -> Claim<'a> {
+    let id = MeterId { namespace: "sequence", scope: limit.scope(), key };
+    Claim { id, cost, meter: limit.meter_for(key) }
 }
 
 /// A limit of this kind at random, that can be built.
@@ -46,29 +137,6 @@ pub(super) fn random_limit(
     Ok(builder.name(name).build()?)
 }
 
-impl Owned {
-    /// The claims of the slice.
-    pub(super) fn claims(&self) -> Vec<Claim<'_>> {
-        let claim = |(limit, key, cost): &(Limit, Vec<u8>, u64)| (limit.meter_for(key), *cost);
-        let part = |part| {
-            let (limit, key, _): &(Limit, Vec<u8>, u64) = part;
-            let (meter, cost) = claim(part);
-            Claim { id: MeterId { namespace: "sequence", scope: limit.scope(), key }, cost, meter }
-        };
-        self.parts.iter().map(part).collect()
-    }
-
-    /// The slice in words.
-    pub(super) fn describe(&self) -> String {
-        let part = |(limit, key, cost): &(Limit, Vec<u8>, u64)| {
-            let key = String::from_utf8_lossy(key);
-            format!("{cost} of {limit} for {}", key.rsplit(':').next().unwrap_or_default())
-        };
-        let parts: Vec<String> = self.parts.iter().map(part).collect();
-        format!("at {:?} {:?} {}", self.now, self.mode, parts.join(" + "))
-    }
-}
-
 /// Whether two answers differ only in what a conservative store may say: that less remains than does, and another receipt by
 /// which a refund gives back the same.
 pub(super) fn is_conservative(claims: &Claims<'_>, expected: &Answer, found: &Answer) -> bool {
@@ -82,17 +150,4 @@ pub(super) fn is_conservative(claims: &Claims<'_>, expected: &Answer, found: &An
         }
     }
     found.admitted && raised == *expected
-}
-
-/// Where two answers differ.
-pub(super) fn describe(expected: &Answer, found: &Answer) -> String {
-    let head = |answer: &Answer| (answer.admitted, answer.charged, answer.now);
-    if head(expected) != head(found) || expected.verdicts.len() != found.verdicts.len() {
-        return format!("expected {expected:?}, found {found:?}");
-    }
-    let pairs = expected.verdicts.iter().zip(&found.verdicts).enumerate();
-    let different = pairs.filter(|(_, (expected, found))| expected != found);
-    let lines = different
-        .map(|(place, (expected, found))| format!("verdict {place}: expected {expected:?}, found {found:?}"));
-    lines.collect::<Vec<_>>().join("; ")
 }

@@ -1,0 +1,193 @@
+//! A sequence on a store, compared with the model answer by answer.
+
+use std::collections::HashMap;
+
+use ratelimit_core::{Claims, CounterStore, Mode, Timestamp};
+
+use super::sequence::{KEYS, Shape};
+use super::sequence_parts::{Held, Part, Slice, Step, claim_on, is_conservative, name};
+use crate::bench::Handle;
+use crate::describe::{answer, differences, instant};
+use crate::failure::CaseResult;
+use crate::model::Model;
+
+/// What came of a sequence.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Compared {
+    /// How many claims.
+    pub(super) claims: u64,
+    /// How many answers differed, and only in what a conservative store may say.
+    pub(super) conservative: u64,
+}
+
+/// How a sequence ends.
+pub(super) enum Ended {
+    /// The store answered all of it as the model does.
+    Same(Compared),
+    /// It did not.
+    Differs(Difference),
+    /// A step comes before a meter was as new: what is left of a sequence without others that mattered.
+    Meaningless,
+}
+
+/// Where a store differs from the model.
+pub(super) struct Difference {
+    /// The place of the step.
+    pub(super) step: usize,
+    /// What was expected and what was found.
+    pub(super) what: String,
+    /// The steps until then, in words, and on which meters they are.
+    pub(super) history: Vec<Told>,
+    /// The meters of the step.
+    pub(super) meters: Vec<String>,
+}
+
+/// A step in words.
+pub(super) struct Told {
+    pub(super) place: usize,
+    pub(super) text: String,
+    /// What is the same for all quotas of a meter: scope and key.
+    pub(super) meters: Vec<String>,
+}
+
+/// A sequence on its way.
+struct Replay<'a> {
+    shape: Shape,
+    store: &'a Handle,
+    keys: Vec<Vec<u8>>,
+    model: Model,
+    /// Nothing may come before it: a meter that was as new then may have been forgotten.
+    floor: Timestamp,
+    pending: Vec<(usize, &'a Slice)>,
+    held: HashMap<usize, Held>,
+    compared: Compared,
+    history: Vec<Told>,
+}
+
+/// Puts a sequence to a store that has never seen keys which begin with `keys`.
+pub(super) async fn replay(shape: Shape, store: &Handle, steps: &[Step], keys: &str) -> CaseResult<Ended> {
+    let mut replay = Replay {
+        shape,
+        store,
+        keys: (0..KEYS).map(|number| format!("{keys}:{number}").into_bytes()).collect(),
+        model: Model::default(),
+        floor: Timestamp::EPOCH,
+        pending: Vec::new(),
+        held: HashMap::new(),
+        compared: Compared::default(),
+        history: Vec::new(),
+    };
+    for (place, step) in steps.iter().enumerate() {
+        if step.now() < replay.floor {
+            return Ok(Ended::Meaningless);
+        }
+        if let Some(difference) = replay.step(place, step).await? {
+            return Ok(Ended::Differs(difference));
+        }
+    }
+    let difference = replay.flush().await?;
+    Ok(difference.map_or(Ended::Same(replay.compared), Ended::Differs))
+}
+
+impl<'a> Replay<'a> {
+    async fn step(&mut self, place: usize, step: &'a Step) -> CaseResult<Option<Difference>> {
+        if let Step::Claim(slice) = step {
+            self.pending.push((place, slice));
+            return if self.pending.len() >= self.shape.batch { self.flush().await } else { Ok(None) };
+        }
+        if let Some(difference) = self.flush().await? {
+            return Ok(Some(difference));
+        }
+        match step {
+            Step::Claim(_) => Ok(None),
+            Step::Refund { now, of, cost } => Ok(self.refund(place, *now, *of, *cost).await),
+            Step::Reset { now, limit, key } => {
+                let claims = [claim_on(limit, &self.keys[*key], 0)];
+                let claims = Claims::new(*now, Mode::Charge, &claims)?;
+                self.model.reset(claims);
+                let done = self.store.reset(claims).await;
+                let text = format!("{} reset {}", instant(*now), name(limit, *key));
+                self.tell(place, text, vec![meter(limit.scope(), *key)]);
+                Ok(done.err().map(|error| self.differs(place, format!("the reset failed: {error}"))))
+            }
+        }
+    }
+
+    async fn refund(&mut self, place: usize, now: Timestamp, of: usize, cost: u64) -> Option<Difference> {
+        // Nothing to give back in a part of the sequence that leaves out the charge.
+        let held = self.held.remove(&of)?;
+        let refund = held.refund(cost, &self.keys);
+        let done = self.store.refund(now, &[refund]).await;
+        if self.model.refund(now, &[refund]) {
+            self.floor = self.floor.max(now);
+        }
+        let (at, receipt) = (instant(now), instant(held.receipt));
+        let text = format!("{at} give back {cost} of {}, receipt {receipt}", held.part.name());
+        self.tell(place, text, vec![meter(held.part.limit.scope(), held.part.key)]);
+        done.err().map(|error| self.differs(place, format!("the refund failed: {error}")))
+    }
+
+    /// Puts the slices that wait to the store, in one batch.
+    async fn flush(&mut self) -> CaseResult<Option<Difference>> {
+        let slices = std::mem::take(&mut self.pending);
+        let keys = self.keys.clone();
+        let claims: Vec<_> = slices.iter().map(|(_, slice)| slice.claims(&keys)).collect();
+        let mut batch = Vec::new();
+        for ((_, slice), claims) in slices.iter().zip(&claims) {
+            batch.push(Claims::new(slice.now, slice.mode, claims)?);
+        }
+        let answers = match batch.as_slice() {
+            [] => return Ok(None),
+            [one] => vec![self.store.claim(*one).await],
+            many => self.store.claim_many(many).await,
+        };
+        if answers.len() != batch.len() {
+            let what = format!("{} answers to {} slices", answers.len(), batch.len());
+            return Ok(Some(self.differs(slices[0].0, what)));
+        }
+        for (((place, slice), claims), found) in slices.into_iter().zip(&batch).zip(answers) {
+            self.compared.claims += slice.parts.len() as u64;
+            let expected = self.model.claim(claims);
+            let meters = slice.parts.iter().map(|part| meter(part.limit.scope(), part.key)).collect();
+            let asked = slice.describe();
+            let found = match found {
+                Ok(found) => found,
+                Err(error) => {
+                    self.tell(place, asked, meters);
+                    return Ok(Some(self.differs(place, format!("the claim failed: {error}"))));
+                }
+            };
+            if found == expected || (self.shape.conservative && is_conservative(claims, &expected, &found)) {
+                self.compared.conservative += u64::from(found != expected);
+                self.tell(place, format!("{asked} -> {}", answer(&found)), meters);
+            } else {
+                let names: Vec<String> = slice.parts.iter().map(Part::name).collect();
+                let what = differences(&expected, &found, &names);
+                self.tell(
+                    place,
+                    format!("{asked} -> expected {}, found {}", answer(&expected), answer(&found)),
+                    meters,
+                );
+                return Ok(Some(self.differs(place, what)));
+            }
+            if found.charged {
+                self.held.extend(slice.held(&found).into_iter().map(|held| (held.part.number, held)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn tell(&mut self, place: usize, text: String, meters: Vec<String>) {
+        self.history.push(Told { place, text, meters });
+    }
+
+    fn differs(&mut self, step: usize, what: String) -> Difference {
+        let history = std::mem::take(&mut self.history);
+        let meters = history.last().map(|told| told.meters.clone()).unwrap_or_default();
+        Difference { step, what, history, meters }
+    }
+}
+
+fn meter(scope: &str, key: usize) -> String {
+    format!("{scope} {key}")
+}

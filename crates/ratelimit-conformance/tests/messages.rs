@@ -1,0 +1,85 @@
+//! What a failure says: the limit, the key and the step, the figures that differ, and how it came to that.
+
+use std::sync::Arc;
+
+use ratelimit_conformance::broken_stores;
+use ratelimit_conformance::{Subject, Suite};
+
+/// Why this case fails on the broken store of this name.
+async fn reason(store: &str, case: &str) -> String {
+    let store = broken_stores::all().into_iter().find(|other| other.name() == store).unwrap();
+    let suite = Suite { filters: vec![case.to_owned()], exact: true, ..Suite::default() };
+    let report = suite.run(&[Arc::new(store)]).await;
+    let reason = report.cases[0].outcome.reason().unwrap_or_default().to_owned();
+    println!("{reason}\n");
+    reason
+}
+
+#[tokio::test]
+async fn a_failure_names_limit_key_and_step_and_tells_how_it_came_to_that() {
+    let reason = reason("forgets-on-change", "changes/raised-log").await;
+    assert!(
+        reason.starts_with(
+            "units left of `100/min log name plan` on key \"k\" at +0ns: expected 90, found 100"
+        )
+    );
+    assert!(
+        reason.contains("1 +0ns take 10 of `10/min log name plan` on key \"k\" -> admitted: 0 of 10 left")
+    );
+    assert!(reason.contains("3 +0ns peek at 0 of `100/min log name plan`"));
+}
+
+#[tokio::test]
+async fn only_what_was_asked_of_the_same_meter_is_told() {
+    let reason = reason("partial-slices", "all-or-nothing/two-keys").await;
+    let steps: Vec<&str> = reason.lines().filter(|line| line.contains(" -> ")).collect();
+    assert!(!steps.is_empty());
+    let last = steps[steps.len() - 1];
+    let key = last.split(" on key ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    assert!(steps.iter().all(|step| step.contains(&format!("on key {key}"))), "{key}: {steps:#?}");
+}
+
+#[tokio::test]
+async fn a_panic_tells_what_was_asked() {
+    let reason = reason("panics", "keys/lengths").await;
+    assert!(reason.starts_with("panicked: the key is empty"));
+    assert!(reason.contains("on key \"\" -> no answer"), "{reason}");
+}
+
+/// Two hundred and fifty steps become the few that matter, and only the figures that differ are told.
+#[tokio::test]
+async fn a_random_failure_is_made_short() {
+    for (store, case, most) in [
+        ("ignores-refunds", "same-decisions/random-fixed", 3),
+        ("forgets-early", "same-decisions/random-slices", 3),
+        ("charges-refusals", "same-decisions/random-sliding", 4),
+    ] {
+        let reason = reason(store, case).await;
+        assert!(reason.starts_with("sequence ") && reason.contains("of --seed 1, step "), "{reason}");
+        assert!(reason.contains("shortened from"), "{reason}");
+        let steps = reason.lines().filter(|line| line.starts_with("       ")).count();
+        assert!((1..=most).contains(&steps), "{store}: {steps} steps");
+        let figures: Vec<&str> = reason.lines().take_while(|line| !line.contains("the steps")).collect();
+        assert!(figures.iter().any(|line| line.contains("expected ")), "{reason}");
+        let differ = figures.iter().flat_map(|line| line.split("expected ").skip(1));
+        for figure in differ {
+            let (expected, found) = figure.split_once(", found ").unwrap();
+            assert_ne!(expected, found.split(';').next().unwrap(), "a figure that does not differ");
+        }
+    }
+}
+
+/// The message of a hung case tells in which call.
+#[tokio::test]
+async fn a_hung_case_tells_what_had_no_answer() {
+    let latch = broken_stores::all().into_iter().find(|store| store.name() == "latch").unwrap();
+    let suite = Suite {
+        filters: vec!["cancelled/others-go-on".to_owned()],
+        case_limit: std::time::Duration::from_secs(1),
+        ..Suite::default()
+    };
+    let report = suite.run(&[Arc::new(latch)]).await;
+    let reason = report.cases[0].outcome.reason().unwrap_or_default();
+    assert!(reason.starts_with("hung: no end after 1s"), "{reason}");
+    assert!(reason.contains("on key \"other 0\" -> no answer"), "{reason}");
+}
