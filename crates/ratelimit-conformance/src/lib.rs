@@ -56,9 +56,13 @@
 //! could offer and does not is reported as skipped, and skips fail the run unless `--allow-skips` is given.
 //!
 //! # Command line
-//! `cargo test --test conformance -- [TARGET...]` with `--filter TEXT`, `--list`, `--jobs N`, `--random N` (how many
-//! random claims to compare with the model), `--seed N`, `--report FILE` (JSON), `--junit FILE`, `--allow-skips`.
-//! The last line is `N passed, N failed, N skipped`.
+//! `cargo test --test conformance -- [TARGET...]` with `--filter TEXT` and `--skip TEXT` (or, with `--exact`, whole names),
+//! `--list`, `--jobs N`, `--random N` (how many random claims to compare with the model), `--seed N`, `--fail-fast`,
+//! `--case-limit SECONDS`, `--report FILE` (JSON), `--junit FILE`, `--allow-skips`. A name that is no target's is a filter.
+//! The last line is `N passed, N failed, N skipped`; before it comes how many cases do not apply, and why.
+//!
+//! A case that has had its time fails as hung, and the others go on, whatever its store does: block a thread, spin, or wait
+//! for ever. The files of the report are kept up while the suite runs.
 //!
 //! # Does it bite?
 //! [`broken_stores`] holds stores that are broken on purpose, each in one small way that real stores have been. The

@@ -18,7 +18,8 @@ pub trait Subject: Send + Sync {
 
     /// Makes a space in which nothing has been counted yet: a database, a table, a key prefix that nobody else uses.
     ///
-    /// Called once for each case; cases run side by side. What it holds is cleaned up when it is dropped.
+    /// Called once for each case, on the runtime that the case runs on; cases run side by side, and the runtimes last as
+    /// long as the run. What it holds is cleaned up when it is dropped.
     ///
     /// # Errors
     /// If it cannot be had. The case fails.
