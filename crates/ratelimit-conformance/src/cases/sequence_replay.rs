@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ratelimit_core::{Claims, CounterStore, Mode, Timestamp};
+use ratelimit_core::{Answer, Claims, CounterStore, Limit, Mode, StoreError, Timestamp};
 
 use super::sequence::{KEYS, Shape};
 use super::sequence_parts::{Held, Part, Slice, Step, claim_on, is_conservative, name};
@@ -50,6 +50,13 @@ pub(super) struct Told {
     pub(super) meters: Vec<String>,
 }
 
+/// A step that was answered as it should be. Put into words only when one is not.
+enum Done<'a> {
+    Claimed(&'a Slice, Answer),
+    GivenBack(Timestamp, u64, Held),
+    Reset(Timestamp, &'a Limit, usize),
+}
+
 /// A sequence on its way.
 struct Replay<'a> {
     shape: Shape,
@@ -61,7 +68,7 @@ struct Replay<'a> {
     pending: Vec<(usize, &'a Slice)>,
     held: HashMap<usize, Held>,
     compared: Compared,
-    history: Vec<Told>,
+    history: Vec<(usize, Done<'a>)>,
 }
 
 /// Puts a sequence to a store that has never seen keys which begin with `keys`.
@@ -106,8 +113,7 @@ impl<'a> Replay<'a> {
                 let claims = Claims::new(*now, Mode::Charge, &claims)?;
                 self.model.reset(claims);
                 let done = self.store.reset(claims).await;
-                let text = format!("{} reset {}", instant(*now), name(limit, *key));
-                self.tell(place, text, vec![meter(limit.scope(), *key)]);
+                self.history.push((place, Done::Reset(*now, limit, *key)));
                 Ok(done.err().map(|error| self.differs(place, format!("the reset failed: {error}"))))
             }
         }
@@ -121,9 +127,7 @@ impl<'a> Replay<'a> {
         if self.model.refund(now, &[refund]) {
             self.floor = self.floor.max(now);
         }
-        let (at, receipt) = (instant(now), instant(held.receipt));
-        let text = format!("{at} give back {cost} of {}, receipt {receipt}", held.part.name());
-        self.tell(place, text, vec![meter(held.part.limit.scope(), held.part.key)]);
+        self.history.push((place, Done::GivenBack(now, cost, held)));
         done.err().map(|error| self.differs(place, format!("the refund failed: {error}")))
     }
 
@@ -146,48 +150,75 @@ impl<'a> Replay<'a> {
             return Ok(Some(self.differs(slices[0].0, what)));
         }
         for (((place, slice), claims), found) in slices.into_iter().zip(&batch).zip(answers) {
-            self.compared.claims += slice.parts.len() as u64;
-            let expected = self.model.claim(claims);
-            let meters = slice.parts.iter().map(|part| meter(part.limit.scope(), part.key)).collect();
-            let asked = slice.describe();
-            let found = match found {
-                Ok(found) => found,
-                Err(error) => {
-                    self.tell(place, asked, meters);
-                    return Ok(Some(self.differs(place, format!("the claim failed: {error}"))));
-                }
-            };
-            if found == expected || (self.shape.conservative && is_conservative(claims, &expected, &found)) {
-                self.compared.conservative += u64::from(found != expected);
-                self.tell(place, format!("{asked} -> {}", answer(&found)), meters);
-            } else {
-                let names: Vec<String> = slice.parts.iter().map(Part::name).collect();
-                let what = differences(&expected, &found, &names);
-                self.tell(
-                    place,
-                    format!("{asked} -> expected {}, found {}", answer(&expected), answer(&found)),
-                    meters,
-                );
-                return Ok(Some(self.differs(place, what)));
-            }
-            if found.charged {
-                self.held.extend(slice.held(&found).into_iter().map(|held| (held.part.number, held)));
+            if let Some(difference) = self.compare(place, slice, claims, found) {
+                return Ok(Some(difference));
             }
         }
         Ok(None)
     }
 
-    fn tell(&mut self, place: usize, text: String, meters: Vec<String>) {
-        self.history.push(Told { place, text, meters });
+    fn compare(
+        &mut self,
+        place: usize,
+        slice: &'a Slice,
+        claims: &Claims<'_>,
+        found: Result<Answer, StoreError>,
+    ) -> Option<Difference> {
+        self.compared.claims += slice.parts.len() as u64;
+        let expected = self.model.claim(claims);
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => {
+                self.history.push((place, Done::Claimed(slice, expected)));
+                return Some(self.differs(place, format!("the claim failed: {error}")));
+            }
+        };
+        if found != expected {
+            if !self.shape.conservative || !is_conservative(claims, &expected, &found) {
+                let names: Vec<String> = slice.parts.iter().map(Part::name).collect();
+                let what = differences(&expected, &found, &names);
+                self.history.push((place, Done::Claimed(slice, expected)));
+                return Some(self.differs(place, what));
+            }
+            self.compared.conservative += 1;
+        }
+        if found.charged {
+            self.held.extend(slice.held(&found).into_iter().map(|held| (held.part.number, held)));
+        }
+        self.history.push((place, Done::Claimed(slice, found)));
+        None
     }
 
+    /// The last of the steps that are done differs.
     fn differs(&mut self, step: usize, what: String) -> Difference {
-        let history = std::mem::take(&mut self.history);
+        let told = |(place, done): &(usize, Done<'_>)| done.told(*place, *place == step);
+        let history: Vec<Told> = self.history.iter().map(told).collect();
         let meters = history.last().map(|told| told.meters.clone()).unwrap_or_default();
         Difference { step, what, history, meters }
     }
 }
 
-fn meter(scope: &str, key: usize) -> String {
-    format!("{scope} {key}")
+impl Done<'_> {
+    fn told(&self, place: usize, differs: bool) -> Told {
+        let (text, meters) = match self {
+            Self::Claimed(slice, found) => {
+                let meters = slice.parts.iter().map(|part| meter(&part.limit, part.key)).collect();
+                let expected = if differs { "expected " } else { "" };
+                (format!("{} -> {expected}{}", slice.describe(), answer(found)), meters)
+            }
+            Self::GivenBack(now, cost, Held { part, receipt }) => {
+                let (at, receipt) = (instant(*now), instant(*receipt));
+                let text = format!("{at} give back {cost} of {}, receipt {receipt}", part.name());
+                (text, vec![meter(&part.limit, part.key)])
+            }
+            Self::Reset(now, limit, key) => {
+                (format!("{} reset {}", instant(*now), name(limit, *key)), vec![meter(limit, *key)])
+            }
+        };
+        Told { place, text, meters }
+    }
+}
+
+fn meter(limit: &Limit, key: usize) -> String {
+    format!("{} {key}", limit.scope())
 }
