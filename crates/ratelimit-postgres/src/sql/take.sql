@@ -171,7 +171,7 @@ BEGIN
                     FROM (
                         SELECT given.id, given.place::int, given.last, coalesce(lasts[given.place - 1], 0) + 1 AS first, meter.*,
                             coalesce(clock, claims[last * 8 - 7]) AS asked,
-                            greatest(clock, claims[last * 8 - 7], s1) AS now,
+                            greatest(coalesce(clock, claims[last * 8 - 7]), s1) AS now,
                             claims[last * 8 - 6] AS kind, claims[last * 8 - 5] AS cost, claims[last * 8 - 4] AS quota,
                             claims[last * 8 - 3] AS gap, claims[last * 8 - 2] AS shift, claims[last * 8 - 1] AS carried,
                             claims[last * 8] AS strictly,
