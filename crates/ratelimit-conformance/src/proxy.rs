@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Sub;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ const HOLD: Duration = Duration::from_millis(60);
 pub(crate) struct Proxy {
     address: SocketAddr,
     traffic: Arc<Mutex<Traffic>>,
+    lost: Arc<AtomicUsize>,
+    held: Arc<AtomicBool>,
     listener: JoinHandle<()>,
 }
 
@@ -47,6 +50,10 @@ enum Side {
 struct Meeting {
     last: Arc<Mutex<Side>>,
     traffic: Arc<Mutex<Traffic>>,
+    /// How many further answers are lost.
+    lost: Arc<AtomicUsize>,
+    /// Whether answers have to wait.
+    held: Arc<AtomicBool>,
 }
 
 impl Proxy {
@@ -55,13 +62,37 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
         let traffic = Arc::new(Mutex::new(Traffic::default()));
-        let listener = tokio::spawn(accept(listener, server, traffic.clone()));
-        Ok(Self { address, traffic, listener })
+        let lost = Arc::new(AtomicUsize::new(0));
+        let held = Arc::new(AtomicBool::new(false));
+        let last = Arc::new(Mutex::new(Side::Server));
+        let meeting = Meeting { last, traffic: traffic.clone(), lost: lost.clone(), held: held.clone() };
+        let listener = tokio::spawn(accept(listener, server, meeting));
+        Ok(Self { address, traffic, lost, held, listener })
     }
 
     /// Where it listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// From now on no answer comes through, or the next one does not: the server has it sent, and the connection breaks.
+    pub(crate) fn lose_answers(&self, once: bool) {
+        self.lost.store(if once { 1 } else { usize::MAX }, Ordering::SeqCst);
+    }
+
+    /// All answers come through again.
+    pub(crate) fn lose_no_answers(&self) {
+        self.lost.store(0, Ordering::SeqCst);
+    }
+
+    /// From now on answers wait, while their connections stay open.
+    pub(crate) fn hold_answers(&self) {
+        self.held.store(true, Ordering::SeqCst);
+    }
+
+    /// Answers that have waited come through, as all others do.
+    pub(crate) fn let_answers_go(&self) {
+        self.held.store(false, Ordering::SeqCst);
     }
 
     /// What has passed so far.
@@ -86,6 +117,7 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.listener.abort();
+        self.let_answers_go();
     }
 }
 
@@ -103,18 +135,18 @@ impl Sub for Traffic {
     }
 }
 
-async fn accept(listener: TcpListener, server: SocketAddr, traffic: Arc<Mutex<Traffic>>) {
+async fn accept(listener: TcpListener, server: SocketAddr, meeting: Meeting) {
     while let Ok((client, _)) = listener.accept().await {
-        lock(&traffic).connections += 1;
-        tokio::spawn(connect(client, server, traffic.clone()));
+        lock(&meeting.traffic).connections += 1;
+        let last = Arc::new(Mutex::new(Side::Server));
+        tokio::spawn(connect(client, server, Meeting { last, ..meeting.clone() }));
     }
 }
 
-async fn connect(client: TcpStream, server: SocketAddr, traffic: Arc<Mutex<Traffic>>) -> io::Result<()> {
+async fn connect(client: TcpStream, server: SocketAddr, meeting: Meeting) -> io::Result<()> {
     let server = TcpStream::connect(server).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    let meeting = Meeting { last: Arc::new(Mutex::new(Side::Server)), traffic };
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::try_join!(
@@ -139,9 +171,22 @@ impl Meeting {
             }
             if side == Side::Server {
                 tokio::time::sleep(HOLD).await;
+                self.lose()?;
+                while self.held.load(Ordering::SeqCst) {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
             }
             self.count(side, read as u64);
             to.write_all(&buffer[..read]).await?;
+        }
+    }
+
+    /// Breaks the connection if the answer that has just come is one to be lost.
+    fn lose(&self) -> io::Result<()> {
+        let one_less = |left: usize| (left > 0).then(|| if left == usize::MAX { left } else { left - 1 });
+        match self.lost.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less) {
+            Ok(_) => Err(io::ErrorKind::ConnectionAborted.into()),
+            Err(_) => Ok(()),
         }
     }
 

@@ -38,6 +38,12 @@ enum Flaw {
     ConnectsAnew,
     /// Says that a claim without an answer was surely not charged.
     SureOfNothing,
+    /// Does what it is asked again when the answer does not come.
+    AppliesTwice,
+    /// Says that what it has done was surely not done when the answer does not come.
+    DeniesApplied,
+    /// Takes an answer that does not come for an admission or a success, without having asked.
+    TakesSilenceForYes,
 }
 
 /// What is asked of a store, as far as its trips go.
@@ -155,6 +161,20 @@ impl Wire {
         Ok(())
     }
 
+    /// Whether everything happens on the server before its answer is lost, as it mostly does.
+    fn applies_first(&self) -> bool {
+        matches!(self.flaw, Flaw::AppliesTwice | Flaw::DeniesApplied)
+    }
+
+    /// Waits for the answer to what has been done. If it does not come, it is to be done again, or the error denies it.
+    async fn is_again(&self) -> Result<bool, StoreError> {
+        match self.trip().await {
+            Ok(()) => Ok(false),
+            Err(_) if self.flaw == Flaw::AppliesTwice => Ok(true),
+            Err(error) => Err(error.not_applied()),
+        }
+    }
+
     /// The further trips that a store without arithmetic on its server takes.
     async fn further(&self, call: Call) -> Result<(), StoreError> {
         if self.decisions != Decisions::Conservative && self.flaw != Flaw::AsConservative {
@@ -201,11 +221,19 @@ impl CounterStore for Wire {
         if self.flaw == Flaw::TwoTrips {
             self.trip().await?;
         }
+        if self.applies_first() {
+            let done = self.meters.claim(claims).await;
+            return if self.is_again().await? { self.meters.claim(claims).await } else { done };
+        }
         match self.trip().await {
             Err(error) if self.flaw == Flaw::FailsOpen && error.applied() == Applied::No => {
                 self.meters.claim(claims.with_mode(Mode::Force)).await
             }
-            Err(error) => Err(error),
+            Err(error) if self.flaw != Flaw::TakesSilenceForYes => Err(error),
+            Err(_) => {
+                let answer = self.meters.claim(claims.with_mode(Mode::Peek)).await?;
+                Ok(Answer { admitted: true, ..answer })
+            }
             Ok(()) => {
                 let foreseen = self.meters.claim(claims.with_mode(Mode::Peek)).await?;
                 self.further(call_of(&claims, &foreseen)).await?;
@@ -220,6 +248,15 @@ impl CounterStore for Wire {
         let trips =
             if self.flaw == Flaw::TripForEachSlice { slices.len() } else { 1 + usize::from(is_second) };
         for _ in 0..trips {
+            if self.applies_first() {
+                let done = self.meters.claim_many(slices).await;
+                let none = |_: &Claims<'_>| Err(StoreError::new("wire", ErrorKind::Unreachable, "no trip"));
+                return match self.is_again().await {
+                    Ok(false) => done,
+                    Ok(true) => self.meters.claim_many(slices).await,
+                    Err(_) => slices.iter().map(none).collect(),
+                };
+            }
             if self.trip().await.is_err() {
                 let late = |_: &Claims<'_>| Err(StoreError::new("wire", ErrorKind::Timeout, "no trip"));
                 return slices.iter().map(late).collect();
@@ -232,7 +269,14 @@ impl CounterStore for Wire {
         if refunds.is_empty() {
             return Ok(());
         }
-        self.trip().await?;
+        if self.applies_first() {
+            let done = self.meters.refund(now, refunds).await;
+            return if self.is_again().await? { self.meters.refund(now, refunds).await } else { done };
+        }
+        match self.trip().await {
+            Err(_) if self.flaw == Flaw::TakesSilenceForYes => return Ok(()),
+            ended => ended?,
+        }
         if refunds.iter().any(|given| !matches!(given.meter, Meter::Window(_))) {
             self.further(Call::Refund).await?;
         }
@@ -240,6 +284,10 @@ impl CounterStore for Wire {
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        if self.applies_first() {
+            let done = self.meters.reset(claims).await;
+            return if self.is_again().await? { self.meters.reset(claims).await } else { done };
+        }
         self.trip().await?;
         if claims.iter().any(is_window) {
             self.further(Call::Reset).await?;
@@ -308,7 +356,10 @@ async fn run(flaw: Flaw, decisions: Decisions, filters: &[&str]) -> Vec<(String,
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_sound_remote_store_passes_trips_and_failures() {
-    for (case, outcome) in run(Flaw::None, Decisions::Exact, &["trips/", "failures/", "cancelled/"]).await {
+    for (case, outcome) in
+        run(Flaw::None, Decisions::Exact, &["trips/", "failures/", "cancelled/", "dropped/", "lost-answers/"])
+            .await
+    {
         assert_eq!(outcome, Outcome::Passed, "{case}");
     }
 }
@@ -335,6 +386,19 @@ async fn broken_remote_stores_are_caught() {
         (Flaw::GivesUp, Exact, "failures/started-again"),
         (Flaw::FailsOpen, Exact, "failures/killed"),
         (Flaw::SureOfNothing, Exact, "failures/frozen"),
+        (Flaw::AppliesTwice, Exact, "lost-answers/a-claim"),
+        (Flaw::AppliesTwice, Exact, "lost-answers/a-forced-charge"),
+        (Flaw::AppliesTwice, Exact, "lost-answers/a-slice"),
+        (Flaw::AppliesTwice, Exact, "lost-answers/a-batch"),
+        (Flaw::AppliesTwice, Exact, "lost-answers/a-refund"),
+        (Flaw::DeniesApplied, Exact, "lost-answers/a-claim"),
+        (Flaw::DeniesApplied, Exact, "lost-answers/a-batch"),
+        (Flaw::DeniesApplied, Exact, "lost-answers/a-reset"),
+        (Flaw::TakesSilenceForYes, Exact, "lost-answers/a-claim"),
+        (Flaw::Patient, Exact, "lost-answers/too-late"),
+        (Flaw::AppliesTwice, Exact, "lost-answers/too-late"),
+        (Flaw::DeniesApplied, Exact, "lost-answers/too-late"),
+        (Flaw::TakesSilenceForYes, Exact, "lost-answers/a-refund"),
         // What is right for a conservative store is one trip too many for an exact one.
         (Flaw::AsConservative, Exact, "trips/one-for-a-claim-fixed"),
         (Flaw::AsConservative, Exact, "trips/one-for-a-claim-bucket"),
@@ -348,6 +412,8 @@ async fn broken_remote_stores_are_caught() {
         (Flaw::OneMore(Call::Peek), Conservative, "trips/one-for-a-claim-bucket"),
         (Flaw::OneMore(Call::Refund), Conservative, "trips/one-for-refund-and-reset"),
         (Flaw::OneMore(Call::Reset), Conservative, "trips/one-for-refund-and-reset"),
+        (Flaw::OneMore(Call::Refund), Conservative, "trips/one-for-refund-and-reset-of-several"),
+        (Flaw::AsConservative, Exact, "trips/one-for-refund-and-reset-of-several"),
     ];
     let caught = expected
         .map(|(flaw, decisions, case)| async move { (flaw, decisions, run(flaw, decisions, &[case]).await) });

@@ -8,10 +8,7 @@ use ratelimit_core::{Answer, Claims, Decisions, Meter, Mode, State, Window, Wind
 use super::{BrokenStore, Flaw};
 
 pub(super) fn all() -> Vec<BrokenStore> {
-    let new = BrokenStore::new::<LostUpdates>;
     vec![
-        new("lost-updates", "reads and writes in two steps", "atomic/burst-of-many-fixed"),
-        BrokenStore::new::<KeepsLatch>("latch", "a dropped claim keeps the lock", "cancelled/others-go-on"),
         BrokenStore::new::<ChargesRefusals>(
             "charges-refusals",
             "refusals are charged, too",
@@ -47,11 +44,6 @@ pub(super) fn all() -> Vec<BrokenStore> {
             "a limit that changes begins anew",
             "changes/raised-log",
         ),
-        BrokenStore::new::<BatchesBackwards>(
-            "batches-backwards",
-            "the last slice of a batch is decided first",
-            "batches/in-order",
-        ),
         BrokenStore::new::<ForgetsPrevious>(
             "forgets-previous",
             "what remains is told without the previous window",
@@ -73,20 +65,6 @@ pub(super) fn all() -> Vec<BrokenStore> {
             "boundaries/the-quota-and-not-one-more-queue",
         ),
     ]
-}
-
-#[derive(Debug, Default)]
-struct LostUpdates;
-
-impl Flaw for LostUpdates {
-    const TORN: bool = true;
-}
-
-#[derive(Debug, Default)]
-struct KeepsLatch;
-
-impl Flaw for KeepsLatch {
-    const LATCHED: bool = true;
 }
 
 #[derive(Debug, Default)]
@@ -214,15 +192,6 @@ impl Flaw for ForgetsOnChange {
             }
         }
         decide(claims, states)
-    }
-}
-
-#[derive(Debug, Default)]
-struct BatchesBackwards;
-
-impl Flaw for BatchesBackwards {
-    fn order(&self, count: usize) -> Vec<usize> {
-        (0..count).rev().collect()
     }
 }
 

@@ -2,63 +2,152 @@
 
 use std::time::Duration;
 
-use ratelimit_core::Timestamp;
+use ratelimit_core::{Answer, CLOCK_SLACK, Claims, Mode, State, Timestamp, decide};
 
-use super::{BrokenStore, Flaw};
+use super::{Call, Write};
 
-pub(super) fn all() -> Vec<BrokenStore> {
-    vec![
-        BrokenStore::new::<ForgetsEarly>(
-            "forgets-early",
-            "meters live half as long as they count",
-            "memory/counts-until-reset-log",
-        ),
-        BrokenStore::new::<WholeSeconds>(
-            "whole-seconds",
-            "lifetimes are cut to whole seconds by the server's clock",
-            "memory/counts-until-reset-fixed",
-        ),
-        BrokenStore::new::<NeverForgets>("immortal", "meters are kept for ever", "memory/forgotten-sliding"),
-        BrokenStore::new::<TakenForDate>(
-            "taken-for-a-date",
-            "lifetimes above thirty days are taken for a date that has passed",
-            "memory/forty-days-fixed",
-        ),
-    ]
+/// Until when it is right to keep a meter.
+fn right(write: &Write) -> Timestamp {
+    write.forget_at + CLOCK_SLACK
 }
 
-#[derive(Debug, Default)]
-struct ForgetsEarly;
+fn kept_for_ever_if(flaw: bool, write: &Write) -> Timestamp {
+    if flaw { Timestamp::MAX } else { right(write) }
+}
 
-impl Flaw for ForgetsEarly {
-    fn keep_until(&self, now: Timestamp, forget_at: Timestamp) -> Timestamp {
-        now + forget_at.since(now) / 2
+flaws! {
+    ForgetsEarly "forgets-early": "meters live half as long as they count", "memory/counts-until-reset-log" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            write.now + write.forget_at.since(write.now) / 2
+        }
     }
-}
-
-#[derive(Debug, Default)]
-struct WholeSeconds;
-
-impl Flaw for WholeSeconds {
-    fn keep_until(&self, now: Timestamp, forget_at: Timestamp) -> Timestamp {
-        now + Duration::from_secs(forget_at.since(now).as_secs().saturating_sub(1))
+    WholeSeconds "whole-seconds": "lifetimes are cut to whole seconds by the server's clock",
+        "memory/counts-until-reset-fixed" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            let seconds = write.forget_at.since(write.now).as_secs();
+            write.now + Duration::from_secs(seconds.saturating_sub(1))
+        }
     }
-}
-
-#[derive(Debug, Default)]
-struct NeverForgets;
-
-impl Flaw for NeverForgets {
-    fn keep_until(&self, _: Timestamp, _: Timestamp) -> Timestamp {
-        Timestamp::MAX
+    NeverForgets "immortal": "meters are kept for ever", "memory/forgotten-sliding" {
+        fn keep_until(&self, _: &Write) -> Timestamp {
+            Timestamp::MAX
+        }
     }
-}
-
-#[derive(Debug, Default)]
-struct TakenForDate;
-
-impl Flaw for TakenForDate {
-    fn keep_until(&self, now: Timestamp, forget_at: Timestamp) -> Timestamp {
-        if forget_at.since(now) > Duration::from_secs(30 * 86_400) { Timestamp::EPOCH } else { forget_at }
+    TakenForDate "taken-for-a-date": "lifetimes above thirty days are taken for a date that has passed",
+        "memory/forty-days-fixed" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            let long = write.forget_at.since(write.now) > Duration::from_secs(30 * 86_400);
+            if long { Timestamp::EPOCH } else { write.forget_at }
+        }
+    }
+    ThirtyOneBits "lifetime-in-31-bits": "lifetimes are milliseconds in 31 bits", "memory/forty-days-sliding" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            let millis = u64::try_from(write.forget_at.since(write.now).as_millis()).unwrap_or(0);
+            write.now + Duration::from_millis(millis % (1 << 31)) + CLOCK_SLACK
+        }
+    }
+    NoSlack "no-slack": "meters are dropped as soon as the newest caller does not need them",
+        "lifetimes/counts-for-late-callers" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            write.forget_at
+        }
+    }
+    KeptAfterClaim "kept-after-a-claim": "only batches set a lifetime", "lifetimes/forgotten-after-charges" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            kept_for_ever_if(write.call == Call::Claim, write)
+        }
+    }
+    KeptAfterRefund "kept-after-a-refund": "a refund takes the lifetime away",
+        "lifetimes/forgotten-after-refunds-and-refusals" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            kept_for_ever_if(write.call == Call::Refund, write)
+        }
+    }
+    KeptAfterForced "kept-after-a-forced-charge": "a forced charge sets no lifetime",
+        "lifetimes/forgotten-after-forced-charges" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            kept_for_ever_if(write.mode == Mode::Force, write)
+        }
+    }
+    KeptSecond "kept-second": "of a slice only the first claim gets a lifetime",
+        "lifetimes/forgotten-after-charges" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            kept_for_ever_if(write.call == Call::Claim && write.place > 0, write)
+        }
+    }
+    KeptSecondRefund "kept-second-refund": "the second meter of a refund loses its lifetime",
+        "lifetimes/forgotten-after-refunds-and-refusals" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            kept_for_ever_if(write.call == Call::Refund && write.place > 0, write)
+        }
+    }
+    KeptAfterBatch "kept-after-a-batch": "batches set no lifetime", "lifetimes/forgotten-after-charges" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            kept_for_ever_if(write.call == Call::Batch, write)
+        }
+    }
+    LifetimeOfFirst "lifetime-of-the-first": "all meters of a slice get the lifetime of the first",
+        "lifetimes/counts-after-the-second-of-a-slice" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            write.first_forget_at + CLOCK_SLACK
+        }
+    }
+    ShortAfterRefund "short-after-a-refund": "a refund leaves a lifetime of two seconds",
+        "lifetimes/counts-after-a-refund" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            if write.call == Call::Refund { write.now + CLOCK_SLACK * 2 } else { right(write) }
+        }
+    }
+    NotRenewed "not-renewed": "a lifetime is set when the meter is made, and never again",
+        "lifetimes/counts-after-a-claim" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            write.former.filter(|former| *former >= write.now).unwrap_or(right(write))
+        }
+    }
+    NotRenewedByForce "not-renewed-by-force": "a forced charge leaves the lifetime as it was",
+        "lifetimes/counts-after-a-forced-charge" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            let former = write.former.filter(|_| write.mode == Mode::Force);
+            former.unwrap_or(right(write))
+        }
+    }
+    NotRenewedByBatch "not-renewed-by-a-batch": "a batch leaves the lifetime as it was",
+        "lifetimes/counts-after-a-batch" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            let former = write.former.filter(|_| write.call == Call::Batch);
+            former.unwrap_or(right(write))
+        }
+    }
+    RefusalsExtend "refusals-extend": "whoever asks on keeps its meter alive",
+        "lifetimes/forgotten-after-refunds-and-refusals" {
+        fn writes(&self, _: &Answer) -> bool {
+            true
+        }
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            kept_for_ever_if(!write.charged && write.call == Call::Claim, write)
+        }
+    }
+    RefusalsShorten "refusals-shorten": "a refusal is remembered for a second, and the meter with it",
+        "lifetimes/counts-after-refusals-and-peeks" {
+        fn writes(&self, _: &Answer) -> bool {
+            true
+        }
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            let refused = !write.charged && write.call == Call::Claim;
+            if refused { write.now + CLOCK_SLACK } else { right(write) }
+        }
+    }
+    PeeksMake "peeks-make-meters": "a peek at an unknown key stores a meter",
+        "all-or-nothing/refusals-and-peeks-store-nothing" {
+        fn writes(&self, _: &Answer) -> bool {
+            true
+        }
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            let answer = decide(claims, states);
+            for (claim, state) in claims.iter().zip(states) {
+                state.get_or_insert_with(|| claim.meter.fresh());
+            }
+            answer
+        }
     }
 }

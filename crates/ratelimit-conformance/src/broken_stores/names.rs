@@ -1,98 +1,161 @@
 //! Stores in which two keys share a meter, or one key harms another.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use ratelimit_core::MeterId;
-
-use super::{BrokenStore, Flaw};
-
-pub(super) fn all() -> Vec<BrokenStore> {
-    vec![
-        BrokenStore::new::<BareSeparator>(
-            "bare-separator",
-            "names are joined with a separator that may be in them",
-            "keys/triples-are-injective",
-        ),
-        BrokenStore::new::<TextKeys>("text-keys", "keys are made text", "keys/no-text"),
-        BrokenStore::new::<FoldedKeys>("folded-keys", "keys are compared without case", "keys/alike-as-text"),
-        BrokenStore::new::<ShortKeys>(
-            "short-keys",
-            "keys are cut to 250 bytes",
-            "keys/long-keys-differ-at-the-end",
-        ),
-        BrokenStore::new::<TrimmedKeys>("trimmed-keys", "white space is trimmed", "keys/white-space"),
-        BrokenStore::new::<PanicsOnEmpty>("panics", "the empty key panics", "keys/lengths"),
-        BrokenStore::new::<ResetsByPrefix>(
-            "resets-by-prefix",
-            "a reset forgets all keys that begin with its own",
-            "resets/no-prefixes",
-        ),
-    ]
-}
 
 /// The name of the same meter with another key.
 fn with_key(id: &MeterId<'_>, key: &[u8]) -> Vec<u8> {
     MeterId { key, ..*id }.to_bytes()
 }
 
-#[derive(Debug, Default)]
-struct BareSeparator;
-
-impl Flaw for BareSeparator {
-    fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
-        [id.namespace.as_bytes(), b":", id.scope.as_bytes(), b":", id.key].concat()
-    }
+/// FNV-1a in 32 bits.
+fn short_hash(key: &[u8]) -> u32 {
+    key.iter().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
-#[derive(Debug, Default)]
-struct TextKeys;
-
-impl Flaw for TextKeys {
-    fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
-        with_key(id, String::from_utf8_lossy(id.key).as_bytes())
+/// With `%41` read as `A`.
+fn percent_decoded(key: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::new();
+    let mut rest = key;
+    while let [first, tail @ ..] = rest {
+        let hex = tail.get(..2).filter(|_| *first == b'%').and_then(|hex| std::str::from_utf8(hex).ok());
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(byte) => {
+                decoded.push(byte);
+                rest = &tail[2..];
+            }
+            None => {
+                decoded.push(*first);
+                rest = tail;
+            }
+        }
     }
+    decoded
 }
 
-#[derive(Debug, Default)]
-struct FoldedKeys;
-
-impl Flaw for FoldedKeys {
-    fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
-        with_key(id, &id.key.to_ascii_lowercase())
+flaws! {
+    BareSeparator "bare-separator": "names are joined with a separator that may be in them",
+        "keys/triples-are-injective" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            [id.namespace.as_bytes(), b":", id.scope.as_bytes(), b":", id.key].concat()
+        }
     }
-}
-
-#[derive(Debug, Default)]
-struct ShortKeys;
-
-impl Flaw for ShortKeys {
-    fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
-        with_key(id, &id.key[..id.key.len().min(250)])
+    TextKeys "text-keys": "keys are made text", "keys/no-text" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            with_key(id, String::from_utf8_lossy(id.key).as_bytes())
+        }
     }
-}
-
-#[derive(Debug, Default)]
-struct TrimmedKeys;
-
-impl Flaw for TrimmedKeys {
-    fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
-        with_key(id, id.key.trim_ascii())
+    FoldedKeys "folded-keys": "keys are compared without case", "keys/alike-as-text" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            with_key(id, &id.key.to_ascii_lowercase())
+        }
     }
-}
-
-#[derive(Debug, Default)]
-struct PanicsOnEmpty;
-
-impl Flaw for PanicsOnEmpty {
-    fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
-        assert!(!id.key.is_empty(), "the key is empty");
-        id.to_bytes()
+    ShortKeys "short-keys": "keys are cut to 250 bytes", "keys/long-keys-differ-at-the-end" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            with_key(id, &id.key[..id.key.len().min(250)])
+        }
     }
-}
-
-#[derive(Debug, Default)]
-struct ResetsByPrefix;
-
-impl Flaw for ResetsByPrefix {
-    fn resets(&self, name: &[u8], other: &[u8]) -> bool {
-        other.starts_with(name)
+    TrimmedKeys "trimmed-keys": "white space is trimmed", "keys/white-space" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            with_key(id, id.key.trim_ascii())
+        }
+    }
+    PanicsOnEmpty "panics": "the empty key panics", "keys/lengths" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            assert!(!id.key.is_empty(), "the key is empty");
+            id.to_bytes()
+        }
+    }
+    ResetsByPrefix "resets-by-prefix": "a reset forgets all keys that begin with its own", "resets/no-prefixes" {
+        fn resets(&self, name: &[u8], other: &[u8]) -> bool {
+            other.starts_with(name)
+        }
+    }
+    EmptyIsDefault "empty-is-default": "no key is the key `default`", "names/placeholders-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            with_key(id, if id.key.is_empty() { b"default" } else { id.key })
+        }
+    }
+    NamelessSpace "nameless-is-default": "no name space is the one called `default`",
+        "names/placeholders-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            let namespace = if id.namespace.is_empty() { "default" } else { id.namespace };
+            MeterId { namespace, ..*id }.to_bytes()
+        }
+    }
+    EndAtNul "keys-end-at-nul": "keys end at the first NUL", "names/placeholders-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            with_key(id, id.key.split(|byte| *byte == 0).next().unwrap_or_default())
+        }
+    }
+    Decoded "decoded-keys": "keys are percent-decoded", "names/encodings-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            with_key(id, &percent_decoded(id.key))
+        }
+    }
+    HexKeys "hex-keys": "keys that are no text are stored in hex", "names/encodings-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            let hex = || id.key.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            if std::str::from_utf8(id.key).is_ok() { id.to_bytes() } else { with_key(id, hex().as_bytes()) }
+        }
+    }
+    TrailingSlash "trailing-slash": "a slash at the end is dropped", "names/encodings-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            with_key(id, id.key.strip_suffix(b"/").unwrap_or(id.key))
+        }
+    }
+    BothEnds "both-ends": "of long keys both ends are kept", "names/long-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            match id.key.len() {
+                ..=80 => id.to_bytes(),
+                length => with_key(id, &[&id.key[..40], b"..", &id.key[length - 40..]].concat()),
+            }
+        }
+    }
+    SixtyFour "sixty-four-bytes": "keys are cut to 64 bytes", "names/long-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            with_key(id, &id.key[..id.key.len().min(64)])
+        }
+    }
+    ShortSpaces "short-name-spaces": "name spaces are cut to 64 bytes", "names/long-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            MeterId { namespace: &id.namespace[..id.namespace.len().min(64)], ..*id }.to_bytes()
+        }
+    }
+    FoldedSpaces "folded-name-spaces": "name spaces are compared without case",
+        "names/name-spaces-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            MeterId { namespace: &id.namespace.to_ascii_lowercase(), ..*id }.to_bytes()
+        }
+    }
+    FlatLimits "flat-limits": "dots in the names of limits become underscores",
+        "names/limits-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            MeterId { scope: &id.scope.replace('.', "_"), ..*id }.to_bytes()
+        }
+    }
+    ShortLimits "short-limits": "names of limits are cut to 32 bytes", "names/limits-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            MeterId { scope: &id.scope[..id.scope.len().min(32)], ..*id }.to_bytes()
+        }
+    }
+    Hashed "hashed-keys": "keys are hashed to 32 bits", "names/hashes-that-collide" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            with_key(id, &short_hash(id.key).to_le_bytes())
+        }
+    }
+    HashedNames "hashed-names": "names are hashed to 24 bits of the usual hash", "names/tens-of-thousands" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            let mut hasher = DefaultHasher::new();
+            id.to_bytes().hash(&mut hasher);
+            (hasher.finish() % (1 << 24)).to_le_bytes().to_vec()
+        }
+    }
+    Sixteen "sixteen-bits": "meters are in a table of 65,536 places without their names",
+        "names/tens-of-thousands" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            (short_hash(&id.to_bytes()) % 65_536).to_le_bytes().to_vec()
+        }
     }
 }

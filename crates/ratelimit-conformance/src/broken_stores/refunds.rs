@@ -1,58 +1,102 @@
-//! Stores that give back wrongly.
+//! Stores that give back wrongly, or forget too few.
 
 use ratelimit_core::{Refund, State, Timestamp, refund};
 
-use super::{BrokenStore, Flaw};
+use super::Call;
 
-pub(super) fn all() -> Vec<BrokenStore> {
-    vec![
-        BrokenStore::new::<IgnoresRefunds>(
-            "ignores-refunds",
-            "nothing is given back",
-            "refunds/give-back-log",
-        ),
-        BrokenStore::new::<RefundsWhatHasLeft>(
-            "refunds-what-has-left",
-            "units are given back that have come back by themselves",
-            "refunds/nothing-that-has-left-fixed",
-        ),
-        BrokenStore::new::<RefundsReset>(
-            "refunds-reset",
-            "a refund forgets the whole meter",
-            "refunds/settle-bucket",
-        ),
-    ]
-}
-
-#[derive(Debug, Default)]
-struct IgnoresRefunds;
-
-impl Flaw for IgnoresRefunds {
-    fn refund(&self, _: &Refund<'_>, _: &mut Option<State>, _: Timestamp) {}
-}
-
-#[derive(Debug, Default)]
-struct RefundsWhatHasLeft;
-
-impl Flaw for RefundsWhatHasLeft {
-    fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
-        let newest = match &*state {
-            Some(State::Window(state)) => state.at,
-            Some(State::Bucket(state)) => state.tat,
-            Some(State::Log(state)) => Timestamp::from_nanos(state.units.back().copied().unwrap_or(0)),
-            None => return,
-        };
-        refund(&given.meter, state, given.cost, newest, now);
+/// The newest receipt that a state can have given.
+fn newest(state: &State) -> Timestamp {
+    match state {
+        State::Window(state) => state.at,
+        State::Bucket(state) => state.tat,
+        State::Log(state) => Timestamp::from_nanos(state.units.back().copied().unwrap_or(0)),
     }
 }
 
-#[derive(Debug, Default)]
-struct RefundsReset;
-
-impl Flaw for RefundsReset {
-    fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, _: Timestamp) {
-        if state.is_some() {
-            *state = Some(given.meter.fresh());
+flaws! {
+    IgnoresRefunds "ignores-refunds": "nothing is given back", "refunds/give-back-log" {
+        fn refund(&self, _: &Refund<'_>, _: &mut Option<State>, _: Timestamp) {}
+    }
+    RefundsWhatHasLeft "refunds-what-has-left": "units are given back that have come back by themselves",
+        "refunds/nothing-that-has-left-fixed" {
+        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            if let Some(receipt) = state.as_ref().map(newest) {
+                refund(&given.meter, state, given.cost, receipt, now);
+            }
+        }
+    }
+    RefundsReset "refunds-reset": "a refund forgets the whole meter", "refunds/settle-bucket" {
+        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, _: Timestamp) {
+            if state.is_some() {
+                *state = Some(given.meter.fresh());
+            }
+        }
+    }
+    RefundsTwice "refunds-twice": "what is given back is given back twice", "refunds/settle-sliding" {
+        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            refund(&given.meter, state, given.cost.saturating_mul(2), given.receipt, now);
+        }
+    }
+    WithoutReceipt "without-receipt": "a log gives back its newest units, whoever they belong to",
+        "refunds/log-gives-its-own" {
+        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            match state {
+                Some(State::Log(log)) => {
+                    let left = log.units.len().saturating_sub(usize::try_from(given.cost).unwrap_or(0));
+                    log.units.truncate(left);
+                }
+                state => drop(refund(&given.meter, state, given.cost, given.receipt, now)),
+            }
+        }
+    }
+    MakesMeters "refunds-make-meters": "a refund to an unknown meter makes one that owes nothing and never goes",
+        "refunds/several-keys" {
+        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            if state.is_none() {
+                let mut made = given.meter.fresh();
+                given.meter.charge(&mut made, 1, now);
+                *state = Some(made);
+            }
+            refund(&given.meter, state, given.cost.saturating_sub(1), given.receipt, now);
+        }
+    }
+    StopsAtUnknown "refund-stops-at-unknown": "a refund ends at the first meter that is unknown",
+        "refunds/several-keys" {
+        fn goes_on(&self, call: Call, _: usize, known: bool, _: u64) -> bool {
+            call != Call::Refund || known
+        }
+    }
+    ResetStops "reset-stops-at-unknown": "a reset ends at the first meter that is unknown", "resets/several-keys" {
+        fn goes_on(&self, call: Call, _: usize, known: bool, _: u64) -> bool {
+            call != Call::Reset || known
+        }
+    }
+    ResetsFirst "resets-the-first": "a reset forgets the first meter only", "resets/several-keys" {
+        fn goes_on(&self, call: Call, _: usize, _: bool, _: u64) -> bool {
+            call != Call::Reset
+        }
+    }
+    ResetsFew "resets-few": "a reset forgets fifty meters at most", "resets/sixty-four-keys" {
+        fn goes_on(&self, call: Call, place: usize, _: bool, _: u64) -> bool {
+            call != Call::Reset || place < 49
+        }
+    }
+    RefundsFirst "refunds-the-first": "a refund gives to the first meter only",
+        "refunds/several-limits-and-keys" {
+        fn goes_on(&self, call: Call, _: usize, _: bool, _: u64) -> bool {
+            call != Call::Refund
+        }
+    }
+    StopsAtZero "refund-stops-at-zero": "a refund ends where there is nothing to give",
+        "refunds/zero-among-others" {
+        fn goes_on(&self, call: Call, _: usize, _: bool, cost: u64) -> bool {
+            cost > 0 || call == Call::Reset
+        }
+    }
+    SetAtOnce "refund-set-at-once": "a refund reads all states first, and writes one after another",
+        "refunds/several-of-one-meter" {
+        fn torn_refund(&self) -> bool {
+            true
         }
     }
 }

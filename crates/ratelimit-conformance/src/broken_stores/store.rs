@@ -1,71 +1,14 @@
-//! A map under a lock, with the places at which a store can go wrong.
+//! A map under a lock, which can go wrong in many places.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ratelimit_core::{
-    Answer, CLOCK_SLACK, Claims, CounterStore, Decisions, Meter, MeterId, Promises, Refund, State,
-    StoreError, Time, Timestamp, decide, refund,
-};
+use ratelimit_core::{Answer, Claims, CounterStore, Mode, Promises, Refund, State, StoreError, Timestamp};
 use tokio::task::yield_now;
 
-/// The places at which a store can go wrong. As they stand here they are right.
-pub trait Flaw: fmt::Debug + Default + Send + Sync + 'static {
-    /// Reads and writes as two steps, with others between them.
-    const TORN: bool = false;
-    /// Takes a lock that a dropped future does not give back.
-    const LATCHED: bool = false;
-    /// What it promises of its decisions.
-    const DECISIONS: Decisions = Decisions::Exact;
-
-    /// Under which name a meter is stored.
-    fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
-        id.to_bytes()
-    }
-
-    /// The instant at which claims are decided.
-    fn instant(&self, now: Timestamp) -> Timestamp {
-        now
-    }
-
-    /// Decides a slice.
-    fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
-        decide(claims, states)
-    }
-
-    /// Whether the states are written back.
-    fn writes(&self, answer: &Answer) -> bool {
-        answer.charged
-    }
-
-    /// Until when a meter is kept that was written `now` and cannot influence anything from `forget_at`.
-    fn keep_until(&self, _now: Timestamp, forget_at: Timestamp) -> Timestamp {
-        forget_at + CLOCK_SLACK
-    }
-
-    /// Gives units back.
-    fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
-        refund(&given.meter, state, given.cost, given.receipt, now);
-    }
-
-    /// Whether a reset of `name` forgets the meter stored as `other`.
-    fn resets(&self, name: &[u8], other: &[u8]) -> bool {
-        name == other
-    }
-
-    /// In which order the slices of a batch are decided.
-    fn order(&self, count: usize) -> Vec<usize> {
-        (0..count).collect()
-    }
-}
-
-/// No flaw at all.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Sound;
-
-impl Flaw for Sound {}
+use super::{Call, Flaw, Look, Write};
 
 /// Meters in a map under a lock, with a flaw.
 #[derive(Default)]
@@ -78,6 +21,8 @@ pub struct TableStore<F> {
 #[derive(Default)]
 struct Table {
     meters: HashMap<Vec<u8>, Kept>,
+    /// Names in the order in which they came, if there may only be so many.
+    order: VecDeque<Vec<u8>>,
     writes: usize,
 }
 
@@ -95,8 +40,19 @@ impl Table {
         kept.map(|kept| kept.state.clone())
     }
 
-    fn write(&mut self, name: Vec<u8>, state: State, until: Timestamp) {
-        self.meters.insert(name, Kept { state, until });
+    fn is_expired(&self, name: &[u8], now: Timestamp) -> bool {
+        self.meters.get(name).is_some_and(|kept| kept.until < now)
+    }
+
+    fn write(&mut self, name: Vec<u8>, kept: Kept, most: usize) {
+        if most < usize::MAX && !self.meters.contains_key(&name) {
+            self.order.push_back(name.clone());
+        }
+        self.meters.insert(name, kept);
+        while self.meters.len() > most {
+            let Some(oldest) = self.order.pop_front() else { break };
+            self.meters.remove(&oldest);
+        }
         self.writes += 1;
     }
 
@@ -125,49 +81,158 @@ impl<F: Flaw> TableStore<F> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn read(&self, table: &Table, claims: &Claims<'_>) -> Vec<Option<State>> {
-        claims.iter().map(|claim| table.read(&self.flaw.name(&claim.id), claims.now())).collect()
+    fn names(&self, call: Call, claims: &Claims<'_>) -> Vec<Vec<u8>> {
+        claims.iter().map(|claim| self.flaw.name_in(call, &claim.id)).collect()
     }
 
-    fn write(&self, table: &mut Table, claims: &Claims<'_>, states: Vec<Option<State>>) {
-        for (claim, state) in claims.iter().zip(states) {
-            if let Some(state) = state {
-                self.put(table, &claim.id, &claim.meter, state, claims.now());
-            }
+    fn write(
+        &self,
+        call: Call,
+        table: &mut Table,
+        claims: &Claims<'_>,
+        charged: bool,
+        states: Vec<Option<State>>,
+    ) {
+        let forget = |(claim, state): (&ratelimit_core::Claim<'_>, &Option<State>)| {
+            state.as_ref().map(|state| claim.meter.forget_at(state))
+        };
+        let first = claims.iter().zip(&states).find_map(forget);
+        let parts = claims.iter().zip(self.names(call, claims)).zip(states).enumerate();
+        for (place, ((claim, name), state)) in parts {
+            let Some(state) = state else { continue };
+            let forget_at = claim.meter.forget_at(&state);
+            let write = Write {
+                call,
+                mode: claims.mode(),
+                charged,
+                place,
+                now: claims.now(),
+                forget_at,
+                first_forget_at: first.unwrap_or(forget_at),
+                former: table.meters.get(&name).map(|kept| kept.until),
+            };
+            self.put(table, name, state, &write);
         }
         table.sweep(claims.now());
     }
 
-    fn put(&self, table: &mut Table, id: &MeterId<'_>, meter: &Meter, state: State, now: Timestamp) {
-        let until = self.flaw.keep_until(now, meter.forget_at(&state));
-        table.write(self.flaw.name(id), state, until);
+    fn put(&self, table: &mut Table, name: Vec<u8>, state: State, write: &Write) {
+        let kept = Kept { state: self.flaw.kept(state), until: self.flaw.keep_until(write) };
+        table.write(name, kept, F::MOST_METERS);
     }
 
-    async fn take_latch(&self) {
-        while self.latch.swap(true, Ordering::SeqCst) {
+    async fn take_latch(&self, call: Call) {
+        if self.flaw.latched(call) {
+            while self.latch.swap(true, Ordering::SeqCst) {
+                yield_now().await;
+            }
             yield_now().await;
         }
-        yield_now().await;
     }
 
-    fn decide(&self, claims: &Claims<'_>) -> Answer {
+    fn give_latch_back(&self, call: Call) {
+        if self.flaw.latched(call) {
+            self.latch.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether there are others between reading and writing, with the answer if there are none.
+    fn decide(&self, call: Call, claims: &Claims<'_>) -> Result<Answer, Vec<Option<State>>> {
         let mut table = self.table();
-        let mut states = self.read(&table, claims);
+        let names = self.names(call, claims);
+        let mut states: Vec<_> = names.iter().map(|name| table.read(name, claims.now())).collect();
+        let expired = names.iter().any(|name| table.is_expired(name, claims.now()));
+        if self.flaw.torn(&Look { call, claims, states: &states, expired }) {
+            return Err(states);
+        }
         let answer = self.flaw.decide(claims, &mut states);
         if self.flaw.writes(&answer) {
-            self.write(&mut table, claims, states);
+            self.write(call, &mut table, claims, answer.charged, states);
+        }
+        Ok(answer)
+    }
+
+    async fn decide_torn(&self, call: Call, claims: &Claims<'_>, mut states: Vec<Option<State>>) -> Answer {
+        yield_now().await;
+        let answer = self.flaw.decide(claims, &mut states);
+        if self.flaw.writes(&answer) {
+            self.write(call, &mut self.table(), claims, answer.charged, states);
         }
         answer
     }
 
-    async fn decide_torn(&self, claims: &Claims<'_>) -> Answer {
-        let mut states = self.read(&self.table(), claims);
-        yield_now().await;
-        let answer = self.flaw.decide(claims, &mut states);
-        if self.flaw.writes(&answer) {
-            self.write(&mut self.table(), claims, states);
-        }
+    async fn answer(&self, call: Call, claims: &Claims<'_>) -> Answer {
+        let claims = claims.at(self.flaw.instant(call, claims.now()));
+        self.take_latch(call).await;
+        let answer = match self.decide(call, &claims) {
+            Ok(answer) => answer,
+            Err(states) => self.decide_torn(call, &claims, states).await,
+        };
+        self.give_latch_back(call);
         answer
+    }
+
+    fn give(&self, place: usize, given: &Refund<'_>, now: Timestamp, state: &mut Option<State>) -> bool {
+        let known = state.is_some();
+        self.flaw.refund(given, state, now);
+        self.flaw.goes_on(Call::Refund, place, known, given.cost)
+    }
+
+    fn put_refund(&self, table: &mut Table, place: usize, given: &Refund<'_>, now: Timestamp, state: State) {
+        let name = self.flaw.name_in(Call::Refund, &given.id);
+        let forget_at = given.meter.forget_at(&state);
+        let write = Write {
+            call: Call::Refund,
+            mode: Mode::Charge,
+            charged: false,
+            place,
+            now,
+            forget_at,
+            first_forget_at: forget_at,
+            former: table.meters.get(&name).map(|kept| kept.until),
+        };
+        self.put(table, name, state, &write);
+    }
+
+    fn read_refund(&self, table: &Table, given: &Refund<'_>, now: Timestamp) -> Option<State> {
+        table.read(&self.flaw.name_in(Call::Refund, &given.id), now)
+    }
+
+    fn refund_all(&self, now: Timestamp, refunds: &[Refund<'_>]) {
+        let mut table = self.table();
+        for (place, given) in refunds.iter().enumerate() {
+            let mut state = self.read_refund(&table, given, now);
+            let goes_on = self.give(place, given, now, &mut state);
+            if let Some(state) = state {
+                self.put_refund(&mut table, place, given, now, state);
+            }
+            if !goes_on {
+                break;
+            }
+        }
+    }
+
+    fn reset_all(&self, claims: &Claims<'_>) {
+        let mut table = self.table();
+        for (place, name) in self.names(Call::Reset, claims).iter().enumerate() {
+            let known = table.meters.contains_key(name);
+            table.meters.retain(|other, _| !self.flaw.resets(name, other));
+            if !self.flaw.goes_on(Call::Reset, place, known, 0) {
+                break;
+            }
+        }
+    }
+
+    async fn refund_torn(&self, now: Timestamp, refunds: &[Refund<'_>]) {
+        let read = |given| self.read_refund(&self.table(), given, now);
+        let states: Vec<_> = refunds.iter().map(read).collect();
+        yield_now().await;
+        for (place, (given, mut state)) in refunds.iter().zip(states).enumerate() {
+            self.give(place, given, now, &mut state);
+            if let Some(state) = state {
+                self.put_refund(&mut self.table(), place, given, now, state);
+            }
+        }
     }
 }
 
@@ -179,48 +244,37 @@ impl<F: Flaw> fmt::Debug for TableStore<F> {
 
 impl<F: Flaw> CounterStore for TableStore<F> {
     fn promises(&self) -> Promises {
-        Promises { decisions: F::DECISIONS, time: Time::Caller }
+        Promises { decisions: F::DECISIONS, time: F::TIME }
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let claims = claims.at(self.flaw.instant(claims.now()));
-        if F::TORN {
-            return Ok(self.decide_torn(&claims).await);
-        }
-        if F::LATCHED {
-            self.take_latch().await;
-        }
-        let answer = self.decide(&claims);
-        self.latch.store(false, Ordering::SeqCst);
-        Ok(answer)
+        Ok(self.answer(Call::Claim, &claims).await)
     }
 
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
         let mut answers: Vec<Option<Result<Answer, StoreError>>> = slices.iter().map(|_| None).collect();
         for place in self.flaw.order(slices.len()) {
-            answers[place] = Some(self.claim(slices[place]).await);
+            answers[place] = Some(Ok(self.answer(Call::Batch, &slices[place]).await));
         }
         answers.into_iter().flatten().collect()
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        let mut table = self.table();
-        for given in refunds {
-            let mut state = table.read(&self.flaw.name(&given.id), now);
-            self.flaw.refund(given, &mut state, now);
-            if let Some(state) = state {
-                self.put(&mut table, &given.id, &given.meter, state, now);
-            }
+        let now = self.flaw.instant(Call::Refund, now);
+        self.take_latch(Call::Refund).await;
+        if self.flaw.torn_refund() {
+            self.refund_torn(now, refunds).await;
+        } else {
+            self.refund_all(now, refunds);
         }
+        self.give_latch_back(Call::Refund);
         Ok(())
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        let mut table = self.table();
-        for claim in claims.iter() {
-            let name = self.flaw.name(&claim.id);
-            table.meters.retain(|other, _| !self.flaw.resets(&name, other));
-        }
+        self.take_latch(Call::Reset).await;
+        self.reset_all(&claims);
+        self.give_latch_back(Call::Reset);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use ratelimit_core::{Answer, Claims, Meter, State, Timestamp, decide};
 
-use super::{BrokenStore, Flaw};
+use super::{BrokenStore, Call, Flaw};
 
 pub(super) fn all() -> Vec<BrokenStore> {
     vec![
@@ -54,7 +54,7 @@ impl Flaw for FollowsClockBack {
 struct Milliseconds;
 
 impl Flaw for Milliseconds {
-    fn instant(&self, now: Timestamp) -> Timestamp {
+    fn instant(&self, _: Call, now: Timestamp) -> Timestamp {
         Timestamp::from_millis(now.as_nanos() / 1_000_000)
     }
 }

@@ -107,7 +107,7 @@ async fn contend(
 
 /// One unit for each of many tasks: exactly `expected` are admitted, at once or, if the store is conservative, in the
 /// end.
-async fn exactly(bench: &Bench, limits: &Limits, now: Timestamp, expected: u64) -> CaseResult {
+pub(super) async fn exactly(bench: &Bench, limits: &Limits, now: Timestamp, expected: u64) -> CaseResult {
     let tasks = vec![1; usize::try_from(expected).unwrap_or(0) * 2 + 40];
     let found = contend(bench, limits, now, &tasks).await?;
     let at_once = found.iter().filter(|(_, admitted)| *admitted).count() as u64;

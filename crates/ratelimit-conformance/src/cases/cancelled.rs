@@ -41,7 +41,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Polls a future so often at most, then drops it.
-async fn polled<T>(future: impl Future<Output = T>, most: usize) -> Option<T> {
+pub(super) async fn polled<T>(future: impl Future<Output = T>, most: usize) -> Option<T> {
     let mut future = pin!(future);
     let mut polls = 0;
     poll_fn(|context| {
@@ -59,7 +59,7 @@ async fn polled<T>(future: impl Future<Output = T>, most: usize) -> Option<T> {
 }
 
 /// Ends in time, or the case fails.
-async fn in_time<T>(what: &str, call: impl Future<Output = CaseResult<T>>) -> CaseResult<T> {
+pub(super) async fn in_time<T>(what: &str, call: impl Future<Output = CaseResult<T>>) -> CaseResult<T> {
     let late =
         |_| Failure::new(format!("{what} got no answer within {PATIENCE:?} after other claims were dropped"));
     tokio::time::timeout(PATIENCE, call).await.map_err(late)?

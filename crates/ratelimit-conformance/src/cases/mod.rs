@@ -3,14 +3,26 @@
 mod all_or_nothing;
 mod atomic;
 mod batches;
+mod beside;
 mod boundaries;
 mod cancelled;
 mod changes;
+mod crowded_batches;
+mod deadlocks;
 mod decorated;
+mod dropped;
 mod failures;
 mod field_bugs;
+mod handles;
 mod keys;
+mod late;
+mod lifetimes;
+mod logs;
+mod lost_answers;
+mod many_meters;
 mod memory;
+mod mixed_storms;
+mod names;
 mod numbers;
 mod queues;
 mod refunds;
@@ -21,6 +33,8 @@ mod sequence_parts;
 mod sequence_replay;
 mod sequence_shrink;
 mod server_time;
+mod several;
+mod storms;
 mod time;
 mod trips;
 mod waiting;
@@ -35,23 +49,36 @@ pub(crate) fn all() -> Vec<Case> {
         boundaries::cases(),
         same_decisions::cases(),
         atomic::cases(),
+        storms::cases(),
+        mixed_storms::cases(),
+        handles::cases(),
+        deadlocks::cases(),
         cancelled::cases(),
+        dropped::cases(),
         all_or_nothing::cases(),
         batches::cases(),
+        crowded_batches::cases(),
         time::cases(),
+        late::cases(),
         server_time::cases(),
         memory::cases(),
+        lifetimes::cases(),
+        logs::cases(),
         keys::cases(),
+        names::cases(),
+        many_meters::cases(),
         numbers::cases(),
         changes::cases(),
         refunds::cases(),
         resets::cases(),
+        several::cases(),
         waiting::cases(),
         queues::cases(),
         field_bugs::cases(),
         decorated::cases(),
         trips::cases(),
         failures::cases(),
+        lost_answers::cases(),
     ];
     areas.into_iter().flatten().collect()
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ratelimit_core::{Claim, Claims, CounterStore, Decisions, MeterId, Mode, Timestamp};
 
+use super::beside::{Part, Slice, put, put_many};
 use crate::bench::{Bench, START, limit, pause, storm};
 use crate::case::Case;
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
@@ -34,6 +35,12 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("server-time/refund", "What was charged at the server's time can be given back.", refund),
         Case::new("server-time/batches", "A batch is decided in order at the server's time.", batches),
     ]);
+    cases.extend(Case::for_each(
+        &Kind::ALL,
+        "server-time/no-call-by-the-callers-clock",
+        "Claims, slices, batches and forced charges of callers whose clocks are years ahead or behind all happen now.",
+        no_call,
+    ));
     cases.into_iter().map(Case::server_time).collect()
 }
 
@@ -100,6 +107,41 @@ async fn ignores_callers(bench: Bench) -> CaseResult {
     ensure_eq!(found, [true, true, true, false], "admitted by a limit of 3");
     let spread = instants[3].since(instants[0]);
     ensure!(spread < HOUR && instants.is_sorted(), "the server's instants are {instants:?}");
+    Ok(())
+}
+
+async fn no_call(bench: Bench, kind: Kind) -> CaseResult {
+    let day = Duration::from_secs(86_400);
+    let (first, second) = (kind.limit(3, day)?, kind.builder(3, day).name("second").build()?);
+    for now in [START + day * 3_000, Timestamp::EPOCH, START] {
+        let part = |key: &str| Part::new(&first, format!("{key} {now:?}"), 3);
+        let slice = |key: &str| Slice { now, mode: Mode::Charge, parts: vec![part(key)] };
+        let other = Part { limit: second.clone(), ..part("of a slice") };
+        let mut answers = vec![
+            put(&bench.store, now, Mode::Charge, &[part("alone")]).await??,
+            put(&bench.store, now, Mode::Force, &[part("forced")]).await??,
+            put(&bench.store, now, Mode::Charge, &[part("of a slice"), other]).await??,
+        ];
+        for answer in put_many(&bench.store, &[slice("first"), slice("second"), slice("third")]).await? {
+            answers.push(answer?);
+        }
+        let keys = ["alone", "forced", "of a slice", "first", "second", "third"];
+        for (key, answer) in keys.into_iter().zip(answers) {
+            let refused = put(&bench.store, now, Mode::Charge, &[part(key)]).await??;
+            ensure!(answer.admitted && !refused.admitted, "{key} by {now:?}: {answer:?}, then {refused:?}");
+            let passed = refused.now.since(answer.now);
+            ensure!(
+                refused.now >= answer.now && passed < HOUR,
+                "{key} by {now:?}: {answer:?}, then {refused:?}"
+            );
+            // All three are free again in the next window but one at the latest.
+            let fits_at = refused.verdicts[0].fits_at;
+            ensure!(
+                fits_at <= Some(refused.now + day * 2),
+                "{key} by {now:?} is told to come at {fits_at:?}"
+            );
+        }
+    }
     Ok(())
 }
 

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Decisions, Limit, Limits, ManualClock, Meter, RateLimiter, Request, Time};
+use ratelimit_core::{Decisions, Limit, Limits, ManualClock, Meter, Mode, RateLimiter, Request, Time};
 
+use super::beside::{Part, forget, give_back, put};
 use crate::bench::{Bench, Handle, START, limit, limits};
 use crate::case::Case;
 use crate::failure::{CaseResult, Failure, ensure};
@@ -37,6 +38,12 @@ pub(super) fn cases() -> Vec<Case> {
             "A refund takes one trip, and so does a reset. A conservative store may take a second one to refund a bucket \
              or a log, and to reset a window.",
             refund_reset,
+        ),
+        Case::new(
+            "trips/one-for-refund-and-reset-of-several",
+            "A refund of three limits takes one trip, and so does a reset; on a conservative store a reset takes two, and a refund \
+             of buckets and logs, which windows may go before.",
+            refund_reset_several,
         ),
         Case::new(
             "trips/bytes-do-not-grow",
@@ -182,6 +189,30 @@ async fn refund_reset(bench: Bench) -> CaseResult {
         watched.trips(most(Call::Refund), "a refund", limiter.refund("k", &decision)).await??;
         watched.trips(most(Call::Reset), "a reset", limiter.reset("k")).await??;
     }
+    Ok(())
+}
+
+async fn refund_reset_several(bench: Bench) -> CaseResult {
+    let watched = Watched::new(&bench).await?;
+    let texts = ["10/3000d", "20/3000d burst 20", "30/3000d log"];
+    let mut charged = Vec::new();
+    for text in texts {
+        let part = Part::new(&limit(text)?, "k", 2);
+        let answer = put(&bench.store, START, Mode::Charge, std::slice::from_ref(&part)).await??;
+        charged.push((part, answer.verdicts[0].receipt));
+    }
+    let parts: Vec<Part> = charged.iter().map(|(part, _)| part.clone()).collect();
+    let most = |call, texts: &[&str]| Ok::<_, Failure>(most(&bench, &limits(texts)?, call));
+    // One that decides windows in another way than the rest may go for each of the two.
+    let split = if bench.promises().decisions == Decisions::Conservative { 1 } else { 0 };
+    for (texts, charged) in [(&texts[..split], &charged[..split]), (&texts[split..], &charged[split..])] {
+        if !charged.is_empty() {
+            let refund = give_back(&watched.handle, START, charged);
+            watched.trips(most(Call::Refund, texts)?, "a refund of several limits", refund).await???;
+        }
+    }
+    let reset = forget(&watched.handle, START, &parts);
+    watched.trips(most(Call::Reset, &texts)?, "a reset of three limits", reset).await???;
     Ok(())
 }
 

@@ -1,0 +1,144 @@
+//! Stores that lock each meter, in the order in which they are asked: two callers wait for each other.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ratelimit_core::{Answer, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
+use tokio::task::yield_now;
+
+use super::{Around, BrokenStore, Call, ModelStore};
+
+const CLAIMS: u8 = 0;
+const BATCHES: u8 = 1;
+const REFUNDS: u8 = 2;
+const RESETS: u8 = 3;
+/// In order, but the locks stay taken after a refusal.
+const REFUSALS: u8 = 4;
+
+pub(super) fn all() -> Vec<BrokenStore> {
+    vec![
+        BrokenStore::around::<Locking<CLAIMS>>(
+            "locks-slices-as-asked",
+            "slices lock their meters in the order in which they are asked",
+            "deadlocks/slices-in-opposite-orders",
+        ),
+        BrokenStore::around::<Locking<BATCHES>>(
+            "locks-batches-as-asked",
+            "batches lock all of their meters, in the order in which they are asked",
+            "deadlocks/batches-in-opposite-orders",
+        ),
+        BrokenStore::around::<Locking<REFUNDS>>(
+            "locks-refunds-as-asked",
+            "refunds lock their meters in the order in which they are asked",
+            "deadlocks/refunds-in-opposite-orders",
+        ),
+        BrokenStore::around::<Locking<RESETS>>(
+            "locks-resets-as-asked",
+            "resets lock their meters in the order in which they are asked",
+            "deadlocks/resets-in-opposite-orders",
+        ),
+        BrokenStore::around::<Locking<REFUSALS>>(
+            "locked-after-refusals",
+            "after a refusal the meters stay locked",
+            "dropped/claims-whole-or-not-at-all",
+        ),
+    ]
+}
+
+/// The names that are locked.
+#[derive(Debug, Default)]
+struct Locks(Mutex<HashSet<Vec<u8>>>);
+
+impl Locks {
+    fn names(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Locks that are given back when this is dropped.
+struct Held<'a> {
+    locks: &'a Locks,
+    names: Vec<Vec<u8>>,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let mut locked = self.locks.names();
+        locked.retain(|name| !self.names.contains(name));
+    }
+}
+
+#[derive(Debug)]
+struct Locking<const WHERE: u8> {
+    meters: Arc<ModelStore>,
+    locks: Arc<Locks>,
+}
+
+impl<const WHERE: u8> Locking<WHERE> {
+    async fn lock(&self, call: Call, mut names: Vec<Vec<u8>>) -> Held<'_> {
+        let as_asked = match call {
+            Call::Claim => WHERE == CLAIMS,
+            Call::Batch => WHERE == BATCHES,
+            Call::Refund => WHERE == REFUNDS,
+            Call::Reset => WHERE == RESETS,
+        };
+        if !as_asked {
+            names.sort();
+        }
+        let mut held = Held { locks: &self.locks, names: Vec::new() };
+        for name in names {
+            if held.names.contains(&name) {
+                continue;
+            }
+            while !self.locks.names().insert(name.clone()) {
+                yield_now().await;
+            }
+            held.names.push(name);
+            yield_now().await;
+        }
+        held
+    }
+}
+
+fn names(claims: &Claims<'_>) -> Vec<Vec<u8>> {
+    claims.iter().map(|claim| claim.id.to_bytes()).collect()
+}
+
+impl<const WHERE: u8> Around for Locking<WHERE> {
+    type Shared = Locks;
+
+    fn around(meters: Arc<ModelStore>, locks: Arc<Locks>) -> Self {
+        Self { meters, locks }
+    }
+}
+
+impl<const WHERE: u8> CounterStore for Locking<WHERE> {
+    fn promises(&self) -> Promises {
+        self.meters.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let mut held = self.lock(Call::Claim, names(&claims)).await;
+        let answer = self.meters.claim(claims).await;
+        if WHERE == REFUSALS && answer.as_ref().is_ok_and(|answer| !answer.admitted) {
+            held.names.clear();
+        }
+        answer
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        let _held = self.lock(Call::Batch, slices.iter().flat_map(names).collect()).await;
+        self.meters.claim_many(slices).await
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        let names = refunds.iter().map(|given| given.id.to_bytes()).collect();
+        let _held = self.lock(Call::Refund, names).await;
+        self.meters.refund(now, refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        let _held = self.lock(Call::Reset, names(&claims)).await;
+        self.meters.reset(claims).await
+    }
+}

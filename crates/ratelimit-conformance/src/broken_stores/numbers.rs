@@ -1,0 +1,65 @@
+//! Stores whose numbers are too small, or not whole.
+
+use ratelimit_core::{Answer, Claims, State, Timestamp, decide};
+
+/// What is kept of the counts of a window.
+fn counts(state: State, kept: impl Fn(u64) -> u64) -> State {
+    match state {
+        State::Window(mut window) => {
+            window.counts.iter_mut().for_each(|count| *count = kept(*count));
+            State::Window(window)
+        }
+        other => other,
+    }
+}
+
+flaws! {
+    ThirtyTwoBits "counts-in-32-bits": "counts are kept in 32 bits", "numbers/largest-quota" {
+        fn kept(&self, state: State) -> State {
+            counts(state, |count| count % (1 << 32))
+        }
+    }
+    Signed "counts-in-31-bits": "counts end at the largest number of 31 bits", "numbers/largest-quota" {
+        fn kept(&self, state: State) -> State {
+            counts(state, |count| count.min((1 << 31) - 1))
+        }
+    }
+    Floats "counts-in-floats": "counts are kept in floating point of 32 bits", "numbers/largest-quota" {
+        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        fn kept(&self, state: State) -> State {
+            counts(state, |count| count as f32 as u64)
+        }
+    }
+    MillisOfBuckets "buckets-in-milliseconds": "a bucket's instant is kept in milliseconds",
+        "same-decisions/random-bucket" {
+        fn kept(&self, state: State) -> State {
+            match state {
+                State::Bucket(mut bucket) => {
+                    bucket.tat = Timestamp::from_millis(bucket.tat.as_nanos() / 1_000_000);
+                    State::Bucket(bucket)
+                }
+                other => other,
+            }
+        }
+    }
+    ATickEarly "a-tick-early": "who waits is told a nanosecond too little", "waiting/exactly-as-told-log" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            let mut answer = decide(claims, states);
+            for verdict in answer.verdicts.iter_mut().filter(|verdict| !verdict.fits) {
+                verdict.fits_at = verdict.fits_at.map(|at| Timestamp::from_nanos(at.as_nanos() - 1));
+            }
+            answer
+        }
+    }
+    WholeMillis "waits-in-milliseconds": "who waits is told whole milliseconds, rounded up",
+        "waiting/exactly-as-told-bucket" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            let mut answer = decide(claims, states);
+            for verdict in answer.verdicts.iter_mut().filter(|verdict| !verdict.fits) {
+                let millis = |at: Timestamp| Timestamp::from_millis(at.as_nanos().div_ceil(1_000_000) + 1);
+                verdict.fits_at = verdict.fits_at.map(millis);
+            }
+            answer
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Stores that decide by a clock of their own, but not always.
+
+use ratelimit_core::{Clock, SystemClock, Time, Timestamp};
+
+use super::Call;
+
+fn here() -> Timestamp {
+    SystemClock::new().now()
+}
+
+flaws! {
+    BatchesByNewer "batches-by-the-newer-clock": "batches are decided by the caller's clock if it is ahead",
+        "server-time/no-call-by-the-callers-clock-bucket" {
+        const TIME: Time = Time::Server;
+        fn instant(&self, call: Call, now: Timestamp) -> Timestamp {
+            if call == Call::Batch { here().max(now) } else { here() }
+        }
+    }
+    ClaimsByCaller "claims-by-the-callers-clock": "single claims are decided by the caller's clock",
+        "server-time/ignores-the-callers-clock" {
+        const TIME: Time = Time::Server;
+        fn instant(&self, call: Call, now: Timestamp) -> Timestamp {
+            if call == Call::Claim { now } else { here() }
+        }
+    }
+    RefundsByCaller "refunds-by-the-callers-clock": "refunds happen by the caller's clock", "names/name-spaces-in-every-operation" {
+        const TIME: Time = Time::Server;
+        fn instant(&self, call: Call, now: Timestamp) -> Timestamp {
+            if call == Call::Refund { now + std::time::Duration::from_secs(10_000 * 86_400) } else { here() }
+        }
+    }
+}

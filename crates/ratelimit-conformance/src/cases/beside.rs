@@ -1,0 +1,241 @@
+//! The store beside the model: what is done to one is done to the other, and every answer must be the model's.
+
+use std::time::Duration;
+
+use ratelimit_core::{
+    Answer, Claim, Claims, CounterStore, Decisions, Limit, MeterId, Mode, Refund, StoreError, Time, Timestamp,
+};
+
+use super::sequence_parts::is_conservative;
+use crate::bench::{Bench, Handle, START};
+use crate::describe::differences;
+use crate::failure::{CaseResult, Failure, ensure_eq};
+use crate::model::Model;
+
+/// Units of one meter.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) namespace: String,
+    pub(super) limit: Limit,
+    pub(super) key: Vec<u8>,
+    pub(super) cost: u64,
+}
+
+impl Part {
+    /// Units of this key, in the name space without a name.
+    pub(super) fn new(limit: &Limit, key: impl AsRef<[u8]>, cost: u64) -> Self {
+        Self { namespace: String::new(), limit: limit.clone(), key: key.as_ref().to_vec(), cost }
+    }
+
+    /// The same in a name space.
+    pub(super) fn within(self, namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), ..self }
+    }
+
+    /// So many units of the same.
+    pub(super) fn of(&self, cost: u64) -> Self {
+        Self { cost, ..self.clone() }
+    }
+
+    fn id(&self) -> MeterId<'_> {
+        MeterId { namespace: &self.namespace, scope: self.limit.scope(), key: &self.key }
+    }
+
+    pub(super) fn claim(&self) -> Claim<'_> {
+        Claim { id: self.id(), cost: self.cost, meter: self.limit.meter_for(&self.key) }
+    }
+
+    pub(super) fn refund(&self, receipt: Timestamp) -> Refund<'_> {
+        Refund { id: self.id(), cost: self.cost, meter: self.limit.meter_for(&self.key), receipt }
+    }
+
+    fn describe(&self) -> String {
+        let shown = self.key[..self.key.len().min(40)].escape_ascii();
+        format!("{} of {} for {shown} in {:?}", self.cost, self.limit, self.namespace)
+    }
+}
+
+/// Parts that are decided together.
+#[derive(Clone, Debug)]
+pub(super) struct Slice {
+    pub(super) now: Timestamp,
+    pub(super) mode: Mode,
+    pub(super) parts: Vec<Part>,
+}
+
+impl Slice {
+    pub(super) fn describe(&self) -> String {
+        let parts: Vec<String> = self.parts.iter().map(Part::describe).collect();
+        format!("{:?} {:?} after the start: {}", self.mode, self.now.since(START), parts.join(" + "))
+    }
+}
+
+/// A slice of claims put to a store, whatever comes of it.
+pub(super) async fn put(
+    store: &Handle,
+    now: Timestamp,
+    mode: Mode,
+    parts: &[Part],
+) -> CaseResult<Result<Answer, StoreError>> {
+    let claims: Vec<Claim<'_>> = parts.iter().map(Part::claim).collect();
+    Ok(store.claim(Claims::new(now, mode, &claims)?).await)
+}
+
+/// Slices put to a store in one batch, whatever comes of each.
+pub(super) async fn put_many(
+    store: &Handle,
+    slices: &[Slice],
+) -> CaseResult<Vec<Result<Answer, StoreError>>> {
+    let claims: Vec<Vec<Claim<'_>>> =
+        slices.iter().map(|slice| slice.parts.iter().map(Part::claim).collect()).collect();
+    let mut batch = Vec::with_capacity(slices.len());
+    for (slice, claims) in slices.iter().zip(&claims) {
+        batch.push(Claims::new(slice.now, slice.mode, claims)?);
+    }
+    let answers = store.claim_many(&batch).await;
+    ensure_eq!(answers.len(), slices.len(), "answers to the slices of a batch");
+    Ok(answers)
+}
+
+/// Units given back to a store.
+pub(super) async fn give_back(
+    store: &Handle,
+    now: Timestamp,
+    charged: &[(Part, Timestamp)],
+) -> CaseResult<Result<(), StoreError>> {
+    let refunds: Vec<Refund<'_>> = charged.iter().map(|(part, receipt)| part.refund(*receipt)).collect();
+    Ok(store.refund(now, &refunds).await)
+}
+
+/// Meters that a store is to forget.
+pub(super) async fn forget(
+    store: &Handle,
+    now: Timestamp,
+    parts: &[Part],
+) -> CaseResult<Result<(), StoreError>> {
+    let claims: Vec<Claim<'_>> = parts.iter().map(Part::claim).collect();
+    Ok(store.reset(Claims::new(now, Mode::Charge, &claims)?).await)
+}
+
+/// The store and the model.
+pub(super) struct Beside {
+    handle: Handle,
+    model: Model,
+    conservative: bool,
+    server_time: bool,
+    now: Timestamp,
+}
+
+impl Beside {
+    /// Both, with nothing counted yet, at [`START`].
+    pub(super) fn new(bench: &Bench) -> Self {
+        let promises = bench.promises();
+        Self {
+            handle: bench.store.clone(),
+            model: Model::default(),
+            conservative: promises.decisions == Decisions::Conservative,
+            server_time: promises.time == Time::Server,
+            now: START,
+        }
+    }
+
+    /// What follows goes through this handle.
+    pub(super) fn on(&mut self, handle: &Handle) -> &mut Self {
+        self.handle = handle.clone();
+        self
+    }
+
+    /// What follows happens so long after [`START`].
+    pub(super) fn at(&mut self, since_start: Duration) -> &mut Self {
+        self.set(START + since_start)
+    }
+
+    /// What follows happens then.
+    pub(super) fn set(&mut self, now: Timestamp) -> &mut Self {
+        self.now = now;
+        self
+    }
+
+    /// Whether the store decides by its server's time, which then is the model's, too.
+    pub(super) fn has_server_time(&self) -> bool {
+        self.server_time
+    }
+
+    /// The instant.
+    pub(super) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Claims in this mode, answered as by the model.
+    pub(super) async fn claim(&mut self, mode: Mode, parts: &[Part]) -> CaseResult<Answer> {
+        let found = put(&self.handle, self.now, mode, parts).await??;
+        self.check(&Slice { now: self.now, mode, parts: parts.to_vec() }, found)
+    }
+
+    /// Slices in one batch, each answered as by the model; one by one on a conservative store, where those of a batch
+    /// are each other's contention.
+    pub(super) async fn many(&mut self, slices: &[Slice]) -> CaseResult<Vec<Answer>> {
+        let size = if self.conservative { 1 } else { slices.len().max(1) };
+        let mut answers = Vec::new();
+        for batch in slices.chunks(size) {
+            for (slice, found) in batch.iter().zip(put_many(&self.handle, batch).await?) {
+                answers.push(self.check(slice, found?)?);
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Gives units back. Says whether a meter is as new after it, so that a store may have forgotten it.
+    pub(super) async fn refund(&mut self, charged: &[(Part, Timestamp)]) -> CaseResult<bool> {
+        give_back(&self.handle, self.now, charged).await??;
+        let refunds: Vec<Refund<'_>> = charged.iter().map(|(part, receipt)| part.refund(*receipt)).collect();
+        Ok(self.model.refund(self.now, &refunds))
+    }
+
+    /// Forgets these meters.
+    pub(super) async fn reset(&mut self, parts: &[Part]) -> CaseResult {
+        forget(&self.handle, self.now, parts).await??;
+        let claims: Vec<Claim<'_>> = parts.iter().map(Part::claim).collect();
+        self.model.reset(Claims::new(self.now, Mode::Charge, &claims)?);
+        Ok(())
+    }
+
+    /// Each of these meters stands as in the model.
+    pub(super) async fn stands(&mut self, parts: &[Part], when: &str) -> CaseResult {
+        for part in parts {
+            for cost in [0, 1] {
+                let peeked = self.claim(Mode::Peek, &[part.of(cost)]).await;
+                peeked.map_err(|failure| after(when, failure))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, slice: &Slice, found: Answer) -> CaseResult<Answer> {
+        let claims: Vec<Claim<'_>> = slice.parts.iter().map(Part::claim).collect();
+        if self.server_time {
+            self.now = found.now; // by which the model decides, too
+        }
+        let now = if self.server_time { found.now } else { slice.now };
+        let claims = Claims::new(now, slice.mode, &claims)?;
+        let expected = self.model.claim(&claims);
+        if found == expected || (self.conservative && is_conservative(&claims, &expected, &found)) {
+            return Ok(found);
+        }
+        let names: Vec<String> = slice.parts.iter().map(Part::describe).collect();
+        let what = differences(&expected, &found, &names);
+        Err(Failure::new(format!("{}: {what}", slice.describe())))
+    }
+}
+
+/// The same failure, with what had been done before.
+pub(super) fn after(what: &str, failure: Failure) -> Failure {
+    let outcome = failure.into_outcome();
+    Failure::new(format!("after {what}: {}", outcome.reason().unwrap_or_default()))
+}
+
+/// So long before an instant.
+pub(super) fn earlier(instant: Timestamp, by: Duration) -> Timestamp {
+    let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+    Timestamp::from_nanos(instant.as_nanos().saturating_sub(nanos))
+}

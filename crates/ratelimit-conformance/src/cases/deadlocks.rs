@@ -1,0 +1,116 @@
+//! Calls on the same keys in opposite orders, many at once, all end, and nothing is lost between them.
+
+use ratelimit_core::{ErrorKind, Limit, Mode, StoreError};
+
+use super::beside::{Part, Slice, forget, give_back, put, put_many};
+use super::cancelled::in_time;
+use crate::bench::{Bench, Handle, START, limit, storm};
+use crate::case::Case;
+use crate::failure::{CaseResult, ensure};
+
+/// What is called at once, and the end of a case's name.
+const CALLS: [(Call, &str); 6] = [
+    (Call::Slices, "slices"),
+    (Call::Batches, "batches"),
+    (Call::BatchesOfSlices, "batches-of-slices"),
+    (Call::Refunds, "refunds"),
+    (Call::Resets, "resets"),
+    (Call::Everything, "everything"),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Slices,
+    Batches,
+    BatchesOfSlices,
+    Refunds,
+    Resets,
+    Everything,
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let case = |(call, name)| {
+        Case::new(
+            format!("deadlocks/{name}-in-opposite-orders"),
+            "Calls on several keys in opposite orders all end, and what was charged and given back adds up.",
+            move |bench| opposite(bench, call),
+        )
+        .any_time()
+    };
+    CALLS.into_iter().map(case).collect()
+}
+
+/// The keys in an order that depends on who asks.
+fn parts(limit: &Limit, number: usize) -> Vec<Part> {
+    let mut keys = ["a", "b", "c", "d"];
+    keys.rotate_left(number % 4);
+    if number.is_multiple_of(2) {
+        keys.reverse();
+    }
+    keys.map(|key| Part::new(limit, key, 1)).into()
+}
+
+async fn opposite(bench: Bench, call: Call) -> CaseResult {
+    let handles = bench.handles(4).await?;
+    // So many that nothing is refused.
+    let limits = [limit("100000/3000d")?, limit("5000/3000d log")?];
+    for limit in &limits {
+        let calls = storm(&handles, 64, |handle, number| {
+            let limit = limit.clone();
+            let bench = bench.clone();
+            async move { one(&bench, &handle, call, &limit, number).await }
+        });
+        in_time("some of the calls", calls).await?;
+        if matches!(call, Call::Resets | Call::Everything) {
+            continue; // a reset forgets what others have charged meanwhile
+        }
+        let all = limit.burst();
+        for part in parts(limit, 1) {
+            let peeked = put(&bench.store, START, Mode::Peek, &[part.of(0)]).await??;
+            let left = peeked.verdicts[0].remaining;
+            ensure!(left == all, "{left} of {all} are left after all was given back, {limit}");
+        }
+    }
+    Ok(())
+}
+
+/// Charges one unit of each key three times, and gives all back.
+async fn one(bench: &Bench, handle: &Handle, call: Call, limit: &Limit, number: usize) -> CaseResult {
+    for round in 0..3 {
+        let parts = parts(limit, number + round);
+        let slice = |parts: &[Part]| Slice { now: START, mode: Mode::Charge, parts: parts.to_vec() };
+        let slices = match call {
+            Call::Batches => parts.iter().map(|part| slice(std::slice::from_ref(part))).collect(),
+            Call::BatchesOfSlices => vec![slice(&parts[..2]), slice(&parts[2..]), slice(&parts)],
+            Call::Everything if number.is_multiple_of(3) => vec![slice(&parts), slice(&parts[1..])],
+            _ => vec![slice(&parts)],
+        };
+        let answers = if let [only] = slices.as_slice() {
+            vec![put(handle, START, Mode::Charge, &only.parts).await?]
+        } else {
+            put_many(handle, &slices).await?
+        };
+        let mut charged = Vec::new();
+        for (slice, answer) in slices.iter().zip(answers) {
+            let receipts: Vec<_> = match &answer {
+                Ok(answer) if answer.charged => {
+                    answer.verdicts.iter().map(|verdict| verdict.receipt).collect()
+                }
+                _ => Vec::new(),
+            };
+            answer.map(drop).or_else(|error| if may_contend(bench, &error) { Ok(()) } else { Err(error) })?;
+            charged.extend(slice.parts.iter().cloned().zip(receipts));
+        }
+        if call == Call::Resets || (call == Call::Everything && number.is_multiple_of(5)) {
+            forget(handle, START, &parts).await??;
+        }
+        charged.reverse();
+        give_back(handle, START, &charged).await??;
+    }
+    Ok(())
+}
+
+/// A store that may refuse under contention may also say that it was contended.
+fn may_contend(bench: &Bench, error: &StoreError) -> bool {
+    error.kind() == ErrorKind::Contended && !bench.promises().decisions.are_exact_on_one_node()
+}

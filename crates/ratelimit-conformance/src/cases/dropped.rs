@@ -1,0 +1,245 @@
+//! Every call that can be dropped: it happened whole or not at all, nothing stays reserved, and everything works after it.
+
+use std::time::Duration;
+
+use ratelimit_core::{Decisions, Limits, Mode};
+
+use super::beside::{Part, Slice, after, forget, give_back, put, put_many};
+use super::cancelled::{in_time, polled};
+use crate::bench::{Bench, Handle, START, limit, limits, pause};
+use crate::case::{Case, Need};
+use crate::failure::{CaseResult, Failure, ensure};
+use crate::kind::Kind;
+use crate::trial::Trial;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// What a dropped call has set aside must be free again by then.
+const FREED: Duration = Duration::from_secs(10);
+
+/// What was under way when it was dropped has ended by then.
+const SETTLED: Duration = Duration::from_millis(300);
+
+/// Calls that are dropped, and the end of a case's name.
+const CALLS: [(Call, &str); 6] = [
+    (Call::Claim, "claims"),
+    (Call::Forced, "forced-charges"),
+    (Call::Peek, "peeks"),
+    (Call::Batch, "batches"),
+    (Call::Refund, "refunds"),
+    (Call::Reset, "resets"),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Claim,
+    Forced,
+    Peek,
+    Batch,
+    Refund,
+    Reset,
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Case::for_each(
+        &Kind::ALL,
+        "dropped/refusals-leave-nothing",
+        "Claims that would be refused and are dropped leave nothing reserved: what was left can be taken.",
+        refusals,
+    );
+    cases.push(Case::new(
+        "dropped/refused-slices-leave-nothing",
+        "Slices that one limit or key would refuse are dropped: the others can be taken whole.",
+        refused_slices,
+    ));
+    cases.extend(CALLS.map(|(call, name)| {
+        Case::new(
+            format!("dropped/{name}-whole-or-not-at-all"),
+            "Dropped at any point the call has happened or not, and every operation works after it.",
+            move |bench| whole(bench, call),
+        )
+    }));
+    cases.push(
+        Case::new(
+            "dropped/slices-whole-or-not-at-all",
+            "A dropped slice of three limits is charged whole or not at all, and every operation works after it.",
+            slices,
+        )
+        .needs(Need::ExactPerKey),
+    );
+    cases
+}
+
+/// Polls a call so often at most, or lets it run for so long at most, then drops it.
+async fn cut<T>(call: impl Future<Output = T>, number: u64) {
+    if number.is_multiple_of(2) {
+        drop(polled(call, usize::try_from(number / 2).unwrap_or(0)).await);
+    } else {
+        let micros = Duration::from_micros(30 << (number / 2).min(10));
+        drop(tokio::time::timeout(micros, call).await);
+    }
+}
+
+/// Waits until so many units are left, as they must be soon.
+async fn comes_to(trial: &Trial, units: u64) -> CaseResult {
+    let began = tokio::time::Instant::now();
+    loop {
+        let left = in_time("a peek", trial.left()).await?;
+        if left == units && began.elapsed() > SETTLED {
+            return Ok(());
+        }
+        ensure!(
+            began.elapsed() < FREED,
+            "{left} units are left, not {units}, {FREED:?} after claims that would be refused were dropped"
+        );
+        pause(Duration::from_millis(20)).await;
+    }
+}
+
+async fn refusals(bench: Bench, kind: Kind) -> CaseResult {
+    let trial = Trial::new(&bench, kind.limit(10, HOUR)?);
+    trial.admit(8).await?;
+    for number in (0..14).cycle().take(70) {
+        cut(trial.limiter.check(trial.request(3 + number % 5)), number).await;
+    }
+    comes_to(&trial, 2).await?;
+    in_time("what was left", trial.admit(2)).await?;
+    in_time("one more", trial.refuse(1)).await?;
+    Ok(())
+}
+
+async fn refused_slices(bench: Bench) -> CaseResult {
+    for text in ["10/h fixed", "10/h", "10/h burst 10", "10/h log"] {
+        let free = Trial::new(&bench, limit(text)?).key("free");
+        let full = free.under(limit("1/h name full")?).key(format!("full {text}"));
+        full.admit(1).await?;
+        // Two limits on one key, and two keys under one limit; the one that refuses first and last.
+        let both: Limits = limits(&[text, "1/h name full"])?;
+        let turned: Limits = limits(&["1/h name full", text])?;
+        let on_full: Vec<Trial> = [both, turned].map(|limits| full.under(limits)).into();
+        let part = |key, cost| limit(text).map(|limit| Part::new(&limit, key, cost));
+        free.key("taken").admit(10).await?;
+        for number in (0..14).cycle().take(56) {
+            for slice in &on_full {
+                cut(slice.limiter.check(slice.request(1)), number).await;
+            }
+            let keys = [part("free", 10)?, part("taken", 1)?];
+            cut(put(&bench.store, START, Mode::Charge, &keys), number).await;
+            let keys = [part("taken", 1)?, part("free", 10)?];
+            cut(put(&bench.store, START, Mode::Charge, &keys), number).await;
+        }
+        for trial in [&free, &full.under(limit(text)?)] {
+            comes_to(trial, 10).await?;
+            in_time("all that is left", trial.admit(10)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Does one thing to the key, whose ten units are taken before if they can be given back.
+async fn call(store: &Handle, call: Call, part: &Part) -> CaseResult {
+    match call {
+        Call::Claim => drop(put(store, START, Mode::Charge, &[part.of(10)]).await?),
+        Call::Forced => drop(put(store, START, Mode::Force, &[part.of(10)]).await?),
+        Call::Peek => drop(put(store, START, Mode::Peek, &[part.of(10)]).await?),
+        Call::Batch => {
+            let slices =
+                [10, 10, 10].map(|cost| Slice { now: START, mode: Mode::Charge, parts: vec![part.of(cost)] });
+            drop(put_many(store, &slices).await?);
+        }
+        Call::Refund => unreachable!("a refund needs a receipt"),
+        Call::Reset => drop(forget(store, START, &[part.of(0)]).await?),
+    }
+    Ok(())
+}
+
+async fn whole(bench: Bench, dropped: Call) -> CaseResult {
+    if dropped == Call::Reset && bench.promises().decisions == Decisions::Eventual {
+        return Err(Failure::not_applicable(
+            "a node may learn later that others have not heard of its reset",
+        ));
+    }
+    let mut meters = Vec::new();
+    for kind in Kind::ALL {
+        let limit = kind.limit(10, HOUR)?;
+        for number in 0..14 {
+            let trial = Trial::new(&bench, limit.clone()).key(format!("{number}"));
+            let part = Part::new(&limit, format!("{number}"), 0);
+            match dropped {
+                Call::Refund => {
+                    let all = [part.of(10)];
+                    let charge = put(&bench.store, START, Mode::Charge, &all);
+                    let charged = in_time("a claim", charge).await??;
+                    let given = [(part.of(10), charged.verdicts[0].receipt)];
+                    cut(give_back(&bench.store, START, &given), number).await;
+                }
+                Call::Reset => {
+                    in_time("a claim", trial.admit(10)).await?;
+                    cut(call(&bench.store, dropped, &part), number).await;
+                }
+                _ => cut(call(&bench.store, dropped, &part), number).await,
+            }
+            meters.push((trial, part, format!("a dropped {dropped:?} of {kind:?}")));
+        }
+    }
+    pause(SETTLED).await;
+    if bench.promises().decisions == Decisions::Eventual {
+        // What became of the call comes to the node with the next charge that it tells the others.
+        for (_, part, what) in &meters {
+            let one = [part.of(1)];
+            let answer = in_time(what, put(&bench.store, START, Mode::Charge, &one)).await??;
+            if answer.charged {
+                give_back(&bench.store, START, &[(part.of(1), answer.verdicts[0].receipt)]).await??;
+            }
+        }
+    }
+    for (trial, part, what) in meters {
+        let left = in_time(&what, trial.left()).await?;
+        let untouched = dropped == Call::Peek && left != 10;
+        ensure!(matches!(left, 0 | 10) && !untouched, "{left} of 10 are left after {what}");
+        works(&trial, &bench.store, &part, left).await.map_err(|failure| after(&what, failure))?;
+    }
+    Ok(())
+}
+
+/// Every operation works on a meter of which so many of ten units are left.
+async fn works(trial: &Trial, store: &Handle, part: &Part, left: u64) -> CaseResult {
+    in_time("claims", async {
+        let taken = trial.drain(11).await?;
+        ensure!(taken == left, "{taken} were admitted where {left} were left");
+        let forced = put(store, START, Mode::Force, &[part.of(1)]).await??;
+        ensure!(forced.admitted, "a forced charge was refused: {forced:?}");
+        give_back(store, START, &[(part.of(1), forced.verdicts[0].receipt)]).await??;
+        forget(store, START, &[part.of(0)]).await??;
+        ensure!(trial.left().await? == 10, "a reset left {} of 10", trial.left().await?);
+        let charged = put(store, START, Mode::Charge, &[part.of(4)]).await??;
+        give_back(store, START, &[(part.of(3), charged.verdicts[0].receipt)]).await??;
+        let slice = |cost| Slice { now: START, mode: Mode::Charge, parts: vec![part.of(cost)] };
+        for answer in put_many(store, &[slice(4)]).await? {
+            ensure!(answer?.admitted, "4 of 9 were refused in a batch");
+        }
+        trial.expect_left(5).await
+    })
+    .await
+}
+
+async fn slices(bench: Bench) -> CaseResult {
+    let texts = ["10/h", "10/h burst 10", "10/h log"];
+    let trial = Trial::new(&bench, limits(&texts)?);
+    for number in 0..28 {
+        let trial = trial.key(format!("{number}"));
+        cut(trial.limiter.check(trial.request(10)), number % 14).await;
+    }
+    pause(SETTLED).await;
+    for number in 0..28 {
+        let trial = trial.key(format!("{number}"));
+        let peeked = in_time("a peek", async { Ok(trial.limiter.peek(trial.request(0)).await?) }).await?;
+        let left: Vec<u64> = peeked.each().map(|each| each.remaining()).collect();
+        ensure!(left == [0; 3] || left == [10; 3], "{left:?} of 10 are left after a dropped slice of 10");
+        for text in texts {
+            let part = Part::new(&limit(text)?, format!("{number}"), 0);
+            works(&trial.under(limit(text)?), &bench.store, &part, left[0]).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! What is done through one handle is seen through it and every other at once, whatever they have seen before.
+
+use std::time::Duration;
+
+use ratelimit_core::Mode;
+
+use super::beside::{Beside, Part, Slice, after};
+use crate::bench::{Bench, Handle};
+use crate::case::Case;
+use crate::failure::CaseResult;
+use crate::kind::Kind;
+
+const DAYS: Duration = Duration::from_secs(3_000 * 86_400);
+
+/// What the first handle does, and the end of a case's name.
+const DONE: [(Done, &str); 7] = [
+    (Done::Claim, "a-claim"),
+    (Done::Slice, "a-slice"),
+    (Done::Batch, "a-batch"),
+    (Done::Forced, "a-forced-charge"),
+    (Done::Refund, "a-refund"),
+    (Done::RefundOfTwo, "a-refund-of-two"),
+    (Done::Reset, "a-reset"),
+];
+
+#[derive(Clone, Copy, Debug)]
+enum Done {
+    Claim,
+    Slice,
+    Batch,
+    Forced,
+    Refund,
+    RefundOfTwo,
+    Reset,
+}
+
+/// By which operation the second handle looks, before and after.
+#[derive(Clone, Copy, Debug)]
+enum Look {
+    Claim,
+    Peek,
+    Batch,
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let case = |(done, name)| {
+        Case::new(
+            format!("handles/see-{name}"),
+            "What this or another handle was told before, a refusal or how much is left, does not outlive this.",
+            move |bench| sees(bench, done),
+        )
+        .any_time()
+    };
+    DONE.into_iter().map(case).collect()
+}
+
+async fn sees(bench: Bench, done: Done) -> CaseResult {
+    let handles = bench.handles(2).await?;
+    for kind in Kind::ALL {
+        for look in [Look::Claim, Look::Peek, Look::Batch] {
+            for (taken, second) in [(2, 0), (2, 1), (10, 0), (10, 1)] {
+                let handles = [&handles[0], &handles[second]];
+                let by = if second == 0 { "the same" } else { "another" };
+                let what = format!("{done:?} of {kind:?}, {taken} of 10 taken, seen by {look:?} of {by}");
+                let part = Part::new(&kind.limit(10, DAYS)?, &what, 0);
+                let seen = one(&mut Beside::new(&bench), handles, done, look, (&part, taken)).await;
+                seen.map_err(|failure| after(&what, failure))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn one(
+    beside: &mut Beside,
+    [first, second]: [&Handle; 2],
+    done: Done,
+    look: Look,
+    (part, taken): (&Part, u64),
+) -> CaseResult {
+    let other = Part::new(&"100/3000d name other".parse()?, &part.key, 0);
+    let both = beside.on(first).claim(Mode::Charge, &[other.of(5), part.of(taken)]).await?;
+    let [of_other, of_part] = [0, 1].map(|place: usize| both.verdicts[place].receipt);
+    beside.on(second);
+    looks(beside, look, part).await?;
+    beside.on(first);
+    match done {
+        Done::Claim => drop(beside.claim(Mode::Charge, &[part.of(3)]).await?),
+        Done::Slice => drop(beside.claim(Mode::Charge, &[other.of(1), part.of(3)]).await?),
+        Done::Batch => {
+            let slice = |cost| Slice { now: beside.now(), mode: Mode::Charge, parts: vec![part.of(cost)] };
+            beside.many(&[slice(2), slice(1)]).await?;
+        }
+        Done::Forced => drop(beside.claim(Mode::Force, &[part.of(9)]).await?),
+        Done::Refund => drop(beside.refund(&[(part.of(1), of_part)]).await?),
+        Done::RefundOfTwo => drop(beside.refund(&[(other.of(1), of_other), (part.of(1), of_part)]).await?),
+        Done::Reset => beside.reset(&[other.of(0), part.of(0)]).await?,
+    }
+    beside.on(second);
+    looks(beside, look, part).await?;
+    beside.on(first).stands(&[part.clone(), other], "it was seen").await
+}
+
+/// Asks for one unit, and for all.
+async fn looks(beside: &mut Beside, look: Look, part: &Part) -> CaseResult {
+    match look {
+        Look::Claim => {
+            beside.claim(Mode::Charge, &[part.of(10)]).await?;
+            beside.claim(Mode::Charge, &[part.of(1)]).await?;
+        }
+        Look::Peek => beside.stands(std::slice::from_ref(part), "a look").await?,
+        Look::Batch => {
+            let slice = |cost| Slice { now: beside.now(), mode: Mode::Charge, parts: vec![part.of(cost)] };
+            beside.many(&[slice(10), slice(1)]).await?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! Callers whose clocks are seconds, minutes or hours behind: what they claim is decided as of the newest charge.
+
+use std::time::Duration;
+
+use ratelimit_core::{Mode, Timestamp};
+
+use super::beside::{Beside, Part, Slice, after, earlier};
+use crate::bench::{Bench, START};
+use crate::case::{Case, Need};
+use crate::failure::{CaseResult, ensure_eq};
+use crate::kind::Kind;
+use crate::random::Random;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// So long that nothing may be forgotten by a store that the latest caller has told the time.
+const PERIOD: Duration = Duration::from_secs(40 * 86_400);
+
+/// How far behind callers are.
+const BEHIND: [Duration; 6] = [
+    Duration::from_nanos(1),
+    SECOND,
+    Duration::from_secs(10),
+    Duration::from_secs(300),
+    Duration::from_secs(3_600),
+    Duration::from_secs(4 * 3_600),
+];
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Case::for_each(
+        &Kind::ALL,
+        "late/every-operation",
+        "Claims, slices, batches, forced charges, peeks and refunds that are up to hours late are answered as by the model.",
+        every_operation,
+    );
+    cases.extend(Case::for_each(
+        &Kind::ALL,
+        "late/random",
+        "Random operations by callers whose clocks are hours apart are answered as by the model.",
+        random,
+    ));
+    cases.push(Case::new(
+        "late/full-stays-full",
+        "A full meter admits nothing to callers who are late, however often they ask.",
+        full_stays_full,
+    ));
+    cases.into_iter().map(|case| case.needs(Need::OrderedTime)).collect()
+}
+
+/// A minute into a window of that period, and into a quarter of it: most who are late are in the former one.
+fn newest() -> Timestamp {
+    START + Duration::from_secs(576_060)
+}
+
+async fn every_operation(bench: Bench, kind: Kind) -> CaseResult {
+    let handles = bench.handles(2).await?;
+    for (place, behind) in BEHIND.into_iter().enumerate() {
+        let part = Part::new(&kind.limit(20, PERIOD)?, format!("{place}"), 0);
+        let second = Part::new(&kind.builder(30, PERIOD).name("second").build()?, format!("{place}"), 0);
+        let both = [part.clone(), second.clone()];
+        let what = format!("{behind:?} behind");
+        let late = earlier(newest(), behind);
+        let mut beside = Beside::new(&bench);
+        let charged = beside.set(newest()).claim(Mode::Charge, &[part.of(5), second.of(5)]).await?;
+        beside.on(&handles[1]).set(late);
+        let answers = async {
+            beside.stands(&both, "a charge").await?;
+            beside.claim(Mode::Charge, &[part.of(2)]).await?;
+            beside.claim(Mode::Charge, &[second.of(1), part.of(1)]).await?;
+            beside.claim(Mode::Force, &[part.of(3)]).await?;
+            let one = |cost| Slice { now: late, mode: Mode::Charge, parts: vec![part.of(cost)] };
+            beside.many(&[one(2), one(30), one(3)]).await?;
+            let now = Slice { now: newest(), ..one(1) };
+            beside.many(&[one(1), now, one(1)]).await?;
+            beside.refund(&[(part.of(4), charged.verdicts[0].receipt)]).await?;
+            beside.refund(&[(second.of(5), charged.verdicts[1].receipt)]).await?;
+            beside.stands(&both, "refunds").await?;
+            beside.claim(Mode::Charge, &[part.of(20)]).await?; // refused
+            beside.set(newest() + SECOND).stands(&both, "a second").await?;
+            CaseResult::Ok(())
+        };
+        answers.await.map_err(|failure| after(&what, failure))?;
+        beside.reset(&both).await?;
+        // As if there had been nothing: it is decided at its own instant.
+        beside.set(late).claim(Mode::Charge, &[part.of(20)]).await?;
+        beside.stands(&both, &format!("a reset, {behind:?} behind")).await?;
+    }
+    Ok(())
+}
+
+async fn random(bench: Bench, kind: Kind) -> CaseResult {
+    let handles = bench.handles(3).await?;
+    let mut random = bench.random();
+    let mut beside = Beside::new(&bench);
+    let limit = kind.limit(60, PERIOD)?;
+    let parts: Vec<Part> = (0..3).map(|key| Part::new(&limit, format!("{key}"), 0)).collect();
+    for part in &parts {
+        beside.set(newest()).claim(Mode::Charge, &[part.of(1)]).await?;
+    }
+    let mut held: Vec<(Part, Timestamp)> = Vec::new();
+    let (mut newest, mut floor) = (newest(), START);
+    for step in 0..160 {
+        newest = newest + Duration::from_secs(random.below(120));
+        let behind = BEHIND[random.place(BEHIND.len())];
+        let now = if random.chance(60) { earlier(newest, behind).max(floor) } else { newest };
+        beside.on(&handles[random.place(3)]).set(now);
+        let part = parts[random.place(parts.len())].of(random.between(1, 6));
+        let done = match random.below(10) {
+            0 => take(&mut random, &mut held, &mut beside).await,
+            1 => beside.claim(Mode::Peek, &[part]).await.map(|_| false),
+            2 if random.chance(20) => beside.reset(&[part]).await.map(|()| true),
+            kind => {
+                let mode = if kind == 3 { Mode::Force } else { Mode::Charge };
+                let answer = beside.claim(mode, std::slice::from_ref(&part)).await;
+                answer.map(|answer| {
+                    held.extend(answer.charged.then(|| (part, answer.verdicts[0].receipt)));
+                    false
+                })
+            }
+        };
+        // What is as new again may have been forgotten, and then nobody knows what is late.
+        if done.map_err(|failure| after(&format!("{step} steps"), failure))? {
+            floor = newest;
+        }
+    }
+    Ok(())
+}
+
+/// Gives something back; says whether a meter is as new.
+async fn take(
+    random: &mut Random,
+    held: &mut Vec<(Part, Timestamp)>,
+    beside: &mut Beside,
+) -> CaseResult<bool> {
+    if held.is_empty() {
+        return Ok(false);
+    }
+    let given = held.swap_remove(random.place(held.len()));
+    beside.refund(&[given]).await
+}
+
+async fn full_stays_full(bench: Bench) -> CaseResult {
+    let handles = bench.handles(2).await?;
+    for kind in Kind::ALL {
+        let part = Part::new(&kind.limit(3, PERIOD)?, "k", 1);
+        let mut beside = Beside::new(&bench);
+        beside.set(newest()).claim(Mode::Charge, &[part.of(3)]).await?;
+        for (handle, behind) in handles.iter().cycle().zip(BEHIND.into_iter().cycle().take(24)) {
+            let asked = beside
+                .on(handle)
+                .set(earlier(newest(), behind))
+                .claim(Mode::Charge, std::slice::from_ref(&part))
+                .await?;
+            ensure_eq!(asked.admitted, false, "whether one of 3 more was admitted {behind:?} late, {kind:?}");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,253 @@
+//! A meter lives as long as it counts, whatever wrote it last: a claim, a slice, a forced charge, a batch, a refund.
+
+use std::time::Duration;
+
+use ratelimit_core::{Clock, Mode, SystemClock, Timestamp};
+
+use super::beside::{Beside, Part, Slice, after, earlier, forget, put};
+use super::memory::gone_soon;
+use crate::bench::{Bench, pause};
+use crate::case::Case;
+use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
+use crate::kind::Kind;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Units of each meter.
+const ALL: u64 = 4;
+
+/// What has written a meter last, and the end of a case's name.
+const WAYS: [(Way, &str); 10] = [
+    (Way::Claim, "a-claim"),
+    (Way::First, "the-first-of-a-slice"),
+    (Way::Second, "the-second-of-a-slice"),
+    (Way::Batch, "a-batch"),
+    (Way::Forced, "a-forced-charge"),
+    (Way::NewForced, "a-new-forced-charge"),
+    (Way::Refund, "a-refund"),
+    (Way::RefundOfTwo, "a-refund-of-two"),
+    (Way::Refused, "refusals-and-peeks"),
+    (Way::Reset, "a-reset"),
+];
+
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Claim,
+    First,
+    Second,
+    Batch,
+    Forced,
+    NewForced,
+    Refund,
+    RefundOfTwo,
+    Refused,
+    Reset,
+}
+
+/// Ways that are waited for together, since it takes long until a store must have forgotten.
+const FORGOTTEN: [(&str, &[Way]); 3] = [
+    ("charges", &[Way::Claim, Way::First, Way::Second, Way::Batch]),
+    ("forced-charges", &[Way::Forced, Way::NewForced]),
+    ("refunds-and-refusals", &[Way::Refund, Way::RefundOfTwo, Way::Refused, Way::Reset]),
+];
+
+pub(super) fn cases() -> Vec<Case> {
+    let counts = |(way, name)| {
+        Case::new(
+            format!("lifetimes/counts-after-{name}"),
+            "A meter that was written last in this way counts until the instant that it tells, and not longer.",
+            move |bench| counts(bench, way),
+        )
+    };
+    let mut cases: Vec<Case> = WAYS.into_iter().map(counts).collect();
+    cases.extend(FORGOTTEN.map(|(name, ways)| {
+        Case::new(
+            format!("lifetimes/forgotten-after-{name}"),
+            "In real time: meters that were written last in these ways are forgotten by themselves.",
+            move |bench| forgotten(bench, ways),
+        )
+        .any_time()
+    }));
+    cases.push(Case::new(
+        "lifetimes/counts-for-late-callers",
+        "A meter that has ended for the newest callers still counts for those who are not a second behind.",
+        for_late_callers,
+    ));
+    cases.push(
+        Case::new(
+            "lifetimes/counts-in-real-time",
+            "In real time: meters still count right before the instant that they tell, whatever wrote them last.",
+            in_real_time,
+        )
+        .any_time(),
+    );
+    cases
+}
+
+/// The meter of a kind, and one beside it in slices, which lives for a tenth of the time.
+fn meters(kind: Kind, way: &str, period: Duration) -> CaseResult<[Part; 2]> {
+    let part = Part::new(&kind.limit(ALL, period)?, way, 0);
+    let other = Kind::Fixed.builder(1_000, period / 10).name(kind.name()).build()?;
+    Ok([part, Part::new(&other, way, 0)])
+}
+
+async fn write(beside: &mut Beside, way: Way, [part, other]: &[Part; 2]) -> CaseResult {
+    let all = &[part.of(ALL)];
+    match way {
+        Way::Claim => {
+            beside.claim(Mode::Charge, &[part.of(1)]).await?;
+            beside.claim(Mode::Charge, &[part.of(3)]).await?;
+        }
+        Way::First => {
+            beside.claim(Mode::Charge, &[part.of(ALL), other.of(1)]).await?;
+        }
+        Way::Second => {
+            beside.claim(Mode::Charge, &[other.of(1), part.of(ALL)]).await?;
+        }
+        Way::Batch => {
+            let one = Slice { now: beside.now(), mode: Mode::Charge, parts: vec![part.of(2)] };
+            beside.many(&[one.clone(), one]).await?;
+        }
+        Way::Forced => {
+            beside.claim(Mode::Charge, &[part.of(1)]).await?;
+            beside.claim(Mode::Force, &[part.of(ALL + 1)]).await?;
+        }
+        Way::NewForced => {
+            beside.claim(Mode::Force, all).await?;
+        }
+        Way::Refund => {
+            let charged = beside.claim(Mode::Charge, all).await?;
+            beside.refund(&[(part.of(1), charged.verdicts[0].receipt)]).await?;
+        }
+        Way::RefundOfTwo => {
+            let charged = beside.claim(Mode::Charge, &[other.of(2), part.of(ALL)]).await?;
+            let [first, second] = [0, 1].map(|place: usize| charged.verdicts[place].receipt);
+            beside.refund(&[(other.of(1), first), (part.of(1), second)]).await?;
+        }
+        Way::Refused => {
+            beside.claim(Mode::Charge, all).await?;
+            beside.claim(Mode::Charge, all).await?;
+            beside.claim(Mode::Charge, &[other.of(1), part.of(1)]).await?;
+            beside.claim(Mode::Peek, all).await?;
+        }
+        Way::Reset => {
+            beside.claim(Mode::Charge, all).await?;
+            beside.reset(all).await?;
+            beside.claim(Mode::Charge, &[part.of(ALL - 1)]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The instant at which all units fit again.
+async fn told(beside: &mut Beside, part: &Part) -> CaseResult<Timestamp> {
+    let peeked = beside.claim(Mode::Peek, &[part.of(ALL)]).await?;
+    ensure!(!peeked.admitted, "all of {ALL} units are free right after a charge: {peeked:?}");
+    peeked.verdicts[0].fits_at.ok_or_else(|| Failure::new(format!("told never: {peeked:?}")))
+}
+
+async fn counts(bench: Bench, way: Way) -> CaseResult {
+    for kind in Kind::ALL {
+        let mut beside = Beside::new(&bench);
+        let meters = meters(kind, "k", HOUR)?;
+        // Inside of a window, as most claims come.
+        beside.at(Duration::from_secs(700));
+        write(&mut beside, way, &meters).await?;
+        let fits_at = told(&mut beside, &meters[0]).await?;
+        for (now, when) in [
+            (earlier(fits_at, Duration::from_nanos(1)), "to a nanosecond before all fits"),
+            (fits_at, "until all fits"),
+        ] {
+            beside.set(now);
+            for part in &meters {
+                beside.stands(&[part.of(ALL)], &format!("{way:?} of {kind:?}, {when}")).await?;
+            }
+            let asked = beside.claim(Mode::Charge, &[meters[0].of(ALL)]).await;
+            let asked = asked.map_err(|failure| after(&format!("{way:?} of {kind:?}, {when}"), failure))?;
+            ensure_eq!(asked.admitted, now == fits_at, "whether all were admitted {when}, {kind:?}");
+        }
+    }
+    Ok(())
+}
+
+async fn for_late_callers(bench: Bench) -> CaseResult {
+    let (late, newest) = (Duration::from_millis(400), Duration::from_millis(550));
+    for (way, _) in WAYS {
+        for kind in Kind::ALL {
+            let mut beside = Beside::new(&bench);
+            let meters = meters(kind, &format!("{way:?}"), HOUR)?;
+            write(beside.at(Duration::from_secs(700)), way, &meters).await?;
+            let fits_at = told(&mut beside, &meters[0]).await?;
+            // Others make the store clean up meanwhile.
+            let traffic = Part::new(&Kind::Fixed.builder(1_000, HOUR).name("traffic").build()?, "k", 1);
+            for _ in 0..40 {
+                put(&bench.store, fits_at + newest, Mode::Charge, std::slice::from_ref(&traffic)).await??;
+            }
+            forget(&bench.store, fits_at + newest, &[traffic]).await??;
+            let what = format!("{way:?} of {kind:?}, {late:?} before all fits");
+            beside.set(earlier(fits_at, late)).stands(&[meters[0].of(ALL)], &what).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn in_real_time(bench: Bench) -> CaseResult {
+    let clock = SystemClock::new();
+    let mut waiting = Vec::new();
+    for (way, name) in WAYS {
+        for kind in Kind::ALL {
+            let mut beside = Beside::new(&bench);
+            let meters = meters(kind, name, Duration::from_millis(2_400))?;
+            write(beside.set(clock.now()), way, &meters).await?;
+            let fits_at = match told(beside.set(clock.now()), &meters[0]).await {
+                Ok(fits_at) => fits_at,
+                // A window may have turned meanwhile; whatever it was, the model says the same.
+                Err(_) => clock.now(),
+            };
+            waiting.push((beside, meters, fits_at, format!("{way:?} of {kind:?}")));
+        }
+    }
+    let mut checks = Vec::new();
+    for (mut beside, meters, fits_at, what) in waiting {
+        checks.push(async move {
+            // The last 200 ms before it, and a little longer than it.
+            let now = if beside.has_server_time() { beside.now() } else { clock.now() };
+            let wait = fits_at.since(now);
+            pause(wait.saturating_sub(Duration::from_millis(200))).await;
+            for _ in 0..3 {
+                beside.set(clock.now());
+                beside.stands(&[meters[0].clone()], &what).await?;
+                pause(Duration::from_millis(120)).await;
+            }
+            CaseResult::Ok(())
+        });
+    }
+    futures::future::try_join_all(checks).await?;
+    Ok(())
+}
+
+async fn forgotten(bench: Bench, ways: &[Way]) -> CaseResult {
+    ensure_eq!(bench.meters().await?, 0, "meters in a fresh space");
+    let clock = SystemClock::new();
+    let period = Duration::from_millis(400);
+    let mut written = Vec::new();
+    for way in ways {
+        for kind in Kind::ALL {
+            let mut beside = Beside::new(&bench);
+            let meters = meters(kind, &format!("{way:?}"), period)?;
+            write(beside.set(clock.now()), *way, &meters).await?;
+            written.push((format!("{way:?} of {kind:?}"), meters));
+        }
+    }
+    ensure!(bench.meters().await? > 0, "no meter is stored after charges");
+    let Err(kept) = gone_soon(&bench, period).await else { return Ok(()) };
+    let mut which = Vec::new();
+    for (what, meters) in written {
+        let before = bench.meters().await?;
+        forget(&bench.store, clock.now(), &meters).await??;
+        if bench.meters().await? < before {
+            which.push(what);
+        }
+    }
+    Err(after(&which.join(", "), kept))
+}

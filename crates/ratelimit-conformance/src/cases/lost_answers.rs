@@ -1,0 +1,186 @@
+//! An answer that is lost on its way: the call has happened once or not at all, and the error does not say otherwise.
+
+use std::time::Duration;
+
+use ratelimit_core::{Applied, Mode, StoreError};
+
+use super::beside::{Part, Slice, forget, give_back, put, put_many};
+use crate::bench::{Bench, Handle, START, limit, pause};
+use crate::case::Case;
+use crate::failure::{CaseResult, Failure, ensure};
+
+/// No call takes longer than this, whatever becomes of its answer.
+const IN_TIME: Duration = Duration::from_secs(10);
+
+/// A handle works again so soon.
+const RECOVERED: Duration = Duration::from_secs(30);
+
+/// What keys begin with: no error may print one.
+const KEY: &str = "very-secret";
+
+/// Calls whose answer is lost, and the end of a case's name.
+const CALLS: [(Call, &str); 6] = [
+    (Call::Claim, "a-claim"),
+    (Call::Forced, "a-forced-charge"),
+    (Call::Batch, "a-batch"),
+    (Call::Slice, "a-slice"),
+    (Call::Refund, "a-refund"),
+    (Call::Reset, "a-reset"),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Claim,
+    Forced,
+    Batch,
+    Slice,
+    Refund,
+    Reset,
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let case = |(call, name)| {
+        Case::new(
+            format!("lost-answers/{name}"),
+            "The connection breaks before the answer comes: it is charged once at most, and never if the error says so.",
+            move |bench| lost(bench, call),
+        )
+        .any_time()
+    };
+    let mut cases: Vec<Case> = CALLS.into_iter().map(case).collect();
+    cases.push(
+        Case::new(
+            "lost-answers/too-late",
+            "An answer that comes when nobody waits for it any more: it goes to no other call, and the call has happened \
+             once at most.",
+            too_late,
+        )
+        .any_time(),
+    );
+    cases
+}
+
+async fn too_late(bench: Bench) -> CaseResult {
+    futures::future::try_join_all(CALLS.map(|(call, _)| one_too_late(&bench, call))).await?;
+    Ok(())
+}
+
+async fn one_too_late(bench: &Bench, call: Call) -> CaseResult {
+    let (proxy, handle) = bench.through_proxy().await?;
+    let limit = limit("1000/3000d")?;
+    let part = Part::new(&limit, format!("{KEY}{call:?}"), 0);
+    let charged = put(&bench.store, START, Mode::Charge, &[part.of(100)]).await??;
+    recovers(&handle, &part).await?;
+    proxy.hold_answers();
+    let asked = ask(&handle, call, &part, charged.verdicts[0].receipt);
+    let ended = tokio::time::timeout(IN_TIME, asked).await;
+    let ended = ended.map_err(|_| Failure::new(format!("no end of {call:?} after {IN_TIME:?}")))??;
+    ensure!(ended.is_err(), "{call:?} got an answer that had not come");
+    proxy.let_answers_go();
+    // Nobody else gets the answer, which tells of another count.
+    for number in 0..5 {
+        let fresh = Part::new(&limit, format!("{KEY}{call:?} {number}"), 0);
+        recovers(&handle, &fresh).await?;
+        for taken in 1..4 {
+            let answer = put(&handle, START, Mode::Charge, &[fresh.of(1)]).await??;
+            let left = answer.verdicts[0].remaining;
+            ensure!(
+                left == 1_000 - taken,
+                "{left} of 1000 are left after {taken}, and a {call:?} without an answer"
+            );
+        }
+    }
+    judge(&bench.store, call, &part, &ended).await
+}
+
+/// What is left is what the call's end says of it.
+async fn judge(store: &Handle, call: Call, part: &Part, ended: &Result<(), StoreError>) -> CaseResult {
+    let left = left_in_the_end(store, part).await?;
+    let (before, after) = match call {
+        Call::Refund => (900, 910),
+        Call::Reset => (900, 1_000),
+        _ => (900, 890),
+    };
+    let limit = &part.limit;
+    let what = format!("{left} are left of {limit} after {call:?} got {ended:?}; {before} were before it");
+    ensure!(left == before || left == after, "{what}");
+    let unknown = matches!(ended, Err(error) if error.applied() == Applied::Unknown);
+    ensure!(unknown || left == if ended.is_ok() { after } else { before }, "{what}");
+    if let Err(error) = ended {
+        let printed = format!("{error} {error:?}");
+        ensure!(!printed.contains(KEY), "the error prints a key: {printed}");
+    }
+    Ok(())
+}
+
+async fn lost(bench: Bench, call: Call) -> CaseResult {
+    let (proxy, handle) = bench.through_proxy().await?;
+    for text in ["1000/3000d", "1000/3000d burst 1000", "1000/3000d log"] {
+        let limit = limit(text)?;
+        for once in [true, false] {
+            let part = Part::new(&limit, format!("{KEY}{once}"), 0);
+            recovers(&handle, &part.of(0)).await?;
+            // A hundred are taken, so that there is something to give back and to forget.
+            let charged = put(&bench.store, START, Mode::Charge, &[part.of(100)]).await??;
+            let receipt = charged.verdicts[0].receipt;
+            proxy.lose_answers(once);
+            let ended = tokio::time::timeout(IN_TIME, ask(&handle, call, &part, receipt)).await;
+            proxy.lose_no_answers();
+            let ended =
+                ended.map_err(|_| Failure::new(format!("no end of {call:?} after {IN_TIME:?}")))??;
+            recovers(&handle, &part.of(0)).await?;
+            judge(&bench.store, call, &part, &ended).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes ten units in some way, gives ten back, or forgets the meter.
+async fn ask(
+    handle: &Handle,
+    call: Call,
+    part: &Part,
+    receipt: ratelimit_core::Timestamp,
+) -> CaseResult<Result<(), StoreError>> {
+    let other = Part { key: [part.key.as_slice(), b" other"].concat(), ..part.of(1) };
+    let slice = |part: Part| Slice { now: START, mode: Mode::Charge, parts: vec![part] };
+    match call {
+        Call::Claim => put(handle, START, Mode::Charge, &[part.of(10)]).await.map(|ended| ended.map(drop)),
+        Call::Forced => put(handle, START, Mode::Force, &[part.of(10)]).await.map(|ended| ended.map(drop)),
+        Call::Slice => {
+            // Another limit of the same key, which is wherever that is.
+            let second = Part { limit: limit("1000/3000d name second")?, ..other };
+            let parts = [Part { key: part.key.clone(), ..second }, part.of(10)];
+            put(handle, START, Mode::Charge, &parts).await.map(|ended| ended.map(drop))
+        }
+        Call::Batch => {
+            let mut answers = put_many(handle, &[slice(other), slice(part.of(10))]).await?;
+            Ok(answers.remove(1).map(drop))
+        }
+        Call::Refund => give_back(handle, START, &[(part.of(10), receipt)]).await,
+        Call::Reset => forget(handle, START, &[part.of(0)]).await,
+    }
+}
+
+/// The handle must work again by itself.
+async fn recovers(handle: &Handle, part: &Part) -> CaseResult {
+    let began = tokio::time::Instant::now();
+    loop {
+        match put(handle, START, Mode::Peek, std::slice::from_ref(part)).await? {
+            Ok(_) => return Ok(()),
+            Err(error) => ensure!(
+                began.elapsed() < RECOVERED,
+                "still an error {:?} after answers come again: {error}",
+                began.elapsed()
+            ),
+        }
+        pause(Duration::from_millis(20)).await;
+    }
+}
+
+/// What is left when whatever is still on its way has come to the server.
+async fn left_in_the_end(store: &Handle, part: &Part) -> CaseResult<u64> {
+    pause(Duration::from_millis(100)).await;
+    let peeked = put(store, START, Mode::Peek, &[part.of(0)]).await??;
+    Ok(peeked.verdicts[0].remaining)
+}

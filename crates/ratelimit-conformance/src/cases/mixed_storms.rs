@@ -1,0 +1,104 @@
+//! Claims, slices, batches, forced charges, peeks and refunds at once, on meters in every state: nothing is lost.
+
+use std::time::Duration;
+
+use ratelimit_core::{Answer, ErrorKind, Mode, StoreError, Timestamp};
+
+use super::beside::{Part, Slice, give_back, put, put_many};
+use super::cancelled::in_time;
+use crate::bench::{Bench, Handle, START, storm};
+use crate::case::Case;
+use crate::failure::{CaseResult, Failure, ensure};
+use crate::kind::Kind;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Units of each meter, more than are taken at once.
+const ALL: u64 = 6_000;
+
+/// How long after a first charge the storm begins, and the end of a case's name.
+const WHEN: [(Duration, &str); 5] = [
+    (Duration::ZERO, "at-once"),
+    (Duration::from_secs(1_000), "on-a-busy-meter"),
+    (Duration::from_secs(3_600), "at-a-turn"),
+    (Duration::from_secs(5_400), "in-the-next-window"),
+    (Duration::from_secs(1_000_000), "on-an-expired-meter"),
+];
+
+pub(super) fn cases() -> Vec<Case> {
+    let case = |(when, name)| {
+        Case::new(
+            format!("storms/of-everything-{name}"),
+            "Claims, slices, batches, forced charges, peeks and refunds at once: what is left is what nobody has taken.",
+            move |bench| mixed(bench, when),
+        )
+    };
+    WHEN.into_iter().map(case).collect()
+}
+
+async fn mixed(bench: Bench, when: Duration) -> CaseResult {
+    let handles = bench.handles(4).await?;
+    for kind in Kind::ALL {
+        let limit = kind.limit(ALL, HOUR)?;
+        let part = Part::new(&limit, "k", 0);
+        let other = Part::new(&kind.builder(ALL, HOUR).name("other").build()?, "k", 0);
+        let now = START + when;
+        put(&bench.store, START, Mode::Charge, &[part.of(ALL / 3), other.of(1)]).await??;
+        let calls = storm(&handles, 90, |handle, number| {
+            let (bench, parts) = (bench.clone(), [part.clone(), other.clone()]);
+            async move { one(&bench, &handle, number, now, &parts).await }
+        });
+        let taken: u64 = in_time("some of the calls", calls).await?.into_iter().sum();
+        let meter = limit.meter_for(b"k");
+        let mut state = meter.fresh();
+        meter.charge(&mut state, ALL / 3, START);
+        meter.charge(&mut state, taken, now);
+        let expected = meter.verdict(&state, 0, now, None).remaining;
+        let left = put(&bench.store, now, Mode::Peek, &[part.of(0)]).await??.verdicts[0].remaining;
+        ensure!(
+            left == expected,
+            "{left} units are left, not {expected}, after {taken} were taken, {kind:?}"
+        );
+    }
+    Ok(())
+}
+
+/// Takes units in some way, gives every second of them back, and says how many it has kept.
+async fn one(
+    bench: &Bench,
+    handle: &Handle,
+    number: usize,
+    now: Timestamp,
+    [part, other]: &[Part; 2],
+) -> CaseResult<u64> {
+    let mut kept = 0;
+    for round in 0..3 {
+        let slice = |parts: Vec<Part>| Slice { now, mode: Mode::Charge, parts };
+        let answers = match (number + round) % 5 {
+            0 => vec![put(handle, now, Mode::Charge, &[part.of(3)]).await?],
+            1 => vec![put(handle, now, Mode::Charge, &[part.of(3), other.of(1)]).await?],
+            2 => put_many(handle, &[slice(vec![part.of(3)]), slice(vec![part.of(3), other.of(1)])]).await?,
+            3 => vec![put(handle, now, Mode::Force, &[part.of(3)]).await?],
+            _ => vec![put(handle, now, Mode::Peek, &[part.of(3)]).await?],
+        };
+        for (place, answer) in answers.into_iter().enumerate() {
+            let Some(answer) = settled(bench, answer)?.filter(|answer| answer.charged) else { continue };
+            if (number + place).is_multiple_of(2) {
+                kept += 3;
+            } else {
+                give_back(handle, now, &[(part.of(3), answer.verdicts[0].receipt)]).await??;
+            }
+        }
+    }
+    Ok(kept)
+}
+
+/// The answer; none if the store may be contended and was, which it says only if nothing was charged.
+fn settled(bench: &Bench, answer: Result<Answer, StoreError>) -> CaseResult<Option<Answer>> {
+    let exact = bench.promises().decisions.are_exact_on_one_node();
+    match answer {
+        Err(error) if error.kind() == ErrorKind::Contended && !exact => Ok(None),
+        Err(error) => Err(Failure::from(error)),
+        Ok(answer) => Ok(Some(answer)),
+    }
+}

@@ -1,0 +1,299 @@
+//! Meters with names that stores have taken for one another, in every operation.
+
+use std::time::Duration;
+
+use ratelimit_core::{Limit, Mode};
+
+use super::beside::{Beside, Part, Slice, after};
+use crate::bench::{Bench, limit};
+use crate::case::Case;
+use crate::failure::CaseResult;
+use crate::kind::Kind;
+
+const DAYS: Duration = Duration::from_secs(3_000 * 86_400);
+
+/// Keys that are the same for a hash of 32 bits that somebody may have put in their place: CRC-32, DJB2, Java's,
+/// Adler-32, FNV-1a and FNV-1, Murmur 3, the beginnings of MD5, SHA-1 and SHA-256, halves of SipHash.
+const SAME_HASH: [(&str, &str); 16] = [
+    ("plumless", "buckeroo"),
+    ("codding", "gnu"),
+    ("Az", "BY"),
+    ("Aa", "BB"),
+    ("user:6869523", "user:6798324"),
+    ("user:591135", "user:4353328"),
+    ("user:717576", "user:8156692"),
+    ("user:2372947", "user:5377568"),
+    ("user:2079306", "user:8164968"),
+    ("user:5373098", "user:3025329"),
+    ("user:7406202", "user:2943113"),
+    ("user:4643539", "user:8611539"),
+    ("user:4432418", "user:3748813"),
+    ("user:1584144", "user:2964917"),
+    ("user:6592328", "user:165976"),
+    ("AaAaAa", "BBBBBB"),
+];
+
+/// Forms of one another by an encoding or a habit.
+const ALIKE: [(&str, &str); 22] = [
+    ("a%41", "aA"),
+    ("a%2Fb", "a/b"),
+    ("a%2fb", "a%2Fb"),
+    ("a+b", "a b"),
+    ("a%20b", "a b"),
+    ("100%", "100%25"),
+    ("6162", "ab"),
+    ("YWI=", "ab"),
+    ("YWI", "YWI="),
+    ("a\\u0041", "aA"),
+    ("a\\tb", "a\tb"),
+    ("a&amp;b", "a&b"),
+    ("User:A", "user:a"),
+    ("user:A", "user:a"),
+    ("user/", "user"),
+    ("user//1", "user/1"),
+    ("::1", "0:0:0:0:0:0:0:1"),
+    ("127.0.0.1", "::ffff:127.0.0.1"),
+    ("7", "07"),
+    ("7", "7.0"),
+    ("a@example.org", "a+tag@example.org"),
+    ("a.b@example.org", "ab@example.org"),
+];
+
+/// What stands for nothing in many programs, beside the empty key.
+const PLACEHOLDERS: [&str; 34] = [
+    "default",
+    "DEFAULT",
+    "null",
+    "NULL",
+    "nil",
+    "Nil",
+    "none",
+    "None",
+    "undefined",
+    "unknown",
+    "anonymous",
+    "anon",
+    "empty",
+    "(empty)",
+    "<empty>",
+    "global",
+    "all",
+    "any",
+    "*",
+    "-",
+    "--",
+    "_",
+    "0",
+    "00",
+    ".",
+    "..",
+    "/",
+    "~",
+    "\0",
+    " ",
+    "''",
+    "\"\"",
+    "{}",
+    "()",
+];
+
+/// Lengths at which names have been cut.
+const LENGTHS: [usize; 12] = [16, 32, 40, 64, 100, 128, 200, 250, 256, 512, 1_024, 8_192];
+
+pub(super) fn cases() -> Vec<Case> {
+    let cases = vec![
+        Case::new(
+            "names/encodings-in-every-operation",
+            "Forms of one key by an encoding, case or a habit are keys of their own, in every operation.",
+            encodings,
+        ),
+        Case::new(
+            "names/placeholders-in-every-operation",
+            "The empty key is none of the usual placeholders, in every operation.",
+            placeholders,
+        ),
+        Case::new(
+            "names/long-in-every-operation",
+            "Long keys and name spaces with equal beginnings and ends, in every operation.",
+            long,
+        ),
+        Case::new(
+            "names/name-spaces-in-every-operation",
+            "The same key in name spaces that are alike, in every operation.",
+            name_spaces,
+        ),
+        Case::new(
+            "names/limits-in-every-operation",
+            "The same key under limits whose names are alike, in every operation.",
+            limit_names,
+        ),
+        Case::new(
+            "names/hashes-that-collide",
+            "Keys that are the same for common hashes of 32 bits, in every operation.",
+            same_hash,
+        ),
+    ];
+    cases.into_iter().map(Case::any_time).collect()
+}
+
+/// Each operation on the first of two meters leaves the second as it was, and the other way round.
+async fn are_apart(bench: &Bench, [first, second]: [&Part; 2]) -> CaseResult {
+    for [one, other] in [[first, second], [second, first]] {
+        let mut beside = Beside::new(bench);
+        let both = [one.clone(), other.clone()];
+        let shown = format!("{:?} and {:?}", shown(one), shown(other));
+        let done = async {
+            beside.reset(&both).await?;
+            let charged = beside.claim(Mode::Charge, &[one.of(5)]).await?;
+            beside.stands(&both, "a claim").await?;
+            beside.claim(Mode::Charge, &[other.of(2)]).await?;
+            let slice = |mode, part: Part| Slice { now: beside.now(), mode, parts: vec![part] };
+            beside.many(&[slice(Mode::Charge, one.of(1)), slice(Mode::Charge, other.of(1))]).await?;
+            beside.stands(&both, "a batch").await?;
+            beside.claim(Mode::Force, &[one.of(7)]).await?;
+            beside.stands(&both, "a forced charge").await?;
+            beside.refund(&[(one.of(3), charged.verdicts[0].receipt)]).await?;
+            beside.stands(&both, "a refund").await?;
+            beside.reset(std::slice::from_ref(one)).await?;
+            beside.stands(&both, "a reset").await?;
+            beside.claim(Mode::Charge, &[one.of(6)]).await?;
+            beside.reset(std::slice::from_ref(other)).await?;
+            beside.stands(&both, "a reset of the other").await?;
+            // One operation on both, in which a store may take one name for both.
+            let two = beside.claim(Mode::Charge, &[one.of(1), other.of(2)]).await?;
+            beside.stands(&both, "a slice").await?;
+            let [of_one, of_other] = [0, 1].map(|place: usize| two.verdicts[place].receipt);
+            beside.refund(&[(one.of(1), of_one), (other.of(1), of_other)]).await?;
+            beside.stands(&both, "a refund of both").await?;
+            beside.reset(&both).await?;
+            beside.stands(&both, "a reset of both").await
+        };
+        done.await.map_err(|failure| after(&format!("the names {shown}"), failure))?;
+    }
+    Ok(())
+}
+
+fn shown(part: &Part) -> String {
+    let key = part.key[..part.key.len().min(24)].escape_ascii().to_string();
+    let space = &part.namespace[..part.namespace.len().min(24)];
+    format!("{space}|{}|{key} ({} bytes)", part.limit.scope(), part.key.len())
+}
+
+fn ten() -> CaseResult<Limit> {
+    Ok(Kind::Sliding.limit(10, DAYS)?)
+}
+
+async fn pairs(bench: &Bench, keys: &[(&str, &str)]) -> CaseResult {
+    let ten = ten()?;
+    for (first, second) in keys {
+        are_apart(bench, [&Part::new(&ten, first, 0), &Part::new(&ten, second, 0)]).await?;
+    }
+    Ok(())
+}
+
+async fn encodings(bench: Bench) -> CaseResult {
+    pairs(&bench, &ALIKE).await?;
+    // Some are encoded only where they are no text.
+    let ten = ten()?;
+    let bytes: [(&[u8], &[u8]); 5] = [
+        (b"\xff", b"ff"),
+        (b"\xff", b"%FF"),
+        (b"\xff", b"/w=="),
+        (b"\xff", b"\\xff"),
+        (b"\xff", b"\xc3\xbf"),
+    ];
+    for (first, second) in bytes {
+        are_apart(&bench, [&Part::new(&ten, first, 0), &Part::new(&ten, second, 0)]).await?;
+    }
+    Ok(())
+}
+
+async fn same_hash(bench: Bench) -> CaseResult {
+    pairs(&bench, &SAME_HASH).await
+}
+
+async fn placeholders(bench: Bench) -> CaseResult {
+    let ten = ten()?;
+    let empty = Part::new(&ten, "", 0);
+    for key in PLACEHOLDERS {
+        are_apart(&bench, [&empty, &Part::new(&ten, key, 0)]).await?;
+    }
+    // And the name space without a name.
+    for space in ["default", "-", "_", "0", "null"] {
+        are_apart(&bench, [&Part::new(&ten, "k", 0), &Part::new(&ten, "k", 0).within(space)]).await?;
+    }
+    Ok(())
+}
+
+/// Two texts of this length that differ in one byte only: at the end, in the middle, at the beginning.
+fn nearly_equal(length: usize) -> Vec<[String; 2]> {
+    let with = |place: usize, sign| {
+        let mut text = vec![b'x'; length];
+        text[place] = sign;
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    [length - 1, length / 2, 0].map(|place| [with(place, b'a'), with(place, b'b')]).into()
+}
+
+async fn long(bench: Bench) -> CaseResult {
+    let ten = ten()?;
+    for length in LENGTHS {
+        for [first, second] in nearly_equal(length + 1) {
+            are_apart(&bench, [&Part::new(&ten, first, 0), &Part::new(&ten, second, 0)]).await?;
+        }
+        // Cut to this length they would be the same.
+        let begin = "y".repeat(length);
+        let [short, longer] = [begin.clone(), begin + "z"].map(|key| Part::new(&ten, key, 0));
+        are_apart(&bench, [&short, &longer]).await?;
+    }
+    for [first, second] in nearly_equal(200) {
+        let [first, second] = [first, second].map(|space| Part::new(&ten, "k", 0).within(&space));
+        are_apart(&bench, [&first, &second]).await?;
+    }
+    Ok(())
+}
+
+async fn name_spaces(bench: Bench) -> CaseResult {
+    let ten = ten()?;
+    let names = [
+        ("a", "b"),
+        ("", "a"),
+        ("a", "A"),
+        ("a", "a "),
+        ("a", "a:"),
+        ("api:v1", "api:v10"),
+        ("api", "api:user"),
+        ("a%62", "ab"),
+    ];
+    for (first, second) in names {
+        for key in ["user:7", ""] {
+            let [first, second] = [first, second].map(|space| Part::new(&ten, key, 0).within(space));
+            are_apart(&bench, [&first, &second]).await?;
+        }
+    }
+    // What is joined without a care is the same text.
+    let [first, second] =
+        [("api", "user:7"), ("api:user", "7")].map(|(space, key)| Part::new(&ten, key, 0).within(space));
+    are_apart(&bench, [&first, &second]).await
+}
+
+async fn limit_names(bench: Bench) -> CaseResult {
+    let long = "n".repeat(40);
+    let texts = [
+        ("10/3000d name a".to_owned(), "10/3000d name b".to_owned()),
+        ("10/3000d name a".to_owned(), "10/3000d".to_owned()),
+        ("10/3000d name a".to_owned(), "10/3000d name A".to_owned()),
+        ("10/3000d name a".to_owned(), "10/3000d name a.".to_owned()),
+        ("10/3000d name a.b".to_owned(), "10/3000d name a_b".to_owned()),
+        (format!("10/3000d name {long}1"), format!("10/3000d name {long}2")),
+        ("10/3000d".to_owned(), "10/2999d".to_owned()),
+        ("10/3000d".to_owned(), "10/3000d fixed".to_owned()),
+        ("10/3000d log".to_owned(), "10/3000d burst 10".to_owned()),
+        ("10/3000d burst 10".to_owned(), "10/3000d leaky burst 10".to_owned()),
+    ];
+    for (first, second) in texts {
+        let [first, second] = [limit(&first)?, limit(&second)?].map(|limit| Part::new(&limit, "k", 0));
+        are_apart(&bench, [&first, &second]).await?;
+    }
+    Ok(())
+}

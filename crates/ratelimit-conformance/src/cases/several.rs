@@ -1,0 +1,113 @@
+//! Resets and refunds of several meters at once: each gets its own, whatever the others are.
+
+use std::time::Duration;
+
+use ratelimit_core::{Mode, Timestamp};
+
+use super::beside::{Beside, Part, after};
+use crate::bench::{Bench, START};
+use crate::case::Case;
+use crate::failure::CaseResult;
+use crate::kind::Kind;
+
+const DAYS: Duration = Duration::from_secs(3_000 * 86_400);
+
+pub(super) fn cases() -> Vec<Case> {
+    let cases = vec![
+        Case::new(
+            "resets/several-keys",
+            "A reset of several keys forgets each, also if the first, the second or the last is unknown.",
+            |bench| each(bench, true),
+        ),
+        Case::new(
+            "refunds/several-keys",
+            "A refund to several keys gives to each, also if the first, the second or the last is unknown.",
+            |bench| each(bench, false),
+        ),
+        Case::new(
+            "refunds/several-of-one-meter",
+            "Several refunds to one meter in one call are all given back.",
+            several_of_one,
+        ),
+        Case::new(
+            "refunds/zero-among-others",
+            "A refund of nothing among others does not stop those after it.",
+            zero,
+        ),
+        Case::new("resets/sixty-four-keys", "A reset of sixty-four keys forgets all of them.", sixty_four),
+    ];
+    cases.into_iter().map(Case::any_time).collect()
+}
+
+async fn each(bench: Bench, resets: bool) -> CaseResult {
+    for kind in Kind::ALL {
+        for unknown in [&[0][..], &[1], &[3], &[0, 1], &[0, 3], &[]] {
+            let what = format!("unknown {unknown:?}, {kind:?}");
+            let limit = kind.limit(10, DAYS)?;
+            let parts: Vec<Part> =
+                (0..4).map(|place| Part::new(&limit, format!("{what} {place}"), 4)).collect();
+            let bystander = Part::new(&limit, format!("{what} bystander"), 4);
+            let mut beside = Beside::new(&bench);
+            let mut charged = Vec::new();
+            for (place, part) in parts.iter().enumerate() {
+                let receipt = if unknown.contains(&place) {
+                    beside.now()
+                } else {
+                    beside.claim(Mode::Charge, std::slice::from_ref(part)).await?.verdicts[0].receipt
+                };
+                charged.push((part.of(3), receipt));
+            }
+            beside.claim(Mode::Charge, std::slice::from_ref(&bystander)).await?;
+            let done =
+                if resets { beside.reset(&parts).await } else { beside.refund(&charged).await.map(drop) };
+            done.map_err(|failure| after(&what, failure))?;
+            beside.stands(&parts, &what).await?;
+            beside.stands(&[bystander], &what).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn several_of_one(bench: Bench) -> CaseResult {
+    for kind in Kind::ALL {
+        let part = Part::new(&kind.limit(10, DAYS)?, "k", 0);
+        let other = Part::new(&kind.limit(10, DAYS)?, "other", 0);
+        let mut beside = Beside::new(&bench);
+        let mut charged: Vec<(Part, Timestamp)> = Vec::new();
+        for part in [part.of(3), part.of(2), other.of(4), part.of(4)] {
+            let answer = beside.claim(Mode::Charge, std::slice::from_ref(&part)).await?;
+            charged.push((part, answer.verdicts[0].receipt));
+        }
+        charged.reverse();
+        beside.refund(&charged[..3]).await?;
+        beside.stands(&[part, other], &format!("three refunds in one call, {kind:?}")).await?;
+    }
+    Ok(())
+}
+
+async fn zero(bench: Bench) -> CaseResult {
+    for kind in Kind::ALL {
+        let limit = kind.limit(10, DAYS)?;
+        let [first, second] = ["first", "second"].map(|key| Part::new(&limit, key, 5));
+        let mut beside = Beside::new(&bench);
+        let charged = beside.claim(Mode::Charge, &[first.clone(), second.clone()]).await;
+        let receipt = charged?.verdicts.last().map_or(START, |verdict| verdict.receipt);
+        beside.refund(&[(first.of(0), receipt), (second.of(5), receipt)]).await?;
+        beside.stands(&[first, second], &format!("a refund of nothing and of 5, {kind:?}")).await?;
+    }
+    Ok(())
+}
+
+async fn sixty_four(bench: Bench) -> CaseResult {
+    for kind in Kind::METERS {
+        let limit = kind.limit(10, DAYS)?;
+        let parts: Vec<Part> = (0..64).map(|key| Part::new(&limit, format!("{key}"), 10)).collect();
+        let mut beside = Beside::new(&bench);
+        for part in &parts {
+            beside.claim(Mode::Charge, std::slice::from_ref(part)).await?;
+        }
+        beside.reset(&parts).await?;
+        beside.stands(&parts, &format!("a reset of 64 keys, {kind:?}")).await?;
+    }
+    Ok(())
+}

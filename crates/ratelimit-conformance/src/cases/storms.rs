@@ -1,0 +1,286 @@
+//! Many claims at once on meters in every state: busy, full, at a turn, nearly expired, expired, reset, given back.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use ratelimit_core::{
+    Answer, CLOCK_SLACK, Clock, Decisions, ErrorKind, Limits, Meter, Mode, State, StoreError, SystemClock,
+    Timestamp,
+};
+
+use super::atomic::exactly;
+use super::beside::{Part, earlier, give_back, put};
+use crate::bench::{Bench, Handle, START, storm};
+use crate::case::{Case, Need};
+use crate::failure::{CaseResult, ensure, ensure_eq};
+use crate::kind::Kind;
+use crate::trial::Trial;
+
+const HOUR: Duration = Duration::from_secs(3_600);
+const TICK: Duration = Duration::from_nanos(1);
+
+/// Units of each meter.
+const ALL: u64 = 40;
+
+/// How a meter stands when the storm begins, and the end of a case's name.
+const STATES: [(Before, &str); 8] = [
+    (Before::Busy, "busy"),
+    (Before::HalfDrained, "half-drained"),
+    (Before::AtATurn, "at-a-turn"),
+    (Before::NearlyExpired, "nearly-expired"),
+    (Before::Expired, "expired"),
+    (Before::Reset, "reset"),
+    (Before::GivenBack, "given-back"),
+    (Before::Refused, "refused-before"),
+];
+
+#[derive(Clone, Copy, Debug)]
+enum Before {
+    Busy,
+    HalfDrained,
+    AtATurn,
+    NearlyExpired,
+    Expired,
+    Reset,
+    GivenBack,
+    Refused,
+}
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = STATES
+        .into_iter()
+        .map(|(state, name)| {
+            Case::new(
+                format!("storms/{name}"),
+                "Claims at once on a meter in this state are admitted exactly as often as fits.",
+                move |bench| in_state(bench, state),
+            )
+        })
+        .collect();
+    cases.extend(
+        Case::for_each(
+            &Kind::ALL,
+            "storms/across-a-turn",
+            "Callers on both sides of a window's turn, or of a meter's end, claim at once: what each is told holds together.",
+            across_a_turn,
+        )
+        .into_iter()
+        .map(|case| case.needs(Need::OrderedTime).needs(Need::ExactPerKey)),
+    );
+    cases.push(
+        Case::new(
+            "storms/while-meters-expire",
+            "In real time: bursts that begin when the store may be forgetting the meter admit no more than the limit.",
+            while_meters_expire,
+        )
+        .any_time(),
+    );
+    cases
+}
+
+/// Brings the key `k` into the state, and gives the instant at which the storm begins.
+async fn prepare(trial: &Trial, state: Before) -> CaseResult<Timestamp> {
+    trial.at(Duration::from_secs(7));
+    match state {
+        Before::Busy => {
+            trial.admit(15).await?;
+            Ok(trial.now())
+        }
+        Before::HalfDrained => {
+            trial.admit(ALL).await?;
+            Ok(trial.now() + HOUR / 2)
+        }
+        Before::AtATurn => {
+            trial.at(HOUR - Duration::from_secs(1)).admit(ALL - 10).await?;
+            Ok(START + HOUR)
+        }
+        Before::NearlyExpired => {
+            let reset = trial.admit(ALL).await?.reset_after();
+            Ok(earlier(trial.now() + reset, TICK))
+        }
+        Before::Expired => {
+            let reset = trial.admit(ALL).await?.reset_after();
+            Ok(trial.now() + reset)
+        }
+        Before::Reset => {
+            trial.admit(ALL).await?;
+            trial.refuse(1).await?;
+            trial.limiter.reset("k").await?;
+            Ok(trial.now())
+        }
+        Before::GivenBack => {
+            let part = Part::new(&trial.limiter.limits()[0], "k", ALL);
+            let store = trial.limiter.store();
+            let charged = put(store, trial.now(), Mode::Charge, std::slice::from_ref(&part)).await??;
+            trial.refuse(1).await?;
+            give_back(store, trial.now(), &[(part.of(23), charged.verdicts[0].receipt)]).await??;
+            Ok(trial.now())
+        }
+        Before::Refused => {
+            trial.admit(20).await?;
+            for cost in [ALL, 21, ALL] {
+                trial.refuse(cost).await?;
+            }
+            Ok(trial.now())
+        }
+    }
+}
+
+async fn in_state(bench: Bench, state: Before) -> CaseResult {
+    for kind in Kind::ALL {
+        let limits: Limits = kind.limit(ALL, HOUR)?.into();
+        let trial = Trial::new(&bench, limits.clone());
+        let now = prepare(&trial, state).await?;
+        let left = trial.set(now).left().await?;
+        let ended = exactly(&bench, &limits, now, left).await;
+        ended.map_err(|failure| super::beside::after(&format!("{state:?}, {kind:?}"), failure))?;
+    }
+    Ok(())
+}
+
+/// What came of one unit.
+struct Told {
+    asked_at: Timestamp,
+    admitted: bool,
+    receipt: Timestamp,
+}
+
+impl Told {
+    fn new(answer: &Answer) -> Self {
+        Self { asked_at: answer.now, admitted: answer.admitted, receipt: answer.verdicts[0].receipt }
+    }
+}
+
+async fn across_a_turn(bench: Bench, kind: Kind) -> CaseResult {
+    let limit = kind.limit(ALL, HOUR)?;
+    for round in 0..6_u64 {
+        let part = Part::new(&limit, format!("{round}"), 1);
+        // Early in an hour half is taken, in every other round all.
+        let (began, taken) = (START + Duration::from_secs(5), ALL / (2 - round % 2));
+        let first = put(&bench.store, began, Mode::Charge, &[part.of(taken)]).await??;
+        // When all has drained or left; or when a window turns that may count half.
+        let whole = kind.has_burst() || round < 3;
+        let turn = if whole { first.verdicts[0].reset_at } else { START + HOUR };
+        let mut state = limit.meter_for(&part.key).fresh();
+        limit.meter_for(&part.key).charge(&mut state, taken, began);
+        one_turn(&bench, &part, turn, state, kind).await?;
+    }
+    Ok(())
+}
+
+/// Claims on both sides of an instant on a meter that stood like this before.
+async fn one_turn(bench: &Bench, part: &Part, turn: Timestamp, mut state: State, kind: Kind) -> CaseResult {
+    let last = turn + TICK;
+    let instants = [earlier(turn, Duration::from_millis(900)), earlier(turn, TICK), turn, last];
+    let told = storm(&bench.handles(4).await?, 160, |handle, number| {
+        let (part, now) = (part.clone(), instants[number % instants.len()]);
+        async move { Ok(Told::new(&put(&handle, now, Mode::Charge, &[part]).await??)) }
+    })
+    .await?;
+    let peeked = put(&bench.store, last, Mode::Peek, &[part.of(0)]).await??;
+    let left = peeked.verdicts[0].remaining;
+    if kind.has_burst() {
+        let taken = told.iter().filter(|told| told.admitted).count() as u64;
+        ensure!(taken <= ALL, "{taken} of {ALL} were admitted within a second, {kind:?}");
+        ensure!(taken + left >= ALL - 1, "{taken} were admitted, and {left} of {ALL} are left, {kind:?}");
+    } else {
+        let meter = part.limit.meter_for(&part.key);
+        holds_together(&meter, &mut state, &told, kind)?;
+        let expected = meter.verdict(&state, 0, last, None).remaining;
+        ensure_eq!(left, expected, "left of {ALL} after the storm, {kind:?}");
+    }
+    let refused = told.iter().any(|told| !told.admitted && told.asked_at == last);
+    ensure!(!refused || left == 0, "one was refused at the last instant although {left} are left, {kind:?}");
+    Ok(())
+}
+
+/// What was admitted fits, one after another in the order of the receipts.
+fn holds_together(meter: &Meter, state: &mut State, told: &[Told], kind: Kind) -> CaseResult {
+    let mut receipts: Vec<Timestamp> =
+        told.iter().filter(|told| told.admitted).map(|told| told.receipt).collect();
+    receipts.sort_unstable();
+    for receipt in receipts {
+        ensure!(
+            meter.fits(state, 1, receipt),
+            "a unit with the receipt {receipt:?} does not fit after those before it, {kind:?}"
+        );
+        meter.charge(state, 1, receipt);
+    }
+    Ok(())
+}
+
+/// The limit of those who claim in real time: so many in so long.
+const QUOTA: u64 = 3;
+const SHORT: Duration = Duration::from_millis(300);
+
+/// Keys that each of them claims.
+const KEYS: usize = 6;
+
+async fn while_meters_expire(bench: Bench) -> CaseResult {
+    let handles = bench.handles(3).await?;
+    let begin = tokio::time::Instant::now() + Duration::from_millis(20);
+    let found = storm(&handles, 96, |handle, number| bursts(handle, number, begin)).await?;
+    let mut of_key: HashMap<(Kind, usize), Vec<Told>> = HashMap::new();
+    found.into_iter().flatten().for_each(|(key, told)| of_key.entry(key).or_default().push(told));
+    for ((kind, _), told) in of_key {
+        let meter = kind.limit(QUOTA, SHORT)?.meter_for(b"k");
+        match (bench.promises().decisions, meter) {
+            (_, Meter::Bucket(bucket)) => rate_holds(&told, bucket.interval(), kind)?,
+            (Decisions::Conservative, Meter::Window(window)) if kind == Kind::Fixed => {
+                let mut counts: HashMap<u64, u64> = HashMap::new();
+                for told in &told {
+                    *counts.entry(window.place(told.receipt).0).or_default() += 1;
+                }
+                let most = counts.values().max().copied().unwrap_or_default();
+                ensure!(most <= QUOTA, "{most} were admitted in one window of {QUOTA}");
+            }
+            (Decisions::Conservative, _) => {}
+            _ => holds_together(&meter, &mut meter.fresh(), &told, kind)?,
+        }
+    }
+    Ok(())
+}
+
+/// Three bursts of claims on some keys; what was admitted.
+async fn bursts(
+    handle: Handle,
+    number: usize,
+    begin: tokio::time::Instant,
+) -> CaseResult<Vec<((Kind, usize), Told)>> {
+    let kinds = [Kind::Fixed, Kind::Sliding, Kind::Log, Kind::Bucket];
+    let (clock, kind) = (SystemClock::new(), kinds[number / 3 % kinds.len()]);
+    let limit = kind.limit(QUOTA, SHORT)?;
+    let mut told = Vec::new();
+    for round in 0..3 {
+        // Most come when the store may just have forgotten, some a little before.
+        let early = if number.is_multiple_of(4) { Duration::from_millis(15) } else { Duration::ZERO };
+        tokio::time::sleep_until(begin + (SHORT * 2 + CLOCK_SLACK) * round - early).await;
+        for key in (0..KEYS).cycle().take(KEYS * 2) {
+            let part = Part::new(&limit, format!("{key}"), 1);
+            match put(&handle, clock.now(), Mode::Charge, &[part]).await? {
+                Ok(answer) if answer.admitted => told.push(((kind, key), Told::new(&answer))),
+                Ok(_) => {}
+                Err(error) if is_contended(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(told)
+}
+
+fn is_contended(error: &StoreError) -> bool {
+    error.kind() == ErrorKind::Contended
+}
+
+/// Over no span are more units admitted than the burst and what comes back in it.
+fn rate_holds(told: &[Told], interval: u64, kind: Kind) -> CaseResult {
+    let mut instants: Vec<u64> = told.iter().map(|told| told.asked_at.as_nanos()).collect();
+    instants.sort_unstable();
+    for (first, from) in instants.iter().enumerate() {
+        for (last, to) in instants.iter().enumerate().skip(first) {
+            let (units, most) = ((last - first + 1) as u64, QUOTA + (to - from) / interval + 1);
+            ensure!(units <= most, "{units} were admitted in {} ns, {most} may be, {kind:?}", to - from);
+        }
+    }
+    Ok(())
+}
