@@ -82,12 +82,27 @@ impl fmt::Display for LimitError {
 
 impl Error for LimitError {}
 
-/// Why a text is no limit: where reading stopped, and what was expected there.
+/// Why a text is no [`Limit`](crate::Limit), or no [`Limits`](crate::Limits): where reading stopped, and what was expected
+/// there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseLimitError {
     pub(super) text: String,
+    /// Where the limit that cannot be read ends.
+    pub(super) end: usize,
     pub(super) position: usize,
+    pub(super) place: Place,
     pub(super) expected: Expected,
+}
+
+/// What of the text is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The text is to be one limit.
+    Alone,
+    /// The limit of this index, of several.
+    Nth(usize),
+    /// Several limits together.
+    Together,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,33 +112,46 @@ pub(super) enum Expected {
 }
 
 impl ParseLimitError {
-    /// The byte of the text at which something else was expected.
+    /// The byte of the whole text at which something else was expected. Where a limit could be read but not built, it is the
+    /// limit's first byte.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// What is wrong with the limit, if it could be read but not built.
+    /// What is wrong with the limit, or with the limits together, if they could be read but not built.
     pub fn limit_error(&self) -> Option<LimitError> {
         match self.expected {
             Expected::Text(_) => None,
             Expected::Valid(error) => Some(error),
         }
     }
+
+    /// What stands where something else was expected.
+    fn found(&self) -> &str {
+        let rest = self.text.get(self.position..self.end).unwrap_or_default();
+        let next = self.text.get(self.end..).unwrap_or_default();
+        let end = if next.starts_with(super::limits::SEPARATOR) { ";" } else { "the end" };
+        rest.split_whitespace().next().unwrap_or(end)
+    }
 }
 
 impl fmt::Display for ParseLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { text, position, expected } = self;
+        let Self { text, position, place, expected, .. } = self;
         match expected {
-            Expected::Valid(error) => write!(f, "the limit {text:?} is not possible: {error}"),
+            Expected::Valid(error) => match place {
+                Place::Alone => write!(f, "the limit {text:?} is not possible: {error}"),
+                Place::Nth(index) => write!(f, "limit {} of {text:?} is not possible: {error}", index + 1),
+                Place::Together => write!(f, "the limits {text:?} are not possible together: {error}"),
+            },
             Expected::Text(expected) => {
-                let rest = text.get(*position..).unwrap_or_default();
-                let found = rest.split_whitespace().next().unwrap_or("the end");
+                match place {
+                    Place::Alone => write!(f, "cannot read the limit {text:?}")?,
+                    Place::Nth(index) => write!(f, "cannot read limit {} of {text:?}", index + 1)?,
+                    Place::Together => write!(f, "cannot read the limits {text:?}")?,
+                }
                 let column = text.get(..*position).unwrap_or(text).chars().count() + 1;
-                write!(
-                    f,
-                    "cannot read the limit {text:?}: expected {expected} at character {column}, found {found:?}"
-                )
+                write!(f, ": expected {expected} at character {column}, found {:?}", self.found())
             }
         }
     }

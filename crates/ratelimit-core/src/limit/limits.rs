@@ -1,27 +1,44 @@
 //! Several limits that are checked together.
 
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
 use std::sync::Arc;
 
-use super::{Limit, LimitError};
+use super::error::{Expected, Place};
+use super::{Limit, LimitError, ParseLimitError, text};
 use crate::MAX_CLAIMS;
 
+/// Between limits in a text.
+pub(super) const SEPARATOR: char = ';';
+
 /// One or more limits that are checked together on one key, all or nothing. Cheap to clone.
+///
+/// As text they stand one behind another, with `;` between them or each in a line of its own:
 ///
 /// ```
 /// use ratelimit_core::{Limit, Limits};
 ///
-/// let limits = Limits::new(["10/s".parse()?, "120/min".parse()?, "240/h precision 1min".parse()?])?;
+/// let limits: Limits = "10/s; 120/min; 240/h precision 1min".parse()?;
 /// assert_eq!(limits.len(), 3);
+/// assert_eq!(limits.to_string(), "10/s; 120/min; 240/h precision 1min");
+///
+/// let built = Limits::new(["10/s".parse()?, "120/min".parse()?, "240/h precision 1min".parse()?])?;
+/// assert_eq!(built, limits);
 ///
 /// let one: Limits = "10/s".parse::<Limit>()?.into();
-/// assert_eq!(one.len(), 1);
+/// assert_eq!(one, "10/s".parse()?);
+///
+/// let error = "10/s; 120/fortnight".parse::<Limits>().unwrap_err();
+/// assert!(error.to_string().starts_with("cannot read limit 2 of"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits(Arc<[Limit]>);
 
 impl Limits {
-    /// These limits together. Their order decides nothing.
+    /// These limits together. Their order decides nothing; [`LimitStatus::index`](crate::LimitStatus::index) follows it.
     ///
     /// # Errors
     /// If there is none, if there are more than 64, or if two would count on one meter: same kind, same period,
@@ -49,12 +66,88 @@ impl From<Limit> for Limits {
     }
 }
 
+impl From<Limits> for Cow<'_, Limits> {
+    fn from(limits: Limits) -> Self {
+        Self::Owned(limits)
+    }
+}
+
+impl From<Limit> for Cow<'_, Limits> {
+    fn from(limit: Limit) -> Self {
+        Self::Owned(limit.into())
+    }
+}
+
+impl<'l> From<&'l Limits> for Cow<'l, Limits> {
+    fn from(limits: &'l Limits) -> Self {
+        Self::Borrowed(limits)
+    }
+}
+
 impl std::ops::Deref for Limits {
     type Target = [Limit];
 
     fn deref(&self) -> &[Limit] {
         &self.0
     }
+}
+
+impl fmt::Display for Limits {
+    /// The text that reads back as these limits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.iter().enumerate().try_for_each(|(index, limit)| match index {
+            0 => write!(f, "{limit}"),
+            _ => write!(f, "{SEPARATOR} {limit}"),
+        })
+    }
+}
+
+impl FromStr for Limits {
+    type Err = ParseLimitError;
+
+    /// Reads limits with `;` or the end of a line between them. Empty lines do not matter; nothing before or behind a `;` is an
+    /// error, for there a limit is missing.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = |(index, part)| text::read(text, part, Place::Nth(index));
+        let limits = parts(text).into_iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+        Self::new(limits).map_err(|error| ParseLimitError {
+            text: text.to_owned(),
+            end: text.len(),
+            position: 0,
+            place: Place::Together,
+            expected: Expected::Valid(error),
+        })
+    }
+}
+
+impl TryFrom<&str> for Limits {
+    type Error = ParseLimitError;
+
+    fn try_from(text: &str) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+/// Where the limits of a text are: its lines that are not empty, and what is between separators even if that is empty.
+fn parts(text: &str) -> Vec<Range<usize>> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    for piece in text.split(SEPARATOR) {
+        let before = parts.len();
+        let mut at = start;
+        for line in piece.split('\n') {
+            if !line.trim().is_empty() {
+                parts.push(at..at + line.len());
+            }
+            at += line.len() + 1;
+        }
+        let end = start + piece.len();
+        if parts.len() == before {
+            parts.push(start..end);
+        }
+        start = end + SEPARATOR.len_utf8();
+    }
+    parts
 }
 
 #[cfg(test)]
@@ -85,5 +178,65 @@ mod tests {
             .is_ok()
         );
         assert!(limits(&["10/s", "10/s staggered", "10/s offset 1ms"]).is_ok());
+    }
+
+    #[test]
+    fn limits_are_read_as_they_are_printed() {
+        let check = |text: &str, printed: &str| {
+            let limits: Limits = text.parse().unwrap();
+            assert_eq!(limits.to_string(), printed, "{text:?}");
+            assert_eq!(Limits::try_from(printed).unwrap(), limits);
+        };
+        check("10/s", "10/s");
+        check("  10/s;1000 per h burst 5 ; 3/min log name a ", "10/s; 1000/h burst 5; 3/min log name a");
+        check("\n10/s\n\n1000/h\r\n", "10/s; 1000/h");
+        check("10/s; 1000/h\n3/min log", "10/s; 1000/h; 3/min log");
+    }
+
+    #[test]
+    fn errors_say_which_limit_and_where_in_the_whole_text() {
+        #[track_caller]
+        fn refuse(text: &str, position: usize, message: &str) {
+            let error = text.parse::<Limits>().unwrap_err();
+            assert_eq!((error.to_string().as_str(), error.position()), (message, position));
+        }
+        let units = "expected a number of units at character";
+        refuse("", 0, &format!(r#"cannot read limit 1 of "": {units} 1, found "the end""#));
+        refuse("10/s; ", 6, &format!(r#"cannot read limit 2 of "10/s; ": {units} 7, found "the end""#));
+        refuse("10/s;;5/h", 5, &format!(r#"cannot read limit 2 of "10/s;;5/h": {units} 6, found ";""#));
+        refuse(";10/s", 0, &format!(r#"cannot read limit 1 of ";10/s": {units} 1, found ";""#));
+        refuse("µ; 1/s", 0, &format!(r#"cannot read limit 1 of "µ; 1/s": {units} 1, found "µ""#));
+        refuse(
+            "10/s; 5; 1/h",
+            7,
+            r#"cannot read limit 2 of "10/s; 5; 1/h": expected '/' or 'per' at character 8, found ";""#,
+        );
+        refuse(
+            "10/s name µ; 5/x",
+            0,
+            r#"limit 1 of "10/s name µ; 5/x" is not possible: a name is 1 to 64 letters, digits, '.', '_' or '-'"#,
+        );
+        refuse(
+            "10/s; 0/h",
+            6,
+            r#"limit 2 of "10/s; 0/h" is not possible: the quota must be at least 1, not 0"#,
+        );
+        let together = "10/s; 20/s".parse::<Limits>().unwrap_err();
+        assert_eq!(together.limit_error(), Some(LimitError::SameMeterTwice));
+        assert!(
+            together.to_string().starts_with(r#"the limits "10/s; 20/s" are not possible together: two"#)
+        );
+        let many = vec!["1/s log"; MAX_CLAIMS + 1].join(";");
+        assert_eq!(many.parse::<Limits>().unwrap_err().limit_error(), Some(LimitError::TooManyLimits));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "([1-9]/(s|h)|[ ;\nµ]|\\PC){0,12}") {
+            match text.parse::<Limits>() {
+                Ok(limits) => assert_eq!(limits.to_string().parse(), Ok(limits)),
+                Err(error) => assert!(error.position() <= text.len() && !error.to_string().is_empty()),
+            }
+        }
     }
 }

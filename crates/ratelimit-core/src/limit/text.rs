@@ -1,11 +1,12 @@
 //! Limits as text, read and printed back.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::duration::{self, Text};
-use super::error::Expected;
+use super::error::{Expected, Place};
 use super::{Algorithm, Alignment, Limit, LimitBuilder, LimitError, ParseLimitError};
 
 impl fmt::Display for Limit {
@@ -45,17 +46,29 @@ impl FromStr for Limit {
     type Err = ParseLimitError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let mut reader = Reader { text, position: 0 };
-        let builder = reader.limit().map_err(|(position, expected)| ParseLimitError {
-            text: text.to_owned(),
-            position,
-            expected,
-        })?;
-        builder.build().map_err(|error| ParseLimitError {
-            text: text.to_owned(),
-            position: 0,
-            expected: Expected::Valid(error),
-        })
+        read(text, 0..text.len(), Place::Alone)
+    }
+}
+
+/// The limit that stands in this part of `text`.
+pub(super) fn read(text: &str, part: Range<usize>, place: Place) -> Result<Limit, ParseLimitError> {
+    let Range { start, end } = part;
+    let mut reader = Reader { text: &text[..end], position: start };
+    reader.skip_space();
+    let start = reader.position;
+    let built = reader.limit().and_then(|builder| builder.build().map_err(|error| (start, error.into())));
+    built.map_err(|(position, expected)| ParseLimitError {
+        text: text.to_owned(),
+        end,
+        position,
+        place,
+        expected,
+    })
+}
+
+impl From<LimitError> for Expected {
+    fn from(error: LimitError) -> Self {
+        Self::Valid(error)
     }
 }
 
@@ -82,6 +95,7 @@ struct Options {
 
 impl<'a> Reader<'a> {
     fn limit(&mut self) -> Result<LimitBuilder, Stopped> {
+        let start = self.position;
         let quota = self.number("a number of units")?;
         self.skip_space();
         if !self.take("/") && self.word_if("per").is_none() {
@@ -93,7 +107,7 @@ impl<'a> Reader<'a> {
             self.option(word, &mut options)
                 .map_err(|stopped| stopped.unwrap_or((at, Expected::Text(OPTIONS))))?;
         }
-        options.builder(quota, period).map_err(|error| (0, Expected::Valid(error)))
+        options.builder(quota, period).map_err(|error| (start, error.into()))
     }
 
     /// One option; an error of `None` means that `word` is none, or stands there twice.
