@@ -196,7 +196,7 @@ fn refunds_go_to_the_store_and_the_promise_is_the_weaker_one() {
     let limiter = limiter.with_clock(ManualClock::at(START));
     let request = Request::new("k").cost(3);
     let decision = block_on(limiter.check(&request)).unwrap();
-    block_on(limiter.refund(&request, &decision)).unwrap();
+    block_on(limiter.refund(&decision)).unwrap();
     assert_eq!(used(&shared, &"100/min fixed".parse().unwrap(), START), 0);
     assert_eq!(node.promises().decisions, Decisions::Conservative);
     assert!(format!("{node:?}").contains("MemoryStore"));

@@ -46,7 +46,7 @@ impl Trial {
     }
 
     /// A request for this key.
-    pub(crate) fn request(&self, cost: u64) -> Request<'_> {
+    pub(crate) fn request(&self, cost: u64) -> Request<'_, '_> {
         Request::new(&self.key).cost(cost)
     }
 
@@ -73,18 +73,18 @@ impl Trial {
     }
 
     /// Asks for units, whatever the answer.
-    pub(crate) async fn ask(&self, cost: u64) -> CaseResult<Decision> {
-        Ok(self.limiter.check(self.request(cost)).await?)
+    pub(crate) async fn ask(&self, cost: u64) -> CaseResult<Decision<'static>> {
+        Ok(self.limiter.check(self.request(cost)).await?.into_owned())
     }
 
     /// Takes units, which must be admitted.
-    pub(crate) async fn admit(&self, cost: u64) -> CaseResult<Decision> {
+    pub(crate) async fn admit(&self, cost: u64) -> CaseResult<Decision<'static>> {
         let decision = self.ask(cost).await?;
         if decision.allowed() { Ok(decision) } else { Err(self.unexpected("refused", cost, &decision)) }
     }
 
     /// Asks for units, which must be refused.
-    pub(crate) async fn refuse(&self, cost: u64) -> CaseResult<Decision> {
+    pub(crate) async fn refuse(&self, cost: u64) -> CaseResult<Decision<'static>> {
         let decision = self.ask(cost).await?;
         if decision.allowed() { Err(self.unexpected("admitted", cost, &decision)) } else { Ok(decision) }
     }
@@ -129,7 +129,7 @@ impl Trial {
         Ok(wait)
     }
 
-    fn unexpected(&self, what: &str, cost: u64, decision: &Decision) -> Failure {
+    fn unexpected(&self, what: &str, cost: u64, decision: &Decision<'_>) -> Failure {
         Failure::new(format!("a cost of {cost} of {} was {what}: {decision:?}", self.told()))
     }
 

@@ -47,8 +47,6 @@ pub enum InvalidClaims {
     TooMany,
     /// Two claims are on one meter: the two limits count alike on the same key.
     SameMeterTwice,
-    /// A decision was given with a request that it does not belong to.
-    OtherRequest,
 }
 
 impl fmt::Display for InvalidClaims {
@@ -57,9 +55,8 @@ impl fmt::Display for InvalidClaims {
             Self::Empty => f.write_str("nothing to check: give at least one limit and one key"),
             Self::TooMany => write!(f, "too many limits in one check: at most {MAX_CLAIMS}"),
             Self::SameMeterTwice => f.write_str(
-                "two limits of the same kind and period on the same key would count together: give them different names",
+                "the same key is checked twice under limits of the same kind and period, which would count together: give the limits different names",
             ),
-            Self::OtherRequest => f.write_str("the decision belongs to another request"),
         }
     }
 }

@@ -12,7 +12,7 @@
 //! # Features
 //! - `tokio`: waiting ([`RateLimiter::acquire`]) on the system's clock, and the [`Timeout`](https://docs.rs/ratelimit-core)
 //!   decorator.
-//! - `serde`: limits as strings in serde formats.
+//! - `serde`: limits as strings in serde formats, several also as lists of strings.
 #![forbid(unsafe_code)]
 
 mod answer;

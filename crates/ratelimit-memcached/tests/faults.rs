@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Limiter, START, limiter};
-use ratelimit_core::{Applied, CheckError, ErrorKind, Limit, ManualClock, RateLimiter, Request, StoreError};
+use ratelimit_core::{
+    Applied, CheckError, Decision, ErrorKind, Limit, ManualClock, RateLimiter, Request, StoreError,
+};
 use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
 
 /// What a call has to end in at the latest, however busy the machine is.
@@ -103,7 +105,8 @@ async fn a_frozen_server_that_is_asked_much_is_a_timeout_in_time() {
         let limiter = limiter.clone();
         tokio::spawn(async move {
             let keys: Vec<_> = (0..500).map(|nth| format!("{task}-{nth}-{}", "x".repeat(150))).collect();
-            limiter.check_many(&keys).await
+            let answers = limiter.check_many(&keys).await;
+            answers.into_iter().map(|answer| answer.map(Decision::into_owned)).collect::<Vec<_>>()
         })
     });
     let mut told = [0; 2];
@@ -194,7 +197,8 @@ fn a_store_survives_its_runtime() {
     let server = runtime().block_on(common::Server::start(&[]));
     let store = runtime().block_on(server.store());
     for left in [99, 98] {
-        let decision = runtime().block_on(limiter(&store, "100/h").check("k")).unwrap();
+        let limiter = limiter(&store, "100/h");
+        let decision = runtime().block_on(limiter.check("k")).unwrap();
         assert_eq!(decision.remaining(), left);
     }
 }

@@ -58,7 +58,7 @@ async fn pad(server: &common::Server, limiter: &Limiter, name: &str) -> String {
         let key = format!("{name}{nth}");
         let decision = limiter.check(Request::new(&key).cost(10)).await.unwrap();
         tokio::time::sleep(Duration::from_millis(10)).await;
-        limiter.settle(Request::new(&key).cost(10), &decision, 9).await.unwrap();
+        limiter.settle(&decision, 9).await.unwrap();
         if server.value(&item_of(limiter, &key)).as_deref() == Some("9 ") {
             return key;
         }
@@ -88,7 +88,8 @@ async fn a_count_that_has_lost_a_digit_is_read_and_added_to() {
 async fn a_log_that_cannot_be_stored_is_refused_from_the_start() {
     let server = common::Server::start(&[]).await;
     let store = server.store().await;
-    let refused = limiter(&store, "200000/h log").check("k").await;
+    let too_large = limiter(&store, "200000/h log");
+    let refused = too_large.check("k").await;
     let Err(CheckError::Store(error)) = refused else { panic!("{refused:?}") };
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     // The largest that fits does fit.

@@ -16,11 +16,11 @@
 //! The same in async code, where the store may be another one tomorrow (`ratelimit-redis`, …):
 //!
 //! ```
-//! use ratelimit_memory::{Limit, Limits, MemoryStore, RateLimiter, Request};
+//! use ratelimit_memory::{Limits, MemoryStore, RateLimiter, Request};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let limits = Limits::new(["10/s".parse()?, "1000/day".parse::<Limit>()?])?; // both, or it is charged to neither
+//! let limits: Limits = "10/s; 1000/day".parse()?; // both, or it is charged to neither
 //! let limiter = RateLimiter::new(MemoryStore::new(), limits);
 //!
 //! let decision = limiter.check(Request::new("user:7").cost(3)).await?;

@@ -59,14 +59,20 @@ fn at_once<F: Future>(future: F) -> F::Output {
 
 /// Checks a known key often, admitted and refused, over several windows.
 fn check(limits: impl Into<Limits>) {
+    let limits = limits.into();
+    for key in ["", "user:7", "user:0b5d8f3c-6c1e-4a43-9d3c-6d1f1c0a9b52/app"] {
+        check_key(limits.clone(), key);
+    }
+}
+
+fn check_key(limits: Limits, key: &str) {
     let clock = ManualClock::at(Timestamp::from_secs(1_000));
     let limiter =
         RateLimiter::new(MemoryStore::new(), limits).with_clock(clock.clone()).with_namespace("test");
     let (mut admitted, mut refused) = (0, 0);
     let mut round = |times: u64| {
         for _ in 0..times {
-            for decision in [limiter.check_now("user:7").unwrap(), at_once(limiter.check("user:7")).unwrap()]
-            {
+            for decision in [limiter.check_now(key).unwrap(), at_once(limiter.check(key)).unwrap()] {
                 *(if decision.allowed() { &mut admitted } else { &mut refused }) += 1;
             }
             clock.advance(Duration::from_millis(33));

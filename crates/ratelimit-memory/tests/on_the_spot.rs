@@ -37,7 +37,7 @@ fn both_forms_decide_alike() {
 
 fn decides_alike(limits: &[&str]) {
     let (waiting, spot) = (limiter(limits), limiter(limits));
-    let mut charged: Option<Decision> = None;
+    let mut charged: Option<Decision<'_>> = None;
     for step in 0..40 {
         let request = Request::new("k").cost(1 + step % 2);
         let (one, other) = match step % 6 {
@@ -47,9 +47,8 @@ fn decides_alike(limits: &[&str]) {
             4 => (at_once(waiting.charge(&request)), spot.charge_now(&request)),
             _ => {
                 if let Some(decision) = charged.take() {
-                    let request = Request::new("k").cost(1);
-                    at_once(waiting.refund(&request, &decision)).unwrap();
-                    spot.refund_now(&request, &decision).unwrap();
+                    at_once(waiting.refund(&decision)).unwrap();
+                    spot.refund_now(&decision);
                 }
                 if step == 23 {
                     at_once(waiting.reset("k")).unwrap();

@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use ratelimit_core::{CheckError, Clock, CounterStore, Decision, RateLimiter, Request};
+use ratelimit_core::{CheckError, Clock, CounterStore, Decision, LimitStatus, RateLimiter, Request};
 
 use crate::observe;
 
@@ -20,21 +20,22 @@ pub(crate) enum How {
 
 /// Somebody who decides.
 pub(crate) trait Tell: Send + Sync {
-    fn ask(
-        &self,
-        request: &Request<'_>,
+    fn ask<'l>(
+        &'l self,
+        request: &Request<'_, 'l>,
         how: How,
-    ) -> impl Future<Output = Result<Decision, CheckError>> + Send;
+    ) -> impl Future<Output = Result<Decision<'l>, CheckError>> + Send;
 
+    /// Gives back what the keys at these places were charged.
     fn give_back(
         &self,
-        request: &Request<'_>,
-        decision: &Decision,
+        decision: &Decision<'_>,
+        keys: &[usize],
     ) -> impl Future<Output = Result<(), CheckError>> + Send;
 }
 
 impl<S: CounterStore, C: Clock> Tell for RateLimiter<S, C> {
-    async fn ask(&self, request: &Request<'_>, how: How) -> Result<Decision, CheckError> {
+    async fn ask<'l>(&'l self, request: &Request<'_, 'l>, how: How) -> Result<Decision<'l>, CheckError> {
         let begun = observe::begin(self.clock());
         let decision = match how {
             How::Look => self.would_allow(request).await,
@@ -45,9 +46,10 @@ impl<S: CounterStore, C: Clock> Tell for RateLimiter<S, C> {
         decision
     }
 
-    async fn give_back(&self, request: &Request<'_>, decision: &Decision) -> Result<(), CheckError> {
+    async fn give_back(&self, decision: &Decision<'_>, keys: &[usize]) -> Result<(), CheckError> {
         let begun = observe::begin(self.clock());
-        let outcome = self.refund(request, decision).await;
+        let units = |limit: LimitStatus<'_>| if keys.contains(&limit.key_index()) { 0 } else { limit.cost() };
+        let outcome = self.settle_each(decision, units).await.map_err(CheckError::from);
         observe::asked(begun, self.clock(), outcome.as_ref().err());
         outcome
     }
@@ -57,44 +59,44 @@ type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The same behind a pointer, for fallbacks.
 pub(crate) trait DynTell: Send + Sync {
-    fn dyn_ask<'a, 'r: 'a>(
-        &'a self,
-        request: &'a Request<'r>,
+    fn dyn_ask<'a, 'k: 'a, 'l: 'a>(
+        &'l self,
+        request: &'a Request<'k, 'l>,
         how: How,
-    ) -> BoxFuture<'a, Result<Decision, CheckError>>;
+    ) -> BoxFuture<'a, Result<Decision<'l>, CheckError>>;
 
-    fn dyn_give_back<'a, 'r: 'a>(
+    fn dyn_give_back<'a, 'd: 'a>(
         &'a self,
-        request: &'a Request<'r>,
-        decision: &'a Decision,
+        decision: &'a Decision<'d>,
+        keys: &'a [usize],
     ) -> BoxFuture<'a, Result<(), CheckError>>;
 }
 
 impl<T: Tell> DynTell for T {
-    fn dyn_ask<'a, 'r: 'a>(
-        &'a self,
-        request: &'a Request<'r>,
+    fn dyn_ask<'a, 'k: 'a, 'l: 'a>(
+        &'l self,
+        request: &'a Request<'k, 'l>,
         how: How,
-    ) -> BoxFuture<'a, Result<Decision, CheckError>> {
+    ) -> BoxFuture<'a, Result<Decision<'l>, CheckError>> {
         Box::pin(self.ask(request, how))
     }
 
-    fn dyn_give_back<'a, 'r: 'a>(
+    fn dyn_give_back<'a, 'd: 'a>(
         &'a self,
-        request: &'a Request<'r>,
-        decision: &'a Decision,
+        decision: &'a Decision<'d>,
+        keys: &'a [usize],
     ) -> BoxFuture<'a, Result<(), CheckError>> {
-        Box::pin(self.give_back(request, decision))
+        Box::pin(self.give_back(decision, keys))
     }
 }
 
 impl Tell for crate::Fallback {
-    async fn ask(&self, request: &Request<'_>, how: How) -> Result<Decision, CheckError> {
+    async fn ask<'l>(&'l self, request: &Request<'_, 'l>, how: How) -> Result<Decision<'l>, CheckError> {
         self.0.dyn_ask(request, how).await
     }
 
-    async fn give_back(&self, request: &Request<'_>, decision: &Decision) -> Result<(), CheckError> {
-        self.0.dyn_give_back(request, decision).await
+    async fn give_back(&self, decision: &Decision<'_>, keys: &[usize]) -> Result<(), CheckError> {
+        self.0.dyn_give_back(decision, keys).await
     }
 }
 

@@ -71,7 +71,7 @@ impl Ask {
 
     /// The request that it makes.
     #[inline]
-    pub(crate) fn request<'a>(&'a self, policies: &'a Policies) -> Request<'a> {
+    pub(crate) fn request<'a>(&'a self, policies: &'a Policies) -> Request<'a, 'a> {
         Request::new(&self.key).cost(self.cost).limits(self.plan(policies).limits())
     }
 
@@ -89,25 +89,33 @@ impl Ask {
 
 /// The decisions of the rounds that were made. A refusal that counts is the last one that does not only shadow.
 #[derive(Default)]
-pub(crate) struct Checked(pub(crate) SmallVec<[(Round, Decision); 1]>);
+pub(crate) struct Checked<'l>(pub(crate) SmallVec<[(Round, Decision<'l>); 1]>);
 
-impl Checked {
+impl<'l> Checked<'l> {
     /// The decision that refuses the request.
-    pub(crate) fn refusal(&self) -> Option<&(Round, Decision)> {
+    pub(crate) fn refusal(&self) -> Option<&(Round, Decision<'l>)> {
         self.0.iter().find(|(round, decision)| !round.shadow && !decision.allowed())
+    }
+
+    /// The decisions, if it depends on how the request ends what becomes of them.
+    pub(crate) fn kept(self, policies: &Policies, asks: &[Ask]) -> Option<Checked<'static>> {
+        let depends = |ask: &Ask| !matches!(ask.policy(policies).when(), When::Before);
+        let depends = self.refusal().is_none() && asks.iter().any(depends);
+        let own = |(round, decision): (Round, Decision<'_>)| (round, decision.into_owned());
+        depends.then(|| Checked(self.0.into_iter().map(own).collect()))
     }
 }
 
 /// Asks round by round, until one refuses.
-pub(crate) async fn check(
-    tell: &impl Tell,
-    policies: &Policies,
-    asks: &[Ask],
-) -> Result<Checked, CheckError> {
+pub(crate) async fn check<'l>(
+    tell: &'l impl Tell,
+    policies: &'l Policies,
+    asks: &'l [Ask],
+) -> Result<Checked<'l>, CheckError> {
     let mut checked = Checked::default();
     for round in ROUNDS {
-        let own = |ask: &Ask| (ask.round(policies) == round).then_some(ask.cost);
-        let Some(request) = request(policies, asks, own) else { continue };
+        let own = asks.iter().filter(|ask| ask.round(policies) == round);
+        let Some(request) = request(policies, own) else { continue };
         match tell.ask(&request, round.how).await {
             Ok(decision) => {
                 let ends = !decision.allowed() && !round.shadow;
@@ -123,17 +131,12 @@ pub(crate) async fn check(
     Ok(checked)
 }
 
-/// The request of those asks that have a cost, in their order.
+/// The request of these asks, in their order.
 pub(crate) fn request<'a>(
     policies: &'a Policies,
-    asks: &'a [Ask],
-    cost: impl Fn(&Ask) -> Option<u64>,
-) -> Option<Request<'a>> {
-    let part = |ask: &'a Ask| {
-        let cost = cost(ask)?;
-        Some(ask.request(policies).cost(cost))
-    };
-    let mut parts = asks.iter().filter_map(part);
+    asks: impl IntoIterator<Item = &'a Ask>,
+) -> Option<Request<'a, 'a>> {
+    let mut parts = asks.into_iter().map(|ask| ask.request(policies));
     let first = parts.next()?;
     Some(parts.fold(first, Request::and))
 }

@@ -124,14 +124,14 @@ impl Headers {
 /// How the limits of one plan stand after a decision on all of them.
 pub(crate) struct Standing<'a> {
     pub(crate) plan: &'a Plan,
-    pub(crate) decision: &'a Decision,
+    pub(crate) decision: &'a Decision<'a>,
     /// The place of the plan's first limit in the decision.
     pub(crate) first: usize,
 }
 
 impl Standing<'_> {
     /// The limits' places in the plan, and how they stand; on a refusal only of those that refused.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (usize, LimitStatus)> + '_ {
+    pub(crate) fn each(&self) -> impl Iterator<Item = (usize, LimitStatus<'_>)> {
         let refused = !self.decision.allowed();
         let own = self.decision.each().skip(self.first).take(self.plan.limits().len());
         own.enumerate().filter(move |(_, status)| !refused || !status.allowed())
@@ -167,7 +167,7 @@ struct Item {
 
 impl Item {
     #[inline]
-    fn of(status: &LimitStatus) -> Self {
+    fn of(status: &LimitStatus<'_>) -> Self {
         Self { remaining: status.remaining(), seconds: window(status).map(whole_seconds) }
     }
 
@@ -224,7 +224,7 @@ impl Fields {
 
     fn three(&mut self, standings: &[Standing<'_>], reset: Reset, names: &[HeaderName; 3]) {
         // That which refuses longest, or has the least left.
-        let rank = |(now, status): &(Timestamp, LimitStatus)| {
+        let rank = |(now, status): &(Timestamp, LimitStatus<'_>)| {
             let wait =
                 if status.allowed() { Duration::ZERO } else { window(status).unwrap_or(Duration::MAX) };
             (std::cmp::Reverse((!status.allowed(), wait)), status.remaining(), *now)
@@ -291,7 +291,7 @@ fn append(headers: &mut HeaderMap, [policy, state]: [HeaderValue; 2]) {
 }
 
 /// The time in which no more than what remains can be used: until the same request fits, or until all is as new.
-fn window(status: &LimitStatus) -> Option<Duration> {
+fn window(status: &LimitStatus<'_>) -> Option<Duration> {
     if status.allowed() { Some(status.reset_after()) } else { status.retry_after() }
 }
 

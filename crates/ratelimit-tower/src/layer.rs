@@ -47,10 +47,11 @@ pub(crate) struct CheckNow<S, C> {
     alone: CheckAlone<S, C>,
 }
 
-type CheckAny<S, C> = fn(&RateLimiter<S, C>, Request<'_>) -> Result<Decision, CheckError>;
+type CheckAny<S, C> = for<'l> fn(&'l RateLimiter<S, C>, Request<'_, 'l>) -> Result<Decision<'l>, CheckError>;
 
 /// The same for one key, its cost and its limits. The request is made where it is used, and so is never in memory.
-type CheckAlone<S, C> = fn(&RateLimiter<S, C>, &[u8], u64, &Limits) -> Result<Decision, CheckError>;
+type CheckAlone<S, C> =
+    for<'l> fn(&'l RateLimiter<S, C>, &[u8], u64, &'l Limits) -> Result<Decision<'l>, CheckError>;
 
 impl<S: CounterStore, C: Clock> RateLimitLayer<S, C> {
     /// Counts by the client's address, as the peer's, under the limiter's own limits; [`with_policies`](Self::with_policies)
@@ -167,13 +168,13 @@ impl<S: CounterStore, C: Clock> Core<S, C> {
 
     /// Checks on the spot.
     #[inline]
-    pub(crate) fn take_alone(
-        &self,
+    pub(crate) fn take_alone<'l>(
+        &'l self,
         now: &CheckNow<S, C>,
         key: &KeyBytes,
         cost: u64,
-        limits: &Limits,
-    ) -> Result<Decision, CheckError> {
+        limits: &'l Limits,
+    ) -> Result<Decision<'l>, CheckError> {
         let begun = observe::begin(self.limiter.clock());
         let decision = (now.alone)(&self.limiter, key.as_ref(), cost, limits);
         observe::asked(begun, self.limiter.clock(), decision.as_ref().err());
@@ -182,7 +183,7 @@ impl<S: CounterStore, C: Clock> Core<S, C> {
 }
 
 impl<S: CounterStore, C: Clock> Tell for Core<S, C> {
-    async fn ask(&self, request: &Request<'_>, how: How) -> Result<Decision, CheckError> {
+    async fn ask<'l>(&'l self, request: &Request<'_, 'l>, how: How) -> Result<Decision<'l>, CheckError> {
         if how == How::Take
             && let Some(now) = &self.now
         {
@@ -194,7 +195,7 @@ impl<S: CounterStore, C: Clock> Tell for Core<S, C> {
         self.limiter.ask(request, how).await
     }
 
-    async fn give_back(&self, request: &Request<'_>, decision: &Decision) -> Result<(), CheckError> {
-        self.limiter.give_back(request, decision).await
+    async fn give_back(&self, decision: &Decision<'_>, keys: &[usize]) -> Result<(), CheckError> {
+        self.limiter.give_back(decision, keys).await
     }
 }

@@ -11,8 +11,8 @@ use smallvec::smallvec;
 use tower_service::Service;
 
 use crate::answer::{Answer, refuse};
-use crate::ask::at_once;
-use crate::check::{Ask, Asks, asks, check};
+use crate::ask::{Tell, at_once};
+use crate::check::{Ask, Asks, Checked, asks, check};
 use crate::future::{BoxFuture, Held, ResponseFuture};
 use crate::headers::Lines;
 use crate::layer::{CheckNow, Core, Shared};
@@ -173,10 +173,9 @@ fn begin_any<S: CounterStore + 'static, C: Clock + 'static>(
         {
             return begin_alone(core, policies, now, ask);
         }
-        match at_once(check(&**core, policies, &asks)) {
-            Some(Ok(checked)) => {
-                let verdict = decided(policies, &asks, &checked);
-                let after = After::new(core, policies, asks, checked, None);
+        match at_once(ask(&**core, policies, &asks)) {
+            Some(Ok((verdict, kept))) => {
+                let after = After::new(core, policies, asks, kept, None);
                 return Err(Box::new(Unusual::Decided(Decided { verdict, after })));
             }
             Some(Err(error)) => return begin_failed(core, policies, asks, &error),
@@ -207,11 +206,8 @@ async fn decide<S: CounterStore + 'static, C: Clock + 'static>(
     policies: Arc<Policies>,
     asks: Asks,
 ) -> Decided<S, C> {
-    match check(&*core, &policies, &asks).await {
-        Ok(checked) => {
-            let verdict = decided(&policies, &asks, &checked);
-            Decided { verdict, after: After::new(&core, &policies, asks, checked, None) }
-        }
+    match ask(&*core, &policies, &asks).await {
+        Ok((verdict, kept)) => Decided { verdict, after: After::new(&core, &policies, asks, kept, None) },
         Err(error) => match policies.on_failure.clone() {
             OnFailure::Fallback(fallback) => {
                 observe::failed(&error, "fallback");
@@ -222,6 +218,16 @@ async fn decide<S: CounterStore + 'static, C: Clock + 'static>(
     }
 }
 
+/// What becomes of a request, and the decisions that are still needed when it has ended.
+async fn ask(
+    tell: &impl Tell,
+    policies: &Policies,
+    asks: &[Ask],
+) -> Result<(Verdict, Option<Checked<'static>>), CheckError> {
+    let checked = check(tell, policies, asks).await?;
+    Ok((decided(policies, asks, &checked), checked.kept(policies, asks)))
+}
+
 /// Lets another limiter decide.
 async fn fall_back<S: CounterStore + 'static, C: Clock + 'static>(
     core: Arc<Core<S, C>>,
@@ -229,10 +235,9 @@ async fn fall_back<S: CounterStore + 'static, C: Clock + 'static>(
     asks: Asks,
     fallback: Fallback,
 ) -> Decided<S, C> {
-    match check(&fallback, &policies, &asks).await {
-        Ok(checked) => {
-            let verdict = decided(&policies, &asks, &checked);
-            Decided { verdict, after: After::new(&core, &policies, asks, checked, Some(fallback)) }
+    match ask(&fallback, &policies, &asks).await {
+        Ok((verdict, kept)) => {
+            Decided { verdict, after: After::new(&core, &policies, asks, kept, Some(fallback)) }
         }
         Err(error) => Decided { verdict: failed(&policies, &asks, &error), after: None },
     }

@@ -18,7 +18,7 @@ struct Pending<S, C> {
     core: Arc<Core<S, C>>,
     policies: Arc<Policies>,
     asks: Asks,
-    checked: Checked,
+    checked: Checked<'static>,
     /// Who decided, if it was not the limiter.
     fallback: Option<Fallback>,
 }
@@ -27,20 +27,16 @@ struct Pending<S, C> {
 type Wanted = SmallVec<[usize; 2]>;
 
 impl<S: CounterStore + 'static, C: Clock + 'static> After<S, C> {
-    /// `None` if nothing depends on how the request ends.
+    /// `None` if nothing was [kept](Checked::kept), for then nothing depends on how the request ends.
     pub(crate) fn new(
         core: &Arc<Core<S, C>>,
         policies: &Arc<Policies>,
         asks: Asks,
-        checked: Checked,
+        kept: Option<Checked<'static>>,
         fallback: Option<Fallback>,
     ) -> Option<Box<Self>> {
-        let depends = |ask: &Ask| !matches!(ask.policy(policies).when(), When::Before);
-        let depends = checked.refusal().is_none() && asks.iter().any(depends);
-        depends.then(|| {
-            let (core, policies) = (core.clone(), policies.clone());
-            Box::new(Self(Some(Pending { core, policies, asks, checked, fallback })))
-        })
+        let (core, policies) = (core.clone(), policies.clone());
+        kept.map(|checked| Box::new(Self(Some(Pending { core, policies, asks, checked, fallback }))))
     }
 
     /// Does what this outcome asks for; `None` if that is nothing.
@@ -95,24 +91,20 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
 
     async fn settle_with(&self, tell: &impl Tell, wanted: &[usize]) -> Result<(), CheckError> {
         let policies = &*self.policies;
-        let is_wanted =
-            |ask: &Ask| wanted.iter().any(|place| std::ptr::eq(&raw const self.asks[*place], ask));
         let mut outcome = Ok(());
         for (round, decision) in &self.checked.0 {
-            let mine = |ask: &Ask| ask.round(policies) == *round;
+            // The decision is on all asks of its round, each of which is a key of it.
+            let mine = || (0..self.asks.len()).filter(|place| self.asks[*place].round(policies) == *round);
             let settled = if round.how == How::Take {
-                // The decision is on all asks of its round; those that are kept are given back at no cost.
-                let units = |ask: &Ask| {
-                    mine(ask).then_some(if is_wanted(ask) && is_refund(ask, policies) { ask.cost } else { 0 })
-                };
-                match request(policies, &self.asks, units) {
-                    Some(request) => tell.give_back(&request, decision).await,
-                    None => Ok(()),
-                }
+                let is_back =
+                    |place: &usize| wanted.contains(place) && is_refund(&self.asks[*place], policies);
+                let keys = mine().enumerate().filter(|(_, place)| is_back(place)).map(|(key, _)| key);
+                let keys: SmallVec<[usize; 2]> = keys.collect();
+                if keys.is_empty() { Ok(()) } else { tell.give_back(decision, &keys).await }
             } else {
-                let units =
-                    |ask: &Ask| (mine(ask) && is_wanted(ask) && decision.allowed()).then_some(ask.cost);
-                match request(policies, &self.asks, units) {
+                let charged: Vec<usize> =
+                    mine().filter(|place| wanted.contains(place) && decision.allowed()).collect();
+                match request(policies, charged.iter().map(|place| &self.asks[*place])) {
                     Some(request) => tell.ask(&request, How::Force).await.map(|_| ()),
                     None => Ok(()),
                 }

@@ -43,7 +43,7 @@ impl Refused {
 }
 
 /// By decisions that were made.
-pub(crate) fn decided(policies: &Policies, asks: &[Ask], checked: &Checked) -> Verdict {
+pub(crate) fn decided(policies: &Policies, asks: &[Ask], checked: &Checked<'_>) -> Verdict {
     let decisions = || checked.0.iter().map(|(round, decision)| (*round, decision));
     let refusal = checked.refusal();
     let mut standings: SmallVec<[Standing<'_>; 2]> = SmallVec::new();
@@ -73,7 +73,11 @@ pub(crate) fn decided(policies: &Policies, asks: &[Ask], checked: &Checked) -> V
 
 /// By a decision on the only ask, under this plan, which is the usual case: the fields if it goes on at once.
 #[inline]
-pub(crate) fn decided_alone(policies: &Policies, plan: &Plan, decision: &Decision) -> Result<Lines, Verdict> {
+pub(crate) fn decided_alone(
+    policies: &Policies,
+    plan: &Plan,
+    decision: &Decision<'_>,
+) -> Result<Lines, Verdict> {
     let standings = [Standing { plan, decision, first: 0 }];
     if !decision.allowed() {
         return Err(refused_alone(policies, &standings));
@@ -94,7 +98,7 @@ fn admitted_lines(policies: &Policies, standings: &[Standing<'_>]) -> Lines {
     if policies.headers.on_admitted { policies.headers.lines(standings) } else { Lines::default() }
 }
 
-fn refused(policies: &Policies, standings: &[Standing<'_>], decision: &Decision) -> Verdict {
+fn refused(policies: &Policies, standings: &[Standing<'_>], decision: &Decision<'_>) -> Verdict {
     Verdict::Refuse(Refused {
         reason: Reason::QuotaExceeded,
         violated: standings.iter().flat_map(names).cloned().collect(),

@@ -177,7 +177,7 @@ async fn largest_slice(bench: Bench) -> CaseResult {
     let Some(last) = last else { return Ok(()) };
     trial.under(last).admit(4).await?;
     let refused = trial.refuse(1).await?;
-    ensure_eq!(refused.decided_by(), MAX_CLAIMS - 1, "the limit that refused");
+    ensure_eq!(refused.decided_by().index(), MAX_CLAIMS - 1, "the limit that refused");
     for (place, status) in refused.each().enumerate() {
         let expected = if place == MAX_CLAIMS - 1 { 0 } else { 4 };
         ensure_eq!(status.remaining(), expected, "left of limit {place}");

@@ -73,7 +73,7 @@ pub(super) fn still(handle: Handle, limits: &Limits, now: Timestamp) -> RateLimi
 }
 
 /// Whether it was admitted. A store that may refuse under contention may also say that it was contended.
-pub(super) fn admitted(promises: Promises, answer: Result<Decision, CheckError>) -> CaseResult<bool> {
+pub(super) fn admitted(promises: Promises, answer: Result<Decision<'_>, CheckError>) -> CaseResult<bool> {
     match answer {
         Ok(decision) => Ok(decision.allowed()),
         Err(CheckError::Store(error))
@@ -235,7 +235,7 @@ async fn refunds_race(bench: Bench) -> CaseResult {
                     tokio::task::yield_now().await;
                     held.fetch_sub(1, Ordering::SeqCst);
                     if let Some(decision) = decision {
-                        limiter.refund("k", &decision).await?;
+                        limiter.refund(&decision).await?;
                     }
                 }
                 Ok(())
@@ -252,7 +252,7 @@ async fn forced(bench: Bench) -> CaseResult {
     let own: Limits = limit("1000/h")?.into();
     storm(&handles, 100, |handle, _| {
         let limiter = still(handle, &own, START);
-        async move { Ok(limiter.charge(Request::new("k").cost(7)).await?) }
+        async move { Ok(limiter.charge(Request::new("k").cost(7)).await?.into_owned()) }
     })
     .await?;
     Trial::new(&bench, own).expect_left(300).await

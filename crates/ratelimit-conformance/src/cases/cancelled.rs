@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use ratelimit_core::{Decisions, Limits, Request};
+use ratelimit_core::{Decisions, Limits};
 
 use super::atomic::still;
 use crate::bench::{Bench, START, limit, pause, storm};
@@ -160,9 +160,8 @@ async fn batches(bench: Bench) -> CaseResult {
 async fn refunds_and_resets(bench: Bench) -> CaseResult {
     let trial = Trial::new(&bench, limit("1000/h")?);
     for polls in (0..5).cycle().take(30) {
-        let request = Request::new("k").cost(10);
         let decision = in_time("a claim", trial.admit(10)).await?;
-        drop(polled(trial.limiter.refund(&request, &decision), polls).await);
+        drop(polled(trial.limiter.refund(&decision), polls).await);
     }
     let left = in_time("a peek", settled(&trial)).await?;
     ensure!((700..=1_000).contains(&left), "{left} of 1000 are left after 30 charges of 10");

@@ -49,7 +49,7 @@ async fn all_methods<S: CounterStore>(bench: &Bench, store: S) -> CaseResult {
         found.push(answer?.allowed());
     }
     ensure_eq!(found, [true, false, false], "admitted of a batch");
-    limiter.refund(&request, &decision).await?;
+    limiter.refund(&decision).await?;
     let left: Vec<u64> = limiter.peek("k").await?.each().map(|each| each.remaining()).collect();
     ensure_eq!(left, [3, 6], "left after a refund");
     let forced = limiter.charge(Request::new("k").cost(5)).await?;

@@ -50,7 +50,7 @@ fn limiter(bench: &Bench) -> CaseResult<Limiter> {
 }
 
 /// What came of a check, which must end in time.
-async fn check(limiter: &Limiter, key: &str) -> CaseResult<Result<Decision, StoreError>> {
+async fn check<'l>(limiter: &'l Limiter, key: &str) -> CaseResult<Result<Decision<'l>, StoreError>> {
     let began = Instant::now();
     match timeout(IN_TIME, limiter.check(key)).await {
         Err(_) => {
@@ -71,7 +71,7 @@ async fn fails(limiter: &Limiter, key: &str) -> CaseResult<StoreError> {
 }
 
 /// The handle must work again by itself.
-async fn recovers(limiter: &Limiter, key: &str) -> CaseResult<Decision> {
+async fn recovers<'l>(limiter: &'l Limiter, key: &str) -> CaseResult<Decision<'l>> {
     let began = Instant::now();
     loop {
         match check(limiter, key).await? {
@@ -209,7 +209,7 @@ async fn every_method(bench: Bench) -> CaseResult {
     let answers = timeout(IN_TIME, limiter.check_many(["a", "b", "c"])).await.map_err(late("a batch"))?;
     ensure_eq!(answers.len(), 3, "answers to three requests");
     ensure!(answers.iter().all(Result::is_err), "a frozen server decided a batch: {answers:?}");
-    let refund = timeout(IN_TIME, limiter.refund("k", &decision)).await.map_err(late("a refund"))?;
+    let refund = timeout(IN_TIME, limiter.refund(&decision)).await.map_err(late("a refund"))?;
     ensure!(refund.is_err(), "a frozen server took a refund");
     let reset = timeout(IN_TIME, limiter.reset("k")).await.map_err(late("a reset"))?;
     ensure!(reset.is_err(), "a frozen server did a reset");

@@ -157,7 +157,7 @@ async fn ten_thousand(bench: Bench) -> CaseResult {
         trial.admit(10_000).await?;
         let second = trial.admit(10_000).await?;
         trial.refuse(10_000).await?;
-        trial.limiter.refund(trial.request(10_000), &second).await?;
+        trial.limiter.refund(&second).await?;
         trial.expect_left(15_000).await?;
     }
     Ok(())

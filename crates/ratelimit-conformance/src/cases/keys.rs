@@ -111,7 +111,7 @@ async fn hundred_thousand(bench: Bench) -> CaseResult {
         trial.refuse(1).await?;
         trial.limiter.reset(&key).await?;
         let decision = trial.admit(2).await?;
-        trial.limiter.refund(trial.request(2), &decision).await?;
+        trial.limiter.refund(&decision).await?;
         trial.expect_left(2).await?;
     }
     Ok(())

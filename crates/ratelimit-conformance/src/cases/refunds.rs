@@ -65,7 +65,7 @@ async fn give_back(bench: Bench, kind: Kind) -> CaseResult {
     trial.admit(4).await?;
     let decision = trial.advance(Duration::from_millis(1)).admit(6).await?;
     trial.refuse(1).await?;
-    trial.limiter.refund(trial.request(6), &decision).await?;
+    trial.limiter.refund(&decision).await?;
     trial.expect_left(6).await?;
     trial.admit(6).await?;
     trial.refuse(1).await?;
@@ -77,7 +77,7 @@ async fn has_left(bench: Bench, kind: Kind) -> CaseResult {
     let old = trial.admit(10).await?;
     trial.advance(old.reset_after() + Duration::from_secs(1)).admit(10).await?;
     trial.refuse(1).await?;
-    trial.limiter.refund(trial.request(10), &old).await?;
+    trial.limiter.refund(&old).await?;
     trial.refuse(1).await?;
     ensure_eq!(trial.left().await?, 0, "left after a refund of units that had left");
     Ok(())
@@ -86,13 +86,13 @@ async fn has_left(bench: Bench, kind: Kind) -> CaseResult {
 async fn settle(bench: Bench, kind: Kind) -> CaseResult {
     let trial = Trial::new(&bench, kind.limit(100, MINUTE)?);
     let decision = trial.admit(50).await?;
-    trial.limiter.settle(trial.request(50), &decision, 20).await?;
+    trial.limiter.settle(&decision, 20).await?;
     trial.expect_left(80).await?;
     let decision = trial.admit(50).await?;
-    trial.limiter.settle(trial.request(50), &decision, 75).await?;
+    trial.limiter.settle(&decision, 75).await?;
     trial.expect_left(5).await?;
     let decision = trial.admit(5).await?;
-    trial.limiter.settle(trial.request(5), &decision, 25).await?;
+    trial.limiter.settle(&decision, 25).await?;
     trial.refuse(1).await?;
     Ok(())
 }
@@ -101,9 +101,9 @@ async fn refused(bench: Bench) -> CaseResult {
     let trial = Trial::new(&bench, limit("3/min")?);
     trial.admit(2).await?;
     let refused = trial.refuse(2).await?;
-    trial.limiter.refund(trial.request(2), &refused).await?;
+    trial.limiter.refund(&refused).await?;
     let peeked = trial.limiter.would_allow(trial.request(1)).await?;
-    trial.limiter.refund(trial.request(1), &peeked).await?;
+    trial.limiter.refund(&peeked).await?;
     trial.expect_left(1).await
 }
 
@@ -112,14 +112,14 @@ async fn previous(bench: Bench) -> CaseResult {
         let trial = Trial::new(&bench, limit(text)?);
         let decision = trial.at(Duration::from_secs(59)).admit(8).await?;
         trial.at(Duration::from_secs(61)).admit(1).await?;
-        trial.limiter.refund(trial.request(8), &decision).await?;
+        trial.limiter.refund(&decision).await?;
         trial.expect_left(9).await?;
     }
     // The fixed window of the charge has gone; nothing of the new one comes back.
     let trial = Trial::new(&bench, limit("10/min fixed")?);
     let decision = trial.at(Duration::from_secs(59)).admit(8).await?;
     trial.at(Duration::from_secs(61)).admit(4).await?;
-    trial.limiter.refund(trial.request(8), &decision).await?;
+    trial.limiter.refund(&decision).await?;
     trial.expect_left(6).await
 }
 
@@ -129,10 +129,10 @@ async fn bucket(bench: Bench) -> CaseResult {
     let decision = trial.admit(6).await?;
     // Five of the nine have drained: the three before, and two of the six.
     trial.at(Duration::from_secs(5)).expect_left(6).await?;
-    trial.limiter.refund(trial.request(6), &decision).await?;
+    trial.limiter.refund(&decision).await?;
     trial.expect_left(10).await?;
     trial.admit(10).await?;
-    trial.limiter.refund(trial.request(6), &decision).await?;
+    trial.limiter.refund(&decision).await?;
     // Told so again, the bucket can only see that four lie before that receipt.
     ensure_eq!(trial.left().await?, 4, "left after the same was given back again");
     Ok(())
@@ -143,11 +143,11 @@ async fn log(bench: Bench) -> CaseResult {
     let first = trial.admit(4).await?;
     let second = trial.at(Duration::from_secs(10)).admit(5).await?;
     trial.at(Duration::from_secs(20));
-    trial.limiter.refund(trial.request(4), &first).await?;
+    trial.limiter.refund(&first).await?;
     trial.expect_left(5).await?;
-    trial.limiter.refund(trial.request(4), &first).await?;
+    trial.limiter.refund(&first).await?;
     trial.expect_left(5).await?;
-    trial.limiter.refund(trial.request(5), &second).await?;
+    trial.limiter.refund(&second).await?;
     trial.expect_left(10).await
 }
 
@@ -156,7 +156,7 @@ async fn twice(bench: Bench) -> CaseResult {
         let trial = Trial::new(&bench, kind.limit(5, MINUTE)?);
         let decision = trial.admit(5).await?;
         for _ in 0..3 {
-            trial.limiter.refund(trial.request(5), &decision).await?;
+            trial.limiter.refund(&decision).await?;
             trial.expect_left(5).await?;
         }
         ensure_eq!(trial.drain(20).await?, 5, "admitted after three refunds of the same, {kind:?}");
@@ -169,7 +169,7 @@ async fn several(bench: Bench) -> CaseResult {
     let trial = Trial::new(&bench, three);
     let both = Request::new("user").and("address").cost(5);
     let decision = trial.limiter.check(&both).await?;
-    trial.limiter.refund(&both, &decision).await?;
+    trial.limiter.refund(&decision).await?;
     for key in ["user", "address"] {
         let left: Vec<u64> = trial.limiter.peek(key).await?.each().map(|each| each.remaining()).collect();
         ensure_eq!(left, [10, 20, 30], "left to {key} after all was given back");
@@ -198,7 +198,7 @@ async fn others(bench: Bench) -> CaseResult {
         let decision = trial.admit(5).await?;
         other.admit(5).await?;
         named.admit(5).await?;
-        trial.limiter.refund(trial.request(5), &decision).await?;
+        trial.limiter.refund(&decision).await?;
         trial.expect_left(5).await?;
         other.expect_left(0).await?;
         named.expect_left(0).await?;

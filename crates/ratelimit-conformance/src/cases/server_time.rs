@@ -160,7 +160,7 @@ async fn refund(bench: Bench) -> CaseResult {
         let limiter = bench.real(kind.limit(5, Duration::from_secs(3_000 * 86_400))?);
         let decision = limiter.check(ratelimit_core::Request::new("k").cost(5)).await?;
         ensure!(decision.allowed(), "5 of 5 were refused: {decision:?}");
-        limiter.refund(ratelimit_core::Request::new("k").cost(5), &decision).await?;
+        limiter.refund(&decision).await?;
         let again = limiter.check(ratelimit_core::Request::new("k").cost(5)).await?;
         ensure!(again.allowed(), "refused after all was given back, {kind:?}: {again:?}");
     }

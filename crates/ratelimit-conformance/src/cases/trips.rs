@@ -186,7 +186,7 @@ async fn refund_reset(bench: Bench) -> CaseResult {
         let most = |call| most(&bench, limiter.limits(), call);
         let decision = limiter.check("k").await?;
         watched.proxy.quiet().await;
-        watched.trips(most(Call::Refund), "a refund", limiter.refund("k", &decision)).await??;
+        watched.trips(most(Call::Refund), "a refund", limiter.refund(&decision)).await??;
         watched.trips(most(Call::Reset), "a reset", limiter.reset("k")).await??;
     }
     Ok(())

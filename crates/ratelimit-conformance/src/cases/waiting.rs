@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Acquire, AcquireError, Decisions, Limits, Timer, Timestamp};
+use ratelimit_core::{Acquire, AcquireError, Decision, Decisions, Limits, Timer, Timestamp};
 
 use super::atomic::still;
 use crate::bench::{Bench, START, limit, limits, pause};
@@ -170,7 +170,7 @@ async fn overtaken(bench: Bench) -> CaseResult {
     let trial = Trial::new(&bench, limit("1/min log")?);
     trial.admit(1).await?;
     let limiter = trial.limiter.clone();
-    let waiter = tokio::spawn(async move { limiter.acquire("k").await });
+    let waiter = tokio::spawn(async move { limiter.acquire("k").await.map(Decision::into_owned) });
     let clock = trial.limiter.clock();
     for _ in 0..3 {
         while clock.sleepers() == 0 {

@@ -102,17 +102,25 @@ async fn three_limits(bench: Bench) -> CaseResult {
         trial.admit(7).await?;
         trial.refuse(4).await?
     };
-    ensure_eq!(refused.decided_by(), 0, "the limit that refused 7 + 4 in a second");
+    ensure_eq!(refused.decided_by().index(), 0, "the limit that refused 7 + 4 in a second");
     trial.admit(3).await?;
     // Ten every two seconds: the minute is full after twelve times.
     for step in 1..12 {
         trial.at(secs(2 * step)).admit(10).await?;
     }
-    ensure_eq!(trial.at(secs(24)).refuse(1).await?.decided_by(), 1, "the limit that refused the 121st");
+    ensure_eq!(
+        trial.at(secs(24)).refuse(1).await?.decided_by().index(),
+        1,
+        "the limit that refused the 121st"
+    );
     for step in 0..12 {
         trial.at(secs(120 + 2 * step)).admit(10).await?;
     }
-    ensure_eq!(trial.at(secs(300)).refuse(1).await?.decided_by(), 2, "the limit that refused the 241st");
+    ensure_eq!(
+        trial.at(secs(300)).refuse(1).await?.decided_by().index(),
+        2,
+        "the limit that refused the 241st"
+    );
     Ok(())
 }
 
@@ -154,7 +162,7 @@ async fn two_windows(bench: Bench) -> CaseResult {
         trial.at(secs(2 * step)).admit(10).await?;
     }
     let refused = trial.at(secs(599)).refuse(1).await?;
-    ensure_eq!(refused.decided_by(), 1, "the limit that refused the 3001st");
+    ensure_eq!(refused.decided_by().index(), 1, "the limit that refused the 3001st");
     // A quarter into the next ten minutes a quarter of the 3000 has left, ten of them a second.
     let trial = trial.at(secs(750));
     ensure_eq!(trial.drain(20).await?, 10, "admitted in one second");

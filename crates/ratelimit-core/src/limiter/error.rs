@@ -49,10 +49,10 @@ impl From<InvalidClaims> for CheckError {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// The request costs more than a limit can ever admit.
-    Never(Decision),
+    /// The request costs more than a limit can ever admit: the one that [decided](Decision::decided_by).
+    Never(Decision<'static>),
     /// It would not be admitted, or not have its turn, before the deadline.
-    Deadline(Decision),
+    Deadline(Decision<'static>),
     /// There was no decision.
     Check(CheckError),
 }
@@ -61,14 +61,23 @@ impl fmt::Display for AcquireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Never(decision) => {
-                write!(f, "it will never be admitted: it costs more than the limit of {}", decision.limit())
+                let limit = decision.decided_by();
+                let (cost, most, rule) = (limit.cost(), limit.limit(), limit.rule());
+                write!(
+                    f,
+                    "never admitted: it costs {cost}, and the limit \"{rule}\" admits at most {most} at once"
+                )
             }
-            Self::Deadline(decision) => match decision.retry_after() {
-                Some(wait) if !wait.is_zero() => {
-                    write!(f, "not admitted before the deadline: it would take {wait:?}")
-                }
-                _ => write!(f, "its turn comes after the deadline: in {:?}", decision.delay()),
-            },
+            Self::Deadline(decision) if decision.allowed() => {
+                write!(f, "its turn comes after the deadline, in {:?}; it was given back", decision.delay())
+            }
+            Self::Deadline(decision) => {
+                let (rule, wait) = (decision.decided_by().rule(), decision.retry_after().unwrap_or_default());
+                write!(
+                    f,
+                    "not admitted before the deadline: under the limit \"{rule}\" it would take {wait:?}"
+                )
+            }
             Self::Check(error) => error.fmt(f),
         }
     }

@@ -1,89 +1,132 @@
 //! Requests: what a limiter is asked.
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 
-use crate::{Claim, InvalidClaims, Key, Limit, Limits, Refund, Verdict};
+use crate::decision::AskedKey;
+use crate::{Claim, Claims, InvalidClaims, Key, Limit, Limits, Meter, MeterId, Mode, Timestamp};
 
 /// What to check: a key, what it costs, and the limits if they are known only now.
 ///
 /// A string or byte slice is a request of cost 1 under the limiter's own limits, so most programs never name this type:
 ///
 /// ```
-/// use ratelimit_core::{Limit, Limits, Request};
-///
-/// let per_address: Limits = "1000/min name address".parse::<Limit>()?.into();
-/// let plan: Limits = "100/min name plan".parse::<Limit>()?.into();
+/// use ratelimit_core::{Limits, Request};
 ///
 /// let simple = Request::from("user:7");
 /// let weighted = Request::new("user:7").cost(5);
+///
+/// // Under the limits of the customer's plan, which you have read once:
+/// let plan: Limits = "10/s name plan; 10000/day name daily".parse()?;
+/// let planned = Request::new("user:7").limits(&plan);
+///
 /// // Two identifiers under limits of their own, admitted both or not at all:
+/// let per_address: Limits = "1000/min name address".parse()?;
 /// let both = Request::new("user:7").limits(&plan).and(Request::new("192.0.2.1").limits(&per_address));
-/// # let _ = (simple, weighted, both);
+/// # let _ = (simple, weighted, planned, both);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// `'k` is how long the keys live, which is needed only until there is a decision. `'l` is how long the limits live, which the
+/// decision borrows.
 #[derive(Clone, Debug)]
-pub struct Request<'a> {
-    parts: Parts<'a>,
+pub struct Request<'k, 'l> {
+    parts: Parts<'k, 'l>,
 }
 
 /// Nearly always there is one, and then it is no list, so that a check takes it by registers.
 #[derive(Clone, Debug)]
-enum Parts<'a> {
-    One(Part<'a>),
-    Several(Vec<Part<'a>>),
+enum Parts<'k, 'l> {
+    One(Part<'k, 'l>),
+    Several(Vec<Part<'k, 'l>>),
 }
 
 /// One key of a request.
-#[derive(Clone, Copy)]
-pub(super) struct Part<'a> {
-    key: &'a [u8],
+#[derive(Clone)]
+pub(super) struct Part<'k, 'l> {
+    key: &'k [u8],
     cost: u64,
-    limits: Option<&'a Limits>,
+    limits: Option<Cow<'l, Limits>>,
 }
 
-impl std::fmt::Debug for Part<'_> {
+impl std::fmt::Debug for Part<'_, '_> {
     /// Keys identify people: only the length is shown.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "key of {} bytes, cost {}", self.key.len(), self.cost)
     }
 }
 
-impl<'a> Request<'a> {
+impl<'k, 'l> Request<'k, 'l> {
     /// One unit for `key`.
     #[inline]
-    pub fn new<K: AsRef<[u8]> + ?Sized>(key: &'a K) -> Self {
-        Part { key: key.as_ref(), cost: 1, limits: None }.into()
+    pub fn new<K: AsRef<[u8]> + ?Sized>(key: &'k K) -> Self {
+        Self { parts: Parts::One(Part { key: key.as_ref(), cost: 1, limits: None }) }
     }
 
     /// Costs `units` instead of one. Zero asks without charging; it always fits.
     #[must_use]
     #[inline]
-    pub fn cost(mut self, units: u64) -> Self {
+    pub fn cost(self, units: u64) -> Self {
+        match self.into_simple() {
+            Ok(simple) => Simple { cost: units, ..simple }.into(),
+            Err(request) => request.cost_each(units),
+        }
+    }
+
+    #[inline(never)]
+    fn cost_each(mut self, units: u64) -> Self {
         self.parts_mut().iter_mut().for_each(|part| part.cost = units);
         self
     }
 
-    /// Under these limits instead of the limiter's own.
+    /// Under these limits instead of the limiter's own: `&Limits`, or [`Limits`] or a [`Limit`] that the request keeps.
+    ///
+    /// Read limits once and lend them: reading a text and keeping limits allocate, lending does not.
+    ///
+    /// ```
+    /// # use ratelimit_core::{CheckError, CounterStore, Limit, Limits, RateLimiter, Request};
+    /// # async fn example(limiter: RateLimiter<impl CounterStore>) -> Result<(), Box<dyn std::error::Error>> {
+    /// let plan: Limits = "10/s; 1000/h".parse()?;
+    /// limiter.check(Request::new("user:7").limits(&plan)).await?;
+    ///
+    /// // What is used only here needs no variable:
+    /// limiter.check(Request::new("migration").limits("1/min".parse::<Limit>()?)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
-    #[inline]
-    pub fn limits(mut self, limits: &'a Limits) -> Self {
-        self.parts_mut().iter_mut().for_each(|part| part.limits = Some(limits));
+    #[inline(always)]
+    pub fn limits(self, limits: impl Into<Cow<'l, Limits>>) -> Self {
+        match (self.into_simple(), limits.into()) {
+            (Ok(simple), Cow::Borrowed(limits)) => Simple { limits: Some(limits), ..simple }.into(),
+            (Ok(simple), limits) => Self::from(simple).keep(&limits),
+            (Err(request), limits) => request.keep(&limits),
+        }
+    }
+
+    #[inline(never)]
+    fn keep(mut self, limits: &Cow<'l, Limits>) -> Self {
+        self.parts_mut().iter_mut().for_each(|part| part.limits = Some(limits.clone()));
         self
     }
 
     /// Together with `other`: both are admitted or neither is.
     #[must_use]
-    pub fn and(self, other: impl Into<Request<'a>>) -> Self {
+    pub fn and(self, other: impl Into<Request<'k, 'l>>) -> Self {
         let mut parts = match self.parts {
             Parts::One(part) => vec![part],
             Parts::Several(parts) => parts,
         };
-        parts.extend_from_slice(other.into().parts());
+        match other.into().parts {
+            Parts::One(part) => parts.push(part),
+            Parts::Several(others) => parts.extend(others),
+        }
         Self { parts: Parts::Several(parts) }
     }
 
     #[inline]
-    fn parts(&self) -> &[Part<'a>] {
+    fn parts(&self) -> &[Part<'k, 'l>] {
         match &self.parts {
             Parts::One(part) => std::slice::from_ref(part),
             Parts::Several(parts) => parts,
@@ -91,17 +134,46 @@ impl<'a> Request<'a> {
     }
 
     #[inline]
-    fn parts_mut(&mut self) -> &mut [Part<'a>] {
+    fn parts_mut(&mut self) -> &mut [Part<'k, 'l>] {
         match &mut self.parts {
             Parts::One(part) => std::slice::from_mut(part),
             Parts::Several(parts) => parts,
         }
     }
 
-    /// Whether it is on one key only. Then no two of its claims are on one meter: [`Limits`] has seen to it.
+    /// This request if it is a simple one. It is given back if not, so that nothing of a simple one is left to be dropped.
     #[inline]
-    pub(super) fn has_one_key(&self) -> bool {
-        self.parts().len() == 1
+    pub(super) fn into_simple(self) -> Result<Simple<'k, 'l>, Self> {
+        let Some(simple) = self.as_simple() else { return Err(self) };
+        // Nothing in it has to be dropped, which the optimizer does not see.
+        std::mem::forget(self);
+        Ok(simple)
+    }
+
+    /// The same of a request that is still needed.
+    #[inline]
+    pub(super) fn as_simple(&self) -> Option<Simple<'k, 'l>> {
+        match &self.parts {
+            Parts::One(Part { key, cost, limits: None }) => Some(Simple { key, cost: *cost, limits: None }),
+            Parts::One(Part { key, cost, limits: Some(Cow::Borrowed(limits)) }) => {
+                Some(Simple { key, cost: *cost, limits: Some(limits) })
+            }
+            _ => None,
+        }
+    }
+
+    /// The meter's name, the cost and the meter of the claim that it makes, if it is only one and the meter does not depend on the
+    /// key.
+    #[inline]
+    pub(super) fn only_claim<'s>(
+        &'s self,
+        namespace: &'s str,
+        own: &'s Limits,
+    ) -> Option<(MeterId<'s>, u64, &'s Meter)> {
+        let Parts::One(part) = &self.parts else { return None };
+        let [limit] = &**part.limits(own) else { return None };
+        let id = MeterId { namespace, scope: limit.scope(), key: part.key };
+        Some((id, part.cost, limit.meter_of_all()?))
     }
 
     /// The claims that this request makes, in the order of its keys and their limits.
@@ -109,102 +181,117 @@ impl<'a> Request<'a> {
     pub(super) fn claims<'s>(&'s self, namespace: &'s str, own: &'s Limits) -> SmallVec<[Claim<'s>; 4]> {
         let mut claims = SmallVec::new();
         for part in self.parts() {
-            for limit in part.limits.unwrap_or(own).iter() {
-                let id = crate::MeterId { namespace, scope: limit.scope(), key: part.key };
+            for limit in part.limits(own).iter() {
+                let id = MeterId { namespace, scope: limit.scope(), key: part.key };
                 claims.push(Claim { id, cost: part.cost, meter: limit.meter_for(part.key) });
             }
         }
         claims
     }
 
-    /// The key that this request is on, if it is only one.
-    #[inline]
-    pub(super) fn only_part(&self) -> Option<Part<'a>> {
-        match &self.parts {
-            Parts::One(part) => Some(*part),
-            Parts::Several(_) => None,
+    /// The question that these claims of it are. A cost that is above a limit is only looked at: nothing of it can be charged.
+    pub(super) fn ask<'c>(
+        &self,
+        claims: &'c [Claim<'c>],
+        now: Timestamp,
+        mode: Mode,
+    ) -> Result<Claims<'c>, InvalidClaims> {
+        let never_fits = |claim: &Claim<'_>| claim.cost > claim.meter.limit();
+        let mode = if mode == Mode::Charge && claims.iter().any(never_fits) { Mode::Peek } else { mode };
+        // On one key no two of them are on one meter: `Limits` has seen to it.
+        match self.parts {
+            Parts::One(_) => Ok(Claims::known(now, mode, claims)),
+            Parts::Several(_) => Claims::new(now, mode, claims),
         }
     }
 
-    /// What to give back of a request that was admitted with these verdicts.
-    pub(super) fn refunds<'s>(
-        &'s self,
-        namespace: &'s str,
-        own: &'s Limits,
-        verdicts: &[Verdict],
-        units: impl Fn(u64) -> u64,
-    ) -> Result<SmallVec<[Refund<'s>; 4]>, InvalidClaims> {
-        let claims = self.claims(namespace, own);
-        if claims.len() != verdicts.len() {
-            return Err(InvalidClaims::OtherRequest);
+    /// Its keys, as they are part of a decision.
+    pub(super) fn keys(&self, own: &'l Limits) -> impl Iterator<Item = AskedKey<'k, 'l>> {
+        self.parts().iter().map(|part| {
+            let limits = part.limits.clone().unwrap_or(Cow::Borrowed(own));
+            AskedKey { bytes: part.key, cost: part.cost, limits }
+        })
+    }
+}
+
+/// What most requests are: one key, and limits that are lent.
+#[derive(Clone, Copy)]
+pub(super) struct Simple<'k, 'l> {
+    pub(super) key: &'k [u8],
+    pub(super) cost: u64,
+    limits: Option<&'l Limits>,
+}
+
+impl<'l> Simple<'_, 'l> {
+    /// The limit and its meter, if it is only one and the meter does not depend on the key.
+    #[inline]
+    pub(super) fn only_limit(&self, own: &'l Limits) -> Option<(&'l Limit, &'l Meter)> {
+        match &**self.limits.unwrap_or(own) {
+            [limit] => Some((limit, limit.meter_of_all()?)),
+            _ => None,
         }
-        let refund = |(claim, verdict): (Claim<'s>, &Verdict)| Refund {
-            id: claim.id,
-            cost: units(claim.cost),
-            meter: claim.meter,
-            receipt: verdict.receipt,
-        };
-        Ok(claims.into_iter().zip(verdicts).map(refund).filter(|refund| refund.cost > 0).collect())
     }
 }
 
-impl<'a> Part<'a> {
-    /// The key, the cost and the limit of the claim that is made on this key, if it is only one.
+impl<'k, 'l> From<Simple<'k, 'l>> for Request<'k, 'l> {
     #[inline]
-    pub(super) fn only_claim<'s>(self, own: &'s Limits) -> Option<(&'a [u8], u64, &'s Limit)>
-    where
-        'a: 's,
-    {
-        let [limit] = &**self.limits.unwrap_or(own) else { return None };
-        Some((self.key, self.cost, limit))
+    fn from(Simple { key, cost, limits }: Simple<'k, 'l>) -> Self {
+        Self { parts: Parts::One(Part { key, cost, limits: limits.map(Cow::Borrowed) }) }
     }
 }
 
-impl<'a> From<Part<'a>> for Request<'a> {
+impl<'l> Part<'_, 'l> {
     #[inline]
-    fn from(part: Part<'a>) -> Self {
-        Self { parts: Parts::One(part) }
+    fn limits<'s>(&'s self, own: &'s Limits) -> &'s Limits {
+        self.limits.as_deref().unwrap_or(own)
     }
 }
 
-impl<'a> From<&'a str> for Request<'a> {
-    fn from(key: &'a str) -> Self {
+impl<'k> From<&'k str> for Request<'k, '_> {
+    #[inline]
+    fn from(key: &'k str) -> Self {
         Self::new(key)
     }
 }
 
-impl<'a> From<&'a String> for Request<'a> {
-    fn from(key: &'a String) -> Self {
+impl<'k> From<&'k String> for Request<'k, '_> {
+    #[inline]
+    fn from(key: &'k String) -> Self {
         Self::new(key)
     }
 }
 
-impl<'a> From<&'a [u8]> for Request<'a> {
-    fn from(key: &'a [u8]) -> Self {
+impl<'k> From<&'k [u8]> for Request<'k, '_> {
+    #[inline]
+    fn from(key: &'k [u8]) -> Self {
         Self::new(key)
     }
 }
 
-impl<'a, const N: usize> From<&'a [u8; N]> for Request<'a> {
-    fn from(key: &'a [u8; N]) -> Self {
+impl<'k, const N: usize> From<&'k [u8; N]> for Request<'k, '_> {
+    #[inline]
+    fn from(key: &'k [u8; N]) -> Self {
         Self::new(key)
     }
 }
 
-impl<'a> From<&'a Vec<u8>> for Request<'a> {
-    fn from(key: &'a Vec<u8>) -> Self {
+impl<'k> From<&'k Vec<u8>> for Request<'k, '_> {
+    #[inline]
+    fn from(key: &'k Vec<u8>) -> Self {
         Self::new(key)
     }
 }
 
-impl<'a> From<&'a Key> for Request<'a> {
-    fn from(key: &'a Key) -> Self {
+impl<'k> From<&'k Key> for Request<'k, '_> {
+    #[inline]
+    fn from(key: &'k Key) -> Self {
         Self::new(key)
     }
 }
 
-impl<'a> From<&Request<'a>> for Request<'a> {
-    fn from(request: &Request<'a>) -> Self {
+impl<'k, 'l> From<&Request<'k, 'l>> for Request<'k, 'l> {
+    #[inline]
+    fn from(request: &Request<'k, 'l>) -> Self {
         request.clone()
     }
 }

@@ -1,0 +1,41 @@
+//! A box that is dropped by a call.
+
+use std::ops::Deref;
+
+/// A box that is dropped by a call. What has one in it is dropped by a few instructions then, wherever that is, and the
+/// optimizer sees that nobody looks at the rest.
+#[derive(Clone)]
+pub(crate) struct Heap<T>(Option<Box<T>>);
+
+impl<T> Heap<T> {
+    pub(super) fn new(value: T) -> Self {
+        Self(Some(Box::new(value)))
+    }
+}
+
+impl<T> Deref for Heap<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        match &self.0 {
+            Some(value) => value,
+            None => unreachable!("it is taken only when it is dropped"),
+        }
+    }
+}
+
+impl<T> Drop for Heap<T> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(value) = self.0.take() {
+            let_go(value);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn let_go<T>(value: Box<T>) {
+    drop(value);
+}

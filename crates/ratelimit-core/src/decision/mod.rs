@@ -1,0 +1,176 @@
+//! Decisions: what a limiter answers, and what it charged for it.
+
+mod heap;
+mod parts;
+mod settlement;
+mod short_key;
+mod status;
+
+use parts::Place;
+pub(crate) use parts::{AskedKey, Parts};
+pub(crate) use short_key::ShortKey;
+pub use status::LimitStatus;
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Answer, ErrorKind, StoreError, Timestamp};
+
+/// What a limiter says of a request: may it pass, and how things stand.
+///
+/// Where several limits were checked, [`limit`](Self::limit), [`remaining`](Self::remaining) and
+/// [`reset_after`](Self::reset_after) are those of the limit that [decided](Self::decided_by): of those that refused,
+/// the one that refuses longest; if all admitted, the one with the least remaining. [`each`](Self::each) has them all.
+///
+/// A decision knows what it charged: which keys, under which limits, how many units. So
+/// [`RateLimiter::refund`](crate::RateLimiter::refund) and [`settle`](crate::RateLimiter::settle) need nothing besides it, and
+/// what they give back is what was charged, also if the limits have changed since.
+///
+/// It borrows the limits that it was decided by, from the limiter or from the request. To keep it longer than those (in a
+/// struct, in a task, in an HTTP request's extensions) take [`into_owned`](Self::into_owned):
+///
+/// ```
+/// # use ratelimit_core::{CheckError, CounterStore, Decision, RateLimiter};
+/// struct Job {
+///     decision: Decision<'static>,
+/// }
+///
+/// # async fn example(limiter: RateLimiter<impl CounterStore>) -> Result<Job, CheckError> {
+/// let decision = limiter.check("user:7").await?;
+/// Ok(Job { decision: decision.into_owned() })
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Decision<'l> {
+    admitted: bool,
+    charged: bool,
+    now: Timestamp,
+    parts: Parts<'l>,
+}
+
+impl<'l> Decision<'l> {
+    /// The decision on these keys, whose bytes are kept if they were charged.
+    ///
+    /// # Errors
+    /// If the store did not give one verdict for each of their limits.
+    pub(crate) fn new<'k>(
+        answer: Answer,
+        namespace: &'l str,
+        keys: impl Iterator<Item = AskedKey<'k, 'l>>,
+    ) -> Result<Self, StoreError> {
+        let Answer { admitted, charged, now, verdicts } = answer;
+        let given = verdicts.len();
+        let parts = Parts::new(namespace, keys.collect(), verdicts, charged).map_err(|limits| {
+            let message = format!("it gave {given} verdicts for {limits} limits");
+            StoreError::new("the store", ErrorKind::Server, message).maybe_applied()
+        })?;
+        Ok(Self { admitted, charged, now, parts })
+    }
+
+    /// The decision on a single claim.
+    #[inline(always)]
+    pub(crate) fn of_one(now: Timestamp, admitted: bool, charged: bool, parts: Parts<'l>) -> Self {
+        Self { admitted, charged, now, parts }
+    }
+
+    /// The same decision, borrowing nothing: it can be kept for as long as you like.
+    #[must_use]
+    pub fn into_owned(self) -> Decision<'static> {
+        let Self { admitted, charged, now, parts } = self;
+        Decision { admitted, charged, now, parts: parts.into_owned() }
+    }
+
+    /// Whether the request may pass.
+    #[inline]
+    pub fn allowed(&self) -> bool {
+        self.admitted
+    }
+
+    /// Whether the request was charged: it was allowed, and not just peeked at.
+    pub fn charged(&self) -> bool {
+        self.charged
+    }
+
+    /// The most units that the deciding limit can ever admit at once.
+    pub fn limit(&self) -> u64 {
+        self.decided_by().limit()
+    }
+
+    /// Units that the deciding limit would still admit now. Never more than [`limit`](Self::limit).
+    pub fn remaining(&self) -> u64 {
+        self.decided_by().remaining()
+    }
+
+    /// How long to wait until the same request would be allowed if nobody else came: zero if it is allowed, `None` if
+    /// it never will be because it costs more than a limit can ever admit.
+    ///
+    /// Waiting exactly so long suffices; a nanosecond less does not.
+    pub fn retry_after(&self) -> Option<Duration> {
+        if self.admitted { Some(Duration::ZERO) } else { self.decided_by().retry_after() }
+    }
+
+    /// How long until the deciding limit is as good as new if nobody comes.
+    pub fn reset_after(&self) -> Duration {
+        self.decided_by().reset_after()
+    }
+
+    /// How long an admitted request has to wait for its turn. Zero unless the limit is a leaky queue.
+    #[inline]
+    pub fn delay(&self) -> Duration {
+        let verdicts = self.parts.verdicts();
+        let waits = verdicts.iter().any(|verdict| verdict.ready_at > self.now);
+        if !self.admitted || !waits {
+            return Duration::ZERO;
+        }
+        verdicts.iter().map(|verdict| verdict.ready_at.since(self.now)).max().unwrap_or_default()
+    }
+
+    /// The limit that decided: which one it is, and how it stands.
+    #[inline]
+    pub fn decided_by(&self) -> LimitStatus<'_> {
+        self.status(self.parts.decided_by())
+    }
+
+    /// How each limit stands: for each key of the request the limits that apply to it, in the order in which they were given.
+    #[inline]
+    pub fn each(&self) -> impl ExactSizeIterator<Item = LimitStatus<'_>> {
+        (0..self.parts.verdicts().len()).map(|index| self.status(index))
+    }
+
+    /// The time at which it was decided: the limiter's clock, or the server's.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    #[inline]
+    fn status(&self, index: usize) -> LimitStatus<'_> {
+        let Place { key_index, cost, limit } = self.parts.place(index);
+        LimitStatus { index, key_index, cost, limit, now: self.now, verdict: &self.parts.verdicts()[index] }
+    }
+}
+
+impl PartialEq<Decision<'_>> for Decision<'_> {
+    /// Whether both say the same, and have charged the same.
+    fn eq(&self, other: &Decision<'_>) -> bool {
+        let all = |decision: &Decision<'_>| (decision.admitted, decision.charged, decision.now);
+        all(self) == all(other)
+            && self.parts.namespace() == other.parts.namespace()
+            && self.each().eq(other.each())
+            && self.charged_keys() == other.charged_keys()
+    }
+}
+
+impl Eq for Decision<'_> {}
+
+impl fmt::Debug for Decision<'_> {
+    /// Keys identify people: they are not shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Decision")
+            .field("allowed", &self.allowed())
+            .field("charged", &self.charged())
+            .field("retry_after", &self.retry_after())
+            .field("delay", &self.delay())
+            .field("decided_by", &self.decided_by())
+            .finish()
+    }
+}

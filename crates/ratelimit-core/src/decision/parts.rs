@@ -1,0 +1,230 @@
+//! What a decision was made of: keys, limits, verdicts.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
+use super::heap::Heap;
+use super::short_key::{KeyBytes, ShortKey};
+use crate::{Limit, Limits, Timestamp, Verdict, Verdicts};
+
+/// The keys of a decision, the limits that apply to each, and a verdict for each of those.
+///
+/// Most are on one short key under limits that are lent. Then there is nothing that has to be dropped, and so what nobody reads
+/// of a decision is not even written.
+#[derive(Clone)]
+pub(crate) enum Parts<'l> {
+    One(One<'l>),
+    Few(Few<'l>),
+    Any(Any<'l>),
+}
+
+/// One short key under one limit.
+#[derive(Clone, Copy)]
+pub(crate) struct One<'l> {
+    verdict: Verdict,
+    cost: u64,
+    limit: &'l Limit,
+    namespace: &'l str,
+    key: ShortKey,
+}
+
+/// How many limits are few.
+const FEW: usize = 4;
+
+/// One short key under a few limits.
+#[derive(Clone, Copy)]
+pub(crate) struct Few<'l> {
+    /// As many as there are limits.
+    verdicts: [Verdict; FEW],
+    decided_by: usize,
+    cost: u64,
+    limits: &'l Limits,
+    namespace: &'l str,
+    key: ShortKey,
+}
+
+/// Anything else.
+#[derive(Clone)]
+pub(crate) struct Any<'l> {
+    namespace: &'l str,
+    /// The limits of each key, if all of them are lent.
+    limits: Vec<&'l Limits>,
+    owned: Heap<Owned>,
+}
+
+/// What borrows nothing. It is dropped by code of its own, which must not look at what is lent: a decision that nobody uses any
+/// more is in the way of nobody.
+#[derive(Clone)]
+struct Owned {
+    /// Instead of the one that is lent.
+    namespace: Option<Box<str>>,
+    /// Instead of those that are lent.
+    limits: Vec<Limits>,
+    keys: Vec<Key>,
+    decided_by: usize,
+    verdicts: Verdicts,
+}
+
+/// A key that was decided.
+#[derive(Clone)]
+struct Key {
+    bytes: KeyBytes,
+    cost: u64,
+}
+
+/// A key that is to be part of a decision.
+pub(crate) struct AskedKey<'k, 'l> {
+    pub(crate) bytes: &'k [u8],
+    pub(crate) cost: u64,
+    pub(crate) limits: Cow<'l, Limits>,
+}
+
+/// One limit of a decision, and the key that it was checked for.
+pub(super) struct Place<'d> {
+    pub(super) key_index: usize,
+    pub(super) cost: u64,
+    pub(super) limit: &'d Limit,
+}
+
+impl<'l> Parts<'l> {
+    /// The keys' bytes are kept if they were charged: nobody needs them otherwise.
+    ///
+    /// `Err` with the number of limits if there is not a verdict for each.
+    pub(super) fn new<'k>(
+        namespace: &'l str,
+        keys: SmallVec<[AskedKey<'k, 'l>; 1]>,
+        verdicts: Verdicts,
+        charged: bool,
+    ) -> Result<Self, usize> {
+        let count = keys.iter().map(|key| key.limits.len()).sum();
+        if verdicts.len() != count {
+            return Err(count);
+        }
+        if let [AskedKey { bytes, cost, limits: Cow::Borrowed(limits) }] = keys[..]
+            && let Some(key) = ShortKey::of(if charged { bytes } else { &[] })
+            && let [first, ..] = verdicts[..]
+            && count <= FEW
+        {
+            let mut few = [first; FEW];
+            few[..count].copy_from_slice(&verdicts);
+            let decided_by = decisive(&verdicts);
+            return Ok(Self::Few(Few { verdicts: few, decided_by, cost, limits, namespace, key }));
+        }
+        let bytes = |key: &AskedKey<'k, 'l>| KeyBytes::from_slice(if charged { key.bytes } else { &[] });
+        let own_keys = keys.iter().map(|key| Key { bytes: bytes(key), cost: key.cost }).collect();
+        let lent = |key: &AskedKey<'k, 'l>| match key.limits {
+            Cow::Borrowed(limits) => Some(limits),
+            Cow::Owned(_) => None,
+        };
+        let (limits, own_limits) = match keys.iter().map(lent).collect::<Option<_>>() {
+            Some(lent) => (lent, Vec::new()),
+            None => (Vec::new(), keys.into_iter().map(|key| key.limits.into_owned()).collect()),
+        };
+        let decided_by = decisive(&verdicts);
+        let owned = Owned { namespace: None, limits: own_limits, keys: own_keys, decided_by, verdicts };
+        Ok(Self::Any(Any { namespace, limits, owned: Heap::new(owned) }))
+    }
+
+    #[inline(always)]
+    pub(crate) fn one(
+        namespace: &'l str,
+        key: ShortKey,
+        cost: u64,
+        limit: &'l Limit,
+        verdict: Verdict,
+    ) -> Self {
+        Self::One(One { verdict, cost, limit, namespace, key })
+    }
+
+    pub(super) fn into_owned(self) -> Parts<'static> {
+        let namespace = Some(self.namespace().into());
+        let verdicts = self.verdicts().into();
+        let (limits, keys, decided_by) = match &self {
+            Self::One(One { cost, limit, key, .. }) => {
+                (vec![Limits::from((*limit).clone())], vec![Key { bytes: key.bytes(), cost: *cost }], 0)
+            }
+            Self::Few(Few { decided_by, cost, limits, key, .. }) => {
+                (vec![(*limits).clone()], vec![Key { bytes: key.bytes(), cost: *cost }], *decided_by)
+            }
+            Self::Any(any) => {
+                let limits = (0..any.owned.keys.len()).map(|key| any.limits(key).clone());
+                (limits.collect(), any.owned.keys.clone(), any.owned.decided_by)
+            }
+        };
+        let owned = Owned { namespace, limits, keys, decided_by, verdicts };
+        Parts::Any(Any { namespace: "", limits: Vec::new(), owned: Heap::new(owned) })
+    }
+
+    #[inline]
+    pub(super) fn verdicts(&self) -> &[Verdict] {
+        match self {
+            Self::One(one) => std::slice::from_ref(&one.verdict),
+            Self::Few(few) => &few.verdicts[..few.limits.len()],
+            Self::Any(any) => &any.owned.verdicts,
+        }
+    }
+
+    #[inline]
+    pub(super) fn decided_by(&self) -> usize {
+        match self {
+            Self::One(_) => 0,
+            Self::Few(few) => few.decided_by,
+            Self::Any(any) => any.owned.decided_by,
+        }
+    }
+
+    pub(super) fn namespace(&self) -> &str {
+        match self {
+            Self::One(one) => one.namespace,
+            Self::Few(few) => few.namespace,
+            Self::Any(any) => any.owned.namespace.as_deref().unwrap_or(any.namespace),
+        }
+    }
+
+    /// The limit of this index. There is one for each verdict.
+    #[inline]
+    pub(super) fn place(&self, index: usize) -> Place<'_> {
+        match self {
+            Self::One(one) => Place { key_index: 0, cost: one.cost, limit: one.limit },
+            Self::Few(few) => Place { key_index: 0, cost: few.cost, limit: &few.limits[index] },
+            Self::Any(any) => any.place(index),
+        }
+    }
+
+    /// The bytes of the keys. Empty if they were not charged.
+    pub(super) fn keys(&self) -> SmallVec<[KeyBytes; 1]> {
+        match self {
+            Self::One(one) => [one.key.bytes()].into(),
+            Self::Few(few) => [few.key.bytes()].into(),
+            Self::Any(any) => any.owned.keys.iter().map(|key| key.bytes.clone()).collect(),
+        }
+    }
+}
+
+impl Any<'_> {
+    /// The limits of the key of this index.
+    fn limits(&self, key: usize) -> &Limits {
+        self.limits.get(key).copied().unwrap_or_else(|| &self.owned.limits[key])
+    }
+
+    fn place(&self, index: usize) -> Place<'_> {
+        let (mut key_index, mut place) = (0, index);
+        while place >= self.limits(key_index).len() {
+            place -= self.limits(key_index).len();
+            key_index += 1;
+        }
+        Place { key_index, cost: self.owned.keys[key_index].cost, limit: &self.limits(key_index)[place] }
+    }
+}
+
+/// The place of the verdict that decided.
+fn decisive(verdicts: &[Verdict]) -> usize {
+    let rank = |verdict: &Verdict| {
+        // Refused before admitted; never before later before sooner; then the least remaining. The first of equals.
+        let wait = if verdict.fits { 0 } else { verdict.fits_at.map_or(u64::MAX, Timestamp::as_nanos) };
+        (std::cmp::Reverse((!verdict.fits, wait)), verdict.remaining)
+    };
+    let first = verdicts.iter().enumerate().min_by_key(|(_, verdict)| rank(verdict));
+    first.map_or(0, |(place, _)| place)
+}

@@ -1,0 +1,51 @@
+//! What has to be given back and what has to be charged when the true cost of a decision is known.
+
+use smallvec::SmallVec;
+
+use super::parts::Place;
+use super::short_key::KeyBytes;
+use super::{Decision, LimitStatus};
+use crate::{Claim, MeterId, Refund};
+
+/// The keys that a decision has charged; none if it has charged nothing.
+pub(crate) type ChargedKeys = SmallVec<[KeyBytes; 1]>;
+
+/// What makes a charge what it should have been.
+pub(crate) struct Settlement<'d> {
+    /// What was charged too much.
+    pub(crate) refunds: SmallVec<[Refund<'d>; 4]>,
+    /// What was charged too little, to be charged now whether it fits or not.
+    pub(crate) claims: SmallVec<[Claim<'d>; 4]>,
+}
+
+impl Decision<'_> {
+    /// The keys that were charged.
+    pub(crate) fn charged_keys(&self) -> ChargedKeys {
+        if self.charged { self.parts.keys() } else { ChargedKeys::new() }
+    }
+
+    /// What is to be done to what was charged for these keys, which are [its own](Self::charged_keys), if the true cost under
+    /// each limit was `units`.
+    pub(crate) fn settlement<'d>(
+        &'d self,
+        keys: &'d ChargedKeys,
+        units: impl Fn(LimitStatus<'_>) -> u64,
+    ) -> Settlement<'d> {
+        let mut settlement = Settlement { refunds: SmallVec::new(), claims: SmallVec::new() };
+        for (index, verdict) in self.parts.verdicts().iter().enumerate() {
+            let Place { key_index, cost, limit } = self.parts.place(index);
+            let Some(key) = keys.get(key_index) else { break };
+            let id = MeterId { namespace: self.parts.namespace(), scope: limit.scope(), key };
+            // The limit is as it was when it was charged, so this is the meter that was charged.
+            let meter = limit.meter_for(key);
+            let units = units(self.status(index));
+            if units < cost {
+                let receipt = verdict.receipt;
+                settlement.refunds.push(Refund { id, cost: cost - units, meter, receipt });
+            } else if units > cost {
+                settlement.claims.push(Claim { id, cost: units - cost, meter });
+            }
+        }
+        settlement
+    }
+}

@@ -1,0 +1,85 @@
+//! How one of the limits of a decision stands.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::{Limit, Timestamp, Verdict};
+
+/// How one limit stands after a decision, and which one it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct LimitStatus<'d> {
+    pub(super) index: usize,
+    pub(super) key_index: usize,
+    pub(super) cost: u64,
+    pub(super) limit: &'d Limit,
+    pub(super) now: Timestamp,
+    pub(super) verdict: &'d Verdict,
+}
+
+impl<'d> LimitStatus<'d> {
+    /// Its place among all limits of the request, from zero on; the place in [`Decision::each`](crate::Decision::each).
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The place of the key that it was checked for, among the keys of the request, from zero on.
+    pub fn key_index(&self) -> usize {
+        self.key_index
+    }
+
+    /// The limit itself. Its `Display` is its text, such as `100/min burst 20`.
+    pub fn rule(&self) -> &'d Limit {
+        self.limit
+    }
+
+    /// The limit's name, if it has one.
+    pub fn name(&self) -> Option<&'d str> {
+        self.limit.name()
+    }
+
+    /// How many units were asked for.
+    pub fn cost(&self) -> u64 {
+        self.cost
+    }
+
+    /// Whether this limit alone would have admitted the request.
+    pub fn allowed(&self) -> bool {
+        self.verdict.fits
+    }
+
+    /// See [`Decision::limit`](crate::Decision::limit).
+    pub fn limit(&self) -> u64 {
+        self.verdict.limit
+    }
+
+    /// See [`Decision::remaining`](crate::Decision::remaining).
+    pub fn remaining(&self) -> u64 {
+        self.verdict.remaining
+    }
+
+    /// See [`Decision::retry_after`](crate::Decision::retry_after).
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.verdict.fits_at.map(|instant| instant.since(self.now))
+    }
+
+    /// See [`Decision::reset_after`](crate::Decision::reset_after).
+    pub fn reset_after(&self) -> Duration {
+        self.verdict.reset_at.since(self.now)
+    }
+}
+
+impl fmt::Debug for LimitStatus<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LimitStatus")
+            .field("index", &self.index)
+            .field("key_index", &self.key_index)
+            .field("rule", &format_args!("{}", self.limit))
+            .field("cost", &self.cost)
+            .field("allowed", &self.allowed())
+            .field("limit", &self.limit())
+            .field("remaining", &self.remaining())
+            .field("retry_after", &self.retry_after())
+            .field("reset_after", &self.reset_after())
+            .finish()
+    }
+}

@@ -1,0 +1,113 @@
+//! Decisions on the spot, for stores whose state is in this process.
+
+use super::request::Simple;
+use super::{CheckError, RateLimiter, Request};
+use crate::decision::{Parts, ShortKey};
+use crate::{Claims, Clock, Decision, MeterId, Mode, SyncCounterStore, Timestamp};
+
+impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
+    /// [`check`](Self::check) without waiting.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    #[inline(always)]
+    pub fn check_now<'k, 'l>(
+        &'l self,
+        request: impl Into<Request<'k, 'l>>,
+    ) -> Result<Decision<'l>, CheckError> {
+        self.decide_now(request.into(), Mode::Charge)
+    }
+
+    /// [`check_many`](Self::check_many) without waiting: all at one instant.
+    pub fn check_many_now<'k, 'l, R: Into<Request<'k, 'l>>>(
+        &'l self,
+        requests: impl IntoIterator<Item = R>,
+    ) -> Vec<Result<Decision<'l>, CheckError>> {
+        let now = self.clock.now();
+        let decide = |request: R| self.decide_all_now(request.into(), now, Mode::Charge);
+        requests.into_iter().map(decide).collect()
+    }
+
+    /// [`peek`](Self::peek) without waiting.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn peek_now<'k, 'l>(
+        &'l self,
+        request: impl Into<Request<'k, 'l>>,
+    ) -> Result<Decision<'l>, CheckError> {
+        self.decide_now(request.into().cost(0), Mode::Peek)
+    }
+
+    /// [`would_allow`](Self::would_allow) without waiting.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn would_allow_now<'k, 'l>(
+        &'l self,
+        request: impl Into<Request<'k, 'l>>,
+    ) -> Result<Decision<'l>, CheckError> {
+        self.decide_now(request.into(), Mode::Peek)
+    }
+
+    /// [`charge`](Self::charge) without waiting.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn charge_now<'k, 'l>(
+        &'l self,
+        request: impl Into<Request<'k, 'l>>,
+    ) -> Result<Decision<'l>, CheckError> {
+        self.decide_now(request.into(), Mode::Force)
+    }
+
+    /// [`reset`](Self::reset) without waiting.
+    ///
+    /// # Errors
+    /// If the request names one meter twice.
+    pub fn reset_now<'k, 'l>(&'l self, request: impl Into<Request<'k, 'l>>) -> Result<(), CheckError> {
+        let request = request.into();
+        let claims = request.claims(&self.namespace, &self.limits);
+        self.store.reset_now(Claims::new(self.clock.now(), Mode::Force, &claims)?);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn decide_now<'l>(&'l self, request: Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError> {
+        let now = self.clock.now();
+        let simple = match request.into_simple() {
+            Ok(simple) => simple,
+            Err(request) => return self.decide_all_now(request, now, mode),
+        };
+        let Simple { key, cost, .. } = simple;
+        let (Some((limit, meter)), Some(short)) = (simple.only_limit(&self.limits), ShortKey::of(key)) else {
+            return self.decide_all_now(simple.into(), now, mode);
+        };
+        // No limit is less than one.
+        if cost > 1 && cost > meter.limit() {
+            return self.decide_all_now(simple.into(), now, mode);
+        }
+        let namespace = &*self.namespace;
+        let id = MeterId { namespace, scope: limit.scope(), key };
+        // The decision is made in its place, by what is at hand, so that nothing of it is moved.
+        self.store.claim_one_now(now, mode, &id, cost, meter, move |decided| {
+            let (admitted, verdict) = decided?;
+            let charged = admitted && mode != Mode::Peek;
+            let parts = Parts::one(namespace, short, cost, limit, verdict);
+            Ok(Decision::of_one(now, admitted, charged, parts))
+        })
+    }
+
+    // Lent, the request would have to be in memory for simple ones, too.
+    #[expect(clippy::needless_pass_by_value)]
+    fn decide_all_now<'l>(
+        &'l self,
+        request: Request<'_, 'l>,
+        now: Timestamp,
+        mode: Mode,
+    ) -> Result<Decision<'l>, CheckError> {
+        let claims = request.claims(&self.namespace, &self.limits);
+        let answer = self.store.claim_now(request.ask(&claims, now, mode)?)?;
+        Ok(self.decision(&request, answer)?)
+    }
+}

@@ -1,0 +1,211 @@
+//! Waiting on stores that are wrong about how long to wait: never a busy loop.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::MapStore;
+use ratelimit_core::{
+    Acquire, AcquireError, Answer, Claims, Clock, CounterStore, Limit, ManualClock, Promises, RateLimiter,
+    Refund, StoreError, Timer, Timestamp,
+};
+
+/// A store that makes something else of each instant at which a claim fits.
+#[derive(Debug)]
+struct Wrong {
+    store: MapStore,
+    tells: fn(now: Timestamp, fits_at: Timestamp) -> Timestamp,
+}
+
+impl CounterStore for Wrong {
+    fn promises(&self) -> Promises {
+        self.store.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let mut answer = self.store.claim(claims).await?;
+        for verdict in &mut answer.verdicts {
+            verdict.fits_at = verdict.fits_at.map(|fits_at| (self.tells)(answer.now, fits_at));
+        }
+        Ok(answer)
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.store.refund(now, refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.store.reset(claims).await
+    }
+}
+
+/// A clock that is moved on by whoever sleeps, and notes it.
+#[derive(Clone, Default)]
+struct Skipping {
+    clock: ManualClock,
+    slept: Arc<AtomicU64>,
+}
+
+impl Clock for Skipping {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+impl Timer for Skipping {
+    async fn sleep(&self, duration: Duration) {
+        self.clock.advance(duration);
+        self.slept.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn limiter<C: Clock>(
+    limit: &str,
+    clock: C,
+    tells: fn(Timestamp, Timestamp) -> Timestamp,
+) -> RateLimiter<Wrong, C> {
+    let store = Wrong { store: MapStore::default(), tells };
+    RateLimiter::new(store, limit.parse::<Limit>().unwrap()).with_clock(clock)
+}
+
+fn skipping(limit: &str, tells: fn(Timestamp, Timestamp) -> Timestamp) -> RateLimiter<Wrong, Skipping> {
+    let clock = Skipping::default();
+    clock.clock.set(Timestamp::from_secs(1_800_000_000));
+    limiter(limit, clock, tells)
+}
+
+fn asked<C>(limiter: &RateLimiter<Wrong, C>) -> u64
+where
+    C: Clock,
+{
+    limiter.store().store.asked.load(Ordering::SeqCst)
+}
+
+const NANO: Duration = Duration::from_nanos(1);
+
+fn at_once(now: Timestamp, _: Timestamp) -> Timestamp {
+    now
+}
+
+fn a_tick_early(now: Timestamp, fits_at: Timestamp) -> Timestamp {
+    Timestamp::from_nanos(fits_at.as_nanos() - 1).max(now)
+}
+
+fn a_tick_from_now(now: Timestamp, _: Timestamp) -> Timestamp {
+    now + NANO
+}
+
+#[tokio::test]
+async fn a_store_that_says_at_once_is_asked_less_and_less() {
+    let limiter = skipping("1/min fixed", at_once);
+    limiter.acquire("k").await.unwrap();
+    let before = limiter.clock().now();
+    limiter.acquire("k").await.unwrap();
+    let waited = limiter.clock().now().since(before);
+    assert!(waited <= Duration::from_secs(61), "{waited:?}");
+    // 1, 2, 4, ... 512 ms are a second; then one each second.
+    let asked = asked(&limiter);
+    assert!((50..75).contains(&asked), "{asked} calls in a minute");
+}
+
+#[tokio::test]
+async fn a_store_that_is_a_tick_early_costs_a_call_and_a_millisecond() {
+    for limit in ["1/min fixed", "1/min log", "1/min burst 1"] {
+        let limiter = skipping(limit, a_tick_early);
+        let first = limiter.acquire("k").await.unwrap();
+        let (start, reset) = (first.now(), first.reset_after());
+        let second = limiter.acquire("k").await.unwrap();
+        let longer = second.now().since(start) - reset;
+        assert_eq!(longer, Duration::from_millis(1) - NANO, "{limit}");
+        assert_eq!(asked(&limiter), 4, "{limit}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_always_says_a_tick_is_asked_once_in_a_millisecond() {
+    let limiter = skipping("1/s fixed", a_tick_from_now);
+    limiter.acquire("k").await.unwrap();
+    limiter.acquire("k").await.unwrap();
+    let asked = asked(&limiter);
+    assert!(asked <= 1_003, "{asked} calls in a second");
+}
+
+#[tokio::test]
+async fn the_deadline_ends_the_waiting_on_any_store() {
+    let soon = Acquire { timeout: Some(Duration::from_millis(100)), ..Acquire::default() };
+    let now = Acquire { timeout: Some(Duration::ZERO), ..Acquire::default() };
+    for tells in [at_once, a_tick_early, a_tick_from_now] {
+        let limiter = skipping("1/min fixed", tells);
+        limiter.acquire("k").await.unwrap();
+        let start = limiter.clock().now();
+        for options in [soon, now] {
+            let error = limiter.acquire_with("k", options).await.unwrap_err();
+            assert!(matches!(error, AcquireError::Deadline(_)), "{error}");
+        }
+        assert!(limiter.clock().now().since(start) <= Duration::from_millis(100));
+        assert!(asked(&limiter) < 110);
+    }
+}
+
+/// A clock on which waiting takes no time at all, so that nothing but the limiter lets others have their turn.
+#[derive(Clone, Copy)]
+struct Standing;
+
+impl Clock for Standing {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_secs(1_800_000_000)
+    }
+}
+
+impl Timer for Standing {
+    async fn sleep(&self, _: Duration) {}
+}
+
+#[tokio::test]
+async fn others_have_their_turn_whatever_store_and_clock_do() {
+    let limiter = limiter("1/min fixed", Standing, at_once);
+    limiter.acquire("k").await.unwrap();
+    tokio::select! {
+        biased;
+        _ = limiter.acquire("k") => panic!("it is never admitted"),
+        () = tokio::task::yield_now() => {}
+    }
+}
+
+#[tokio::test]
+async fn on_a_clock_that_is_moved_by_hand_it_waits_for_the_hand() {
+    let clock = ManualClock::at(Timestamp::from_secs(1_800_000_000));
+    let limiter = Arc::new(limiter("1/min fixed", clock.clone(), at_once));
+    limiter.acquire("k").await.unwrap();
+    let waiter = tokio::spawn({
+        let limiter = limiter.clone();
+        async move { limiter.acquire("k").await.map(|decision| decision.now()) }
+    });
+    while clock.sleepers() == 0 {
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(asked(&limiter), 2, "nobody asks while the clock stands");
+    clock.advance(Duration::from_secs(60));
+    waiter.await.unwrap().unwrap();
+    assert_eq!(asked(&limiter), 3);
+}
+
+#[tokio::test]
+async fn errors_name_the_limit() {
+    let limiter = skipping("3/min burst 2 name log-in", |_, fits_at| fits_at);
+    let never = limiter.acquire(ratelimit_core::Request::new("k").cost(3)).await.unwrap_err();
+    let text =
+        r#"never admitted: it costs 3, and the limit "3/min burst 2 name log-in" admits at most 2 at once"#;
+    assert_eq!(never.to_string(), text);
+    limiter.acquire(ratelimit_core::Request::new("k").cost(2)).await.unwrap();
+    let options = Acquire { timeout: Some(Duration::from_secs(1)), ..Acquire::default() };
+    let late = limiter.acquire_with("k", options).await.unwrap_err();
+    let text =
+        r#"not admitted before the deadline: under the limit "3/min burst 2 name log-in" it would take 20s"#;
+    assert_eq!(late.to_string(), text);
+}
