@@ -29,6 +29,11 @@ pub(super) fn all() -> Vec<BrokenStore> {
             "a new key is admitted at any cost",
             "numbers/cost-above-the-limit-fixed",
         ),
+        BrokenStore::new::<InventsFigures>(
+            "invents-figures",
+            "a cost above the limit is answered without looking",
+            "decisions/never-fits-tells-the-truth-fixed",
+        ),
         BrokenStore::new::<PeeksWrite>(
             "peeks-write",
             "peeks charge",
@@ -154,6 +159,18 @@ impl Flaw for UnboundedCost {
     fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
         let new = states.iter().all(Option::is_none) && claims.mode() == Mode::Charge;
         decide(&claims.with_mode(if new { Mode::Force } else { claims.mode() }), states)
+    }
+}
+
+#[derive(Debug, Default)]
+struct InventsFigures;
+
+impl Flaw for InventsFigures {
+    fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+        if claims.mode() != Mode::Force && claims.iter().any(|claim| claim.cost > claim.meter.limit()) {
+            return decide(claims, &mut vec![None; states.len()]);
+        }
+        decide(claims, states)
     }
 }
 

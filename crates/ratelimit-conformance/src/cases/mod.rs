@@ -9,6 +9,7 @@ mod cancelled;
 mod changes;
 mod crowded_batches;
 mod deadlocks;
+mod decisions;
 mod decorated;
 mod dropped;
 mod failures;
@@ -70,6 +71,7 @@ pub(crate) fn all() -> Vec<Case> {
         numbers::cases(),
         changes::cases(),
         refunds::cases(),
+        decisions::cases(),
         resets::cases(),
         several::cases(),
         waiting::cases(),
