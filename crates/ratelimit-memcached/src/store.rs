@@ -135,12 +135,15 @@ impl CounterStore for MemcachedStore {
                 Meter::Bucket(_) | Meter::Log(_) => cells.push(given),
             }
         }
-        let given = async {
-            refund::take_everywhere(&self.space, takes, deadline).await?;
+        let has_windows = !takes.is_empty();
+        refund::take_everywhere(&self.space, takes, deadline).await.map_err(Failure::into_store_error)?;
+        let others = async {
             let _turns = self.space.turns(cells.iter().map(|given| &given.ask), deadline).await?;
             refund::refund(&self.space, cells.clone(), deadline).await
         };
-        given.await.map_err(Failure::into_store_error)
+        // The windows have got theirs by now.
+        let told = |failure: Failure| if has_windows { failure.maybe_applied() } else { failure };
+        others.await.map_err(|failure| told(failure).into_store_error())
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {

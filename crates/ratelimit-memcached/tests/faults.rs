@@ -167,6 +167,22 @@ async fn foreign_values_are_errors_and_charge_no_other_limit() {
     }
 }
 
+/// A window and a bucket are given back one after the other: when the bucket fails, the window has got its units.
+#[tokio::test]
+async fn a_refund_that_fails_half_way_says_that_it_may_have_been_applied() {
+    let server = common::Server::start(&[]).await;
+    let store = server.store().await;
+    let limits: ratelimit_core::Limits = "5/h fixed; 5/h burst 5".parse().unwrap();
+    let scope = limits[1].scope().to_owned();
+    let window = RateLimiter::new(store.clone(), limits[0].clone()).with_clock(ManualClock::at(START));
+    let both = RateLimiter::new(store.clone(), limits).with_clock(ManualClock::at(START));
+    let decision = both.check(Request::new("k").cost(3)).await.unwrap();
+    server.say(&format!("ms rl!!{scope}!k 7 T60\r\nforeign\r\n"), "HD");
+    let error = both.refund(&decision).await.unwrap_err();
+    assert_eq!((error.kind(), error.applied()), (ErrorKind::Corrupt, Applied::Unknown), "{error}");
+    assert_eq!(window.peek("k").await.unwrap().remaining(), 5);
+}
+
 #[tokio::test]
 async fn a_full_server_says_so() {
     let server = common::Server::start(&["-m", "2", "-M"]).await;
