@@ -21,6 +21,18 @@ pub(crate) struct Arguments {
     /// Run only the cases whose name contains this.
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
+    /// The names given by --filter are whole names.
+    #[arg(long)]
+    exact: bool,
+    /// Leave out the cases whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    skip: Vec<String>,
+    /// End each target's run with its first failure.
+    #[arg(long)]
+    fail_fast: bool,
+    /// How long a case may take.
+    #[arg(long, value_name = "SECONDS")]
+    case_limit: Option<f64>,
     /// Write what was found out to this file, as JSON.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -131,6 +143,14 @@ fn command(arguments: &Arguments, package: &str, names: &[&str], files: &[PathBu
     command.args(["--test", TEST, "--"]).args(names);
     for text in &arguments.filter {
         command.args(["--filter", text]);
+    }
+    for text in &arguments.skip {
+        command.args(["--skip", text]);
+    }
+    command.args(arguments.exact.then_some("--exact"));
+    command.args(arguments.fail_fast.then_some("--fail-fast"));
+    if let Some(seconds) = arguments.case_limit {
+        command.args(["--case-limit", &seconds.to_string()]);
     }
     command.arg("--report").arg(&files[0]).arg("--junit").arg(&files[1]);
     if let Some(count) = arguments.random {
