@@ -241,6 +241,30 @@ fn a_node_that_joins_learns_the_state_and_what_comes_meanwhile() {
 }
 
 #[test]
+fn a_node_that_joins_learns_the_units_of_each_rate() {
+    let plans = ["60/min burst 100 name p", "6/min burst 100 name p", "600/min burst 200 name p"];
+    let plans = plans.map(|text| text.parse::<Limit>().unwrap());
+    let hub = Hub::new();
+    let mut nodes: Vec<Node> = fleet::<2>(&hub).into();
+    for (plan, cost) in plans.iter().zip([20, 3, 9]) {
+        charge(&nodes[0], plan, cost, START);
+        charge(&nodes[1], plan, cost, START);
+        round(&nodes, START);
+    }
+    charge(&nodes[1], &plans[0], 2, START); // not told yet, and in its state
+    nodes.push(node(&hub, ReplicaConfig::default()));
+    plans.iter().for_each(|plan| charge(&nodes[2], plan, 1, START)); // its own, from before it has joined
+    (0..5).for_each(|_| round(&nodes, START));
+    for node in &nodes {
+        assert!(plans.iter().all(|plan| used(node, plan, START) == 69));
+        // 7 of 6/min drain in 70 s, and the 43 of 60/min beside them.
+        let later = START + Duration::from_secs(49);
+        assert!(plans.iter().all(|plan| used(node, plan, later) == 3), "{:?}", used(node, &plans[0], later));
+        assert_eq!(used(node, &plans[2], later + Duration::from_secs(21)), 0);
+    }
+}
+
+#[test]
 fn what_comes_beside_the_state_is_counted_once() {
     for (limit, keep) in limits().flat_map(|limit| [(limit.clone(), 1 << 20), (limit, 0)]) {
         let hub = Hub::new();

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use futures::executor::block_on;
+use proptest::prelude::*;
 use ratelimit_cluster::{SyncConfig, Synced};
 use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, Decisions, ErrorKind, Limit, MeterId, Mode, Promises, Refund,
+    Answer, Claim, Claims, CounterStore, Decisions, ErrorKind, Limit, Meter, MeterId, Mode, Promises, Refund,
     StoreError, SyncCounterStore, Timestamp, Verdict,
 };
 use ratelimit_memory::MemoryStore;
@@ -199,7 +200,9 @@ impl CounterStore for Slow {
             let scope = claims[0].id.scope.split('#').next().unwrap();
             let limit = TEXTS.iter().map(|text| limit(text)).find(|limit| limit.scope() == scope);
             let limit = limit.filter(|limit| {
-                limit.meter_for(b"k").limit() == claims[0].meter.limit() || scope != claims[0].id.scope
+                // Windows and buckets are asked about without a limit to speak of.
+                let is_log = matches!(claims[0].meter, Meter::Log(_));
+                limit.meter_for(b"k").limit() == claims[0].meter.limit() || !is_log
             });
             ask(&node, START, Mode::Charge, &one(&limit.unwrap(), 1)).unwrap();
         }
@@ -397,4 +400,101 @@ fn a_node_by_itself_never_exceeds_the_limit_and_a_bound_holds() {
     let tight = Synced::with_config(MemoryStore::new(), SyncConfig { max_keys: 0, ..SyncConfig::default() });
     let error = ask(&tight, START, Mode::Charge, &one(&own, 1)).unwrap_err();
     assert_eq!((error.kind(), tight.is_empty()), (ErrorKind::Full, true));
+}
+
+fn left_in_store(shared: &Failing, limit: &Limit, now: Timestamp) -> u64 {
+    ask(&shared.store, now, Mode::Peek, &one(limit, 0)).unwrap().1.remaining
+}
+
+/// Plans that share a customer's count, each used on a node of its own.
+#[test]
+fn no_plan_admits_what_the_shared_store_would_refuse_when_it_was_told() {
+    let plans = ["60/min burst 10 name plan", "3000/min burst 100 name plan", "6/min burst 30 name plan"];
+    for (before, own) in (0..3).flat_map(|before| [0, 1, 2].map(|own| (before, own))) {
+        let (before, own) = (limit(plans[before]), limit(plans[own]));
+        let (shared, [first, second]) = fleet();
+        claim(&first, &before, before.burst(), START);
+        sync(&first, START);
+        claim(&second, &own, 1, START); // it cannot know
+        sync(&second, START);
+        for tenth in 0..4_000 {
+            let now = START + Duration::from_millis(100 * tenth);
+            let (here, there) = (left(&second, &own, now), left_in_store(&shared, &own, now));
+            assert!(here <= there, "{own:?} after {before:?}, {tenth}: {here}, {there}");
+        }
+        assert_eq!(left(&second, &own, after(400)), own.burst());
+    }
+}
+
+/// One node that nobody is beside learns nothing that it does not know.
+#[test]
+fn a_node_by_itself_counts_plans_that_take_turns_to_the_unit() {
+    let [free, paid] = ["6/min burst 10 name plan", "60/min burst 100 name plan"].map(limit);
+    let (shared, [node]) = fleet();
+    for second in 0..100 {
+        let now = after(second);
+        claim(&node, if second % 3 == 0 { &free } else { &paid }, 1 + second % 2, now);
+        sync(&node, now);
+        for plan in [&free, &paid] {
+            assert_eq!(left(&node, plan, now), left_in_store(&shared, plan, now), "{second}");
+        }
+    }
+}
+
+/// The same if it is told after some time, and what another one charges is seen, too.
+#[test]
+fn a_node_that_uses_several_plans_never_counts_less_than_the_shared_store() {
+    let [free, paid] = ["6/min burst 10 name plan", "600/min burst 100 name plan"].map(limit);
+    let (shared, [node, other]) = fleet();
+    for second in 0..60 {
+        let early = after(second) + Duration::from_millis(300);
+        claim(&node, &paid, 3 + second % 7, early);
+        if second % 5 == 0 {
+            claim(&node, &free, 1, early + Duration::from_millis(100));
+        }
+        let now = after(second + 1);
+        if second >= 30 {
+            claim(&other, &paid, 5, early);
+            sync(&other, now);
+        }
+        sync(&node, now);
+        for millis in (0..1_000).step_by(50) {
+            let now = now + Duration::from_millis(millis);
+            for plan in [&free, &paid] {
+                let (here, there) = (left(&node, plan, now), left_in_store(&shared, plan, now));
+                assert!(here <= there && (second >= 30 || here == there), "{second}: {here}, {there}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever it charges and gives back, under whatever limits.
+    #[test]
+    fn a_node_by_itself_knows_what_the_shared_store_owes(
+        steps in prop::collection::vec((0..4_usize, 1..20_u64, 0..5_000_000_000_u64, 0..4_usize), 1..80),
+    ) {
+        let plans = ["52/min burst 20 name p", "39/min burst 17 name p", "45/s burst 17 name p", "47/h burst 30 name p"].map(limit);
+        let (shared, [node]) = fleet();
+        let (mut now, mut charged) = (START, Vec::<(usize, u64, Timestamp)>::new());
+        for (plan, cost, after, what) in steps {
+            now = now + Duration::from_nanos(after);
+            match charged.iter().rposition(|(of, ..)| *of == plan).filter(|_| what == 0) {
+                Some(newest) => {
+                    let (plan, cost, receipt) = charged.remove(newest);
+                    refund(&node, &plans[plan], cost, receipt, now);
+                }
+                None => {
+                    let (admitted, verdict) = claim(&node, &plans[plan], cost, now);
+                    charged.extend(admitted.then_some((plan, cost, verdict.receipt)));
+                }
+            }
+            sync(&node, now);
+            for plan in &plans {
+                prop_assert_eq!(left(&node, plan, now), left_in_store(&shared, plan, now));
+            }
+        }
+    }
 }

@@ -135,7 +135,7 @@ pub struct Refund<'a> {
     pub id: MeterId<'a>,
     /// How many units.
     pub cost: u64,
-    /// How the meter counts.
+    /// How the meter counted when they were charged.
     pub meter: Meter,
     /// The receipt of the verdict that admitted them.
     pub receipt: Timestamp,

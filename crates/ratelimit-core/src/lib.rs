@@ -34,8 +34,8 @@ pub use key::{Key, MeterId};
 pub use limit::{Algorithm, Alignment, Limit, LimitBuilder, LimitError, Limits, ParseLimitError};
 pub use limiter::{Acquire, AcquireError, CheckError, RateLimiter, Request};
 pub use meter::{
-    Bucket, BucketState, Charged, CorruptState, Log, LogSight, LogState, MAX_LOG_UNITS, MAX_PERIOD_NANOS,
-    MAX_SEGMENTS, MAX_UNITS, Meter, State, Window, WindowState, decide, refund,
+    Bucket, BucketState, Charged, CorruptState, Debt, Log, LogSight, LogState, MAX_LOG_UNITS,
+    MAX_PERIOD_NANOS, MAX_RATES, MAX_SEGMENTS, MAX_UNITS, Meter, State, Window, WindowState, decide, refund,
 };
 pub use store::{
     Applied, CLOCK_SLACK, CounterStore, Crowd, Decisions, DynCounterStore, ErrorKind, Promises, RefusalCache,

@@ -274,29 +274,6 @@ proptest! {
             last = Some(ready);
         }
     }
-
-    #[test]
-    fn a_changed_rate_keeps_the_units(
-        (old, new) in (1..9_000u64, 1..9_000u64), burst in 1..50u64, new_burst in 1..50u64, used in 0..50u64, later in 0..100_000u64,
-    ) {
-        let used = used.min(burst);
-        let before = Meter::Bucket(Bucket::with_interval(old, burst, false).unwrap());
-        let after = Meter::Bucket(Bucket::with_interval(new, new_burst, false).unwrap());
-        let mut state = before.fresh();
-        before.charge(&mut state, used, Timestamp::from_nanos(1_000_000));
-        let now = Timestamp::from_nanos(1_000_000 + later);
-        // As if the new rate had been in force all the time, but nothing outlives the old one.
-        let left = if later < used * old { (used.min(new_burst) * new).saturating_sub(later).div_ceil(new) } else { 0 };
-        let verdict = after.verdict(&state, 1, now, None);
-        if old != new {
-            prop_assert_eq!(verdict.remaining, new_burst - left);
-        }
-        for cost in [1, new_burst / 2, new_burst] {
-            consistent(&after, &state, cost, now)?;
-        }
-        let wait = verdict.fits_at.unwrap().since(now).as_nanos();
-        prop_assert!(wait <= u128::from(new) || old == new);
-    }
 }
 
 /// Nanoseconds that the events' units still take to drain at `now`.

@@ -195,7 +195,11 @@ impl Shard {
                 decided
             }
             Content::Elsewhere(number) => {
-                ask.meter.claim(self.large_state_mut(number), ask.cost, ask.now, ask.mode)
+                let decided = ask.meter.claim(self.large_state_mut(number), ask.cost, ask.now, ask.mode);
+                if matches!(ask.meter, Meter::Bucket(_)) {
+                    self.keep_small(place, number);
+                }
+                decided
             }
         };
         if admitted && ask.charges() {
@@ -375,6 +379,16 @@ impl Shard {
         });
         self.large[number] = Some(state);
         self.table.slot_mut(place).refer(number);
+    }
+
+    /// A bucket whose limit was changed goes back into its slot when it has become small enough.
+    fn keep_small(&mut self, place: Place, number: usize) {
+        let state = self.large[number].take().expect("a slot refers to a state that is there");
+        if self.table.slot_mut(place).keep(&state) {
+            self.free.push(number);
+        } else {
+            self.large[number] = Some(state);
+        }
     }
 
     fn large_state(&self, number: usize) -> &State {

@@ -1,9 +1,9 @@
 //! One meter as it is kept: forty bytes.
 
 use ratelimit_core::{
-    Bucket, BucketState, CLOCK_SLACK, Meter, State, Timestamp, Verdict, Window, WindowState,
+    Bucket, BucketState, CLOCK_SLACK, Debt, Meter, State, Timestamp, Verdict, Window, WindowState,
 };
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use crate::ask::Ask;
 use crate::fingerprint::Fingerprint;
@@ -90,14 +90,15 @@ impl Slot {
             ONE_COUNT => Content::Here(State::Window(window(1))),
             TWO_COUNTS => Content::Here(State::Window(window(2))),
             BUCKET => {
-                let tat = Timestamp::derived(second);
-                Content::Here(State::Bucket(BucketState { at, tat, interval: third }))
+                let debt = Debt::only(Timestamp::derived(second), third);
+                Content::Here(State::Bucket(BucketState { at, debts: smallvec![debt] }))
             }
             _ => Content::Elsewhere(usize::try_from(second).unwrap_or(usize::MAX)),
         }
     }
 
-    /// How a claim is decided in place; `None` if what is kept here is not a state of the claim's kind and shape.
+    /// How a claim is decided in place; `None` if what is kept here is not a state of the claim's kind and shape, or one that
+    /// drains at another rate.
     #[inline(always)]
     pub(crate) fn way<'m>(&self, meter: &'m Meter) -> Option<Way<'m>> {
         let kind = self.words[0] >> KIND;
@@ -106,13 +107,15 @@ impl Slot {
             return (kind == u64::from(window.carried()) && kind < BUCKET).then_some(Way::Window(window));
         }
         match meter {
-            Meter::Bucket(bucket) if kind == BUCKET => Some(Way::Bucket(bucket)),
+            Meter::Bucket(bucket) if kind == BUCKET && self.words[2] == bucket.interval() => {
+                Some(Way::Bucket(bucket))
+            }
             _ => None,
         }
     }
 
-    /// Decides a claim, and charges it if it is admitted and the mode says so, unless what is kept here is not a state of
-    /// the claim's kind and shape.
+    /// Decides a claim, and charges it if it is admitted and the mode says so, unless there is no [way](Self::way) to do it
+    /// here.
     #[inline]
     pub(crate) fn claim(&mut self, ask: Ask<'_>) -> Option<(bool, Verdict)> {
         Some(match self.way(ask.meter)? {
@@ -134,12 +137,10 @@ impl Slot {
     /// The same by a bucket, of which there is a state here.
     #[inline(always)]
     pub(crate) fn claim_bucket(&mut self, bucket: &Bucket, ask: Ask<'_>) -> (bool, Verdict) {
-        let [first, tat, interval] = &mut self.words;
-        let at = Timestamp::from_nanos(*first & INSTANT);
-        let mut state = BucketState { at, tat: Timestamp::derived(*tat), interval: *interval };
-        let decided = bucket.claim(&mut state, ask.cost, ask.now, ask.mode);
-        *first = state.at.as_nanos() | BUCKET << KIND;
-        (*tat, *interval) = (state.tat.as_nanos(), state.interval);
+        let [first, second, _] = &mut self.words;
+        let (mut at, mut tat) = (Timestamp::from_nanos(*first & INSTANT), Timestamp::derived(*second));
+        let decided = bucket.claim(&mut at, &mut tat, ask.cost, ask.now, ask.mode);
+        (*first, *second) = (at.as_nanos() | BUCKET << KIND, tat.as_nanos());
         self.decided(decided, ask)
     }
 
@@ -167,16 +168,18 @@ impl Slot {
                 [count, before] => [at.as_nanos() | TWO_COUNTS << KIND, count, before],
                 _ => return false,
             },
-            State::Bucket(state) => {
-                [state.at.as_nanos() | BUCKET << KIND, state.tat.as_nanos(), state.interval]
-            }
+            State::Bucket(state) => match state.only_debt() {
+                Some(debt) => [state.at.as_nanos() | BUCKET << KIND, debt.tat.as_nanos(), debt.interval],
+                None => return false,
+            },
             State::Log(_) => return false,
         };
         true
     }
 
     /// It has been charged, and is as good as new at `instant`. After a charge this is `Meter::forget_at`, already worked
-    /// out. It never falls: where claims differ in how they count (a period was changed), what any of them was told holds.
+    /// out. It never falls: where claims differ in how they count (a log's period was changed), what any of them was told
+    /// holds.
     #[inline]
     fn charged_until(&mut self, instant: Timestamp) {
         // Later than `NEVER` is never.

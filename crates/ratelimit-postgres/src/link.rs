@@ -55,7 +55,6 @@ pub(crate) enum Call {
         now: i64,
         refunds: Vec<i64>,
         by_server: bool,
-        slack: i64,
     },
     Reset {
         ids: Vec<Vec<u8>>,
@@ -225,8 +224,8 @@ impl Link {
                 .bind(claims)
                 .bind(by_server)
                 .bind(slack),
-            Call::Refund { ids, now, refunds, by_server, slack } => {
-                scalar(&self.names.refund).bind(ids).bind(now).bind(refunds).bind(by_server).bind(slack)
+            Call::Refund { ids, now, refunds, by_server } => {
+                scalar(&self.names.refund).bind(ids).bind(now).bind(refunds).bind(by_server)
             }
             Call::Reset { ids } => scalar(&self.names.reset).bind(ids),
             Call::Prune { first, blocks } => scalar(&self.names.prune).bind(first).bind(blocks),

@@ -84,7 +84,7 @@ impl Names {
             claim: call("claim", "$1, $2, $3, $4, $5, $6"),
             take: format!("{take}{})", ", NULL".repeat(MANY_ANSWERS)).into(),
             take_one: call(take_one, "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15"),
-            refund: call("refund", "$1, $2, $3, $4, $5"),
+            refund: call("refund", "$1, $2, $3, $4"),
             reset: call("reset", "$1"),
             prune: call("prune", "$1, $2"),
         })

@@ -276,10 +276,10 @@ fn numbers(slice: &Slice) -> [i64; 8] {
     numbers
 }
 
-/// The state of a meter that the server has seen, `None` inside for one that it does not know.
-fn state(meter: &Meter, seen: &Seen) -> Option<Option<State>> {
+/// The state of a meter that the server has seen.
+fn state(meter: &Meter, seen: &Seen) -> Option<State> {
     match seen.shape {
-        0 => return Some(None),
+        0 => return Some(meter.fresh()),
         1 => {}
         _ => return None,
     }
@@ -293,24 +293,16 @@ fn state(meter: &Meter, seen: &Seen) -> Option<Option<State>> {
             };
             State::Window(WindowState { at, counts })
         }
-        Meter::Bucket(_) => bucket_state(&[a?, b?, c?])?,
+        Meter::Bucket(_) => return bucket_state(&[a?, b?, c?]),
         Meter::Log(_) => return None,
     };
     // By its bytes, core says whether it is a state at all.
-    State::from_bytes(&state.to_bytes()).ok().map(Some)
+    State::from_bytes(&state.to_bytes()).ok()
 }
 
-fn decide(slice: &Slice, state: &mut Option<State>, clock: Option<Timestamp>) -> Answer {
+fn decide(slice: &Slice, state: &mut State, clock: Option<Timestamp>) -> Answer {
     let Ask { meter, cost, .. } = &slice.asks[0];
     let now = clock.unwrap_or(slice.now);
-    let fits = match state {
-        Some(state) => meter.fits(state, *cost, now),
-        None => *cost <= meter.limit(),
-    };
-    let charged = fits.then(|| meter.charge(state.get_or_insert_with(|| meter.fresh()), *cost, now));
-    let verdict = match state {
-        Some(state) => meter.verdict(state, *cost, now, charged),
-        None => meter.verdict(&meter.fresh(), *cost, now, charged),
-    };
-    Answer { admitted: fits, charged: fits, now, verdicts: smallvec![verdict] }
+    let (admitted, verdict) = meter.claim(state, *cost, now, Mode::Charge);
+    Answer { admitted, charged: admitted, now, verdicts: smallvec![verdict] }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use ratelimit_core::{
-    Answer, Bucket, Charged, Claims, Log, LogSight, MAX_UNITS, Meter, MeterId, Mode, Refund, State,
-    Timestamp, Verdict, WindowState,
+    Answer, Bucket, BucketState, Charged, Claims, Log, LogSight, MAX_UNITS, Meter, MeterId, Mode, Refund,
+    State, Timestamp, Verdict, WindowState,
 };
 use sha2::{Digest, Sha256};
 use smallvec::SmallVec;
@@ -115,8 +115,8 @@ pub(crate) fn ask_numbers(ask: &Ask) -> [i64; 7] {
         }
         Meter::Bucket(bucket) => {
             let room = bucket.burst().checked_sub(cost).map(|units| units * bucket.interval());
-            let mut numbers =
-                [1, cost, bucket.burst(), bucket.interval(), 0, drain_time(bucket, ask.cost), 0].map(signed);
+            let drain = drain_time(bucket, cost);
+            let mut numbers = [1, cost, bucket.burst(), bucket.interval(), 0, drain, 0].map(signed);
             numbers[4] = room.map_or(-1, signed);
             return numbers;
         }
@@ -140,17 +140,13 @@ pub(crate) fn refund_call(now: Timestamp, refunds: &[Refund<'_>], config: &Postg
                 let carried = u64::from(window.carried());
                 [0, cost, window.place(receipt).0, window.segment(), window.offset(), carried, 0]
             }
-            Meter::Bucket(bucket) => {
-                let drain = drain_time(bucket, refund.cost);
-                [1, cost, bucket.burst(), bucket.interval(), drain, receipt.as_nanos(), 0]
-            }
+            Meter::Bucket(bucket) => [1, cost, bucket.interval(), receipt.as_nanos(), 0, 0, 0],
             Meter::Log(_) => [2, cost, receipt.as_nanos().min(i64::MAX as u64 - 1), 0, 0, 0, 0],
         };
         numbers.extend(rest.map(signed));
     }
     let by_server = config.time == TimeSource::Server;
-    let slack = config.slack_micros();
-    Call::Refund { ids, now: signed(now.as_nanos()), refunds: numbers, by_server, slack }
+    Call::Refund { ids, now: signed(now.as_nanos()), refunds: numbers, by_server }
 }
 
 /// What `units` take to drain, as a charge adds it.
@@ -225,13 +221,10 @@ fn verdict(ask: &Ask, numbers: &[i64], now: Timestamp, charging: bool) -> Option
     Some(meter.verdict(&state, *cost, now, charged))
 }
 
-/// A bucket's state, by way of core's bytes: the debt may end after the last instant that can be given.
+/// A bucket's state; `None` if the numbers are none.
 pub(crate) fn bucket_state(numbers: &[i64]) -> Option<State> {
-    let mut bytes = vec![b'b'];
-    for number in numbers {
-        bytes.extend_from_slice(&number.to_be_bytes());
-    }
-    State::from_bytes(&bytes).ok()
+    let numbers: Option<SmallVec<[u64; 4]>> = numbers.iter().map(|number| unsigned(*number)).collect();
+    BucketState::from_numbers(&numbers?).map(State::Bucket)
 }
 
 fn log_verdict(log: &Log, numbers: &[i64], cost: u64, now: Timestamp, charging: bool) -> Option<Verdict> {

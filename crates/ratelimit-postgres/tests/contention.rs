@@ -311,25 +311,40 @@ async fn dropped_futures_do_no_harm() {
     assert!(used[0] == used[1] && (1..=301).contains(&used[0]), "{used:?}");
 }
 
-/// A limit is lowered, and then some units are given back: what is left drains more slowly than it was charged.
+/// The slower of two debts is what the meter is kept for, whoever charges last and whatever is given back.
 #[tokio::test]
-async fn a_refund_after_a_change_keeps_the_meter_for_as_long_as_it_counts() {
+async fn a_bucket_of_two_rates_is_kept_for_as_long_as_it_counts() {
     let schema = Schema::new();
     let store = schema.store().await;
     let id = MeterId { namespace: "", scope: "s", key: b"k" };
     let bucket = |interval| {
         ratelimit_core::Meter::Bucket(ratelimit_core::Bucket::with_interval(interval, 10, false).unwrap())
     };
-    let claim = [Claim { id, cost: 5, meter: bucket(60_000_000_000) }];
-    let answer = store.claim(Claims::new(NOW, Mode::Charge, &claim).unwrap()).await.unwrap();
-    let day = 86_400_000_000_000;
-    let receipt = answer.verdicts[0].receipt;
-    let given = ratelimit_core::Refund { id, cost: 1, meter: bucket(day), receipt };
-    store.refund(NOW, &[given]).await.unwrap();
-    let sql = format!("SELECT forget_at > now() + interval '4 days' FROM \"{}\".meters", schema.name);
-    let kept: bool =
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut schema.connection().await).await.unwrap();
-    assert!(kept);
+    let (minute, day) = (bucket(60_000_000_000), bucket(86_400_000_000_000));
+    let mut receipts = Vec::new();
+    for (meter, cost) in [(day, 2), (minute, 5)] {
+        let claim = [Claim { id, cost, meter }];
+        let answer = store.claim(Claims::new(NOW, Mode::Charge, &claim).unwrap()).await.unwrap();
+        receipts.push(answer.verdicts[0].receipt);
+    }
+    let kept = |time: &str| {
+        let sql = format!("SELECT forget_at > now() + interval '{time}' FROM \"{}\".meters", schema.name);
+        let schema = &schema;
+        async move {
+            let mut connection = schema.connection().await;
+            sqlx::query_scalar::<_, bool>(sqlx::AssertSqlSafe(sql)).fetch_one(&mut connection).await.unwrap()
+        }
+    };
+    assert!(kept("47 hours").await && !kept("3 days").await);
+    for (meter, receipt) in [(minute, receipts[1]), (day, receipts[0])] {
+        let given = ratelimit_core::Refund { id, cost: 1, meter, receipt };
+        store.refund(NOW, &[given]).await.unwrap();
+    }
+    assert!(kept("23 hours").await);
+    // One unit of a day and four of a minute are left.
+    let claim = [Claim { id, cost: 1, meter: day }];
+    let answer = store.claim(Claims::new(NOW, Mode::Peek, &claim).unwrap()).await.unwrap();
+    assert_eq!(answer.verdicts[0].remaining, 5);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,9 @@ mod common;
 use std::time::Duration;
 
 use common::Schema;
-use ratelimit_core::{Claim, Claims, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Window};
+use ratelimit_core::{
+    Bucket, Claim, Claims, CounterStore, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Window,
+};
 use ratelimit_postgres::{PostgresConfig, PostgresStore};
 use ratelimit_testbed::differential::{
     Differential, Kind, MAX_SEGMENT, Random, cost, instant, kind, meter, span,
@@ -33,6 +35,12 @@ async fn the_functions_decide_as_core_does() {
     both.histories(150, 120).await;
 }
 
+#[tokio::test]
+async fn buckets_of_several_rates_are_decided_as_core_does() {
+    let (mut both, _schema) = differential().await;
+    both.rates(1_000, 40).await;
+}
+
 /// Of a meter that can go the short way.
 fn short_kind(random: &mut Random) -> Kind {
     match kind(random) {
@@ -42,6 +50,14 @@ fn short_kind(random: &mut Random) -> Kind {
         Kind::Log => Kind::Bucket { queue: true },
         bucket => bucket,
     }
+}
+
+/// Another limit of this kind that the short way decides by on the same state: a bucket keeps its interval.
+fn another(before: Meter, kind: Kind, random: &mut Random) -> Meter {
+    let Meter::Bucket(bucket) = before else { return meter(kind, random) };
+    let most = ((1 << 61) / bucket.interval()).min(MAX_UNITS);
+    let burst = random.any(most).max(1);
+    Meter::Bucket(Bucket::with_interval(bucket.interval(), burst, bucket.queue()).unwrap())
 }
 
 /// The short way decides what it can by itself: a wrong "no" of its own would only be slower, because the long way is asked.
@@ -66,7 +82,7 @@ async fn the_short_way_needs_no_help() {
                 .iter()
                 .map(|nth| {
                     if random.below(3) == 0 && !still {
-                        meters[*nth] = meter(kinds[*nth], &mut random);
+                        meters[*nth] = another(meters[*nth], kinds[*nth], &mut random);
                     }
                     let meter = meters[*nth];
                     now = if still {
@@ -87,6 +103,35 @@ async fn the_short_way_needs_no_help() {
         }
     }
     assert!(counts.iter().all(|count| *count > 2_000), "one-sided: {counts:?}");
+}
+
+/// A bucket that owes nothing is charged at any rate; a nanosecond sooner, another rate takes the long way.
+#[tokio::test]
+async fn the_short_way_needs_no_help_with_a_bucket_that_has_drained() {
+    let (mut both, schema) = differential().await;
+    schema.run("ALTER FUNCTION {s}.claim_v1 RENAME TO gone").await;
+    let second = 1_000_000_000;
+    // Alone, beside another meter, and several on one.
+    for (keys, most) in [(&[b"a"][..], 1), (&[b"b", b"c"], 1), (&[b"d", b"d"], 2), (&[b"e", b"e", b"f"], 2)] {
+        let (mut now, mut drains_in) = (1_700_000_000_000_000_000, 0);
+        for interval in [second, 60 * second, second] {
+            let meter = Meter::Bucket(Bucket::with_interval(interval, 10, false).unwrap());
+            let id = |key| MeterId { namespace: "n", scope: "s", key };
+            let claims: Vec<_> =
+                keys.iter().map(|key| [Claim { id: id(&key[..]), cost: 4, meter }]).collect();
+            let slices = |now| -> Vec<_> {
+                let now = Timestamp::from_nanos(now);
+                claims.iter().map(|claim| Claims::new(now, Mode::Charge, claim).unwrap()).collect()
+            };
+            if drains_in > 0 {
+                let answers = both.store.claim_many(&slices(now + drains_in - 1)).await;
+                assert!(answers.iter().all(Result::is_err), "{answers:?}");
+            }
+            now += drains_in * most;
+            assert!(both.claim_many(&slices(now)).await.iter().all(|answer| answer.admitted));
+            drains_in = 4 * interval;
+        }
+    }
 }
 
 /// Ten units of the segment before weigh five in its middle, and not a nanosecond sooner: alone, and beside another meter.

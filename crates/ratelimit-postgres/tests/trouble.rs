@@ -149,6 +149,36 @@ async fn a_row_that_is_no_state() {
     assert!(claim(&store).await.unwrap().admitted);
 }
 
+/// Debts that no bucket has, where one of another rate would charge it, and where one of the same rate would.
+#[tokio::test]
+async fn a_row_that_is_no_bucket() {
+    let schema = Schema::new();
+    let store = schema.store().await;
+    let (longest, max) = (ratelimit_core::MAX_PERIOD_NANOS, i64::MAX);
+    let many = |debts: u64| (1..=debts).fold("1".to_string(), |state, debt| format!("{state},0,{debt},0"));
+    let limits: [Limit; 2] = ["3/3s gcra".parse().unwrap(), "3/10s gcra".parse().unwrap()];
+    let sound = ["1,2,9", "1,2,1000000000", "1,2,9,3", "1,2,9,2,3,10,3"].map(str::to_string);
+    let sound = sound.into_iter().chain([format!("1,2,{longest}"), format!("1,{max},1000000000"), many(16)]);
+    let corrupt = ["1,2", "1,2,0", "1,2,9,-3", "1,2,9,NULL", "1,2,NULL,2", "1,2,9,2,3", "1,2,9,2,3,10"];
+    let corrupt = corrupt.into_iter().chain(["4611686018427387904,2,9", "1,2,9,2,3,9,3", "1,2,9,2,3,8,3"]);
+    let corrupt = corrupt.map(str::to_string).chain([format!("1,2,{}", longest + 1), many(17)]);
+    let states: Vec<_> =
+        sound.map(|state| (state, true)).chain(corrupt.map(|state| (state, false))).collect();
+    for ((state, sound), limit) in states.iter().flat_map(|state| [(state, &limits[0]), (state, &limits[1])])
+    {
+        let claim = [ask(limit)];
+        for mode in [Mode::Peek, Mode::Charge, Mode::Force] {
+            reset(&store, &claim).await;
+            assert!(store.claim(Claims::new(NOW, Mode::Charge, &claim).unwrap()).await.unwrap().admitted);
+            schema.run(&format!("UPDATE {{s}}.meters SET state = ARRAY[{state}]")).await;
+            match store.claim(Claims::new(NOW, mode, &claim).unwrap()).await {
+                Err(error) if !sound => check(&error, ErrorKind::Corrupt, Applied::No, "another program"),
+                answer => assert!(*sound && answer.is_ok(), "{state}: {answer:?}"),
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_somebody_holds() {
     let schema = Schema::new();

@@ -11,7 +11,7 @@ use crate::config::TimeSource;
 use crate::error::Failure;
 use crate::keys::write_key;
 use crate::script::CLAIM;
-use crate::wire::{Ask, Bytes, Slice, answer, bytes, drain_time, push, push_u16, verdict};
+use crate::wire::{Ask, Bytes, Slice, answer, bytes, push, push_u16, verdict};
 
 /// The first byte of an argument for the short way; those of the long way begin with a zero or a one.
 const SHORT_WAY: u8 = 2;
@@ -150,7 +150,7 @@ fn push_record(bytes: &mut Bytes, last: &mut Option<Shape>, single: &Single<'_>)
         }
         Meter::Bucket(bucket) => {
             let room = (bucket.burst() - cost) * bucket.interval();
-            let numbers = [room, drain_time(bucket, cost), bucket.interval(), bucket.burst()];
+            let numbers = [room, cost * bucket.interval(), bucket.interval(), 0];
             (Shape { mark: b'b', numbers }, now.as_nanos(), None)
         }
         Meter::Log(_) => return, // not simple
@@ -159,7 +159,8 @@ fn push_record(bytes: &mut Bytes, last: &mut Option<Shape>, single: &Single<'_>)
         bytes.push(SAME);
     } else {
         bytes.push(shape.mark);
-        push(bytes, &shape.numbers);
+        let size = if shape.mark == b'b' { 3 } else { 4 };
+        push(bytes, &shape.numbers[..size]);
         *last = Some(shape);
     }
     push(bytes, &[instant]);

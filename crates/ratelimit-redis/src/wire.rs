@@ -1,8 +1,8 @@
 //! What travels: claims as arguments of the script, and its reply as verdicts.
 
 use ratelimit_core::{
-    Answer, Bucket, Charged, Claims, Log, LogSight, MAX_UNITS, Meter, Mode, Refund, State, Timestamp,
-    Verdict, Window, WindowState,
+    Answer, Charged, Claims, Log, LogSight, MAX_UNITS, Meter, Mode, Refund, State, Timestamp, Verdict,
+    Window, WindowState,
 };
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
@@ -11,9 +11,6 @@ use crate::config::TimeSource;
 use crate::error::Failure;
 use crate::keys::key_of;
 use crate::script::{CLAIM, REFUND};
-
-/// The longest debt that a charge adds to a bucket, as in core: 2<sup>62</sup> - 1 ns.
-const MAX_DEBT: u64 = (1 << 62) - 1;
 
 /// A slice of claims that outlives its caller.
 #[derive(Clone, Debug)]
@@ -116,11 +113,11 @@ fn ask_bytes(ask: &Ask, now: Timestamp) -> Bytes {
         Meter::Bucket(bucket) => {
             let (class, room) = match bucket.burst().checked_sub(cost) {
                 _ if cost == 0 => (0, 0),
-                Some(units) => (1, units * bucket.interval()),
+                Some(room) => (1, room),
                 None => (2, 0),
             };
             let mut bytes = Bytes::from_slice(&[b'b', class]);
-            push(&mut bytes, &[room, drain_time(bucket, ask.cost), bucket.interval(), bucket.burst()]);
+            push(&mut bytes, &[room, cost.min(MAX_UNITS), bucket.interval()]);
             bytes
         }
         Meter::Log(log) => {
@@ -141,11 +138,6 @@ pub(crate) fn push_u16(bytes: &mut Bytes, number: u64) {
     bytes.extend_from_slice(&u16::try_from(number).unwrap_or(u16::MAX).to_be_bytes());
 }
 
-/// What `units` take to drain, as a charge adds it.
-pub(crate) fn drain_time(bucket: &Bucket, units: u64) -> u64 {
-    bucket.interval().saturating_mul(units).min(MAX_DEBT)
-}
-
 /// The call that gives units back.
 pub(crate) fn refund_call(now: Timestamp, refunds: &[GiveBack], time: TimeSource) -> Cmd {
     let mut call = REFUND.call(refunds.len());
@@ -162,8 +154,7 @@ pub(crate) fn refund_call(now: Timestamp, refunds: &[GiveBack], time: TimeSource
                 bytes
             }
             Meter::Bucket(bucket) => {
-                let drain = drain_time(bucket, ask.cost);
-                bytes(b'b', &[receipt.as_nanos(), drain, bucket.interval(), bucket.burst()])
+                bytes(b'b', &[receipt.as_nanos(), cost.min(MAX_UNITS), bucket.interval()])
             }
             Meter::Log(_) => bytes(b'l', &[receipt.as_nanos(), cost]),
         };

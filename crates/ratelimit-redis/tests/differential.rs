@@ -26,6 +26,68 @@ async fn scripts_decide_as_core_does() {
     differential(&server).await.histories(300, 120).await;
 }
 
+#[tokio::test]
+async fn buckets_of_several_rates_are_decided_as_core_does() {
+    let server = common::Server::start(&[]).await;
+    differential(&server).await.rates(1_000, 40).await;
+}
+
+/// What units take to drain at another interval, to the nanosecond: the largest numbers, and products just below, at and
+/// above a multiple of the divisor, where a double cannot tell.
+#[tokio::test]
+async fn conversions_between_intervals_are_exact() {
+    let script = concat!(
+        include_str!("../src/scripts/numbers.lua"),
+        include_str!("../src/scripts/debt.lua"),
+        "local th, tl, fh, fl, bh, bl = unpack('>I4I4I4I4I4I4', ARGV[1])\n",
+        "local h, l, more = convert(th, tl, fh, fl, bh, bl)\n",
+        "return pack('>I4I4B', h, l, more and 1 or 0)",
+    );
+    let server = common::Server::start(&[]).await;
+    let client = redis::Client::open(server.url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut random = Random(79);
+    let mut near = 0;
+    for _ in 0..4_000 {
+        let from = random.any(MAX_SEGMENT * 1_000).max(2);
+        let by = if random.below(2) == 0 { random.any(from) } else { from - random.below(from.min(9)) };
+        let by = by.clamp(1, from);
+        let any = random.any((1 << 62) - 1);
+        let time = match inverse(by, from) {
+            Some(inverse) if random.below(2) == 0 => {
+                near += 1;
+                let rest = random.pick(&[0, 1, from - 1]);
+                let time = (u128::from(inverse) * u128::from(rest) % u128::from(from)) as u64;
+                time + from * random.below(((1 << 62) - 1 - time) / from)
+            }
+            _ => any,
+        };
+        let argument: Vec<u8> = [time, from, by].iter().flat_map(|number| number.to_be_bytes()).collect();
+        let reply: Vec<u8> =
+            redis::cmd("EVAL").arg(script).arg(0).arg(argument).query_async(&mut connection).await.unwrap();
+        let (quotient, more) = reply.split_at(8);
+        let product = u128::from(time) * u128::from(by);
+        let whole = (product / u128::from(from)) as u64;
+        let more_expected = u8::from(product % u128::from(from) > 0);
+        assert_eq!(
+            (quotient, more),
+            (&whole.to_be_bytes()[..], &[more_expected][..]),
+            "{time} * {by} / {from}"
+        );
+    }
+    assert!(near > 500, "{near} near a multiple");
+}
+
+/// The number by which `number` is one, modulo `modulus`.
+fn inverse(number: u64, modulus: u64) -> Option<u64> {
+    let (mut one, mut other) = ((i128::from(modulus), 0), (i128::from(number % modulus), 1));
+    while other.0 != 0 {
+        let times = one.0 / other.0;
+        (one, other) = (other, (one.0 - times * other.0, one.1 - times * other.1));
+    }
+    (one.0 == 1).then(|| one.1.rem_euclid(i128::from(modulus)) as u64)
+}
+
 /// Ties and near ties of the weighted comparison, `oldest * (S - e) = room * S` give or take one, at sizes where a double
 /// cannot tell them apart.
 #[tokio::test]

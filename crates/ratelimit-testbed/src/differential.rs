@@ -3,6 +3,8 @@
 //! `RATELIMIT_DIFFERENTIAL_SEEDS` is the number of histories.
 #![allow(clippy::cast_possible_truncation, reason = "random numbers that are small")]
 
+mod rates;
+
 use std::collections::HashMap;
 use std::time::Duration;
 

@@ -1,6 +1,7 @@
 //! One meter, opened: what its slot and its cold part say, to be looked at and changed.
 
-use ratelimit_core::{Claim, Meter, Mode, Refund, State, Timestamp, Verdict};
+use ratelimit_core::{BucketState, Claim, Debt, Meter, Mode, Refund, State, Timestamp, Verdict};
+use smallvec::smallvec;
 
 use super::Usage;
 use super::print::Print;
@@ -132,7 +133,7 @@ impl<'s> Entry<'s> {
         let before = self.state.clone();
         refund.meter.refund(&mut self.state, refund.cost, refund.receipt, now);
         // It is kept as long as before: others still have to be told.
-        let Some(units) = Units::of_refund(refund, now, &before, &self.state) else {
+        let Some(units) = Units::of_refund(refund, &before, &self.state) else {
             return;
         };
         if counts_alike(&self.meter, &refund.meter) {
@@ -148,6 +149,17 @@ impl<'s> Entry<'s> {
     }
 }
 
+/// A meter to which nothing was charged, in the form in which a slot keeps it.
+pub(super) fn begun(meter: &Meter) -> State {
+    match meter {
+        Meter::Bucket(bucket) => {
+            let debt = Debt::only(Timestamp::EPOCH, bucket.interval());
+            State::Bucket(BucketState { at: Timestamp::EPOCH, debts: smallvec![debt] })
+        }
+        _ => meter.fresh(),
+    }
+}
+
 /// Whether units of one meter are units of the other: only their limits may differ.
 pub(super) fn counts_alike(one: &Meter, other: &Meter) -> bool {
     match (one, other) {
@@ -158,4 +170,9 @@ pub(super) fn counts_alike(one: &Meter, other: &Meter) -> bool {
         (Meter::Log(one), Meter::Log(other)) => one.window() == other.window(),
         _ => false,
     }
+}
+
+/// Whether units of both are counted in one state.
+pub(super) fn counts_together(one: &Meter, other: &Meter) -> bool {
+    matches!((one, other), (Meter::Bucket(_), Meter::Bucket(_))) || counts_alike(one, other)
 }

@@ -1,8 +1,11 @@
 //! What others tell, put together with what is known: added once, or raised to the larger of the two.
 
-use ratelimit_core::{BucketState, LogState, MAX_UNITS, Meter, State, Timestamp, Window, WindowState};
+use ratelimit_core::{
+    Bucket, BucketState, Debt, LogState, MAX_RATES, MAX_UNITS, Meter, State, Timestamp, Window, WindowState,
+};
+use smallvec::smallvec;
 
-use super::units::{Units, led_to, place};
+use super::units::{Units, moved, place};
 
 /// Adds units that were charged elsewhere. The state is one of the meter's.
 ///
@@ -17,21 +20,8 @@ pub(super) fn add(meter: &Meter, state: &mut State, units: &Units) {
                 *count = count.saturating_add_signed(units).min(MAX_UNITS);
             }
         }
-        (Meter::Bucket(bucket), State::Bucket(known), Units::Bucket { drain, floor }) => {
-            if known.interval == bucket.interval() || known.tat == Timestamp::EPOCH {
-                let began = Timestamp::derived(floor.as_nanos().saturating_sub(drain.unsigned_abs()));
-                let at = if drain > 0 { known.at.max(began) } else { known.at };
-                *known = BucketState { at, tat: led_to(known, drain, floor), interval: bucket.interval() };
-            } else if drain > 0 {
-                // The rate has changed: they are charged as units, at the instant at which they would have begun.
-                let units = drain.unsigned_abs().div_ceil(bucket.interval());
-                let began = floor.as_nanos().saturating_sub(drain.unsigned_abs());
-                let mut state = State::Bucket(*known);
-                meter.charge(&mut state, units, Timestamp::from_nanos(began));
-                if let State::Bucket(charged) = state {
-                    *known = charged;
-                }
-            }
+        (Meter::Bucket(bucket), state @ State::Bucket(_), Units::Bucket { drain, floor }) => {
+            add_to_bucket(bucket, state, drain, floor);
         }
         (Meter::Log(_), state @ State::Log(_), Units::Log { newest, units }) if units > 0 => {
             meter.charge(state, units.unsigned_abs(), newest);
@@ -53,21 +43,63 @@ pub(super) fn raise(meter: &Meter, known: &mut State, other: &State) {
         (Meter::Window(window), State::Window(known), State::Window(other)) => {
             raise_window(window, known, other);
         }
-        (Meter::Bucket(bucket), State::Bucket(known), State::Bucket(other)) => {
-            if known.tat == Timestamp::EPOCH {
-                *known = *other;
-            } else if known.interval == other.interval {
-                known.at = known.at.max(other.at);
-                known.tat = known.tat.max(other.tat);
-            } else if other.interval == bucket.interval() {
-                // The other one has seen the change of the rate.
-                known.tat = known.tat.max(other.tat);
-            }
-        }
+        (Meter::Bucket(_), State::Bucket(known), State::Bucket(other)) => raise_bucket(known, other),
         (Meter::Log(log), State::Log(known), State::Log(other)) => {
             raise_log(known, other, usize::try_from(log.limit()).unwrap_or(usize::MAX));
         }
         _ => {}
+    }
+}
+
+/// Where there are no units of other rates, as [`Units::Bucket`] says. Where there are, as units that are charged at the
+/// instant at which they would have begun: no earlier than what is known, so that they are counted for longer rather than for
+/// less.
+fn add_to_bucket(bucket: &Bucket, state: &mut State, drain: i64, floor: Timestamp) {
+    let State::Bucket(known) = state else { return };
+    let (time, interval) = (drain.unsigned_abs(), bucket.interval());
+    // What others tell may lie further ahead than any clock.
+    let began = Timestamp::from_nanos(floor.as_nanos().saturating_sub(time));
+    let only = if known.debts.is_empty() {
+        Some(Timestamp::EPOCH)
+    } else {
+        let is_of_rate = |debt: &Debt| debt.interval == interval || debt.tat == Timestamp::EPOCH;
+        known.only_debt().filter(is_of_rate).map(|debt| debt.tat)
+    };
+    if let Some(tat) = only {
+        known.at = if drain > 0 { known.at.max(began) } else { known.at };
+        known.debts = smallvec![Debt::only(moved(tat, drain).max(floor), interval)];
+    } else if drain > 0 {
+        Meter::Bucket(*bucket).charge(state, time.div_ceil(interval), began);
+    } else if let Some(debt) = known.debts.iter().find(|debt| debt.interval == interval) {
+        // Of a unit of which a part has drained nothing is taken away.
+        let (receipt, at) = (debt.receipt, known.at);
+        Meter::Bucket(*bucket).refund(state, time / interval, receipt, at);
+    }
+}
+
+/// Of each rate the larger debt. What has drained is left out, but for the last to do so: what comes late is added there.
+fn raise_bucket(known: &mut BucketState, other: &BucketState) {
+    known.at = known.at.max(other.at);
+    for debt in &other.debts {
+        let place = known.debts.partition_point(|known| known.interval < debt.interval);
+        match known.debts.get_mut(place).filter(|known| known.interval == debt.interval) {
+            Some(same) => {
+                (same.tat, same.receipt) = (same.tat.max(debt.tat), same.receipt.max(debt.receipt));
+            }
+            None => known.debts.insert(place, *debt),
+        }
+    }
+    let (at, last) = (known.at, known.tat());
+    known.debts.retain(|debt| debt.tat > at || Some(debt.tat) == last);
+    while known.debts.len() > MAX_RATES {
+        // The units of the fastest rate are counted at the next one.
+        let fastest = known.debts.remove(0);
+        let next = &mut known.debts[0];
+        let left = u128::from(fastest.tat.as_nanos().saturating_sub(at.as_nanos()));
+        let left = (left * u128::from(next.interval)).div_ceil(u128::from(fastest.interval));
+        let tat = moved(at, i64::try_from(left).unwrap_or(i64::MAX)).max(next.tat);
+        next.receipt = moved(next.receipt, i64::try_from(tat.since(next.tat).as_nanos()).unwrap_or(i64::MAX));
+        next.tat = tat;
     }
 }
 

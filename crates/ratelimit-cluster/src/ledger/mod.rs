@@ -14,6 +14,8 @@
 //! The work of an interval is that of what was charged in it, never that of all meters.
 
 mod answer;
+#[cfg(test)]
+mod changing_limits;
 mod entry;
 mod heard;
 mod logbook;
@@ -41,7 +43,7 @@ pub(crate) use self::answer::{answer, answer_now};
 use self::heard::Heard;
 use self::lot::{Held, Lots};
 use self::print::{Print, Prints};
-pub(crate) use self::settle::Reading;
+pub(crate) use self::settle::{Owed, Reading};
 use self::shard::Room;
 pub(crate) use self::units::Units;
 use crate::names::Name;

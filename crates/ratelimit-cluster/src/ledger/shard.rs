@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hashbrown::HashTable;
 use ratelimit_core::{Claim, Meter, MeterId, Mode, Refund, State, Timestamp, Verdict};
 
-use super::entry::{Entry, Tellings, counts_alike};
+use super::entry::{Entry, Tellings, begun, counts_alike};
 use super::print::Print;
 use super::slab::{Cold, Meters, Slab};
 use super::slot::Slot;
@@ -159,7 +159,7 @@ impl Shard {
         }
         let number = self.colds.insert(Cold::new(name(), print.hash));
         let mut slot = Slot::new(print, self.meters.take(meter), number);
-        self.colds.at_mut(number).keep_state(&mut slot, meter.fresh());
+        self.colds.at_mut(number).keep_state(&mut slot, begun(meter));
         self.table.insert_unique(print.hash, slot, |slot| slot.print().hash);
         // So that a charge of a known meter allocates nothing.
         self.drop_late();
@@ -298,8 +298,10 @@ impl Shard {
         {
             // As below, in place.
             merge::add(meter, &mut state, units);
-            slot.keep(&state);
             slot.keep_until(meter.forget_at(&state));
+            if !slot.keep(&state) {
+                self.colds.at_mut(slot.cold).keep_state(slot, state);
+            }
             return true;
         }
         self.open_or_make(of, meter, room, |entry, _| {

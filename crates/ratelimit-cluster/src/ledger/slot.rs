@@ -1,7 +1,9 @@
 //! One meter as it is kept: a cache line.
 
-use ratelimit_core::{BucketState, CLOCK_SLACK, Claim, Meter, Mode, State, Timestamp, Verdict, WindowState};
-use smallvec::SmallVec;
+use ratelimit_core::{
+    BucketState, CLOCK_SLACK, Claim, Debt, Meter, Mode, State, Timestamp, Verdict, WindowState,
+};
+use smallvec::{SmallVec, smallvec};
 
 use super::print::Print;
 use super::units::Units;
@@ -65,14 +67,15 @@ impl Slot {
             ONE_COUNT => Some(State::Window(window(1))),
             TWO_COUNTS => Some(State::Window(window(2))),
             BUCKET => {
-                Some(State::Bucket(BucketState { at, tat: Timestamp::derived(second), interval: third }))
+                let debt = Debt::only(Timestamp::derived(second), third);
+                Some(State::Bucket(BucketState { at, debts: smallvec![debt] }))
             }
             _ => None,
         }
     }
 
-    /// Decides a claim in place, and charges it if it is admitted and the mode says so, unless the state is elsewhere or not of
-    /// the claim's kind and shape.
+    /// Decides a claim in place, and charges it if it is admitted and the mode says so, unless the state is elsewhere, not of
+    /// the claim's kind and shape, or one that drains at another rate.
     #[inline]
     pub(super) fn claim(&mut self, claim: &Claim<'_>, now: Timestamp, mode: Mode) -> Option<(bool, Verdict)> {
         let mut at = self.at();
@@ -83,11 +86,10 @@ impl Slot {
             Meter::Window(window) if kind == u64::from(window.carried()) && kind < BUCKET => {
                 window.claim(&mut at, counts, claim.cost, now, mode)
             }
-            Meter::Bucket(bucket) if kind == BUCKET => {
-                let [tat, interval] = counts;
-                let mut state = BucketState { at, tat: Timestamp::derived(*tat), interval: *interval };
-                let decided = bucket.claim(&mut state, claim.cost, now, mode);
-                (at, *tat, *interval) = (state.at, state.tat.as_nanos(), state.interval);
+            Meter::Bucket(bucket) if kind == BUCKET && counts[1] == bucket.interval() => {
+                let mut tat = Timestamp::derived(counts[0]);
+                let decided = bucket.claim(&mut at, &mut tat, claim.cost, now, mode);
+                counts[0] = tat.as_nanos();
                 decided
             }
             _ => return None,
@@ -113,7 +115,10 @@ impl Slot {
                 [count, before] => [first(*at, TWO_COUNTS), count, before],
                 _ => [ELSEWHERE << KIND, 0, 0],
             },
-            State::Bucket(state) => [first(state.at, BUCKET), state.tat.as_nanos(), state.interval],
+            State::Bucket(state) => match state.only_debt() {
+                Some(debt) => [first(state.at, BUCKET), debt.tat.as_nanos(), debt.interval],
+                None => [ELSEWHERE << KIND, 0, 0],
+            },
             State::Log(_) => [ELSEWHERE << KIND, 0, 0],
         };
         !self.is_elsewhere()
@@ -186,16 +191,21 @@ mod tests {
     fn a_state_comes_back_or_is_elsewhere() {
         let at = Timestamp::MAX;
         let window = |counts: &[u64]| State::Window(WindowState { at, counts: counts.into() });
-        let bucket = BucketState { at, tat: Timestamp::derived(u64::MAX), interval: u64::MAX };
-        for state in [window(&[u64::MAX]), window(&[7, u64::MAX]), State::Bucket(bucket)] {
+        let debt = Debt::only(Timestamp::derived(u64::MAX), u64::MAX);
+        let bucket = |debts: &[Debt]| BucketState { at, debts: debts.iter().copied().collect() };
+        let behind = Debt { receipt: at, ..debt };
+        let large = [&[][..], &[behind], &[debt, debt]].map(|debts| State::Bucket(bucket(debts)));
+        let large = [window(&[1, 2, 3]), State::Log(LogState::default())].into_iter().chain(large);
+        let bucket = bucket(&[debt]);
+        for state in [window(&[u64::MAX]), window(&[7, u64::MAX]), State::Bucket(bucket.clone())] {
             let mut slot = slot();
             assert_eq!((slot.state(), slot.keep(&state), slot.state()), (None, true, Some(state)));
             assert_eq!((slot.print(), slot.meter, slot.cold), (Print { hash: 1, other: 2 }, 3, 4));
-            for large in [window(&[1, 2, 3]), State::Log(LogState::default())] {
+            for large in large.clone() {
                 assert_eq!((slot.keep(&large), slot.state()), (false, None));
             }
         }
-        let ahead = BucketState { at: Timestamp::derived(u64::MAX), ..bucket };
+        let ahead = BucketState { at: Timestamp::derived(u64::MAX), ..bucket.clone() };
         let mut slot = slot();
         assert!(slot.keep(&State::Bucket(ahead)));
         assert_eq!(slot.state(), Some(State::Bucket(bucket)), "no clock can be ahead of it");

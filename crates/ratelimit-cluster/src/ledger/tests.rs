@@ -7,7 +7,7 @@ use ratelimit_core::{Claim, Claims, Limit, MeterId, Mode, Refund, State, Timesta
 
 use super::*;
 
-const START: Timestamp = Timestamp::from_secs(1_800_000_000);
+pub(super) const START: Timestamp = Timestamp::from_secs(1_800_000_000);
 const TEXTS: [&str; 7] = [
     "20/min fixed",
     "20/min",
@@ -26,7 +26,7 @@ fn id(limit: &Limit) -> MeterId<'_> {
     MeterId { namespace: "n", scope: limit.scope(), key: b"k" }
 }
 
-fn ask(
+pub(super) fn ask(
     ledger: &Ledger,
     now: Timestamp,
     mode: Mode,
@@ -48,17 +48,17 @@ fn refund(ledger: &Ledger, limit: &Limit, cost: u64, receipt: Timestamp, now: Ti
     ledger.refund_now(now, &[Refund { id: id(limit), cost, meter: limit.meter_for(b"k"), receipt }]);
 }
 
-fn tell(from: &Ledger, to: &Ledger) {
+pub(super) fn tell(from: &Ledger, to: &Ledger) {
     for usage in take(from) {
         assert!(merge(to, &usage));
     }
 }
 
-fn take(ledger: &Ledger) -> Vec<Usage> {
+pub(super) fn take(ledger: &Ledger) -> Vec<Usage> {
     ledger.take_parts(usize::MAX).concat()
 }
 
-fn merge(ledger: &Ledger, usage: &Usage) -> bool {
+pub(super) fn merge(ledger: &Ledger, usage: &Usage) -> bool {
     ledger.merge([(usage.name.id(), usage.meter, usage.units)].into_iter()) == 0
 }
 
@@ -67,7 +67,7 @@ fn state(ledger: &Ledger) -> State {
     all.next().unwrap().state
 }
 
-fn ledgers<const N: usize>() -> [Ledger; N] {
+pub(super) fn ledgers<const N: usize>() -> [Ledger; N] {
     std::array::from_fn(|_| Ledger::new(1_000, None))
 }
 

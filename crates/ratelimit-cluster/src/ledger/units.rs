@@ -1,6 +1,6 @@
 //! What was charged to one meter between two tellings, in a form that others can add to what they know.
 
-use ratelimit_core::{BucketState, Meter, Refund, State, Timestamp, Verdict, Window, WindowState};
+use ratelimit_core::{BucketState, Debt, Meter, Refund, State, Timestamp, Verdict, Window, WindowState};
 
 /// Units charged, or given back, and when: what nodes tell each other.
 ///
@@ -14,7 +14,7 @@ pub(crate) enum Units {
         /// How many.
         units: i64,
     },
-    /// A sequence of charges to a bucket. It takes a TAT to `max(tat + drain, floor)`; two sequences, one after the
+    /// A sequence of charges to a bucket at one rate. Where there are no others it takes a TAT to `max(tat + drain, floor)`; two sequences, one after the
     /// other, to `max(tat + drain1 + drain2, max(floor1 + drain2, floor2))`, which is one of the same form.
     Bucket {
         /// What all of it takes to drain, in nanoseconds.
@@ -51,12 +51,7 @@ impl Units {
     }
 
     /// What a refund has taken away, from the states before and after it.
-    pub(super) fn of_refund(
-        refund: &Refund<'_>,
-        now: Timestamp,
-        before: &State,
-        after: &State,
-    ) -> Option<Self> {
+    pub(super) fn of_refund(refund: &Refund<'_>, before: &State, after: &State) -> Option<Self> {
         let receipt = refund.receipt;
         let units = match (&refund.meter, before, after) {
             (Meter::Window(window), State::Window(before), State::Window(after)) => {
@@ -65,13 +60,11 @@ impl Units {
                 Self::Window { segment, units: -signed(taken) }
             }
             (Meter::Bucket(bucket), State::Bucket(before), State::Bucket(after)) => {
-                let taken = if before.interval == after.interval {
-                    before.tat.as_nanos().saturating_sub(after.tat.as_nanos())
-                } else {
-                    // The rate was changed just now, and with it what the units of before take to drain.
-                    let left = receipt.as_nanos().saturating_sub(now.max(before.at).as_nanos());
-                    bucket.interval().saturating_mul(refund.cost).min(left)
+                let of_rate = |debt: &&Debt| debt.interval == bucket.interval();
+                let line = |state: &BucketState| {
+                    state.debts.iter().find(of_rate).map_or(0, |debt| debt.receipt.as_nanos())
                 };
+                let taken = line(before).saturating_sub(line(after));
                 Self::Bucket { drain: -signed(taken), floor: Timestamp::EPOCH }
             }
             (Meter::Log(_), State::Log(before), State::Log(after)) => {
@@ -148,12 +141,7 @@ pub(super) fn place(window: &Window, state: &WindowState, segment: u64) -> Optio
     usize::try_from(age).ok().filter(|age| *age < state.counts.len())
 }
 
-/// The TAT after others' charges.
-pub(super) fn led_to(state: &BucketState, drain: i64, floor: Timestamp) -> Timestamp {
-    moved(state.tat, drain).max(floor)
-}
-
-fn moved(instant: Timestamp, by: i64) -> Timestamp {
+pub(super) fn moved(instant: Timestamp, by: i64) -> Timestamp {
     let nanos = instant.as_nanos().saturating_add_signed(by);
     Timestamp::derived(nanos.min(i64::MAX as u64))
 }

@@ -1,6 +1,6 @@
 //! What nodes say to each other, byte for byte.
 //!
-//! Each message begins with the version (one byte, 1), its kind (one byte) and the sixteen bytes of its origin. Then, with
+//! Each message begins with the version (one byte, 2), its kind (one byte) and the sixteen bytes of its origin. Then, with
 //! numbers and bytes as in `wire.rs`:
 //!
 //! | kind | name | what follows | what it says |
@@ -22,7 +22,7 @@ use std::fmt;
 use super::origins::Updates;
 use super::wire::{Malformed, Reader, put_number};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Names one life of a node: made at random when it begins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -243,16 +243,18 @@ mod tests {
                 assert_eq!(told(&message[..length]), "Malformed", "{expected} cut at {length}");
             }
         }
-        assert!(told(&[1, 3].iter().chain(&[7; 17]).copied().collect::<Vec<u8>>()) == "Malformed");
+        assert!(told(&[VERSION, 3].iter().chain(&[7; 17]).copied().collect::<Vec<u8>>()) == "Malformed");
     }
 
     #[test]
     fn other_versions_and_kinds_are_refused() {
         let mut message = hello(FROM);
-        message[0] = 2;
-        assert_eq!(told(&message), "Malformed");
+        for other in [VERSION - 1, VERSION + 1] {
+            message[0] = other;
+            assert_eq!(told(&message), "Malformed", "{other}");
+        }
         for kind in (0..=255).filter(|kind| *kind != 3 && *kind != 4) {
-            (message[0], message[1]) = (1, kind);
+            (message[0], message[1]) = (VERSION, kind);
             assert_eq!(told(&message), "Malformed", "{kind}");
         }
     }
@@ -269,7 +271,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_message_or_refused(kind in 0..10_u8, bytes: Vec<u8>) {
-            let message: Vec<u8> = [1, kind].into_iter().chain([7; 16]).chain(bytes).collect();
+            let message: Vec<u8> = [VERSION, kind].into_iter().chain([7; 16]).chain(bytes).collect();
             told(&message);
         }
     }

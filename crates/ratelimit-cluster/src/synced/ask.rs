@@ -1,10 +1,13 @@
 //! What the shared store is asked: which meter stands for what, and what its answer means.
 
-use ratelimit_core::{Claim, MAX_PERIOD_NANOS, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Verdict, Window};
+use ratelimit_core::{
+    Bucket, Claim, MAX_PERIOD_NANOS, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Verdict, Window,
+};
 
-use crate::ledger::{Ledger, Reading, Units, Usage};
+use crate::ledger::{Ledger, Owed, Reading, Units, Usage};
 
-/// A meter of the shared store. A bucket and a log are there as they are; a window has a meter for each segment, so
+/// A meter of the shared store. A bucket and a log are there as they are, a bucket without a limit to speak of, so that the
+/// answer says how many units it owes; a window has a meter for each segment, so
 /// that the total of a segment can be told from the answer, and late units find their own.
 pub(super) struct Scope {
     text: String,
@@ -24,6 +27,8 @@ pub(super) struct Ask {
     now: Timestamp,
     segment: u64,
     is_newest: bool,
+    /// Whether all units of a bucket are of the rate that is asked for, as far as this node knows.
+    has_one_rate: bool,
 }
 
 /// Units to give back to a meter of the shared store.
@@ -34,10 +39,20 @@ pub(super) struct Return {
     pub(super) receipt: Timestamp,
 }
 
+/// The longest that a full bucket may take to drain.
+const LONGEST: u64 = 1 << 61;
+
 impl Scope {
     /// A bucket or a log.
     pub(super) fn whole(id: &MeterId<'_>, meter: Meter) -> Self {
         Self { text: id.scope.to_owned(), meter, instants: (Timestamp::EPOCH, Timestamp::MAX) }
+    }
+
+    /// A bucket, without a limit to speak of.
+    fn of_bucket(id: &MeterId<'_>, bucket: &Bucket) -> Self {
+        let burst = (LONGEST / bucket.interval()).min(MAX_UNITS);
+        let wide = Bucket::with_interval(bucket.interval(), burst, bucket.queue());
+        Self::whole(id, Meter::Bucket(wide.unwrap_or(*bucket)))
     }
 
     /// A segment of a window: a fixed window without a limit to speak of, which begins with the segment, and lasts
@@ -83,6 +98,10 @@ pub(super) fn asks(
     returns: &mut Vec<Return>,
 ) {
     let id = usage.name.id();
+    let has_one_rate = match &usage.meter {
+        Meter::Bucket(bucket) => ledger.has_one_rate(&id, bucket.interval()),
+        _ => true,
+    };
     let ask = |scope: Scope, cost: u64, at: Timestamp| {
         let at = scope.within(at);
         Ask {
@@ -94,6 +113,7 @@ pub(super) fn asks(
             now,
             segment: 0,
             is_newest: false,
+            has_one_rate,
         }
     };
     let give_back = |scope: Scope, cost: u64, receipt: Timestamp| {
@@ -118,7 +138,7 @@ pub(super) fn asks(
                 asks.push(Ask { segment, is_newest: newest == Some(segment), now, ..ask });
             }
         }
-        (meter @ Meter::Bucket(bucket), Units::Bucket { drain, floor }) => {
+        (Meter::Bucket(bucket), Units::Bucket { drain, floor }) => {
             // Charged as of the instant at which it would have begun in an empty bucket, it leads to `floor` from one,
             // and takes the TAT on by `drain` from another.
             let length = drain.unsigned_abs();
@@ -127,11 +147,24 @@ pub(super) fn asks(
                 // Units drain in their order: what of them is left lies before the receipt.
                 let newest = ledger.newest(&id).map_or(now, |newest| now.max(newest));
                 let receipt = Timestamp::derived(newest.as_nanos().saturating_add(length));
-                returns.push(give_back(Scope::whole(&id, *meter), units, receipt));
-                asks.push(ask(Scope::whole(&id, *meter), 0, now));
+                let (units, receipt) = if has_one_rate {
+                    (units, receipt)
+                } else if let Some(receipt) = ledger.receipt(&id, bucket.interval(), length, now) {
+                    (units, receipt)
+                } else {
+                    // At one of several rates they may drain later than that. Then of a unit of which a part has drained nothing
+                    // is given back.
+                    (length / bucket.interval(), receipt)
+                };
+                returns.push(give_back(Scope::of_bucket(&id, bucket), units, receipt));
+                asks.push(ask(Scope::of_bucket(&id, bucket), 0, now));
             } else {
                 let began = floor.as_nanos().saturating_sub(length);
-                asks.push(ask(Scope::whole(&id, *meter), units, Timestamp::from_nanos(began)));
+                asks.push(ask(Scope::of_bucket(&id, bucket), units, Timestamp::from_nanos(began)));
+                if !has_one_rate {
+                    // How many units there are of all rates is wanted as of now.
+                    asks.push(ask(Scope::of_bucket(&id, bucket), 0, now));
+                }
             }
         }
         (meter @ Meter::Log(_), Units::Log { newest, units }) => {
@@ -162,7 +195,14 @@ impl Ask {
                 total: verdict.limit.saturating_sub(verdict.remaining),
                 newest_at: self.is_newest.then_some(self.now),
             },
-            Meter::Bucket(_) => Reading::Bucket { tat: verdict.reset_at },
+            Meter::Bucket(_) => Reading::Bucket(Owed {
+                units: verdict.limit.saturating_sub(verdict.remaining),
+                tat: verdict.reset_at,
+                at: self.at,
+                now: self.at.max(self.now),
+                // If all are of one rate, the receipt of the newest is when they will have drained.
+                has_one_rate: self.has_one_rate && (!self.charges() || verdict.receipt == verdict.reset_at),
+            }),
             Meter::Log(_) if self.charges() => Reading::Told { units: self.cost, at: verdict.receipt },
             Meter::Log(log) => {
                 let unit = |leaves: Timestamp| {

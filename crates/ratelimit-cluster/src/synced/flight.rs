@@ -212,7 +212,7 @@ fn last_words(usages: &[Usage], readings: Readings) -> Readings {
             let place = match reading {
                 Reading::Told { .. } => return true, // each is a part of its own
                 Reading::Window { segment, .. } => Some(*segment),
-                Reading::Bucket { .. } | Reading::Log { .. } => None,
+                Reading::Bucket(_) | Reading::Log { .. } => None,
             };
             seen.insert((usages[*nth].name.id(), place))
         })

@@ -30,7 +30,8 @@ pub(crate) fn overs(meter: &Meter, admitted: &[Admission]) -> Vec<u64> {
         Meter::Bucket(bucket) => {
             meter.charge(&mut state, units.cost, units.at);
             let State::Bucket(state) = &state else { return 0 };
-            let debt = state.tat.as_nanos().saturating_sub(units.at.as_nanos());
+            let tat = state.tat().unwrap_or(units.at);
+            let debt = tat.as_nanos().saturating_sub(units.at.as_nanos());
             beyond(u128::from(debt), u128::from(bucket.tolerance()), u128::from(bucket.interval()))
         }
         Meter::Log(log) => {

@@ -35,7 +35,9 @@ flaws! {
         fn kept(&self, state: State) -> State {
             match state {
                 State::Bucket(mut bucket) => {
-                    bucket.tat = Timestamp::from_millis(bucket.tat.as_nanos() / 1_000_000);
+                    for debt in &mut bucket.debts {
+                        debt.tat = Timestamp::from_millis(debt.tat.as_nanos() / 1_000_000);
+                    }
                     State::Bucket(bucket)
                 }
                 other => other,

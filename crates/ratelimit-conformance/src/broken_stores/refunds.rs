@@ -8,7 +8,7 @@ use super::Call;
 fn newest(state: &State) -> Timestamp {
     match state {
         State::Window(state) => state.at,
-        State::Bucket(state) => state.tat,
+        State::Bucket(state) => state.debts.first().map_or(state.at, |debt| debt.receipt),
         State::Log(state) => Timestamp::from_nanos(state.units.back().copied().unwrap_or(0)),
     }
 }

@@ -100,9 +100,11 @@ impl Flaw for LosesPartOfRefill {
         let now = claims.now().as_nanos();
         for state in states {
             if let Some(State::Bucket(bucket)) = state {
-                let debt = bucket.tat.as_nanos().saturating_sub(now);
-                let whole = debt.div_ceil(bucket.interval) * bucket.interval;
-                bucket.tat = Timestamp::from_nanos(now + whole);
+                for debt in &mut bucket.debts {
+                    let left = debt.tat.as_nanos().saturating_sub(now);
+                    let whole = left.div_ceil(debt.interval) * debt.interval;
+                    debt.tat = Timestamp::from_nanos(now + whole);
+                }
             }
         }
         answer

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::bench::{Bench, limit};
 use crate::case::Case;
-use crate::failure::{CaseResult, ensure_eq};
+use crate::failure::{CaseResult, Failure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
 
@@ -23,9 +23,31 @@ pub(super) fn cases() -> Vec<Case> {
         "A lowered quota leaves nothing, never less than nothing, and later the new quota.",
         lowered,
     ));
+    let buckets = [Kind::Bucket, Kind::Leaky, Kind::Queue];
+    cases.extend(Case::for_each(
+        &buckets,
+        "changes/limits-that-take-turns",
+        "Limits of several rates on one bucket are no way around any of them.",
+        turns,
+    ));
+    cases.extend(Case::for_each(
+        &buckets,
+        "changes/receipts",
+        "What was charged under one rate is given back under another, to the unit.",
+        receipts,
+    ));
     cases.extend([
         Case::new("changes/back-and-forth", "Plans that alternate share one count.", back_and_forth),
-        Case::new("changes/bucket-rate", "A bucket whose rate changes keeps its units.", rate),
+        Case::new(
+            "changes/bucket-rate",
+            "A bucket whose rate changes keeps its units, and what has drained stays drained.",
+            rate,
+        ),
+        Case::new(
+            "changes/bucket-of-many-rates",
+            "A bucket that limits of forty rates share owes what all of them have charged.",
+            many_rates,
+        ),
         Case::new("changes/bucket-burst", "A bucket whose burst grows has the difference at once.", burst),
         Case::new(
             "changes/named-log-period",
@@ -85,20 +107,105 @@ async fn rate(bench: Bench) -> CaseResult {
     for kind in [Kind::Bucket, Kind::Leaky, Kind::Queue] {
         let slow = Trial::new(&bench, kind.builder(1, MINUTE).burst(10).name("b").build()?);
         let fast = slow.under(kind.builder(60, MINUTE).burst(10).name("b").build()?);
+        // What was charged drains at the rate that it was charged at, whoever asks.
         slow.admit(10).await?;
-        fast.refuse(1).await?;
-        // The ten units drain in ten seconds, not in ten minutes, and what is told is true before anything is charged.
+        fast.at(Duration::from_secs(59)).expect_left(0).await?;
+        slow.expect_left(0).await?;
         ensure_eq!(
             fast.wait_exactly(1).await?,
             Duration::from_secs(1),
-            "how long to wait at the new rate, {kind:?}"
+            "how long one of ten takes, {kind:?}"
         );
-        fast.advance(Duration::from_secs(10)).expect_left(10).await?;
-        fast.admit(4).await?;
-        slow.expect_left(6).await?;
-        slow.advance(MINUTE).expect_left(10).await?;
+        ensure_eq!(
+            fast.wait_exactly(1).await?,
+            Duration::from_secs(1),
+            "how long the new one takes, {kind:?}"
+        );
+        fast.at(MINUTE * 10).expect_left(10).await?;
+        fast.admit(10).await?;
+        slow.advance(Duration::from_secs(9)).expect_left(9).await?;
+        fast.expect_left(9).await?;
+        slow.admit(1).await?;
+        // Eight seconds more for what is left of the ten and what came before it, a minute for the one.
+        ensure_eq!(slow.ask(0).await?.reset_after(), MINUTE, "as new, {kind:?}");
+        fast.advance(Duration::from_secs(2)).expect_left(9).await?;
+        slow.advance(Duration::from_secs(58)).expect_left(10).await?;
     }
     Ok(())
+}
+
+/// A limit that is used beside others admits what it would admit alone, and all together what the largest burst and the
+/// fastest rate admit.
+async fn turns(bench: Bench, kind: Kind) -> CaseResult {
+    let under = |quota, burst| Ok::<_, Failure>(kind.builder(quota, MINUTE).burst(burst).name("b").build()?);
+    let few = Trial::new(&bench, under(1, 50)?);
+    let many = few.under(under(300, 1)?);
+    let (mut of_few, mut of_many) = (0, 0);
+    for tick in 0..100 {
+        few.at(Duration::from_millis(200) * tick);
+        of_few += few.drain(100).await?;
+        of_many += many.drain(100).await?;
+    }
+    ensure_eq!(
+        (of_few, of_many),
+        (50, 0),
+        "admitted in twenty seconds by 1/min burst 50 and 300/min burst 1"
+    );
+    let slow = few.key("other").under(under(10, 10)?);
+    let fast = slow.under(under(3_000, 100)?);
+    let mut of_slow = 0;
+    for tick in 0..60 {
+        of_slow += slow.at(Duration::from_secs(tick)).drain(100).await?;
+        fast.advance(Duration::from_millis(500)).admit(1).await?;
+    }
+    ensure_eq!(of_slow, 19, "admitted in a minute by 10/min burst 10, ten at once and nine that came free");
+    Ok(())
+}
+
+/// What is given back is what was charged, under whatever limit it is looked at.
+async fn receipts(bench: Bench, kind: Kind) -> CaseResult {
+    let second = Duration::from_secs(1);
+    let under = |quota| Ok::<_, Failure>(kind.builder(quota, second).burst(10_000).name("b").build()?);
+    let fast = Trial::new(&bench, under(1_000)?);
+    let slow = fast.under(under(10)?);
+    let charged = fast.admit(10_000).await?;
+    slow.expect_left(0).await?;
+    slow.limiter.settle(&charged, 100).await?;
+    slow.expect_left(9_900).await?;
+    let (early, late) = (slow.admit(900).await?, fast.admit(4_000).await?);
+    slow.admit(50).await?;
+    fast.limiter.refund(&early).await?;
+    fast.expect_left(5_850).await?;
+    // The hundred, the fifty and 850 of the four thousand have had their turn: slower ones go on beside.
+    fast.advance(second).expect_left(6_850).await?;
+    slow.limiter.refund(&late).await?;
+    slow.expect_left(9_960).await?;
+    // What was charged at once and has drained does not come back, although as much was charged since.
+    let trial = fast.key("other");
+    let (few, many) = (trial.under(under(1)?), trial.under(under(10)?));
+    few.admit(10).await?;
+    let old = many.admit(5).await?;
+    many.advance(second).expect_left(9_991).await?;
+    let new = many.admit(3).await?;
+    few.limiter.refund(&old).await?;
+    few.expect_left(9_988).await?;
+    few.limiter.refund(&new).await?;
+    few.expect_left(9_991).await
+}
+
+/// However many rates: what is owed is what was charged. The fastest and the fifteen slowest are told apart; what others have
+/// charged drains at the fastest.
+async fn many_rates(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("1/h burst 1000 name b")?);
+    for quota in 1..=40 {
+        let cost = if quota == 20 { 30 } else { 1 };
+        trial.under(limit(&format!("{quota}/h burst 1000 name b"))?).admit(cost).await?;
+    }
+    trial.expect_left(1_000 - 69).await?;
+    trial.at(MINUTE * 30).expect_left(1_000 - 49).await?;
+    // By itself the twentieth would have ten more left.
+    trial.at(MINUTE * 90).expect_left(1_000 - 9).await?;
+    trial.at(MINUTE * 120).expect_left(1_000).await
 }
 
 async fn burst(bench: Bench) -> CaseResult {

@@ -26,6 +26,7 @@ mod mixed_storms;
 mod names;
 mod numbers;
 mod queues;
+mod rates;
 mod refunds;
 mod resets;
 mod same_decisions;
@@ -70,6 +71,7 @@ pub(crate) fn all() -> Vec<Case> {
         many_meters::cases(),
         numbers::cases(),
         changes::cases(),
+        rates::cases(),
         refunds::cases(),
         decisions::cases(),
         resets::cases(),

@@ -55,7 +55,8 @@ const MAX_NAME: usize = 64;
 /// A meter belongs to a key and to the *kind* of limit: its algorithm and period, or its name if it has one. It does not
 /// belong to the quota. A limit whose quota or burst changes keeps what was counted: raised, there is more room at
 /// once; lowered, nothing remains until enough has passed. So plans (`100/min` and `3000/min`) share a key's meter,
-/// and a customer who upgrades keeps what was used. Two limits of one kind on one key need different names.
+/// and a customer who upgrades keeps what was used. What a bucket has admitted drains at the rate of the limit that it was
+/// charged under. Two limits of one kind on one key need different names.
 ///
 /// A named bucket or log also keeps its count when the period changes. Windows of another length are always other
 /// windows.

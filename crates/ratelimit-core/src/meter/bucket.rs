@@ -1,7 +1,9 @@
 //! The bucket meter: one instant, the theoretical arrival time (TAT) of the generic cell rate algorithm.
 
+use smallvec::SmallVec;
+
 use super::divisor::Divisor;
-use super::{Charged, MAX_UNITS, check_period, check_units};
+use super::{Charged, MAX_PERIOD_NANOS, MAX_UNITS, check_period, check_units};
 use crate::{LimitError, Mode, Timestamp, Verdict};
 
 /// The longest `burst x interval`: 2<sup>61</sup> ns, about 73 years.
@@ -13,11 +15,17 @@ const MAX_DEBT: u64 = (1 << 62) - 1;
 /// A rate that is off by more than one part in this many is refused when the limit is built.
 const PRECISION: u128 = 1_000;
 
+/// The most rates at which the units of one bucket drain; see [`BucketState`].
+pub const MAX_RATES: usize = 16;
+
 /// Counts units as time: each takes `interval` nanoseconds to drain, and `burst` of them may be there at once.
 ///
 /// A claim is admitted iff `max(tat, now) + cost x interval <= now + burst x interval` (the generic cell rate
 /// algorithm of ITU-T I.371, as a virtual schedule). Token bucket, leaky bucket as a meter and leaky bucket as a queue
 /// are this one meter; in the queue form an admitted claim is told to wait for its turn, `max(tat, now)`.
+///
+/// Where limits of several rates charge one bucket, each unit drains at the rate of the limit that it was charged under, and
+/// every limit counts all units that are there; see [`BucketState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     interval: Divisor,
@@ -26,14 +34,32 @@ pub struct Bucket {
 }
 
 /// What is kept of a [`Bucket`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// Nearly always there is one debt. There are several while units are there that were charged under limits of different
+/// rates: because a limit has been changed, or because several limits share the bucket. Then there is a debt for each rate,
+/// which has the units of that rate and of all slower ones, and drains at that rate. The bucket owes what the largest of them
+/// owes, in units.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketState {
     /// The newest instant at which it was charged.
     pub at: Timestamp,
-    /// When all that was charged will have drained.
+    /// A debt for each rate, by rising interval: the first one has all units.
+    pub debts: SmallVec<[Debt; 1]>,
+}
+
+/// Units of a [`BucketState`] that drain one after another.
+///
+/// As numbers, in stores and in [`State::to_bytes`](crate::State::to_bytes), a bucket of one debt is `at`, `tat`, `interval`; any
+/// other is `at`, and `tat`, `interval`, `receipt` of each debt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Debt {
+    /// When all of them will have drained: the theoretical arrival time.
     pub tat: Timestamp,
-    /// The interval that `tat` was worked out with, in nanoseconds.
+    /// How long one of them takes, in nanoseconds.
     pub interval: u64,
+    /// The receipt of the newest of this very rate: where their line ends, on a clock that only runs as they drain. Where there
+    /// is one debt this is `tat`.
+    pub receipt: Timestamp,
 }
 
 impl Bucket {
@@ -89,171 +115,76 @@ impl Bucket {
         self.interval() * self.burst // bounded when it was built
     }
 
-    pub(super) fn fresh(&self) -> BucketState {
-        BucketState { at: Timestamp::EPOCH, tat: Timestamp::EPOCH, interval: self.interval() }
+    pub(super) fn fresh() -> BucketState {
+        BucketState { at: Timestamp::EPOCH, debts: SmallVec::new() }
     }
 
-    /// What `units` take to drain, at most [`MAX_DEBT`].
+    /// What `units` take to drain.
     fn drain_time(&self, units: u64) -> u64 {
-        self.interval().saturating_mul(units).min(MAX_DEBT)
+        drain_time(units, self.interval())
     }
 
-    /// The instant of the decision, and the debt that has not drained by then, in nanoseconds.
-    ///
-    /// If the interval has changed since the state was written, the *units* of that time are kept: those begun count
-    /// whole, and no more than the bucket now holds (a limit that is lowered leaves an empty bucket, not one that owes).
-    /// They drain at the new rate, as if it had been in force since the state was written, and are gone at the latest
-    /// when they would have been at the old one: then the state may be forgotten, so it must not count any more.
-    #[inline]
-    fn debt(&self, state: &BucketState, now: Timestamp) -> (u64, u64) {
-        let now = now.max(state.at).as_nanos();
-        let debt = state.tat.as_nanos().saturating_sub(now);
-        if state.interval == self.interval() || debt == 0 {
-            return (now, debt);
-        }
-        let at = state.at.as_nanos();
-        let units = (state.tat.as_nanos() - at).div_ceil(state.interval.max(1)).min(self.burst);
-        (now, (at + units * self.interval()).saturating_sub(now))
-    }
-
-    /// An instant by which enough has drained, unless all has drained sooner: see [`Bucket::debt`].
-    fn drained_at(&self, state: &BucketState, instant: u64) -> Timestamp {
-        if state.interval == self.interval() {
-            return Timestamp::derived(instant);
-        }
-        Timestamp::derived(instant).min(state.tat)
-    }
-
-    /// When a claim that comes `now`, and has `seen` this debt, may go on: in a queue, when all before it has drained.
-    fn turn(&self, state: &BucketState, now: Timestamp, (seen, debt): (u64, u64)) -> Timestamp {
-        if self.queue && debt > 0 { self.drained_at(state, seen + debt) } else { now }
-    }
-
-    pub(super) fn fits(&self, state: &BucketState, cost: u64, now: Timestamp) -> bool {
-        cost == 0 || self.debt_fits(self.debt(state, now).1, cost)
-    }
-
-    #[inline]
-    fn debt_fits(&self, debt: u64, cost: u64) -> bool {
-        cost <= self.burst && debt <= (self.burst - cost) * self.interval()
-    }
-
-    /// One claim from end to end, on a state that is kept in a form of one's own: whether it is admitted, and the verdict.
+    /// One claim from end to end, on a bucket with one debt that drains at this meter's interval: whether it is admitted, and
+    /// the verdict. `at` and `tat` are those of its [`BucketState`]; a fresh bucket has any instants that have passed.
     ///
     /// ```
-    /// use ratelimit_core::{Bucket, BucketState, Mode, Timestamp};
+    /// use ratelimit_core::{Bucket, Mode, Timestamp};
     ///
     /// let bucket = Bucket::new(60, 60_000_000_000, 2, false)?; // one a second, two at once
-    /// let mut state = BucketState { at: Timestamp::EPOCH, tat: Timestamp::EPOCH, interval: bucket.interval() };
-    /// let mut claim = || bucket.claim(&mut state, 1, Timestamp::from_secs(30), Mode::Charge).0;
+    /// let (mut at, mut tat) = (Timestamp::EPOCH, Timestamp::EPOCH);
+    /// let mut claim = || bucket.claim(&mut at, &mut tat, 1, Timestamp::from_secs(30), Mode::Charge).0;
     /// assert_eq!([claim(), claim(), claim()], [true, true, false]);
-    /// assert_eq!(state.tat, Timestamp::from_secs(32));
+    /// assert_eq!(tat, Timestamp::from_secs(32));
     /// # Ok::<(), ratelimit_core::LimitError>(())
     /// ```
     #[inline(always)]
-    pub fn claim(&self, state: &mut BucketState, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {
-        let seen = self.debt(state, now);
-        let admitted = cost == 0 || mode == Mode::Force || self.debt_fits(seen.1, cost);
-        if admitted && cost > 0 && mode != Mode::Peek {
-            let (charged, debt) = self.charge_seen(state, cost, now, seen, mode);
-            return (true, self.verdict_charged(now, charged, debt, state.tat));
-        }
-        (admitted, self.verdict_seen(state, cost, now, seen))
-    }
-
-    pub(super) fn charge(&self, state: &mut BucketState, cost: u64, now: Timestamp) -> Charged {
-        self.charge_seen(state, cost, now, self.debt(state, now), Mode::Force).0
-    }
-
-    /// Charges a bucket that has been looked at; gives its debt then, which is not zero.
-    #[inline]
-    fn charge_seen(
+    pub fn claim(
         &self,
-        state: &mut BucketState,
+        at: &mut Timestamp,
+        tat: &mut Timestamp,
         cost: u64,
         now: Timestamp,
-        seen: (u64, u64),
         mode: Mode,
-    ) -> (Charged, u64) {
-        let ready_at = self.turn(state, now, seen);
-        let (now, debt) = seen;
-        // What fits is within the tolerance; only what is charged by force can be too much.
-        let after = match mode {
-            Mode::Force => (debt + self.drain_time(cost)).min(MAX_DEBT),
-            Mode::Charge | Mode::Peek => debt + self.interval() * cost,
-        };
-        *state = BucketState {
-            at: Timestamp::derived(now),
-            tat: Timestamp::derived(now + after),
-            interval: self.interval(),
-        };
-        (Charged { receipt: state.tat, ready_at }, after)
-    }
-
-    /// `receipt` is the TAT that the charge led to. Units drain in the order in which they came, so what of this
-    /// charge has not drained lies before its receipt.
-    pub(super) fn refund(&self, state: &mut BucketState, cost: u64, receipt: Timestamp, now: Timestamp) {
-        let (now, debt) = self.debt(state, now);
-        let left = self.drain_time(cost).min(receipt.as_nanos().saturating_sub(now));
-        if left > 0 && debt > 0 {
-            state.tat = Timestamp::derived(now + debt.saturating_sub(left));
-            state.interval = self.interval();
+    ) -> (bool, Verdict) {
+        let seen = now.max(*at).as_nanos();
+        let debt = tat.as_nanos().saturating_sub(seen);
+        let ready_at = if self.queue && debt > 0 { *tat } else { now };
+        let fits = cost == 0 || (cost <= self.burst && debt <= (self.burst - cost) * self.interval());
+        if cost > 0 && mode != Mode::Peek && (fits || mode == Mode::Force) {
+            // What fits is within the tolerance; only what is charged by force can be too much.
+            let after = match mode {
+                Mode::Force => (debt + self.drain_time(cost)).min(MAX_DEBT),
+                Mode::Charge | Mode::Peek => debt + self.interval() * cost,
+            };
+            *at = Timestamp::derived(seen);
+            *tat = Timestamp::derived(seen + after);
+            let verdict = Verdict {
+                fits: true,
+                limit: self.burst,
+                remaining: self.remaining(after),
+                fits_at: Some(now),
+                reset_at: *tat,
+                ready_at,
+                receipt: *tat,
+            };
+            return (true, verdict);
         }
-    }
-
-    pub(super) fn verdict(
-        &self,
-        state: &BucketState,
-        cost: u64,
-        now: Timestamp,
-        charged: Option<Charged>,
-    ) -> Verdict {
-        let seen = self.debt(state, now);
-        match charged {
-            Some(charged) => self.verdict_charged(now, charged, seen.1, self.reset_at(state, now, seen)),
-            None => self.verdict_seen(state, cost, now, seen),
-        }
-    }
-
-    /// The verdict on a charge of some units, which has left this debt.
-    #[inline]
-    fn verdict_charged(&self, now: Timestamp, charged: Charged, debt: u64, reset_at: Timestamp) -> Verdict {
-        Verdict {
-            fits: true,
-            limit: self.burst,
-            remaining: self.remaining(debt),
-            fits_at: Some(now),
-            reset_at,
-            ready_at: charged.ready_at,
-            receipt: charged.receipt,
-        }
-    }
-
-    /// The verdict where nothing is charged.
-    #[inline]
-    fn verdict_seen(
-        &self,
-        state: &BucketState,
-        cost: u64,
-        now: Timestamp,
-        (seen, debt): (u64, u64),
-    ) -> Verdict {
-        let fits = cost == 0 || self.debt_fits(debt, cost);
-        let fits_at = if fits {
-            Some(now)
-        } else {
-            let room = self.burst.checked_sub(cost).map(|units| units * self.interval());
-            room.map(|room| self.drained_at(state, seen + debt.saturating_sub(room)))
-        };
-        Verdict {
+        let room = || self.burst.checked_sub(cost).map(|units| units * self.interval());
+        let verdict = Verdict {
             fits,
             limit: self.burst,
             remaining: self.remaining(debt),
-            fits_at,
-            reset_at: self.reset_at(state, now, (seen, debt)),
-            ready_at: self.turn(state, now, (seen, debt)),
+            fits_at: if fits { Some(now) } else { room().map(|room| Timestamp::derived(seen + debt - room)) },
+            reset_at: if debt > 0 { *tat } else { now },
+            ready_at,
             receipt: now,
-        }
+        };
+        (fits || mode == Mode::Force, verdict)
+    }
+
+    /// Whether [`Bucket::claim`] can decide on this state.
+    pub(super) fn is_only_rate_of(&self, state: &BucketState) -> bool {
+        state.only_debt().is_some_and(|debt| debt.interval == self.interval())
     }
 
     /// How many whole units fit beside this debt.
@@ -262,15 +193,260 @@ impl Bucket {
         self.interval.divide(self.tolerance().saturating_sub(debt)).0
     }
 
-    /// When all will have drained.
-    fn reset_at(&self, state: &BucketState, now: Timestamp, (seen, debt): (u64, u64)) -> Timestamp {
-        if debt > 0 { self.drained_at(state, seen + debt) } else { now }
+    pub(super) fn fits(&self, state: &BucketState, cost: u64, now: Timestamp) -> bool {
+        let seen = state.seen(now);
+        let fits = |units| state.debts.iter().all(|debt| debt.left(seen) <= drain_time(units, debt.interval));
+        cost == 0 || self.burst.checked_sub(cost).is_some_and(fits)
+    }
+
+    /// Adds the units to the debts of this rate and of all faster ones. Those had drained down to the units of slower rates,
+    /// if they would be less: what drains slowly is there as long as it is there.
+    pub(super) fn charge(&self, state: &mut BucketState, cost: u64, now: Timestamp) -> Charged {
+        let seen = state.seen(now);
+        let ready_at = self.turn(state, now);
+        state.at = Timestamp::derived(seen);
+        state.debts.retain(|debt| debt.left(seen) > 0);
+        let own = state.place(self.interval());
+        if !state.has(self.interval()) {
+            state.debts.insert(own, Debt::only(state.at, self.interval()));
+        }
+        let line = state.debts[own].receipt.as_nanos();
+        let receipt = Timestamp::derived((line + self.drain_time(cost)).min(seen + MAX_DEBT));
+        state.debts[own].receipt = receipt;
+        for place in 0..=own {
+            let interval = state.debts[place].interval;
+            let left = state.left_from(place, interval, seen);
+            let after = left.saturating_add(drain_time(cost, interval)).min(MAX_DEBT);
+            state.debts[place].tat = Timestamp::derived(seen + after);
+        }
+        if state.debts.len() > MAX_RATES {
+            // Its units are in the first one, too, and drain as that does.
+            state.debts.remove(1);
+        }
+        Charged { receipt, ready_at }
+    }
+
+    /// When a claim that comes `now` may go on: in a queue, when all before it has drained, at this rate what drains more
+    /// slowly.
+    fn turn(&self, state: &BucketState, now: Timestamp) -> Timestamp {
+        if !self.queue {
+            return now;
+        }
+        let seen = state.seen(now);
+        let own = state.place(self.interval());
+        let faster = state.debts[..own].iter().map(|debt| debt.left(seen)).max().unwrap_or(0);
+        let left = faster.max(state.left_from(own, self.interval(), seen));
+        if left > 0 { Timestamp::derived(seen + left) } else { now }
+    }
+
+    /// Units of one rate drain in the order in which they came. So what has not drained of this charge is what lies before its
+    /// receipt in the line of them.
+    pub(super) fn refund(&self, state: &mut BucketState, cost: u64, receipt: Timestamp, now: Timestamp) {
+        if !state.has(self.interval()) {
+            return;
+        }
+        let (seen, own) = (state.seen(now), state.place(self.interval()));
+        let line = state.debts[own].receipt.as_nanos();
+        let there = state.own(own, seen);
+        let before = there.saturating_sub(line.saturating_sub(receipt.as_nanos()));
+        let back = Owed { time: self.drain_time(cost).min(before), interval: self.interval() };
+        if back.time == 0 {
+            return;
+        }
+        state.debts[own].receipt = Timestamp::derived(line.saturating_sub(back.time));
+        for place in 0..=own {
+            let interval = state.debts[place].interval;
+            let left = state.left_from(place, interval, seen).saturating_sub(back.whole_nanos(interval));
+            state.debts[place].tat = Timestamp::derived(seen + left);
+        }
+    }
+
+    /// The figures of an answer from the state after the decision.
+    pub(super) fn verdict(
+        &self,
+        state: &BucketState,
+        cost: u64,
+        now: Timestamp,
+        charged: Option<Charged>,
+    ) -> Verdict {
+        let seen = state.seen(now);
+        let fits = charged.is_some() || self.fits(state, cost, now);
+        let fits_at = || {
+            let room = self.burst.checked_sub(cost)?;
+            let fits_at = |debt: &Debt| debt.tat.as_nanos().saturating_sub(drain_time(room, debt.interval));
+            state.debts.iter().map(fits_at).max().map(Timestamp::derived)
+        };
+        Verdict {
+            fits,
+            limit: self.burst,
+            remaining: self.burst.saturating_sub(state.owed(now)),
+            fits_at: if fits { Some(now) } else { fits_at() },
+            reset_at: state.tat().filter(|tat| tat.as_nanos() > seen).unwrap_or(now),
+            ready_at: charged.map_or_else(|| self.turn(state, now), |charged| charged.ready_at),
+            receipt: charged.map_or(now, |charged| charged.receipt),
+        }
     }
 }
 
 impl BucketState {
+    /// This state as numbers, for a store that keeps numbers: see [`Debt`].
+    pub fn numbers(&self) -> SmallVec<[u64; 4]> {
+        let mut numbers: SmallVec<[u64; 4]> = SmallVec::from_slice(&[self.at.as_nanos()]);
+        if let Some(debt) = self.only_debt() {
+            numbers.extend([debt.tat.as_nanos(), debt.interval]);
+            return numbers;
+        }
+        for debt in &self.debts {
+            numbers.extend([debt.tat.as_nanos(), debt.interval, debt.receipt.as_nanos()]);
+        }
+        numbers
+    }
+
+    /// The state that these numbers are; `None` if they are none.
+    pub fn from_numbers(numbers: &[u64]) -> Option<Self> {
+        let (at, debts) = numbers.split_first()?;
+        let instant = |nanos: u64| (nanos <= i64::MAX as u64).then(|| Timestamp::derived(nanos));
+        let debts: SmallVec<[Debt; 1]> = match debts {
+            [tat, interval] => SmallVec::from([Debt::only(instant(*tat)?, *interval)]),
+            _ => {
+                let (debts, []) = debts.as_chunks() else { return None };
+                let debt = |[tat, interval, receipt]: &[u64; 3]| {
+                    Some(Debt { tat: instant(*tat)?, interval: *interval, receipt: instant(*receipt)? })
+                };
+                debts.iter().map(debt).collect::<Option<_>>()?
+            }
+        };
+        let sound = debts.is_sorted_by(|one, other| one.interval < other.interval)
+            && debts.iter().all(|debt| (1..=MAX_PERIOD_NANOS).contains(&debt.interval))
+            && debts.len() <= MAX_RATES
+            && *at <= Timestamp::MAX.as_nanos();
+        sound.then(|| Self { at: Timestamp::derived(*at), debts })
+    }
+
+    /// The instant of a decision that is asked for `now`.
+    fn seen(&self, now: Timestamp) -> u64 {
+        now.max(self.at).as_nanos()
+    }
+
+    /// Where the debt of this interval is, or would be: after all faster ones.
+    fn place(&self, interval: u64) -> usize {
+        self.debts.partition_point(|debt| debt.interval < interval)
+    }
+
+    /// Whether there is a debt of this interval.
+    fn has(&self, interval: u64) -> bool {
+        self.debts.get(self.place(interval)).is_some_and(|debt| debt.interval == interval)
+    }
+
+    /// What the units of the very rate of the debt at this place take to drain: those that are not of slower ones.
+    fn own(&self, place: usize, seen: u64) -> u64 {
+        let Debt { interval, .. } = self.debts[place];
+        let slower = self.debts[place + 1..].iter().map(|debt| debt.owed(seen).whole_nanos(interval)).max();
+        self.left_from(place, interval, seen).saturating_sub(slower.unwrap_or(0))
+    }
+
+    /// What the debts from this place on take to drain at an interval not longer than theirs. A part of a nanosecond counts
+    /// as a whole one, which makes no unit more of it.
+    fn left_from(&self, place: usize, interval: u64, seen: u64) -> u64 {
+        let debts = self.debts[place..].iter();
+        debts
+            .map(|debt| Owed { time: debt.left(seen), interval: debt.interval }.at(interval))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The only debt, if there is one with nothing beside it: what a store may keep in three numbers.
+    pub fn only_debt(&self) -> Option<Debt> {
+        match self.debts[..] {
+            [debt] if debt.receipt == debt.tat => Some(debt),
+            _ => None,
+        }
+    }
+
+    /// How many units have not drained by `now`, those begun counted whole: the same under each limit.
+    ///
+    /// ```
+    /// use ratelimit_core::{BucketState, Debt, Timestamp};
+    ///
+    /// let debt = Debt::only(Timestamp::from_secs(32), 1_000_000_000); // one a second
+    /// let state = BucketState { at: Timestamp::from_secs(30), debts: [debt].into_iter().collect() };
+    /// assert_eq!(state.owed(Timestamp::from_millis(30_500)), 2);
+    /// assert_eq!(state.owed(Timestamp::from_secs(31)), 1);
+    /// ```
+    pub fn owed(&self, now: Timestamp) -> u64 {
+        let seen = self.seen(now);
+        self.debts.iter().map(|debt| debt.left(seen).div_ceil(debt.interval)).max().unwrap_or(0)
+    }
+
+    /// How far the line of the units of this rate has drained, on the clock of their receipts; `None` if there is none. A
+    /// [`refund`](super::Meter::refund) with a receipt so much later gives back no more than what takes as long to drain.
+    ///
+    /// ```
+    /// use ratelimit_core::{BucketState, Debt, Timestamp};
+    ///
+    /// let debt = Debt::only(Timestamp::from_secs(32), 1_000_000_000); // one a second
+    /// let state = BucketState { at: Timestamp::from_secs(30), debts: [debt].into_iter().collect() };
+    /// assert_eq!(state.drained_to(1_000_000_000, Timestamp::from_secs(31)), Some(Timestamp::from_secs(31)));
+    /// ```
+    pub fn drained_to(&self, interval: u64, now: Timestamp) -> Option<Timestamp> {
+        let place = self.place(interval);
+        let debt = self.debts.get(place).filter(|debt| debt.interval == interval)?;
+        let own = self.own(place, self.seen(now));
+        Some(Timestamp::derived(debt.receipt.as_nanos().saturating_sub(own)))
+    }
+
+    /// When all that was charged will have drained; `None` if nothing was.
+    pub fn tat(&self) -> Option<Timestamp> {
+        self.debts.iter().map(|debt| debt.tat).max()
+    }
+
     /// When all that was charged has drained, and not before the newest instant that late claims are decided as of.
     pub(super) fn forget_at(&self) -> Timestamp {
-        self.tat.max(self.at)
+        self.tat().map_or(self.at, |tat| tat.max(self.at))
     }
+}
+
+impl Debt {
+    /// The only debt of a bucket.
+    pub fn only(tat: Timestamp, interval: u64) -> Self {
+        Self { tat, interval, receipt: tat }
+    }
+
+    /// What has not drained, in nanoseconds.
+    fn left(&self, seen: u64) -> u64 {
+        self.tat.as_nanos().saturating_sub(seen)
+    }
+
+    fn owed(&self, seen: u64) -> Owed {
+        Owed { time: self.left(seen), interval: self.interval }
+    }
+}
+
+/// Units, as the time that they take to drain at an interval.
+#[derive(Clone, Copy)]
+struct Owed {
+    time: u64,
+    interval: u64,
+}
+
+impl Owed {
+    /// What they take at another interval, rounded up.
+    fn at(self, interval: u64) -> u64 {
+        if interval == self.interval {
+            return self.time;
+        }
+        let product = u128::from(self.time) * u128::from(interval);
+        u64::try_from(product.div_ceil(u128::from(self.interval))).unwrap_or(MAX_DEBT)
+    }
+
+    /// The same, rounded down.
+    fn whole_nanos(self, interval: u64) -> u64 {
+        let product = u128::from(self.time) * u128::from(interval);
+        u64::try_from(product / u128::from(self.interval)).unwrap_or(MAX_DEBT)
+    }
+}
+
+/// What `units`, at most [`MAX_UNITS`], take to drain at this interval, at most [`MAX_DEBT`].
+fn drain_time(units: u64, interval: u64) -> u64 {
+    units.min(MAX_UNITS).saturating_mul(interval).min(MAX_DEBT)
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use smallvec::SmallVec;
+
 use super::{BucketState, LogState, MAX_UNITS, State, WindowState};
 use crate::Timestamp;
 
@@ -38,9 +40,7 @@ impl State {
             Self::Window(state) => {
                 write(WINDOW, std::iter::once(state.at.as_nanos()).chain(state.counts.iter().copied()))
             }
-            Self::Bucket(state) => {
-                write(BUCKET, [state.at.as_nanos(), state.tat.as_nanos(), state.interval].into_iter())
-            }
+            Self::Bucket(state) => write(BUCKET, state.numbers().into_iter()),
             Self::Log(state) => write(LOG, state.units.iter().copied()),
         }
     }
@@ -69,13 +69,10 @@ impl State {
                 }
                 Ok(Self::Window(WindowState { at: Timestamp::derived(at), counts: numbers.collect() }))
             }
-            BUCKET => match (numbers.next(), numbers.next(), numbers.next(), numbers.next()) {
-                (Some(at), Some(tat), Some(interval), None) if at <= Timestamp::MAX.as_nanos() => {
-                    let (at, tat) = (Timestamp::derived(at), Timestamp::derived(tat));
-                    Ok(Self::Bucket(BucketState { at, tat, interval }))
-                }
-                _ => Err(CorruptState),
-            },
+            BUCKET => {
+                let numbers: SmallVec<[u64; 4]> = numbers.collect();
+                BucketState::from_numbers(&numbers).map(Self::Bucket).ok_or(CorruptState)
+            }
             LOG if numbers.clone().is_sorted() => Ok(Self::Log(LogState { units: numbers.collect() })),
             _ => Err(CorruptState),
         }

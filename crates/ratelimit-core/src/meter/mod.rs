@@ -11,7 +11,7 @@ mod log;
 mod slice;
 mod window;
 
-pub use bucket::{Bucket, BucketState};
+pub use bucket::{Bucket, BucketState, Debt, MAX_RATES};
 pub use bytes::CorruptState;
 pub use log::{Log, LogSight, LogState};
 pub use slice::{decide, refund};
@@ -70,7 +70,7 @@ impl Meter {
     pub fn fresh(&self) -> State {
         match self {
             Self::Window(window) => State::Window(window.fresh()),
-            Self::Bucket(bucket) => State::Bucket(bucket.fresh()),
+            Self::Bucket(_) => State::Bucket(Bucket::fresh()),
             Self::Log(_) => State::Log(LogState::default()),
         }
     }
@@ -90,7 +90,9 @@ impl Meter {
     /// outside of the process.
     pub fn fits(&self, state: &State, cost: u64, now: Timestamp) -> bool {
         match (self, state) {
-            (Self::Window(window), State::Window(state)) => window.fits(state, cost, now),
+            (Self::Window(window), State::Window(state)) if window.owns(state) => {
+                window.fits(state, cost, now)
+            }
             (Self::Bucket(bucket), State::Bucket(state)) => bucket.fits(state, cost, now),
             (Self::Log(log), State::Log(state)) => log.fits(&log.sight(state, cost, now), cost),
             _ => cost <= self.limit(),
@@ -118,15 +120,17 @@ impl Meter {
             (Self::Window(window), State::Window(state)) if window.owns(state) => {
                 window.claim(&mut state.at, &mut state.counts, cost, now, mode)
             }
-            (Self::Bucket(bucket), State::Bucket(state)) => bucket.claim(state, cost, now, mode),
+            (Self::Bucket(bucket), State::Bucket(state)) if bucket.is_only_rate_of(state) => {
+                let Debt { tat, interval, .. } = &mut state.debts[0];
+                let decided = bucket.claim(&mut state.at, tat, cost, now, mode);
+                state.debts[0] = Debt::only(*tat, *interval);
+                decided
+            }
             _ => self.claim_in_steps(state, cost, now, mode),
         }
     }
 
     fn claim_in_steps(&self, state: &mut State, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {
-        if !self.owns(state) {
-            *state = self.fresh();
-        }
         let admitted = mode == Mode::Force || self.fits(state, cost, now);
         let charging = admitted && cost > 0 && mode != Mode::Peek;
         let charged = charging.then(|| self.charge(state, cost, now));
@@ -139,7 +143,9 @@ impl Meter {
     /// says whether `cost` alone would have fitted.
     pub fn verdict(&self, state: &State, cost: u64, now: Timestamp, charged: Option<Charged>) -> Verdict {
         match (self, state) {
-            (Self::Window(window), State::Window(state)) => window.verdict(state, cost, now, charged),
+            (Self::Window(window), State::Window(state)) if window.owns(state) => {
+                window.verdict(state, cost, now, charged)
+            }
             (Self::Bucket(bucket), State::Bucket(state)) => bucket.verdict(state, cost, now, charged),
             (Self::Log(log), State::Log(state)) => log.verdict(
                 &log.sight(state, if charged.is_some() { 0 } else { cost }, now),
@@ -151,14 +157,16 @@ impl Meter {
         }
     }
 
-    /// Gives back `cost` units that were charged with `receipt`.
+    /// Gives back `cost` units that were charged with `receipt` by this meter: of a bucket, at this interval.
     ///
     /// Units that have left the meter by `now` (their window has passed, they have drained from the bucket) are not
     /// given back: that would hand them out twice. Of a bucket that is not quite so after several refunds: the page
     /// *Algorithms* of the project's documentation has the case, and its bound.
     pub fn refund(&self, state: &mut State, cost: u64, receipt: Timestamp, now: Timestamp) {
         match (self, state) {
-            (Self::Window(window), State::Window(state)) => window.refund(state, cost, receipt),
+            (Self::Window(window), State::Window(state)) if window.owns(state) => {
+                window.refund(state, cost, receipt);
+            }
             (Self::Bucket(bucket), State::Bucket(state)) => bucket.refund(state, cost, receipt, now),
             (Self::Log(log), State::Log(state)) => log.refund(state, cost, receipt),
             _ => {}

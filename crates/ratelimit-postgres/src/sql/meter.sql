@@ -3,7 +3,8 @@
 -- `claims` holds eight numbers for each claim, those of this one after place `at`: the meter's place in the call, its
 -- kind, the cost, and then
 --     window: quota, segment, shift, carried, strict
---     bucket: burst, interval, room (burst - cost, as time; -1 if it never fits), drain (the cost, as time)
+--     bucket: burst, interval, and for the short way room (burst - cost, as time; -1 if it never fits) and drain (the cost,
+--             as time)
 --     log:    quota, span
 
 -- Whether the claim fits: 1 or 0, or -1 if the state is none.
@@ -23,9 +24,7 @@ BEGIN
         RETURN ratelimit.window_fits_v1(state, now, cost, claims[at + 4], claims[at + 5], claims[at + 6],
             claims[at + 7], claims[at + 8] = 1)::int;
     ELSIF kind = 1 THEN
-        RETURN (ratelimit.bucket_debt_v1(
-            state[1], state[2], state[3], greatest(now, state[1]), claims[at + 4], claims[at + 5])
-            <= claims[at + 6])::int;
+        RETURN ratelimit.bucket_fits_v1(state, now, cost, claims[at + 4])::int;
     END IF;
     sight := ratelimit.log_sight_v1(state, now, cost, claims[at + 4], claims[at + 5]);
     RETURN (sight[2] + cost <= claims[at + 4])::int;
@@ -54,8 +53,10 @@ BEGIN
         meter.state := ratelimit.window_charge_v1(state, now, cost, b, c, d);
         forget_at := ratelimit.window_end_v1(meter.state, b, c, d);
     ELSIF meter.kind = 1 THEN
-        meter.state := ratelimit.bucket_charge_v1(state, now, d, a, b);
-        forget_at := meter.state[2];
+        meter.state := ratelimit.bucket_charge_v1(state, now, cost, b);
+        FOR debt IN 2 .. cardinality(meter.state) BY 3 LOOP
+            forget_at := greatest(forget_at, meter.state[debt]);
+        END LOOP;
     ELSE
         meter.state := ratelimit.log_charge_v1(state, now, cost, a, b);
         forget_at := meter.state[cardinality(meter.state)] + b;

@@ -3,23 +3,21 @@
 -- ids      the names of the meters in ascending order, without repetition
 -- refunds  eight numbers for each: the meter's place in `ids`, its kind, the cost, and then
 --          window: the number of the charge's segment, segment, shift, carried
---          bucket: burst, interval, drain (the cost, as time), receipt
+--          bucket: interval, receipt
 --          log:    receipt
 CREATE OR REPLACE FUNCTION ratelimit.refund_v1(
-    ids bytea[], now bigint, refunds bigint[], by_server boolean, slack bigint
+    ids bytea[], now bigint, refunds bigint[], by_server boolean
 ) RETURNS bigint[] LANGUAGE plpgsql VOLATILE @settings@ AS $$
 DECLARE
     held ratelimit.meters[];
     dirty boolean[];
     meter int;
     state bigint[];
-    here timestamptz;
 BEGIN
     PERFORM FROM ratelimit.meters WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
     held := ratelimit.known_v1(ids);
-    here := clock_timestamp();
     IF by_server THEN
-        now := (extract(epoch FROM here) * 1000000)::bigint * 1000;
+        now := (extract(epoch FROM clock_timestamp()) * 1000000)::bigint * 1000;
     END IF;
     FOR at IN 0 .. cardinality(refunds) - 8 BY 8 LOOP
         meter := refunds[at + 1];
@@ -31,21 +29,15 @@ BEGIN
         held[meter].state := CASE refunds[at + 2]
             WHEN 0 THEN ratelimit.window_refund_v1(state, refunds[at + 3], refunds[at + 4], refunds[at + 5],
                 refunds[at + 6], refunds[at + 7])
-            WHEN 1 THEN ratelimit.bucket_refund_v1(state, now, refunds[at + 6], refunds[at + 7],
-                refunds[at + 4], refunds[at + 5])
+            WHEN 1 THEN ratelimit.bucket_refund_v1(state, now, refunds[at + 3], refunds[at + 5], refunds[at + 4])
             ELSE ratelimit.log_refund_v1(state, refunds[at + 3], refunds[at + 4])
         END;
-        IF refunds[at + 2] = 1 THEN
-            -- What is left may drain more slowly than what was charged: the limit has been lowered.
-            held[meter].forget_at := greatest((held[meter]).forget_at,
-                ratelimit.until_v1((held[meter]).state[2], now, here, slack));
-        END IF;
         dirty[meter] := true;
     END LOOP;
     FOR place IN 1 .. cardinality(ids) LOOP
         IF dirty[place] THEN
-            UPDATE ratelimit.meters SET state = (held[place]).state, forget_at = (held[place]).forget_at
-                WHERE id = ids[place];
+            -- No refund makes a meter count for longer.
+            UPDATE ratelimit.meters SET state = (held[place]).state WHERE id = ids[place];
         END IF;
     END LOOP;
     RETURN '{}';

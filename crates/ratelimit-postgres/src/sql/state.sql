@@ -34,7 +34,10 @@ BEGIN
     sound := CASE meter.kind
         WHEN 0 THEN length >= 2 AND 0 <= ALL (state) AND 999999999999999 >= ALL (state[2:])
             AND state[1] <= 4611686018427387903
-        WHEN 1 THEN length = 3 AND 0 <= ALL (state) AND state[1] <= 4611686018427387903
+        WHEN 1 THEN CASE length
+            WHEN 3 THEN ratelimit.sound_v1(1, state[1], state[2], state[3])
+            ELSE ratelimit.bucket_sound_v1(state)
+        END
         WHEN 2 THEN length = 0 OR (state[1] >= 0 AND state[length] >= state[1])
     END;
     IF sound IS NOT TRUE THEN

@@ -1,5 +1,5 @@
--- What the meter's state `s1`, `s2`, `s3` becomes by one claim: NULL if that does not fit, or if what is there is no
--- state of such a meter. Stands in two functions of take.sql, for to call one takes as long as to do it.
+-- What the meter's state `s1`, `s2`, `s3` becomes by one claim: NULL if that does not fit, or if what is there is nothing
+-- for the short way. Stands in two functions of take.sql, for to call one takes as long as to do it.
         becomes := NULL;
         IF held IS NULL THEN
             IF sort = 0 AND cost <= quota THEN
@@ -10,7 +10,8 @@
         ELSIF ratelimit.shape_v1(held, length, sort, carried) = 1 AND ratelimit.sound_v1(sort, s1, s2, coalesce(s3, 0)) THEN
             now := greatest(asked, s1);
             IF sort = 1 THEN
-                owed := ratelimit.bucket_debt_v1(s1, s2, s3, now, quota, gap);
+                -- Not known if it drains at another rate.
+                owed := CASE WHEN s2 <= now THEN 0 WHEN s3 = gap THEN s2 - now END;
                 IF owed <= shift THEN
                     becomes := ARRAY[now, now + owed + carried, gap];
                 END IF;

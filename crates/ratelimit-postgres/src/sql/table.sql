@@ -2,7 +2,10 @@
 --
 -- kind        0 window, 1 bucket, 2 log
 -- state       window: the newest instant of a charge, then the units by age, those of its own segment first
---             bucket: the newest instant of a charge, the theoretical arrival time, the interval it was worked out with
+--             bucket: the newest instant of a charge, then a debt for each rate whose units have not drained, by rising
+--                     interval, at most 16: the theoretical arrival time, the interval, the receipt of the newest unit of
+--                     this very rate. The first has all units, each has those of its own rate and of slower ones. The only
+--                     debt leaves out a receipt that is its arrival time, as nearly always: three numbers.
 --             log:    the instants of the units, oldest first
 --             All instants are nanoseconds since 1970.
 -- was         Always NULL. It takes the state that a charge was decided on to the row's own check in take.sql.

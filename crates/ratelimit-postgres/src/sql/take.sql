@@ -20,8 +20,10 @@ $$;
 -- Whether the numbers of a state of this kind can be its own. With others nothing may be worked out: it might not fit a number.
 CREATE OR REPLACE FUNCTION ratelimit.sound_v1(kind bigint, s1 bigint, s2 bigint, s3 bigint)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-    SELECT s1 BETWEEN 0 AND 4611686018427387903 AND s2 >= 0 AND s3 >= 0
-        AND (kind = 1 OR (s2 <= 999999999999999 AND s3 <= 999999999999999))
+    SELECT s1 BETWEEN 0 AND 4611686018427387903 AND s2 >= 0 AND CASE kind
+        WHEN 1 THEN s3 BETWEEN 1 AND 316224000000000000
+        ELSE s2 <= 999999999999999 AND s3 BETWEEN 0 AND 999999999999999
+    END
 $$;
 
 -- When a state that begins with these numbers is as good as none.
@@ -32,7 +34,7 @@ CREATE OR REPLACE FUNCTION ratelimit.end_v1(
 $$;
 
 -- The state of a meter after claims number `first` to `last`, those that do not fit left out. NULL if none fits, or if what
--- is there is no state of such a meter.
+-- is there is nothing for the short way.
 CREATE OR REPLACE FUNCTION ratelimit.run_v1(
     held smallint, length int, s1 bigint, s2 bigint, s3 bigint, claims bigint[], first int, last int, clock bigint
 ) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
@@ -56,6 +58,9 @@ BEGIN
         shift := claims[at + 6];
         carried := claims[at + 7];
         strictly := claims[at + 8];
+        IF sort = 1 AND s3 <> gap AND s2 > greatest(asked, s1) THEN
+            RETURN NULL; -- it might fit: then those after it would be decided on what it left
+        END IF;
 @step@
         IF becomes IS NOT NULL THEN
             held := sort;
@@ -161,7 +166,7 @@ BEGIN
             FROM (
                 SELECT *, quota - cost AS room,
                     CASE
-                        WHEN kind = 1 AND sound THEN ratelimit.bucket_debt_v1(s1, s2, s3, now, quota, gap)
+                        WHEN kind = 1 AND sound THEN CASE WHEN s2 <= now THEN 0 WHEN s3 = gap THEN s2 - now END
                         ELSE CASE aged WHEN 0 THEN s2 ELSE 0 END
                     END AS current,
                     CASE aged WHEN 0 THEN coalesce(s3, 0) WHEN 1 THEN carried * s2 ELSE 0 END AS previous

@@ -1,29 +1,62 @@
 -- The bucket meter: its claims.
 
 local function bucket_see(key, arg, now_high, now_low)
-  local _, class, room_high, room_low, add_high, add_low, interval, burst = unpack('>BBI4I4I4I4c8I8', arg)
+  -- room: what the burst leaves beside the cost. class 0: a cost of zero; 1: a cost up to the burst; 2: more.
+  local _, class, room, cost, high, low = unpack('>BBI8I8I4I4', arg)
   local value = read('GET', key)
   if value == nil then return nil end
-  local asked_high, asked_low, high, low = now_high, now_low, 0, 0
+  local asked_high, asked_low, debts, fits = now_high, now_low, {}, class < 2
   if value then
-    if #value ~= 25 or string.byte(value) ~= 98 then return nil end
-    now_high, now_low, high, low = bucket_debt(value, now_high, now_low, interval, burst)
+    debts = bucket_debts(value)
+    if not debts then return nil end
+    local _, at_high, at_low = unpack('>BI4I4', value)
+    if less(now_high, now_low, at_high, at_low) then now_high, now_low = at_high, at_low end
+    for nth = 1, class == 1 and #debts or 0 do
+      local h, l = times(room, debts[nth].high, debts[nth].low)
+      fits = fits and not less(h, l, debt_left(debts[nth], now_high, now_low))
+    end
   end
   return {
-    kind = 98, key = key, reply = value or '', cost = class, interval = interval, add_high = add_high, add_low = add_low,
-    asked_high = asked_high, asked_low = asked_low, now_high = now_high, now_low = now_low, high = high, low = low,
-    -- class 0: a cost of zero; 1: a cost up to the burst; 2: more.
-    fits = class == 0 or (class == 1 and not less(room_high, room_low, high, low)),
+    kind = 98, key = key, reply = value or '', debts = debts, fits = fits, cost = cost, high = high, low = low,
+    asked_high = asked_high, asked_low = asked_low, now_high = now_high, now_low = now_low,
   }
 end
 
+-- Adds the units to the debts of this interval and of all shorter ones.
 local function bucket_charge(c, slack)
-  local high, low = plus(c.high, c.low, c.add_high, c.add_low)
-  if high >= 1073741824 then high, low = 1073741823, WORD - 1 end -- at most 2^62 - 1
-  high, low = plus(c.now_high, c.now_low, high, low)
-  local value = pack('>BI4I4I4I4', 98, c.now_high, c.now_low, high, low) .. c.interval
+  local now_high, now_low, debts = c.now_high, c.now_low, {}
+  for nth = 1, #c.debts do
+    local high, low = debt_left(c.debts[nth], now_high, now_low)
+    if high > 0 or low > 0 then debts[#debts + 1] = c.debts[nth] end
+  end
+  local own, is_there = debt_place(debts, c.high, c.low)
+  if not is_there then
+    table.insert(debts, own, {
+      tat_high = now_high, tat_low = now_low, high = c.high, low = c.low,
+      receipt_high = now_high, receipt_low = now_low,
+    })
+  end
+  local most_high, most_low = plus(now_high, now_low, 1073741823, WORD - 1) -- a debt is at most 2^62 - 1
+  -- An instant moved on by what the cost takes to drain.
+  local function after(debt, high, low)
+    high, low = plus(high, low, times(c.cost, debt.high, debt.low))
+    if less(most_high, most_low, high, low) then return most_high, most_low end
+    return high, low
+  end
+  local debt = debts[own]
+  debt.receipt_high, debt.receipt_low = after(debt, debt.receipt_high, debt.receipt_low)
+  for place = 1, own do
+    debt = debts[place]
+    local high, low = debts_left(debts, place, debt, now_high, now_low)
+    debt.tat_high, debt.tat_low = after(debt, plus(now_high, now_low, high, low))
+  end
+  if #debts > 16 then table.remove(debts, 2) end
+  local high, low = 0, 0
+  for nth = 1, #debts do
+    if less(high, low, debts[nth].tat_high, debts[nth].tat_low) then high, low = debts[nth].tat_high, debts[nth].tat_low end
+  end
   -- Until the next whole high part: as long as that stays the same, so does the expiry (see fast.lua).
   high, low = minus(high + 1, 0, c.asked_high, c.asked_low)
   local left = math.ceil((high * WORD + low) / 1000000)
-  redis.call('SET', c.key, value, 'PX', string.format('%.0f', left + slack))
+  redis.call('SET', c.key, bucket_value(now_high, now_low, debts), 'PX', string.format('%.0f', left + slack))
 end

@@ -17,7 +17,7 @@ if way > 1 then
     values, answers, long, length = call('MGET', spread(keys)), {}, {}, 0
     if way == 2 then seen = {} end
   end
-  local shape, index, cost, limit, S, room, add, interval, burst
+  local shape, index, cost, limit, S, room, add, interval
   for nth = 1, number do
     local key, value = keys[nth]
     if seen then
@@ -85,7 +85,7 @@ if way > 1 then
       if mark == 61 then
         high, low, place = unpack('>I4I4', ask, place + 1)
       else
-        room, add, interval, burst, high, low, place = unpack('>I8I8c8I8I4I4', ask, place + 1)
+        room, add, interval, high, low, place = unpack('>I8I8c8I4I4', ask, place + 1)
       end
       local at_high, at_low, debt, old_high = high, low, 0
       if value and #value == 25 then
@@ -112,8 +112,8 @@ if way > 1 then
           call('SET', key, new, 'PX', string.format('%.0f', math.ceil(left) + unpack('>I8', ask, 2)))
         end
       elseif fits == nil then
-        local header = pack('>BBI4I4', 1, 1, high, low)
-        answer = pack('>BBI8I8c8I8', 98, 1, room, add, interval, burst)
+        local header, nanos = pack('>BBI4I4', 1, 1, high, low), unpack('>I8', interval)
+        answer = pack('>BBI8I8c8', 98, 1, room / nanos, add / nanos, interval)
         answer = general({ key }, { '\0' .. string.sub(ask, 2, 9), header, answer })[1]
       end
     end

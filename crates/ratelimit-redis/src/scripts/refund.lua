@@ -20,26 +20,30 @@ local function window_refund(key, arg)
 end
 
 local function bucket_refund(key, arg, now_high, now_low)
-  local _, receipt_high, receipt_low, add_high, add_low, interval, burst = unpack('>BI4I4I4I4c8I8', arg)
+  local _, receipt_high, receipt_low, cost, high, low = unpack('>BI4I4I8I4I4', arg)
   local value = read('GET', key)
   if not value then return value == false end
-  if #value ~= 25 or string.byte(value) ~= 98 then return false end
-  local high, low
-  now_high, now_low, high, low = bucket_debt(value, now_high, now_low, interval, burst)
-  local left_high, left_low = minus(receipt_high, receipt_low, now_high, now_low)
-  if less(add_high, add_low, left_high, left_low) then left_high, left_low = add_high, add_low end
-  if left_high + left_low > 0 and high + low > 0 then
-    high, low = minus(high, low, left_high, left_low)
-    high, low = plus(now_high, now_low, high, low)
-    redis.call('SETRANGE', key, '9', pack('>I4I4', high, low) .. interval)
-    local old_high, old_low = unpack('>I4I4', value, 10)
-    if less(old_high, old_low, high, low) then
-      -- The limit was lowered meanwhile: what is left drains more slowly.
-      local more_high, more_low = minus(high, low, old_high, old_low)
-      local more = math.ceil((more_high * WORD + more_low) / 1000000)
-      redis.call('PEXPIRE', key, string.format('%.0f', redis.call('PTTL', key) + more))
-    end
+  local debts = bucket_debts(value)
+  if not debts then return false end
+  local _, at_high, at_low = unpack('>BI4I4', value)
+  if less(now_high, now_low, at_high, at_low) then now_high, now_low = at_high, at_low end
+  local own, is_there = debt_place(debts, high, low)
+  if not is_there then return true end
+  local debt = debts[own]
+  local after_high, after_low = minus(debt.receipt_high, debt.receipt_low, receipt_high, receipt_low)
+  local back_high, back_low = debt_own(debts, own, now_high, now_low)
+  back_high, back_low = minus(back_high, back_low, after_high, after_low)
+  local drain_high, drain_low = times(cost, high, low)
+  if less(drain_high, drain_low, back_high, back_low) then back_high, back_low = drain_high, drain_low end
+  if back_high == 0 and back_low == 0 then return true end
+  debt.receipt_high, debt.receipt_low = minus(debt.receipt_high, debt.receipt_low, back_high, back_low)
+  for place = 1, own do
+    debt = debts[place]
+    local h, l = debts_left(debts, place, debt, now_high, now_low)
+    h, l = minus(h, l, convert(back_high, back_low, high, low, debt.high, debt.low))
+    debt.tat_high, debt.tat_low = plus(now_high, now_low, h, l)
   end
+  redis.call('SETRANGE', key, '0', bucket_value(at_high, at_low, debts, #value > 25))
   return true
 end
 

@@ -8,7 +8,7 @@
 //! | limit | name space and scope (text); then 1, units, segment in microseconds, segments carried, 1 if strict or else 0 – or 2, interval in nanoseconds, burst, 1 if a queue or else 0 – or 3, units, window in nanoseconds |
 //! | meter | the key (bytes); of a window its offset in microseconds; then units or a state |
 //! | units | of a window: the segment's number, the units (signed); of a bucket: what drains in nanoseconds (signed), the TAT; of a log: the newest instant, the units (signed) |
-//! | state | of a window: when it was charged last, how many counts, the counts from the newest segment on; of a bucket: when it was charged last, the TAT, its interval; of a log: how many runs, and of each the nanoseconds since the one before and the units |
+//! | state | of a window: when it was charged last, how many counts, the counts from the newest segment on; of a bucket: how many numbers, and these: when it was charged last, the TAT, its interval – or, where units of several rates are there, when it was charged last, and of each rate by rising interval the TAT, the interval, the receipt of the newest; of a log: how many runs, and of each the nanoseconds since the one before and the units |
 //!
 //! Instants are nanoseconds since the Unix epoch; what is not said to be signed is not. A log that is too long for a
 //! message is told coarsely: neighbours become as new as the newer of them, so it is never less than the truth.
@@ -23,12 +23,13 @@ pub(crate) use write::Writer;
 mod tests {
     use proptest::prelude::*;
     use ratelimit_core::{
-        Bucket, Log, LogState, MAX_LOG_UNITS, MAX_UNITS, Meter, MeterId, State, Timestamp, Window,
+        Bucket, BucketState, Log, LogState, MAX_LOG_UNITS, MAX_UNITS, Meter, MeterId, Mode, Refund, State,
+        Timestamp, Window,
     };
 
     use super::super::wire::{Malformed, Reader, put_number};
     use super::*;
-    use crate::ledger::Units;
+    use crate::ledger::{Ledger, Units};
 
     fn id(number: usize, key: &[u8]) -> MeterId<'_> {
         let (namespace, scope) = [("", "fixed:1s"), ("api", "fixed:1s"), ("api", "log")][number % 3];
@@ -50,17 +51,27 @@ mod tests {
         prop_oneof![window, bucket, log]
     }
 
+    /// A meter with the same state, a bucket at another rate.
+    fn at_rate(meter: Meter, rate: u64) -> Meter {
+        match meter {
+            Meter::Bucket(bucket) => {
+                Meter::Bucket(Bucket::with_interval(bucket.interval() * rate, 9, false).unwrap())
+            }
+            _ => meter,
+        }
+    }
+
     type Told = (usize, Vec<u8>, Meter, Units, State);
 
     fn any_told() -> impl Strategy<Value = Told> {
         let units = -1_000_000..1_000_000_i64;
-        let charges = prop::collection::vec((1..50_u64, 0..1_u64 << 40), 0..20);
+        let charges = prop::collection::vec((1..50_u64, 0..1_u64 << 40, 1..6_u64), 0..20);
         let all = (0..3_usize, prop::collection::vec(any::<u8>(), 0..20), any_meter(), units, charges);
         all.prop_map(|(number, key, meter, units, charges)| {
             let (mut state, mut now) = (meter.fresh(), Timestamp::from_secs(1_800_000_000));
-            for (cost, pause) in charges {
+            for (cost, pause, rate) in charges {
                 now = now + std::time::Duration::from_nanos(pause);
-                meter.charge(&mut state, cost, now);
+                at_rate(meter, rate).charge(&mut state, cost, now);
             }
             let units = match meter {
                 Meter::Window(window) => Units::Window { segment: window.place(now).0, units },
@@ -120,6 +131,50 @@ mod tests {
                 while let Ok(Some((_, meter, state))) = states.state() {
                     prop_assert!(meter.owns(&state));
                 }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+        /// Whatever a bucket is said to owe: what is read can be decided on, and added to.
+        #[test]
+        fn any_numbers_are_a_bucket_or_refused(
+            mut numbers in prop::collection::vec(prop_oneof![1..20_u64, any::<u64>(), any::<u64>().prop_map(|at| at >> 3)], 0..60),
+            is_sorted: bool, count in prop_oneof![9 => Just(None), 1 => any::<u64>().prop_map(Some)],
+        ) {
+            if let ([_, debts @ ..], true) = (&mut numbers[..], is_sorted) {
+                let intervals = 1_000_u64..;
+                debts.as_chunks_mut().0.iter_mut().zip(intervals).for_each(|([_, each, _], interval)| *each = interval);
+            }
+            let meter = Meter::Bucket(Bucket::with_interval(1_000, 5, false).unwrap());
+            let mut page = vec![0, 0, 1, b's', 2, 0xe8, 0x07, 5, 0, 1, 1, b'k'];
+            put_number(&mut page, count.unwrap_or(numbers.len() as u64));
+            numbers.iter().for_each(|number| put_number(&mut page, *number));
+            let mut entries = Entries::new(Reader::new(&page));
+            let read = entries.state();
+            if let Ok(Some((_, same, State::Bucket(state)))) = &read {
+                prop_assert_eq!((*same, BucketState::from_numbers(&numbers)), (meter, Some(state.clone())));
+                for now in [Timestamp::EPOCH, Timestamp::from_secs(1_800_000_000), Timestamp::MAX] {
+                    let (ledger, other) = (Ledger::new(9, None), id(0, b"k"));
+                    prop_assert!(ledger.raise(&other, &at_rate(meter, 3), State::Bucket(state.clone())));
+                    for (rate, cost) in [(1, 1), (3, MAX_UNITS), (2, 1)] {
+                        let meter = at_rate(meter, rate);
+                        let decide = |mode| ledger.claim_one_now(now, mode, &other, cost, &meter, |decided| decided);
+                        let (_, verdict) = decide(Mode::Force).unwrap();
+                        prop_assert!(decide(Mode::Charge).is_ok());
+                        let receipt = verdict.receipt;
+                        ledger.refund_now(now, &[Refund { id: other, cost, meter, receipt }]);
+                        let units = Units::Bucket { drain: i64::MAX - 1, floor: Timestamp::derived(i64::MAX.cast_unsigned()) };
+                        prop_assert_eq!(ledger.merge([(other, meter, units)].into_iter()), 0);
+                        let units = Units::Bucket { drain: i64::MIN, floor: Timestamp::EPOCH };
+                        prop_assert_eq!(ledger.merge([(other, meter, units)].into_iter()), 0);
+                    }
+                    prop_assert!(ledger.raise(&other, &meter, State::Bucket(state.clone())));
+                }
+            } else {
+                prop_assert_eq!(&read, &Err(Malformed));
             }
         }
     }

@@ -4,6 +4,7 @@ use ratelimit_core::{
     Bucket, BucketState, Log, LogState, MAX_LOG_UNITS, MAX_UNITS, Meter, MeterId, State, Timestamp, Window,
     WindowState,
 };
+use smallvec::SmallVec;
 
 use crate::ledger::Units;
 use crate::replicated::wire::{Malformed, Reader};
@@ -43,11 +44,7 @@ impl<'a> Entries<'a> {
         let Some((id, meter)) = self.meter()? else { return Ok(None) };
         let state = match meter {
             Meter::Window(_) => self.window_state(&meter)?,
-            Meter::Bucket(_) => {
-                let reader = &mut self.reader;
-                let (at, tat, interval) = (instant(reader)?, derived(reader)?, reader.number()?);
-                State::Bucket(BucketState { at, tat, interval })
-            }
+            Meter::Bucket(_) => self.bucket_state()?,
             Meter::Log(_) => self.log_state()?,
         };
         Ok(Some((id, meter, state)))
@@ -90,6 +87,14 @@ impl<'a> Entries<'a> {
             }
         }
         Ok(State::Window(WindowState { at, counts: all }))
+    }
+
+    fn bucket_state(&mut self) -> Result<State, Malformed> {
+        let mut numbers: SmallVec<[u64; 4]> = SmallVec::new();
+        for _ in 0..self.reader.number()? {
+            numbers.push(self.reader.number()?);
+        }
+        BucketState::from_numbers(&numbers).map(State::Bucket).ok_or(Malformed)
     }
 
     fn log_state(&mut self) -> Result<State, Malformed> {

@@ -176,9 +176,9 @@ fn put_state(out: &mut Vec<u8>, state: &State, room: usize) {
             state.counts[..counts].iter().for_each(|count| put_number(out, *count));
         }
         State::Bucket(state) => {
-            put_number(out, state.at.as_nanos());
-            put_number(out, state.tat.as_nanos());
-            put_number(out, state.interval);
+            let numbers = state.numbers();
+            put_number(out, numbers.len() as u64);
+            numbers.into_iter().for_each(|number| put_number(out, number));
         }
         State::Log(state) => {
             let mut runs: Vec<(u64, u64)> = Vec::new();

@@ -1,0 +1,259 @@
+//! Buckets that limits of several rates share, in random sequences: what must hold whatever the limits and their order.
+
+use ratelimit_core::{
+    Answer, Claim, Claims, DynCounterStore, Limit, Meter, MeterId, Mode, Refund, StoreError, Timestamp,
+};
+
+use crate::bench::{Bench, START, limit};
+use crate::case::Case;
+use crate::failure::{CaseResult, ensure, ensure_eq};
+use crate::kind::Kind;
+use crate::random::Random;
+
+/// Sequences of each kind on a store with a server, a thousand of all; on others ten times as many.
+const SEQUENCES: usize = 340;
+
+/// Of those, sequences whose steps are asked together: each step of all of them in one call.
+const TOGETHER: usize = 10;
+
+/// Steps of a sequence.
+const STEPS: u64 = 15;
+
+/// The last word of every limit: they share a meter.
+const NAME: &str = "shared";
+
+pub(super) fn cases() -> Vec<Case> {
+    Case::for_each(
+        &[Kind::Bucket, Kind::Leaky, Kind::Queue],
+        "changes/any-sequence",
+        "In any sequence of limits on one bucket: no span sees more than the largest burst and the fastest rate, nor under one \
+         of them more than that one admits; a charge costs its units; a refund gives back what has not drained.",
+        any_sequence,
+    )
+}
+
+async fn any_sequence(bench: Bench, kind: Kind) -> CaseResult {
+    let sequences = if bench.space.address().is_some() { SEQUENCES } else { SEQUENCES * 10 };
+    let mut random = bench.random();
+    let (mut begun, mut now) = (0, START);
+    while begun < sequences {
+        // Most together, some alone, for which stores have ways of their own.
+        let size = if random.chance(50) { TOGETHER } else { 1 };
+        let new = |nth| Sequence::new(kind, begun + nth, &mut random);
+        let mut group = (0..size).map(new).collect::<CaseResult<Vec<_>>>()?;
+        for _ in 0..STEPS {
+            // One clock for all: a store may forget what is over by anybody's time.
+            now = group[random.place(size)].later(now, &mut random);
+            group.iter_mut().for_each(|sequence| sequence.now = now);
+            step(&bench, &mut group, size > 1).await?;
+            tokio::task::yield_now().await; // a store in this process may never wait
+        }
+        begun += size;
+    }
+    Ok(())
+}
+
+/// One claim of each sequence, with a look before and after it; then perhaps a refund, and another look.
+async fn step(bench: &Bench, group: &mut [Sequence], together: bool) -> CaseResult {
+    let asks: Vec<Ask> = group.iter_mut().map(Sequence::next).collect();
+    let claims: Vec<[[Claim<'_>; 1]; 2]> =
+        group.iter().zip(&asks).map(|(sequence, ask)| [sequence.look(), sequence.claim(ask)]).collect();
+    let mut slices = Vec::new();
+    for ([look, claim], sequence) in claims.iter().zip(&*group) {
+        for (mode, claim) in [(Mode::Peek, look), (Mode::Charge, claim), (Mode::Peek, look)] {
+            slices.push(Claims::new(sequence.now, mode, claim)?);
+        }
+    }
+    let answers = decide(bench, &slices, together).await?;
+    for ((sequence, ask), answers) in group.iter_mut().zip(&asks).zip(answers.chunks(3)) {
+        sequence.check(ask, answers)?;
+    }
+    for sequence in group {
+        sequence.give_back(bench).await?;
+    }
+    Ok(())
+}
+
+async fn decide(bench: &Bench, slices: &[Claims<'_>], together: bool) -> CaseResult<Vec<Answer>> {
+    if together {
+        let answers: Result<_, StoreError> = bench.store.dyn_claim_many(slices).await.into_iter().collect();
+        return Ok(answers?);
+    }
+    let mut answers = Vec::new();
+    for slice in slices {
+        answers.push(bench.store.dyn_claim(*slice).await?);
+    }
+    Ok(answers)
+}
+
+/// Limits that take turns on one meter.
+struct Sequence {
+    key: String,
+    limits: Vec<Limit>,
+    /// By which it is seen how much is owed: nothing is ever charged under it.
+    large: Limit,
+    now: Timestamp,
+    random: Random,
+    charges: Vec<Charge>,
+}
+
+/// What is asked next.
+struct Ask {
+    limit: usize,
+    cost: u64,
+}
+
+/// A claim that was admitted; `cost` is what was not given back.
+struct Charge {
+    limit: usize,
+    cost: u64,
+    at: Timestamp,
+    receipt: Timestamp,
+}
+
+fn interval(limit: &Limit) -> u64 {
+    match limit.meter_for(b"") {
+        Meter::Bucket(bucket) => bucket.interval(),
+        _ => 1,
+    }
+}
+
+impl Sequence {
+    fn new(kind: Kind, number: usize, random: &mut Random) -> CaseResult<Self> {
+        let mut limits = Vec::new();
+        for _ in 0..random.between(2, 5) {
+            let (quota, burst) = (random.between(1, 60), random.between(1, 40));
+            let period =
+                std::time::Duration::from_millis([1, 1_000, 1_000, 60_000, 3_600_000][random.place(5)]);
+            limits.push(kind.builder(quota, period).burst(burst).name(NAME).build()?);
+        }
+        let word = match kind {
+            Kind::Leaky => "leaky ",
+            Kind::Queue => "queue ",
+            _ => "",
+        };
+        let large = limit(&format!("1/s {word}burst 1000000 name {NAME}"))?;
+        let random = Random::new(random.bits());
+        Ok(Self { key: format!("key {number}"), limits, large, now: START, random, charges: Vec::new() })
+    }
+
+    fn id<'a>(&'a self, limit: &'a Limit) -> MeterId<'a> {
+        MeterId { namespace: "", scope: limit.scope(), key: self.key.as_bytes() }
+    }
+
+    fn look(&self) -> [Claim<'_>; 1] {
+        [Claim { id: self.id(&self.large), cost: 0, meter: self.large.meter_for(self.key.as_bytes()) }]
+    }
+
+    fn claim(&self, ask: &Ask) -> [Claim<'_>; 1] {
+        let limit = &self.limits[ask.limit];
+        [Claim { id: self.id(limit), cost: ask.cost, meter: limit.meter_for(self.key.as_bytes()) }]
+    }
+
+    /// The same instant, or one that is later by a time that matters to one of the limits.
+    fn later(&self, now: Timestamp, random: &mut Random) -> Timestamp {
+        let limit = &self.limits[random.place(self.limits.len())];
+        let passed = match random.below(4) {
+            0 => 0,
+            1 => random.below(interval(limit)),
+            2 => random.below(interval(limit) * 3),
+            _ => random.below(interval(limit) * limit.burst()),
+        };
+        Timestamp::from_nanos(now.as_nanos() + passed)
+    }
+
+    fn next(&mut self) -> Ask {
+        let limit = self.random.place(self.limits.len());
+        let burst = self.limits[limit].burst();
+        let cost = if self.random.chance(50) { 1 } else { self.random.between(1, burst) };
+        Ask { limit, cost }
+    }
+
+    fn owed(&self, look: &Answer) -> u64 {
+        self.large.burst() - look.verdicts[0].remaining
+    }
+
+    fn check(&mut self, ask: &Ask, answers: &[Answer]) -> CaseResult {
+        let [before, answer, after] = answers else { return Ok(()) };
+        let (before, after) = (self.owed(before), self.owed(after));
+        let burst = self.limits[ask.limit].burst();
+        let verdict = answer.verdicts[0];
+        ensure_eq!(answer.admitted, before + ask.cost <= burst, "admitted, {}", self.story(ask, before));
+        let charged = if answer.admitted { ask.cost } else { 0 };
+        ensure_eq!(after, before + charged, "owed after it, {}", self.story(ask, before));
+        ensure_eq!(verdict.remaining, burst.saturating_sub(after), "remaining, {}", self.story(ask, before));
+        if answer.admitted {
+            let (limit, cost, at, receipt) = (ask.limit, ask.cost, self.now, verdict.receipt);
+            self.charges.push(Charge { limit, cost, at, receipt });
+            self.check_spans(ask, before)?;
+        }
+        Ok(())
+    }
+
+    /// All spans that end now.
+    fn check_spans(&self, ask: &Ask, before: u64) -> CaseResult {
+        let burst = self.limits.iter().map(Limit::burst).max().unwrap_or(0);
+        let fastest = self.limits.iter().map(interval).min().unwrap_or(1);
+        let own = &self.limits[ask.limit];
+        let (mut all, mut of_own) = (0, 0);
+        for charge in self.charges.iter().rev() {
+            let span = self.now.as_nanos() - charge.at.as_nanos();
+            all += charge.cost;
+            ensure!(
+                all <= burst + span / fastest,
+                "{all} units in {span} ns under all limits, {}",
+                self.story(ask, before)
+            );
+            if charge.limit == ask.limit {
+                of_own += charge.cost;
+                ensure!(
+                    of_own <= own.burst() + span / interval(own),
+                    "{of_own} units in {span} ns under {own} alone, {}",
+                    self.story(ask, before)
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back the newest charge under one of the limits: of that one it is known what has drained.
+    async fn give_back(&mut self, bench: &Bench) -> CaseResult {
+        let limit = self.random.place(self.limits.len());
+        let newest = self.charges.iter().rposition(|charge| charge.limit == limit && charge.cost > 0);
+        let Some(newest) = newest.filter(|_| self.random.chance(15)) else { return Ok(()) };
+        let before = look(bench, self).await?;
+        let (Charge { cost, receipt, at, .. }, charged) = (&self.charges[newest], &self.limits[limit]);
+        let meter = charged.meter_for(self.key.as_bytes());
+        let refund = Refund { id: self.id(charged), cost: *cost, meter, receipt: *receipt };
+        bench.store.dyn_refund(self.now, &[refund]).await?;
+        let after = look(bench, self).await?;
+        let story = self.story(&Ask { limit, cost: *cost }, before);
+        ensure!(after <= before && after + cost >= before, "owed after a refund: {after}, {story}");
+        if *at == self.now {
+            ensure_eq!(after, before - cost, "owed after a refund at once, {story}");
+        }
+        // What has not drained came back, perhaps with a part of a unit; the rest was used.
+        let part = u64::from(*at < self.now);
+        self.charges[newest].cost = cost.saturating_sub(before - after + part);
+        Ok(())
+    }
+
+    fn story(&self, ask: &Ask, owed: u64) -> String {
+        let limits: Vec<String> = self.limits.iter().map(ToString::to_string).collect();
+        let Ask { limit, cost } = ask;
+        format!(
+            "{cost} under {} of [{}] on {:?} at {:?}, {owed} owed before",
+            limits[*limit],
+            limits.join("; "),
+            self.key,
+            self.now.since(START)
+        )
+    }
+}
+
+/// How much is owed.
+async fn look(bench: &Bench, sequence: &Sequence) -> CaseResult<u64> {
+    let claim = sequence.look();
+    let answer = bench.store.dyn_claim(Claims::new(sequence.now, Mode::Peek, &claim)?).await?;
+    Ok(sequence.owed(&answer))
+}
