@@ -326,24 +326,30 @@ async fn reset_forgets_what_it_is_told_to_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_refund_after_the_limit_was_lowered_is_remembered_for_as_long_as_it_counts() {
+async fn a_bucket_of_two_rates_is_kept_for_as_long_as_it_counts() {
     let server = Server::start(&[]).await;
     let store = RedisStore::connect_with(config(&server)).await.unwrap();
-    let claim = |text, cost| [Claim { id: id("b"), cost, meter: meter(text) }];
-    let charged = claim("60/min burst 100", 100);
-    let answer = store.claim(Claims::new(NOW, Mode::Charge, &charged).unwrap()).await.unwrap();
-    assert!(answer.admitted);
-    assert!(pttl(&server, "b") < 120_000);
-    // A hundred units at one a second are now a hundred at one in ten seconds.
-    let receipt = answer.verdicts[0].receipt;
-    let given = Refund { id: id("b"), cost: 1, meter: meter("6/min burst 100"), receipt };
-    store.refund(NOW, &[given]).await.unwrap();
-    let lowered = claim("6/min burst 100", 1);
-    let peeked = store.claim(Claims::new(NOW, Mode::Peek, &lowered).unwrap()).await.unwrap();
-    let left = peeked.verdicts[0].reset_at.since(NOW);
-    assert!(left >= Duration::from_secs(900), "{left:?}");
-    let kept = Duration::from_millis(u64::try_from(pttl(&server, "b")).unwrap());
-    assert!(kept >= left && kept < left + Duration::from_secs(30), "{kept:?} for {left:?}");
+    let kept = || Duration::from_millis(u64::try_from(pttl(&server, "b")).unwrap());
+    let mut receipts = Vec::new();
+    for (text, cost, counts) in
+        [("60/min burst 200", 100, 100), ("6/min burst 200", 30, 300), ("60/min burst 200", 1, 300)]
+    {
+        let claim = [Claim { id: id("b"), cost, meter: meter(text) }];
+        let answer = store.claim(Claims::new(NOW, Mode::Charge, &claim).unwrap()).await.unwrap();
+        let left = answer.verdicts[0].reset_at.since(NOW);
+        assert!(answer.admitted && left == Duration::from_secs(counts), "{left:?}");
+        assert!(kept() >= left && kept() < left + Duration::from_secs(30), "{:?} for {left:?}", kept());
+        receipts.push(Refund { id: id("b"), cost, meter: meter(text), receipt: answer.verdicts[0].receipt });
+    }
+    // Half of the slow ones go back; the other half count as long as they take.
+    store.refund(NOW, &[Refund { cost: 15, ..receipts[1] }]).await.unwrap();
+    let peek = [Claim { id: id("b"), cost: 0, meter: meter("60/min burst 200") }];
+    let peeked = store.claim(Claims::new(NOW, Mode::Peek, &peek).unwrap()).await.unwrap();
+    assert_eq!(
+        (peeked.verdicts[0].remaining, peeked.verdicts[0].reset_at.since(NOW)),
+        (84, Duration::from_secs(150))
+    );
+    assert!(kept() >= Duration::from_secs(150), "{:?}", kept());
 }
 
 /// Twelve bytes a unit at most, whatever the units' number and however they came.
