@@ -167,7 +167,7 @@ impl RemoteStore {
                 .at(self.address())
                 .caused_by(error);
         };
-        StoreError::new("remote", kind, message).at(self.address()).caused_by(error)
+        StoreError::new("remote", kind, message).at(self.address()).caused_by(error).maybe_applied()
     }
 }
 

@@ -198,9 +198,10 @@ async fn refund_reset_several(bench: Bench) -> CaseResult {
     let mut charged = Vec::new();
     for text in texts {
         let part = Part::new(&limit(text)?, "k", 2);
-        let answer = put(&bench.store, START, Mode::Charge, std::slice::from_ref(&part)).await??;
+        let answer = put(&watched.handle, START, Mode::Charge, std::slice::from_ref(&part)).await??;
         charged.push((part, answer.verdicts[0].receipt));
     }
+    watched.proxy.quiet().await;
     let parts: Vec<Part> = charged.iter().map(|(part, _)| part.clone()).collect();
     let most = |call, texts: &[&str]| Ok::<_, Failure>(most(&bench, &limits(texts)?, call));
     // One that decides windows in another way than the rest may go for each of the two.
