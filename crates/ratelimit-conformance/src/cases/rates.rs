@@ -14,10 +14,10 @@ use crate::random::Random;
 const SEQUENCES: usize = 340;
 
 /// Of those, sequences whose steps are asked together: each step of all of them in one call.
-const TOGETHER: usize = 10;
+const TOGETHER: usize = 20;
 
 /// Steps of a sequence.
-const STEPS: u64 = 15;
+const STEPS: u64 = 12;
 
 /// The last word of every limit: they share a meter.
 const NAME: &str = "shared";
@@ -53,7 +53,7 @@ async fn any_sequence(bench: Bench, kind: Kind) -> CaseResult {
     Ok(())
 }
 
-/// One claim of each sequence, with a look before and after it; then perhaps a refund, and another look.
+/// One claim of each sequence, with a look before and after it; then refunds of some, and a look at those.
 async fn step(bench: &Bench, group: &mut [Sequence], together: bool) -> CaseResult {
     let asks: Vec<Ask> = group.iter_mut().map(Sequence::next).collect();
     let claims: Vec<[[Claim<'_>; 1]; 2]> =
@@ -68,8 +68,20 @@ async fn step(bench: &Bench, group: &mut [Sequence], together: bool) -> CaseResu
     for ((sequence, ask), answers) in group.iter_mut().zip(&asks).zip(answers.chunks(3)) {
         sequence.check(ask, answers)?;
     }
-    for sequence in group {
-        sequence.give_back(bench).await?;
+    give_back(bench, group, together).await
+}
+
+async fn give_back(bench: &Bench, group: &mut [Sequence], together: bool) -> CaseResult {
+    let chosen = group.iter_mut().enumerate();
+    let chosen: Vec<_> = chosen.filter_map(|(nth, sequence)| Some((nth, sequence.choose()?))).collect();
+    let Some(now) = chosen.first().map(|(nth, _)| group[*nth].now) else { return Ok(()) };
+    let refunds: Vec<Refund<'_>> = chosen.iter().map(|(nth, charge)| group[*nth].refund(*charge)).collect();
+    bench.store.dyn_refund(now, &refunds).await?;
+    let looks: Vec<[Claim<'_>; 1]> = chosen.iter().map(|(nth, _)| group[*nth].look()).collect();
+    let slices: Result<Vec<_>, _> = looks.iter().map(|look| Claims::new(now, Mode::Peek, look)).collect();
+    let answers = decide(bench, &slices?, together).await?;
+    for ((nth, charge), answer) in chosen.into_iter().zip(answers) {
+        group[nth].check_refund(charge, &answer)?;
     }
     Ok(())
 }
@@ -95,6 +107,8 @@ struct Sequence {
     now: Timestamp,
     random: Random,
     charges: Vec<Charge>,
+    /// After the last claim.
+    owed: u64,
 }
 
 /// What is asked next.
@@ -134,7 +148,15 @@ impl Sequence {
         };
         let large = limit(&format!("1/s {word}burst 1000000 name {NAME}"))?;
         let random = Random::new(random.bits());
-        Ok(Self { key: format!("key {number}"), limits, large, now: START, random, charges: Vec::new() })
+        Ok(Self {
+            key: format!("key {number}"),
+            limits,
+            large,
+            now: START,
+            random,
+            charges: Vec::new(),
+            owed: 0,
+        })
     }
 
     fn id<'a>(&'a self, limit: &'a Limit) -> MeterId<'a> {
@@ -182,6 +204,7 @@ impl Sequence {
         let charged = if answer.admitted { ask.cost } else { 0 };
         ensure_eq!(after, before + charged, "owed after it, {}", self.story(ask, before));
         ensure_eq!(verdict.remaining, burst.saturating_sub(after), "remaining, {}", self.story(ask, before));
+        self.owed = after;
         if answer.admitted {
             let (limit, cost, at, receipt) = (ask.limit, ask.cost, self.now, verdict.receipt);
             self.charges.push(Charge { limit, cost, at, receipt });
@@ -216,25 +239,30 @@ impl Sequence {
         Ok(())
     }
 
-    /// Gives back the newest charge under one of the limits: of that one it is known what has drained.
-    async fn give_back(&mut self, bench: &Bench) -> CaseResult {
+    /// The newest charge under one of the limits, now and then: of that one it is known what has drained.
+    fn choose(&mut self) -> Option<usize> {
         let limit = self.random.place(self.limits.len());
         let newest = self.charges.iter().rposition(|charge| charge.limit == limit && charge.cost > 0);
-        let Some(newest) = newest.filter(|_| self.random.chance(15)) else { return Ok(()) };
-        let before = look(bench, self).await?;
-        let (Charge { cost, receipt, at, .. }, charged) = (&self.charges[newest], &self.limits[limit]);
-        let meter = charged.meter_for(self.key.as_bytes());
-        let refund = Refund { id: self.id(charged), cost: *cost, meter, receipt: *receipt };
-        bench.store.dyn_refund(self.now, &[refund]).await?;
-        let after = look(bench, self).await?;
-        let story = self.story(&Ask { limit, cost: *cost }, before);
+        newest.filter(|_| self.random.chance(15))
+    }
+
+    fn refund(&self, charge: usize) -> Refund<'_> {
+        let Charge { limit, cost, receipt, .. } = self.charges[charge];
+        let limit = &self.limits[limit];
+        Refund { id: self.id(limit), cost, meter: limit.meter_for(self.key.as_bytes()), receipt }
+    }
+
+    fn check_refund(&mut self, charge: usize, look: &Answer) -> CaseResult {
+        let (before, after) = (self.owed, self.owed(look));
+        let Charge { limit, cost, at, .. } = self.charges[charge];
+        let story = self.story(&Ask { limit, cost }, before);
         ensure!(after <= before && after + cost >= before, "owed after a refund: {after}, {story}");
-        if *at == self.now {
+        if at == self.now {
             ensure_eq!(after, before - cost, "owed after a refund at once, {story}");
         }
         // What has not drained came back, perhaps with a part of a unit; the rest was used.
-        let part = u64::from(*at < self.now);
-        self.charges[newest].cost = cost.saturating_sub(before - after + part);
+        let part = u64::from(at < self.now);
+        self.charges[charge].cost = cost.saturating_sub(before - after + part);
         Ok(())
     }
 
@@ -249,11 +277,4 @@ impl Sequence {
             self.now.since(START)
         )
     }
-}
-
-/// How much is owed.
-async fn look(bench: &Bench, sequence: &Sequence) -> CaseResult<u64> {
-    let claim = sequence.look();
-    let answer = bench.store.dyn_claim(Claims::new(sequence.now, Mode::Peek, &claim)?).await?;
-    Ok(sequence.owed(&answer))
 }
