@@ -30,7 +30,7 @@ pub(crate) struct Shard {
     table: Table,
     due: Due,
     shown: Shown,
-    /// States that are too large for a slot: logs, and windows of many segments.
+    /// States that are too large for a slot: logs, windows of many segments, and buckets of several rates.
     large: Vec<Option<State>>,
     /// Which of those are free.
     free: Vec<usize>,

@@ -206,10 +206,10 @@ impl Bucket {
         let ready_at = self.turn(state, now);
         state.at = Timestamp::derived(seen);
         state.debts.retain(|debt| debt.left(seen) > 0);
-        let own = state.place(self.interval());
-        if !state.has(self.interval()) {
-            state.debts.insert(own, Debt::only(state.at, self.interval()));
-        }
+        let own = state.place(self.interval()).unwrap_or_else(|place| {
+            state.debts.insert(place, Debt::only(state.at, self.interval()));
+            place
+        });
         let line = state.debts[own].receipt.as_nanos();
         let receipt = Timestamp::derived((line + self.drain_time(cost)).min(seen + MAX_DEBT));
         state.debts[own].receipt = receipt;
@@ -233,7 +233,7 @@ impl Bucket {
             return now;
         }
         let seen = state.seen(now);
-        let own = state.place(self.interval());
+        let (Ok(own) | Err(own)) = state.place(self.interval());
         let faster = state.debts[..own].iter().map(|debt| debt.left(seen)).max().unwrap_or(0);
         let left = faster.max(state.left_from(own, self.interval(), seen));
         if left > 0 { Timestamp::derived(seen + left) } else { now }
@@ -242,10 +242,8 @@ impl Bucket {
     /// Units of one rate drain in the order in which they came. So what has not drained of this charge is what lies before its
     /// receipt in the line of them.
     pub(super) fn refund(&self, state: &mut BucketState, cost: u64, receipt: Timestamp, now: Timestamp) {
-        if !state.has(self.interval()) {
-            return;
-        }
-        let (seen, own) = (state.seen(now), state.place(self.interval()));
+        let Ok(own) = state.place(self.interval()) else { return };
+        let seen = state.seen(now);
         let line = state.debts[own].receipt.as_nanos();
         let there = state.own(own, seen);
         let before = there.saturating_sub(line.saturating_sub(receipt.as_nanos()));
@@ -328,14 +326,9 @@ impl BucketState {
         now.max(self.at).as_nanos()
     }
 
-    /// Where the debt of this interval is, or would be: after all faster ones.
-    fn place(&self, interval: u64) -> usize {
-        self.debts.partition_point(|debt| debt.interval < interval)
-    }
-
-    /// Whether there is a debt of this interval.
-    fn has(&self, interval: u64) -> bool {
-        self.debts.get(self.place(interval)).is_some_and(|debt| debt.interval == interval)
+    /// Where the debt of this interval is; `Err` with where it would be, after all faster ones.
+    fn place(&self, interval: u64) -> Result<usize, usize> {
+        self.debts.binary_search_by_key(&interval, |debt| debt.interval)
     }
 
     /// What the units of the very rate of the debt at this place take to drain: those that are not of slower ones.
@@ -348,11 +341,7 @@ impl BucketState {
     /// What the debts from this place on take to drain at an interval not longer than theirs. A part of a nanosecond counts
     /// as a whole one, which makes no unit more of it.
     fn left_from(&self, place: usize, interval: u64, seen: u64) -> u64 {
-        let debts = self.debts[place..].iter();
-        debts
-            .map(|debt| Owed { time: debt.left(seen), interval: debt.interval }.at(interval))
-            .max()
-            .unwrap_or(0)
+        self.debts[place..].iter().map(|debt| debt.owed(seen).at(interval)).max().unwrap_or(0)
     }
 
     /// The only debt, if there is one with nothing beside it: what a store may keep in three numbers.
@@ -389,10 +378,9 @@ impl BucketState {
     /// assert_eq!(state.drained_to(1_000_000_000, Timestamp::from_secs(31)), Some(Timestamp::from_secs(31)));
     /// ```
     pub fn drained_to(&self, interval: u64, now: Timestamp) -> Option<Timestamp> {
-        let place = self.place(interval);
-        let debt = self.debts.get(place).filter(|debt| debt.interval == interval)?;
+        let place = self.place(interval).ok()?;
         let own = self.own(place, self.seen(now));
-        Some(Timestamp::derived(debt.receipt.as_nanos().saturating_sub(own)))
+        Some(Timestamp::derived(self.debts[place].receipt.as_nanos().saturating_sub(own)))
     }
 
     /// When all that was charged will have drained; `None` if nothing was.
