@@ -1,4 +1,4 @@
-//! A child process: this program once more, with one contestant in it, measuring when it is told to.
+//! A child process: another instance of this program, which measures one contestant on request.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child as Process, ChildStdin, Command, Stdio};
@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 
-use crate::measure::{Job, session};
+use crate::job::Job;
+use crate::measure::session;
 
-/// No measurement takes as long.
+/// The time limit of a measurement.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// The word on the command line that makes it one.
+/// The word on the command line that starts a child.
 pub(crate) const WORD: &str = "measure-one";
 
-/// The parent's end. The process is ended when this is dropped.
+/// The parent's end of a child. Dropping it ends the process.
 pub(crate) struct Child {
     name: String,
     process: Process,
@@ -24,7 +25,7 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts one, and comes back when it is ready.
+    /// Starts a child, and returns when it is ready.
     pub(crate) fn start(contestant: &str, job: &Job) -> Result<Self> {
         let program = std::env::current_exe().context("the path of this program")?;
         let mut command = Command::new(program);
@@ -41,14 +42,14 @@ impl Child {
         Ok(child)
     }
 
-    /// One measurement.
+    /// Makes one measurement.
     pub(crate) fn step(&mut self, argument: u64) -> Result<Vec<f64>> {
         let orders = self.orders.as_mut().context("its input")?;
         writeln!(orders, "{argument}").with_context(|| format!("{} has ended", self.name))?;
         self.answer()
     }
 
-    /// What it says next: numbers, or what went wrong. JSON has no word for what is not a number, hence `null`.
+    /// The next answer: figures or an error. Not-a-number is `null` in JSON.
     fn answer(&self) -> Result<Vec<f64>> {
         let line = self.answers.recv_timeout(LIMIT).map_err(|error| match error {
             RecvTimeoutError::Timeout => anyhow!("{}: no figure within {LIMIT:?}", self.name),
@@ -69,7 +70,7 @@ impl Drop for Child {
     }
 }
 
-/// What a child process does: a measurement for each line that it reads, until there are no more.
+/// The child process: makes a measurement for each line of its input.
 pub(crate) fn serve(contestant: &str, job: &str) -> Result<()> {
     let job: Job = serde_json::from_str(job).context("the job")?;
     let mut session = match session(contestant, &job) {
@@ -82,7 +83,7 @@ pub(crate) fn serve(contestant: &str, job: &str) -> Result<()> {
         let outcome = session.step(argument);
         say(outcome.as_ref().map(Vec::clone))?;
     }
-    // What a contestant holds need not be given back piece by piece.
+    // Exits without dropping the contestant, which may take long.
     std::process::exit(0)
 }
 

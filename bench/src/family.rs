@@ -1,29 +1,29 @@
-//! What is measured: a row for each family, and what its figures are called.
+//! The families of measurements, and the names of their figures.
 
 use crate::contestants::{self, Allow, FLOOR, GOVERNOR, MEMORY_ALONE, OURS, OURS_GCRA};
-use crate::measure::{Job, Keys};
+use crate::job::{Job, Keys};
 use crate::remote;
 use crate::scale::{Scale, short};
 
-/// Measurements that belong together: the same job for several contestants.
+/// A family: the same job for several contestants.
 pub(crate) struct Family {
     pub(crate) name: &'static str,
     pub(crate) contestants: Vec<&'static str>,
     pub(crate) job: Job,
-    /// What each step is told, one after another.
+    /// The arguments of the steps, in order.
     pub(crate) arguments: Vec<u64>,
     pub(crate) repeats: usize,
-    /// Of the arguments that only make a curve smooth.
+    /// The repeats of arguments that only make a curve smoother.
     pub(crate) fewer: (usize, &'static [u64]),
-    /// Each measurement in a process of its own.
+    /// Whether each measurement gets a new process.
     pub(crate) fresh: bool,
-    /// The server that it needs, as the testbed calls it.
+    /// The name of the required server in the testbed.
     pub(crate) server: Option<&'static str>,
     pub(crate) plots: Vec<Plot>,
 }
 
 impl Family {
-    /// How often this step is measured.
+    /// The number of repeats of this step.
     pub(crate) fn repeats_of(&self, argument: u64) -> usize {
         let (repeats, arguments) = self.fewer;
         if arguments.contains(&argument) { repeats.min(self.repeats) } else { self.repeats }
@@ -36,15 +36,15 @@ pub(crate) struct Plot {
     pub(crate) title: String,
     pub(crate) unit: &'static str,
     pub(crate) columns: Columns,
-    /// What the others are divided by.
+    /// The contestant that ratios refer to.
     pub(crate) baseline: Option<&'static str>,
 }
 
-/// Where the columns of a table come from.
+/// The source of the columns of a table.
 pub(crate) enum Columns {
-    /// Each argument is one. The figure with this index is shown; the arguments are so many of something.
+    /// One column for each argument, with the figure of this index. The arguments count something.
     Arguments(usize, &'static str),
-    /// There is one argument, and its figures with these indices are columns with these names.
+    /// One argument. The columns are its figures with these indices and names.
     Figures(Vec<(usize, String)>),
 }
 

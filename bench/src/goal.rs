@@ -1,11 +1,11 @@
-//! What is to be reached, in one table.
+//! The performance goals, in one table.
 
 use serde::Serialize;
 
 use crate::contestants::{GOVERNOR, OURS, OURS_FIXED, OURS_GCRA};
 use crate::table::Table;
 
-/// A figure of ours that has a bound.
+/// A bound on one of our figures.
 struct Goal {
     table: &'static str,
     column: &'static str,
@@ -17,11 +17,11 @@ struct Goal {
 enum Bound {
     /// At most this.
     Most(f64),
-    /// At most so many times the figure of that row (of another table, if one is named).
+    /// At most this multiple of the figure of that row, in another table if one is named.
     MostOf(f64, &'static str, Option<&'static str>),
-    /// At least so many times the figure of that row.
+    /// At least this multiple of the figure of that row.
     LeastOf(f64, &'static str),
-    /// At most so many times the figure of the same row in that column.
+    /// At most this multiple of the figure of the same row in that column.
     MostOfColumn(f64, &'static str),
 }
 
@@ -31,7 +31,7 @@ const fn goal(table: &'static str, column: &'static str, row: &'static str, boun
     Goal { table, column, row, bound }
 }
 
-/// Against governor with strings as keys.
+/// Compared with governor with string keys.
 const fn beside_governor(table: &'static str, row: &'static str, times: f64) -> Goal {
     goal(table, "ns", row, MostOf(times, GOVERNOR, None))
 }
@@ -61,10 +61,10 @@ const GOALS: &[Goal] = &[
     goal("memory", "5M keys", OURS, Most(48.0)),
     goal("pauses", "while they come", OURS, Most(1.0)),
     goal("pauses", "while they expire", OURS, Most(1.0)),
-    // "Does not grow", with room for caches that do not hold what is large.
+    // "Does not grow", with a margin for data that exceeds the caches.
     goal("log", "100k", "ours, log", MostOfColumn(1.5, "10")),
     goal("log-refused", "100k", "ours, log", MostOfColumn(1.5, "10")),
-    // With ten units the key itself weighs more than they do.
+    // With ten units the key itself takes more memory than the units.
     goal("log-memory", "1k", "ours, log", Most(10.0)),
     goal("log-memory", "100k", "ours, log", Most(10.0)),
     goal("redis-log", "1k", "ours, log", Most(12.0)),
@@ -80,7 +80,7 @@ const GOALS: &[Goal] = &[
     goal("postgres-p50", "1", OURS, MostOf(1.2, "one upsert per decision", None)),
 ];
 
-/// How it went.
+/// The result.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Verdict {
     pub(crate) text: String,
@@ -89,7 +89,7 @@ pub(crate) struct Verdict {
     pub(crate) bound: f64,
 }
 
-/// The goals whose figures were measured.
+/// The results of the goals with measured figures.
 pub(crate) fn verdicts(tables: &[Table]) -> Vec<Verdict> {
     GOALS.iter().filter_map(|goal| goal.verdict(tables)).collect()
 }

@@ -1,8 +1,8 @@
-//! The keys that everybody is asked about, and in which order.
+//! The keys of all requests, and their order.
 
 use std::fmt::Write as _;
 
-/// A key as a string, and as the number that it is made of.
+/// A key as a string and as a number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Key {
     pub(crate) text: String,
@@ -10,7 +10,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// `user:0001234`, in the memory that is there.
+    /// Sets the key to `user:0001234`, without an allocation.
     pub(crate) fn set(&mut self, number: u64) {
         self.number = number;
         self.text.clear();
@@ -18,11 +18,11 @@ impl Key {
     }
 }
 
-/// So many keys are made ready at a time, so that they are in the nearest cache when they are asked about, as a key is
-/// that was just read from a request. The making is not on the clock.
+/// The number of keys that are prepared at a time. They are in the nearest cache when they are used, like a key that was
+/// just read from a request. The preparation is not measured.
 pub(crate) const BLOCK: usize = 256;
 
-/// Numbers that look random, the same in every run (splitmix64).
+/// Pseudo-random numbers that are the same in every run (splitmix64).
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -35,20 +35,20 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// Below `bound`; the bias is far below what can be measured.
+    /// A number below `bound`. The bias is negligible.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         u64::try_from((u128::from(self.next()) * u128::from(bound)) >> 64).unwrap_or(0)
     }
 }
 
-/// So many indices are drawn before the clock starts; then they come again. Fewer if there are few keys.
+/// The number of indices that are drawn before the measurement and then repeated. Fewer if there are few keys.
 const DRAWN: u64 = 1 << 20;
 
 fn draws(keys: u64) -> std::ops::Range<u64> {
     0..DRAWN.min(keys.saturating_mul(32))
 }
 
-/// Which keys are asked about, one after another.
+/// The sequence of the requested keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     indices: Vec<u32>,
@@ -56,7 +56,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// Every key as often as any other.
+    /// All keys equally often.
     pub(crate) fn uniform(keys: u64, seed: u64) -> Self {
         let mut random = Random(seed);
         let index = |_| u32::try_from(random.below(keys)).unwrap_or(0);
@@ -82,7 +82,7 @@ impl Order {
         Self { indices: draws(keys).map(index).collect(), next: 0 }
     }
 
-    /// Makes the next keys ready.
+    /// Prepares the next keys.
     pub(crate) fn fill(&mut self, block: &mut [Key]) {
         for key in block {
             key.set(u64::from(self.indices[self.next]));
@@ -99,7 +99,7 @@ mod tests {
     fn the_first_of_zipfs_keys_is_asked_about_most_and_none_is_beyond_the_last() {
         let order = Order::zipf(100_000, 7);
         let count = |index| order.indices.iter().filter(|drawn| **drawn == index).count();
-        // One in 12.09 (the harmonic number of a hundred thousand), and half of that.
+        // One in 12.09 (the harmonic number of 100,000), and half of that.
         assert!((84_000..90_000).contains(&count(0)), "{}", count(0));
         assert!((41_000..46_000).contains(&count(1)), "{}", count(1));
         assert!(order.indices.iter().all(|index| *index < 100_000));

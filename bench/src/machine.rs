@@ -1,10 +1,10 @@
-//! What the figures were measured on.
+//! The machine of the measurements.
 
 use std::process::Command;
 
 use serde::Serialize;
 
-/// Facts that figures depend on.
+/// Facts that the figures depend on.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
     processor: String,
@@ -45,7 +45,7 @@ impl Machine {
     }
 }
 
-/// Over one, five and fifteen minutes. Much more than nothing before a run means that others use the machine.
+/// The load averages over one, five and fifteen minutes. A high load before a run means that other programs use the machine.
 pub(crate) fn load() -> String {
     read("/proc/loadavg").split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
@@ -66,7 +66,7 @@ fn read(path: &str) -> String {
     known(&std::fs::read_to_string(path).unwrap_or_default())
 }
 
-/// What stands behind the first `name:` in a file.
+/// The text after the first `name:` in a file.
 fn field(path: &str, name: &str) -> String {
     let text = read(path);
     let line = text.lines().find(|line| line.starts_with(name));

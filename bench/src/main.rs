@@ -1,12 +1,14 @@
-//! `cargo xtask bench`: the limiters of this repository measured beside others.
+//! `cargo xtask bench`: compares the limiters of this repository with others.
 //!
-//! Each contestant runs in a child process of its own, which is this program once more; see `child.rs`. What is measured
-//! is in `family.rs`, by whom in `contestants/` and `remote/`, how in `measure/`, and what is to be reached in `goal.rs`.
+//! Each contestant runs in its own child process, which is another instance of this program; see `child.rs`. The
+//! measurements are listed in `family.rs` and implemented in `measure/`, the contestants are in `contestants/` and
+//! `remote/`, and the goals in `goal.rs`.
 
 mod child;
 mod contestants;
 mod family;
 mod goal;
+mod job;
 mod keys;
 mod machine;
 mod measure;
@@ -16,6 +18,7 @@ mod remote;
 mod report;
 mod run;
 mod scale;
+mod session;
 mod stopwatch;
 mod table;
 
@@ -32,23 +35,23 @@ use crate::scale::Scale;
 #[global_allocator]
 static ALLOCATOR: measure::Counting = measure::Counting;
 
-/// Measures the limiters of this repository beside others.
+/// Compares the limiters of this repository with others.
 #[derive(Parser)]
 #[command(name = "cargo xtask bench", max_term_width = 100)]
 struct Arguments {
-    /// What to measure; everything if nothing is named.
+    /// Families to measure; all by default.
     #[arg(value_name = "FAMILY")]
     families: Vec<String>,
-    /// Less of everything, in a few minutes.
+    /// Measure less of everything, in a few minutes.
     #[arg(long)]
     quick: bool,
-    /// Hardly anything: shows that it runs.
+    /// Measure hardly anything: shows that everything works.
     #[arg(long, hide = true)]
     tiny: bool,
-    /// Write all figures to this file, as JSON.
+    /// Write all figures to FILE as JSON.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Draw a picture of each table into this folder.
+    /// Draw a picture of each table into FOLDER.
     #[arg(long, value_name = "FOLDER")]
     pictures: Option<PathBuf>,
     /// Write the results into docs/benchmarks.md, and their pictures beside it.
@@ -113,7 +116,7 @@ fn bench(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Writes what was asked for.
+/// Writes the requested files.
 fn keep(arguments: &Arguments, report: &Report) -> Result<()> {
     if let Some(file) = &arguments.report {
         report.write(file)?;

@@ -1,4 +1,4 @@
-//! The results in the documentation: between two markers, with their pictures beside the page.
+//! The results in the documentation: between two markers, with pictures beside the page.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,12 @@ fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
 }
 
-/// Where the pictures of the page are.
+/// The folder with the pictures of the page.
 pub(crate) fn pictures() -> PathBuf {
     docs().join("benchmarks")
 }
 
-/// Puts the results into the page.
+/// Writes the results into the page.
 pub(crate) fn write(report: &Report) -> Result<()> {
     let path = docs().join("benchmarks.md");
     let page = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;

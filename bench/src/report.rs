@@ -1,4 +1,4 @@
-//! All that a run has found out.
+//! The results of a run.
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use crate::table::Table;
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) machine: Machine,
-    /// How much was measured.
+    /// The scale of the run.
     pub(crate) scale: &'static str,
     pub(crate) tables: Vec<Table>,
     pub(crate) goals: Vec<Verdict>,
 }
 
 impl Report {
-    /// As JSON.
+    /// Writes the report as JSON.
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self)?;
         std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))

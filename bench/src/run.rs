@@ -1,4 +1,4 @@
-//! Runs families: children for the contestants, in turn, as often as it takes.
+//! Runs families: measures the contestants in child processes, in turn.
 
 use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -7,17 +7,17 @@ use ratelimit_testbed::{Server, Testbed};
 use crate::child::Child;
 use crate::contestants;
 use crate::family::{Columns, Family, Plot};
-use crate::measure::Job;
+use crate::job::Job;
 use crate::scale::short;
 use crate::table::{Column, Row, Sample, Table};
 
-/// What was measured of one contestant: for each argument and each repeat the figures of a step.
+/// The figures of one contestant: for each argument, those of each repeat.
 type Figures = Vec<Vec<Vec<f64>>>;
 
-/// Runs a family, and gives its tables. A contestant that fails loses its figures; why is added to `failures`.
+/// Runs a family, and returns its tables. A contestant that fails loses its figures, and its error is added to `failures`.
 pub(crate) fn run(family: &Family, failures: &mut Vec<String>) -> Result<Vec<Table>> {
     let mut job = family.job.clone();
-    // Lives until the family is done.
+    // Lives until the end of the family.
     let _server = serve(family, &mut job)?;
     let names: Vec<&str> =
         family.contestants.iter().copied().filter(|name| takes_part(family, name)).collect();
@@ -48,8 +48,8 @@ fn serve(family: &Family, job: &mut Job) -> Result<Option<Vec<Server>>> {
     Ok(Some(servers))
 }
 
-/// A process for each contestant, all alive, and one measurement of each before the second of any: what the machine does
-/// meanwhile meets all of them alike.
+/// Runs all contestants at the same time, each in its own process, and measures them in turn: other load on the machine
+/// affects all of them alike.
 fn side_by_side(
     family: &Family,
     job: &Job,
@@ -102,7 +102,7 @@ fn one_by_one(
     figures
 }
 
-/// What went well. What did not is told at the end.
+/// The successful measurements. Failures are reported at the end.
 fn kept<T>(outcome: Result<T>, family: &Family, failures: &mut Vec<String>) -> Option<T> {
     outcome.map_err(|error| failures.push(format!("{}: {error:#}", family.name))).ok()
 }
@@ -116,7 +116,7 @@ fn bar(family: &Family, contestants: usize) -> ProgressBar {
 }
 
 impl Plot {
-    /// The columns, and where their figures are: the place of the argument, the index of the figure.
+    /// The columns, with the index of the argument and of the figure.
     pub(crate) fn columns(&self, arguments: &[u64]) -> Vec<(Column, usize, usize)> {
         match &self.columns {
             Columns::Arguments(figure, _) => {

@@ -1,19 +1,19 @@
-//! How much is measured.
+//! The scale of a run.
 
-/// A full run, a quick one, or one that only shows that everything runs.
+/// The scale of a full run, of a quick one, or of one that only shows that everything works.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     pub(crate) name: &'static str,
     pub(crate) repeats: usize,
-    /// Of measurements that take long.
+    /// The repeats of long measurements.
     pub(crate) few_repeats: usize,
-    /// On the clock, of one measurement in process.
+    /// The duration of a measurement in process.
     pub(crate) millis: u64,
-    /// Likewise on a server.
+    /// The duration of a measurement on a server.
     pub(crate) remote_millis: u64,
     pub(crate) many_keys: u64,
     pub(crate) new_keys: u64,
-    /// Where memory is weighed.
+    /// The numbers of keys in memory measurements.
     pub(crate) weighed: (u64, u64),
     pub(crate) grown: &'static [u64],
     pub(crate) concurrency: &'static [u64],

@@ -1,11 +1,11 @@
-//! The machine's clock, and how long this thread was kept from the processor.
+//! The machine's clock, and the time that this thread waited for the processor.
 #![allow(clippy::disallowed_methods, reason = "measures how long things take")]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::time::Instant;
 
-/// Runs since it was made.
+/// A running stopwatch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopwatch(Instant);
 
@@ -25,14 +25,14 @@ impl Stopwatch {
     }
 }
 
-/// How long this thread did not have the processor although it could have run: others had it, or the machine that this one is
-/// a guest of. On a busy machine that is most of what a slow call waits for, and no fault of what was called.
+/// The time that this thread was ready but did not run, because other threads or the host had the processor. On a busy
+/// machine this is most of the time of a slow call, and not the fault of the called code.
 #[derive(Debug)]
 pub(crate) struct Away {
     start: Stopwatch,
-    /// Nanoseconds off the processor when this was last asked.
+    /// Nanoseconds off the processor at the last call.
     off: u64,
-    /// How often it had slept by itself, and how long it had waited for others, when it was last asked about a slow call.
+    /// The number of voluntary waits, and the time waited for other threads, at the last slow call.
     slept: u64,
     waited: u64,
     status: Option<File>,
@@ -40,7 +40,7 @@ pub(crate) struct Away {
 }
 
 impl Away {
-    /// For the thread that calls it.
+    /// A measurement for the current thread.
     pub(crate) fn of_this_thread() -> Self {
         let open = |name: &str| File::open(format!("/proc/thread-self/{name}")).ok();
         let (status, waits) = (open("status"), open("schedstat"));
@@ -49,14 +49,14 @@ impl Away {
         away
     }
 
-    /// From now on counts what comes.
+    /// Starts a new measurement.
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.off = self.off();
     }
 
-    /// In nanoseconds since [`begin`](Self::begin), or this; zero where the kernel does not tell. Time for which it slept by
-    /// itself, as who waits for a lock does, is not among it.
+    /// The time in nanoseconds since the last [`begin`](Self::begin) or call of this. Zero if the kernel does not report it.
+    /// Does not include voluntary waits, such as for a lock.
     pub(crate) fn since_last(&mut self) -> u64 {
         let mut text = [0; 4_096];
         let status = read(self.status.as_ref(), &mut text);
@@ -70,11 +70,11 @@ impl Away {
         if has_slept { away.min(waiting) } else { away }
     }
 
-    /// Since it was made. The clock of a thread stands still while it does not run.
+    /// The time since the start. The CPU clock of a thread stands still while the thread does not run.
     fn off(&self) -> u64 {
         let ran = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let ran = u64::try_from(ran.tv_sec * 1_000_000_000 + ran.tv_nsec).unwrap_or_default();
-        // What it had run before it was made is the same all the time, and differences are all that is asked for.
+        // The CPU time before the start is constant, and only differences matter.
         (1 << 62) + self.start.nanos() - ran
     }
 }
@@ -99,7 +99,7 @@ mod tests {
         let mut away = Away::of_this_thread();
         away.begin();
         std::thread::sleep(Duration::from_millis(200));
-        // Some wait for the processor there may have been after it.
+        // There may have been some wait for the processor after it.
         assert!(away.since_last() < 150_000_000);
     }
 }

@@ -1,9 +1,9 @@
-//! Figures as a table: for the terminal, for a page, for the report.
+//! Tables of figures, for the terminal, a page and the report.
 
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table as Grid, presets};
 use serde::{Deserialize, Serialize};
 
-/// The middle one of several measurements, the least and the most.
+/// The median, the minimum and the maximum of several measurements.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) median: f64,
@@ -30,7 +30,7 @@ impl Sample {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Column {
     pub(crate) name: String,
-    /// Where it stands on an axis, if the columns are points of one.
+    /// The position on the axis, if the columns are points of an axis.
     pub(crate) at: Option<u64>,
 }
 
@@ -38,41 +38,41 @@ pub(crate) struct Column {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) contestant: String,
-    /// One for each column.
+    /// A sample for each column.
     pub(crate) samples: Vec<Option<Sample>>,
 }
 
-/// What came out of a measurement.
+/// The results of a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Table {
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) unit: String,
-    /// What the points of the axis are numbers of.
+    /// The unit of the axis.
     pub(crate) axis: Option<String>,
     pub(crate) baseline: Option<String>,
     pub(crate) repeats: usize,
-    /// Repeats of the columns that have fewer.
+    /// The repeats of the columns with fewer repeats.
     pub(crate) fewest: usize,
     pub(crate) columns: Vec<Column>,
     pub(crate) rows: Vec<Row>,
 }
 
 impl Table {
-    /// What was measured of `contestant` in the column with this name.
+    /// The sample of `contestant` in the column with this name.
     pub(crate) fn sample(&self, contestant: &str, column: &str) -> Option<Sample> {
         let row = self.rows.iter().find(|row| row.contestant == contestant)?;
         let column = self.columns.iter().position(|known| known.name == column)?;
         row.samples.get(column).copied().flatten()
     }
 
-    /// How many times the baseline's median this is.
+    /// The ratio to the median of the baseline.
     pub(crate) fn ratio(&self, sample: &Sample, column: &str) -> Option<f64> {
         let baseline = self.sample(self.baseline.as_deref()?, column)?;
         (baseline.median > 0.0).then(|| sample.median / baseline.median)
     }
 
-    /// The table as text; `markdown` for a page.
+    /// The table as text, or as Markdown for a page.
     pub(crate) fn text(&self, markdown: bool) -> String {
         let mut grid = Grid::new();
         grid.load_preset(if markdown { presets::ASCII_MARKDOWN } else { presets::NOTHING });
@@ -113,7 +113,7 @@ impl Table {
         cells
     }
 
-    /// What the ratios are relative to, and the like.
+    /// The baseline of the ratios, and other notes.
     pub(crate) fn caption(&self) -> String {
         let median = match self.repeats {
             1 => "one measurement".to_owned(),
@@ -126,7 +126,7 @@ impl Table {
     }
 }
 
-/// With three digits that mean something, and thousands apart.
+/// Formats a figure with three significant digits and separated thousands.
 pub(crate) fn shown(figure: f64) -> String {
     let size = figure.abs();
     if size < 10.0 {

@@ -1,11 +1,11 @@
-//! Everything runs, in a tiny form: what is measured in process, the report, the pictures.
+//! Everything works in a tiny form: the measurements in process, the report, the pictures.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
 
-/// All families that need no server.
+/// All families without a server.
 const FAMILIES: &[&str] = &[
     "hot",
     "hot-2",
@@ -21,7 +21,7 @@ const FAMILIES: &[&str] = &[
     "log-memory",
 ];
 
-/// Runs the program in the tiny form, and gives its report and the folder of its pictures.
+/// Runs the program in the tiny form, and returns its report and the folder with its pictures.
 fn run(name: &str, families: &[&str]) -> (Value, PathBuf) {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&folder);

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds the program that measures, and runs it.
+//! `cargo xtask bench`: builds the benchmark and runs it.
 
 use std::path::{Path, PathBuf, absolute};
 
@@ -11,19 +11,19 @@ use crate::workspace::cargo;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// What to measure; everything if nothing is named. A name that does not exist tells those that do.
+    /// What to measure; everything by default. An unknown name lists the known ones.
     #[arg(value_name = "FAMILY")]
     families: Vec<String>,
-    /// Less of everything, in a few minutes.
+    /// Measure less, in a few minutes.
     #[arg(long)]
     quick: bool,
-    /// Write all figures to this file, as JSON.
+    /// Write all figures to this file as JSON.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Draw a picture of each table into this folder.
+    /// Draw a chart of each table into this directory.
     #[arg(long, value_name = "FOLDER")]
     pictures: Option<PathBuf>,
-    /// Write the results into docs/benchmarks.md, and their pictures beside it.
+    /// Write the results to docs/benchmarks.md, with their charts.
     #[arg(long)]
     write_docs: bool,
     #[command(flatten)]
@@ -43,13 +43,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             command.arg(option).arg(from_here(path)?);
         }
     }
-    arguments.servers.tell(&mut command);
+    let mut command = arguments.servers.apply_to(command);
     let status = command.status()?;
     ensure!(status.success(), "{} ended with {status}", shown(&command));
     Ok(())
 }
 
-/// The program runs in another folder.
+/// The program runs in another directory.
 fn from_here(path: &Path) -> Result<PathBuf> {
     Ok(absolute(path)?)
 }

@@ -1,51 +1,61 @@
-//! `cargo xtask conformance`: the suite for stores.
+//! `cargo xtask conformance`: the conformance suite for stores.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
-use crate::junit;
+use crate::executables::{self, Executable, Job};
 use crate::report::Report;
 use crate::settings::{Servers, has_docker};
-use crate::step::{Totals, shown};
-use crate::targets::{TARGETS, TEST, Target, by_package};
-use crate::workspace::{cargo, root, target};
+use crate::step::{NotRun, Totals, shown};
+use crate::targets::{TARGETS, TEST, chosen};
+use crate::{junit, workspace};
+
+/// The crate that opens the store at an address.
+const STORES: &str = "ratelimit-stores";
 
 #[derive(Args, Default)]
 pub(crate) struct Arguments {
-    /// What to run on; all targets if none is named.
+    /// The targets to run; by default one target for each store.
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
     /// Run only the cases whose name contains this.
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
-    /// The names given by --filter are whole names.
+    /// Match names given by --filter exactly.
     #[arg(long)]
     exact: bool,
-    /// Leave out the cases whose name contains this.
+    /// Skip the cases whose name contains this.
     #[arg(long, value_name = "TEXT")]
     skip: Vec<String>,
-    /// End each target's run with its first failure.
+    /// Stop each target's run at its first failure.
     #[arg(long)]
     fail_fast: bool,
-    /// How long a case may take.
+    /// Time limit of a case.
     #[arg(long, value_name = "SECONDS")]
     case_limit: Option<f64>,
-    /// Write what was found out to this file, as JSON.
+    /// Write the results to this file as JSON.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Write it to this file, as JUnit.
+    /// Write the results to this file as JUnit XML.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
     /// Compare with the model on this many random histories.
     #[arg(long, value_name = "N")]
     random: Option<u64>,
-    /// Let the run pass although cases were skipped.
+    /// Pass even if cases were skipped.
     #[arg(long)]
     allow_skips: bool,
-    /// List the targets and do nothing.
+    /// Run all targets: each kind of connection, and other versions of the servers.
+    #[arg(long, conflicts_with = "targets")]
+    all: bool,
+    /// Run only on the store at this address: redis://host:6379, with options as its query. Cases that have to control the
+    /// server are skipped.
+    #[arg(long, value_name = "URL", conflicts_with = "targets")]
+    store: Option<String>,
+    /// List the targets without running them.
     #[arg(long)]
     list: bool,
     #[command(flatten)]
@@ -56,113 +66,158 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.list {
         for target in TARGETS {
-            println!("{:20} {:20} {}", target.name, target.package, target.about);
+            let only = if target.usual { "" } else { " (--all)" };
+            println!("{:24} {:20} {}{only}", target.name, target.package, target.about);
         }
         return Ok(());
     }
-    prove(arguments, &mut Totals::default())
-}
-
-/// Runs all targets.
-pub(crate) fn prove_all(servers: &Servers, totals: &mut Totals) -> Result<()> {
-    prove(&Arguments { servers: servers.clone(), ..Arguments::default() }, totals)
-}
-
-fn prove(arguments: &Arguments, totals: &mut Totals) -> Result<()> {
-    let groups = by_package(&arguments.targets)?;
-    let folder = target().join(TEST);
-    std::fs::create_dir_all(&folder)?;
-    let mut report = Report::default();
-    let mut suites = Vec::new();
-    let mut problems = Vec::new();
-    let asked: Vec<Target> = groups.iter().flat_map(|(_, targets)| targets).copied().collect();
-    for (package, targets) in groups {
-        let files = [folder.join(format!("{package}.json")), folder.join(format!("{package}.xml"))];
-        match one(arguments, package, &targets, &files) {
-            Ok(()) => {}
-            Err(error) => problems.push(error.to_string()),
-        }
-        let [json, xml] = files;
-        if json.exists() && report.add(&json).is_err() {
-            problems.push(format!("{package} has written no report that can be read"));
-        }
-        suites.extend(xml.exists().then_some(xml));
+    match &arguments.store {
+        Some(url) => prove_at(arguments, url),
+        None => prove(arguments, None, &mut Totals::default()),
     }
-    conclude(arguments, &report, &suites)?;
+}
+
+/// Runs on the store at this address.
+fn prove_at(arguments: &Arguments, url: &str) -> Result<()> {
+    let executables = build(&[STORES])?;
+    let run = Run::new("url", STORES, &executables)?;
+    let mut command = run.command(arguments);
+    command.env("RATELIMIT_STORE_URL", url);
+    if !arguments.allow_skips {
+        command.arg("--allow-skips");
+    }
+    println!("$ {}", shown(&command));
+    let status = command.status()?;
+    let mut report = Report::default();
+    report.add(&run.json)?;
+    conclude(arguments, &report, &[run])?;
+    ensure!(status.success(), "the suite ended with {status}");
+    Ok(())
+}
+
+/// Runs the usual targets, or all, with these executables.
+pub(crate) fn prove_all(
+    executables: &[Executable],
+    servers: &Servers,
+    all: bool,
+    totals: &mut Totals,
+) -> Result<()> {
+    prove(&Arguments { all, servers: servers.clone(), ..Arguments::default() }, Some(executables), totals)
+}
+
+fn prove(arguments: &Arguments, built: Option<&[Executable]>, totals: &mut Totals) -> Result<()> {
+    let targets = chosen(&arguments.targets, arguments.all)?;
+    let own;
+    let executables = match built {
+        Some(executables) => executables,
+        None => {
+            own = build(&targets.iter().map(|target| target.package).collect::<Vec<_>>())?;
+            &own
+        }
+    };
+    let runs = targets.iter().map(|target| Run::new(target.name, target.package, executables));
+    let runs = runs.collect::<Result<Vec<_>>>()?;
+    let jobs = runs
+        .iter()
+        .map(|run| Job { name: format!("the suite on {}", run.target), command: run.command(arguments) });
+    // The reports count the cases.
+    let outcome = executables::run(jobs.collect(), &mut Totals::default());
+    let mut problems: Vec<String> = outcome.err().map(|error| error.to_string()).into_iter().collect();
+    let mut report = Report::default();
+    for run in runs.iter().filter(|run| run.json.exists()) {
+        if report.add(&run.json).is_err() {
+            problems.push(format!("the suite on {} has written no report that can be read", run.target));
+        }
+    }
+    conclude(arguments, &report, &runs)?;
     let mut counts = report.totals();
-    // A target that cannot be had has proved nothing, and does not pass for it.
-    for target in asked.iter().filter(|target| !report.has(target.name)) {
+    // A target that could not be run has not been tested, so it does not pass.
+    for target in targets.iter().filter(|target| !report.has(target.name)) {
         problems.push(format!("{}: no case has run", target.name));
         counts.failed += 1;
     }
-    *totals += counts;
+    let lines = |reason: &str| reason.lines().map(str::trim).collect::<Vec<_>>().join("; ");
+    counts.not_run.extend(
+        report
+            .unavailable
+            .iter()
+            .map(|(name, why)| NotRun { what: format!("target {name}"), why: lines(why) }),
+    );
+    *totals += counts.clone();
     if counts.passed > 0 {
         println!("\n{}\n", report.table());
     }
     problems.extend(report.reasons(arguments.allow_skips));
+    counts.not_run.iter().for_each(|NotRun { what, why }| println!("not run: {what}: {why}"));
     println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
     ensure!(problems.is_empty(), "{}", problems.join("\n"));
     ensure!(counts.failed == 0, "{} cases failed", counts.failed);
     Ok(())
 }
 
-/// Writes the files that were asked for.
-fn conclude(arguments: &Arguments, report: &Report, suites: &[PathBuf]) -> Result<()> {
+/// Writes the requested files.
+fn conclude(arguments: &Arguments, report: &Report, runs: &[Run<'_>]) -> Result<()> {
     if let Some(file) = &arguments.report {
         report.write(file)?;
     }
     if let Some(file) = &arguments.junit {
-        junit::merge(suites, file)?;
+        let written: Vec<_> = runs.iter().map(|run| run.junit.clone()).filter(|file| file.exists()).collect();
+        junit::merge(&written, file)?;
     }
     Ok(())
 }
 
-/// Runs the targets of one crate.
-fn one(arguments: &Arguments, package: &str, targets: &[Target], files: &[PathBuf; 2]) -> Result<()> {
-    let names: Vec<&str> = targets.iter().map(|target| target.name).collect();
-    let test = root().join("crates").join(package).join("tests").join(TEST).with_extension("rs");
-    ensure!(test.exists(), "{} cannot be had: there is no {}", names.join(", "), relative(&test));
-    for file in files {
-        let _ = std::fs::remove_file(file);
-    }
-    let mut command = command(arguments, package, &names, files);
-    println!("$ {}", shown(&command));
-    let status = command.status()?;
-    if !status.success() {
-        bail!("{}: the suite ended with {status}", names.join(", "));
-    }
-    Ok(())
-}
-
-fn command(arguments: &Arguments, package: &str, names: &[&str], files: &[PathBuf; 2]) -> Command {
-    let mut command = cargo();
-    command.args(["test", "--package", package, "--all-features"]);
+/// Builds the suite of these crates.
+fn build(packages: &[&str]) -> Result<Vec<Executable>> {
+    let mut selection: Vec<&str> = packages.iter().flat_map(|package| ["--package", package]).collect();
     if has_docker() {
-        command.args(["--package", "ratelimit-testbed", "--features", "ratelimit-testbed/docker"]);
+        selection.extend(["--package", "ratelimit-testbed"]);
     }
-    command.args(["--test", TEST, "--"]).args(names);
-    for text in &arguments.filter {
-        command.args(["--filter", text]);
-    }
-    for text in &arguments.skip {
-        command.args(["--skip", text]);
-    }
-    command.args(arguments.exact.then_some("--exact"));
-    command.args(arguments.fail_fast.then_some("--fail-fast"));
-    if let Some(seconds) = arguments.case_limit {
-        command.args(["--case-limit", &seconds.to_string()]);
-    }
-    command.arg("--report").arg(&files[0]).arg("--junit").arg(&files[1]);
-    if let Some(count) = arguments.random {
-        command.args(["--random", &count.to_string()]);
-    }
-    if arguments.allow_skips {
-        command.arg("--allow-skips");
-    }
-    arguments.servers.tell(&mut command);
-    command
+    selection.extend(["--test", TEST]);
+    executables::build(&selection)
 }
 
-fn relative(file: &Path) -> String {
-    file.strip_prefix(root()).unwrap_or(file).display().to_string()
+/// The suite on one target.
+struct Run<'a> {
+    target: &'static str,
+    executable: &'a Executable,
+    /// Its reports.
+    json: PathBuf,
+    junit: PathBuf,
+}
+
+impl<'a> Run<'a> {
+    fn new(target: &'static str, package: &str, executables: &'a [Executable]) -> Result<Self> {
+        let executable = executables.iter().find(|one| one.package == package && one.name == TEST);
+        let executable = executable.with_context(|| format!("{package} has no test called {TEST}"))?;
+        let folder = workspace::target().join(TEST);
+        std::fs::create_dir_all(&folder)?;
+        let [json, junit] = ["json", "xml"].map(|kind| folder.join(format!("{target}.{kind}")));
+        for file in [&json, &junit] {
+            let _ = std::fs::remove_file(file);
+        }
+        Ok(Self { target, executable, json, junit })
+    }
+
+    fn command(&self, arguments: &Arguments) -> Command {
+        let mut command = arguments.servers.apply_to(self.executable.command());
+        command.arg(self.target).arg("--report").arg(&self.json).arg("--junit").arg(&self.junit);
+        for text in &arguments.filter {
+            command.args(["--filter", text]);
+        }
+        for text in &arguments.skip {
+            command.args(["--skip", text]);
+        }
+        command.args(arguments.exact.then_some("--exact"));
+        command.args(arguments.fail_fast.then_some("--fail-fast"));
+        if let Some(seconds) = arguments.case_limit {
+            command.args(["--case-limit", &seconds.to_string()]);
+        }
+        if let Some(count) = arguments.random {
+            command.args(["--random", &count.to_string()]);
+        }
+        command.args(arguments.allow_skips.then_some("--allow-skips"));
+        command.args((!arguments.servers.are_strict()).then_some("--allow-unavailable"));
+        command
+    }
 }

@@ -1,31 +1,42 @@
-//! The servers in containers: the way that most people's machines take.
+//! The servers in containers, as on most developers' machines.
 
 use std::process::Command;
 
 use anyhow::Result;
 
+use crate::executables::{Executable, Job, run};
 use crate::images;
 use crate::settings::{Servers, has_docker};
-use crate::step::{Totals, run as command};
-use crate::workspace::cargo;
+use crate::step::{NotRun, Totals};
 
-/// Runs the testbed's tests with containers and nothing else. Where no registry answers, images of this system's packages
-/// take the place of the official ones.
-pub(crate) fn test(servers: &Servers, totals: &mut Totals) -> Result<()> {
+/// Runs the testbed's tests with containers only. If no registry answers, uses images of this system's packages instead of
+/// the official ones.
+pub(crate) fn test(executables: &[Executable], servers: &Servers, totals: &mut Totals) -> Result<()> {
     if !has_docker() {
-        println!("no Docker daemon listens here: the servers are not tried in containers");
+        totals.not_run.push(not_run("no Docker daemon listens here".to_owned()));
         return Ok(());
     }
-    if !images::are_present() && !registry_answers() {
-        images::make(servers.install)?;
+    if !images::are_present()
+        && !registry_answers()
+        && let Err(error) = images::make(servers.install)
+    {
+        totals.not_run.push(not_run(format!("no registry answers, and {error}")));
+        return Ok(());
     }
-    let mut tests = cargo();
-    tests.args(["test", "--package", "ratelimit-testbed", "--all-features", "--no-fail-fast", "--tests"]);
-    servers.tell(&mut tests);
-    command(tests.env("RATELIMIT_ONLY", "docker"), totals)
+    let tests = executables.iter().filter(|test| test.is_test && test.package == "ratelimit-testbed");
+    let jobs = tests.map(|test| {
+        let mut command = servers.apply_to(test.command());
+        command.env("RATELIMIT_ONLY", "docker");
+        Job { name: format!("{test} in containers"), command }
+    });
+    run(jobs.collect(), totals)
 }
 
-/// Whether one of the official images can be had, or is here already.
+fn not_run(why: String) -> NotRun {
+    NotRun { what: "servers in containers".to_owned(), why }
+}
+
+/// Whether one of the official images can be pulled or is present.
 fn registry_answers() -> bool {
     let mut pull = Command::new("timeout");
     pull.args(["60", "docker", "pull", "--quiet", "redis:7"]).stdout(std::process::Stdio::null());

@@ -1,5 +1,5 @@
-//! `cargo xtask fleet-bench`: requests per second of an instance that counts together with others, beside one that counts alone
-//! in memory.
+//! `cargo xtask fleet-bench`: requests per second of an instance that counts together with others, compared with one that
+//! counts in its own memory.
 
 use std::fs;
 use std::path::Path;
@@ -16,23 +16,23 @@ use crate::workspace::{cargo, target};
 pub(crate) struct Arguments {
     #[command(flatten)]
     pairs: Pairs,
-    /// Of how many keys each request has one.
+    /// Number of keys that requests choose from.
     #[arg(long, default_value_t = 100_000)]
     keys: u32,
-    /// Milliseconds between two tellings.
+    /// Milliseconds between two exchanges of an instance with the fleet.
     #[arg(long, default_value_t = 1_000)]
     interval: u32,
 }
 
-/// How an instance counts, and what share of the requests on memory this project wants it to serve. With leases that depends on
-/// how often a key comes: of so many keys each comes too seldom to be leased, and most checks are trips.
+/// How an instance counts, and the goal for its requests per second relative to memory. For leases that depends on how
+/// often a key occurs: with this many keys each occurs too rarely to be leased, and most checks take a round trip.
 const COUNTING: [(&str, Option<f64>); 3] =
     [("replicated", Some(0.8)), ("synced", Some(0.8)), ("leased", None)];
 
 /// Connections to the other instance of the fleet.
 const OTHER: u32 = 2;
 
-/// A customer may have many users.
+/// One customer with many users.
 const LIMITS: &str = r#"
 [[policies]]
 name = "requests"

@@ -1,4 +1,4 @@
-//! `cargo xtask http-bench`: what the HTTP layer costs, beside the bare service and beside tower_governor.
+//! `cargo xtask http-bench`: the cost of the HTTP layer, compared with the bare service and with tower_governor.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,7 +15,7 @@ pub(crate) struct Arguments {
     pairs: Pairs,
 }
 
-/// The services, as the program calls them, and what they are.
+/// The program's names for the services, and their descriptions.
 const CONTESTANTS: [(&str, &str); 11] = [
     ("bare", "no limiter"),
     ("empty", "a layer that does nothing"),
@@ -30,7 +30,7 @@ const CONTESTANTS: [(&str, &str); 11] = [
     ("governor-headers-around", "tower_governor with fields, around the router"),
 ];
 
-/// Ratios, first by second, and what this project wants to reach.
+/// Ratios of the first to the second, and the goals of this project.
 const PAIRS: [(&str, &str, Option<f64>); 12] = [
     ("ours", "bare", Some(0.97)),
     ("ours-around", "bare", Some(0.97)),
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     )
 }
 
-/// Calls the services without a network, and prints what their layers take.
+/// Calls the services without a network and prints the time that their layers take.
 fn print_calls(title: &str, arguments: &[&str]) -> Result<()> {
     let output = Command::new(program()).args(arguments).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::settings::has_docker;
 
-/// Needs a Debian system, root and a Docker daemon. Where no other image is present, these are used by themselves.
+/// Requires a Debian system, root and a Docker daemon. The images are used automatically if no other image is present.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Install debootstrap if it is missing; implied by CI=true.
@@ -15,14 +15,14 @@ pub(crate) struct Arguments {
     install: bool,
 }
 
-/// What is in the image, and what it is called.
+/// The packages in the images, and their names.
 const IMAGES: &[(&str, &str)] = &[
     ("redis-server", "ratelimit-local/redis:7"),
     ("memcached", "ratelimit-local/memcached:1.6"),
     ("postgresql", "ratelimit-local/postgres:15"),
 ];
 
-/// What the images have in `/usr/local/bin`.
+/// The commands in `/usr/local/bin` of the images.
 const COMMANDS: &[(&str, &str)] = &[("postgres", include_str!("images/postgres.sh"))];
 
 /// Runs the command.
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     make(arguments.install)
 }
 
-/// Whether all of them have been made on this machine.
+/// Whether all of them exist on this machine.
 pub(crate) fn are_present() -> bool {
     IMAGES.iter().all(|(_, image)| {
         let mut inspect = Command::new("docker");
@@ -40,11 +40,11 @@ pub(crate) fn are_present() -> bool {
     })
 }
 
-/// Makes them.
+/// Builds them.
 pub(crate) fn make(may_install: bool) -> Result<()> {
     if !exists("debootstrap") {
         let allowed = may_install || std::env::var("CI").is_ok_and(|value| value == "true");
-        ensure!(allowed, "there is no debootstrap; install it, or say --install");
+        ensure!(allowed, "there is no debootstrap; install it, or use --install");
         println!("images: installing debootstrap");
         let script = "apt-get update -q && apt-get install -q -y --no-install-recommends debootstrap";
         sh(script, &[])?;

@@ -1,5 +1,5 @@
-# Makes one image with Debian packages in it, under several names. Arguments: the packages separated by commas, and the
-# names of the image. What is in variables called COMMAND_name becomes a command in it.
+# Builds an image with Debian packages and tags it with several names. Arguments: the packages separated by commas, and the
+# names of the image. The content of a variable COMMAND_name becomes a command in the image.
 set -eu
 packages=$1
 shift

@@ -1,11 +1,11 @@
-//! The JUnit files of several crates as one.
+//! Merges the JUnit files of several crates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// Writes what is in `files` into `into`: one as it is, several as one list of suites.
+/// Writes the content of `files` to `into`: a single file as it is, several as one list of suites.
 pub(crate) fn merge(files: &[PathBuf], into: &Path) -> Result<()> {
     let mut suites = Vec::new();
     for file in files {
@@ -22,7 +22,7 @@ pub(crate) fn merge(files: &[PathBuf], into: &Path) -> Result<()> {
     fs::write(into, merged).with_context(|| format!("writing {}", into.display()))
 }
 
-/// What is between `<testsuites …>` and `</testsuites>`.
+/// The text between `<testsuites …>` and `</testsuites>`.
 fn inner(suites: &str) -> &str {
     let from = suites.find("<testsuites").and_then(|at| suites[at..].find('>').map(|end| at + end + 1));
     let to = suites.rfind("</testsuites>");

@@ -1,18 +1,24 @@
-//! `cargo xtask`: everything that is done to this repository.
+//! `cargo xtask`: the development commands of this repository.
 #![forbid(unsafe_code)]
 
+mod availability;
 mod bench;
 mod conformance;
 mod containers;
+mod executables;
+mod external_types;
 mod fleet_bench;
 mod http_bench;
 mod images;
 mod junit;
+mod package;
 mod pair;
 mod report;
+mod rust_version;
 mod services;
 mod settings;
 mod simulate;
+mod site;
 mod step;
 mod targets;
 mod test;
@@ -24,7 +30,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Tests, proves and tries out the crates of this repository.
+/// Tests, benchmarks and packages the crates of this repository, and runs servers for them.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 100)]
 struct Arguments {
@@ -34,21 +40,29 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run everything that a change has to pass.
+    /// Run all checks that a change has to pass.
     Test(test::Arguments),
-    /// Run the suite for stores on one store, on several, or on all.
+    /// Run the conformance suite on one store, on several, or on all.
     Conformance(conformance::Arguments),
-    /// Measure the limiters beside others, and beside what the same client does without them.
+    /// Benchmark the limiters against others, and against the same clients without a limiter.
     Bench(bench::Arguments),
-    /// Measure what the HTTP layer costs, beside the bare service and beside tower_governor.
+    /// Benchmark the HTTP layer against the bare service and against tower_governor.
     HttpBench(http_bench::Arguments),
-    /// Measure what an instance serves that counts together with others, beside one that counts alone in memory.
+    /// Benchmark an instance that counts together with others against one that counts in its own memory.
     FleetBench(fleet_bench::Arguments),
-    /// Run fleets of nodes that count together through delays, partitions and restarts.
+    /// Simulate fleets of nodes that count together, with delays, partitions and restarts.
     Simulate(simulate::Arguments),
-    /// Start and stop servers for trying things by hand.
+    /// Start and stop servers for manual experiments.
     Services(services::Arguments),
-    /// Make images of the servers from Debian packages, where Docker has no registry.
+    /// Make the packages of the published crates, build them, and print their sizes.
+    Package(package::Arguments),
+    /// Build the published crates with their minimum Rust versions.
+    RustVersion(rust_version::Arguments),
+    /// List the types of other crates in the public APIs, and check them against the allowed ones.
+    ExternalTypes(external_types::Arguments),
+    /// Build the documentation site into target/site.
+    Site,
+    /// Build images of the servers from Debian packages, for Docker without a registry.
     Images(images::Arguments),
 }
 
@@ -61,6 +75,10 @@ fn main() -> ExitCode {
         Command::FleetBench(arguments) => fleet_bench::run(arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Services(arguments) => services::run(&arguments),
+        Command::Package(arguments) => package::run(&arguments),
+        Command::RustVersion(arguments) => rust_version::run(&arguments),
+        Command::ExternalTypes(arguments) => external_types::run(&arguments),
+        Command::Site => site::run(),
         Command::Images(arguments) => images::run(&arguments),
     };
     match outcome {

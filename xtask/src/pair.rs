@@ -1,5 +1,5 @@
-//! Two services measured at once: each gets half of one processor, so their requests per second are as what one request takes
-//! them, and what else the machine does falls on both alike. Those that send the requests have another processor.
+//! Measures two services concurrently. Both share one processor, so the ratio of their requests per second is that of their
+//! time for one request, and other load on the machine affects both. The load generators use another processor.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -15,22 +15,22 @@ pub(crate) struct Pairs {
     /// How often each pair of services is measured.
     #[arg(long, default_value_t = 11, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
-    /// Seconds that each measurement takes.
+    /// Duration of each measurement in seconds.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
-    /// Connections to each service that send requests at once.
+    /// Concurrent connections to each service.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     connections: u32,
     /// The processor that the services share.
     #[arg(long, default_value_t = 0)]
     serve_on: u32,
-    /// The processor of those that send requests.
+    /// The processor of the load generators.
     #[arg(long, default_value_t = 1)]
     load_on: u32,
     /// Install the Debian package wrk if it is missing.
     #[arg(long)]
     install: bool,
-    /// What each request is, as a script for wrk.
+    /// The requests, as a script for wrk.
     #[arg(skip)]
     pub(crate) script: Option<PathBuf>,
 }
@@ -39,12 +39,12 @@ pub(crate) struct Pairs {
 #[derive(Clone, Copy, Debug, Default)]
 struct Figure {
     requests_per_second: f64,
-    /// Microseconds of processor time that the service took for one request.
+    /// Microseconds of processor time that the service used for one request.
     processor: f64,
 }
 
 impl Pairs {
-    /// Makes sure that all is there, and prints what the lines of [`measure`](Self::measure) are.
+    /// Checks the requirements, and prints the headings for the lines of [`measure`](Self::measure).
     pub(crate) fn prepare(&self) -> Result<()> {
         install_wrk(self.install)?;
         println!(
@@ -63,12 +63,12 @@ impl Pairs {
         Server::start(program, self.serve_on)
     }
 
-    /// Starts a service where those are that send requests.
+    /// Starts a service on the processor of the load generators.
     pub(crate) fn serve_beside(&self, program: &Command) -> Result<Server> {
         Server::start(program, self.load_on)
     }
 
-    /// Measures two services, and prints a line.
+    /// Measures two services and prints a line.
     pub(crate) fn measure(&self, names: &str, servers: [&Server; 2], goal: Option<f64>) -> Result<()> {
         self.round(servers, self.seconds)?; // to warm up
         let rounds = (0..self.repeats).map(|_| self.round(servers, self.seconds));
@@ -76,8 +76,8 @@ impl Pairs {
         Ok(())
     }
 
-    /// Measures two services that are started anew each time, and prints a line. Where a process lies in memory makes it a few
-    /// percent faster or slower for as long as it lives.
+    /// Measures two services, restarting them each time, and prints a line. A process is a few percent faster or slower for
+    /// its whole life, depending on where it lies in memory.
     pub(crate) fn measure_anew(&self, names: &str, programs: [&Command; 2], goal: Option<f64>) -> Result<()> {
         let round = |_| {
             let [first, second] = programs.map(|program| self.serve(program));
@@ -89,7 +89,7 @@ impl Pairs {
         Ok(())
     }
 
-    /// Both at the same time.
+    /// Both concurrently.
     fn round(&self, servers: [&Server; 2], seconds: u32) -> Result<[Figure; 2]> {
         let [first, second] = servers.map(|server| self.load_for(server, self.connections, seconds));
         Ok([first?.end()?, second?.end()?])
@@ -118,7 +118,7 @@ impl Pairs {
         );
     }
 
-    /// Sends requests to a service all the time that a pair is measured, over few connections.
+    /// Sends requests to a service over few connections while a pair is measured.
     pub(crate) fn keep_busy<'s>(&self, server: &'s Server, connections: u32) -> Result<Load<'s>> {
         let seconds = (self.repeats + 1) * (self.seconds + 1);
         self.load_for(server, connections, seconds)
@@ -139,13 +139,13 @@ impl Pairs {
     }
 }
 
-/// A service that runs, and ends when this is dropped.
+/// A running service, which is stopped when this is dropped.
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: String,
-    /// Those that look at it end when this closes, also if this process is killed.
+    /// Services that watch it exit when it closes, even if this process is killed.
     _stdin: Option<ChildStdin>,
-    /// It may say more.
+    /// Kept open, because it may print more.
     stdout: BufReader<ChildStdout>,
 }
 
@@ -162,20 +162,20 @@ impl Server {
         let stdout = BufReader::new(stdout.context("its output is a pipe")?);
         let mut server = Self { child, address: String::new(), _stdin: stdin, stdout };
         server.stdout.read_line(&mut server.address)?;
-        // The first line is the address, or has it.
+        // The first line is the address or contains it.
         let address = server.address.trim().split("http://").last().and_then(|rest| rest.split(',').next());
         server.address = address.unwrap_or_default().to_owned();
         ensure!(!server.address.is_empty(), "{program:?} did not start");
         Ok(server)
     }
 
-    /// Seconds of processor time that the service has taken so far.
+    /// Seconds of processor time that the service has used so far.
     fn processor_time(&self) -> Result<f64> {
         let mut nanos = 0.0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
             let statistics = fs::read_to_string(thread?.path().join("schedstat"))?;
             let own = statistics.split_whitespace().next().and_then(|text| text.parse::<f64>().ok());
-            nanos += own.context("the kernel does not tell the processor time")?;
+            nanos += own.context("the kernel does not report the processor time")?;
         }
         Ok(nanos / 1e9)
     }
@@ -188,17 +188,17 @@ impl Drop for Server {
     }
 }
 
-/// A program that sends requests to a service, and ends when this is dropped.
+/// A program that sends requests to a service, and is stopped when this is dropped.
 pub(crate) struct Load<'s> {
     server: &'s Server,
     wrk: Option<Child>,
-    /// What the service had taken before.
+    /// The processor time that the service had used before.
     before: f64,
 }
 
 impl Load<'_> {
     fn end(mut self) -> Result<Figure> {
-        let wrk = self.wrk.take().context("it has not ended before")?;
+        let wrk = self.wrk.take().context("the load has already ended")?;
         let output = wrk.wait_with_output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         ensure!(output.status.success(), "wrk: {}", String::from_utf8_lossy(&output.stderr));
@@ -225,7 +225,7 @@ impl Drop for Load<'_> {
     }
 }
 
-/// What is to run on one processor, by Debian's util-linux.
+/// Runs a command on one processor, with `taskset` of Debian's util-linux.
 fn on_processor(number: u32) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", &number.to_string()]);
@@ -236,19 +236,19 @@ fn number(text: &str, label: &str) -> Option<f64> {
     text.lines().find_map(|line| line.trim().strip_prefix(label)?.trim().parse().ok())
 }
 
-/// The middle of sorted numbers.
+/// The median of sorted numbers.
 fn median(sorted: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Makes sure that there is the program wrk; installs it if it may.
+/// Checks that wrk is installed; installs it if that is allowed.
 fn install_wrk(install: bool) -> Result<()> {
     let found = || Command::new("wrk").arg("-v").output().is_ok();
     if found() {
         return Ok(());
     }
     if !install {
-        bail!("wrk is missing: install the Debian package wrk, or say --install");
+        bail!("wrk is missing: install the Debian package wrk, or use --install");
     }
     let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
     let mut command = if root { Command::new("apt-get") } else { Command::new("sudo") };

@@ -1,4 +1,4 @@
-//! The reports of several crates as one: a file, and a table of cases and targets.
+//! Merges the reports of several crates: into a file, and into a table of cases and targets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,14 +9,16 @@ use serde_json::Value;
 use crate::step::Totals;
 use crate::workspace::{list, text};
 
-/// What the suite found out.
+/// The results of the suite.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     whole: Vec<Value>,
     /// By case and target.
     outcomes: BTreeMap<String, BTreeMap<String, Mark>>,
-    /// Where and why, for each case that failed or was skipped.
+    /// The place and the reason for each case that failed or was skipped.
     reasons: Vec<(Mark, String)>,
+    /// Targets that could not be run, and why.
+    pub(crate) unavailable: Vec<(String, String)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +51,7 @@ impl Mark {
 }
 
 impl Report {
-    /// Adds the report that a crate has written.
+    /// Adds the report of a crate.
     pub(crate) fn add(&mut self, file: &Path) -> Result<()> {
         let content = std::fs::read(file).with_context(|| format!("the report {}", file.display()))?;
         let value: Value = serde_json::from_slice(&content).context("a report is not JSON")?;
@@ -67,9 +69,12 @@ impl Report {
             }
             self.outcomes.entry(case).or_default().insert(target, mark);
         }
+        for absent in list(&value["unavailable"]) {
+            self.unavailable.push((text(&absent["target"]), text(&absent["reason"])));
+        }
     }
 
-    /// Writes all of them: one report as it is, several as a list.
+    /// Writes all of them: a single report as it is, several as a list.
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
         let value = match self.whole.as_slice() {
             [one] => one.clone(),
@@ -79,12 +84,13 @@ impl Report {
         std::fs::write(file, content).with_context(|| format!("writing {}", file.display()))
     }
 
-    /// Whether any case has run on the target.
+    /// Whether any case has run on the target, or it is known why none has.
     pub(crate) fn has(&self, target: &str) -> bool {
         self.outcomes.values().any(|marks| marks.contains_key(target))
+            || self.unavailable.iter().any(|(name, _)| name == target)
     }
 
-    /// A line for each case that failed, and for each that was skipped unless skips are allowed.
+    /// A line for each case that failed, and unless skips are allowed, for each that was skipped.
     pub(crate) fn reasons(&self, allow_skips: bool) -> impl Iterator<Item = String> {
         let counts = move |mark: Mark| mark == Mark::Failed || !allow_skips;
         let asked = self.reasons.iter().filter(move |(mark, _)| counts(*mark));
@@ -139,7 +145,7 @@ mod tests {
             { "target": "redis", "case": "edge", "outcome": "not applicable", "reason": "no promise" },
         ] }));
         assert!(report.reasons(true).eq(["FAILED memory/time: why"]));
-        assert_eq!(report.totals(), Totals { passed: 1, failed: 1, skipped: 0 });
+        assert_eq!(report.totals(), Totals { passed: 1, failed: 1, ..Totals::default() });
         assert_eq!(report.table(), "      memory  redis\nedge  ok      -\ntime  FAILED");
     }
 }

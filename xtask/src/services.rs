@@ -1,4 +1,4 @@
-//! `cargo xtask services`: servers for trying things by hand.
+//! `cargo xtask services`: servers for manual experiments.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
@@ -22,19 +22,19 @@ pub(crate) struct Arguments {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Start servers that go on running, and print their addresses.
+    /// Start servers that keep running, and print their addresses.
     Up {
-        /// Which ones; all if none is named.
+        /// The servers to start; all by default.
         #[arg(value_name = "NAME")]
         names: Vec<String>,
         #[command(flatten)]
         servers: Servers,
     },
-    /// Stop what `up` has started.
+    /// Stop the servers that `up` has started.
     Down,
-    /// Print the addresses of what `up` has started.
+    /// Print the addresses of the servers that `up` has started.
     Status,
-    /// Hold the servers until the file with their addresses is gone; started by `up`.
+    /// Keep the servers running until the file with their addresses is deleted; started by `up`.
     #[command(hide = true)]
     Hold { names: Vec<String> },
 }
@@ -51,17 +51,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// The addresses, as lines for a shell. While it is there the holder goes on.
+/// The file with the addresses, as lines for a shell. The holder runs while it exists.
 fn addresses() -> PathBuf {
     target().join("services.env")
 }
 
-/// What the holder says.
+/// The log of the holder.
 fn log() -> PathBuf {
     target().join("services.log")
 }
 
-/// Locked by the holder for as long as it lives.
+/// Locked by the holder for its whole life.
 fn lock() -> Result<File> {
     fs::create_dir_all(target())?;
     let file = target().join("services.lock");
@@ -79,7 +79,7 @@ fn up(names: &[String], servers: &Servers) -> Result<()> {
     let output = File::create(log())?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["services", "hold"]).args(names);
-    servers.tell(&mut command);
+    let mut command = servers.apply_to(command);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).process_group(0);
     let mut holder = command.spawn()?;
     while !addresses().exists() {
@@ -148,7 +148,7 @@ fn rows(names: &[String]) -> Result<Vec<Row>> {
     let rows = table();
     if let Some(unknown) = names.iter().find(|name| !rows.iter().any(|row| row.name == **name)) {
         let known: Vec<&str> = rows.iter().map(|row| row.name).collect();
-        bail!("there is no service {unknown:?}; known are {}", known.join(", "));
+        bail!("there is no service {unknown:?}; the services are {}", known.join(", "));
     }
     Ok(rows.into_iter().filter(|row| names.is_empty() || names.iter().any(|name| name == row.name)).collect())
 }

@@ -1,4 +1,4 @@
-//! How servers are obtained, from the command line into the environment of the tests.
+//! Passes the settings for servers from the command line to the environment of the tests.
 
 use std::os::unix::net::UnixStream;
 use std::process::Command;
@@ -8,12 +8,15 @@ use clap::Args;
 /// Options of every command that needs servers.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Servers {
-    /// Run this image instead of the official one, if there is a Docker daemon: redis=NAME.
+    /// Run this image instead of the official one if there is a Docker daemon: redis=NAME.
     #[arg(long = "image", value_name = "SERVER=IMAGE", value_parser = parse_image)]
     pub(crate) images: Vec<(String, String)>,
-    /// Install the Debian package of a server that cannot be had otherwise; implied by CI=true.
+    /// Install the Debian package of a server that is not available otherwise; implied by CI=true.
     #[arg(long)]
     pub(crate) install: bool,
+    /// Fail if something cannot run because a server is not available; implied by CI=true.
+    #[arg(long)]
+    strict: bool,
 }
 
 fn parse_image(text: &str) -> Result<(String, String), String> {
@@ -26,8 +29,13 @@ fn parse_image(text: &str) -> Result<(String, String), String> {
 }
 
 impl Servers {
-    /// Tells `command` by its environment.
-    pub(crate) fn tell(&self, command: &mut Command) {
+    /// Whether it is a failure if something cannot run.
+    pub(crate) fn are_strict(&self) -> bool {
+        self.strict || std::env::var("CI").is_ok_and(|value| value == "true")
+    }
+
+    /// The command with these options in its environment.
+    pub(crate) fn apply_to(&self, mut command: Command) -> Command {
         for (server, image) in &self.images {
             let name = server.to_uppercase().replace('-', "_");
             command.env(format!("RATELIMIT_{name}_IMAGE"), image);
@@ -35,10 +43,11 @@ impl Servers {
         if self.install {
             command.env("RATELIMIT_INSTALL", "1");
         }
+        command
     }
 }
 
-/// Whether a Docker daemon listens on this machine. If not, nothing that talks to one has to be built.
+/// Whether a Docker daemon listens on this machine. If not, its client need not be built.
 pub(crate) fn has_docker() -> bool {
     let host = std::env::var("DOCKER_HOST").unwrap_or_else(|_| "unix:///var/run/docker.sock".to_owned());
     host.strip_prefix("unix://").is_some_and(|path| UnixStream::connect(path).is_ok())

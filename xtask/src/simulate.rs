@@ -1,4 +1,4 @@
-//! `cargo xtask simulate`: fleets of nodes that count together, on a clock that is moved by hand.
+//! `cargo xtask simulate`: fleets of nodes that count together, on a manual clock.
 
 use anyhow::{Result, ensure};
 use clap::Args;
@@ -8,13 +8,13 @@ use crate::workspace::cargo;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// How many seeds to run.
+    /// Number of seeds to run.
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     seeds: u64,
-    /// Run this seed alone.
+    /// Run only this seed.
     #[arg(long, value_name = "X", conflicts_with = "seeds")]
     seed: Option<u64>,
-    /// Run one mode alone: leases, replicated or synced.
+    /// Run only one mode: leases, replicated or synced.
     #[arg(long, value_name = "NAME")]
     mode: Option<String>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut command = cargo();
-    // Optimised, and yet with all checks: thousands of fleets take long.
+    // Optimised, but with all checks, because thousands of fleets take long.
     command.args(["test", "--profile", "simulation", "--package", "ratelimit-cluster"]);
     command.args(["--test", "simulation", "--"]);
     if let Some(mode) = &arguments.mode {

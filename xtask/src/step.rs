@@ -8,12 +8,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
-/// How many tests there were.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// The number of tests, and what was not run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) passed: u64,
     pub(crate) failed: u64,
     pub(crate) skipped: u64,
+    /// What could not run here.
+    pub(crate) not_run: Vec<NotRun>,
+}
+
+/// Something that could not run here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NotRun {
+    pub(crate) what: String,
+    pub(crate) why: String,
 }
 
 impl AddAssign for Totals {
@@ -21,10 +30,11 @@ impl AddAssign for Totals {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.not_run.extend(other.not_run);
     }
 }
 
-/// How a step ended.
+/// The outcome of a step.
 pub(crate) struct Outcome {
     pub(crate) name: String,
     pub(crate) took: Duration,
@@ -32,7 +42,7 @@ pub(crate) struct Outcome {
     pub(crate) error: Option<anyhow::Error>,
 }
 
-/// Runs `work`, which counts its tests, as the step called `name`.
+/// Runs `work`, which counts its tests, as the step `name`.
 pub(crate) fn step(
     name: &str,
     place: (usize, usize),
@@ -50,50 +60,53 @@ pub(crate) fn step(
     Outcome { name: name.to_owned(), took, totals, error }
 }
 
-/// Runs `command`, shows what it prints, and counts the tests that it reports. What failed tests say is in the error, so
+/// Runs `command`, shows its output, and counts the tests that it reports. The error contains what failed tests print, so
 /// that it can be read at the end of a long run.
 pub(crate) fn run(command: &mut Command, totals: &mut Totals) -> Result<()> {
     println!("$ {}", shown(command));
     let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| shown(command))?;
-    let mut failures = Failures::default();
+    let mut printed = Printed::default();
     if let Some(stdout) = child.stdout.take() {
         for line in BufReader::new(stdout).lines() {
             let line = line.context("its output")?;
             println!("{line}");
-            if let Some(counted) = counted(&line) {
-                *totals += counted;
-            }
-            failures.read(line);
+            printed.read(&line);
         }
     }
     let status = child.wait()?;
-    ensure!(status.success(), "{} ended with {status}\n{}", shown(command), failures.lines.join("\n"));
+    *totals += printed.totals;
+    ensure!(status.success(), "{} ended with {status}\n{}", shown(command), printed.failures.join("\n"));
     Ok(())
 }
 
-/// The accounts that tests give of their failures: what the harness prints from `failures:` to the result.
+/// The output of tests, read line by line.
 #[derive(Default)]
-struct Failures {
+pub(crate) struct Printed {
+    pub(crate) totals: Totals,
+    /// What the tests print about their failures: everything from `failures:` to the result.
+    pub(crate) failures: Vec<String>,
     within: bool,
-    lines: Vec<String>,
 }
 
-impl Failures {
-    /// More than these lines are not worth repeating.
+impl Printed {
+    /// The maximum number of lines on failures to repeat.
     const MOST: usize = 200;
 
-    fn read(&mut self, line: String) {
+    pub(crate) fn read(&mut self, line: &str) {
+        if let Some(counted) = counted(line) {
+            self.totals += counted;
+        }
         if line == "failures:" {
             self.within = true;
         } else if line.starts_with("test result: ") {
             self.within = false;
-        } else if self.within && !line.is_empty() && self.lines.len() < Self::MOST {
-            self.lines.push(line);
+        } else if self.within && !line.is_empty() && self.failures.len() < Self::MOST {
+            self.failures.push(line.to_owned());
         }
     }
 }
 
-/// The command as one would type it.
+/// The command as it would be typed.
 pub(crate) fn shown(command: &Command) -> String {
     let program = std::path::Path::new(command.get_program());
     let program = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
@@ -101,7 +114,7 @@ pub(crate) fn shown(command: &Command) -> String {
     format!("{program}{}", arguments.collect::<String>())
 }
 
-/// What a line like `test result: ok. 4 passed; 0 failed; 1 ignored; …` counts; lines like `4 passed, 0 failed, …` too.
+/// The counts in a line such as `test result: ok. 4 passed; 0 failed; 1 ignored; …` or `4 passed, 0 failed, …`.
 fn counted(line: &str) -> Option<Totals> {
     let counts = match line.strip_prefix("test result: ") {
         Some(rest) => rest.split_once(". ")?.1,
@@ -126,24 +139,24 @@ fn counted(line: &str) -> Option<Totals> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Failures, Totals, counted};
+    use super::{Printed, Totals, counted};
 
     #[test]
     fn what_failed_tests_say_is_kept() {
         let printed = "running 2 tests\ntest one ... ok\ntest two ... FAILED\n\nfailures:\n\n---- two stdout ----\nleft: 1\n\
             \nfailures:\n    two\n\ntest result: FAILED. 1 passed; 1 failed\ntest three ... ok";
-        let mut failures = Failures::default();
-        printed.lines().for_each(|line| failures.read(line.to_owned()));
-        assert_eq!(failures.lines, ["---- two stdout ----", "left: 1", "    two"]);
+        let mut read = Printed::default();
+        printed.lines().for_each(|line| read.read(line));
+        assert_eq!(read.failures, ["---- two stdout ----", "left: 1", "    two"]);
     }
 
     #[test]
     fn results_of_tests_are_counted() {
         let line = "test result: FAILED. 4 passed; 2 failed; 1 ignored; 0 measured; 7 filtered out; finished in 0.01s";
-        assert_eq!(counted(line), Some(Totals { passed: 4, failed: 2, skipped: 1 }));
+        assert_eq!(counted(line), Some(Totals { passed: 4, failed: 2, skipped: 1, ..Totals::default() }));
         assert_eq!(
             counted("41 passed, 0 failed, 3 skipped"),
-            Some(Totals { passed: 41, failed: 0, skipped: 3 })
+            Some(Totals { passed: 41, skipped: 3, ..Totals::default() })
         );
         assert_eq!(counted("test it_is_ok ... ok"), None);
         assert_eq!(counted("who has passed, has passed"), None);

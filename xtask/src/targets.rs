@@ -1,4 +1,4 @@
-//! The stores that the suite runs on.
+//! The targets of the conformance suite.
 
 use anyhow::{Result, bail};
 
@@ -6,76 +6,113 @@ use anyhow::{Result, bail};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) name: &'static str,
-    /// The crate whose `tests/conformance.rs` knows it.
+    /// The crate whose `tests/conformance.rs` knows the target.
     pub(crate) package: &'static str,
     pub(crate) about: &'static str,
+    /// Whether it runs by default; the others run with `--all` or if they are named.
+    pub(crate) usual: bool,
 }
 
 const fn target(name: &'static str, package: &'static str, about: &'static str) -> Target {
-    Target { name, package, about }
+    Target { name, package, about, usual: false }
 }
 
-/// All of them; those of one crate stand together.
+const fn usual(name: &'static str, package: &'static str, about: &'static str) -> Target {
+    Target { usual: true, ..target(name, package, about) }
+}
+
+/// All of them.
 pub(crate) const TARGETS: &[Target] = &[
-    target("memory", "ratelimit-memory", "the store in this process"),
+    usual("memory", "ratelimit-memory", "the store in this process"),
     target("memory-erased", "ratelimit-memory", "the same behind Arc<dyn DynCounterStore>"),
     target("memory-timeout", "ratelimit-memory", "the same under Timeout"),
     target("memory-batched", "ratelimit-memory", "the same under Batched"),
     target("memory-refusals", "ratelimit-memory", "the same under RefusalCache"),
-    target("leased", "ratelimit-cluster", "leases on memory, in their one-node form"),
+    usual("leased", "ratelimit-cluster", "leases on memory, in their one-node form"),
     target("leased-redis", "ratelimit-cluster", "leases on one Redis server, in their one-node form"),
-    target("synced", "ratelimit-cluster", "counting in step on memory, in its one-node form"),
+    usual("synced", "ratelimit-cluster", "counting in step on memory, in its one-node form"),
     target("synced-redis", "ratelimit-cluster", "counting in step on one Redis server, in its one-node form"),
-    target("replicated", "ratelimit-cluster", "a node that tells others what it counts, by itself"),
-    target("redis", "ratelimit-redis", "one Redis server"),
+    usual("replicated", "ratelimit-cluster", "a node that tells others what it counts, by itself"),
+    usual("redis", "ratelimit-redis", "one Redis server"),
     target("redis-direct", "ratelimit-redis", "the same, each check a call of its own"),
     target("redis-server-clock", "ratelimit-redis", "one Redis server that decides by its own clock"),
-    target("redis-cluster", "ratelimit-redis", "Redis Cluster of three masters"),
-    target("postgres", "ratelimit-postgres", "one PostgreSQL server, an unlogged table"),
+    usual("redis-cluster", "ratelimit-redis", "Redis Cluster of three masters"),
+    target("redis-6.2", "ratelimit-redis", "one server of Redis 6.2"),
+    target("valkey-9", "ratelimit-redis", "one server of Valkey 9"),
+    target("redis-connection", "ratelimit-redis", "one Redis server by the program's own connection"),
+    target("redis-connection-manager", "ratelimit-redis", "the same by its connection manager"),
+    target("redis-cluster-connection", "ratelimit-redis", "Redis Cluster by the program's own connection"),
+    target("redis-pool", "ratelimit-redis", "one Redis server by the program's own pool"),
+    target("redis-cluster-pool", "ratelimit-redis", "Redis Cluster by the program's own pool"),
+    target("redis-sentinel", "ratelimit-redis", "a primary and a replica that three sentinels watch"),
+    target("redis-tls", "ratelimit-redis", "one Redis server over TLS, each check a call of its own"),
+    target(
+        "redis-cluster-tls",
+        "ratelimit-redis",
+        "Redis Cluster over TLS with client certificates, each check a call of its own",
+    ),
+    usual("postgres", "ratelimit-postgres", "one PostgreSQL server, an unlogged table"),
     target("postgres-logged", "ratelimit-postgres", "the same with a table that survives a crash"),
     target("postgres-server-clock", "ratelimit-postgres", "the same, deciding by the server's clock"),
     target("postgres-pool", "ratelimit-postgres", "the same by the connections of the program's own pool"),
-    target("memcached", "ratelimit-memcached", "one Memcached server"),
+    target("postgres-unix", "ratelimit-postgres", "the same over a Unix socket"),
+    target("postgres-tls", "ratelimit-postgres", "the same over TLS, with a certificate for the client"),
+    target("postgres-pgbouncer", "ratelimit-postgres", "the same behind PgBouncer in transaction mode"),
+    target("postgres-pgbouncer-pool", "ratelimit-postgres", "the program's own pool behind PgBouncer"),
+    target("postgres-17", "ratelimit-postgres", "one server of PostgreSQL 17"),
+    usual("memcached", "ratelimit-memcached", "one Memcached server"),
     target("memcached-pair", "ratelimit-memcached", "two Memcached servers that share the keys"),
+    target(
+        "memcached-ketama",
+        "ratelimit-memcached",
+        "three that share the keys by the ring of other clients",
+    ),
+    target("memcached-auth", "ratelimit-memcached", "one Memcached server that wants a log-in"),
+    target("memcached-unix", "ratelimit-memcached", "one Memcached server at a Unix socket"),
+    target(
+        "memcached-tls",
+        "ratelimit-memcached",
+        "one Memcached server that speaks TLS and wants a certificate",
+    ),
+    target(
+        "memcached-plain",
+        "ratelimit-memcached",
+        "one Memcached server, by the plain protocol through a pool",
+    ),
+    target("memcached-proxy", "ratelimit-memcached", "the same through twemproxy, before two servers"),
 ];
 
 /// The name of the test in each crate.
 pub(crate) const TEST: &str = "conformance";
 
-/// The targets called `names`, by crate; all of them if there are no names.
-pub(crate) fn by_package(names: &[String]) -> Result<Vec<(&'static str, Vec<Target>)>> {
+/// The targets with these names; without names, all of them or the usual ones.
+pub(crate) fn chosen(names: &[String], all: bool) -> Result<Vec<Target>> {
     if let Some(unknown) = names.iter().find(|name| !TARGETS.iter().any(|target| target.name == **name)) {
         let known: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
-        bail!("there is no target {unknown:?}; known are {}", known.join(", "));
+        bail!("there is no target {unknown:?}; the targets are {}", known.join(", "));
     }
-    let mut groups: Vec<(&str, Vec<Target>)> = Vec::new();
-    for target in
-        TARGETS.iter().filter(|target| names.is_empty() || names.iter().any(|name| name == target.name))
-    {
-        match groups.last_mut() {
-            Some((package, targets)) if *package == target.package => targets.push(*target),
-            _ => groups.push((target.package, vec![*target])),
-        }
-    }
-    Ok(groups)
+    let is_chosen = |target: &&Target| match names {
+        [] => all || target.usual,
+        names => names.iter().any(|name| name == target.name),
+    };
+    Ok(TARGETS.iter().filter(is_chosen).copied().collect())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{TARGETS, by_package};
+    use super::{TARGETS, chosen};
 
     #[test]
     fn an_unknown_target_is_told_the_known_ones() {
-        let error = by_package(&["memroy".to_owned()]).expect_err("misspelt").to_string();
+        let error = chosen(&["memroy".to_owned()], false).expect_err("misspelt").to_string();
         assert!(error.contains("\"memroy\"") && error.contains("memory-erased, "), "{error}");
     }
 
     #[test]
-    fn no_name_means_all_and_no_crate_is_run_twice() {
-        let groups = by_package(&[]).expect("all");
-        let count: usize = groups.iter().map(|(_, targets)| targets.len()).sum();
-        assert_eq!(count, TARGETS.len());
-        let packages: std::collections::BTreeSet<&str> = groups.iter().map(|(package, _)| *package).collect();
-        assert_eq!(packages.len(), groups.len(), "the targets of a crate do not stand together");
+    fn no_name_means_the_usual_ones_or_all() {
+        let count = |names: &[String], all| chosen(names, all).expect("targets").len();
+        assert_eq!(count(&[], true), TARGETS.len());
+        assert_eq!(count(&[], false), TARGETS.iter().filter(|target| target.usual).count());
+        assert_eq!(count(&["valkey-9".to_owned()], false), 1);
     }
 }

@@ -1,60 +1,95 @@
-//! `cargo xtask test`: everything that a change has to pass.
+//! `cargo xtask test`: all checks that a change has to pass.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 use clap::Args;
 
+use crate::executables::{self, Executable, Job};
 use crate::settings::Servers;
-use crate::step::{Outcome, Totals, run as command, step};
+use crate::step::{NotRun, Outcome, Totals, run as command, step};
 use crate::targets::{TARGETS, TEST};
 use crate::workspace::{Package, cargo, packages};
-use crate::{conformance, containers};
+use crate::{availability::missing, conformance, containers, package};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Leave out the slow parts: features one by one, documentation, the suite on every store.
-    #[arg(long)]
+    /// Leave out the conformance suite.
+    #[arg(long, conflicts_with = "all")]
     quick: bool,
+    /// Run everything: also lints, single features, documentation, packages, the benchmark's tests, servers in containers,
+    /// and the suite on the examples, on each kind of connection and on other versions of the servers.
+    #[arg(long)]
+    all: bool,
+    /// With --all: run the suite only on the targets that run without --all.
+    #[arg(long, requires = "all")]
+    usual_targets: bool,
     #[command(flatten)]
     servers: Servers,
 }
 
-/// It is tested without its peers: what they depend on takes longer to build than all of the rest.
+/// Excluded, because the libraries that it compares with take longer to build than everything else.
 const BENCH: &str = "ratelimit-bench";
 
 type Work<'a> = Box<dyn FnOnce(&mut Totals) -> Result<()> + 'a>;
 
-/// Runs the command. A step that fails does not keep the others from running.
+/// Runs the command. A step that fails does not stop the others.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let packages = packages()?;
-    let steps = steps(arguments, &packages);
+    let built = OnceCell::new();
+    let steps = steps(arguments, &packages, &built);
     let count = steps.len();
     let outcomes: Vec<Outcome> = steps
         .into_iter()
         .enumerate()
         .map(|(index, (name, work))| step(name, (index + 1, count), work))
         .collect();
-    summary(&outcomes)
+    summary(&outcomes, arguments.servers.are_strict())
 }
 
-fn steps<'a>(arguments: &'a Arguments, packages: &'a [Package]) -> Vec<(&'static str, Work<'a>)> {
+/// The executables of the tests, built by the first step that needs them.
+type Built = OnceCell<Vec<Executable>>;
+
+fn built(cell: &Built) -> Result<&[Executable]> {
+    if cell.get().is_none() {
+        let _ = cell.set(executables::build(&["--workspace", "--exclude", BENCH])?);
+    }
+    Ok(cell.get().map_or(&[], Vec::as_slice))
+}
+
+fn steps<'a>(
+    arguments: &'a Arguments,
+    packages: &'a [Package],
+    cell: &'a Built,
+) -> Vec<(&'static str, Work<'a>)> {
+    let Arguments { quick, all, usual_targets, servers } = arguments;
+    let all_targets = *all && !usual_targets;
     let mut steps: Vec<(&'static str, Work<'a>)> = vec![
         ("format", Box::new(|totals| command(cargo().args(["fmt", "--all", "--check"]), totals))),
-        ("lints", Box::new(lints)),
-        ("unit, integration and tidiness tests", Box::new(|totals| tests(arguments, packages, totals))),
+        ("build of the tests", Box::new(|_| built(cell).map(drop))),
         (
-            "documentation tests",
-            Box::new(|totals| command(&mut workspace_tests(arguments, &["--doc"]), totals)),
+            "unit, integration and tidiness tests",
+            Box::new(|totals| tests(built(cell)?, arguments, packages, totals)),
         ),
+        ("documentation tests", Box::new(|totals| documentation_tests(servers, totals))),
     ];
-    if !arguments.quick {
+    if !quick {
+        let name = if all_targets { "the suite on every target" } else { "the suite on each store" };
+        let work =
+            move |totals: &mut Totals| conformance::prove_all(built(cell)?, servers, all_targets, totals);
+        steps.push((name, Box::new(work)));
+    }
+    if *all {
+        steps.push(("lints", Box::new(lints)));
+        steps.push((
+            "servers in containers",
+            Box::new(|totals| containers::test(built(cell)?, servers, totals)),
+        ));
         steps.push(("documentation", Box::new(documentation)));
         steps.push(("each feature by itself", Box::new(|totals| features(packages, totals))));
-        steps
-            .push(("servers in containers", Box::new(|totals| containers::test(&arguments.servers, totals))));
-        steps.push((
-            "the suite on every store",
-            Box::new(|totals| conformance::prove_all(&arguments.servers, totals)),
-        ));
+        steps.push(("packages", Box::new(|totals| package::pack(&package::Arguments::default(), totals))));
+        steps.push(("the benchmark's tests", Box::new(|totals| bench(servers, totals))));
     }
     steps
 }
@@ -73,42 +108,52 @@ fn documentation(totals: &mut Totals) -> Result<()> {
     command(&mut documentation, totals)
 }
 
-/// All tests but the suite on the targets, which has a step of its own. Programs and examples are built on the way.
-fn tests(arguments: &Arguments, packages: &[Package], totals: &mut Totals) -> Result<()> {
-    let others = packages.iter().filter(|package| package.name != BENCH);
-    let mut names: Vec<&str> = others.flat_map(|package| &package.tests).map(String::as_str).collect();
-    names.retain(|name| *name != TEST);
-    names.sort_unstable();
-    names.dedup();
-    let mut selection = vec!["--lib", "--bins", "--examples"];
-    selection.extend(names.iter().flat_map(|name| ["--test", name]));
-    let mut outcome = command(&mut workspace_tests(arguments, &selection), totals);
+fn bench(servers: &Servers, totals: &mut Totals) -> Result<()> {
     let mut bench = cargo();
     bench.args(["test", "--package", BENCH, "--no-fail-fast"]);
-    arguments.servers.tell(&mut bench);
-    outcome = outcome.and(command(&mut bench, totals));
-    for package in packages {
-        let is_target = TARGETS.iter().any(|target| target.package == package.name);
-        if !is_target && package.tests.iter().any(|name| name == TEST) {
-            let mut suite = cargo();
-            suite.args(["test", "--package", &package.name, "--all-features", "--test", TEST]);
-            arguments.servers.tell(&mut suite);
-            outcome = outcome.and(command(&mut suite, totals));
+    command(&mut servers.apply_to(bench), totals)
+}
+
+/// All tests but the suite, which is a step of its own. With `--all` also the suite on stores that are not targets: those
+/// of the examples. Tests whose servers are not available are not run.
+fn tests(
+    executables: &[Executable],
+    arguments: &Arguments,
+    packages: &[Package],
+    totals: &mut Totals,
+) -> Result<()> {
+    let Arguments { all, servers, .. } = arguments;
+    let is_left_out = |executable: &Executable| {
+        let is_target = || TARGETS.iter().any(|target| target.package == executable.package);
+        executable.name == TEST && (!all || is_target())
+    };
+    let needs = |executable: &Executable| -> &[String] {
+        let package = packages.iter().find(|package| package.name == executable.package);
+        let package = package.filter(|_| !executable.is_unit_tests);
+        package.map_or(&[], |package| package.servers(&executable.name))
+    };
+    let tests: Vec<&Executable> =
+        executables.iter().filter(|executable| executable.is_test && !is_left_out(executable)).collect();
+    let needed = tests.iter().flat_map(|test| needs(test)).cloned().collect();
+    let missing = missing(executables, servers, &needed)?;
+    let mut jobs = Vec::new();
+    for test in tests {
+        let name = test.to_string();
+        match needs(test).iter().find_map(|server| missing.get(server)) {
+            Some(why) => totals.not_run.push(NotRun { what: name, why: why.clone() }),
+            None => jobs.push(Job { name, command: servers.apply_to(test.command()) }),
         }
     }
-    outcome
+    executables::run(jobs, totals)
 }
 
-fn workspace_tests(arguments: &Arguments, selection: &[&str]) -> std::process::Command {
+fn documentation_tests(servers: &Servers, totals: &mut Totals) -> Result<()> {
     let mut tests = cargo();
-    tests
-        .args(["test", "--workspace", "--exclude", BENCH, "--all-features", "--no-fail-fast"])
-        .args(selection);
-    arguments.servers.tell(&mut tests);
-    tests
+    tests.args(["test", "--workspace", "--exclude", BENCH, "--all-features", "--no-fail-fast", "--doc"]);
+    command(&mut servers.apply_to(tests), totals)
 }
 
-/// Each published crate with no features, and with each one alone.
+/// Each published crate without features, and with each feature alone.
 fn features(packages: &[Package], totals: &mut Totals) -> Result<()> {
     let mut failures = Vec::new();
     for package in packages.iter().filter(|package| package.published) {
@@ -132,24 +177,41 @@ fn features(packages: &[Package], totals: &mut Totals) -> Result<()> {
     bail!("these do not build: {}", failures.join(", "))
 }
 
-fn summary(outcomes: &[Outcome]) -> Result<()> {
+fn summary(outcomes: &[Outcome], strict: bool) -> Result<()> {
     println!("\n=== summary");
     let mut totals = Totals::default();
     let mut failed = Vec::new();
     for outcome in outcomes {
-        totals += outcome.totals;
+        totals += outcome.totals.clone();
         let word = if outcome.error.is_some() { "FAILED" } else { "ok" };
         println!("{word:7} {:7.1} s  {}", outcome.took.as_secs_f64(), outcome.name);
         if outcome.error.is_some() {
             failed.push(outcome.name.as_str());
-            // A step that failed without a failed test counts as one.
+            // A step that failed without a failed test counts as one failure.
             totals.failed += u64::from(outcome.totals.failed == 0);
         }
     }
+    let seconds = outcomes.iter().map(|outcome| outcome.took.as_secs()).sum::<u64>();
+    println!("{:7} {seconds:7} s", "");
     for outcome in outcomes {
         if let Some(error) = &outcome.error {
             println!("\n{}: {error:#}", outcome.name);
         }
+    }
+    let not_run = totals.not_run.len();
+    if not_run > 0 {
+        println!("\n{not_run} not run, because what they need cannot be had here:");
+        let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for NotRun { what, why } in &totals.not_run {
+            by_reason.entry(why).or_default().push(what);
+        }
+        for (why, what) in by_reason {
+            println!("- {why}\n  {}", what.join("\n  "));
+        }
+    }
+    if strict && not_run > 0 {
+        failed.push("what was not run counts as a failure here");
+        totals.failed += not_run as u64;
     }
     let skipped = if totals.skipped > 0 { format!(", {} skipped", totals.skipped) } else { String::new() };
     println!("\n{} passed, {} failed{skipped}", totals.passed, totals.failed);

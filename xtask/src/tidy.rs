@@ -1,33 +1,18 @@
-//! What has to be true of this repository and no compiler checks.
+//! Properties of this repository that no compiler checks.
+
+mod circles;
+mod published;
+mod rust_version;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::workspace::{cargo, list, metadata, root, text};
 
-/// The longest file that somebody can keep in mind.
+/// The maximum number of lines of a file that is still easy to follow.
 const MOST_LINES: usize = 500;
 
-/// Licences that let everybody do everything.
-const PERMISSIVE: &[&str] = &[
-    "0BSD",
-    "Apache-2.0",
-    "Apache-2.0 WITH LLVM-exception",
-    "BSD-2-Clause",
-    "BSD-3-Clause",
-    "BSL-1.0",
-    "CC0-1.0",
-    "CDLA-Permissive-2.0",
-    "ISC",
-    "MIT",
-    "MIT-0",
-    "Unicode-3.0",
-    "Unicode-DFS-2016",
-    "Unlicense",
-    "Zlib",
-];
-
-/// Crates that do I/O, or exist in order to.
+/// Crates that do I/O, or exist for it.
 const IO: &[&str] = &[
     "async-std",
     "deadpool",
@@ -63,7 +48,7 @@ fn no_file_is_too_long() {
     });
 }
 
-/// What comes after it is no text but figures that a program has written.
+/// Begins generated figures, which do not count as text.
 const MEASURED: &str = "<!-- results: written by";
 
 #[test]
@@ -100,23 +85,25 @@ fn every_dependency_may_be_used_by_everybody() {
     let packages = list(&metadata["packages"]);
     assert!(packages.len() > 10, "only {} packages", packages.len());
     let others = packages.iter().map(|package| (text(&package["name"]), text(&package["license"])));
-    let others: Vec<_> = others.filter(|(_, license)| !is_permissive(license)).collect();
+    let permissive = permissive();
+    let others: Vec<_> = others.filter(|(_, license)| !is_permissive(license, &permissive)).collect();
     assert!(others.is_empty(), "these licences are not known to be permissive: {others:?}");
 }
 
 #[test]
 fn a_licence_is_read_as_it_is_meant() {
+    let permissive = permissive();
     for good in
         ["MIT", "MIT/Apache-2.0", "GPL-3.0 OR MIT", "(MIT OR GPL-2.0) AND Unicode-3.0", "MIT AND (ISC)"]
     {
-        assert!(is_permissive(good), "{good}");
+        assert!(is_permissive(good, &permissive), "{good}");
     }
     for bad in ["", "GPL-3.0", "MIT AND GPL-3.0", "GPL-2.0 OR LGPL-2.1", "(MIT OR ISC) AND (GPL-2.0)"] {
-        assert!(!is_permissive(bad), "{bad}");
+        assert!(!is_permissive(bad, &permissive), "{bad}");
     }
 }
 
-/// Every file has to be right.
+/// Asserts that every file satisfies `is_right`.
 fn check(is_right: impl Fn(&Path) -> bool) {
     let files = files();
     assert!(files.len() > 30, "only {} files", files.len());
@@ -125,7 +112,7 @@ fn check(is_right: impl Fn(&Path) -> bool) {
     assert!(wrong.is_empty(), "not so in:\n{}", wrong.join("\n"));
 }
 
-/// All files of the repository but what was built.
+/// All files of the repository except build results.
 fn files() -> Vec<PathBuf> {
     let mut folders = vec![root()];
     let mut files = Vec::new();
@@ -153,7 +140,7 @@ fn has_extension(path: &Path, extension: &str) -> bool {
     path.extension().is_some_and(|own| own == extension)
 }
 
-/// What stands between `](` and `)`, outside of code.
+/// The links between `](` and `)`, outside code.
 fn links(document: &str) -> Vec<String> {
     let mut in_code = false;
     let mut links = Vec::new();
@@ -167,15 +154,22 @@ fn links(document: &str) -> Vec<String> {
     links
 }
 
-/// Whether an SPDX expression leaves a choice that is permissive. An old form has `/` for `OR`.
-fn is_permissive(expression: &str) -> bool {
+/// Permissive licences: those that deny.toml allows.
+fn permissive() -> Vec<String> {
+    let rules: toml::Value = toml::from_str(&read(&root().join("deny.toml"))).expect("deny.toml");
+    let allowed = rules["licenses"]["allow"].as_array().expect("the allowed licences");
+    allowed.iter().filter_map(|one| one.as_str()).map(str::to_owned).collect()
+}
+
+/// Whether an SPDX expression allows a permissive choice. An old syntax has `/` for `OR`.
+fn is_permissive(expression: &str, permissive: &[String]) -> bool {
     let expression = expression.replace('/', " OR ");
     let any = |inner: &str| {
         split(inner, " OR ").iter().any(|choice| {
             split(choice, " AND ").iter().all(|part| {
                 match part.strip_prefix('(').and_then(|part| part.strip_suffix(')')) {
-                    Some(group) => is_permissive(group),
-                    None => PERMISSIVE.contains(part),
+                    Some(group) => is_permissive(group, permissive),
+                    None => permissive.iter().any(|one| one == part),
                 }
             })
         })
@@ -184,7 +178,7 @@ fn is_permissive(expression: &str) -> bool {
     any(&expression)
 }
 
-/// Splits outside of parentheses.
+/// Splits outside parentheses.
 fn split<'a>(text: &'a str, separator: &str) -> Vec<&'a str> {
     let mut parts = Vec::new();
     let (mut depth, mut start) = (0_u32, 0);

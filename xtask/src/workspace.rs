@@ -1,23 +1,24 @@
-//! Where things are, and what cargo knows about them.
+//! Paths in the workspace, and cargo's metadata.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-/// The folder with the workspace's Cargo.toml.
+/// The directory with the workspace's Cargo.toml.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// The folder for what is built, and for what these commands keep.
+/// The directory for build results and the files of these commands.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |folder| root().join(folder))
 }
 
-/// cargo, in the workspace's folder.
+/// cargo, in the workspace's directory.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
@@ -28,10 +29,17 @@ pub(crate) fn cargo() -> Command {
 pub(crate) struct Package {
     pub(crate) name: String,
     pub(crate) features: Vec<String>,
-    /// The names of its integration tests.
-    pub(crate) tests: Vec<String>,
-    /// It is meant for others to use.
+    /// Whether it is published for others.
     pub(crate) published: bool,
+    /// The servers that its integration tests need, by test; `*` applies to tests that are not named.
+    servers: BTreeMap<String, Vec<String>>,
+}
+
+impl Package {
+    /// The servers that this integration test needs.
+    pub(crate) fn servers(&self, test: &str) -> &[String] {
+        self.servers.get(test).or_else(|| self.servers.get("*")).map_or(&[], Vec::as_slice)
+    }
 }
 
 /// The crates of the workspace.
@@ -40,7 +48,7 @@ pub(crate) fn packages() -> Result<Vec<Package>> {
     Ok(list(&metadata["packages"]).iter().map(package).collect())
 }
 
-/// What `cargo metadata` says.
+/// The output of `cargo metadata`.
 pub(crate) fn metadata(arguments: &[&str]) -> Result<Value> {
     let output = cargo().args(["metadata", "--format-version", "1"]).args(arguments).output();
     let output = output.context("cargo metadata")?;
@@ -49,22 +57,30 @@ pub(crate) fn metadata(arguments: &[&str]) -> Result<Value> {
 }
 
 fn package(value: &Value) -> Package {
-    let is_test = |target: &&Value| list(&target["kind"]).iter().any(|kind| kind == "test");
-    let targets = list(&value["targets"]);
     Package {
         name: text(&value["name"]),
         features: value["features"].as_object().into_iter().flat_map(|map| map.keys().cloned()).collect(),
-        tests: targets.iter().filter(is_test).map(|target| text(&target["name"])).collect(),
-        published: list(&value["publish"]).is_empty() && value["publish"].is_null(),
+        published: is_published(value),
+        servers: value["metadata"]["servers"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(test, names)| (test.clone(), list(names).iter().map(text).collect()))
+            .collect(),
     }
 }
 
-/// The elements of an array; none if it is none.
+/// Whether a package in `cargo metadata` is published for others.
+pub(crate) fn is_published(package: &Value) -> bool {
+    package["publish"].is_null()
+}
+
+/// The elements of an array; none if it is not an array.
 pub(crate) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A string; empty if it is none.
+/// A string; empty if it is not a string.
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }

@@ -1,4 +1,4 @@
-//! The services called without a network: what a layer takes of each request, apart from what sockets take.
+//! Calls the services without a network: the time of a layer per request, without that of sockets.
 #![allow(clippy::disallowed_methods, reason = "measures how long calls take")]
 
 use std::convert::Infallible;
@@ -18,11 +18,11 @@ use tower::{Layer as _, Service};
 use crate::contestants::{Around, Contestant};
 use crate::others::Others;
 
-/// Calls in one measurement: few, so that some measurements are not interrupted.
+/// The number of calls in a measurement: few, so that some measurements are not interrupted.
 const CALLS: u32 = 1_000;
 
-/// Calls each service in turn, so often, and prints what a call takes: a line for each service, with its name, the median,
-/// the least and the most, in nanoseconds. If they are to be cold, others use the processor between any two calls.
+/// Calls each service in turn, and prints a line for each: its name, and the median, minimum and maximum time of a call in
+/// nanoseconds. For cold calls, other code uses the processor between any two calls.
 pub(crate) fn run(contestants: &[Contestant], rounds: usize, cold: bool) -> anyhow::Result<()> {
     let others = cold.then(Others::new);
     let mut figures = Vec::new();
@@ -69,7 +69,7 @@ where
     })
 }
 
-/// Nanoseconds for each call.
+/// The nanoseconds of each call.
 fn nanos<S>(service: &mut S) -> anyhow::Result<f64>
 where
     S: Service<Request, Response = Response, Error = Infallible>,
@@ -81,7 +81,7 @@ where
     Ok(begun.elapsed().as_secs_f64() * 1e9 / f64::from(CALLS))
 }
 
-/// The same after others, in the median of all calls; with what it takes to read the clock.
+/// The median of cold calls, including the time to read the clock.
 fn cold_nanos<S>(service: &mut S, others: &Others) -> anyhow::Result<f64>
 where
     S: Service<Request, Response = Response, Error = Infallible>,

@@ -1,4 +1,4 @@
-//! The services: one small router, bare or behind a limiter that never refuses.
+//! The services: one small router, without a limiter or behind one that never refuses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,29 +23,29 @@ use tower_governor::key_extractor::PeerIpKeyExtractor;
 pub(crate) enum Contestant {
     /// Nothing.
     Bare,
-    /// A layer that does nothing: what axum takes for any.
+    /// A layer that does nothing: the cost of any layer in axum.
     Empty,
-    /// No layer; the handler itself answers with two fields as long as ours: what it takes to send them.
+    /// No layer. The handler itself sends two fields as long as ours: the cost of sending them.
     Fields,
-    /// The layer of this repository, as it is by default.
+    /// The layer of this repository, with its defaults.
     Ours,
-    /// The same without fields on answers.
+    /// The same without response fields.
     OursSilent,
-    /// The layer around the router instead of inside of it, where axum puts each layer into a box.
+    /// The layer around the router instead of inside it, where axum boxes each layer.
     OursAround,
-    /// Around the router, and without fields.
+    /// Around the router, without response fields.
     OursSilentAround,
-    /// tower_governor, as it is by default: without fields on answers.
+    /// tower_governor with its defaults: without response fields.
     Governor,
-    /// The same with its fields.
+    /// The same with its response fields.
     GovernorHeaders,
     /// tower_governor around the router.
     GovernorAround,
-    /// Around the router, and with its fields.
+    /// Around the router, with its response fields.
     GovernorHeadersAround,
 }
 
-/// A layer that belongs around the router.
+/// A layer around the router.
 pub(crate) enum Around {
     Ours(RateLimitLayer<MemoryStore>),
     Governor(Governor<NoOpMiddleware<QuantaInstant>>),
@@ -54,17 +54,17 @@ pub(crate) enum Around {
 
 type Governor<M> = GovernorLayer<PeerIpKeyExtractor, M, Body>;
 
-/// More than any client can send here.
+/// More than any client can send.
 const LIMIT: &str = "1000000/s";
 
-/// What ours sends under this limit.
+/// The fields that our layer sends under this limit.
 const FIELDS: [(HeaderName, HeaderValue); 2] = [
     (HeaderName::from_static("ratelimit-policy"), HeaderValue::from_static("\"default\";q=1000000;w=1")),
     (HeaderName::from_static("ratelimit"), HeaderValue::from_static("\"default\";r=999999;t=1")),
 ];
 
 impl Contestant {
-    /// The layer that belongs around the router, if there is one.
+    /// The layer around the router, if any.
     pub(crate) fn around(self) -> Result<Option<Around>> {
         Ok(Some(match self {
             Self::OursAround => Around::Ours(layer()?),
@@ -75,7 +75,7 @@ impl Contestant {
         }))
     }
 
-    /// The router behind what belongs inside of it.
+    /// The router with its inner layer.
     pub(crate) fn router(self) -> Result<Router> {
         let app = match self {
             Self::Fields => Router::new().route("/", get(|| async { (FIELDS, "hello") })),
@@ -94,17 +94,17 @@ impl Contestant {
             | Self::GovernorAround
             | Self::GovernorHeadersAround => app,
         };
-        // As axum does before it serves: without it each call would make all layers anew.
+        // Axum does this before it serves. Without it each call would build all layers again.
         Ok(app.with_state(()))
     }
 }
 
-/// The layer of this repository, as it is by default.
+/// The layer of this repository, with its defaults.
 fn layer() -> Result<RateLimitLayer<MemoryStore>> {
     Ok(RateLimitLayer::in_process(RateLimiter::new(MemoryStore::new(), LIMIT.parse::<Limit>()?)))
 }
 
-/// The same without fields.
+/// The same without response fields.
 fn silent_layer() -> Result<RateLimitLayer<MemoryStore>> {
     let by_address = KeySource::client_address(TrustedProxies::none());
     let policy = Policy::new("address", by_address, LIMIT.parse::<Limit>()?)?;

@@ -1,4 +1,4 @@
-//! One small axum service, bare or behind a limiter that never refuses, to be measured by `cargo xtask http-bench`.
+//! A small axum service, without a limiter or behind one that never refuses, for `cargo xtask http-bench`.
 
 mod calls;
 mod contestants;
@@ -17,7 +17,7 @@ use tower::{Layer as _, Service};
 
 use crate::contestants::{Around, Contestant};
 
-/// A small service to be measured.
+/// A small service for measurements.
 #[derive(Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -26,22 +26,22 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve: prints its address, and ends with its stdin.
+    /// Serve: print the address, and end with stdin.
     Serve {
-        /// What is in front of the service.
+        /// The limiter in front of the service.
         contestant: Contestant,
-        /// Threads that serve.
+        /// The number of serving threads.
         #[arg(long, default_value_t = 1)]
         threads: usize,
     },
-    /// Call them in turn without a network, and print the nanoseconds for each call: median, least, most.
+    /// Call the services in turn without a network, and print the nanoseconds per call: median, minimum, maximum.
     Calls {
-        /// Which; all unless told.
+        /// The services to call; all by default.
         contestants: Vec<Contestant>,
-        /// How often each is measured.
+        /// The number of measurements of each service.
         #[arg(long, default_value_t = 801)]
         rounds: usize,
-        /// Let other code and data run through the caches before each call, which is then measured by itself.
+        /// Evict code and data from the caches before each call, and measure each call separately.
         #[arg(long)]
         cold: bool,
     },
@@ -57,7 +57,7 @@ fn main() -> anyhow::Result<()> {
             let mut runtime = tokio::runtime::Builder::new_multi_thread();
             let runtime = runtime.worker_threads(threads).enable_all().build()?;
             std::thread::spawn(|| {
-                // Whoever started this holds the other end, and does not write.
+                // The parent process holds the other end, and does not write.
                 _ = io::stdin().read(&mut [0]);
                 std::process::exit(0);
             });

@@ -1,9 +1,9 @@
-//! Others who use the processor between two calls: code and data that take the place of the service's in the near caches, as
-//! the kernel's and other requests' do.
+//! Code and data that replace those of the service in the near caches between two calls, as the kernel and other requests
+//! do.
 
 use std::hint::black_box;
 
-/// Code and data, run through from one end to the other.
+/// Code and data that are run through from start to end.
 pub(crate) struct Others {
     code: Vec<Step>,
     data: Vec<Line>,
@@ -11,12 +11,12 @@ pub(crate) struct Others {
 
 type Step = fn(u64) -> u64;
 
-/// As long as a line of the caches.
+/// The length of a cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 struct Line(u64);
 
-/// Lines of data: 32 kB.
+/// The number of data lines: 32 kB.
 const LINES: usize = 512;
 
 impl Others {
@@ -30,7 +30,7 @@ impl Others {
     }
 }
 
-/// A thousand functions, no two of them alike, each about as long as a line.
+/// A thousand different functions, each about as long as a cache line.
 fn steps() -> Vec<Step> {
     macro_rules! rows {
         ($($row:literal)*) => { [$(row::<$row>()),*].concat() };

@@ -1,4 +1,4 @@
-//! What can be had with little code of one's own: sharded mutexes around tables of boxed keys, and plain GCRA.
+//! A minimal limiter, written by hand: sharded mutexes around tables of boxed keys, and plain GCRA.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use hashbrown::HashTable;
 use quanta::Clock;
 use std::hash::BuildHasher as _;
 
-use super::{Allow, Contestant, Limiter};
+use super::contestant::{Allow, Contestant, Limiter};
 use crate::keys::Key;
 
 const SHARDS: usize = 64;
@@ -33,7 +33,7 @@ pub(crate) struct Floor {
     hash: RandomState,
     clock: Clock,
     start: u64,
-    /// Nanoseconds that were skipped.
+    /// The skipped nanoseconds.
     skipped: AtomicU64,
     interval: u64,
     tolerance: u64,
@@ -73,7 +73,7 @@ impl Limiter for Floor {
     fn check(&self, key: &Key) -> bool {
         let hash = self.hash.hash_one(key.text.as_str());
         let now = self.now();
-        // Neither the table's place (the lowest bits) nor its tag (the highest).
+        // Uses neither the bits of the table's index (the lowest) nor those of its tag (the highest).
         let shard = usize::from(hash.to_be_bytes()[1]) % SHARDS;
         let mut shard = self.shards[shard].lock();
         if let Some((_, arrival)) = shard.find_mut(hash, |(known, _)| **known == *key.text) {

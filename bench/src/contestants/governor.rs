@@ -10,7 +10,7 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 
-use super::{Allow, Contestant, Limiter};
+use super::contestant::{Allow, Contestant, Limiter};
 use crate::keys::Key;
 
 type Keyed<K, S, C> = RateLimiter<K, DashMapStateStore<K, S>, C, NoOpMiddleware<<C as Clock>::Instant>>;
@@ -76,7 +76,7 @@ macro_rules! limiter {
                 }
             )?
 
-            /// What a thread of its users has to do now and then.
+            /// The cleanup that its users have to run.
             fn clean(&self) {
                 self.retain_recent();
                 self.shrink_to_fit();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use limitador::RateLimiter;
 use limitador::limit::{Context, Limit, Namespace};
 
-use super::{Allow, Contestant, Limiter};
+use super::contestant::{Allow, Contestant, Limiter};
 use crate::keys::Key;
 
 pub(crate) struct Limitador;
@@ -16,10 +16,10 @@ pub(crate) struct Counting {
     namespace: Namespace,
 }
 
-/// More keys than any family has, so that none is evicted.
+/// More keys than in any family, so that none is evicted.
 const CACHE: u64 = 20_000_000;
 
-/// Short enough to be waited for.
+/// Short enough to wait for.
 const SHORT: u64 = 4;
 
 /// One limit for each value of `key`.
@@ -61,7 +61,7 @@ impl Limiter for Counting {
         answer.is_ok_and(|answer| !answer.limited)
     }
 
-    /// It has no clock that could be moved.
+    /// It has no manual clock.
     fn expire(&self) {
         std::thread::sleep(Duration::from_secs(SHORT + 1));
     }

@@ -1,14 +1,14 @@
-//! Nothing but the memory that a limiter of ours takes for each key: what a call waits for on this machine if it does no more.
+//! Only the memory of our limiter for each key: the minimum time of a call on this machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::{Allow, Contestant, Limiter};
+use super::contestant::{Allow, Contestant, Limiter};
 use crate::keys::Key;
 
 pub(crate) struct MemoryAlone;
 
-/// As large as a block of the memory store's, which holds so many keys.
+/// The size of a block of the memory store, and its number of keys.
 type Block = [u64; 280];
 const KEYS: u64 = 48;
 

@@ -4,19 +4,26 @@ use std::time::Duration;
 
 use ratelimit_memory::{Clock, Limit, ManualClock, MemoryStore, RateLimiter, SystemClock};
 
-use super::{Allow, Contestant, Limiter};
+use super::contestant::{Allow, Contestant, Limiter};
 use crate::keys::Key;
 
-/// Ours with one of the algorithms: the options that its limits have.
+/// Ours with the default algorithm.
+pub(crate) const OURS: &str = "ours";
+/// Ours as a token bucket.
+pub(crate) const OURS_GCRA: &str = "ours, gcra";
+/// Ours with fixed windows.
+pub(crate) const OURS_FIXED: &str = "ours, fixed";
+
+/// Our limiter with one of the algorithms, given by the options of its limits.
 pub(crate) struct Ours {
     pub(crate) options: &'static str,
 }
 
-/// The names, and what stands behind the rate.
+/// The names of the contestants, and the options of their limits.
 const FORMS: &[(&str, &str)] = &[
-    (super::OURS, ""),
-    (super::OURS_FIXED, " fixed"),
-    (super::OURS_GCRA, " burst UNITS"),
+    (OURS, ""),
+    (OURS_FIXED, " fixed"),
+    (OURS_GCRA, " burst UNITS"),
     ("ours, segmented", " precision 10m"),
     ("ours, strict", " precision 10m strict"),
     ("ours, leaky", " leaky burst UNITS"),
@@ -24,12 +31,12 @@ const FORMS: &[(&str, &str)] = &[
     ("ours, log", " log"),
 ];
 
-/// The options of the form that has this name.
+/// The options of the contestant with this name.
 pub(crate) fn options(name: &str) -> Option<&'static str> {
     FORMS.iter().find(|(form, _)| *form == name).map(|(_, options)| *options)
 }
 
-/// The names of all forms.
+/// The names of all contestants.
 pub(crate) fn forms() -> impl Iterator<Item = &'static str> {
     FORMS.iter().map(|(name, _)| *name)
 }

@@ -1,4 +1,4 @@
-//! The crate `throttlecrab`. It needs exclusive access, so it stands behind a mutex.
+//! The crate `throttlecrab`. It needs exclusive access, so it is behind a mutex.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use throttlecrab::{PeriodicStore, RateLimiter};
 
-use super::{Allow, Contestant, Limiter};
+use super::contestant::{Allow, Contestant, Limiter};
 use crate::keys::Key;
 
 pub(crate) struct Crab;
@@ -15,11 +15,11 @@ pub(crate) struct Locked {
     limiter: Mutex<RateLimiter<PeriodicStore>>,
     burst: i64,
     period: i64,
-    /// Seconds that were skipped.
+    /// The skipped seconds.
     skipped: AtomicU64,
 }
 
-/// Its default store looks through all keys at every check while it is three quarters full, so its plain one is taken.
+/// Its default store scans all keys at every check while it is three quarters full, so this uses its plain store.
 fn locked(burst: i64, period: i64) -> Locked {
     let limiter = Mutex::new(RateLimiter::new(PeriodicStore::new()));
     Locked { limiter, burst, period, skipped: AtomicU64::new(0) }

@@ -1,15 +1,15 @@
-//! What decisions ask of the allocator.
+//! The allocations of decisions.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::Result;
 
-use super::{Session, figure};
 use crate::contestants::{Allow, Contestant, Limiter};
 use crate::keys::Key;
+use crate::session::{Session, figure};
 
-/// The system's allocator, which counts only while it is told to: what is timed is not counted.
+/// The system allocator, which counts on request, so that counting does not affect time measurements.
 pub(crate) struct Counting;
 
 static COUNTS: AtomicBool = AtomicBool::new(false);
@@ -21,11 +21,11 @@ fn count() {
     }
 }
 
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call is passed to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promises are those that `System` asks for.
+        // SAFETY: the caller upholds the contract of `System`.
         unsafe { System.alloc(layout) }
     }
 
@@ -53,7 +53,7 @@ pub(super) struct Allocations<C> {
 
 const DECISIONS: u64 = 50_000;
 
-/// As many keys share them.
+/// The number of keys.
 const KEYS: u64 = 1_000;
 
 impl<C: Contestant> Allocations<C> {
@@ -63,7 +63,7 @@ impl<C: Contestant> Allocations<C> {
 }
 
 impl<C: Contestant> Session for Allocations<C> {
-    /// Per decision on a known key, per refusal, per new key.
+    /// Allocations per decision on a known key, per refusal, and per new key.
     fn step(&mut self, _: u64) -> Result<Vec<f64>> {
         let open = self.contestant.build(Allow::Everything);
         let new = counted(&open, 0);
@@ -79,7 +79,7 @@ impl<C: Contestant> Session for Allocations<C> {
     }
 }
 
-/// Allocations per decision, in turn on so many keys; on a new one each time if that is zero.
+/// Allocations per decision, in turn on this number of keys, or on a new key each time if it is zero.
 fn counted(limiter: &impl Limiter, keys: u64) -> f64 {
     let mut key = Key::default();
     key.set(0);
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn what_is_allocated_is_counted() {
-        // Other tests in this process allocate too.
+        // Other tests in this process also allocate.
         let count = counted(&Boxes, 10);
         assert!((1.0..1.5).contains(&count), "{count}");
     }

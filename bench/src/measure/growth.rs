@@ -1,13 +1,13 @@
-//! How long a decision takes while the number of keys grows.
+//! The time of a decision while the number of keys grows.
 
 use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 
-use super::Session;
 use super::speed::{Asker, introduce};
 use crate::contestants::{Allow, Contestant, Limiter};
 use crate::keys::Order;
+use crate::session::Session;
 
 pub(super) struct Growth<L> {
     limiter: L,
@@ -24,7 +24,7 @@ impl<L: Limiter> Growth<L> {
 }
 
 impl<L: Limiter> Session for Growth<L> {
-    /// With so many keys; never fewer than before.
+    /// Measures with this number of keys, which never decreases.
     fn step(&mut self, keys: u64) -> Result<Vec<f64>> {
         if keys > self.known {
             introduce(&self.limiter, self.known, keys);

@@ -1,4 +1,4 @@
-//! Sliding logs: whether a decision takes longer when the limit is larger, and what a logged unit weighs.
+//! Sliding logs: the time of a decision at different limits, and the memory of a logged unit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use anyhow::{Result, ensure};
 use ratelimit_memory::{Clock, Limit, MemoryStore, RateLimiter, SystemClock, Timestamp};
 
 use super::memory::resident;
-use super::{Session, figure};
 use crate::keys::Key;
+use crate::session::{Session, figure};
 use crate::stopwatch::Stopwatch;
 
-/// Moves on by a step each time somebody looks.
+/// A clock that advances by a step with each call.
 struct Ticking {
     nanos: AtomicU64,
     step: AtomicU64,
@@ -25,7 +25,7 @@ impl Clock for &'static Ticking {
 
 const PERIOD: Duration = Duration::from_secs(3_600);
 
-/// A limiter with a log of `units` in an hour, and its clock. Leaked: the process ends soon.
+/// A limiter with a log of `units` per hour, and its clock. The clock is leaked: the process ends soon.
 fn logging(units: u64) -> Result<(RateLimiter<MemoryStore, &'static Ticking>, &'static Ticking)> {
     let clock =
         Ticking { nanos: AtomicU64::new(SystemClock::new().now().as_nanos()), step: AtomicU64::new(0) };
@@ -34,16 +34,16 @@ fn logging(units: u64) -> Result<(RateLimiter<MemoryStore, &'static Ticking>, &'
     Ok((RateLimiter::new(MemoryStore::new(), limit).with_clock(clock), clock))
 }
 
-/// One key whose log is full.
+/// One key with a full log.
 pub(super) struct Full {
     pub(super) millis: u64,
 }
 
 impl Session for Full {
-    /// With this limit: nanoseconds per decision when each finds that just one unit has left, and when none has.
+    /// Nanoseconds per decision under this limit when exactly one unit has expired each time, and when none has.
     fn step(&mut self, limit: u64) -> Result<Vec<f64>> {
         let (limiter, clock) = logging(limit)?;
-        // A unit leaves strictly after the period: a step that is a little longer lets one go each time.
+        // A unit expires strictly after the period: with a slightly longer step, one expires each time.
         let step = u64::try_from(PERIOD.as_nanos())? / limit + 1;
         clock.step.store(step, Ordering::Relaxed);
         for _ in 0..limit {
@@ -71,22 +71,22 @@ impl Full {
     }
 }
 
-/// Many keys whose logs are full.
+/// Many keys with full logs.
 pub(super) struct Memory {
     pub(super) units: u64,
 }
 
 impl Session for Memory {
-    /// With this limit: bytes per unit, with all that belongs to its key.
+    /// Bytes per unit under this limit, including the overhead of its key.
     fn step(&mut self, limit: u64) -> Result<Vec<f64>> {
         let (limiter, clock) = logging(limit)?;
         let keys = (self.units / limit).max(1);
-        // All of it happens within a period.
+        // All claims happen within a period.
         clock.step.store(u64::try_from(PERIOD.as_nanos())? / (2 * limit * keys), Ordering::Relaxed);
         let mut key = Key::default();
         key.set(0);
         let before = resident()?;
-        // Each unit at an instant of its own, as they come in life: one of every key, and then the next.
+        // Each unit at its own instant, in a realistic order: one unit of every key, and then the next.
         for _ in 0..limit {
             for number in 0..keys {
                 key.set(number);

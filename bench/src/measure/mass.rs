@@ -1,13 +1,13 @@
-//! Millions of keys: what they weigh, and how long somebody has to wait while they come and while they go.
+//! Millions of keys: their memory, and the longest call during insertion and during expiry.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 
 use super::memory::resident;
-use super::{Session, figure};
 use crate::contestants::{Contestant, Limiter};
 use crate::keys::Key;
+use crate::session::{Session, figure};
 use crate::stopwatch::{Away, Stopwatch};
 
 pub(super) struct Mass<C> {
@@ -16,31 +16,31 @@ pub(super) struct Mass<C> {
     more: u64,
 }
 
-/// Calls that are longer than this are looked at more closely.
+/// Longer calls are examined more closely.
 const SLOW: u64 = 50_000;
 
-/// How many calls are made before somebody looks whether the other thread is done.
+/// The number of calls between checks whether the other thread is done.
 const SOME: u64 = 4_096;
 
-/// How many calls there are at most between the instant from which on it is counted how long others have the processor, and a
-/// slow call. What they have in these is less than what is slow.
+/// The maximum number of calls between the start of the measurement of processor waits and a slow call. The waits in this
+/// number of calls are shorter than a slow call.
 const FEW: u64 = 64;
 
 impl<C: Contestant> Mass<C> {
     pub(super) fn new(contestant: C, fewer: u64, more: u64) -> Self {
         let share = contestant.share();
-        // Slow ones have the smaller number only.
+        // Slow contestants only get the smaller number.
         let more = if share == 1 { more } else { fewer };
         Self { contestant, fewer, more }
     }
 }
 
 impl<C: Contestant> Session for Mass<C> {
-    /// Bytes per key at the smaller and at the larger number, then the longest call in milliseconds while they come and
-    /// while they expire. A figure that was not taken is not a number.
+    /// Bytes per key at the smaller and at the larger number, then the longest call in milliseconds during insertion and
+    /// during expiry. A missing figure is not-a-number.
     fn step(&mut self, _: u64) -> Result<Vec<f64>> {
         let mut caller = Caller::new();
-        // Its code is there before any is weighed.
+        // Loads the code before memory is measured.
         caller.call(&self.contestant.short(), 0..1);
         caller.take_longest();
         let before = resident()?;
@@ -57,7 +57,7 @@ impl<C: Contestant> Session for Mass<C> {
                 limiter.clean();
                 cleaned.store(true, Ordering::Release);
             });
-            // New keys come meanwhile, and go on coming until all that has expired has surely been seen to.
+            // Inserts new keys until all expired keys have been removed.
             let mut next = self.more;
             while next < self.more + self.fewer.max(self.more / 4) || !cleaned.load(Ordering::Acquire) {
                 caller.call(&limiter, next..next + SOME);
@@ -80,7 +80,7 @@ struct Caller {
 
 impl Caller {
     fn new() -> Self {
-        // The memory of a key is there before any is measured.
+        // Allocates the memory of the key before memory is measured.
         let mut key = Key::default();
         key.set(0);
         Self { key, away: Away::of_this_thread(), longest: 0, calls: 0 }
@@ -97,14 +97,14 @@ impl Caller {
             limiter.check(&self.key);
             let mut took = start.nanos();
             if took > SLOW {
-                // While others had the processor nobody waited for this limiter.
+                // The time that other threads had the processor does not count.
                 took = took.saturating_sub(self.away.since_last());
             }
             self.longest = self.longest.max(took);
         }
     }
 
-    /// In milliseconds.
+    /// Returns the longest call in milliseconds, and resets it.
     fn take_longest(&mut self) -> f64 {
         figure(std::mem::take(&mut self.longest)) / 1e6
     }

@@ -1,23 +1,24 @@
-//! How long a decision takes.
+//! The time of a decision.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, ensure};
 
-use super::{Keys, Session, figure};
 use crate::contestants::{Allow, Contestant, Limiter};
+use crate::job::Keys;
 use crate::keys::{BLOCK, Key, Order};
+use crate::session::{Session, figure};
 use crate::stopwatch::Stopwatch;
 
-/// What one thread asks about.
+/// The requests of one thread.
 pub(super) struct Asker {
     block: Vec<Key>,
-    /// `None`: always about the same key.
+    /// `None` for a single key.
     order: Option<Order>,
 }
 
-/// What it was told, and how long that took.
+/// The answers, and their time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
     nanos: u64,
@@ -30,12 +31,12 @@ impl Told {
         figure(self.nanos) / figure(self.decisions.max(1))
     }
 
-    /// The figures are worth something only if the limiter said what it had to say.
+    /// Checks the answers: the figures are meaningless if they are wrong.
     pub(super) fn check(self, allow: Allow) -> Result<()> {
         let Self { decisions, admitted, .. } = self;
         let right = match allow {
             Allow::Everything => admitted == decisions,
-            // A window may end while it runs.
+            // A window may end during the measurement.
             Allow::Nothing => admitted <= decisions / 100,
         };
         ensure!(right, "{admitted} of {decisions} were admitted, and the limit allows {allow:?}");
@@ -50,7 +51,7 @@ impl Asker {
         Self { block, order }
     }
 
-    /// Asks for about so long, or until it is told to stop. Only the asking is on the clock.
+    /// Makes requests for about this time, or until `stop`. Only the requests are measured.
     pub(super) fn ask(&mut self, limiter: &impl Limiter, nanos: u64, stop: &AtomicBool) -> Told {
         let mut told = Told::default();
         while told.nanos < nanos && !stop.load(Ordering::Relaxed) {
@@ -68,7 +69,7 @@ fn figure_of(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-/// Asks about each key; gives how many were admitted, and adds the time that it took.
+/// Requests each key. Returns the number of admissions, and adds the time.
 #[inline(never)]
 fn ask_block(limiter: &impl Limiter, block: &[Key], nanos: &mut u64) -> u64 {
     let start = Stopwatch::start();
@@ -77,7 +78,7 @@ fn ask_block(limiter: &impl Limiter, block: &[Key], nanos: &mut u64) -> u64 {
     figure_of(admitted)
 }
 
-/// Makes the limiter know the keys up to `to`.
+/// Requests each key up to `to` once.
 pub(super) fn introduce(limiter: &impl Limiter, from: u64, to: u64) {
     let mut key = Key::default();
     for number in from..to {
@@ -86,7 +87,7 @@ pub(super) fn introduce(limiter: &impl Limiter, from: u64, to: u64) {
     }
 }
 
-/// Decisions on keys that are known.
+/// Decisions on known keys.
 pub(super) struct Known<L> {
     limiter: L,
     askers: Vec<Asker>,
@@ -118,7 +119,7 @@ impl<L: Limiter> Known<L> {
 
 impl<L: Limiter> Session for Known<L> {
     fn step(&mut self, _: u64) -> Result<Vec<f64>> {
-        // Others were at work since the last time: the caches are theirs.
+        // Warm up: other processes have used the caches since the last measurement.
         round(&self.limiter, &mut self.askers, self.nanos / 2);
         let told = round(&self.limiter, &mut self.askers, self.nanos);
         let all = told.into_iter().fold(Told::default(), |all, told| Told {
@@ -131,7 +132,7 @@ impl<L: Limiter> Session for Known<L> {
     }
 }
 
-/// All threads at once. When the first of them is done, all are.
+/// Runs all threads concurrently, until the first of them is done.
 fn round(limiter: &impl Limiter, askers: &mut [Asker], nanos: u64) -> Vec<Told> {
     let stop = AtomicBool::new(false);
     if let [asker] = askers {
@@ -151,7 +152,7 @@ fn round(limiter: &impl Limiter, askers: &mut [Asker], nanos: u64) -> Vec<Told> 
     })
 }
 
-/// Decisions on keys that were never seen, from an empty limiter on.
+/// Decisions on new keys, starting with an empty limiter.
 pub(super) struct Unseen<C: Contestant> {
     contestant: C,
     limiter: Option<C::Limiter>,

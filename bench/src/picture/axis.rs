@@ -1,6 +1,6 @@
-//! From figures to places on the sheet.
+//! Axes: the positions of figures on the sheet.
 
-/// A straight or a logarithmic axis.
+/// A linear or a logarithmic axis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
     pub(super) is_logarithmic: bool,
@@ -11,7 +11,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// From zero on if figures are close together, logarithmic if the largest is many times the smallest.
+    /// A linear axis from zero, or a logarithmic one if the largest figure is many times the smallest.
     pub(super) fn fitting(figures: impl Iterator<Item = f64> + Clone, from: i32, to: i32) -> Self {
         let high = figures.clone().fold(0.0, f64::max).max(1e-9);
         let low = figures.clone().fold(high, f64::min);
@@ -21,14 +21,14 @@ impl Axis {
         Self { is_logarithmic: false, low: 0.0, high: high * 1.02, from, to }
     }
 
-    /// Logarithmic, with a little room at both ends. Figures have to be above zero.
+    /// A logarithmic axis with a margin at both ends. Figures must be positive.
     pub(super) fn logarithmic(figures: impl Iterator<Item = f64> + Clone, from: i32, to: i32) -> Self {
         let high = figures.clone().fold(1e-9, f64::max);
         let low = figures.filter(|figure| *figure > 0.0).fold(high, f64::min);
         Self { is_logarithmic: true, low: low / 1.5, high: high * 1.1, from, to }
     }
 
-    /// Where a figure is.
+    /// The position of a figure.
     #[allow(clippy::cast_possible_truncation, reason = "a place on a sheet")]
     pub(super) fn place(&self, figure: f64) -> i32 {
         let part = if self.is_logarithmic {
@@ -39,7 +39,7 @@ impl Axis {
         self.from + (f64::from(self.to - self.from) * part).round() as i32
     }
 
-    /// Round figures within it.
+    /// Round figures within the axis.
     pub(super) fn ticks(&self) -> Vec<f64> {
         let mut ticks = if self.is_logarithmic { self.powers() } else { self.steps() };
         ticks.retain(|tick| (self.low..=self.high).contains(tick));
@@ -65,7 +65,7 @@ impl Axis {
     }
 }
 
-/// A tick's name.
+/// The label of a tick.
 pub(super) fn name(figure: f64) -> String {
     match figure {
         large if large >= 1e6 => format!("{}M", large / 1e6),

@@ -1,15 +1,15 @@
-//! A bar for each figure, with a whisker from the least to the most.
+//! A bar for each figure, with a whisker from the minimum to the maximum.
 
 use anyhow::Result;
 use plotters::style::RGBColor;
 use plotters::style::text_anchor::HPos;
 
 use super::axis::{Axis, name};
-use super::{Canvas, FAINT, INK, TOP, colour, samples};
+use super::canvas::{Canvas, FAINT, INK, TOP, colour, samples};
 use crate::table::{Sample, Table, shown};
 
 const WIDTH: i32 = 900;
-/// Where bars begin, and where the longest may end: names stand to the left, figures to the right.
+/// The left and right ends of the bars. Names are to the left, figures to the right.
 const LEFT: i32 = 220;
 const RIGHT: i32 = 760;
 const BAR: i32 = 16;
@@ -38,7 +38,7 @@ pub(super) fn draw(canvas: &Canvas<'_, '_>, table: &Table) -> Result<()> {
         let height = BAR * i32::try_from(row.samples.len())?;
         canvas.text(&row.contestant, (LEFT - 10, top + height / 2), 14, HPos::Right)?;
         for (column, sample) in row.samples.iter().enumerate() {
-            // Ours stand out where colours do not tell columns apart.
+            // Highlights our rows if colours do not distinguish columns.
             let ours = row.contestant.starts_with(crate::contestants::OURS);
             let shade = match row.samples.len() {
                 1 if ours => colour(0),

@@ -4,8 +4,8 @@ use anyhow::Result;
 use plotters::style::text_anchor::HPos;
 
 use super::axis::{Axis, name};
-use super::{Canvas, FAINT, INK, TOP, colour, samples};
-use crate::measure::figure;
+use super::canvas::{Canvas, FAINT, INK, TOP, colour, samples};
+use crate::session::figure;
 use crate::table::Table;
 
 pub(super) const SIZE: (u32, u32) = (900, 480);

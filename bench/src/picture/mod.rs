@@ -1,37 +1,18 @@
-//! Tables as pictures: bars, or lines where the columns are points of an axis.
+//! Tables as pictures: lines if the columns are points of an axis, bars otherwise.
 
 mod axis;
 mod bars;
+mod canvas;
 mod lines;
 
 use std::path::Path;
 
 use anyhow::{Context as _, Result, anyhow};
-use plotters::coord::Shift;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
 
-use crate::table::{Sample, Table};
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Point = (i32, i32);
-
-const INK: RGBColor = RGBColor(40, 40, 40);
-const FAINT: RGBColor = RGBColor(225, 225, 225);
-
-/// Colours that people who see fewer of them can tell apart (Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
-    RGBColor(0, 114, 178),
-    RGBColor(230, 159, 0),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(213, 94, 0),
-    RGBColor(86, 180, 233),
-    RGBColor(120, 120, 120),
-];
-
-/// Where the title and what stands under it end.
-const TOP: i32 = 70;
+use crate::table::Table;
+use canvas::{Area, Canvas};
 
 /// Draws a table into an SVG file.
 pub(crate) fn draw(table: &Table, file: &Path) -> Result<()> {
@@ -54,39 +35,6 @@ fn sheet<'a, 'b>(root: &'a Area<'b>, table: &Table) -> Result<Canvas<'a, 'b>> {
     root.fill(&WHITE).map_err(|error| anyhow!("{error}"))?;
     canvas.text(&table.title, (20, 24), 20, HPos::Left)?;
     Ok(canvas)
-}
-
-/// The few things that are drawn.
-#[derive(Clone, Copy)]
-struct Canvas<'a, 'b>(&'a Area<'b>);
-
-impl Canvas<'_, '_> {
-    /// Centred on the height of `at`.
-    fn text(self, text: &str, at: Point, size: i32, side: HPos) -> Result<()> {
-        let style = ("sans-serif", size).into_font().color(&INK).pos(Pos::new(side, VPos::Center));
-        self.0.draw(&Text::new(text.to_owned(), at, style)).map_err(|error| anyhow!("{error}"))
-    }
-
-    fn line(self, points: Vec<Point>, colour: RGBColor, width: u32) -> Result<()> {
-        self.0.draw(&PathElement::new(points, colour.stroke_width(width))).map_err(|error| anyhow!("{error}"))
-    }
-
-    fn block(self, from: Point, to: Point, colour: RGBColor) -> Result<()> {
-        self.0.draw(&Rectangle::new([from, to], colour.filled())).map_err(|error| anyhow!("{error}"))
-    }
-
-    fn dot(self, at: Point, colour: RGBColor) -> Result<()> {
-        self.0.draw(&Circle::new(at, 3, colour.filled())).map_err(|error| anyhow!("{error}"))
-    }
-}
-
-fn colour(index: usize) -> RGBColor {
-    COLOURS[index % COLOURS.len()]
-}
-
-/// All samples of a table.
-fn samples(table: &Table) -> impl Iterator<Item = &Sample> + Clone {
-    table.rows.iter().flat_map(|row| row.samples.iter().flatten())
 }
 
 #[cfg(test)]

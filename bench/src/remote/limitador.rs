@@ -1,7 +1,7 @@
 //! The crate `limitador` on Redis.
 //!
-//! It does not build with its Redis storage unless it also builds RocksDB. So its own limiter runs here on a storage
-//! that sends what that one sends: a script that reads the counter and its lifetime, and then one that counts.
+//! Its Redis storage does not build without RocksDB. So its own limiter runs here on a storage that sends the same commands:
+//! a script that reads the counter and its lifetime, and then one that counts.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use redis::Script;
 use redis::aio::MultiplexedConnection;
 
 use super::load::{Chooser, Remote};
+use super::redis_connection;
 use crate::contestants::limitador::{context, limit};
 
 /// As in limitador 0.14.
@@ -40,9 +41,9 @@ pub(super) struct Limitador {
     namespace: Namespace,
 }
 
-/// Connects it.
+/// Connects the limiter.
 pub(super) async fn connect(url: &str) -> Result<Limitador> {
-    let storage = Storage { connection: super::redis::connection(url).await? };
+    let storage = Storage { connection: redis_connection::connect(url).await? };
     let limiter = AsyncRateLimiter::new_with_storage(Box::new(storage));
     limiter.add_limit(limit(1_000_000_000, 3_600));
     Ok(Limitador { limiter, namespace: "bench".into() })
@@ -61,7 +62,7 @@ struct Storage {
     connection: MultiplexedConnection,
 }
 
-/// Its errors cannot be made outside of it. Panics end the run, as an error would.
+/// Errors of the crate cannot be created outside of it. A panic ends the run like an error.
 #[allow(clippy::needless_pass_by_value, reason = "it ends here")]
 fn failed<T>(error: redis::RedisError) -> T {
     panic!("limitador: {error}")

@@ -1,4 +1,4 @@
-//! Load on a server: so many tasks, each awaiting its own calls.
+//! Load on a server: concurrent tasks that each await their own calls.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,28 +9,28 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
 use crate::keys::{Key, Random};
-use crate::measure::{Session, figure};
+use crate::session::{Session, figure};
 use crate::stopwatch::Stopwatch;
 
-/// Somebody who can be asked over the wire.
+/// A contestant on a server.
 pub(super) trait Remote: Send + Sync + 'static {
-    /// One call. Gives the number of decisions that it made; fails unless all were admitted.
+    /// Makes one call. Returns the number of decisions. Fails unless all are admitted.
     fn call(&self, keys: &mut Chooser) -> impl Future<Output = Result<u64>> + Send;
 }
 
-/// How long a call may take: hundreds that are under way at once wait for each other, and none is to be given up.
+/// The time limit of a call. It is long because hundreds of concurrent calls wait for each other.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How many keys are asked about, each as often as any other.
+/// The number of keys, which are requested equally often.
 const KEYS: u64 = 100_000;
 
-/// How many tasks make the keys known at the beginning.
+/// The number of tasks that insert the keys at the start.
 const BEGINNERS: u64 = 64;
 
-/// Of a short measurement, so many keys for each millisecond are known beforehand.
+/// The number of keys inserted per millisecond of the measurement, at most all.
 const KNOWN: u64 = 1_000;
 
-/// Chooses keys: first those of a range, then at random.
+/// Chooses keys: first those of a range, then random ones.
 #[derive(Debug)]
 pub(super) struct Chooser {
     first: Range<u64>,
@@ -56,23 +56,23 @@ impl Chooser {
     }
 }
 
-/// A contestant and the runtime that it lives on.
+/// A contestant and its runtime.
 pub(super) struct Load<R> {
     remote: Arc<R>,
     runtime: Runtime,
     nanos: u64,
 }
 
-/// What a task has seen.
+/// The results of a task.
 #[derive(Default)]
 struct Seen {
     decisions: u64,
-    /// Nanoseconds of each call.
+    /// The nanoseconds of each call.
     calls: Vec<u32>,
 }
 
 impl<R: Remote> Load<R> {
-    /// A session with what `connect` connects.
+    /// Opens a session with the contestant that `connect` returns.
     pub(super) fn open(connect: impl Future<Output = Result<R>>, millis: u64) -> Result<Box<dyn Session>> {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let remote = Arc::new(runtime.block_on(connect)?);
@@ -80,7 +80,7 @@ impl<R: Remote> Load<R> {
         Ok(Box::new(Self { remote, runtime, nanos: millis * 1_000_000 }))
     }
 
-    /// Asks about each of the first so many keys.
+    /// Inserts this number of keys.
     async fn know(remote: &Arc<R>, keys: u64) -> Result<()> {
         let mut running = JoinSet::new();
         for task in 0..BEGINNERS {
@@ -99,7 +99,7 @@ impl<R: Remote> Load<R> {
         Ok(())
     }
 
-    /// All tasks for so long.
+    /// Runs all tasks for this time.
     async fn run(remote: &Arc<R>, tasks: u64, nanos: u64) -> Result<Seen> {
         let start = Stopwatch::start();
         let mut running = JoinSet::new();
@@ -128,8 +128,8 @@ impl<R: Remote> Load<R> {
 }
 
 impl<R: Remote> Session for Load<R> {
-    /// With so many calls under way at once: decisions per second, and the median and the 99th percentile of how long a
-    /// call took, in microseconds.
+    /// Measures with this number of concurrent calls: decisions per second, and the median and the 99th percentile of the
+    /// latency in microseconds.
     fn step(&mut self, tasks: u64) -> Result<Vec<f64>> {
         let Self { remote, runtime, nanos } = self;
         runtime.block_on(async {

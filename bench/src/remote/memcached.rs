@@ -1,24 +1,27 @@
-//! Memcached: ours beside one connection pipelined by hand, and beside the client that ours is built on.
+//! Memcached: ours with meta commands and with the plain protocol, compared with a hand-written pipelined connection and
+//! with the crate `memcache`.
 
 use anyhow::{Result, bail, ensure};
 use memcache::exp::{Arithmetic, AsyncMetaClient, Get, MetaClientBuilder};
 use ratelimit_core::{Clock as _, Limit, RateLimiter, SystemClock};
-use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
+use ratelimit_memcached::{MemcacheManager, MemcachePool, MemcachedConfig, MemcachedStore, PlainConfig};
 
 use super::load::{Chooser, Load, PATIENCE, Remote};
+use super::ours::Ours;
 use super::pipeline::Pipeline;
-use super::{Ours, Store};
-use crate::measure::Session;
+use super::store::Store;
+use crate::session::Session;
 
 pub(super) const STORE: Store = Store {
     name: "memcached",
     title: "Memcached",
-    contestants: &["ours", "ours, batches of 32", PIPELINED, CRATE],
+    contestants: &["ours", "ours, batches of 32", PLAIN, PIPELINED, CRATE],
     baseline: PIPELINED,
     log: None,
     open,
 };
 
+const PLAIN: &str = "ours, plain protocol";
 const PIPELINED: &str = "one connection, pipelined by hand";
 const CRATE: &str = "crate memcache, run_batch";
 
@@ -26,6 +29,7 @@ fn open(contestant: &str, url: &str, millis: u64) -> Result<Box<dyn Session>> {
     match contestant {
         "ours" => Load::open(ours(url, 1), millis),
         "ours, batches of 32" => Load::open(ours(url, 32), millis),
+        PLAIN => Load::open(plain(url), millis),
         PIPELINED => Load::open(Pipelined::connect(url), millis),
         CRATE => Load::open(Crate::connect(url), millis),
         unknown => bail!("there is no contestant {unknown:?} on Memcached in this program"),
@@ -33,11 +37,17 @@ fn open(contestant: &str, url: &str, millis: u64) -> Result<Box<dyn Session>> {
 }
 
 async fn ours(url: &str, batch: usize) -> Result<Ours<MemcachedStore>> {
-    let store =
-        MemcachedStore::connect_with(MemcachedConfig { timeout: PATIENCE, ..MemcachedConfig::new(url) })
-            .await?;
+    let store = MemcachedStore::connect_with(MemcachedConfig::from_url(url)?.timeout(PATIENCE)).await?;
     let limit: Limit = "1000000000/h".parse()?;
     Ok(Ours { limiter: RateLimiter::new(store, limit), batch })
+}
+
+/// The plain protocol, which deployments behind a proxy use; here without a proxy.
+async fn plain(url: &str) -> Result<Ours<MemcachedStore>> {
+    let pool = MemcachePool::builder(MemcacheManager::new(url)?).max_size(16).build()?;
+    let store = MemcachedStore::with_pool_and(pool, PlainConfig::default().timeout(PATIENCE))?;
+    let limit: Limit = "1000000000/h".parse()?;
+    Ok(Ours { limiter: RateLimiter::new(store, limit), batch: 1 })
 }
 
 const PERIOD_SECONDS: u64 = 3_600;
@@ -48,7 +58,7 @@ fn counters(clock: &SystemClock, prefix: &str, key: &str) -> [String; 2] {
     [window, window - 1].map(|window| format!("{prefix}:{key}:{window}"))
 }
 
-/// What a sliding window needs and nothing around it: add to one counter, read the other.
+/// The minimum of a sliding window: add to one counter, read the other.
 struct Pipelined {
     pipeline: Pipeline,
     clock: SystemClock,
@@ -70,7 +80,7 @@ impl Remote for Pipelined {
     }
 }
 
-/// The same two commands in a batch of the client's own.
+/// The same two commands in a batch of the client.
 struct Crate {
     client: AsyncMetaClient,
     clock: SystemClock,
@@ -78,7 +88,7 @@ struct Crate {
 
 impl Crate {
     async fn connect(url: &str) -> Result<Self> {
-        // As many connections stay open as are ever used at once.
+        // Keeps all used connections open.
         let builder = MetaClientBuilder::new().max_idle(512).io_timeout(Some(PATIENCE));
         let client = builder.connect_async(address(url)).await?;
         Ok(Self { client, clock: SystemClock::new() })

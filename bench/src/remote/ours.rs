@@ -1,11 +1,11 @@
-//! Ours on a server, as its users call it.
+//! Our limiter on a server.
 
 use anyhow::{Result, ensure};
 use ratelimit_core::{CounterStore, RateLimiter};
 
 use super::load::{Chooser, Remote};
 
-/// A limiter that is asked one by one, or in batches of so many.
+/// A limiter that is called with batches of this size, or key by key.
 pub(super) struct Ours<S> {
     pub(super) limiter: RateLimiter<S>,
     pub(super) batch: usize,

@@ -1,4 +1,4 @@
-//! A connection to Memcached as one would write it by hand: shared by all, written to without waiting for replies.
+//! A hand-written connection to Memcached, which all tasks share, and which does not wait for replies before it writes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
-/// What two commands replied: a number, or nothing.
+/// The replies to two commands: a number, or nothing.
 type Replies = [Option<u64>; 2];
 
 type Waiting = Arc<Mutex<VecDeque<oneshot::Sender<Replies>>>>;
@@ -39,7 +39,7 @@ impl Pipeline {
     }
 }
 
-/// Writes what waits at once.
+/// Writes all pending commands at once.
 async fn write(
     mut writer: OwnedWriteHalf,
     mut jobs: mpsc::UnboundedReceiver<(String, oneshot::Sender<Replies>)>,
@@ -59,14 +59,14 @@ async fn write(
     Ok(())
 }
 
-/// Reads replies and hands them to whoever asked first.
+/// Reads replies, and passes them to the callers in order.
 async fn read(reader: OwnedReadHalf, waiting: Waiting) -> Result<()> {
     let mut reader = BufReader::with_capacity(64 * 1_024, reader);
     let mut line = Vec::new();
     loop {
         let replies = [reply(&mut reader, &mut line).await?, reply(&mut reader, &mut line).await?];
         let first = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        // Who has given up needs no reply.
+        // The caller may have given up.
         let _ = first.context("nobody has asked")?.send(replies);
     }
 }

@@ -1,4 +1,4 @@
-//! PostgreSQL: ours beside one upsert for each decision, through a pool of sqlx with as many connections.
+//! PostgreSQL: ours compared with one upsert per decision, through a pool of sqlx with the same number of connections.
 
 use anyhow::{Result, bail, ensure};
 use ratelimit_core::{Clock as _, Limit, RateLimiter, SystemClock};
@@ -6,8 +6,9 @@ use ratelimit_postgres::{PostgresConfig, PostgresStore};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 
 use super::load::{Chooser, Load, PATIENCE, Remote};
-use super::{Ours, Store};
-use crate::measure::Session;
+use super::ours::Ours;
+use super::store::Store;
+use crate::session::Session;
 
 pub(super) const STORE: Store = Store {
     name: "postgres",
@@ -20,7 +21,7 @@ pub(super) const STORE: Store = Store {
 
 const UPSERT: &str = "one upsert per decision";
 
-/// As many as two processors keep busy.
+/// Enough to keep two processors busy.
 const CONNECTIONS: u32 = 8;
 
 fn open(contestant: &str, url: &str, millis: u64) -> Result<Box<dyn Session>> {
@@ -33,19 +34,15 @@ fn open(contestant: &str, url: &str, millis: u64) -> Result<Box<dyn Session>> {
 }
 
 async fn ours(url: &str, batch: usize) -> Result<Ours<PostgresStore>> {
-    let config = PostgresConfig {
-        schema: "bench".to_owned(),
-        connections: CONNECTIONS as usize,
-        timeout: PATIENCE,
-        ..PostgresConfig::from_url(url)?
-    };
+    let config =
+        PostgresConfig::from_url(url)?.schema("bench").connections(CONNECTIONS as usize).timeout(PATIENCE);
     let store = PostgresStore::connect_with(config).await?;
     store.migrate().await?;
     let limit: Limit = "1000000000/h".parse()?;
     Ok(Ours { limiter: RateLimiter::new(store, limit), batch })
 }
 
-/// A fixed window in one statement, as people write it: unlogged, and updated in place where it can be.
+/// A fixed window in one statement, as commonly written: unlogged, and updated in place if possible.
 struct Upsert {
     pool: PgPool,
     clock: SystemClock,
@@ -61,7 +58,7 @@ const STATEMENT: &str = "INSERT INTO by_hand (key, win, n) VALUES ($1, $2, 1) \
 impl Upsert {
     async fn connect(url: &str) -> Result<Self> {
         let pool = PgPoolOptions::new().max_connections(CONNECTIONS).acquire_timeout(PATIENCE);
-        // A ping before each use would be a second trip.
+        // A ping before each use would be a second round trip.
         let pool = pool.test_before_acquire(false).connect(url).await?;
         sqlx::raw_sql(TABLE).execute(&pool).await?;
         Ok(Self { pool, clock: SystemClock::new() })

@@ -1,15 +1,15 @@
-//! Redis: ours beside bare scripts on the same client, over one connection each.
+//! Redis: ours compared with bare scripts on the same client, over one connection each.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use ratelimit_core::{Clock as _, Limit, RateLimiter, SystemClock};
 use ratelimit_redis::{RedisConfig, RedisStore};
 use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo as _};
 
 use super::load::{Chooser, Load, PATIENCE, Remote};
-use super::{LogFamily, Ours, Store};
-use crate::measure::Session;
+use super::ours::Ours;
+use super::store::{LogFamily, Store};
+use super::{redis_connection, redis_log};
+use crate::session::{Session, figure};
 
 pub(super) const STORE: Store = Store {
     name: "redis",
@@ -23,7 +23,7 @@ pub(super) const STORE: Store = Store {
         "limitador",
     ],
     baseline: "bare EVALSHA",
-    log: Some(LogFamily { name: "redis-log", weigh: super::redis_log::open }),
+    log: Some(LogFamily { name: "redis-log", weigh: redis_log::open }),
     open,
 };
 
@@ -41,12 +41,12 @@ fn open(contestant: &str, url: &str, millis: u64) -> Result<Box<dyn Session>> {
 }
 
 async fn ours(url: &str, batch: usize) -> Result<Ours<RedisStore>> {
-    open_with(RedisConfig { timeout: PATIENCE, ..RedisConfig::new(url) }, batch).await
+    open_with(RedisConfig::from_url(url)?.timeout(PATIENCE), batch).await
 }
 
-/// Each check a call of its own.
+/// Each check is a separate call.
 async fn unshared(url: &str) -> Result<Ours<RedisStore>> {
-    open_with(RedisConfig { timeout: PATIENCE, batch: None, ..RedisConfig::new(url) }, 1).await
+    open_with(RedisConfig::from_url(url)?.timeout(PATIENCE).batch(None), 1).await
 }
 
 async fn open_with(config: RedisConfig, batch: usize) -> Result<Ours<RedisStore>> {
@@ -54,14 +54,7 @@ async fn open_with(config: RedisConfig, batch: usize) -> Result<Ours<RedisStore>
     Ok(Ours { limiter: RateLimiter::new(RedisStore::connect_with(config).await?, limit), batch })
 }
 
-/// A connection like ours: shared by all calls, not waiting to fill packets.
-pub(super) async fn connection(url: &str) -> Result<MultiplexedConnection> {
-    let info = url.into_connection_info()?.set_tcp_settings(TcpSettings::default().set_nodelay(true));
-    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(1_024);
-    Ok(Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?)
-}
-
-/// A script and nothing around it.
+/// A bare script.
 struct Bare {
     connection: MultiplexedConnection,
     hash: String,
@@ -69,16 +62,16 @@ struct Bare {
     clock: SystemClock,
 }
 
-/// What a bare contestant sends.
+/// The script of a bare contestant.
 #[derive(Clone, Copy)]
 struct Script {
-    /// Its keys begin with it.
+    /// The prefix of the keys.
     prefix: &'static str,
     keys: usize,
     text: &'static str,
 }
 
-/// The smallest that counts anything: a fixed window.
+/// The minimum that counts: a fixed window.
 const COUNT: Script = Script {
     prefix: "bare-count:",
     keys: 1,
@@ -87,7 +80,7 @@ const COUNT: Script = Script {
            return count",
 };
 
-/// A sliding window in floating point, as many have written it: it reads one window, counts in another, sets an expiry.
+/// A sliding window in floating point, as commonly written: it reads one window, counts in another, and sets an expiry.
 const WINDOW: Script = Script {
     prefix: "bare-window:",
     keys: 2,
@@ -101,7 +94,7 @@ const PERIOD_MILLIS: u64 = 3_600_000;
 
 impl Bare {
     async fn connect(url: &str, script: Script) -> Result<Self> {
-        let mut connection = connection(url).await?;
+        let mut connection = redis_connection::connect(url).await?;
         let mut load = redis::cmd("SCRIPT");
         let hash =
             load.arg("LOAD").arg(script.text).query_async(&mut connection).await.context("SCRIPT LOAD")?;
@@ -122,10 +115,7 @@ impl Remote for Bare {
         }
         call.arg(format!("{prefix}{{{key}}}:{window}")).arg(2 * PERIOD_MILLIS);
         if count == 2 {
-            call.arg(format!(
-                "{:.3}",
-                1.0 - crate::measure::figure(passed) / crate::measure::figure(PERIOD_MILLIS)
-            ));
+            call.arg(format!("{:.3}", 1.0 - figure(passed) / figure(PERIOD_MILLIS)));
         }
         let mut connection = self.connection.clone();
         let counted: u64 = call.query_async(&mut connection).await?;

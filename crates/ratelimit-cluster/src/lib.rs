@@ -1,33 +1,39 @@
-//! Counting together without asking a store each time: decorators that give a fleet of nodes one limit.
+//! Limits that a fleet of nodes shares without a store request for each check.
 //!
-//! | | a check costs | more than the limit is admitted |
+//! | | network cost | the limit can be exceeded |
 //! |---|---|---|
-//! | a shared store by itself | a trip | never |
-//! | [`Leased`] | a trip for each lease, nothing in between | never |
-//! | [`Replicated`] | nothing; each interval a message to all of what was charged | by what others charge meanwhile |
-//! | [`Synced`] | nothing; each interval a batch of what was charged | by what others charge meanwhile |
+//! | a shared store by itself | one round trip per check | never |
+//! | [`Leased`] | one round trip per lease, none for the checks in between | never |
+//! | [`Replicated`] | none per check; one broadcast to all nodes per interval | by what other nodes charge in the meantime |
+//! | [`Synced`] | none per check; one batch to a shared store per interval | by what other nodes charge in the meantime |
 //!
-//! [`Leased`] claims several units at a time and spends them in this process. [`Replicated`] and [`Synced`] answer from this
-//! process's memory: the one tells the other nodes each interval what it has charged, the other a shared store, whose answer
-//! carries the others' back. Which to choose, what a partition does and what a crash loses is told on the page *Counting
-//! together* of the project's documentation.
+//! [`Leased`] claims several units at a time and spends them in this process. [`Replicated`] and [`Synced`] decide in the memory of
+//! this process. Once an interval, `Replicated` broadcasts its charges to the other nodes; `Synced` sends them to a shared
+//! store, whose answers contain the charges of the other nodes. The page *Counting together* of the project's documentation
+//! explains which to choose, what happens in a network partition, and what a crash loses.
 //!
 //! # What this crate does not do
-//! No network of its own: nodes meet in a store, or on a channel of a server that carries messages. It starts no task: `run`
-//! of each type is a future to be spawned.
+//! It has no network protocol of its own: nodes communicate through a store, or through a channel of a message server. It starts
+//! no task: spawn the method `run` of the type that you use.
 //!
 //! # Features
-//! - `redis`: [`Replicated`] by Redis publish/subscribe, `RedisTransport`.
-//! - `postgres`: [`Replicated`] by PostgreSQL's LISTEN and NOTIFY, `PostgresTransport`.
+//! - `redis`: [`Replicated`] over Redis publish/subscribe, `RedisTransport`.
+//! - `postgres`: [`Replicated`] over PostgreSQL `LISTEN` and `NOTIFY`, `PostgresTransport`. Needs Rust 1.94.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod leased;
 mod ledger;
-mod names;
 mod replicated;
 mod synced;
+mod table;
 
 pub use leased::{LeaseConfig, Leased};
 pub use ratelimit_core as core;
 pub use replicated::*;
 pub use synced::{SyncConfig, Synced};
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -46,7 +46,7 @@ fn synced<S: CounterStore + 'static>(shared: S) -> Node {
     Node { store, kept: Box::new(move || kept.0.len() as u64), is_alike: false }
 }
 
-/// A node that tells the shared store after each claim, and so puts what that says in the place of what it knows.
+/// A node that synchronizes with the shared store after each claim, and so replaces its state by the reading.
 #[derive(Debug)]
 struct EachTime<S>(Synced<S>);
 
@@ -129,15 +129,14 @@ impl Subject for OnRedis {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let server = self.server.as_ref().as_ref().map_err(ToString::to_string)?;
         let prefix = format!("{}-{}-{}:", self.name, std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
-        let urls = vec![server.url().to_owned()];
-        let config = RedisConfig {
-            urls,
-            prefix: prefix.clone(),
-            timeout: Duration::from_secs(3),
-            ..RedisConfig::default()
-        };
+        let config =
+            RedisConfig::from_url(server.url())?.prefix(prefix.clone()).timeout(Duration::from_secs(3));
         let node = (self.make)(RedisStore::connect_with(config).await?);
         Ok(Arc::new(RedisNode { node, url: server.url().to_owned(), prefix }))
+    }
+
+    fn unavailable(&self) -> Option<String> {
+        Some(self.server.as_ref().as_ref().err()?.to_string())
     }
 }
 
@@ -167,7 +166,7 @@ impl Space for RedisNode {
     }
 }
 
-/// A node that tells what it counts, and that nobody hears.
+/// A node that broadcasts its charges without any peers.
 struct Alone;
 
 struct Speaker {

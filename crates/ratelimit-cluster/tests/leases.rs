@@ -13,15 +13,13 @@ use ratelimit_core::{
 use ratelimit_memory::MemoryStore;
 
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);
-const EAGER: LeaseConfig = LeaseConfig {
-    smallest_limit: 1,
-    share: 1,
-    largest: 1_000,
-    hold: Duration::from_secs(1),
-    max_keys: 1_000,
-};
 
 type Node = Leased<Arc<MemoryStore>>;
+
+/// Leases from the first unit on, and all that there is.
+fn eager() -> LeaseConfig {
+    LeaseConfig::default().smallest_limit(1).share(1).largest(1_000).max_keys(1_000)
+}
 
 fn fleet(config: LeaseConfig) -> (Arc<MemoryStore>, [Node; 2]) {
     let shared = Arc::new(MemoryStore::new());
@@ -51,7 +49,7 @@ fn lease(node: &Node, shared: &MemoryStore, limit: &Limit, now: Timestamp) -> u6
 
 #[test]
 fn a_lease_is_charged_before_it_is_spent_and_ends_with_its_window() {
-    let (shared, [node, _]) = fleet(EAGER);
+    let (shared, [node, _]) = fleet(eager());
     let limit: Limit = "100/min fixed".parse().unwrap();
     let leased = lease(&node, &shared, &limit, START);
     for _ in 0..leased {
@@ -67,7 +65,7 @@ fn a_lease_is_charged_before_it_is_spent_and_ends_with_its_window() {
 
 #[test]
 fn nothing_is_refused_while_the_node_itself_holds_it() {
-    let (shared, [node, _]) = fleet(EAGER);
+    let (shared, [node, _]) = fleet(eager());
     for text in ["20/min fixed", "20/min", "20/min precision 15s", "20/min precision 15s strict"] {
         let limit: Limit = text.parse().unwrap();
         lease(&node, &shared, &limit, START);
@@ -79,7 +77,7 @@ fn nothing_is_refused_while_the_node_itself_holds_it() {
 
 #[test]
 fn what_is_not_spent_comes_back() {
-    let (shared, [node, other]) = fleet(EAGER);
+    let (shared, [node, other]) = fleet(eager());
     let limit: Limit = "100/min fixed".parse().unwrap();
     let leased = lease(&node, &shared, &limit, START);
     assert!(claim(&node, &limit, 1, START, Mode::Charge).admitted);
@@ -95,7 +93,7 @@ fn what_is_not_spent_comes_back() {
 
 #[test]
 fn a_claim_is_never_counted_in_two_windows() {
-    let (shared, [node, other]) = fleet(EAGER);
+    let (shared, [node, other]) = fleet(eager());
     let limit: Limit = "100/min fixed".parse().unwrap();
     let leased = lease(&node, &shared, &limit, START);
     // The other node's clock is in the next window already: the store counts what comes late there.
@@ -108,7 +106,7 @@ fn a_claim_is_never_counted_in_two_windows() {
 
 #[test]
 fn what_is_leased_comes_back_when_the_limit_becomes_a_small_one() {
-    let (shared, [node, _]) = fleet(LeaseConfig { smallest_limit: 100, ..EAGER });
+    let (shared, [node, _]) = fleet(eager().smallest_limit(100));
     let [large, small]: [Limit; 2] = ["100/min fixed", "50/min fixed"].map(|text| text.parse().unwrap());
     assert!(lease(&node, &shared, &large, START) > 0);
     assert!(claim(&node, &small, 48, START, Mode::Charge).admitted);
@@ -117,7 +115,7 @@ fn what_is_leased_comes_back_when_the_limit_becomes_a_small_one() {
 
 #[test]
 fn what_a_lease_pays_of_a_slice_is_charged_as_of_the_newest_instant() {
-    let (shared, [node, _]) = fleet(EAGER);
+    let (shared, [node, _]) = fleet(eager());
     let [limit, straight]: [Limit; 2] = ["100/min fixed", "9/min log"].map(|text| text.parse().unwrap());
     lease(&node, &shared, &limit, START + Duration::from_millis(900));
     let both = [&limit, &straight].map(|limit| {
@@ -133,7 +131,7 @@ fn what_a_lease_pays_of_a_slice_is_charged_as_of_the_newest_instant() {
 
 #[test]
 fn what_was_leased_in_the_next_window_is_not_spent_in_this_one() {
-    let (shared, [node, other]) = fleet(EAGER);
+    let (shared, [node, other]) = fleet(eager());
     let limit: Limit = "100/min fixed".parse().unwrap();
     let next = START + Duration::from_secs(60);
     assert!(claim(&other, &limit, 1, next, Mode::Charge).admitted);
@@ -145,7 +143,7 @@ fn what_was_leased_in_the_next_window_is_not_spent_in_this_one() {
 
 #[test]
 fn a_reset_forgets_the_lease() {
-    let (shared, [node, _]) = fleet(EAGER);
+    let (shared, [node, _]) = fleet(eager());
     let limit: Limit = "100/min fixed".parse().unwrap();
     lease(&node, &shared, &limit, START);
     let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
@@ -159,11 +157,11 @@ fn a_reset_forgets_the_lease() {
 
 #[test]
 fn buckets_logs_small_limits_and_full_tables_go_straight() {
-    let none = LeaseConfig { max_keys: 0, ..EAGER };
+    let none = eager().max_keys(0);
     let small = LeaseConfig::default();
     for (config, text) in [
-        (EAGER, "100/min burst 100"),
-        (EAGER, "100/min log"),
+        (eager(), "100/min burst 100"),
+        (eager(), "100/min log"),
         (small, "99/min fixed"),
         (none, "100/min fixed"),
     ] {
@@ -179,7 +177,7 @@ fn buckets_logs_small_limits_and_full_tables_go_straight() {
 
 #[test]
 fn a_slice_is_paid_whole_or_not_at_all() {
-    let (shared, [node, _]) = fleet(EAGER);
+    let (shared, [node, _]) = fleet(eager());
     let limits = ["100/min fixed", "6/h fixed"].map(|text| text.parse::<Limit>().unwrap());
     let limiter = RateLimiter::new(&node, ratelimit_core::Limits::new(limits.clone()).unwrap());
     let limiter = limiter.with_clock(ManualClock::at(START));
@@ -191,7 +189,7 @@ fn a_slice_is_paid_whole_or_not_at_all() {
 
 #[test]
 fn refunds_go_to_the_store_and_the_promise_is_the_weaker_one() {
-    let (shared, [node, _]) = fleet(EAGER);
+    let (shared, [node, _]) = fleet(eager());
     let limiter = RateLimiter::new(&node, "100/min fixed".parse::<Limit>().unwrap());
     let limiter = limiter.with_clock(ManualClock::at(START));
     let request = Request::new("k").cost(3);
@@ -258,7 +256,7 @@ fn one_node_decides_as_the_store_by_itself() {
         let limit: Limit = text.parse().unwrap();
         let is_weighted = !text.contains("fixed") && !text.contains("strict");
         for _ in 0..200 {
-            let (model, node) = (MemoryStore::new(), Leased::with_config(MemoryStore::new(), EAGER));
+            let (model, node) = (MemoryStore::new(), Leased::with_config(MemoryStore::new(), eager()));
             let mut now = START;
             for _ in 0..100 {
                 now = now + Duration::from_millis(below(20) * below(60));

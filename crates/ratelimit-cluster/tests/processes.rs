@@ -10,6 +10,7 @@ use ratelimit_cluster::{LeaseConfig, Leased};
 use ratelimit_core::{Limit, ManualClock, RateLimiter, Timestamp};
 use ratelimit_redis::{RedisConfig, RedisStore};
 use ratelimit_testbed::Testbed;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Set for the other processes: the most units in a lease, the prefix of keys, and the server's address.
 const ROLE: &str = "RATELIMIT_TEST_NODE";
@@ -25,10 +26,9 @@ type Limiter = RateLimiter<Leased<RedisStore>, ManualClock>;
 async fn limiter(role: &str) -> Limiter {
     let (largest, rest) = role.split_once(' ').unwrap();
     let (prefix, url) = rest.split_once(' ').unwrap();
-    let config =
-        RedisConfig { urls: vec![url.to_owned()], prefix: prefix.to_owned(), ..RedisConfig::default() };
+    let config = RedisConfig::from_url(url).unwrap().prefix(prefix);
     let store = RedisStore::connect_with(config).await.unwrap();
-    let config = LeaseConfig { largest: largest.parse().unwrap(), ..LeaseConfig::default() };
+    let config = LeaseConfig::default().largest(largest.parse().unwrap());
     let limit: Limit = format!("{LIMIT}/h fixed").parse().unwrap();
     RateLimiter::new(Leased::with_config(store, config), limit).with_clock(ManualClock::at(START))
 }
@@ -98,18 +98,17 @@ impl Node {
         found.next().expect("the other process ended")
     }
 
-    fn tell(&mut self, line: &str) {
+    fn send_line(&mut self, line: &str) {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
     fn claim(&mut self, claims: u64) -> u64 {
-        self.tell(&claims.to_string());
+        self.send_line(&claims.to_string());
         self.expect("admitted ").parse().unwrap()
     }
 
-    fn signal(&self, signal: &str) {
-        let status = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
-        assert!(status.success());
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 }
 
@@ -150,20 +149,20 @@ async fn trial(largest: u64) -> (u64, u64, f64) {
     };
     round(&mut nodes, 4);
     let mut killed = nodes.remove(0);
-    killed.signal("-KILL");
+    killed.signal(Signal::KILL);
     killed.child.wait().unwrap();
     round(&mut nodes, 2);
     // Paused with what it holds, while another takes its part.
     let paused = nodes.remove(0);
-    paused.signal("-STOP");
+    paused.signal(Signal::STOP);
     nodes.push(Node::start(&role));
     round(&mut nodes, 4);
-    paused.signal("-CONT");
+    paused.signal(Signal::CONT);
     nodes.push(paused);
     round(&mut nodes, 12);
     let after = traffic(&url).await;
     for node in &mut nodes {
-        node.tell("give back");
+        node.send_line("give back");
         node.expect("given back");
     }
     let mut left = 0;

@@ -1,4 +1,4 @@
-//! Nodes that tell each other, step by step: what is late, lost, repeated, out of order or could not be sent.
+//! `Replicated` step by step: messages that are late, lost, repeated, out of order or cannot be sent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,12 +23,12 @@ const TEXTS: [&str; 8] = [
     "100/min log",
 ];
 
-/// A transport that can be cut, and messages of which are delivered when the test says so.
+/// A transport that can fail, with messages that the test delivers.
 #[derive(Debug)]
 struct Wire {
     inner: InProcess,
     is_down: AtomicBool,
-    /// Sent although the sender is told that it has failed.
+    /// Whether messages are sent although the sender gets an error.
     is_ambiguous: AtomicBool,
     largest: usize,
 }
@@ -59,7 +59,7 @@ fn node(hub: &Hub, config: ReplicaConfig) -> Node {
     Replicated::with_config(wire, config)
 }
 
-/// So many nodes that have joined.
+/// Nodes that have joined.
 fn fleet<const N: usize>(hub: &Hub) -> [Node; N] {
     let nodes = [(); N].map(|()| node(hub, ReplicaConfig::default()));
     for _ in 0..4 {
@@ -69,34 +69,34 @@ fn fleet<const N: usize>(hub: &Hub) -> [Node; N] {
     nodes
 }
 
-fn tell(node: &Node, now: Timestamp) {
-    block_on(node.tell(now)).unwrap();
+fn broadcast(node: &Node, now: Timestamp) {
+    block_on(node.broadcast(now)).unwrap();
 }
 
-/// All messages that wait for a node.
+/// All messages in the inbox of a node.
 fn inbox(node: &Node) -> Vec<Arc<[u8]>> {
     std::iter::from_fn(|| node.transport().inner.next()).collect()
 }
 
-fn hear(node: &Node, messages: &[Arc<[u8]>], now: Timestamp) {
-    messages.iter().for_each(|message| block_on(node.hear(message, now)));
+fn receive(node: &Node, messages: &[Arc<[u8]>], now: Timestamp) {
+    messages.iter().for_each(|message| block_on(node.receive(message, now)));
 }
 
-/// Delivers until nobody has anything to say.
-fn settle(nodes: &[Node], now: Timestamp) {
+/// Delivers messages until there are no more.
+fn deliver_all(nodes: &[Node], now: Timestamp) {
     loop {
         let boxes: Vec<_> = nodes.iter().map(inbox).collect();
         if boxes.iter().all(Vec::is_empty) {
             return;
         }
-        nodes.iter().zip(boxes).for_each(|(node, messages)| hear(node, &messages, now));
+        nodes.iter().zip(boxes).for_each(|(node, messages)| receive(node, &messages, now));
     }
 }
 
-/// An interval: all tell, and all hear.
+/// An interval: all nodes broadcast, and all receive.
 fn round(nodes: &[Node], now: Timestamp) {
-    nodes.iter().for_each(|node| tell(node, now));
-    settle(nodes, now);
+    nodes.iter().for_each(|node| broadcast(node, now));
+    deliver_all(nodes, now);
 }
 
 fn claim(node: &Node, limit: &Limit, key: &[u8], cost: u64, now: Timestamp, mode: Mode) -> Answer {
@@ -109,7 +109,7 @@ fn charge(node: &Node, limit: &Limit, cost: u64, now: Timestamp) {
     assert!(claim(node, limit, b"k", cost, now, Mode::Charge).admitted, "{limit}");
 }
 
-/// Units that a node knows of.
+/// The units that a node counts.
 fn used(node: &Node, limit: &Limit, now: Timestamp) -> u64 {
     limit.burst() - claim(node, limit, b"k", 0, now, Mode::Peek).verdicts[0].remaining
 }
@@ -119,7 +119,7 @@ fn limits() -> impl Iterator<Item = Limit> {
 }
 
 #[test]
-fn after_an_interval_all_know_all() {
+fn after_an_interval_all_nodes_agree() {
     for limit in limits() {
         let hub = Hub::new();
         let nodes = fleet::<3>(&hub);
@@ -139,42 +139,42 @@ fn after_an_interval_all_know_all() {
 }
 
 #[test]
-fn what_is_repeated_late_or_out_of_order_is_counted_once() {
+fn repeated_late_and_reordered_updates_count_once() {
     for limit in limits() {
         let hub = Hub::new();
         let nodes = fleet::<2>(&hub);
         let mut told = Vec::new();
         for _ in 0..5 {
             charge(&nodes[0], &limit, 7, START);
-            tell(&nodes[0], START);
+            broadcast(&nodes[0], START);
             told.extend(inbox(&nodes[1]));
         }
         for place in [3, 0, 4, 3, 1, 2, 0, 4] {
-            hear(&nodes[1], &told[place..=place], START);
+            receive(&nodes[1], &told[place..=place], START);
         }
         assert_eq!(used(&nodes[1], &limit, START), 35, "{limit}");
-        // Its own messages come back to a node as well.
-        hear(&nodes[0], &told, START);
+        // A node also receives its own messages.
+        receive(&nodes[0], &told, START);
         assert_eq!(used(&nodes[0], &limit, START), 35, "{limit}");
         assert_eq!(nodes[1].stats().repeated, 3);
     }
 }
 
 #[test]
-fn what_was_lost_is_told_again() {
+fn lost_updates_are_sent_again() {
     let limit: Limit = "100/min fixed".parse().unwrap();
     let hub = Hub::new();
     let nodes = fleet::<3>(&hub);
     for lost in [true, false, true] {
         charge(&nodes[0], &limit, 10, START);
-        tell(&nodes[0], START);
+        broadcast(&nodes[0], START);
         if lost {
             nodes[1..].iter().for_each(|node| drop(inbox(node)));
         }
-        settle(&nodes, START);
+        deliver_all(&nodes, START);
     }
     assert_eq!(used(&nodes[1], &limit, START), 10);
-    // The pulse shows that the last one is missing, too.
+    // The heartbeat shows that the last one is missing, too.
     for _ in 0..3 {
         round(&nodes, START);
     }
@@ -182,14 +182,14 @@ fn what_was_lost_is_told_again() {
 }
 
 #[test]
-fn what_was_lost_and_is_kept_no_more_is_learned_from_the_state() {
+fn updates_that_are_no_longer_kept_are_replaced_by_the_state() {
     for limit in limits() {
         let hub = Hub::new();
-        let forgetful = ReplicaConfig { keep: 0, ..ReplicaConfig::default() };
+        let forgetful = ReplicaConfig::default().keep(0);
         let nodes = [node(&hub, forgetful), node(&hub, forgetful)];
         (0..4).for_each(|_| round(&nodes, START));
         charge(&nodes[0], &limit, 10, START);
-        tell(&nodes[0], START);
+        broadcast(&nodes[0], START);
         drop(inbox(&nodes[1]));
         (0..5).for_each(|_| round(&nodes, START));
         assert_eq!(used(&nodes[1], &limit, START), 10, "{limit}");
@@ -197,7 +197,7 @@ fn what_was_lost_and_is_kept_no_more_is_learned_from_the_state() {
 }
 
 #[test]
-fn what_could_not_be_sent_is_sent_later_and_counted_once() {
+fn unsent_updates_are_sent_later_and_counted_once() {
     for is_ambiguous in [false, true] {
         for limit in limits() {
             let hub = Hub::new();
@@ -207,8 +207,8 @@ fn what_could_not_be_sent_is_sent_later_and_counted_once() {
             wire.is_ambiguous.store(is_ambiguous, Ordering::SeqCst);
             for _ in 0..4 {
                 charge(&nodes[0], &limit, 5, START);
-                assert!(block_on(nodes[0].tell(START)).is_err());
-                settle(&nodes, START);
+                assert!(block_on(nodes[0].broadcast(START)).is_err());
+                deliver_all(&nodes, START);
             }
             assert_eq!(used(&nodes[1], &limit, START), if is_ambiguous { 5 } else { 0 }, "{limit}");
             wire.is_down.store(false, Ordering::SeqCst);
@@ -220,7 +220,7 @@ fn what_could_not_be_sent_is_sent_later_and_counted_once() {
 
 #[test]
 fn a_node_that_joins_learns_the_state_and_what_comes_meanwhile() {
-    // What comes while it joins is held until the state is there; what it has no room for is told again.
+    // Updates received while it joins are held until the state arrives; those beyond the bound are requested again.
     for (limit, keep) in limits().flat_map(|limit| [(limit.clone(), 1 << 20), (limit, 0)]) {
         let hub = Hub::new();
         let mut nodes: Vec<Node> = fleet::<2>(&hub).into();
@@ -228,10 +228,10 @@ fn a_node_that_joins_learns_the_state_and_what_comes_meanwhile() {
         charge(&nodes[1], &limit, 10, START);
         round(&nodes, START);
         charge(&nodes[1], &limit, 7, START); // not told yet, and in its state
-        nodes.push(node(&hub, ReplicaConfig { keep, ..ReplicaConfig::default() }));
+        nodes.push(node(&hub, ReplicaConfig::default().keep(keep)));
         charge(&nodes[2], &limit, 3, START); // its own, from before it has joined
         charge(&nodes[0], &limit, 5, START);
-        tell(&nodes[0], START); // to all, the one that joins included
+        broadcast(&nodes[0], START); // to all, the one that joins included
         (0..5).for_each(|_| round(&nodes, START));
         assert!(nodes.iter().all(Replicated::has_joined));
         for node in &nodes {
@@ -265,29 +265,29 @@ fn a_node_that_joins_learns_the_units_of_each_rate() {
 }
 
 #[test]
-fn what_comes_beside_the_state_is_counted_once() {
+fn updates_received_with_the_state_count_once() {
     for (limit, keep) in limits().flat_map(|limit| [(limit.clone(), 1 << 20), (limit, 0)]) {
         let hub = Hub::new();
         let mut nodes: Vec<Node> = fleet::<2>(&hub).into();
         charge(&nodes[0], &limit, 20, START);
         round(&nodes, START);
-        nodes.push(node(&hub, ReplicaConfig { keep, ..ReplicaConfig::default() }));
+        nodes.push(node(&hub, ReplicaConfig::default().keep(keep)));
         // The one that joins asks the second for the state ...
-        tell(&nodes[2], START);
-        hear(&nodes[1], &inbox(&nodes[1]), START);
-        hear(&nodes[2], &inbox(&nodes[2]), START);
-        // ... and hears of units of the first that are not in it, while some are that the second has yet to tell.
+        broadcast(&nodes[2], START);
+        receive(&nodes[1], &inbox(&nodes[1]), START);
+        receive(&nodes[2], &inbox(&nodes[2]), START);
+        // ... and receives units of the first that are not in it, while the state has some that the second has not sent.
         charge(&nodes[0], &limit, 5, START);
-        tell(&nodes[0], START);
-        hear(&nodes[2], &inbox(&nodes[2]), START);
+        broadcast(&nodes[0], START);
+        receive(&nodes[2], &inbox(&nodes[2]), START);
         charge(&nodes[1], &limit, 7, START);
         let (first, question): (Vec<_>, Vec<_>) =
             inbox(&nodes[1]).into_iter().partition(|message| message[1] < 6);
-        hear(&nodes[1], &question, START);
-        hear(&nodes[2], &inbox(&nodes[2]), START);
+        receive(&nodes[1], &question, START);
+        receive(&nodes[2], &inbox(&nodes[2]), START);
         assert!(nodes[2].has_joined());
         assert_eq!(used(&nodes[2], &limit, START), if keep > 0 { 32 } else { 27 }, "{limit}");
-        hear(&nodes[1], &first, START);
+        receive(&nodes[1], &first, START);
         (0..5).for_each(|_| round(&nodes, START));
         assert!(nodes.iter().all(|node| used(node, &limit, START) == 32), "{limit}");
     }
@@ -315,19 +315,19 @@ fn a_state_of_many_meters_comes_in_many_parts() {
 }
 
 #[test]
-fn who_loses_the_answer_asks_another_one() {
+fn after_a_lost_answer_another_node_is_asked() {
     let limit: Limit = "100/min".parse().unwrap();
     let hub = Hub::new();
     let mut nodes: Vec<Node> = fleet::<3>(&hub).into();
     charge(&nodes[0], &limit, 20, START);
     round(&nodes, START);
     nodes.push(node(&hub, ReplicaConfig::default()));
-    tell(&nodes[3], START);
-    // All say that they are here; the first that is asked for the state never answers.
+    broadcast(&nodes[3], START);
+    // All offer their state; the first one that is asked never answers.
     let boxes: Vec<_> = nodes[..3].iter().map(inbox).collect();
-    nodes.iter().zip(boxes).for_each(|(node, messages)| hear(node, &messages, START));
+    nodes.iter().zip(boxes).for_each(|(node, messages)| receive(node, &messages, START));
     let here = inbox(&nodes[3]);
-    hear(&nodes[3], &here, START);
+    receive(&nodes[3], &here, START);
     nodes[..3].iter().for_each(|node| drop(inbox(node)));
     assert_eq!(used(&nodes[3], &limit, START), 0);
     (0..4).for_each(|_| round(&nodes, START));
@@ -336,7 +336,7 @@ fn who_loses_the_answer_asks_another_one() {
 }
 
 #[test]
-fn who_leaves_or_falls_silent_is_counted_no_more() {
+fn nodes_that_leave_or_fall_silent_are_not_peers() {
     let limit: Limit = "100/min".parse().unwrap();
     let hub = Hub::new();
     let [one, other, third] = fleet::<3>(&hub);
@@ -345,7 +345,7 @@ fn who_leaves_or_falls_silent_is_counted_no_more() {
     drop(third);
     drop(other);
     let nodes = [one];
-    settle(&nodes, START);
+    deliver_all(&nodes, START);
     assert_eq!(nodes[0].peers(), 1, "one has left");
     assert_eq!(used(&nodes[0], &limit, START), 20, "what it told before it left");
     (0..12).for_each(|_| round(&nodes, START));
@@ -353,7 +353,7 @@ fn who_leaves_or_falls_silent_is_counted_no_more() {
 }
 
 #[test]
-fn refunds_are_told() {
+fn refunds_are_sent() {
     for limit in limits() {
         let hub = Hub::new();
         let nodes = fleet::<2>(&hub);
@@ -370,7 +370,7 @@ fn refunds_are_told() {
 }
 
 #[test]
-fn what_has_left_its_window_is_not_told() {
+fn units_that_have_left_their_window_are_not_sent() {
     let limit: Limit = "100/min fixed".parse().unwrap();
     let hub = Hub::new();
     let nodes = fleet::<2>(&hub);
@@ -378,28 +378,28 @@ fn what_has_left_its_window_is_not_told() {
     charge(&nodes[0], &limit, 5, START);
     let later = START + Duration::from_secs(120);
     nodes[0].transport().is_down.store(false, Ordering::SeqCst);
-    tell(&nodes[0], later);
-    settle(&nodes, later);
+    broadcast(&nodes[0], later);
+    deliver_all(&nodes, later);
     assert_eq!((nodes[1].len(), nodes[1].stats().applied), (0, 0));
 }
 
 #[test]
-fn what_is_no_message_does_nothing() {
+fn invalid_bytes_are_ignored() {
     let hub = Hub::new();
     let nodes = fleet::<2>(&hub);
     let limit: Limit = "100/min".parse().unwrap();
     charge(&nodes[0], &limit, 5, START);
-    tell(&nodes[0], START);
+    broadcast(&nodes[0], START);
     let told = inbox(&nodes[1]);
     let update = told.iter().max_by_key(|message| message.len()).unwrap();
     let before = nodes[1].stats().malformed;
-    // Cut in its front, or in what it says of the meter: number, name, offset, segment, units.
+    // Cut in its header, or in the entry of the meter: number, name, offset, segment, units.
     let cuts = (0..19).chain(update.len() - 8..update.len());
     let count = cuts.clone().count() as u64;
-    cuts.for_each(|length| hear(&nodes[1], &[update[..length].into()], START));
+    cuts.for_each(|length| receive(&nodes[1], &[update[..length].into()], START));
     assert_eq!(nodes[1].stats().malformed - before, count);
     assert!(nodes[1].is_empty());
-    hear(&nodes[1], &told, START);
+    receive(&nodes[1], &told, START);
     assert_eq!(used(&nodes[1], &limit, START), 5);
 }
 

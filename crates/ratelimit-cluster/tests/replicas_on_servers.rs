@@ -1,4 +1,4 @@
-//! Three nodes that tell each other by real servers: after an interval all know all, also after the server was killed.
+//! Three replicated nodes on real servers: they agree after an interval, also after the server was killed.
 //!
 //! `cargo test -p ratelimit-cluster --all-features --test replicas_on_servers -- --nocapture` prints what was sent.
 #![cfg(all(feature = "redis", feature = "postgres"))]
@@ -33,21 +33,21 @@ fn start<T: Transport + 'static>(transport: T) -> Node<T> {
     node
 }
 
-/// Tells, interval after interval, until each node sees that so much remains of each meter.
+/// Broadcasts at intervals until each node sees the expected remaining units of each meter.
 async fn until_all_know<T: Transport>(nodes: &[Node<T>], limits: &[Limit], remaining: u64) {
     let all_know = |limit: &Limit| {
         let knows = |node| (0..KEYS).all(|key| claim(node, limit, key, 0, Mode::Peek) == remaining);
         nodes.iter().all(knows)
     };
-    let telling = async {
+    let broadcast = async {
         while !limits.iter().all(all_know) {
             for node in nodes {
-                let _ = node.tell(START).await;
+                let _ = node.broadcast(START).await;
             }
             sleep(Duration::from_millis(50)).await;
         }
     };
-    timeout(PATIENCE, telling).await.unwrap_or_else(|_| {
+    timeout(PATIENCE, broadcast).await.unwrap_or_else(|_| {
         let stats: Vec<_> = nodes.iter().map(|node| node.stats()).collect();
         panic!("they do not know all after {PATIENCE:?}: {stats:?}");
     });
@@ -77,21 +77,21 @@ async fn trial<T: Transport + 'static>(transports: [T; 4], server: &Server) {
         stats.sent_bytes,
         stats.sent
     );
-    // One that joins is told what it has missed.
+    // A node that joins receives what it has missed.
     nodes.push(start(late));
     until_all_know(&nodes, &limits, 970).await;
     assert!(nodes.iter().all(|node| node.has_joined() && node.peers() == 3));
-    // What is charged while the server is gone is told when it is back.
+    // Charges made while the server is down are sent when it is back.
     server.kill().await.unwrap();
     charge(&nodes, &limits, 10);
     for node in &nodes {
-        assert!(node.tell(START).await.is_err());
+        assert!(node.broadcast(START).await.is_err());
     }
     charge(&nodes, &limits, 10);
     server.start().await.unwrap();
     until_all_know(&nodes, &limits, 890).await;
     let stats = nodes[0].stats();
-    assert_eq!((stats.malformed, stats.uncounted, stats.untold), (0, 0, 0), "{stats:?}");
+    assert_eq!((stats.malformed, stats.uncounted, stats.too_large), (0, 0, 0), "{stats:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,5 @@
-//! Resets of a node that counts in step, while it charges and tells: a telling that began before a reset says nothing of what
-//! is charged after it.
+//! Resets of a `Synced` while it charges and synchronizes: a synchronization that began before a reset does not affect later
+//! charges.
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! Three nodes that count in step on a real server: what they admit together, and that they agree afterwards.
+//! Three `Synced` nodes on a real server: what they admit together, and that they agree afterwards.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use ratelimit_testbed::Testbed;
 
 const NODES: u64 = 3;
 
-/// How many claims a node makes before it tells.
+/// How many claims a node makes between two synchronizations.
 const UNTOLD: u64 = 2;
 
 /// Time enough for a busy machine.
@@ -23,7 +23,7 @@ fn now() -> Timestamp {
     Timestamp::from_secs(1_800_001_800)
 }
 
-/// A prefix of keys that nobody has used.
+/// A new prefix of keys.
 fn prefix() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("synced-{}-{}:", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
@@ -68,8 +68,7 @@ async fn three_nodes_on_redis() {
     let prefix = prefix();
     let mut nodes = Vec::new();
     for _ in 0..NODES {
-        let urls = vec![server.url().to_owned()];
-        let config = RedisConfig { urls, prefix: prefix.clone(), timeout: TIMEOUT, ..RedisConfig::default() };
+        let config = RedisConfig::from_url(server.url()).unwrap().prefix(prefix.clone()).timeout(TIMEOUT);
         nodes.push(Synced::new(RedisStore::connect_with(config).await.unwrap()));
     }
     check(&nodes).await;
@@ -81,11 +80,7 @@ async fn three_nodes_on_memcached() {
     let prefix = prefix();
     let mut nodes = Vec::new();
     for _ in 0..NODES {
-        let config = MemcachedConfig {
-            prefix: prefix.clone(),
-            timeout: TIMEOUT,
-            ..MemcachedConfig::new(server.url())
-        };
+        let config = MemcachedConfig::from_url(server.url()).unwrap().prefix(prefix.clone()).timeout(TIMEOUT);
         nodes.push(Synced::new(MemcachedStore::connect_with(config).await.unwrap()));
     }
     check(&nodes).await;
@@ -94,12 +89,8 @@ async fn three_nodes_on_memcached() {
 #[tokio::test]
 async fn three_nodes_on_postgres() {
     let server = Testbed::from_env().postgres().await.unwrap();
-    let config = PostgresConfig {
-        schema: prefix(),
-        timeout: TIMEOUT,
-        prune_every: None,
-        ..PostgresConfig::from_url(server.url()).unwrap()
-    };
+    let config =
+        PostgresConfig::from_url(server.url()).unwrap().schema(prefix()).timeout(TIMEOUT).prune_every(None);
     PostgresStore::connect_with(config.clone()).await.unwrap().migrate().await.unwrap();
     let mut nodes = Vec::new();
     for _ in 0..NODES {

@@ -1,4 +1,4 @@
-//! Nodes that count in step through a store, one step at a time: every kind of limit, refunds, a segment's turn, failures.
+//! `Synced` step by step: every kind of limit, refunds, a segment's turn, failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -26,7 +26,7 @@ const TEXTS: [&str; 7] = [
 
 type Node = Synced<Arc<Failing>>;
 
-/// A store that fails when it is told to.
+/// A store that fails on demand.
 #[derive(Debug, Default)]
 struct Failing {
     store: MemoryStore,
@@ -125,7 +125,7 @@ fn after_a_round_all_know_of_all() {
         }
         nodes.iter().for_each(|node| sync(node, START));
         assert_eq!(left(&nodes[2], &limit, START), limit.burst() - 6, "{text}: who told last knows all");
-        // The others learn of it when they have something to tell.
+        // The other nodes learn of it when they have something to send.
         nodes[..2].iter().for_each(|node| assert!(claim(node, &limit, 1, START).0));
         nodes.iter().for_each(|node| sync(node, START));
         assert!(claim(&nodes[0], &limit, 1, START).0);
@@ -251,7 +251,7 @@ fn a_segment_that_has_ended_is_read_again_until_the_others_have_told_what_they_c
     claim(&node, &limit, 1, after(16));
     sync(&node, after(16));
     assert_eq!(left(&node, &limit, after(16)), 13);
-    // Who comes later learns of all segments at once.
+    // A node that comes later reads all segments at once.
     let newcomer = Synced::new(node.inner().clone());
     claim(&newcomer, &limit, 1, after(20));
     sync(&newcomer, after(20));
@@ -397,7 +397,7 @@ fn a_node_by_itself_never_exceeds_the_limit_and_a_bound_holds() {
     assert_eq!(admitted, 20);
     assert_eq!(node.promises().decisions, Decisions::Eventual);
     assert!(format!("{node:?}").contains("MemoryStore"));
-    let tight = Synced::with_config(MemoryStore::new(), SyncConfig { max_keys: 0, ..SyncConfig::default() });
+    let tight = Synced::with_config(MemoryStore::new(), SyncConfig::default().max_keys(0));
     let error = ask(&tight, START, Mode::Charge, &one(&own, 1)).unwrap_err();
     assert_eq!((error.kind(), tight.is_empty()), (ErrorKind::Full, true));
 }

@@ -1,4 +1,4 @@
-//! The transports on real servers: everybody hears everything whole, and goes on when the server has gone and come back.
+//! The transports on real servers: all nodes receive all messages, also after the server was restarted.
 #![cfg(all(feature = "redis", feature = "postgres"))]
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ fn message(number: u8, length: usize) -> Arc<[u8]> {
     (0..length).map(|place| u8::try_from(place % 251).unwrap() ^ number).collect()
 }
 
-async fn heard(transport: &impl Transport) -> Arc<[u8]> {
+async fn next_message(transport: &impl Transport) -> Arc<[u8]> {
     timeout(PATIENCE, transport.receive()).await.expect("nothing came").expect("no connection")
 }
 
@@ -25,18 +25,18 @@ async fn everybody_hears_all<T: Transport>(nodes: &[T; 3], stranger: &T) {
     nodes[1].send(&messages).await.unwrap();
     for node in nodes {
         for expected in &messages {
-            assert_eq!(&heard(node).await, expected);
+            assert_eq!(&next_message(node).await, expected);
         }
     }
     stranger.send(&[message(9, 1)]).await.unwrap();
-    assert_eq!(heard(stranger).await, message(9, 1), "the messages of another fleet were heard");
+    assert_eq!(next_message(stranger).await, message(9, 1), "the messages of another fleet were received");
 }
 
-/// The server is killed: sending fails and is no end of it. It comes back: everybody is heard again.
+/// After the server is killed, sending fails. After it is restarted, all nodes receive messages again.
 async fn all_go_on_after_a_restart<T: Transport>(nodes: &[T; 3], server: &Server) {
     server.kill().await.unwrap();
     assert!(nodes[0].send(&[message(1, 3)]).await.is_err());
-    // What had come before is still heard.
+    // Earlier messages are still received.
     while timeout(PATIENCE, nodes[0].receive()).await.expect("it waits for a dead server").is_ok() {}
     server.start().await.unwrap();
     // They find out when they are next used.
@@ -61,7 +61,7 @@ async fn all_go_on_after_a_restart<T: Transport>(nodes: &[T; 3], server: &Server
     }
 }
 
-/// The server stops answering and keeps its connections: sending ends within its time limit, and who listens finds out, too.
+/// The server stops answering and keeps its connections: sending ends within its time limit, and a listener notices, too.
 async fn sending_ends_while_the_server_is_frozen<T: Transport>(nodes: &[T; 3], server: &Server) {
     server.freeze().await.unwrap();
     let sent = timeout(PATIENCE, nodes[0].send(&[message(1, 3)])).await;
@@ -69,7 +69,7 @@ async fn sending_ends_while_the_server_is_frozen<T: Transport>(nodes: &[T; 3], s
     while timeout(PATIENCE, nodes[1].receive()).await.expect("it waits for a frozen server").is_ok() {}
     server.thaw().await.unwrap();
     nodes[0].send(&[message(3, 3)]).await.unwrap();
-    while heard(&nodes[2]).await != message(3, 3) {}
+    while next_message(&nodes[2]).await != message(3, 3) {}
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,46 +1,41 @@
-//! What a case works with: a space of its own, handles on it, limiters on a clock that is moved by hand.
+//! The tools of a case: an empty space, handles on it, and limiters on a manual clock.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use ratelimit_core::{
-    DynCounterStore, Limit, Limits, ManualClock, Promises, RateLimiter, SystemClock, Timestamp,
-};
+use ratelimit_core::{Limit, Limits, ManualClock, Promises, RateLimiter, SystemClock};
 use tokio::task::JoinSet;
 
+use crate::clock::START;
 use crate::control::Control;
-use crate::failure::{CaseResult, Failure};
+use crate::failure::{CaseResult, Failure, panic_message};
 use crate::journal::Journal;
 use crate::proxy::Proxy;
 use crate::random::Random;
-use crate::{Space, Suite};
+use crate::subject::{Handle, Space};
+use crate::suite::Suite;
 
-/// A handle on the store.
-pub(crate) type Handle = Arc<dyn DynCounterStore>;
-
-/// A whole hour in 2027: where the clocks of most cases begin.
-pub(crate) const START: Timestamp = Timestamp::from_secs(1_800_000_000);
-
-/// What a case works with. Cheap to clone.
+/// The tools of a case. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Bench {
     pub(crate) space: Arc<dyn Space>,
     pub(crate) control: Option<Arc<Control>>,
+    /// Whether the store reconnects by itself.
+    pub(crate) reconnects: bool,
     pub(crate) store: Handle,
     pub(crate) suite: Arc<Suite>,
-    /// What has been asked by trials.
+    /// The calls of trials.
     pub(crate) journal: Arc<Journal>,
-    /// A number of this case's own, the same in every run with the same seed.
+    /// The seed of this case, derived from the seed of the run.
     pub(crate) seed: u64,
 }
 
 impl Bench {
-    /// What the store promises.
+    /// The promises of the store.
     pub(crate) fn promises(&self) -> Promises {
         self.store.dyn_promises()
     }
 
-    /// Opens a further handle.
+    /// Opens another handle.
     pub(crate) async fn open(&self) -> CaseResult<Handle> {
         Ok(self.space.open().await?)
     }
@@ -54,28 +49,28 @@ impl Bench {
         Ok(handles)
     }
 
-    /// A limiter on a clock of its own that stands at [`START`].
+    /// A limiter on a new manual clock, set to [`START`].
     pub(crate) fn limiter(&self, limits: impl Into<Limits>) -> RateLimiter<Handle, ManualClock> {
         RateLimiter::new(self.store.clone(), limits).with_clock(ManualClock::at(START))
     }
 
-    /// A limiter on the machine's clock.
+    /// A limiter on the system clock.
     pub(crate) fn real(&self, limits: impl Into<Limits>) -> RateLimiter<Handle, SystemClock> {
         RateLimiter::new(self.store.clone(), limits)
     }
 
-    /// Random numbers of this case's own.
+    /// The random numbers of this case.
     pub(crate) fn random(&self) -> Random {
         Random::new(self.seed)
     }
 
-    /// How many meters are stored.
+    /// The number of stored meters.
     pub(crate) async fn meters(&self) -> CaseResult<u64> {
         let meters = self.space.meters().await?;
         meters.ok_or_else(|| Failure::skipped("the subject does not tell how many meters are stored"))
     }
 
-    /// A proxy before the server, and a handle that goes through it.
+    /// A proxy in front of the server, and a handle that connects through it.
     pub(crate) async fn through_proxy(&self) -> CaseResult<(Proxy, Handle)> {
         let Some(server) = self.space.address() else {
             return Err(Failure::not_applicable("the subject has no server's address"));
@@ -95,18 +90,18 @@ impl Bench {
     }
 }
 
-/// Reads a limit.
+/// Parses a limit.
 pub(crate) fn limit(text: &str) -> CaseResult<Limit> {
     Ok(text.parse()?)
 }
 
-/// Reads limits that are checked together.
+/// Parses limits that are checked together.
 pub(crate) fn limits(texts: &[&str]) -> CaseResult<Limits> {
     let limits: Vec<Limit> = texts.iter().map(|text| limit(text)).collect::<CaseResult<_>>()?;
     Ok(Limits::new(limits)?)
 }
 
-/// Runs `count` tasks side by side, spread over `handles`, and gives what each of them found.
+/// Runs `count` tasks concurrently, spread over `handles`, and returns their results.
 pub(crate) async fn storm<T, F, R>(handles: &[Handle], count: usize, task: F) -> CaseResult<Vec<T>>
 where
     T: Send + 'static,
@@ -125,20 +120,4 @@ where
         }
     }
     Ok(found)
-}
-
-/// What a panic said.
-pub(crate) fn panic_message(error: tokio::task::JoinError) -> String {
-    if !error.is_panic() {
-        return error.to_string();
-    }
-    let panic = error.into_panic();
-    let text = panic.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-    format!("panicked: {}", text.unwrap_or_else(|| "without a message".to_owned()))
-}
-
-/// Waits in real time.
-pub(crate) async fn pause(duration: Duration) {
-    tokio::time::sleep(duration).await;
 }

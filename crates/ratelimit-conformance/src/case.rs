@@ -1,9 +1,9 @@
-//! A case: a name, what it proves, what it needs, and the code.
+//! A case: its name, what it tests, its requirements, and its code.
 
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use ratelimit_core::{Decisions, Promises, Time};
+use ratelimit_core::{Decisions, Time};
 
 use crate::bench::Bench;
 use crate::failure::{CaseResult, Failure};
@@ -17,17 +17,18 @@ pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) about: &'static str,
     needs: Vec<Need>,
+    is_heavy: bool,
     run: Run,
 }
 
-/// What a store must promise, or a subject offer, for a case to be run on it.
+/// A requirement of a case on the promises of the store or on the subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// The store decides by the caller's time.
     CallerTime,
-    /// By the caller's time, and it knows when a claim is late.
+    /// The store decides by the caller's time, and detects late claims.
     OrderedTime,
-    /// By the caller's time, and it does not know when a claim is late.
+    /// The store decides by the caller's time, and does not detect late claims.
     UnorderedTime,
     /// The store decides by the server's time.
     ServerTime,
@@ -35,20 +36,22 @@ pub(crate) enum Need {
     ExactPerKey,
     /// The suite may stop and start the server. Such cases run alone.
     Control,
+    /// The store reconnects by itself after its server was down.
+    Reconnects,
 }
 
 impl Case {
-    /// A case on a clock that is moved by hand, which most are.
+    /// A case on a manual clock, like most.
     pub(crate) fn new<F, R>(name: impl Into<String>, about: &'static str, run: F) -> Self
     where
         F: Fn(Bench) -> R + Send + Sync + 'static,
         R: Future<Output = CaseResult> + Send + 'static,
     {
         let run: Run = Arc::new(move |bench| Box::pin(run(bench)));
-        Self { name: name.into(), about, needs: vec![Need::CallerTime], run }
+        Self { name: name.into(), about, needs: vec![Need::CallerTime], is_heavy: false, run }
     }
 
-    /// The same case once for each of these kinds of limit.
+    /// One case for each of these kinds of limit.
     pub(crate) fn for_each<F, R>(kinds: &[Kind], name: &str, about: &'static str, run: F) -> Vec<Self>
     where
         F: Fn(Bench, Kind) -> R + Copy + Send + Sync + 'static,
@@ -61,39 +64,46 @@ impl Case {
         kinds.iter().map(one).collect()
     }
 
-    /// The same case, which also needs this.
+    /// Adds a requirement.
     pub(crate) fn needs(mut self, need: Need) -> Self {
         self.needs.push(need);
         self
     }
 
-    /// The same case, which can do with any clock.
+    /// Allows any clock.
     pub(crate) fn any_time(mut self) -> Self {
         self.needs.retain(|need| *need != Need::CallerTime);
         self
     }
 
-    /// The same case, only for stores that use their server's clock.
+    /// Requires a store that decides by its server's clock.
     pub(crate) fn server_time(self) -> Self {
         self.any_time().needs(Need::ServerTime)
     }
 
-    /// Whether the case has to run alone.
-    pub(crate) fn runs_alone(&self) -> bool {
-        self.needs.contains(&Need::Control)
+    /// Makes the case run alone, because its load would make other cases exceed their time limit.
+    pub(crate) fn heavy(mut self) -> Self {
+        self.is_heavy = true;
+        self
     }
 
-    /// Runs it.
+    /// Whether the case must run alone.
+    pub(crate) fn runs_alone(&self) -> bool {
+        self.is_heavy || self.needs.contains(&Need::Control)
+    }
+
+    /// Runs the case.
     pub(crate) async fn run(&self, bench: Bench) -> CaseResult {
         for need in &self.needs {
-            need.check(bench.promises())?;
+            need.check(&bench)?;
         }
         (self.run)(bench).await
     }
 }
 
 impl Need {
-    fn check(self, promises: Promises) -> CaseResult {
+    fn check(self, bench: &Bench) -> CaseResult {
+        let promises = bench.promises();
         let (met, why) = match self {
             Self::CallerTime => {
                 (promises.time != Time::Server, "the store declares that it has its server's time")
@@ -114,6 +124,10 @@ impl Need {
                 "the store declares that it may refuse under contention",
             ),
             Self::Control => (true, ""), // found out by the case itself
+            Self::Reconnects => (
+                bench.reconnects,
+                "the subject declares that its connection, once broken, is not replaced by the store",
+            ),
         };
         if met { Ok(()) } else { Err(Failure::not_applicable(why)) }
     }

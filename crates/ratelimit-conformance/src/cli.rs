@@ -1,4 +1,4 @@
-//! The command line: the `main` of a test without harness.
+//! The command line: the `main` of a test with its own harness.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,28 +15,28 @@ use crate::subject::Subject;
 use crate::suite::Suite;
 use crate::{BoxError, table};
 
-/// Proves rate limit stores against the contract.
+/// Tests rate limit stores against the contract.
 #[derive(Parser, Debug)]
 #[command(name = "conformance")]
 struct Arguments {
-    /// Targets to run on, all if none is named; a name that is no target's is a filter, as for other tests.
+    /// Targets to run on; all by default. A name that is not a target is a filter, as for other tests.
     names: Vec<String>,
-    /// Run only cases whose name contains TEXT; may be given several times.
+    /// Run only cases whose name contains TEXT. May be repeated.
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
-    /// Leave out cases whose name contains TEXT; may be given several times.
+    /// Skip cases whose name contains TEXT. May be repeated.
     #[arg(long, value_name = "TEXT")]
     skip: Vec<String>,
-    /// Filters and skips are whole names and not parts of names.
+    /// Filters and skips match whole names.
     #[arg(long)]
     exact: bool,
-    /// Start no further case when one has failed.
+    /// Start no more cases after a failure.
     #[arg(long)]
     fail_fast: bool,
-    /// A case that takes longer has hung, and fails.
+    /// Fail a case that takes longer.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "120")]
     case_limit: Duration,
-    /// List targets and cases, and run nothing.
+    /// List targets and cases without running them.
     #[arg(long)]
     list: bool,
     /// Write the results to FILE as JSON.
@@ -45,23 +45,26 @@ struct Arguments {
     /// Write the results to FILE in JUnit's format.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Succeed although cases were skipped.
+    /// Succeed even if cases are skipped.
     #[arg(long)]
     allow_skips: bool,
-    /// How many cases run side by side.
+    /// Succeed even if the servers of some targets are not available.
+    #[arg(long)]
+    allow_unavailable: bool,
+    /// The number of cases that run concurrently.
     #[arg(long, value_name = "N", alias = "test-threads", default_value_t = Suite::default().jobs)]
     jobs: usize,
-    /// How many random claims to compare with the model.
+    /// The number of random claims to compare with the model.
     #[arg(long, value_name = "N", env = "RATELIMIT_RANDOM", default_value_t = Suite::default().random)]
     random: u64,
-    /// What the random numbers begin with; a failure names it.
+    /// The seed of the random numbers. A failure names it.
     #[arg(long, value_name = "N", env = "RATELIMIT_SEED", default_value_t = Suite::default().seed)]
     seed: u64,
     #[command(flatten)]
     harness: Harness,
 }
 
-/// What `cargo test` may pass on to every test binary. Without effect here.
+/// Options that `cargo test` may pass to every test binary. They have no effect.
 #[derive(clap::Args, Debug)]
 #[allow(clippy::struct_excessive_bools, dead_code)]
 struct Harness {
@@ -93,10 +96,11 @@ struct Harness {
     unstable: Vec<String>,
 }
 
-/// Runs the suite on these subjects as the command line says; the `main` of a test without harness.
+/// Runs the suite on these subjects with the options of the command line: the `main` of a test with its own harness.
 ///
-/// Comes back with a failure if a case failed, if one was skipped and `--allow-skips` was not given, if nothing was
-/// executed, if a filter matches no case, or if a target is unknown.
+/// Returns a failure if a case fails, if one is skipped without `--allow-skips`, if a subject is
+/// [unavailable](Subject::unavailable) without `--allow-unavailable`, if no case applies, if a filter matches no case, or if
+/// a target is unknown.
 pub fn main(subjects: Vec<Box<dyn Subject>>) -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -136,18 +140,24 @@ fn start(arguments: &Arguments, subjects: Vec<Box<dyn Subject>>) -> Result<bool,
     }
     let subjects = subjects.into_iter().filter(|subject| is_chosen(subject.name(), &targets));
     let subjects: Vec<Arc<dyn Subject>> = subjects.map(Arc::from).collect();
+    let number = subjects.len();
     let mut progress = (Console::new(), Files::new(arguments.report.as_ref(), arguments.junit.as_ref())?);
     let report = run(&suite, &subjects, &mut progress);
     progress.1.write(&report)?;
     show(&report);
-    // The subjects may stop servers when they are dropped.
+    // Dropping a subject may stop a server.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async { drop(subjects) });
     runtime.shutdown_background();
-    Ok(if arguments.allow_skips { report.is_success_but_for_skips() } else { report.is_success() })
+    let totals = report.totals();
+    let nothing_to_run_on = report.unavailable.len() == number;
+    Ok((totals.passed > 0 || nothing_to_run_on)
+        && totals.failed == 0
+        && (arguments.allow_skips || totals.skipped == 0)
+        && (arguments.allow_unavailable || report.unavailable.is_empty()))
 }
 
-/// Each filter must match a case, so that one with a typing error does not pass for a success.
+/// Each filter must match a case: a typing error must not look like a success.
 fn check_names(suite: &Suite, names: &[String], known: &[String]) -> Result<(), BoxError> {
     for filter in &suite.filters {
         let one = Suite { filters: vec![filter.clone()], skip: Vec::new(), ..suite.clone() };
@@ -188,14 +198,9 @@ fn list(suite: &Suite, known: &[String]) {
 }
 
 fn show(report: &Report) {
-    println!("\n{}\n\n{}", table::table(report), table::reasons(report));
-    print!("{}", table::left_out(report));
     let totals = report.totals();
-    if report.not_run > 0 {
-        println!("NOTE {} cases were not run after a failure", report.not_run);
-    }
-    if totals.passed + totals.failed == 0 {
+    if totals.passed + totals.failed == 0 && report.unavailable.is_empty() {
         eprintln!("error: nothing was executed: no case applies to these targets");
     }
-    println!("{} passed, {} failed, {} skipped", totals.passed, totals.failed, totals.skipped);
+    println!("\n{}\n\n{report}", table::table(report));
 }

@@ -1,11 +1,11 @@
-//! The server as a case stops and starts it, and how it is put right again after the case.
+//! Control over the server, which is restored after a case.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{BoxError, Server};
 
-/// A server under the suite's control.
+/// A server that the suite controls.
 pub(crate) struct Control {
     server: Arc<dyn Server>,
     killed: AtomicBool,
@@ -13,7 +13,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Control over `server`, which runs.
+    /// Control over `server`, which is running.
     pub(crate) fn new(server: Arc<dyn Server>) -> Self {
         Self { server, killed: AtomicBool::new(false), frozen: AtomicBool::new(false) }
     }
@@ -40,7 +40,7 @@ impl Control {
         Ok(())
     }
 
-    /// Makes the server run as before, whatever a case has left it in.
+    /// Makes the server run again, whatever the case has done.
     pub(crate) async fn restore(&self) -> Result<(), BoxError> {
         if self.frozen.load(Ordering::SeqCst) {
             self.thaw().await?;

@@ -1,18 +1,18 @@
-//! How instants, keys and answers are told in messages.
+//! How messages describe instants, keys and answers.
 
 use ratelimit_core::{Answer, Timestamp, Verdict};
 
-use crate::bench::START;
+use crate::clock::START;
 
-/// A key of which more is not shown.
+/// Longer keys are truncated.
 const LONGEST: usize = 48;
 
-/// An instant, counted from [`START`].
+/// An instant relative to [`START`].
 pub(crate) fn instant(at: Timestamp) -> String {
     if at >= START { format!("+{:?}", at.since(START)) } else { format!("-{:?}", START.since(at)) }
 }
 
-/// A key, readable whatever its bytes are.
+/// A key, escaped.
 pub(crate) fn key(bytes: &[u8]) -> String {
     match bytes.get(..LONGEST) {
         Some(beginning) if bytes.len() > LONGEST => {
@@ -43,7 +43,7 @@ fn figures(answer: &Answer, verdict: &Verdict) -> String {
     }
 }
 
-/// Where two answers to the same claims differ: only the figures that do, a line for each claim, after its name.
+/// The differing figures of two answers to the same claims: a line for each claim, with its name.
 pub(crate) fn differences(expected: &Answer, found: &Answer, names: &[String]) -> String {
     let head = |answer: &Answer| {
         [
@@ -60,7 +60,7 @@ pub(crate) fn differences(expected: &Answer, found: &Answer, names: &[String]) -
     lines.map(|(name, figures)| format!("{name}: {figures}")).collect::<Vec<_>>().join("\n     ")
 }
 
-/// Those of these figures that are not equal.
+/// The figures that differ.
 fn unequal(expected: &[(&'static str, String)], found: &[(&'static str, String)]) -> String {
     let pairs = expected.iter().zip(found).filter(|(one, other)| one != other);
     let told = pairs.map(|((name, one), (_, other))| format!("{name}: expected {one}, found {other}"));

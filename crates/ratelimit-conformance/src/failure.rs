@@ -1,10 +1,12 @@
-//! How a case ends when it does not pass, and the checks that end it.
+//! How a case fails, and the checks that make it fail.
 
 use std::fmt::{Debug, Display};
 
-use crate::Outcome;
+use tokio::task::JoinError;
 
-/// What a case gives back.
+use crate::report::Outcome;
+
+/// The result of a case.
 pub(crate) type CaseResult<T = ()> = Result<T, Failure>;
 
 /// Why a case ended early.
@@ -17,17 +19,17 @@ impl Failure {
         Self(Outcome::Failed(reason.into()))
     }
 
-    /// The subject does not offer what the case needs, although it could.
+    /// The subject lacks something that the case needs and that it could provide.
     pub(crate) fn skipped(reason: impl Into<String>) -> Self {
         Self(Outcome::Skipped(reason.into()))
     }
 
-    /// The store does not promise what the case asks for.
+    /// The store does not promise what the case tests.
     pub(crate) fn not_applicable(reason: impl Into<String>) -> Self {
         Self(Outcome::NotApplicable(reason.into()))
     }
 
-    /// The same; what the store did wrong is followed by `more`.
+    /// Appends `more` to the reason of a failure.
     pub(crate) fn followed_by(self, more: impl FnOnce() -> String) -> Self {
         match self.0 {
             Outcome::Failed(reason) => Self::new(reason + &more()),
@@ -41,17 +43,28 @@ impl Failure {
     }
 }
 
-/// Any error ends the case; so `?` works on whatever a store says.
+/// Any error ends the case, so `?` works on the errors of a store.
 impl<E: Display> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::new(error.to_string())
     }
 }
 
-/// More text than this is not compared at a glance.
+/// The message of a panic.
+pub(crate) fn panic_message(error: JoinError) -> String {
+    if !error.is_panic() {
+        return error.to_string();
+    }
+    let panic = error.into_panic();
+    let text = panic.downcast_ref::<String>().cloned();
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    format!("panicked: {}", text.unwrap_or_else(|| "without a message".to_owned()))
+}
+
+/// The longest text that is easy to compare as a whole.
 const GLANCE: usize = 160;
 
-/// How two values differ: both, or only the fields that do if they have many.
+/// How two values differ: both values, or only the differing fields if there are many.
 pub(crate) fn unequal(expected: &dyn Debug, found: &dyn Debug) -> String {
     let whole = format!("expected {expected:?}, found {found:?}");
     let [one, other] = [expected, found].map(|value| format!("{value:#?}"));
@@ -67,7 +80,7 @@ pub(crate) fn unequal(expected: &dyn Debug, found: &dyn Debug) -> String {
     told.collect::<Vec<_>>().join("; ")
 }
 
-/// Ends the case with a message unless the condition holds.
+/// Fails the case with a message unless the condition holds.
 macro_rules! ensure {
     ($condition:expr, $($message:tt)+) => {
         if !$condition {
@@ -78,7 +91,7 @@ macro_rules! ensure {
     };
 }
 
-/// Ends the case with both values unless they are equal.
+/// Fails the case with both values unless they are equal.
 macro_rules! ensure_eq {
     ($found:expr, $expected:expr, $($what:tt)+) => {{
         let (found, expected) = (&$found, &$expected);

@@ -1,4 +1,4 @@
-//! The files of the report. They are written while the suite runs, so that a run which is killed leaves what it had.
+//! The report files. They are updated while the suite runs, so a killed run leaves its results.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -19,21 +19,21 @@ struct Place {
     format: Format,
 }
 
-/// A file for each format that was asked for.
+/// A file for each requested format.
 pub(crate) struct Files {
     places: Vec<Place>,
-    /// What has ended so far.
+    /// The results so far.
     report: Report,
     written: Instant,
-    /// Whether something has ended since then.
+    /// Whether there are new results since then.
     stale: bool,
 }
 
-/// Writing costs little, but more than a case.
+/// The interval between updates: writing takes longer than most cases.
 const EVERY: Duration = Duration::from_secs(1);
 
 impl Files {
-    /// Files for JSON and for JUnit, if there are names. A name that cannot be written to is found out here.
+    /// Creates the files for JSON and for JUnit. Fails if a file cannot be written.
     pub(crate) fn new(json: Option<&PathBuf>, junit: Option<&PathBuf>) -> Result<Self, BoxError> {
         let json = json.map(|path| Place { path: path.clone(), format: |report, to| report.write_json(to) });
         let junit =
@@ -49,7 +49,7 @@ impl Files {
         self.places.iter().try_for_each(|place| place.write(report))
     }
 
-    /// Writes what has ended so far.
+    /// Writes the results so far.
     fn keep_up(&mut self) -> Result<(), BoxError> {
         (self.written, self.stale) = (Instant::now(), false);
         self.places.iter().filter(|place| place.is_file()).try_for_each(|place| place.write(&self.report))
@@ -69,14 +69,14 @@ impl Progress for Files {
 
     fn tick(&mut self) {
         if self.stale && self.written.elapsed() >= EVERY {
-            // What goes wrong here goes wrong again at the end, and is told there.
+            // An error happens again at the end of the run, and is reported there.
             let _ = self.keep_up();
         }
     }
 }
 
 impl Place {
-    /// Whether it can be written more than once: it is not a terminal or a pipe.
+    /// Whether the file can be rewritten. Terminals and pipes cannot.
     fn is_file(&self) -> bool {
         self.path.is_file() || !self.path.exists()
     }
@@ -92,7 +92,7 @@ impl Place {
         written.map_err(|error| format!("cannot write {}: {error}", self.path.display()).into())
     }
 
-    /// Writes a file beside it first: whenever the run is killed, the file is whole.
+    /// Writes a temporary file first, so the file is complete whenever the run is killed.
     fn replace(&self, report: &Report) -> Result<(), BoxError> {
         let path = fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         let mut beside = path.clone().into_os_string();

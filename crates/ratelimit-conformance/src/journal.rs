@@ -1,4 +1,4 @@
-//! What a case has asked of a store and was answered, for the message of its failure.
+//! The calls of a case and their answers, for the message of a failure.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,16 +8,16 @@ use ratelimit_core::{
     Answer, Claims, CounterStore, Limits, MeterId, Mode, Promises, Refund, StoreError, Timestamp,
 };
 
-use crate::bench::Handle;
 use crate::describe;
+use crate::subject::Handle;
 
-/// So many steps are remembered.
+/// The number of steps that are kept.
 const REMEMBERED: usize = 2_000;
 
-/// So many are told.
+/// The number of steps in a message.
 const TOLD: usize = 10;
 
-/// The steps of a case.
+/// The calls of a case.
 #[derive(Debug, Default)]
 pub(crate) struct Journal(Mutex<Steps>);
 
@@ -45,11 +45,11 @@ struct Part {
     units: u64,
 }
 
-/// The scope of each limit, and its text.
+/// The scope and the text of each limit.
 type Names = Arc<[(String, String)]>;
 
 impl Journal {
-    /// The steps on the meters of the last one; nothing if nothing was asked.
+    /// The steps on the meters of the last step, as text. Empty if there are none.
     pub(crate) fn told(&self) -> String {
         let steps = self.steps();
         let Some(last) = steps.last.back() else { return String::new() };
@@ -111,7 +111,7 @@ impl Part {
     }
 }
 
-/// A store that notes what it is asked.
+/// A store that records calls in the journal.
 pub(crate) struct Noted {
     store: Handle,
     journal: Arc<Journal>,
@@ -119,7 +119,7 @@ pub(crate) struct Noted {
 }
 
 impl Noted {
-    /// `store`, which is asked under these limits.
+    /// Records the calls to `store` under these limits.
     pub(crate) fn new(store: Handle, journal: Arc<Journal>, limits: &Limits) -> Self {
         let names = limits.iter().map(|limit| (limit.scope().to_owned(), limit.to_string())).collect();
         Self { store, journal, names }

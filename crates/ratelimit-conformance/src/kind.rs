@@ -1,4 +1,4 @@
-//! The kinds of limit that every store must carry.
+//! The kinds of limit that every store must support.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub(crate) const ALL: [Self; 8] = [
         Self::Fixed,
         Self::Sliding,
@@ -33,7 +33,7 @@ impl Kind {
     /// One of each meter.
     pub(crate) const METERS: [Self; 3] = [Self::Sliding, Self::Bucket, Self::Log];
 
-    /// The end of a case's name.
+    /// The suffix of a case's name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Fixed => "fixed",
@@ -47,12 +47,12 @@ impl Kind {
         }
     }
 
-    /// Whether limits of this kind may have a burst of their own.
+    /// Whether limits of this kind can have a burst.
     pub(crate) fn has_burst(self) -> bool {
         matches!(self, Self::Bucket | Self::Leaky | Self::Queue)
     }
 
-    /// A limit of this kind, to be built. Segmented windows have four segments; all hold the whole quota at once.
+    /// A builder for a limit of this kind. Segmented windows have four segments. The burst is the quota.
     pub(crate) fn builder(self, quota: u64, period: Duration) -> LimitBuilder {
         match self {
             Self::Fixed => Limit::fixed_window(quota, period),

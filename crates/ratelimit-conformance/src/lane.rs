@@ -1,4 +1,4 @@
-//! A lane: a runtime of its own, on which cases run one after another.
+//! A lane: a runtime on which cases run one after another.
 //!
 //! A case that spins or blocks stops the threads of its own lane and no others. The runtime outlives the case, so that a
 //! subject may share connections between cases.
@@ -10,22 +10,21 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
-use crate::bench::panic_message;
-use crate::failure::CaseResult;
+use crate::failure::{CaseResult, panic_message};
+use crate::job::Job;
 use crate::journal::Journal;
 use crate::report::Outcome;
-use crate::runner::Job;
 
-/// The threads of each lane. What a case does side by side needs several.
+/// The number of threads of a lane. Cases make concurrent calls, so they need several.
 const THREADS: usize = 4;
 
-/// A runtime, and the case that runs on it.
+/// A runtime and its running case.
 pub(crate) struct Lane {
     runtime: Runtime,
     running: Option<Running>,
 }
 
-/// A case on its way.
+/// A running case.
 pub(crate) struct Running {
     pub(crate) ticket: u64,
     pub(crate) place: usize,
@@ -35,14 +34,14 @@ pub(crate) struct Running {
     pub(crate) limit: Duration,
 }
 
-/// The end of a case: which one, and how.
+/// The end of a case: its ticket and its outcome.
 pub(crate) type Ended = (u64, Outcome);
 
 impl Lane {
-    /// A lane on which nothing runs.
+    /// A free lane.
     ///
     /// # Panics
-    /// If this machine has no thread left.
+    /// If the system cannot start a thread.
     pub(crate) fn new() -> Self {
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
@@ -63,12 +62,12 @@ impl Lane {
         self.running.as_ref().is_some_and(|running| running.ticket == ticket)
     }
 
-    /// When the case that runs here has had its time.
+    /// The deadline of the running case.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.running.as_ref().map(|running| running.began + running.limit)
     }
 
-    /// Starts a case; `ends` is told when it ends.
+    /// Starts a case. Sends its end to `ends`.
     pub(crate) fn start(
         &mut self,
         running: Running,
@@ -83,17 +82,17 @@ impl Lane {
                 Ok(Err(failure)) => failure.into_outcome(),
                 Err(error) => Outcome::Failed(panic_message(error) + &journal.told()),
             };
-            // Nobody listens any more if the case has had its time.
+            // The receiver is gone if the case has exceeded its limit.
             let _ = ends.send((ticket, outcome));
         });
     }
 
-    /// Takes out the case that runs here.
+    /// Takes the running case.
     pub(crate) fn take(&mut self) -> Option<Running> {
         self.running.take()
     }
 
-    /// Runs something else on the free lane and waits for it; `None` if it does not end in time.
+    /// Runs other work on the free lane and waits for it. Returns `None` if the work exceeds the limit.
     pub(crate) fn wait_for<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -104,12 +103,12 @@ impl Lane {
         ended.recv_timeout(limit).ok()
     }
 
-    /// Leaves the lane to itself. What awaits something ends; a thread that is stopped remains until the process ends.
+    /// Abandons the lane. Tasks that await something end. A blocked thread remains until the process ends.
     pub(crate) fn abandon(self) {
         self.runtime.shutdown_background();
     }
 
-    /// Ends what still runs in the background, and waits for it until `by`.
+    /// Ends background tasks, and waits for them until `by`.
     pub(crate) fn close(self, by: Instant) {
         self.runtime.shutdown_timeout(by.saturating_duration_since(Instant::now()));
     }

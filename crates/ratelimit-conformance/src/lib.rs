@@ -1,35 +1,41 @@
-//! The suite that proves a rate limit store.
+//! The conformance suite for rate limit stores.
 //!
-//! It checks every promise of [`CounterStore`](ratelimit_core::CounterStore): that decisions are atomic and all or
-//! nothing, that they are those of every other store, that meters are forgotten neither early nor never, that a slice
-//! takes one trip, that keys are opaque, and that a server which dies or freezes is an error and never a decision.
+//! It tests the contract of [`CounterStore`](ratelimit_core::CounterStore): decisions are atomic, all or nothing, and the
+//! same as on every other store; meters expire, but not too early; a slice takes one round trip; keys are opaque; and a
+//! server that dies or freezes causes an error and never a decision.
 //!
-//! # Running it on a store of your own
-//! Three things are needed: a subject that makes empty spaces, a space that opens handles on itself, and a `main`.
-//! This is the whole of `tests/conformance.rs`, for the [reference store](broken_stores::ModelStore) of this crate:
+//! # An ordinary test
+//! [`Suite::check`] runs all cases on a store and panics with a report unless they pass. Implement [`Subject`], which
+//! creates an empty [`Space`] for each case, and [`Space`], which opens handles on it. Here for the [`ReferenceStore`] of
+//! this crate:
 //!
 //! ```no_run
-//! use std::{process::ExitCode, sync::Arc};
+//! use std::sync::Arc;
 //!
 //! use async_trait::async_trait;
-//! use ratelimit_conformance::{BoxError, Space, Subject, broken_stores::ModelStore};
+//! use ratelimit_conformance::{BoxError, ReferenceStore, Space, Subject, Suite};
 //! use ratelimit_core::DynCounterStore;
 //!
-//! struct Mine;
-//! struct MySpace(Arc<ModelStore>);
+//! #[tokio::test]
+//! async fn my_store_passes() {
+//!     Suite::default().check(MyStore).await;
+//! }
+//!
+//! struct MyStore;
+//! struct Database(Arc<ReferenceStore>);
 //!
 //! #[async_trait]
-//! impl Subject for Mine {
+//! impl Subject for MyStore {
 //!     fn name(&self) -> &str {
-//!         "mine"
+//!         "my-store"
 //!     }
 //!     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
-//!         Ok(Arc::new(MySpace(Arc::default())))
+//!         Ok(Arc::new(Database(Arc::default())))
 //!     }
 //! }
 //!
 //! #[async_trait]
-//! impl Space for MySpace {
+//! impl Space for Database {
 //!     async fn open(&self) -> Result<Arc<dyn DynCounterStore>, BoxError> {
 //!         Ok(self.0.clone())
 //!     }
@@ -37,13 +43,17 @@
 //!         Ok(Some(self.0.len()))
 //!     }
 //! }
-//!
-//! fn main() -> ExitCode {
-//!     ratelimit_conformance::main(vec![Box::new(Mine)])
-//! }
 //! ```
 //!
-//! and this in `Cargo.toml`:
+//! [`Suite`] has options: which cases to run, how many at the same time, how many random claims. [`Suite::run`] returns a
+//! [`Report`] instead.
+//!
+//! A store with a server also returns its address ([`Space::address`], [`Space::open_at`]), so that the suite can count
+//! round trips, and control over the server ([`Subject::server`]), so that the suite can kill and freeze it. The report
+//! lists cases as skipped if the subject lacks something that it could provide. [`Suite::check`] fails on skips.
+//!
+//! # A command line
+//! [`main`] is the `main` of a test with its own harness:
 //!
 //! ```toml
 //! [[test]]
@@ -51,33 +61,38 @@
 //! harness = false
 //! ```
 //!
-//! A store with a server also gives its address ([`Space::address`], [`Space::open_at`]), so that its trips can be
-//! counted, and control over the server ([`Subject::server`]), so that it can be killed and frozen. What a subject
-//! could offer and does not is reported as skipped, and skips fail the run unless `--allow-skips` is given.
+//! ```no_run
+//! fn main() -> std::process::ExitCode {
+//!     ratelimit_conformance::main(vec![/* Box::new(MyStore) */])
+//! }
+//! ```
 //!
-//! # Command line
-//! `cargo test --test conformance -- [TARGET...]` with `--filter TEXT` and `--skip TEXT` (or, with `--exact`, whole names),
-//! `--list`, `--jobs N`, `--random N` (how many random claims to compare with the model), `--seed N`, `--fail-fast`,
-//! `--case-limit SECONDS`, `--report FILE` (JSON), `--junit FILE`, `--allow-skips`. A name that is no target's is a filter.
-//! The last line is `N passed, N failed, N skipped`; before it comes how many cases do not apply, and why.
+//! `cargo test --test conformance -- [TARGET...]` has the options `--filter TEXT` and `--skip TEXT` (or, with `--exact`,
+//! whole names), `--list`, `--jobs N`, `--random N` (the number of random claims), `--seed N`, `--fail-fast`,
+//! `--case-limit SECONDS`, `--report FILE` (JSON), `--junit FILE`, `--allow-skips`, `--allow-unavailable`. A name that is not
+//! a target is a filter. The last line of the output is `N passed, N failed, N skipped`. The lines before it say how many cases do not
+//! apply, and why.
 //!
-//! A case that has had its time fails as hung, and the others go on, whatever its store does: block a thread, spin, or wait
-//! for ever. The files of the report are kept up while the suite runs.
+//! A case that exceeds its time limit fails as hung. The other cases go on, even if the store blocks a thread, spins, or
+//! waits forever. The suite updates the report files while it runs.
 //!
-//! # Does it bite?
-//! [`broken_stores`] holds stores that are broken on purpose, each in one small way that real stores have been. The
-//! tests of this crate prove that each is caught by a named case.
+//! # Tests of the suite
+//! [`broken_stores`] contains stores with one bug each, as real stores have had them. The tests of this crate check that a
+//! named case fails on each.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod bench;
 pub mod broken_stores;
 mod case;
 mod cases;
 mod cli;
+mod clock;
 mod control;
 mod describe;
 mod failure;
 mod files;
+mod job;
 mod journal;
 mod kind;
 mod lane;
@@ -85,6 +100,7 @@ mod model;
 mod progress;
 mod proxy;
 mod random;
+mod reference_store;
 mod report;
 mod runner;
 mod subject;
@@ -93,6 +109,12 @@ mod table;
 mod trial;
 
 pub use cli::main;
+pub use reference_store::ReferenceStore;
 pub use report::{CaseReport, Outcome, Report, Totals};
 pub use subject::{BoxError, Server, Space, Subject};
 pub use suite::Suite;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

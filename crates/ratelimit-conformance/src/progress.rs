@@ -6,24 +6,24 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::report::CaseReport;
 
-/// Is told what has been done.
+/// Observes a run.
 pub(crate) trait Progress {
-    /// So many cases will be run.
+    /// The run begins with this number of cases.
     fn begin(&mut self, _total: usize) {}
-    /// One is done.
+    /// A case has ended.
     fn done(&mut self, _case: &CaseReport) {}
-    /// A second has passed at most.
+    /// Called at least once a second.
     fn tick(&mut self) {}
-    /// All are done.
+    /// The run has ended.
     fn end(&mut self) {}
 }
 
-/// Says nothing.
+/// Shows nothing.
 pub(crate) struct Silent;
 
 impl Progress for Silent {}
 
-/// Both are told.
+/// Two observers.
 impl<A: Progress, B: Progress> Progress for (A, B) {
     fn begin(&mut self, total: usize) {
         self.0.begin(total);
@@ -46,7 +46,7 @@ impl<A: Progress, B: Progress> Progress for (A, B) {
     }
 }
 
-/// A bar on a terminal, a line for each case otherwise.
+/// Shows a bar on a terminal, or else prints a line for each case.
 pub(crate) struct Console(ProgressBar);
 
 impl Console {

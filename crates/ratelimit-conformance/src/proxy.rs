@@ -1,4 +1,4 @@
-//! A proxy before a server that counts how often a client waits for it.
+//! A proxy in front of a server that counts round trips.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,11 +11,11 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// How long an answer is held back. Whoever does not need it to go on has sent everything by then, so that what the
-/// client sends in this time belongs to one request.
+/// How long the proxy delays an answer. A client that does not wait for the answer has sent everything by then, so the bytes
+/// that it sends in this time belong to one request.
 const HOLD: Duration = Duration::from_millis(60);
 
-/// A proxy. Ends when it is dropped.
+/// A proxy. Dropping it ends it.
 pub(crate) struct Proxy {
     address: SocketAddr,
     traffic: Arc<Mutex<Traffic>>,
@@ -24,14 +24,14 @@ pub(crate) struct Proxy {
     listener: JoinHandle<()>,
 }
 
-/// What has passed.
+/// The observed traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
-    /// Connections that were opened.
+    /// The number of opened connections.
     pub(crate) connections: u64,
-    /// Runs of bytes from the client, ended by an answer.
+    /// Requests: runs of bytes from the client up to an answer.
     pub(crate) requests: u64,
-    /// Runs of bytes from the server.
+    /// Responses: runs of bytes from the server.
     pub(crate) responses: u64,
     /// Bytes from the client.
     pub(crate) sent: u64,
@@ -45,19 +45,19 @@ enum Side {
     Server,
 }
 
-/// One connection's view: who spoke last.
+/// The state of a connection.
 #[derive(Clone)]
 struct Meeting {
     last: Arc<Mutex<Side>>,
     traffic: Arc<Mutex<Traffic>>,
-    /// How many further answers are lost.
+    /// The number of answers still to drop.
     lost: Arc<AtomicUsize>,
-    /// Whether answers have to wait.
+    /// Whether the proxy holds answers.
     held: Arc<AtomicBool>,
 }
 
 impl Proxy {
-    /// A proxy that leads to `server`.
+    /// Starts a proxy for `server`.
     pub(crate) async fn start(server: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
         let address = listener.local_addr()?;
@@ -70,37 +70,37 @@ impl Proxy {
         Ok(Self { address, traffic, lost, held, listener })
     }
 
-    /// Where it listens.
+    /// The address of the proxy.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on no answer comes through, or the next one does not: the server has it sent, and the connection breaks.
+    /// Drops all further answers, or only the next one: the server sends it, and the connection breaks.
     pub(crate) fn lose_answers(&self, once: bool) {
         self.lost.store(if once { 1 } else { usize::MAX }, Ordering::SeqCst);
     }
 
-    /// All answers come through again.
+    /// Stops dropping answers.
     pub(crate) fn lose_no_answers(&self) {
         self.lost.store(0, Ordering::SeqCst);
     }
 
-    /// From now on answers wait, while their connections stay open.
+    /// Holds answers, while their connections stay open.
     pub(crate) fn hold_answers(&self) {
         self.held.store(true, Ordering::SeqCst);
     }
 
-    /// Answers that have waited come through, as all others do.
+    /// Releases held answers, and stops holding answers.
     pub(crate) fn let_answers_go(&self) {
         self.held.store(false, Ordering::SeqCst);
     }
 
-    /// What has passed so far.
+    /// The traffic so far.
     pub(crate) fn traffic(&self) -> Traffic {
         *lock(&self.traffic)
     }
 
-    /// Waits until nothing has passed for a while, and gives what has passed until then.
+    /// Waits until there is no traffic for a while, and returns the traffic so far.
     pub(crate) async fn quiet(&self) -> Traffic {
         let mut seen = self.traffic();
         loop {
@@ -181,7 +181,7 @@ impl Meeting {
         }
     }
 
-    /// Breaks the connection if the answer that has just come is one to be lost.
+    /// Breaks the connection if the current answer is to be dropped.
     fn lose(&self) -> io::Result<()> {
         let one_less = |left: usize| (left > 0).then(|| if left == usize::MAX { left } else { left - 1 });
         match self.lost.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less) {

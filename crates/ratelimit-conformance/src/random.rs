@@ -1,11 +1,11 @@
-//! Random numbers that are the same on every machine for the same seed (SplitMix64).
+//! Random numbers that depend only on the seed (SplitMix64).
 
 /// A source of random numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The numbers of this seed.
+    /// A source with this seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -39,7 +39,7 @@ impl Random {
     }
 }
 
-/// A number that belongs to a text (FNV-1a), to give each case random numbers of its own.
+/// The hash of a text (FNV-1a), which gives each case its own random numbers.
 pub(crate) fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! What came of a run.
+//! The results of a run.
 
 use std::io::Write;
 use std::time::Duration;
@@ -8,44 +8,50 @@ use serde::Serialize;
 
 use crate::BoxError;
 
-/// What came of a case on a target.
+/// The result of a case on a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Outcome {
-    /// The store does what the case asks for.
+    /// The store passes the case.
     Passed,
-    /// It does not.
+    /// The store fails the case, for this reason.
     Failed(String),
-    /// The subject does not offer what the case needs, although it could. Fails the run unless skips are allowed.
+    /// The subject lacks something that the case needs and that it could provide. Fails the run unless skips are allowed.
     Skipped(String),
-    /// The store does not promise what the case asks for.
+    /// The store does not promise what the case tests.
     NotApplicable(String),
 }
 
 /// One case on one target.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CaseReport {
     /// The subject's name.
     pub target: String,
     /// The case's name.
     pub case: String,
-    /// What came of it.
+    /// The result.
     pub outcome: Outcome,
     /// How long it took.
     pub took: Duration,
 }
 
-/// What came of a run: every case on every target, in the order of the suite.
+/// The results of a run: every case on every target, in the order of the suite.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct Report {
     /// One entry for each case on each target.
     pub cases: Vec<CaseReport>,
-    /// How many cases have not been run: others failed before ([`Suite::fail_fast`](crate::Suite::fail_fast)), or the run
-    /// was ended while this report was written.
+    /// The number of cases that did not run, after a failure ([`Suite::fail_fast`](crate::Suite::fail_fast)) or because the
+    /// run was killed.
     pub not_run: usize,
+    /// The unavailable subjects, each with the reason.
+    pub unavailable: Vec<(String, String)>,
 }
 
-/// How many cases ended in which way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// The number of cases for each outcome.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Totals {
     /// Passed.
     pub passed: usize,
@@ -69,8 +75,26 @@ struct Line<'a> {
 #[derive(Serialize)]
 struct Document<'a> {
     cases: Vec<Line<'a>>,
+    #[serde(with = "Counts")]
     totals: Totals,
     not_run: usize,
+    unavailable: Vec<Absent<'a>>,
+}
+
+#[derive(Serialize)]
+struct Absent<'a> {
+    target: &'a str,
+    reason: &'a str,
+}
+
+/// The serialized form of [`Totals`]: the public API of this crate does not depend on serde.
+#[derive(Serialize)]
+#[serde(remote = "Totals")]
+struct Counts {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+    not_applicable: usize,
 }
 
 impl<'a> Line<'a> {
@@ -86,7 +110,7 @@ impl<'a> Line<'a> {
 }
 
 impl Outcome {
-    /// One word for it.
+    /// The outcome in a word or two.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Passed => "passed",
@@ -96,7 +120,7 @@ impl Outcome {
         }
     }
 
-    /// Why it did not pass.
+    /// Why the case did not pass.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Passed => None,
@@ -106,7 +130,7 @@ impl Outcome {
 }
 
 impl Report {
-    /// How many cases ended in which way.
+    /// The number of cases for each outcome.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals::default();
         for case in &self.cases {
@@ -121,28 +145,27 @@ impl Report {
         totals
     }
 
-    /// Whether something was executed, nothing failed and nothing was skipped.
+    /// Whether all subjects were available, a case passed, and none failed or was skipped.
     pub fn is_success(&self) -> bool {
-        self.is_success_but_for_skips() && self.totals().skipped == 0
+        self.is_success_but_for_skips() && self.totals().skipped == 0 && self.unavailable.is_empty()
     }
 
-    /// Whether something was executed and nothing failed.
+    /// Whether a case passed and none failed.
     pub fn is_success_but_for_skips(&self) -> bool {
         let totals = self.totals();
         totals.passed > 0 && totals.failed == 0
     }
 
     /// Writes the report as JSON: an object with `cases`, each with target, case, outcome, reason and milliseconds,
-    /// `totals`, and `not_run`.
+    /// `totals`, `not_run`, and `unavailable`, each with target and reason.
     ///
     /// # Errors
     /// If it cannot be written.
     pub fn write_json(&self, to: impl Write) -> Result<(), BoxError> {
         let cases = self.cases.iter().map(Line::of).collect();
-        Ok(serde_json::to_writer_pretty(
-            to,
-            &Document { cases, totals: self.totals(), not_run: self.not_run },
-        )?)
+        let unavailable = self.unavailable.iter().map(|(target, reason)| Absent { target, reason }).collect();
+        let totals = self.totals();
+        Ok(serde_json::to_writer_pretty(to, &Document { cases, totals, not_run: self.not_run, unavailable })?)
     }
 
     /// Writes the report in JUnit's format, a test suite for each target. What is not applicable counts as skipped

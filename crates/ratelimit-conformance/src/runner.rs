@@ -1,52 +1,44 @@
-//! Runs cases: side by side, each in a space of its own and bounded in time; those that stop the server last.
+//! Runs cases concurrently, each in its own space and with a time limit. Cases that stop the server or load it heavily run
+//! last, one at a time.
 //!
-//! The thread that calls [`run`] starts the cases, waits for their ends and keeps their time. It runs nothing of a store's
-//! itself, so no store can stop it.
+//! The thread that calls [`run`] starts the cases, waits for them and enforces their limits. It runs no code of a store, so
+//! no store can stop it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::bench::Bench;
 use crate::case::Case;
 use crate::cases;
 use crate::control::Control;
-use crate::failure::{CaseResult, Failure};
+use crate::job::Job;
 use crate::journal::Journal;
 use crate::lane::{Ended, Lane, Running};
-use crate::progress::Progress;
-use crate::random;
+use crate::progress::{Progress, Silent};
 use crate::report::{CaseReport, Outcome, Report};
 use crate::subject::Subject;
 use crate::suite::Suite;
 
-/// Random claims that fit into a case's usual time.
+/// The number of random claims that fit into the usual time limit.
 const USUAL_CLAIMS: u64 = 100_000;
 
-/// A case gets so long in any case, unless the usual limit is shorter still.
+/// The minimum time limit of a case, unless the usual limit is shorter.
 const LEAST: Duration = Duration::from_secs(10);
 
-/// How long the server may take to run again after a case.
+/// The time limit for restoring the server after a case.
 const RESTORE: Duration = Duration::from_secs(60);
 
-/// How long what stores do in the background may take to end after the last case.
+/// The time limit for background tasks of stores after the last case.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// How often progress is told that time passes.
+/// The interval of progress ticks.
 const TICK: Duration = Duration::from_secs(1);
 
-/// One case on one subject.
-#[derive(Clone)]
-pub(crate) struct Job {
-    case: Case,
-    subject: Arc<dyn Subject>,
-    control: Option<Arc<Control>>,
-}
-
-/// A run on its way.
+/// A run in progress.
 struct Run<'a> {
     suite: Arc<Suite>,
     progress: &'a mut dyn Progress,
@@ -54,15 +46,74 @@ struct Run<'a> {
     tickets: u64,
     ends: (Sender<Ended>, Receiver<Ended>),
     done: Vec<(usize, CaseReport)>,
-    /// How many cases of each target have hung.
+    /// The number of hung cases of each target.
     hung: HashMap<String, u32>,
-    /// Whether no further case is started.
+    /// Whether to start no more cases.
     stopped: bool,
 }
 
-/// Runs the suite on these subjects, and comes back when it has ended.
+impl Suite {
+    /// The selected cases: the name of each, and what it tests.
+    pub fn cases(&self) -> Vec<(String, &'static str)> {
+        self.selected().map(|case| (case.name, case.about)).collect()
+    }
+
+    /// Runs the cases on a subject, as the body of an ordinary test.
+    ///
+    /// ```no_run
+    /// # use std::sync::Arc;
+    /// # use ratelimit_conformance::{BoxError, Space, Subject, Suite};
+    /// # struct MyStore;
+    /// # #[async_trait::async_trait]
+    /// # impl Subject for MyStore {
+    /// #     fn name(&self) -> &str { "mine" }
+    /// #     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> { Err("none".into()) }
+    /// # }
+    /// # async fn test() {
+    /// Suite::default().check(MyStore).await;
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// If [`Report::is_success`] is false: a case fails or is skipped, no case applies, or the subject is unavailable. The
+    /// message is the report. Use [`run`](Self::run) to decide otherwise.
+    pub async fn check(&self, subject: impl Subject + 'static) {
+        let report = self.run(&[Arc::new(subject)]).await;
+        assert!(report.is_success(), "the store does not pass the conformance suite\n{report}");
+    }
+
+    /// Runs the cases on these subjects.
+    ///
+    /// The run has its own threads, so any runtime can await it. A store that blocks or spins stops only its own case.
+    ///
+    /// # Panics
+    /// If the system cannot start a thread.
+    pub async fn run(&self, subjects: &[Arc<dyn Subject>]) -> Report {
+        let (suite, subjects) = (self.clone(), subjects.to_vec());
+        let (sender, receiver) = oneshot::channel();
+        std::thread::spawn(move || {
+            let report = run(&suite, &subjects, &mut Silent);
+            // The caller drops the last reference: a subject may need the caller's runtime for it.
+            drop(subjects);
+            sender.send(report)
+        });
+        receiver.await.expect("the run sends its report")
+    }
+
+    fn selected(&self) -> impl Iterator<Item = Case> {
+        cases::all().into_iter().filter(|case| self.selects(&case.name))
+    }
+}
+
+/// Runs the suite on these subjects, and returns when it has ended.
 pub(crate) fn run(suite: &Suite, subjects: &[Arc<dyn Subject>], progress: &mut dyn Progress) -> Report {
-    let jobs = jobs(suite, subjects);
+    let unavailable: Vec<_> = subjects
+        .iter()
+        .filter_map(|subject| Some((subject.name().to_owned(), subject.unavailable()?)))
+        .collect();
+    let is_there = |subject: &&Arc<dyn Subject>| !unavailable.iter().any(|(name, _)| name == subject.name());
+    let subjects: Vec<_> = subjects.iter().filter(is_there).cloned().collect();
+    let jobs = jobs(suite, &subjects);
     let total = jobs.len();
     progress.begin(total);
     let (alone, together): (Vec<_>, Vec<_>) =
@@ -79,11 +130,10 @@ pub(crate) fn run(suite: &Suite, subjects: &[Arc<dyn Subject>], progress: &mut d
     };
     run.all(together, suite.jobs.max(1));
     run.all(alone, 1);
-    run.end(total)
+    Report { unavailable, ..run.end(total) }
 }
 
 fn jobs(suite: &Suite, subjects: &[Arc<dyn Subject>]) -> Vec<Job> {
-    let cases: Vec<Case> = cases::all().into_iter().filter(|case| suite.selects(&case.name)).collect();
     let controls: Vec<_> = subjects
         .iter()
         .map(|subject| subject.server().map(|server| Arc::new(Control::new(server))))
@@ -96,11 +146,11 @@ fn jobs(suite: &Suite, subjects: &[Arc<dyn Subject>]) -> Vec<Job> {
         };
         subjects.iter().zip(&controls).map(job).collect::<Vec<_>>()
     };
-    cases.into_iter().flat_map(of_case).collect()
+    suite.selected().flat_map(of_case).collect()
 }
 
 impl Run<'_> {
-    /// Runs these jobs, at most `most` of them side by side.
+    /// Runs these jobs, at most `most` of them concurrently.
     fn all(&mut self, jobs: Vec<(usize, Job)>, most: usize) {
         let mut waiting = jobs.into_iter();
         loop {
@@ -132,8 +182,8 @@ impl Run<'_> {
         self.lanes[lane].start(running, case, self.ends.0.clone());
     }
 
-    /// How long the case may take. Once a target has hung, its further cases get less: a store that hangs whenever it is
-    /// asked would otherwise take hours to be told so.
+    /// The time limit of a case. It shrinks with each hung case of the target: otherwise the run on a store that always
+    /// hangs would take hours.
     fn limit(&self, job: &Job) -> Duration {
         let usual = self.suite.case_limit;
         let many =
@@ -143,13 +193,13 @@ impl Run<'_> {
         (limit / hung.saturating_add(1)).max(LEAST.min(usual))
     }
 
-    /// Waits until a case ends, one has had its time, or a little time has passed.
+    /// Waits until a case ends, a deadline passes, or the next tick.
     fn wait(&mut self) {
         let now = Instant::now();
         let deadline = self.lanes.iter().filter_map(Lane::deadline).min().unwrap_or(now);
         let ended = self.ends.1.recv_timeout(deadline.saturating_duration_since(now).min(TICK));
         if let Ok((ticket, outcome)) = ended
-            // A case that has had its time may still end; it has failed by then.
+            // A case may still end after its limit. It has failed by then.
             && let Some(lane) = self.lanes.iter().position(|lane| lane.runs(ticket))
             && let Some(running) = self.lanes[lane].take()
         {
@@ -159,7 +209,7 @@ impl Run<'_> {
         self.progress.tick();
     }
 
-    /// Ends the cases that have had their time.
+    /// Fails the cases that have exceeded their limit.
     fn end_late(&mut self) {
         let now = Instant::now();
         let is_late = |lane: &Lane| lane.deadline().is_some_and(|deadline| deadline <= now);
@@ -176,7 +226,7 @@ impl Run<'_> {
         }
     }
 
-    /// Puts the server right again, and notes what came of the case. The lane is free.
+    /// Restores the server, and records the result of the case. The lane is free.
     fn finish(&mut self, lane: usize, running: Running, outcome: Outcome) {
         let Running { place, job, began, .. } = running;
         let took = began.elapsed();
@@ -204,23 +254,8 @@ impl Run<'_> {
         let mut done = self.done;
         done.sort_by_key(|(place, _)| *place);
         let cases: Vec<_> = done.into_iter().map(|(_, report)| report).collect();
-        let report = Report { not_run: total - cases.len(), cases };
+        let report = Report { not_run: total - cases.len(), cases, unavailable: Vec::new() };
         self.progress.end();
         report
     }
-}
-
-impl Job {
-    async fn in_fresh_space(self, suite: Arc<Suite>, journal: Arc<Journal>) -> CaseResult {
-        let space = self.subject.fresh().await.map_err(|error| cannot("make a space", &*error))?;
-        let store = space.open().await.map_err(|error| cannot("open a store", &*error))?;
-        let seed = suite.seed ^ random::hash(&self.case.name);
-        let control = self.control.filter(|_| self.case.runs_alone());
-        let bench = Bench { space, control, store, suite, journal: journal.clone(), seed };
-        self.case.run(bench).await.map_err(|failure| failure.followed_by(|| journal.told()))
-    }
-}
-
-fn cannot(what: &str, error: &(dyn std::error::Error + 'static)) -> Failure {
-    Failure::new(format!("cannot {what}: {error}"))
 }

@@ -1,4 +1,4 @@
-//! What the author of a store gives to the suite.
+//! The interface between a store and the suite.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -7,8 +7,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use ratelimit_core::DynCounterStore;
 
-/// Any error, for the author's convenience.
+/// Any error.
 pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// A handle on the store under test.
+pub(crate) type Handle = Arc<dyn DynCounterStore>;
 
 /// A store under test.
 #[async_trait]
@@ -16,13 +19,13 @@ pub trait Subject: Send + Sync {
     /// The target's name in reports and on the command line: `memory`, `redis-cluster`, …
     fn name(&self) -> &str;
 
-    /// Makes a space in which nothing has been counted yet: a database, a table, a key prefix that nobody else uses.
+    /// Creates an empty space: a database, a table, or an unused key prefix.
     ///
-    /// Called once for each case, on the runtime that the case runs on; cases run side by side, and the runtimes last as
-    /// long as the run. What it holds is cleaned up when it is dropped.
+    /// The suite calls this once for each case, on the runtime of the case. Cases run concurrently, and the runtimes last as
+    /// long as the run. Clean up when the space is dropped.
     ///
     /// # Errors
-    /// If it cannot be had. The case fails.
+    /// If the space cannot be created. The case fails.
     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError>;
 
     /// The server behind the store, if there is one that the suite may stop and start.
@@ -31,25 +34,40 @@ pub trait Subject: Send + Sync {
     fn server(&self) -> Option<Arc<dyn Server>> {
         None
     }
+
+    /// Why the suite cannot run on this subject, such as a missing server.
+    ///
+    /// Then no case runs, and the report lists the subject as [unavailable](crate::Report::unavailable).
+    fn unavailable(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether the store reconnects by itself after its server was down.
+    ///
+    /// A store on a connection that the program has opened need not. Then cases that restart the server and continue with
+    /// the same handle do not apply.
+    fn reconnects(&self) -> bool {
+        true
+    }
 }
 
-/// A space of meters that one case has for itself.
+/// A space of meters for a single case.
 #[async_trait]
 pub trait Space: Send + Sync {
-    /// Opens a handle on this space: a store with connections of its own, as another process would have.
+    /// Opens a handle on this space: a store with its own connections, like that of another process.
     ///
     /// # Errors
     /// If it cannot be opened. The case fails.
     async fn open(&self) -> Result<Arc<dyn DynCounterStore>, BoxError>;
 
-    /// Where the server listens; the suite then counts the requests of a handle that [`open_at`](Self::open_at) opens.
+    /// The address of the server. The suite counts the requests of handles opened with [`open_at`](Self::open_at).
     ///
     /// `None` for a store without a server.
     fn address(&self) -> Option<SocketAddr> {
         None
     }
 
-    /// Opens a handle that connects to `address`, which leads to the server at [`address`](Self::address).
+    /// Opens a handle that connects to `address`: a proxy for the server at [`address`](Self::address).
     ///
     /// # Errors
     /// If it cannot be opened. The case fails.
@@ -57,9 +75,15 @@ pub trait Space: Send + Sync {
         Err(format!("this subject has an address but cannot open a store at {address}").into())
     }
 
-    /// How many meters are stored in this space now, expired ones included while they take up room.
+    /// Whether the store can send all commands of a call together. If its protocol needs a round trip for each command, the
+    /// cases that count round trips do not apply.
+    fn sends_together(&self) -> bool {
+        true
+    }
+
+    /// The number of meters stored in this space, including expired meters that still take space.
     ///
-    /// `None` if it cannot be told; the cases on forgetting are then skipped.
+    /// `None` if it is unknown. Then the cases about expiry are skipped.
     ///
     /// # Errors
     /// If the store does not answer. The case fails.
@@ -71,15 +95,15 @@ pub trait Space: Send + Sync {
 /// A server that the suite may stop and start.
 #[async_trait]
 pub trait Server: Send + Sync {
-    /// Ends it at once, as `kill -9` does. What it keeps only in memory is lost.
+    /// Ends the server at once, like `kill -9`. It loses the data that it keeps only in memory.
     async fn kill(&self) -> Result<(), BoxError>;
 
-    /// Starts it again at the same address, and comes back when it answers.
+    /// Starts the server again at the same address, and returns when it answers.
     async fn start(&self) -> Result<(), BoxError>;
 
-    /// Stops it from answering while its connections stay open, as `kill -STOP` does.
+    /// Suspends the server while its connections stay open, like `kill -STOP`.
     async fn freeze(&self) -> Result<(), BoxError>;
 
-    /// Lets it go on.
+    /// Resumes the server.
     async fn thaw(&self) -> Result<(), BoxError>;
 }

@@ -1,42 +1,34 @@
-//! The suite as a library: what to run, and how.
+//! The options of a run.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
-
-use crate::cases;
-use crate::progress::Silent;
-use crate::report::Report;
-use crate::runner::run;
-use crate::subject::Subject;
-
-/// What to run, and how.
+/// The options of a run.
 ///
 /// ```
 /// use ratelimit_conformance::Suite;
 ///
-/// let suite = Suite { filters: vec!["worked-examples/".into()], ..Suite::default() };
+/// let suite = Suite::default().filters(["worked-examples/"]);
 /// assert!(suite.cases().len() > 10);
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Suite {
-    /// Only cases whose name contains one of these; all if empty.
+    /// Run only cases whose name contains one of these. Empty for all cases.
     pub filters: Vec<String>,
-    /// No cases whose name contains one of these.
+    /// Skip cases whose name contains one of these.
     pub skip: Vec<String>,
-    /// Filters and skips are whole names and not parts of names.
+    /// Filters and skips match whole names.
     pub exact: bool,
-    /// How many cases run side by side.
+    /// The number of cases that run concurrently.
     pub jobs: usize,
-    /// How many random claims are compared with the model, over all cases and for each subject.
+    /// The number of random claims to compare with the model, over all cases and for each subject.
     pub random: u64,
-    /// What the random numbers begin with. The same seed gives the same claims.
+    /// The seed of the random claims.
     pub seed: u64,
-    /// A case that takes longer has hung, and fails. Cases of random claims get more when there are more than usual, and
-    /// all get less, though 10 s at least, on a target that has hung before.
+    /// The time limit of a case. It grows with [`random`](Self::random) for cases of random claims. It shrinks, down to 10
+    /// s, on a target with hung cases.
     pub case_limit: Duration,
-    /// Start no further case when one has failed.
+    /// Start no more cases after a failure.
     pub fail_fast: bool,
 }
 
@@ -56,22 +48,60 @@ impl Default for Suite {
 }
 
 impl Suite {
-    /// The cases that would be run: their names, and what each of them proves.
-    pub fn cases(&self) -> Vec<(String, &'static str)> {
-        let selected = cases::all().into_iter().filter(|case| self.selects(&case.name));
-        selected.map(|case| (case.name, case.about)).collect()
+    /// Sets [`filters`](Self#structfield.filters).
+    #[must_use]
+    pub fn filters(mut self, filters: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.filters = filters.into_iter().map(Into::into).collect();
+        self
     }
 
-    /// Runs the cases on these subjects. It has threads of its own, so it can be awaited in any test; a store that blocks
-    /// or spins stops its own case and no other.
-    ///
-    /// # Panics
-    /// If this machine has no thread left.
-    pub async fn run(&self, subjects: &[Arc<dyn Subject>]) -> Report {
-        let (suite, subjects) = (self.clone(), subjects.to_vec());
-        let (tell, told) = oneshot::channel();
-        std::thread::spawn(move || tell.send(run(&suite, &subjects, &mut Silent)));
-        told.await.expect("the run ends by itself")
+    /// Sets [`skip`](Self#structfield.skip).
+    #[must_use]
+    pub fn skip(mut self, skip: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.skip = skip.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets [`exact`](Self#structfield.exact).
+    #[must_use]
+    pub fn exact(mut self, exact: bool) -> Self {
+        self.exact = exact;
+        self
+    }
+
+    /// Sets [`jobs`](Self#structfield.jobs).
+    #[must_use]
+    pub fn jobs(mut self, jobs: usize) -> Self {
+        self.jobs = jobs;
+        self
+    }
+
+    /// Sets [`random`](Self#structfield.random).
+    #[must_use]
+    pub fn random(mut self, random: u64) -> Self {
+        self.random = random;
+        self
+    }
+
+    /// Sets [`seed`](Self#structfield.seed).
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Sets [`case_limit`](Self#structfield.case_limit).
+    #[must_use]
+    pub fn case_limit(mut self, case_limit: Duration) -> Self {
+        self.case_limit = case_limit;
+        self
+    }
+
+    /// Sets [`fail_fast`](Self#structfield.fail_fast).
+    #[must_use]
+    pub fn fail_fast(mut self, fail_fast: bool) -> Self {
+        self.fail_fast = fail_fast;
+        self
     }
 
     pub(crate) fn selects(&self, name: &str) -> bool {

@@ -1,12 +1,13 @@
-//! The run as a table, and the reasons below it.
+//! The report as text.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use comfy_table::{ContentArrangement, Table, presets};
 
 use crate::report::{Outcome, Report};
 
-/// A row for each case, a column for each target.
+/// A table with a row for each case and a column for each target.
 pub(crate) fn table(report: &Report) -> String {
     let mut targets: Vec<&str> = Vec::new();
     let mut rows: Vec<(&str, Vec<&'static str>)> = Vec::new();
@@ -32,8 +33,23 @@ pub(crate) fn table(report: &Report) -> String {
     table.trim_fmt()
 }
 
-/// Why cases failed or were skipped, a paragraph for each.
-pub(crate) fn reasons(report: &Report) -> String {
+/// The failures and skips, what did not run, and the totals.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n{}", reasons(self), left_out(self))?;
+        if self.not_run > 0 {
+            writeln!(f, "NOTE {} cases were not run after a failure", self.not_run)?;
+        }
+        for (target, reason) in &self.unavailable {
+            writeln!(f, "NOT RUN {target}: {reason}")?;
+        }
+        let totals = self.totals();
+        write!(f, "{} passed, {} failed, {} skipped", totals.passed, totals.failed, totals.skipped)
+    }
+}
+
+/// The reason of each failure and skip, a paragraph for each.
+fn reasons(report: &Report) -> String {
     let bad = report.cases.iter().filter_map(|case| match &case.outcome {
         Outcome::Failed(reason) => Some(format!("FAIL {} {}\n     {reason}\n", case.target, case.case)),
         Outcome::Skipped(reason) => Some(format!("skip {} {}\n     {reason}\n", case.target, case.case)),
@@ -42,8 +58,8 @@ pub(crate) fn reasons(report: &Report) -> String {
     bad.collect()
 }
 
-/// How many cases do not apply, to which targets, and why.
-pub(crate) fn left_out(report: &Report) -> String {
+/// The number of cases that do not apply to a target, with the reason.
+fn left_out(report: &Report) -> String {
     let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     for case in &report.cases {
         if let Outcome::NotApplicable(reason) = &case.outcome {

@@ -1,16 +1,18 @@
-//! One key under some limits on a clock that is moved by hand: the language in which most cases are written.
+//! One key under some limits on a manual clock: the vocabulary of most cases.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimit_core::{Clock, Decision, Limits, ManualClock, RateLimiter, Request, Timestamp};
 
-use crate::bench::{Bench, Handle, START};
+use crate::bench::Bench;
+use crate::clock::START;
 use crate::describe;
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::journal::{Journal, Noted};
+use crate::subject::Handle;
 
-/// One key under some limits. What is asked is noted for the message of a failure.
+/// One key under some limits. Records its calls for the message of a failure.
 #[derive(Clone)]
 pub(crate) struct Trial {
     pub(crate) limiter: RateLimiter<Handle, ManualClock>,
@@ -50,46 +52,46 @@ impl Trial {
         Request::new(&self.key).cost(cost)
     }
 
-    /// Moves the clock to so long after [`START`].
+    /// Sets the clock to this time after [`START`].
     pub(crate) fn at(&self, since_start: Duration) -> &Self {
         self.set(START + since_start)
     }
 
-    /// Moves the clock to an instant.
+    /// Sets the clock.
     pub(crate) fn set(&self, now: Timestamp) -> &Self {
         self.limiter.clock().set(now);
         self
     }
 
-    /// Moves the clock on.
+    /// Advances the clock.
     pub(crate) fn advance(&self, duration: Duration) -> &Self {
         self.limiter.clock().advance(duration);
         self
     }
 
-    /// The clock's time.
+    /// The time of the clock.
     pub(crate) fn now(&self) -> Timestamp {
         self.limiter.clock().now()
     }
 
-    /// Asks for units, whatever the answer.
+    /// Requests units, with either answer.
     pub(crate) async fn ask(&self, cost: u64) -> CaseResult<Decision<'static>> {
         Ok(self.limiter.check(self.request(cost)).await?.into_owned())
     }
 
-    /// Takes units, which must be admitted.
+    /// Requests units, which must be admitted.
     pub(crate) async fn admit(&self, cost: u64) -> CaseResult<Decision<'static>> {
         let decision = self.ask(cost).await?;
         if decision.allowed() { Ok(decision) } else { Err(self.unexpected("refused", cost, &decision)) }
     }
 
-    /// Asks for units, which must be refused.
+    /// Requests units, which must be refused.
     pub(crate) async fn refuse(&self, cost: u64) -> CaseResult<Decision<'static>> {
         let decision = self.ask(cost).await?;
         if decision.allowed() { Err(self.unexpected("admitted", cost, &decision)) } else { Ok(decision) }
     }
 
-    /// Takes one unit at a time until it is refused, and gives how many were admitted, at most `most`.
+    /// Takes one unit at a time until a refusal, and returns the number of admitted units, at most `most`.
     pub(crate) async fn drain(&self, most: u64) -> CaseResult<u64> {
         let mut admitted = 0;
         while admitted < most && self.ask(1).await?.allowed() {
@@ -98,12 +100,12 @@ impl Trial {
         Ok(admitted)
     }
 
-    /// How many units are left by a peek.
+    /// The number of units left, by a peek.
     pub(crate) async fn left(&self) -> CaseResult<u64> {
         Ok(self.limiter.peek(self.request(0)).await?.remaining())
     }
 
-    /// Exactly so many units must be left: by a peek, and by asking for one more.
+    /// Checks that exactly this number of units is left, by a peek and by requesting one more.
     pub(crate) async fn expect_left(&self, units: u64) -> CaseResult {
         ensure_eq!(self.left().await?, units, "units left of {}", self.told());
         let more = self.limiter.would_allow(self.request(units + 1)).await?;
@@ -113,7 +115,7 @@ impl Trial {
         Ok(())
     }
 
-    /// Asked too much, waits as long as it is told; a nanosecond less must not do.
+    /// Requests too much, and checks that the retry-after is exact to the nanosecond.
     pub(crate) async fn wait_exactly(&self, cost: u64) -> CaseResult<Duration> {
         let refused = self.refuse(cost).await?;
         let Some(wait) = refused.retry_after() else {
@@ -133,7 +135,7 @@ impl Trial {
         Failure::new(format!("a cost of {cost} of {} was {what}: {decision:?}", self.told()))
     }
 
-    /// Limits, key and instant.
+    /// The limits, the key and the time.
     fn told(&self) -> String {
         let limits: Vec<String> = self.limiter.limits().iter().map(|limit| format!("`{limit}`")).collect();
         format!(
@@ -145,7 +147,7 @@ impl Trial {
     }
 }
 
-/// A limiter that notes what it asks.
+/// A limiter that records its calls.
 fn noted(
     store: &Handle,
     journal: &Arc<Journal>,

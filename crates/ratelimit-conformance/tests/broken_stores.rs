@@ -1,4 +1,4 @@
-//! Each store that is broken on purpose is caught by the case that it names, and the sound one passes everything.
+//! Each broken store fails the case that it names. Without a flaw it passes all cases.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,11 +6,29 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream;
-use ratelimit_conformance::broken_stores::{self, BrokenStore, Model, ModelByServer};
+use ratelimit_conformance::broken_stores::{self, BrokenStore, Call, Flaw};
 use ratelimit_conformance::{Outcome, Subject, Suite};
+use ratelimit_core::{Clock, SystemClock, Time, Timestamp};
 
-async fn passes_everything(model: impl Subject + 'static, at_least: usize) {
-    let report = Suite::default().run(&[Arc::new(model)]).await;
+#[derive(Debug, Default)]
+struct NoFlaw;
+
+impl Flaw for NoFlaw {}
+
+#[derive(Debug, Default)]
+struct NoFlawOnAServer;
+
+impl Flaw for NoFlawOnAServer {
+    const TIME: Time = Time::Server;
+
+    fn instant(&self, _: Call, _: Timestamp) -> Timestamp {
+        SystemClock::new().now()
+    }
+}
+
+async fn passes_everything<F: Flaw>(at_least: usize) {
+    let store = BrokenStore::new::<F>("no-flaw", "nothing", "none");
+    let report = Suite::default().run(&[Arc::new(store)]).await;
     for case in &report.cases {
         assert!(
             matches!(case.outcome, Outcome::Passed | Outcome::NotApplicable(_)),
@@ -24,21 +42,20 @@ async fn passes_everything(model: impl Subject + 'static, at_least: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_sound_store_passes_everything_and_skips_nothing() {
-    passes_everything(Model, 400).await;
+async fn without_a_flaw_it_passes_everything_and_skips_nothing() {
+    passes_everything::<NoFlaw>(400).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_sound_store_with_a_clock_of_its_own_passes_everything() {
-    passes_everything(ModelByServer, 100).await;
+async fn without_a_flaw_it_passes_everything_by_its_own_clock() {
+    passes_everything::<NoFlawOnAServer>(100).await;
 }
 
-/// Long enough for every case on a busy machine; a store that hangs is caught when it is over.
+/// Long enough for every case on a busy machine. A store that hangs fails after it.
 const CASE_LIMIT: Duration = Duration::from_secs(60);
 
 async fn outcome(store: BrokenStore) -> Outcome {
-    let filters = vec![store.caught_by().to_owned()];
-    let suite = Suite { filters, exact: true, case_limit: CASE_LIMIT, ..Suite::default() };
+    let suite = Suite::default().filters([store.caught_by()]).exact(true).case_limit(CASE_LIMIT);
     let report = suite.run(&[Arc::new(store)]).await;
     assert_eq!(report.cases.len(), 1, "no case is called {:?}", store.caught_by());
     report.cases[0].outcome.clone()
@@ -64,8 +81,12 @@ async fn every_broken_store_is_caught_by_the_case_it_names() {
 async fn a_case_that_does_not_end_hangs_and_fails() {
     let latch = broken_stores::all().into_iter().find(|store| store.name() == "latch").unwrap();
     let case_limit = Duration::from_secs(1);
-    let filters = vec!["cancelled/others-go-on".to_owned()];
-    let report = Suite { filters, exact: true, case_limit, ..Suite::default() }.run(&[Arc::new(latch)]).await;
+    let report = Suite::default()
+        .filters(["cancelled/others-go-on"])
+        .exact(true)
+        .case_limit(case_limit)
+        .run(&[Arc::new(latch)])
+        .await;
     let reason = report.cases[0].outcome.reason().unwrap_or_default();
     assert!(reason.starts_with("hung"), "{reason}");
     assert!(!report.is_success_but_for_skips());

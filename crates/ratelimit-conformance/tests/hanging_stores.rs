@@ -1,7 +1,7 @@
-//! Stores that make a run hang: it ends all the same, in its time, and its report names the cases.
+//! Stores that hang: the run ends in time nevertheless, and its report names the cases.
 //!
-//! Without a harness: the program also runs itself as the command line of a suite on such a store, which must end as a
-//! process although a thread of it never does.
+//! Has no harness: the program also runs itself as the command line of a suite on such a store. The process must end although one
+//! of its threads never does.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ratelimit_conformance::broken_stores::{Flaw, ModelStore, TableStore};
-use ratelimit_conformance::{BoxError, Outcome, Report, Space, Subject, Suite};
+use ratelimit_conformance::broken_stores::{Flaw, TableStore};
+use ratelimit_conformance::{BoxError, Outcome, ReferenceStore, Report, Space, Subject, Suite};
 use ratelimit_core::{
     Answer, Claims, CounterStore, DynCounterStore, Mode, Promises, Refund, State, StoreError, Timestamp,
     decide,
@@ -20,13 +20,13 @@ use ratelimit_core::{
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// In the environment of a program that is to be the command line of a suite.
+/// The environment variable that makes this program the command line of a suite.
 const CHILD: &str = "CONFORMANCE_HANGING_CHILD";
 
-/// A case that takes longer has hung.
+/// The time limit of a case.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// Refusals tell to come at once.
+/// Refusals have a retry-after of zero.
 #[derive(Debug, Default)]
 struct AtOnce;
 
@@ -36,7 +36,7 @@ impl Flaw for AtOnce {
     }
 }
 
-/// Refusals tell to come a nanosecond too early.
+/// Refusals have a retry-after that is a nanosecond too short.
 #[derive(Debug, Default)]
 struct TickEarly;
 
@@ -57,16 +57,16 @@ fn earlier(claims: &Claims<'_>, states: &mut [Option<State>], by: Duration) -> A
     answer
 }
 
-/// What the thread does that is to decide a forced charge.
+/// How a forced charge stops its thread.
 #[derive(Clone, Copy, Debug)]
 enum Stopped {
     Blocks,
     Spins,
 }
 
-/// Right but for forced charges, of which no thread comes back.
+/// Correct, except that forced charges never return.
 #[derive(Debug)]
-struct NeverBack(Stopped, Arc<ModelStore>);
+struct NeverBack(Stopped, Arc<ReferenceStore>);
 
 impl CounterStore for NeverBack {
     fn promises(&self) -> Promises {
@@ -131,10 +131,9 @@ fn spins() -> Hanging {
     Hanging("spins", || Arc::new(NeverBack(Stopped::Spins, Arc::default())))
 }
 
-/// Runs the cases with these texts in their names, as a test with one thread would.
+/// Runs the cases with these texts in their names, on one thread.
 fn run(subject: Hanging, filters: &[&str], most: Duration) -> Report {
-    let filters = filters.iter().map(|filter| (*filter).to_owned()).collect();
-    let suite = Suite { filters, case_limit: LIMIT, ..Suite::default() };
+    let suite = Suite::default().filters(filters.iter().copied()).case_limit(LIMIT);
     let total = suite.cases().len();
     let (tell, told) = std::sync::mpsc::channel();
     thread::spawn(move || {
@@ -157,7 +156,7 @@ fn failed(report: &Report) -> Vec<&str> {
     failed.map(|case| case.case.as_str()).collect()
 }
 
-/// Whoever believes it asks again and again, without end.
+/// A caller that believes it retries forever.
 fn told_to_come_at_once() {
     let report = run(at_once(), &["waiting/", "boundaries/"], LIMIT * 6);
     assert!(reason(&report, "waiting/exactly-as-told-log").contains("come at once"));
@@ -165,14 +164,14 @@ fn told_to_come_at_once() {
     assert!(reason(&report, "boundaries/bucket-token").is_empty(), "one that does not wait");
 }
 
-/// Whoever believes it comes again a tick too early, for ever.
+/// A caller that believes it always retries a nanosecond too early.
 fn told_to_come_a_tick_early() {
     let report = run(tick_early(), &["waiting/", "boundaries/"], LIMIT * 6);
     assert!(!reason(&report, "waiting/exactly-as-told-bucket").is_empty());
     assert!(reason(&report, "boundaries/the-quota-and-not-one-more-fixed").is_empty());
 }
 
-/// Others go on, and each case that needs a forced charge is named.
+/// Other cases go on, and the report names each case with a forced charge.
 fn threads_that_never_come_back() {
     for subject in [blocks(), spins()] {
         let report = run(subject, &["numbers/", "atomic/forced-charges"], LIMIT * 10);
@@ -205,7 +204,7 @@ impl Drop for Folder {
     }
 }
 
-/// The command line of the suite on these stores, with these arguments.
+/// Runs the command line of the suite on these stores, with these arguments.
 fn command(arguments: &[&str], json: &Path) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(arguments).arg("--report").arg(json).env(CHILD, "1").stdout(Stdio::piped());
@@ -231,7 +230,7 @@ fn wait(child: &mut Child, most: Duration) -> Option<i32> {
     panic!("the process does not end");
 }
 
-/// The process ends although a thread of it spins, with both files and a status that says so.
+/// The process ends although one of its threads spins, with both files and a failure status.
 fn the_process_ends() {
     let folder = Folder::new("ends");
     let (json, xml) = (folder.file("report.json"), folder.file("report.xml"));
@@ -244,7 +243,7 @@ fn the_process_ends() {
     assert!(std::fs::read_to_string(xml).unwrap().contains("hung: no end after 1.5s"));
 }
 
-/// What had ended is in the report of a run that is killed while a case hangs.
+/// The report of a run that is killed while a case hangs contains the finished cases.
 fn a_killed_run_leaves_what_it_had() {
     let folder = Folder::new("killed");
     let json = folder.file("report.json");
@@ -266,7 +265,7 @@ fn a_killed_run_leaves_what_it_had() {
     assert!(!lines(&json).iter().any(|(case, _)| case == "atomic/forced-charges"));
 }
 
-/// After a failure nothing more is started, and the report says how much is missing.
+/// After a failure no more cases start, and the report says how many are missing.
 fn fail_fast() {
     let folder = Folder::new("fail-fast");
     let json = folder.file("report.json");
@@ -281,7 +280,7 @@ fn fail_fast() {
     assert!(printed.trim_end().ends_with("0 passed, 1 failed, 0 skipped"), "{printed}");
 }
 
-/// `--exact` and `--skip` do what they do on other tests, and what a declaration leaves out is told.
+/// `--exact` and `--skip` work as on other tests, and the output says which cases do not apply.
 fn names() {
     let folder = Folder::new("names");
     let json = folder.file("report.json");

@@ -1,14 +1,14 @@
-//! What a failure says: the limit, the key and the step, the figures that differ, and how it came to that.
+//! Messages of failures: the limit, the key and the step, the differing figures, and the preceding calls.
 
 use std::sync::Arc;
 
 use ratelimit_conformance::broken_stores;
 use ratelimit_conformance::{Subject, Suite};
 
-/// Why this case fails on the broken store of this name.
+/// The reason of this case's failure on the broken store with this name.
 async fn reason(store: &str, case: &str) -> String {
     let store = broken_stores::all().into_iter().find(|other| other.name() == store).unwrap();
-    let suite = Suite { filters: vec![case.to_owned()], exact: true, ..Suite::default() };
+    let suite = Suite::default().filters([case]).exact(true);
     let report = suite.run(&[Arc::new(store)]).await;
     let reason = report.cases[0].outcome.reason().unwrap_or_default().to_owned();
     println!("{reason}\n");
@@ -46,7 +46,7 @@ async fn a_panic_tells_what_was_asked() {
     assert!(reason.contains("on key \"\" -> no answer"), "{reason}");
 }
 
-/// Two hundred and fifty steps become the few that matter, and only the figures that differ are told.
+/// A sequence of 250 steps is reduced to the few that matter, and the message contains only the differing figures.
 #[tokio::test]
 async fn a_random_failure_is_made_short() {
     for (store, case, most) in [
@@ -69,15 +69,12 @@ async fn a_random_failure_is_made_short() {
     }
 }
 
-/// The message of a hung case tells in which call.
+/// The message of a hung case names the call.
 #[tokio::test]
 async fn a_hung_case_tells_what_had_no_answer() {
     let latch = broken_stores::all().into_iter().find(|store| store.name() == "latch").unwrap();
-    let suite = Suite {
-        filters: vec!["cancelled/others-go-on".to_owned()],
-        case_limit: std::time::Duration::from_secs(1),
-        ..Suite::default()
-    };
+    let suite =
+        Suite::default().filters(["cancelled/others-go-on"]).case_limit(std::time::Duration::from_secs(1));
     let report = suite.run(&[Arc::new(latch)]).await;
     let reason = report.cases[0].outcome.reason().unwrap_or_default();
     assert!(reason.starts_with("hung: no end after 1s"), "{reason}");

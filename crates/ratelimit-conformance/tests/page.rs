@@ -1,4 +1,4 @@
-//! `docs/conformance.md` names every case and every broken store, and none that does not exist.
+//! `docs/conformance.md` lists exactly the cases and the broken stores that exist.
 //!
 //! `RATELIMIT_WRITE_PAGE=1 cargo test -p ratelimit-conformance --test page` writes both lists anew.
 
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use ratelimit_conformance::{Subject, Suite, broken_stores};
 
-/// Kinds of limit, which the page writes as a star.
+/// Kinds of limit, which the page abbreviates to a star.
 const KINDS: [&str; 8] = ["fixed", "sliding", "segmented", "strict", "log", "bucket", "leaky", "queue"];
 
 const CASES: &str = "<!-- all cases: written by the test -->";
@@ -18,7 +18,7 @@ fn path() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md")
 }
 
-/// The names as the page has them, in the order of the suite, with what they prove.
+/// The names as on the page, in the order of the suite, and what each case tests.
 fn cases() -> Vec<(String, &'static str)> {
     let cases = Suite::default().cases();
     let stem = |name: &str| {
@@ -56,7 +56,7 @@ fn list_of_stores() -> String {
     list
 }
 
-/// The page with this list behind its mark, up to the next heading.
+/// The page with this list between its mark and the next heading.
 fn with_list(page: &str, mark: &str, list: &str) -> String {
     let (before, after) = page.split_once(mark).unwrap_or_else(|| panic!("the page has no {mark}"));
     let rest = after.find("\n## ").map(|at| &after[at..]).unwrap_or_default();
@@ -68,7 +68,7 @@ fn the_lists_are_those_of_the_suite() {
     let page = std::fs::read_to_string(path()).unwrap();
     let expected = with_list(&with_list(&page, CASES, &list_of_cases()), STORES, &list_of_stores());
     if std::env::var_os("RATELIMIT_WRITE_PAGE").is_some() {
-        // The other tests read it meanwhile.
+        // Other tests read the page concurrently.
         std::fs::write(path().with_extension("new"), &expected).unwrap();
         std::fs::rename(path().with_extension("new"), path()).unwrap();
         return;
@@ -92,7 +92,7 @@ fn the_tables_name_cases_that_exist() {
     assert!(unknown.is_empty(), "the page names cases that do not exist: {unknown:?}");
 }
 
-/// No cell of clause and operation, and none of circumstance and operation, is without a case.
+/// Every cell of a clause or circumstance and an operation names a case.
 #[test]
 fn no_cell_is_empty() {
     let page = std::fs::read_to_string(path()).unwrap();

@@ -1,12 +1,11 @@
-//! The cases on trips and failures bite, too: on a store behind a real socket, sound and broken.
+//! The cases about round trips and failures, on correct and broken stores behind a real socket.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use ratelimit_conformance::broken_stores::ModelStore;
-use ratelimit_conformance::{BoxError, Outcome, Server, Space, Subject, Suite};
+use ratelimit_conformance::{BoxError, Outcome, ReferenceStore, Server, Space, Subject, Suite};
 use ratelimit_core::{
     Answer, Applied, Claim, Claims, CounterStore, Decisions, DynCounterStore, ErrorKind, Meter, Mode,
     Promises, Refund, StoreError, Timestamp,
@@ -16,37 +15,37 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
-/// What a store on the wire does wrong.
+/// The bug of a remote store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     None,
-    /// Asks first, then charges.
+    /// Peeks first, then charges.
     TwoTrips,
-    /// Says that it is exact, and takes the second trips of one that is not.
+    /// Declares exact decisions, but takes the second round trips of a conservative store.
     AsConservative,
-    /// Takes one trip more than a conservative store may, for these calls.
+    /// Takes one round trip more than a conservative store may, for these calls.
     OneMore(Call),
     /// Sends a batch slice by slice.
     TripForEachSlice,
     /// Has no time limit.
     Patient,
-    /// Never connects again.
+    /// Never reconnects.
     GivesUp,
-    /// Admits what it cannot ask for.
+    /// Admits claims that it cannot send.
     FailsOpen,
     /// Connects for each claim.
     ConnectsAnew,
-    /// Says that a claim without an answer was surely not charged.
+    /// Reports a claim without an answer as not charged.
     SureOfNothing,
-    /// Does what it is asked again when the answer does not come.
+    /// Repeats a call without an answer.
     AppliesTwice,
-    /// Says that what it has done was surely not done when the answer does not come.
+    /// Reports a call without an answer as not executed.
     DeniesApplied,
-    /// Takes an answer that does not come for an admission or a success, without having asked.
+    /// Treats a missing answer as an admission or a success.
     TakesSilenceForYes,
 }
 
-/// What is asked of a store, as far as its trips go.
+/// The kinds of call, by their round trips.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Window,
@@ -57,14 +56,14 @@ enum Call {
     Reset,
 }
 
-/// A server that answers each eight bytes with the same. The meters are beside it: what a claim needs is the trip.
+/// A server that echoes each eight bytes. The meters are outside of it: a claim only needs the round trip.
 struct Echo {
     address: SocketAddr,
     frozen: watch::Sender<bool>,
     running: Mutex<Option<Running>>,
 }
 
-/// Ends when it is told to, and all of its connections with it.
+/// Ends on request, with all of its connections.
 struct Running {
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -94,7 +93,7 @@ impl Echo {
                 connections.spawn(echo(connection, frozen.clone()));
             }
             drop(listener);
-            // One that is just being run would answer once more.
+            // A running task would answer once more.
             connections.shutdown().await;
         });
         *self.running.lock().await = Some(Running { stop, task });
@@ -142,13 +141,13 @@ struct Wire {
     decisions: Decisions,
     address: SocketAddr,
     connection: Mutex<Option<TcpStream>>,
-    meters: Arc<ModelStore>,
+    meters: Arc<ReferenceStore>,
 }
 
 impl Wire {
     async fn exchange(&self) -> std::io::Result<()> {
         let mut connection = self.connection.lock().await;
-        // Taken out meanwhile: a trip that is given up must not leave its answer to the next one.
+        // Takes the connection out: an abandoned round trip must not leave its answer to the next one.
         let held = if self.flaw == Flaw::ConnectsAnew { None } else { connection.take() };
         let mut stream = match held {
             Some(stream) => stream,
@@ -161,12 +160,12 @@ impl Wire {
         Ok(())
     }
 
-    /// Whether everything happens on the server before its answer is lost, as it mostly does.
+    /// Whether a call takes effect on the server before its answer is lost, like on most stores.
     fn applies_first(&self) -> bool {
         matches!(self.flaw, Flaw::AppliesTwice | Flaw::DeniesApplied)
     }
 
-    /// Waits for the answer to what has been done. If it does not come, it is to be done again, or the error denies it.
+    /// Waits for the answer to a call. If it does not come, the call is repeated, or the error denies it.
     async fn is_again(&self) -> Result<bool, StoreError> {
         match self.trip().await {
             Ok(()) => Ok(false),
@@ -175,7 +174,7 @@ impl Wire {
         }
     }
 
-    /// The further trips that a store without arithmetic on its server takes.
+    /// The further round trips of a store without arithmetic on its server.
     async fn further(&self, call: Call) -> Result<(), StoreError> {
         if self.decisions != Decisions::Conservative && self.flaw != Flaw::AsConservative {
             return Ok(());
@@ -214,7 +213,7 @@ fn call_of(claims: &Claims<'_>, answer: &Answer) -> Call {
 
 impl CounterStore for Wire {
     fn promises(&self) -> Promises {
-        Promises { decisions: self.decisions, ..self.meters.promises() }
+        Promises::new(self.decisions, self.meters.promises().time)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
@@ -306,7 +305,7 @@ struct RemoteSpace {
     flaw: Flaw,
     decisions: Decisions,
     echo: Arc<Echo>,
-    meters: Arc<ModelStore>,
+    meters: Arc<ReferenceStore>,
 }
 
 #[async_trait]
@@ -348,8 +347,7 @@ impl Space for RemoteSpace {
 
 async fn run(flaw: Flaw, decisions: Decisions, filters: &[&str]) -> Vec<(String, Outcome)> {
     let remote = Remote { flaw, decisions, echo: Arc::new(Echo::new().await.unwrap()) };
-    let filters = filters.iter().map(|filter| (*filter).to_owned()).collect();
-    let report = Suite { filters, ..Suite::default() }.run(&[Arc::new(remote)]).await;
+    let report = Suite::default().filters(filters.iter().copied()).run(&[Arc::new(remote)]).await;
     assert!(!report.cases.is_empty());
     report.cases.into_iter().map(|case| (case.case, case.outcome)).collect()
 }
@@ -364,7 +362,7 @@ async fn a_sound_remote_store_passes_trips_and_failures() {
     }
 }
 
-/// The second trip that a conservative store cannot do without is granted to it.
+/// A conservative store may take the second round trip that it needs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_sound_conservative_store_passes_trips() {
     for (case, outcome) in run(Flaw::None, Decisions::Conservative, &["trips/"]).await {
@@ -399,11 +397,11 @@ async fn broken_remote_stores_are_caught() {
         (Flaw::AppliesTwice, Exact, "lost-answers/too-late"),
         (Flaw::DeniesApplied, Exact, "lost-answers/too-late"),
         (Flaw::TakesSilenceForYes, Exact, "lost-answers/a-refund"),
-        // What is right for a conservative store is one trip too many for an exact one.
+        // The round trips of a conservative store are one too many for an exact one.
         (Flaw::AsConservative, Exact, "trips/one-for-a-claim-fixed"),
         (Flaw::AsConservative, Exact, "trips/one-for-a-claim-bucket"),
         (Flaw::AsConservative, Exact, "trips/one-for-refund-and-reset"),
-        // And that one has its bounds as well.
+        // A conservative store is bounded as well.
         (Flaw::TwoTrips, Conservative, "trips/one-for-a-claim-fixed"),
         (Flaw::TripForEachSlice, Conservative, "trips/one-for-a-batch"),
         (Flaw::OneMore(Call::Window), Conservative, "trips/one-for-three-limits"),

@@ -1,37 +1,37 @@
-//! Answers: what a store says.
+//! Answers: what a store returns.
 
 use smallvec::SmallVec;
 
 use crate::Timestamp;
 
-/// What a store says of a slice of claims.
+/// A store's answer to a set of [`Claims`](crate::Claims).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Whether the slice fits as a whole.
+    /// Whether all of the claims fit.
     pub admitted: bool,
-    /// Whether it was charged: it was admitted and not just peeked at.
+    /// Whether the claims were charged: they were admitted, and it was not just a peek.
     pub charged: bool,
-    /// The time that the store used: the caller's, or the server's own.
+    /// The time that the decision used: the caller's, or the server's own.
     pub now: Timestamp,
     /// One verdict for each claim, in their order.
     pub verdicts: Verdicts,
 }
 
-/// The verdicts of a slice; on the stack for up to four.
+/// One verdict for each claim of an [`Answer`]; up to four are stored inline.
 pub type Verdicts = SmallVec<[Verdict; 4]>;
 
-/// What a store says of one claim. Made by [`Meter::verdict`](crate::Meter::verdict) for every store.
+/// A store's answer to one claim. Every store makes it with [`Meter::verdict`](crate::Meter::verdict).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Whether this claim alone fits. A slice is admitted iff all of its claims fit.
+    /// Whether this claim alone fits. A set of claims is admitted if and only if each of them fits.
     pub fits: bool,
     /// The most units that can ever be taken at once.
     pub limit: u64,
     /// Units that could be taken now, after this decision.
     pub remaining: u64,
-    /// The earliest instant at which this cost would fit if nobody else came; `None` if it never would.
+    /// The earliest instant at which this cost fits if nothing else is charged; `None` if it never fits.
     pub fits_at: Option<Timestamp>,
-    /// The instant from which the meter is as new if nobody comes.
+    /// The instant from which the meter is as new if nothing else is charged.
     pub reset_at: Timestamp,
     /// When the units may be used: the instant of the decision, or later in a leaky queue.
     pub ready_at: Timestamp,

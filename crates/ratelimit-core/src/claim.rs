@@ -1,32 +1,21 @@
-//! Claims: what a store is asked.
+//! Claims: the questions to a store.
 
 use std::fmt;
 
-use crate::{Meter, MeterId, Timestamp};
+use crate::{MAX_CLAIMS, Meter, MeterId, Mode, Timestamp};
 
-/// May `cost` units be taken from this meter? Plain data that can travel to any store.
+/// The question to a store: may `cost` units be taken from this meter? Plain data that can be sent to any store.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
     /// The meter's name.
     pub id: MeterId<'a>,
-    /// How many units; zero asks without charging and always fits.
+    /// How many units. A cost of zero charges nothing and always fits.
     pub cost: u64,
-    /// How the meter counts, with the limit as it stands now.
+    /// How the meter counts, under the limit as it is now.
     pub meter: Meter,
 }
 
-/// What a store does with claims that it has decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Charge them if all fit.
-    Charge,
-    /// Decide, and write nothing.
-    Peek,
-    /// Charge them whether they fit or not: what was used has been used. The answer is "admitted".
-    Force,
-}
-
-/// A slice of claims that a store admits whole or not at all, at one instant. Never empty, no meter twice.
+/// A set of claims that a store admits as a whole or not at all, at one instant. Never empty, no meter twice.
 #[derive(Clone, Copy)]
 pub struct Claims<'a> {
     now: Timestamp,
@@ -34,18 +23,15 @@ pub struct Claims<'a> {
     claims: &'a [Claim<'a>],
 }
 
-/// The most claims in one slice.
-pub const MAX_CLAIMS: usize = 64;
-
-/// Why a slice of claims cannot be put to a store.
+/// Why a set of claims cannot be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidClaims {
-    /// There is no claim in it.
+    /// There are no claims.
     Empty,
     /// There are more than [`MAX_CLAIMS`].
     TooMany,
-    /// Two claims are on one meter: the two limits count alike on the same key.
+    /// Two claims are on the same meter: the two limits count alike on the same key.
     SameMeterTwice,
 }
 
@@ -67,7 +53,7 @@ impl<'a> Claims<'a> {
     /// Checks that `claims` can be decided together.
     ///
     /// # Errors
-    /// If there is none, if there are more than [`MAX_CLAIMS`], or if two are on one meter.
+    /// If there are no claims, if there are more than [`MAX_CLAIMS`], or if two are on the same meter.
     pub fn new(now: Timestamp, mode: Mode, claims: &'a [Claim<'a>]) -> Result<Self, InvalidClaims> {
         if claims.is_empty() {
             return Err(InvalidClaims::Empty);
@@ -85,7 +71,7 @@ impl<'a> Claims<'a> {
         Ok(Self { now, mode, claims })
     }
 
-    /// Claims of which it is known that there is one and not too many, and no meter twice.
+    /// Claims that are known to be valid: not empty, not too many, no meter twice.
     #[inline]
     pub(crate) fn known(now: Timestamp, mode: Mode, claims: &'a [Claim<'a>]) -> Self {
         Self { now, mode, claims }
@@ -96,7 +82,7 @@ impl<'a> Claims<'a> {
         self.now
     }
 
-    /// Whether to charge.
+    /// Whether and how to charge.
     pub fn mode(&self) -> Mode {
         self.mode
     }
@@ -107,7 +93,7 @@ impl<'a> Claims<'a> {
         Self { mode, ..self }
     }
 
-    /// The same claims at another instant: what a store does that uses a clock of its own.
+    /// The same claims at another instant, for stores that use a clock of their own.
     #[must_use]
     pub fn at(self, now: Timestamp) -> Self {
         Self { now, ..self }
@@ -128,7 +114,7 @@ impl fmt::Debug for Claims<'_> {
     }
 }
 
-/// Units to give back to a meter.
+/// Units to return to a meter.
 #[derive(Clone, Copy, Debug)]
 pub struct Refund<'a> {
     /// The meter's name.

@@ -1,12 +1,12 @@
-//! Keys: who is counted. Opaque bytes, joined and encoded so that two of them never become one.
+//! Keys identify clients. They are opaque bytes, joined and encoded so that two different keys never become equal.
 
 use std::fmt;
 
 /// Several key parts joined into one key without ambiguity.
 ///
-/// A key is any bytes (`&str`, `&[u8]`, …). Where a key has several parts, joining them with a separator
-/// invites collisions: `("a/b", "c")` and `("a", "b/c")` would be one client. `Key::of` writes the length of each
-/// part before it, so different parts are always different keys.
+/// A key is any bytes (`&str`, `&[u8]`, …). Joining several parts with a separator invites collisions: `("a/b", "c")`
+/// and `("a", "b/c")` would be one client. `Key::of` writes the length of each part before it, so different parts are
+/// always different keys.
 ///
 /// ```
 /// use ratelimit_core::Key;
@@ -18,7 +18,7 @@ use std::fmt;
 pub struct Key(Vec<u8>);
 
 impl Key {
-    /// The key made of these parts, in this order.
+    /// Joins these parts, in this order, into a key.
     pub fn of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Self {
         let mut bytes = Vec::new();
         for part in parts {
@@ -40,29 +40,29 @@ impl AsRef<[u8]> for Key {
 }
 
 impl fmt::Debug for Key {
-    /// Keys identify people: only the length is shown.
+    /// Keys identify people: shows only the length.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({} bytes)", self.0.len())
     }
 }
 
-/// Names one meter: whose count (`key`) under which limit (`scope`) of which limiter (`namespace`).
+/// The name of a meter: which client (`key`) is counted under which limit (`scope`) of which limiter (`namespace`).
 ///
-/// A store needs a name of its own for each meter. All three fields must reach it, and no two different triples may
-/// become the same name: hash all of them, or store [`MeterId::to_bytes`]. `scope` and `namespace` are chosen by
-/// the program and short; `key` may be anything a client sent.
+/// A store needs a distinct name for each meter. The name must depend on all three fields, and two different triples
+/// must never get the same name: hash all of them, or store [`MeterId::to_bytes`]. The program chooses `scope` and
+/// `namespace`, which are short; `key` may be anything that a client sent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MeterId<'a> {
-    /// The limiter's name space; ASCII, may be empty.
+    /// The limiter's namespace; ASCII, may be empty.
     pub namespace: &'a str,
-    /// What kind of meter it is, and the name of its limit; ASCII, never empty.
+    /// The kind of meter and the name of its limit; ASCII, never empty.
     pub scope: &'a str,
-    /// Who is counted: any bytes, of any length.
+    /// Identifies the client: any bytes, of any length.
     pub key: &'a [u8],
 }
 
 impl MeterId<'_> {
-    /// One byte string that names this meter and no other.
+    /// Returns one byte string that names this meter and no other.
     ///
     /// ```
     /// use ratelimit_core::MeterId;
@@ -80,13 +80,13 @@ impl MeterId<'_> {
 }
 
 impl fmt::Debug for MeterId<'_> {
-    /// Keys identify people: only the key's length is shown.
+    /// Keys identify people: shows only the key's length.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "MeterId({:?}, {:?}, key of {} bytes)", self.namespace, self.scope, self.key.len())
     }
 }
 
-/// Appends `part` with its length in front, so that the end of it is known whatever it contains.
+/// Appends `part` with its length in front, so that its end is known whatever it contains.
 fn write_part(bytes: &mut Vec<u8>, part: &[u8]) {
     bytes.extend_from_slice(part.len().to_string().as_bytes());
     bytes.push(b':');
@@ -95,7 +95,7 @@ fn write_part(bytes: &mut Vec<u8>, part: &[u8]) {
 
 /// A hash of a key that is the same in every process, release and store (FNV-1a, 64 bits, with a final mix).
 ///
-/// It spreads the windows of staggered limits; it is not keyed, so nothing that must resist an attacker may use it.
+/// It spreads the windows of staggered limits. It is not keyed, so do not use it for anything that must resist an attacker.
 pub(crate) fn stable_hash(key: &[u8]) -> u64 {
     let fnv = key.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_stable_hash_stays_what_it_is() {
-        // Stored windows are placed by it: a change would move every staggered window of a running fleet.
+        // Stored windows depend on it: a change would move every staggered window of a running fleet.
         assert_eq!(stable_hash(b"user:7"), 0x6c84_28c2_fba5_70c9);
     }
 }

@@ -1,14 +1,14 @@
-//! Instants as every store can hold them: whole nanoseconds since the Unix epoch.
+//! Instants that every store can hold: whole nanoseconds since the Unix epoch.
 
 use std::fmt;
 use std::time::Duration;
 
 /// An instant: whole nanoseconds since 1970-01-01T00:00:00Z.
 ///
-/// One nanosecond is the *tick* of this library: waiting `retry_after` suffices, one tick less does not.
+/// One nanosecond is the *tick* of this library: waiting for `retry_after` suffices, one tick less does not.
 ///
-/// The range ends at [`Timestamp::MAX`] (February 2116), so that an instant plus the longest debt that a
-/// limit can run up still fits a signed 64-bit column of a database.
+/// The range ends at [`Timestamp::MAX`] (February 2116), so that an instant plus the longest possible debt of a limit
+/// still fits a signed 64-bit database column.
 ///
 /// ```
 /// use ratelimit_core::Timestamp;
@@ -26,31 +26,31 @@ pub struct Timestamp(u64);
 impl Timestamp {
     /// The Unix epoch.
     pub const EPOCH: Self = Self(0);
-    /// The last instant that can be given as "now": 2<sup>62</sup> - 1 ns after the epoch.
+    /// The last instant that can be "now": 2<sup>62</sup> - 1 ns after the epoch.
     pub const MAX: Self = Self((1 << 62) - 1);
 
-    /// `nanos` after the epoch; anything later than [`Timestamp::MAX`] is [`Timestamp::MAX`].
+    /// Creates an instant `nanos` after the epoch, or [`Timestamp::MAX`] if that is earlier.
     pub const fn from_nanos(nanos: u64) -> Self {
         if nanos > Self::MAX.0 { Self::MAX } else { Self(nanos) }
     }
 
-    /// `micros` after the epoch; anything later than [`Timestamp::MAX`] is [`Timestamp::MAX`].
+    /// Creates an instant `micros` after the epoch, or [`Timestamp::MAX`] if that is earlier.
     pub const fn from_micros(micros: u64) -> Self {
         Self::from_nanos(micros.saturating_mul(1_000))
     }
 
-    /// `millis` after the epoch; anything later than [`Timestamp::MAX`] is [`Timestamp::MAX`].
+    /// Creates an instant `millis` after the epoch, or [`Timestamp::MAX`] if that is earlier.
     pub const fn from_millis(millis: u64) -> Self {
         Self::from_nanos(millis.saturating_mul(1_000_000))
     }
 
-    /// `secs` after the epoch; anything later than [`Timestamp::MAX`] is [`Timestamp::MAX`].
+    /// Creates an instant `secs` after the epoch, or [`Timestamp::MAX`] if that is earlier.
     pub const fn from_secs(secs: u64) -> Self {
         Self::from_nanos(secs.saturating_mul(1_000_000_000))
     }
 
-    /// An instant that a meter worked out from others, as a store has kept it; may lie past [`Timestamp::MAX`], which
-    /// only "now" may not.
+    /// Creates an instant that a meter computed from others, as a store has kept it. It may be later than
+    /// [`Timestamp::MAX`], which "now" may not.
     pub const fn derived(nanos: u64) -> Self {
         Self(nanos)
     }
@@ -60,7 +60,7 @@ impl Timestamp {
         self.0
     }
 
-    /// How long after `earlier` this instant is; zero if it is not after it.
+    /// How long after `earlier` this instant is; zero if it is not later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

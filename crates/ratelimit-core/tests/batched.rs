@@ -1,4 +1,4 @@
-//! The batching decorator: what goes together, what is exact, and what happens to those who leave.
+//! The layer `Batched`: which claims are sent together, that it is exact, and what happens to callers that give up.
 #![cfg(feature = "tokio")]
 
 mod common;
@@ -8,13 +8,14 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use common::MapStore;
+use ratelimit_core::layers::{BatchConfig, Batched};
 use ratelimit_core::{
-    Answer, Applied, BatchConfig, Batched, CheckError, Claims, CounterStore, ErrorKind, Limit, ManualClock,
-    Promises, RateLimiter, Refund, StoreError, Timestamp,
+    Answer, Applied, CheckError, Claims, CounterStore, ErrorKind, Limit, ManualClock, Promises, RateLimiter,
+    Refund, StoreError, Timestamp,
 };
 use tokio::sync::Semaphore;
 
-/// A store whose every trip waits for a permit, and notes how many slices it carries.
+/// A store whose round trips wait for a permit, and that records how many sets of claims each carries.
 #[derive(Debug)]
 struct Gate {
     inner: MapStore,
@@ -62,9 +63,9 @@ fn limiter(limit: &str, config: BatchConfig) -> Arc<Limiter> {
     Arc::new(RateLimiter::new(store, limit).with_clock(ManualClock::at(Timestamp::from_secs(1_000))))
 }
 
-/// All but one wait, however few they are.
+/// All but one claim wait, however few there are.
 fn one_trip() -> BatchConfig {
-    BatchConfig { trips: 1, alone: 0, patience: Duration::from_secs(60), ..BatchConfig::default() }
+    BatchConfig::default().trips(1).alone(0).patience(Duration::from_secs(60))
 }
 
 fn check(limiter: &Arc<Limiter>) -> tokio::task::JoinHandle<Result<bool, CheckError>> {
@@ -72,7 +73,7 @@ fn check(limiter: &Arc<Limiter>) -> tokio::task::JoinHandle<Result<bool, CheckEr
     tokio::spawn(async move { Ok(limiter.check("k").await?.allowed()) })
 }
 
-/// Lets every task go as far as it can.
+/// Lets every task make as much progress as it can.
 async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -125,7 +126,7 @@ async fn who_asks_a_moment_later_joins_the_first() {
 
 #[tokio::test]
 async fn no_batch_is_larger_than_it_may_be_and_no_more_trips_are_under_way() {
-    let limiter = limiter("1000/h", BatchConfig { trips: 3, most: 8, ..one_trip() });
+    let limiter = limiter("1000/h", one_trip().trips(3).most(8));
     let checks: Vec<_> = (0..63).map(|_| check(&limiter)).collect();
     settle().await;
     assert_eq!(trips(&limiter), [8; 3]);
@@ -141,7 +142,7 @@ async fn no_batch_is_larger_than_it_may_be_and_no_more_trips_are_under_way() {
 
 #[tokio::test]
 async fn few_go_each_by_itself_and_many_together() {
-    let limiter = limiter("100000/h", BatchConfig { alone: 4, ..one_trip() });
+    let limiter = limiter("100000/h", one_trip().alone(4));
     let mut checks: Vec<_> = (0..4).map(|_| check(&limiter)).collect();
     settle().await;
     assert_eq!(trips(&limiter), [1; 4], "nobody waits");
@@ -159,7 +160,7 @@ async fn few_go_each_by_itself_and_many_together() {
         assert!(check.await.unwrap().unwrap());
     }
 
-    // That there are few for a moment does not mean that there are few.
+    // A momentary low count does not mean low concurrency.
     let two = [check(&limiter), check(&limiter)];
     settle().await;
     assert_eq!(trips(&limiter)[5..], [2]);
@@ -168,7 +169,7 @@ async fn few_go_each_by_itself_and_many_together() {
         assert!(check.await.unwrap().unwrap());
     }
 
-    // One after another, who is alone does not wait, whatever came before; and after many of them a few do not, either.
+    // Sequential checks do not wait, whatever came before; nor do a few concurrent ones after many of them.
     gate(&limiter).permits.add_permits(1_000);
     for _ in 0..1_000 {
         assert!(limiter.check("k").await.unwrap().allowed());
@@ -185,7 +186,7 @@ async fn few_go_each_by_itself_and_many_together() {
 
 #[tokio::test]
 async fn who_has_left_makes_no_crowd() {
-    let limiter = limiter("100000/h", BatchConfig { alone: 4, ..one_trip() });
+    let limiter = limiter("100000/h", one_trip().alone(4));
     for _ in 0..100 {
         let leaving: Vec<_> = (0..4).map(|_| check(&limiter)).collect();
         settle().await;
@@ -213,7 +214,7 @@ async fn who_leaves_the_line_is_not_charged() {
 
 #[tokio::test]
 async fn who_leaves_under_way_keeps_nobody_else_waiting() {
-    let limiter = limiter("100/h", BatchConfig { alone: 1, ..one_trip() });
+    let limiter = limiter("100/h", one_trip().alone(1));
     let first = check(&limiter);
     settle().await;
     let others: Vec<_> = (0..5).map(|_| check(&limiter)).collect();
@@ -221,7 +222,7 @@ async fn who_leaves_under_way_keeps_nobody_else_waiting() {
     first.abort();
     settle().await;
     assert_eq!(trips(&limiter), [1, 5], "the others go when the first is gone");
-    // One of those under way leaves too.
+    // A caller whose claim is already being sent gives up too.
     others[2].abort();
     gate(&limiter).permits.add_permits(100);
     settle().await;
@@ -261,7 +262,7 @@ fn kind(outcome: Result<bool, CheckError>) -> ErrorKind {
 
 #[tokio::test(start_paused = true)]
 async fn the_line_is_bounded_in_length_and_in_time() {
-    let config = BatchConfig { trips: 1, waiting: 3, patience: Duration::from_millis(50), ..one_trip() };
+    let config = one_trip().waiting(3).patience(Duration::from_millis(50));
     let limiter = limiter("100/h", config);
     let first = check(&limiter);
     settle().await;
@@ -279,14 +280,14 @@ async fn the_line_is_bounded_in_length_and_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn patience_is_for_the_turn_and_its_trip() {
-    let limiter = limiter("100/h", BatchConfig { patience: Duration::from_millis(50), ..one_trip() });
+    let limiter = limiter("100/h", one_trip().patience(Duration::from_millis(50)));
     let first = check(&limiter);
     settle().await;
     let second = check(&limiter);
     settle().await;
     gate(&limiter).permits.add_permits(1);
     settle().await;
-    // The second is under way now, for longer than it would have waited.
+    // The second is being sent now, for longer than it would have waited.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(first.await.unwrap().unwrap());
     let CheckError::Store(late) = second.await.unwrap().unwrap_err() else { panic!("not the store's") };
@@ -295,7 +296,7 @@ async fn patience_is_for_the_turn_and_its_trip() {
     assert_eq!(limiter.check("k").await.unwrap().remaining(), 97, "all three were charged");
 }
 
-/// Those who wait go with nobody then, and what they wait for is told to those who live on another runtime.
+/// Waiting claims are then not sent, and callers on another runtime get an error.
 #[test]
 fn a_runtime_that_ends_takes_its_trips_along() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -323,11 +324,11 @@ fn a_runtime_that_ends_takes_its_trips_along() {
     assert!(runtime().block_on(limiter.check("k")).unwrap().allowed());
 }
 
-/// Many threads, a limit that is used up exactly.
+/// Many threads, and a limit that is used up exactly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_contention_exactly_the_limit_is_admitted() {
     for (trips, alone) in [(1, 0), (3, 0), (1, 16), (3, 63), (2, 64)] {
-        let limiter = limiter("500/h", BatchConfig { trips, alone, most: 7, ..one_trip() });
+        let limiter = limiter("500/h", one_trip().trips(trips).alone(alone).most(7));
         gate(&limiter).permits.add_permits(100_000);
         let tasks: Vec<_> = (0..64)
             .map(|_| {

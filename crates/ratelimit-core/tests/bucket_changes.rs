@@ -1,4 +1,4 @@
-//! A bucket whose limit changes, or that several limits share, against its definition: lots of units.
+//! A bucket whose limit changes, or that several limits share, compared with its definition: lots of units.
 
 use proptest::prelude::*;
 use ratelimit_core::{Bucket, MAX_RATES, Meter, Mode, State, Timestamp};
@@ -12,7 +12,7 @@ struct Step {
     forced: bool,
 }
 
-/// Instants are whole multiples of this, and intervals of it times a power of two, so that no nanosecond is rounded.
+/// Instants are whole multiples of this, and intervals are it times a power of two, so that nothing is rounded.
 const GRAIN: u64 = 64;
 const START: u64 = 1 << 60;
 
@@ -32,7 +32,7 @@ fn any_limits() -> impl Strategy<Value = Vec<Bucket>> {
     limits(prop_oneof![1..50u64, 1..5_000u64, 1..1_000_000u64])
 }
 
-/// Buckets of up to a million units a second, up to which a rate can always be had.
+/// Buckets of up to a million units per second, a rate up to which each can be represented.
 fn usual_limits() -> impl Strategy<Value = Vec<Bucket>> {
     limits(prop_oneof![1_000..5_000u64, 1_000..1_000_000u64])
 }
@@ -56,10 +56,10 @@ fn steps(longest: u64, forced: bool) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// The definition: the units of each rate are a lot. The slowest drains at its rate; of each faster rate the lot drains at
-/// what the slower ones leave of that rate.
+/// The definition: the units of each rate form a lot. The slowest lot drains at its rate. Each faster lot drains at
+/// what the slower ones leave of its rate.
 struct Lots {
-    /// By falling interval, in parts of a unit that all intervals divide.
+    /// By falling interval, in parts of a unit that are divisible by all intervals.
     lots: Vec<(u64, u64)>,
     at: u64,
 }
@@ -98,7 +98,7 @@ fn at(nanos: u64) -> Timestamp {
     Timestamp::from_nanos(nanos)
 }
 
-/// How many units are owed, those begun counted whole: the same whoever asks.
+/// How many units are owed, counting partly drained ones in full: the same for every caller.
 fn owed(state: &State, now: u64) -> u64 {
     let large = meter(Bucket::with_interval(7, 1_000_000_000, false).unwrap());
     large.limit() - large.verdict(state, 0, at(now), None).remaining
@@ -124,7 +124,7 @@ proptest! {
         }
     }
 
-    /// Whatever the limits and however they alternate.
+    /// For all limits, in any order.
     #[test]
     fn no_span_sees_more_than_the_largest_burst_and_the_fastest_rate(limits in any_limits(), steps in steps(3_000_000, false)) {
         let (mut state, mut now) = (meter(limits[0]).fresh(), START);
@@ -155,7 +155,7 @@ proptest! {
         }
     }
 
-    /// A charge adds its units to what is owed, by whatever limit it is looked at, and never costs more than them later.
+    /// A charge adds its units to what is owed, under every limit, and never costs more than them later.
     #[test]
     fn a_charge_costs_its_units(limits in any_limits(), steps in steps(3_000_000, true), one in 0..60usize, later in 0..3_000_000u64) {
         let (mut with, mut without, mut now) = (meter(limits[0]).fresh(), meter(limits[0]).fresh(), START);
@@ -176,7 +176,7 @@ proptest! {
         }
     }
 
-    /// What a verdict says comes true, on a bucket that has been charged by other limits.
+    /// A verdict's figures come true, on a bucket that has been charged under other limits.
     #[test]
     fn what_is_told_comes_true(limits in any_limits(), steps in steps(3_000_000, true), cost in 0..90u64) {
         let (mut state, mut now) = (meter(limits[0]).fresh(), START);
@@ -215,8 +215,8 @@ proptest! {
         }
     }
 
-    /// Given back at once, nothing of it is left, whatever was charged under other limits meanwhile; later, no more comes back
-    /// than was charged.
+    /// An immediate refund leaves nothing of the charge, whatever was charged under other limits meanwhile. A later one
+    /// returns at most what was charged.
     #[test]
     fn a_refund_gives_back_what_was_charged(
         limits in usual_limits(), steps in steps(3_000_000, true), cost in 1..50u64, others in prop::collection::vec((0..6usize, 1..30u64), 0..8),
@@ -242,7 +242,7 @@ proptest! {
         prop_assert!(owed(&state, now) <= before && owed(&state, now) + cost >= before);
     }
 
-    /// A charge that nobody came after under its limit: what of it has not drained comes back, and nothing else.
+    /// A charge that is the last one under its limit: the refund returns what has not drained of it, and nothing else.
     #[test]
     fn a_refund_gives_back_what_has_not_drained(
         limits in even_limits(), steps in steps(60_000, true), cost in 1..50u64, others in prop::collection::vec((0..9_000u64, 0..6usize, 1..9u64), 0..9),
@@ -375,7 +375,7 @@ fn a_queue_goes_on_evenly_at_each_rate() {
     assert_eq!(turns(&slow, 3), [0, 1_000, 2_000]);
     // At its own rate, after those before it.
     assert_eq!(turns(&fast, 3), [300, 400, 500]);
-    // After all before it, and at its own rate after those of its own.
+    // After all before it, and at its own rate after those of the same rate.
     assert_eq!(turns(&slow, 2), [3_000, 4_000]);
     assert_eq!(turns(&fast, 2), [800, 900]);
 }

@@ -1,4 +1,4 @@
-//! Decisions: which limit says what, and what can be done with one later.
+//! Decisions: what they report, and how they are used later.
 
 mod common;
 
@@ -112,7 +112,7 @@ async fn every_limit_says_which_one_it_is() {
     assert_eq!(refused.clone().into_owned(), refused);
 }
 
-/// What the limiter needs of the key ends with the call.
+/// The limiter needs the key only during the call.
 #[tokio::test]
 async fn a_key_that_is_made_for_the_call_may_be_gone_when_its_decision_is_used() {
     let limiter = limiter("10/min");
@@ -173,7 +173,7 @@ async fn a_decision_that_owns_what_it_needs_outlives_limits_and_limiter() {
     let request = Request::new("ann").cost(4).and(Request::new("bob").cost(6).limits(&plan));
     let decision = old.check(request).await.unwrap().into_owned();
     drop((old, plan));
-    // Another limiter on the same store, in another name space and under other limits.
+    // Another limiter on the same store, with another namespace and other limits.
     let new = RateLimiter::new(store.clone(), limits("1/s")).with_clock(clock.clone());
     tokio::spawn(async move { new.refund(&decision).await }).await.unwrap().unwrap();
     let look = make("10/min; 100/h");
@@ -182,7 +182,7 @@ async fn a_decision_that_owns_what_it_needs_outlives_limits_and_limiter() {
     assert_eq!(now.each().map(|limit| limit.remaining()).collect::<Vec<_>>(), [10, 100, 20]);
 }
 
-/// Limits that live longer than they have to do no harm.
+/// Limits may live longer than necessary.
 #[test]
 fn lifetimes_can_be_shortened() {
     fn of_decisions<'s>(decision: Decision<'static>, _: &'s Limits) -> Decision<'s> {
@@ -194,7 +194,7 @@ fn lifetimes_can_be_shortened() {
     let _ = (of_decisions, of_requests);
 }
 
-/// A decision that is not used any more is in nobody's way.
+/// A decision that is no longer used does not keep its limiter borrowed.
 #[tokio::test]
 async fn a_limiter_can_be_moved_after_its_last_decision_was_used() {
     let limiter = limiter("10/min");
@@ -217,7 +217,7 @@ async fn each_limit_is_settled_at_its_own_cost() {
         assert_eq!(left(&limiter, &request).await[1], left_after);
     }
     assert_eq!(left(&limiter, &request).await[0], 57);
-    // One key gives back, another is charged more.
+    // One key is refunded, another is charged more.
     let both = Request::new("a").cost(5).and(Request::new("b").cost(5));
     let decision = limiter.check(&both).await.unwrap();
     limiter.settle_each(&decision, |limit| if limit.key_index() == 0 { 2 } else { 9 }).await.unwrap();
@@ -235,7 +235,7 @@ async fn limits_that_a_request_keeps_need_no_variable() {
     assert_eq!(left(&limiter, both).await, [5, 9, 5, 9]);
 }
 
-/// A store that loses verdicts.
+/// A store that omits verdicts.
 #[derive(Debug)]
 struct Forgetful;
 

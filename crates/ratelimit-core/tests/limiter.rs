@@ -1,4 +1,4 @@
-//! The limiter on a store that is one map: requests, decisions, waiting.
+//! The limiter on a store that is a single map: requests, decisions, waiting.
 
 mod common;
 
@@ -141,7 +141,7 @@ async fn reset_forgets_one_key_and_no_other() {
     assert!(!limiter.check("kk").await.unwrap().allowed());
 }
 
-/// Moves the clock on whenever all tasks sleep, until `tasks` are done.
+/// Advances the clock whenever all tasks sleep, until `tasks` are done.
 async fn run_the_clock<T>(clock: &ManualClock, tasks: &[tokio::task::JoinHandle<T>], step: Duration) {
     while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
         let waiting = tasks.iter().filter(|task| !task.is_finished()).count();
@@ -224,7 +224,7 @@ async fn a_wait_that_ends_after_the_deadline_is_not_begun() {
     );
     assert_eq!(clock.sleepers(), 0);
 
-    // In a queue, a turn that comes too late is given back.
+    // In a queue, a turn that would be too late is refunded.
     let soon = Acquire { timeout: Some(29 * SECOND), ..Acquire::default() };
     let request = Request::new("k").limits(&queue);
     limiter.acquire_with(&request, soon).await.unwrap();

@@ -1,9 +1,9 @@
-//! The meters against definitions: every admitted unit is remembered, and the rule is applied to all of them.
+//! The meters compared with their definitions: every admitted unit is remembered, and the rule is applied to all of them.
 
 use proptest::prelude::*;
 use ratelimit_core::{Bucket, Log, Meter, Mode, State, Timestamp, Window};
 
-/// A request at a time; refunds name an earlier one.
+/// One request per step; refunds refer to an earlier one.
 #[derive(Clone, Debug)]
 enum Step {
     Claim { after: i64, cost: u64 },
@@ -28,7 +28,7 @@ fn steps(most_cost: u64, longest: i64) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// Runs `steps` on the meter and the oracle side by side.
+/// Runs `steps` on the meter and on the oracle.
 fn run(
     meter: &Meter,
     steps: &[Step],
@@ -50,7 +50,7 @@ fn run(
                 let (receipt, cost) = receipts.remove(which);
                 events.remove(which);
                 if matches!(meter, Meter::Log(_)) {
-                    // A log knows the newest instant only from its units.
+                    // A log knows the latest instant only from its units.
                     newest = events.iter().map(|event| event.at).max().unwrap_or(0);
                 }
                 meter.refund(&mut state, cost, receipt, Timestamp::from_nanos(now));
@@ -73,7 +73,7 @@ fn run(
     Ok(events)
 }
 
-/// [`Meter::claim`] is what the steps are that it is made of.
+/// [`Meter::claim`] equals the steps that it combines.
 fn in_one_go_as_in_steps(
     meter: &Meter,
     state: &State,
@@ -91,7 +91,7 @@ fn in_one_go_as_in_steps(
     Ok(())
 }
 
-/// What the figures of a verdict promise, tried on the meter itself.
+/// Tests a verdict's figures on the meter itself.
 fn consistent(meter: &Meter, state: &State, cost: u64, now: Timestamp) -> Result<(), TestCaseError> {
     let verdict = meter.verdict(state, cost, now, None);
     for mode in [Mode::Charge, Mode::Peek, Mode::Force] {
@@ -129,7 +129,7 @@ fn units(window: &Window, events: &[Event], first: i128, last: i128) -> u128 {
     inside.map(|event| u128::from(event.cost)).sum()
 }
 
-/// The rule of the window as it is written in the documentation, on all events.
+/// The rule of the window as documented, applied to all events.
 fn window_fits(window: &Window, events: &[Event], now: u64, cost: u64) -> bool {
     let segment = u128::from(window.segment());
     let position = u128::from(now + window.offset());
@@ -177,9 +177,9 @@ proptest! {
 
     #[test]
     fn logs_follow_their_rule(limit in 1..30u64, window in 1..50_000u64, refunds: bool, steps in steps(12, 60_000)) {
-        // A log knows the newest instant from its units alone, so a refund may take it back; with steps back beside
-        // that, there is no simple rule to compare with. What forced units leave beyond the limit is not kept, so
-        // those are not refunded here either.
+        // A log knows the latest instant from its units alone, so a refund may move it back; combined with steps back
+        // in time, there is no simple rule to compare with. Forced units beyond the limit are not kept, so those are
+        // not refunded here either.
         let possible = |step: &Step| match step {
             Step::Claim { after, .. } => !refunds || *after >= 0,
             Step::Force { .. } => !refunds,

@@ -1,4 +1,4 @@
-//! Waiting on stores that are wrong about how long to wait: never a busy loop.
+//! Waiting on stores that report a wrong `retry_after`: never a busy loop.
 
 mod common;
 
@@ -12,7 +12,7 @@ use ratelimit_core::{
     Refund, StoreError, Timer, Timestamp,
 };
 
-/// A store that makes something else of each instant at which a claim fits.
+/// A store that changes each instant at which a claim fits.
 #[derive(Debug)]
 struct Wrong {
     store: MapStore,
@@ -41,7 +41,7 @@ impl CounterStore for Wrong {
     }
 }
 
-/// A clock that is moved on by whoever sleeps, and notes it.
+/// A clock that sleepers advance, and that records each sleep.
 #[derive(Clone, Default)]
 struct Skipping {
     clock: ManualClock,
@@ -149,7 +149,7 @@ async fn the_deadline_ends_the_waiting_on_any_store() {
     }
 }
 
-/// A clock on which waiting takes no time at all, so that nothing but the limiter lets others have their turn.
+/// A clock on which sleeping takes no time, so that only the limiter itself yields to other tasks.
 #[derive(Clone, Copy)]
 struct Standing;
 

@@ -1,4 +1,4 @@
-//! The decorator that remembers refusals: when it asks, what it says, and how stale that may be.
+//! The layer `RefusalCache`: when it asks the store, what it returns, and how stale that may be.
 
 mod common;
 
@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use common::MapStore;
 use proptest::prelude::*;
+use ratelimit_core::layers::RefusalCache;
 use ratelimit_core::{
     Answer, Claims, CounterStore, Decision, Decisions, Limit, Limits, ManualClock, Promises, RateLimiter,
-    Refund, RefusalCache, Request, StoreError, Time, Timestamp,
+    Refund, Request, StoreError, Time, Timestamp,
 };
 
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);
@@ -35,7 +36,7 @@ fn asked(store: &MapStore) -> u64 {
     store.asked.load(Ordering::SeqCst)
 }
 
-/// Uses up a key's limit, and is refused once more.
+/// Uses up a key's limit, and then gets one refusal.
 async fn fill<'l>(limiter: &'l Cached, key: &str) -> Decision<'l> {
     loop {
         let decision = limiter.check(key).await.unwrap();
@@ -131,7 +132,7 @@ fn a_slice_sees_what_those_before_it_in_its_batch_have_changed() {
         let (store, twin) = (Arc::new(MapStore::default()), MapStore::default());
         let (limiter, twin) = (cached(&store, "3/min"), limiter(twin, "3/min"));
         let two = || Request::new("k").cost(2);
-        // One is left then, so two are refused.
+        // Now one is left, so two are refused.
         assert!(limiter.check(two()).await.unwrap().allowed() && twin.check(two()).await.unwrap().allowed());
         assert!(!limiter.check(two()).await.unwrap().allowed());
         let batch = [two(), Request::new("k"), two(), Request::new("new")];
@@ -141,7 +142,7 @@ fn a_slice_sees_what_those_before_it_in_its_batch_have_changed() {
     });
 }
 
-/// A store that promises something else.
+/// A store that declares other guarantees.
 #[derive(Debug)]
 struct Promising(Arc<MapStore>, Promises);
 
@@ -170,7 +171,7 @@ fn conservative_stores_and_those_with_a_clock_of_their_own_are_always_asked() {
             [(Decisions::Conservative, Time::CallerUnordered), (Decisions::Exact, Time::Server)]
         {
             let store = Arc::new(MapStore::default());
-            let promising = Promising(store.clone(), Promises { decisions, time });
+            let promising = Promising(store.clone(), Promises::new(decisions, time));
             let limiter = limiter(RefusalCache::new(promising), "3/min");
             for _ in 0..10 {
                 limiter.check("k").await.unwrap();
@@ -180,7 +181,7 @@ fn conservative_stores_and_those_with_a_clock_of_their_own_are_always_asked() {
     });
 }
 
-/// A store whose answers are held up.
+/// A store whose answers are delayed.
 #[derive(Debug)]
 struct Held {
     inner: MapStore,
@@ -249,7 +250,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// With and without it, every figure of every decision is the same.
+    /// All figures of all decisions are the same with and without it.
     #[test]
     fn it_changes_no_decision(
         limit in prop::sample::select(vec![

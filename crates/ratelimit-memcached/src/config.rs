@@ -1,97 +1,187 @@
-//! How a store reaches its servers and writes there.
+//! The configuration of a store.
 
+use std::fmt;
 use std::time::Duration;
 
-use ratelimit_core::{CLOCK_SLACK, ErrorKind};
+use ratelimit_core::CLOCK_SLACK;
 
-use crate::error::Failure;
+use crate::distribution::Distribution;
+use crate::url::{self, Url};
 
-/// The port that a server listens on unless its address names another.
-const PORT: u16 = 11_211;
-
-/// The longest prefix: keys have 250 bytes.
-const LONGEST_PREFIX: usize = 64;
-
-/// How a [`MemcachedStore`](crate::MemcachedStore) reaches its servers and writes there.
+/// The configuration of a [`MemcachedStore`](crate::MemcachedStore).
+///
+/// [`from_url`](Self::from_url) takes the address. Each field has a setter of the same name:
 ///
 /// ```
 /// use ratelimit_memcached::MemcachedConfig;
 /// use std::time::Duration;
 ///
-/// let config = MemcachedConfig {
-///     timeout: Duration::from_millis(100),
-///     ..MemcachedConfig::new("memcached://cache-1.internal:11211,cache-2.internal:11211")
-/// };
-/// assert_eq!(config.servers, ["cache-1.internal:11211", "cache-2.internal:11211"]);
+/// let config = MemcachedConfig::from_url("memcached://me:secret@cache-1.internal,cache-2.internal:11212")?
+///     .timeout(Duration::from_millis(100));
+/// assert_eq!(config.servers, ["cache-1.internal", "cache-2.internal:11212"]);
+/// assert!(!format!("{config:?}").contains("secret"));
+/// # Ok::<(), ratelimit_core::StoreError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
+#[non_exhaustive]
 pub struct MemcachedConfig {
-    /// Where the servers are: `host`, `host:port` or `[v6]:port`; port 11211 unless it is given.
+    /// The addresses of the servers: `host`, `host:port` or `[v6]:port`, with 11211 as the default port, or
+    /// `/path/to/socket` for a Unix socket.
     ///
-    /// Keys are spread over them by these texts: every process must write them alike. Their order plays no part. A
-    /// server that is added or taken away moves only its own share of the keys, which count from zero then.
+    /// These texts decide which server stores a key, so every process must write them in the same way; their order does not
+    /// matter. Adding or removing a server moves only its own share of the keys, which then count from zero.
     pub servers: Vec<String>,
-    /// What every key begins with: up to 64 visible ASCII characters without `!` and `#`.
+    /// How keys are distributed over several servers. Must be the same in every process.
+    pub distribution: Distribution,
+    /// Whether connections are encrypted (feature `tls`); set by `memcacheds://` in [`from_url`](Self::from_url).
+    pub tls: bool,
+    /// Certificates (PEM) of the authorities to trust for TLS, instead of the machine's.
+    pub authorities: Option<Vec<u8>>,
+    /// The certificate (PEM) for servers that ask clients for one, followed by any intermediate certificates. Requires
+    /// [`client_key`](Self::client_key).
+    pub client_certificate: Option<Vec<u8>>,
+    /// The private key (PEM) of [`client_certificate`](Self::client_certificate).
+    pub client_key: Option<Vec<u8>>,
+    /// The user to log in with, the same on all servers; see the servers' option `-Y`. Without one there is no log-in.
+    pub user: Option<String>,
+    /// The password of [`user`](Self::user).
+    pub password: Option<String>,
+    /// The prefix of every key: up to 64 visible ASCII characters without `!` and `#`.
     pub prefix: String,
-    /// How long a call may take, with everything that belongs to it: connecting, waiting for others, the answers.
+    /// The maximum duration of a call, including connecting, logging in, waiting for other calls, and the replies.
     pub timeout: Duration,
-    /// How many connections to each server share the work, in turn. Calls do not wait for each other on them.
+    /// The number of connections to each server, used in turn. Calls on one connection do not wait for each other.
     pub connections: usize,
-    /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind; at least
+    /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind. At least
     /// [`CLOCK_SLACK`].
     pub clock_slack: Duration,
-    /// The size in bytes of the largest item that the servers take (their option `-I`). A sliding log whose limit would
-    /// need more (eight bytes a unit) is refused.
+    /// The maximum size in bytes of an item on the servers (their option `-I`). A sliding log whose limit could need more
+    /// (eight bytes for each unit) is refused.
     pub max_item_size: usize,
 }
 
 impl MemcachedConfig {
-    /// The defaults, for the servers in `url`: `memcached://host:port[,host:port…]`, the scheme being optional.
-    pub fn new(url: &str) -> Self {
-        let list = url.strip_prefix("memcached://").unwrap_or(url).trim_end_matches('/');
-        Self { servers: list.split(',').map(|server| server.trim().to_owned()).collect(), ..Self::default() }
+    /// The defaults for the servers in an address without options.
+    pub(crate) fn of(url: &str) -> Self {
+        let Url { tls, user, password, servers } = Url::parse(url);
+        Self { servers, tls, user, password, ..Self::default() }
     }
 
-    /// The largest value that surely fits: an item also holds its key and up to 64 bytes of the server's own.
+    /// Sets [`servers`](Self::servers).
+    #[must_use]
+    pub fn servers(mut self, servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.servers = servers.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Sets [`distribution`](Self::distribution).
+    #[must_use]
+    pub fn distribution(mut self, distribution: Distribution) -> Self {
+        self.distribution = distribution;
+        self
+    }
+
+    /// Sets [`tls`](Self::tls).
+    #[must_use]
+    pub fn tls(mut self, tls: bool) -> Self {
+        self.tls = tls;
+        self
+    }
+
+    /// Sets [`authorities`](Self::authorities).
+    #[must_use]
+    pub fn authorities(mut self, authorities: Option<Vec<u8>>) -> Self {
+        self.authorities = authorities;
+        self
+    }
+
+    /// Sets [`client_certificate`](Self::client_certificate).
+    #[must_use]
+    pub fn client_certificate(mut self, client_certificate: Option<Vec<u8>>) -> Self {
+        self.client_certificate = client_certificate;
+        self
+    }
+
+    /// Sets [`client_key`](Self::client_key).
+    #[must_use]
+    pub fn client_key(mut self, client_key: Option<Vec<u8>>) -> Self {
+        self.client_key = client_key;
+        self
+    }
+
+    /// Sets [`user`](Self::user).
+    #[must_use]
+    pub fn user(mut self, user: Option<String>) -> Self {
+        self.user = user;
+        self
+    }
+
+    /// Sets [`password`](Self::password).
+    #[must_use]
+    pub fn password(mut self, password: Option<String>) -> Self {
+        self.password = password;
+        self
+    }
+
+    /// Sets [`prefix`](Self::prefix).
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets [`timeout`](Self::timeout).
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets [`connections`](Self::connections).
+    #[must_use]
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Sets [`clock_slack`](Self::clock_slack).
+    #[must_use]
+    pub fn clock_slack(mut self, clock_slack: Duration) -> Self {
+        self.clock_slack = clock_slack;
+        self
+    }
+
+    /// Sets [`max_item_size`](Self::max_item_size).
+    #[must_use]
+    pub fn max_item_size(mut self, max_item_size: usize) -> Self {
+        self.max_item_size = max_item_size;
+        self
+    }
+
+    /// The largest value that certainly fits: an item also holds its key and up to 64 bytes of overhead.
     pub(crate) fn max_value(&self) -> usize {
         self.max_item_size.saturating_sub(512)
     }
 
-    /// The slack, never below what a store owes.
+    /// The slack, at least [`CLOCK_SLACK`].
     pub(crate) fn slack(&self) -> Duration {
         self.clock_slack.max(CLOCK_SLACK)
-    }
-
-    /// The servers' addresses with their ports.
-    pub(crate) fn addresses(&self) -> Result<Vec<String>, Failure> {
-        let invalid = |message: &'static str| Err(Failure::new(ErrorKind::Unsupported, message));
-        if self.prefix.len() > LONGEST_PREFIX || !self.prefix.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return invalid("the prefix is not valid: up to 64 visible ASCII characters");
-        }
-        if self.prefix.contains(['!', '#']) {
-            return invalid("the prefix must not contain `!` or `#`");
-        }
-        let mut addresses = Vec::with_capacity(self.servers.len());
-        for server in &self.servers {
-            match address(server) {
-                Some(address) if !addresses.contains(&address) => addresses.push(address),
-                Some(_) => return invalid("a server is named twice"),
-                None => {
-                    return invalid(
-                        "an address is not valid; it looks like memcached://host:11211,host:11211",
-                    );
-                }
-            }
-        }
-        if addresses.is_empty() { invalid("no server is given") } else { Ok(addresses) }
     }
 }
 
 impl Default for MemcachedConfig {
-    /// The server at `127.0.0.1:11211`, prefix `rl`, 500 ms, two connections, 10 s of slack, items up to 1 MiB.
+    /// The server at `127.0.0.1:11211`, without TLS or a log-in, prefix `rl`, 500 ms, two connections, 10 s of slack, items
+    /// up to 1 MiB.
     fn default() -> Self {
         Self {
             servers: vec!["127.0.0.1:11211".to_owned()],
+            distribution: Distribution::default(),
+            tls: false,
+            authorities: None,
+            client_certificate: None,
+            client_key: None,
+            user: None,
+            password: None,
             prefix: "rl".to_owned(),
             timeout: Duration::from_millis(500),
             connections: 2,
@@ -101,52 +191,41 @@ impl Default for MemcachedConfig {
     }
 }
 
-/// `server` with its port; `None` if it cannot be an address.
-fn address(server: &str) -> Option<String> {
-    let host = |text: &str| {
-        let clean = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte));
-        !text.is_empty() && clean
-    };
-    if let Some(rest) = server.strip_prefix('[') {
-        let (v6, port) = rest.split_once(']')?;
-        let port = if port.is_empty() { PORT } else { port.strip_prefix(':')?.parse().ok()? };
-        return host(v6).then(|| format!("[{v6}]:{port}"));
+impl fmt::Debug for MemcachedConfig {
+    /// Shows of secrets only whether they are set.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hidden = |given: bool| if given { "hidden" } else { "none" };
+        let servers: Vec<&str> = self.servers.iter().map(|server| url::without_log_in(server)).collect();
+        f.debug_struct("MemcachedConfig")
+            .field("servers", &servers)
+            .field("distribution", &self.distribution)
+            .field("tls", &self.tls)
+            .field("authorities", &self.authorities.as_ref().map(Vec::len))
+            .field("client_certificate", &self.client_certificate.as_ref().map(Vec::len))
+            .field("client_key", &hidden(self.client_key.is_some()))
+            .field("user", &hidden(self.user.is_some()))
+            .field("password", &hidden(self.password.is_some()))
+            .field("prefix", &self.prefix)
+            .field("timeout", &self.timeout)
+            .field("connections", &self.connections)
+            .field("clock_slack", &self.clock_slack)
+            .field("max_item_size", &self.max_item_size)
+            .finish()
     }
-    let (name, port) = match server.split_once(':') {
-        Some((name, port)) => (name, port.parse().ok()?),
-        None => (server, PORT),
-    };
-    host(name).then(|| format!("{name}:{port}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn addresses(url: &str) -> Option<Vec<String>> {
-        MemcachedConfig::new(url).addresses().ok()
-    }
-
     #[test]
-    fn addresses_are_read() {
-        let some = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
-        assert_eq!(addresses("memcached://a:1,b:2/"), some(&["a:1", "b:2"]));
-        assert_eq!(addresses("a, b"), some(&["a:11211", "b:11211"]));
-        assert_eq!(addresses("[::1]:5,[::2]"), some(&["[::1]:5", "[::2]:11211"]));
-        for wrong in
-            ["", "memcached://", "a,,b", "a:x", "a:99999", "a b:1", "user:secret@a:1", "a,a:11211", "::1"]
-        {
-            assert_eq!(addresses(wrong), None, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn prefixes_are_checked() {
-        for (prefix, valid) in
-            [("", true), ("rl:", true), ("a b", false), ("a!", false), ("#", false), ("ä", false)]
-        {
-            let config = MemcachedConfig { prefix: prefix.to_owned(), ..MemcachedConfig::default() };
-            assert_eq!(config.addresses().is_ok(), valid, "{prefix}");
-        }
+    fn secrets_are_not_shown() {
+        let config = MemcachedConfig::of("memcached://me:secret@a:1,you:secret@b:1")
+            .client_key(Some(b"secret".to_vec()))
+            .authorities(Some(b"secret".to_vec()));
+        let shown = format!("{config:?}");
+        assert!(!shown.contains("secret") && !shown.contains("115") && shown.contains("a:1"), "{shown}");
+        let shown = format!("{:?}", MemcachedConfig::default().servers(["memcached://me:se@cret@a:1"]));
+        assert!(!shown.contains("cret") && shown.contains("a:1"), "{shown}");
     }
 }

@@ -1,14 +1,14 @@
-//! A future that comes to its end whatever becomes of its caller.
+//! A future that runs to completion even if the caller drops it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
-/// Runs within the caller's future; if that is dropped halfway, in a task of its own: what was reserved is taken back by then.
+/// Runs within the caller's future. If that is dropped halfway, a task continues, so that reservations are undone.
 pub(crate) struct Finish<T: Send + 'static> {
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
-    /// Where it goes on, once it has begun.
+    /// The runtime to continue on, once the future has been polled.
     handle: Option<Handle>,
 }
 
@@ -17,7 +17,7 @@ impl<T: Send + 'static> Finish<T> {
         Self { future: Some(Box::pin(future)), handle: None }
     }
 
-    /// How many bytes are allocated for it.
+    /// The size of its allocation in bytes.
     #[cfg(test)]
     pub(crate) fn size(&self) -> usize {
         self.future.as_deref().map_or(0, size_of_val)

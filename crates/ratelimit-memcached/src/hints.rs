@@ -1,4 +1,4 @@
-//! Which meters are known to be full, and until when.
+//! Hints on which meters are full, and until when.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,13 +6,13 @@ use ratelimit_core::{Timestamp, Verdict};
 
 use crate::keys::{OFFSET, stable_hash};
 
-/// So many meters can be told apart.
+/// The number of hints.
 const HINTS: usize = 8_192;
 
-/// Bits of a hint that hold a cost; the others hold an instant in milliseconds, enough for the next 500 years.
+/// The bits of a hint for a cost; the others hold an instant in milliseconds, which suffices for the next 500 years.
 const COST: u32 = 20;
 
-/// What the last refusals said. Nothing but the number of trips depends on it: two meters may share a hint.
+/// The last refusals. Only the number of round trips depends on them, so two meters may share a hint.
 pub(crate) struct Hints(Vec<AtomicU64>);
 
 impl Default for Hints {
@@ -22,10 +22,10 @@ impl Default for Hints {
 }
 
 impl Hints {
-    /// Remembers what came of a claim on the meter `name`.
+    /// Records the outcome of a claim on the meter `name`.
     pub(crate) fn note(&self, name: &str, cost: u64, verdict: &Verdict) {
         let hint = match verdict.fits_at {
-            // The part of a millisecond is dropped: a claim that might fit is not held up.
+            // Rounded down to milliseconds, so that a claim that might fit is not delayed.
             Some(fits_at) if !verdict.fits => (millis(fits_at) << COST) | cost.min(MOST_COST),
             _ => 0,
         };
@@ -35,7 +35,7 @@ impl Hints {
         }
     }
 
-    /// Whether so many units would surely be refused now unless something was given back meanwhile.
+    /// Whether this cost would certainly be refused now, unless units have been given back since.
     pub(crate) fn is_full(&self, name: &str, cost: u64, now: Timestamp) -> bool {
         let hint = self.place(name).load(Ordering::Relaxed);
         millis(now) < hint >> COST && cost.min(MOST_COST) >= hint & MOST_COST

@@ -1,24 +1,24 @@
-//! Names of meters as Memcached keys: readable where they can be, injective, at most 250 bytes with a segment's number.
+//! Names of meters as Memcached keys: readable if possible, injective, at most 250 bytes including a segment's number.
 
 use std::fmt::Write as _;
 
 use ratelimit_core::MeterId;
 use sha2::{Digest, Sha256};
 
-/// The longest name without what may follow it: a segment's number, of which the longest has twenty characters with its
-/// separator, and the mark of a reset with its own.
+/// The longest name without its suffixes: a segment's number with its separator, at most twenty characters, and the mark of
+/// a reset with its separator.
 const LONGEST: usize = 250 - 20 - 1 - MARK;
 
 /// The length of a reset's mark.
 pub(crate) const MARK: usize = 16;
 
-/// Digits of a digest, 64 of them: URL-safe base64.
+/// The 64 digits of URL-safe base64.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// `<prefix>!<name space>!<scope>!<key>`, or `<prefix>#<digest>` if that is too long.
+/// `<prefix>!<namespace>!<scope>!<key>`, or `<prefix>#<digest>` if that is too long.
 ///
-/// In the three parts everything but visible ASCII, and `!` and `%`, is written as `%XX`. So the first of `!` and `#` after
-/// the prefix tells which form it is, and no two meters have one name.
+/// In the three parts all bytes but visible ASCII, and `!` and `%`, are written as `%XX`. The first `!` or `#` after the
+/// prefix shows which form it is, and no two meters have the same name.
 pub(crate) fn name_of(prefix: &str, id: &MeterId<'_>) -> String {
     let mut name = String::with_capacity(LONGEST);
     name.push_str(prefix);
@@ -37,17 +37,12 @@ pub(crate) fn segment_of(name: &str, index: u64) -> String {
     [name, "!", digits.format(index)].concat()
 }
 
-/// The name of the item that counts a segment since the reset with this mark.
+/// The name of the item that counts a segment after the reset with this mark.
 pub(crate) fn since_reset(segment: &str, mark: &str) -> String {
     [segment, "!", mark].concat()
 }
 
-/// What decides on which server a meter lives: all limits of one key are on one server, so that they share a trip.
-pub(crate) fn place_of(id: &MeterId<'_>) -> u64 {
-    stable_hash(id.key, stable_hash(id.namespace.as_bytes(), OFFSET))
-}
-
-/// Gives `false` once the name has become too long.
+/// Returns `false` once the name has become too long.
 fn escape(name: &mut String, part: &[u8]) -> bool {
     for byte in part {
         if byte.is_ascii_graphic() && !b"!%".contains(byte) {
@@ -74,15 +69,15 @@ fn digest(bytes: &[u8]) -> String {
     (0..43).map(sextet).collect()
 }
 
-/// The start of a hash.
+/// The initial value of a hash.
 pub(crate) const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// A hash that is the same in every process and release (FNV-1a with a final mix): it places meters on servers.
+/// A hash that is the same in every process and release (FNV-1a with a final mix): it assigns meters to servers.
 pub(crate) fn stable_hash(bytes: &[u8], start: u64) -> u64 {
     mix(bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)))
 }
 
-/// Spreads the bits of a hash.
+/// Mixes the bits of a hash.
 pub(crate) fn mix(hash: u64) -> u64 {
     let hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
@@ -123,7 +118,7 @@ mod tests {
 
     #[test]
     fn the_hash_stays_what_it_is() {
-        // Meters are placed by it: a change would reset all that run on several servers.
+        // It assigns meters to servers: a change would reset those of every store on several servers.
         assert_eq!(stable_hash(b"user:7", OFFSET), 0xe1ad_aa0a_6ddf_082e);
     }
 

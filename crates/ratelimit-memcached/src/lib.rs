@@ -1,8 +1,7 @@
 //! Rate limits counted on Memcached: every algorithm, never over the limit, windows in one round trip.
 //!
 //! ```no_run
-//! use ratelimit_memcached::MemcachedStore;
-//! use ratelimit_memcached::core::{Limit, RateLimiter};
+//! use ratelimit_memcached::{Limit, MemcachedStore, RateLimiter};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = MemcachedStore::connect("memcached://cache-1:11211,cache-2:11211").await?;
@@ -15,44 +14,48 @@
 //! ```
 //!
 //! # What it needs
-//! Memcached 1.6.13 or later (it speaks the meta commands `mg`, `ms`, `ma` and `md`), over TCP, without TLS or a log-in. The
-//! server should have memory enough that it does not evict: see below.
+//! Memcached 1.6.13 or later, for the meta commands `mg`, `ms`, `ma` and `md`, with enough memory to evict nothing; see below.
+//!
+//! The store connects over TCP, over TLS with the feature `tls` (`memcacheds://`), or over a Unix socket
+//! (`memcached+unix://`), and logs in where the server's option `-Y` requires it: see [`MemcachedConfig::from_url`]. SASL
+//! is not supported: it belongs to the binary protocol, which has no meta commands. `docs/memcached.md` in the repository
+//! shows each kind of connection, and what is known about hosted services.
 //!
 //! # What it promises
-//! - Never more is admitted than a limit allows, from however many processes. Under contention a claim may be refused that
-//!   would have fitted ([`Decisions::Conservative`](ratelimit_core::Decisions::Conservative)): a window counts what others have
-//!   reserved and are about to take back. Once they are quiet, nothing of that is left. Claims that do not run into each other
-//!   are decided exactly, to the nanosecond.
+//! - The store never admits more than a limit allows, whatever the number of processes. Under contention it may refuse a
+//!   claim that would have fitted ([`Decisions::Conservative`](ratelimit_core::Decisions::Conservative)): a window also
+//!   counts units that other callers have reserved and are about to take back. When they have finished, nothing of that
+//!   remains. Claims that do not overlap are decided exactly, to the nanosecond.
 //!
-//!   How many fewer, measured with 64 tasks in two processes on one key, a limit of 200, and 200 rounds for each meter: with
-//!   claims of one unit none, in any of 2,800 rounds. With claims of 1 to 9 units 1.3 to 2.7 fewer on average and 8 at worst on windows (a
-//!   large claim that is about to be refused keeps out a small one), none on buckets and logs. `RATELIMIT_ROUNDS=200 cargo test --release
-//!   -p ratelimit-memcached --test processes -- --nocapture` measures it.
-//! - A slice of several limits or keys is admitted whole or not at all, also over several servers. What was reserved is given
-//!   back, also if the caller drops the future. If the connection breaks while units are reserved or given back, they stay
-//!   counted until their window has passed: the error is then on the side of refusing.
-//! - A meter is stored once, on one of the servers. If that one dies, its meters give errors until it is back, and count from
-//!   zero then.
+//!   How many fewer are admitted was measured with 64 tasks in two processes on one key, a limit of 200, and 200 rounds for
+//!   each meter. With claims of one unit: none, in any of 2,800 rounds. With claims of 1 to 9 units: on windows 1.3 to 2.7
+//!   fewer on average and 8 at worst (a large claim that is about to be refused displaces a small one), none on buckets and
+//!   logs. `RATELIMIT_ROUNDS=200 cargo test --release -p ratelimit-memcached --test processes -- --nocapture` measures it.
+//! - A slice of several limits or keys is admitted as a whole or not at all, even over several servers. Reserved units are
+//!   given back, even if the caller drops the future. If the connection breaks while units are reserved or given back, they
+//!   stay counted until their window has passed: the error is on the side of refusing.
+//! - A meter is stored once, on one of the servers: see [`Distribution`]. If that server dies, its meters return errors
+//!   until it is back, and then count from zero. The other servers are not affected, and meters never move.
 //!
-//! # Trips
-//! A trip is one request and one response, all commands of a slice in one batch; with several servers, one to each at the same time.
+//! # Round trips
+//! One round trip sends all commands of a slice in one batch; with several servers, one to each of them concurrently.
 //!
-//! | meter | admitted | refused | peeked at |
+//! | meter | admitted | refused | peek |
 //! |---|---|---|---|
 //! | windows | 1 | 2, then 1 until there is room | 1 |
 //! | bucket, log | 2 | 1 | 1 |
 //!
-//! The second trip of a refused claim gives back what it had reserved. Until the instant at which it was told to come
-//! again, further claims only look at first, so that they neither write nor keep others out; if they fit all the same,
-//! because something was given back, they take 2 trips. A refund takes 1 trip on a window and 2 on a bucket or log. A reset
-//! takes 1, or 2 on a window that was reset before; claims and refunds on a window that was reset take one more until the
-//! segments that were reset no longer count. A slice takes as many as its slowest claim. A bucket or log that another process
-//! writes at the same moment takes 2 more, up to 16 times, and then is [`Contended`](ratelimit_core::ErrorKind::Contended).
-//! [`check_many`](ratelimit_core::RateLimiter::check_many) takes no more trips than one request does for every 4,096 commands,
-//! however often the requests name the same meter.
+//! The second round trip of a refused claim gives back what it had reserved. Until the instant at which it would fit,
+//! further claims first only read, so that they neither write nor displace other callers. If they fit all the same, because
+//! units were given back, they take 2 round trips. A refund takes 1 on a window and 2 on a bucket or log. A reset takes 1,
+//! or 2 on a window that was reset before; claims and refunds on a window that was reset take one more until the segments
+//! that were reset no longer count. A slice takes as many as its slowest claim. A bucket or log that another process writes
+//! at the same moment takes 2 more, up to 16 times; then the claim is [`Contended`](ratelimit_core::ErrorKind::Contended).
+//! [`check_many`](ratelimit_core::RateLimiter::check_many) takes as many round trips as one request for every 4,096
+//! commands, however often the requests name the same meter.
 //!
 //! # What is stored
-//! Under `<prefix>!<name space>!<scope>!<key>`; a name that does not fit into 250 bytes is a digest instead.
+//! Under `<prefix>!<namespace>!<scope>!<key>`; a name that does not fit into 250 bytes is replaced by a digest.
 //!
 //! | meter | items | commands for a claim |
 //! |---|---|---|
@@ -60,51 +63,93 @@
 //! | sliding-window counter | a counter for each window | 3 |
 //! | segmented window of p segments | a counter for each segment | 2 + p |
 //! | token bucket, leaky bucket | one, 25 bytes | 2 |
-//! | sliding log | one, 1 byte and 8 for each unit | 2 |
+//! | sliding log | one, 1 byte plus 8 for each unit | 2 |
 //!
-//! A log is read and written as a whole; it has to fit into an item (1 MiB unless the server's `-I` says otherwise, so up to
-//! about 130,000 units), and a larger one is refused. Items expire by themselves once they cannot matter any more and
-//! [`MemcachedConfig::clock_slack`] has passed. An item that would have to outlive January 2038, when the protocol's dates
-//! end, expires then.
+//! A log is read and written as a whole. It has to fit into an item (1 MiB by default, see the server's `-I`, so up to
+//! about 130,000 units); a larger one is refused. Items expire when they are no longer relevant and
+//! [`MemcachedConfig::clock_slack`] has passed. An item that would have to live beyond January 2038, when the protocol's
+//! dates end, expires then.
 //!
-//! A reset of a window leaves a mark of 17 bytes in the place of each counter, which expires when the counter would have; the
-//! units are counted under another name from then on. So a claim that had reserved before the reset takes nothing back from what
-//! was counted after it.
+//! A reset of a window replaces the counters of the current and the neighbouring segments by a mark of 17 bytes, which
+//! expires when the counter would have, and deletes older ones. Units are counted under another name from then on, so a
+//! claim that had reserved before the reset takes nothing back from what was counted after it.
 //!
 //! # What can be lost
-//! Memcached keeps nothing on disk: after a restart everything counts from zero. So does a meter whose item the server evicts
-//! for want of memory. Every claim also reads its counter, which keeps the counters in use from being evicted
-//! before others; give the server memory enough that `evictions` stays at zero, and a server of its own. While a counter is
-//! evicted, a claim that is just taking its units back may take them from the new one.
+//! Memcached stores nothing on disk: after a restart everything counts from zero. So does a meter whose item the server
+//! evicts when it runs out of memory. Every claim also reads its counter, so that counters in use are not evicted before
+//! others. Give the store its own server, with enough memory that `evictions` stays at zero. If a counter is evicted while
+//! a claim is taking its units back, the claim may take them from the new counter.
 //!
 //! # Clocks
-//! Callers' clocks decide ([`Time::CallerUnordered`](ratelimit_core::Time::CallerUnordered)), and should be synchronised. A bucket
-//! or log knows its newest charge, and decides late claims as of then. A window does not: a claim that is late by less than
-//! a segment counts in the segment of its own time, without what the next one holds already. No segment ever holds more
-//! than the limit, so callers whose clocks differ get at most what a fixed window gives at its boundary: twice the limit around
-//! the instant at which a window begins.
+//! Callers' clocks decide ([`Time::CallerUnordered`](ratelimit_core::Time::CallerUnordered)), and should be synchronised. A
+//! bucket or log knows its newest charge, and decides late claims as of that instant. A window does not: a claim that is
+//! late by less than a segment counts in the segment of its own time, ignoring what the next one contains already. No
+//! segment ever contains more than the limit, so callers whose clocks differ get at most what a fixed window admits at its
+//! boundary: twice the limit around the instant at which a window begins.
+//!
+//! # Through a proxy, or with the plain protocol
+//! Twemproxy, and servers before 1.6, do not know the meta commands. With the feature `memcache` the store uses a `deadpool`
+//! pool of clients of the crate `memcache` and sends only `gets`, `add`, `incr`, `decr`, `cas`, `replace` and `delete`
+#![cfg_attr(feature = "memcache", doc = "(see [`MemcachedStore::with_pool`]).")]
+#![cfg_attr(not(feature = "memcache"), doc = "(`MemcachedStore::with_pool`).")]
+//! It promises the same and counts in the same items, but takes a round trip for each command: an admitted claim takes 2 if
+//! its counter exists, and 4 otherwise.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod backoff;
+mod check;
+mod claims;
 mod config;
 mod connection;
 mod decide;
+mod distribution;
 mod error;
 mod finish;
 mod hints;
 mod keys;
 mod lifetime;
 mod optimistic;
+mod options;
+#[cfg(feature = "memcache")]
+mod plain;
 mod queue;
+#[cfg(feature = "tls")]
+mod records;
 mod refund;
 mod reply;
 mod reset;
 mod servers;
-mod slice;
 mod space;
 mod store;
+mod stream;
+#[cfg(feature = "tls")]
+mod tls;
+mod transfer;
+mod trip;
+mod url;
 mod window;
 mod wire;
 
 pub use config::MemcachedConfig;
+pub use distribution::Distribution;
+#[cfg(feature = "memcache")]
+pub use plain::{MemcacheManager, MemcachePool, PlainConfig};
 pub use ratelimit_core as core;
+/// What a program needs from [`ratelimit_core`], the same for every store.
+#[doc(inline)]
+pub use ratelimit_core::{
+    Acquire, AcquireError, Algorithm, CheckError, Clock, CounterStore, Decision, ErrorKind, Key, Limit,
+    LimitStatus, Limits, ManualClock, RateLimiter, Request, StoreError, SystemClock, Timestamp,
+};
 pub use store::MemcachedStore;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+/// Compiles the examples of the guide.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/memcached.md")]
+struct Guide;

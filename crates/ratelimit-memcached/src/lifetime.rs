@@ -1,16 +1,16 @@
-//! How long items live, in the words of the protocol.
+//! The lifetimes of items, as the protocol writes them.
 
 use std::time::Duration;
 
 use ratelimit_core::{Clock, SystemClock, Timestamp};
 
-/// Up to thirty days a time is an interval; beyond, it is a date: seconds since the epoch.
+/// Up to thirty days a lifetime is an interval; a larger number is a date in seconds since the epoch.
 const LONGEST_INTERVAL: u64 = 30 * 86_400;
 
-/// The latest date: servers read it as a signed number of 32 bits, and what is beyond has expired at once.
+/// The latest date: servers read it as a signed 32-bit number, and items with a later one expire immediately.
 const LATEST_DATE: u64 = i32::MAX as u64;
 
-/// Works out how long items live.
+/// Computes the lifetimes of items.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lifetimes {
     slack: Duration,
@@ -22,10 +22,10 @@ impl Lifetimes {
         Self { slack, clock: SystemClock::new() }
     }
 
-    /// The token for an item that matters for `nanos` from now on, never zero ("for ever").
+    /// The token for an item that is relevant for `nanos` from now on; never zero, which means "for ever".
     ///
-    /// Servers count whole seconds and let an item live up to one of them less; it gets one for that and one to spare.
-    /// An item that would have to outlive 2038 lives until then.
+    /// Servers count whole seconds, so an item may live up to one second less than its token says; the token includes one
+    /// second for that and one to spare. An item that would have to live beyond 2038 lives until then.
     pub(crate) fn token(&self, nanos: u64) -> u64 {
         token(Duration::from_nanos(nanos).saturating_add(self.slack), self.clock.now())
     }

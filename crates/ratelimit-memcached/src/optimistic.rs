@@ -1,18 +1,18 @@
-//! Bucket and log meters: the whole state in one item, read, decided on, and written if nobody else has written it meanwhile.
+//! Bucket and log meters: one item holds the whole state, which is read, decided on, and written if unchanged.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use ratelimit_core::{ErrorKind, Meter, State, Timestamp};
 
+use crate::claims::{OwnedClaim, Spot};
 use crate::error::Failure;
 use crate::lifetime::Lifetimes;
 use crate::reply::Reply;
-use crate::servers::{Answers, Batch, Place};
-use crate::slice::{Ask, Spot};
+use crate::trip::{Answers, Batch, Place};
 use crate::wire::Command;
 
-/// The states of bucket and log meters on their way through a decision.
+/// The states of bucket and log meters during a decision.
 #[derive(Debug, Default)]
 pub(crate) struct Cells {
     cells: Vec<Cell>,
@@ -24,23 +24,23 @@ pub(crate) struct Cells {
 struct Cell {
     spot: Spot,
     place: Place,
-    /// The number that the item had when it was read; `None` if there was none.
+    /// The unique number of the item when it was read; `None` if there was none.
     unique: Option<u64>,
     state: Result<Option<State>, Failure>,
-    /// How the newest change counted, and when it was made.
+    /// The meter and the instant of the newest change.
     changed: Option<(Meter, Timestamp)>,
 }
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Clone, Debug)]
 pub(crate) enum Written {
-    /// There was none.
+    /// There was no change.
     Unchanged,
-    /// It is stored.
+    /// The change is stored.
     Stored,
-    /// Somebody else was faster.
+    /// Another writer was faster.
     Lost,
-    /// It may be stored or not, as the failure says.
+    /// The failure says whether the change may be stored.
     Failed(Failure),
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn check_size(meter: &Meter, max_value: usize) -> Result<(), Failure>
 }
 
 impl Cells {
-    /// Puts the reading of a meter into the batch, once; gives its number here.
+    /// Adds the read of a meter to the batch, once; returns the number of its cell.
     pub(crate) fn push(&mut self, batch: &mut Batch, spot: &Spot) -> usize {
         if let Some(nth) = self.places.get(&spot.name) {
             return *nth;
@@ -70,11 +70,15 @@ impl Cells {
         self.cells.len() - 1
     }
 
-    /// Takes the states from the answers.
+    /// Decodes the states from the answers.
     pub(crate) fn receive(&mut self, answers: &Answers) {
         for cell in &mut self.cells {
             let (state, unique) = match answers.reply(cell.place) {
                 Ok(Reply::Missing) => (Ok(None), None),
+                // The plain protocol creates a meter with an empty value.
+                Ok(Reply::Value { bytes, unique: Some(unique) }) if bytes.is_empty() => {
+                    (Ok(None), Some(*unique))
+                }
                 Ok(Reply::Value { bytes, unique: Some(unique) }) => {
                     (State::from_bytes(bytes).map(Some).map_err(|_| Failure::corrupt()), Some(*unique))
                 }
@@ -85,25 +89,26 @@ impl Cells {
         }
     }
 
-    /// The state of a meter as it stands after the changes so far.
+    /// The state of a meter after the changes so far.
     pub(crate) fn state(&self, nth: usize) -> Result<Option<State>, Failure> {
         self.cells[nth].state.clone()
     }
 
-    /// Changes it.
+    /// Changes the state of a meter.
     pub(crate) fn change(&mut self, nth: usize, state: Option<State>, meter: &Meter, now: Timestamp) {
         self.cells[nth].state = Ok(state);
         self.cells[nth].changed = Some((*meter, now));
     }
 
-    /// Whether one of them was changed.
+    /// Whether any of them was changed.
     pub(crate) fn are_changed(&self) -> bool {
         self.cells.iter().any(|cell| cell.changed.is_some())
     }
 
-    /// Puts the writing of what was changed into a batch.
+    /// Adds the writes of changed meters to a batch, in the order of their names: of several writers of the same items, the
+    /// one that writes one of them first is then usually the first on the others as well.
     pub(crate) fn write(&self, batch: &mut Batch, lifetimes: &Lifetimes) -> Vec<Option<Place>> {
-        let write = |cell: &Cell| {
+        let mut write = |cell: &Cell| {
             let (meter, now) = cell.changed.as_ref()?;
             let state = cell.state.as_ref().ok()?.as_ref()?;
             let life = meter.forget_at(state).since(*now);
@@ -112,7 +117,13 @@ impl Cells {
             let command = Command::Write { key: &cell.spot.name, value, unique: cell.unique, lifetime };
             Some(batch.push(cell.spot.server, &command))
         };
-        self.cells.iter().map(write).collect()
+        let mut order: Vec<usize> = (0..self.cells.len()).collect();
+        order.sort_unstable_by_key(|nth| &self.cells[*nth].spot.name);
+        let mut places = vec![None; self.cells.len()];
+        for nth in order {
+            places[nth] = write(&self.cells[nth]);
+        }
+        places
     }
 }
 
@@ -128,7 +139,7 @@ impl Written {
     }
 }
 
-/// Whether a claim changes a meter that is kept as a whole.
-pub(crate) fn is_optimistic(ask: &Ask) -> bool {
-    !matches!(ask.meter, Meter::Window(_))
+/// Whether the claim's meter is stored as a whole.
+pub(crate) fn is_optimistic(claim: &OwnedClaim) -> bool {
+    !matches!(claim.meter, Meter::Window(_))
 }

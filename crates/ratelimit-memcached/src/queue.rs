@@ -1,6 +1,6 @@
-//! What callers have asked over one connection: batches on their way out, and batches whose replies are awaited.
+//! The queue of one connection: batches to be sent, and batches whose replies are pending.
 //!
-//! Callers put their bytes into one buffer, which goes out as a whole: what waits together is sent together.
+//! Callers append their bytes to one buffer, which is sent as a whole.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,22 +10,22 @@ use tokio::sync::{Notify, oneshot};
 use crate::error::Failure;
 use crate::reply::{Reply, Stamp};
 
-/// Callers wait as soon as so many bytes wait to be sent.
+/// Callers have to wait while this many bytes are to be sent.
 const MOST: usize = 1 << 20;
 
-/// What came of each command of a batch.
+/// The reply to each command of a batch.
 pub(crate) type Replies = Vec<Result<Reply, Failure>>;
 
-/// What came of a batch.
+/// The outcome of a batch.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// One reply for each command.
     Replied(Replies),
-    /// It was not sent, and will not be.
-    Unsent,
+    /// It was not sent and will not be, because the connection was closed.
+    Unsent(Failure),
 }
 
-/// A batch whose replies are awaited.
+/// A batch whose replies are pending.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) stamp: u64,
@@ -34,27 +34,28 @@ pub(crate) struct Pending {
     pub(crate) answer: oneshot::Sender<Outcome>,
 }
 
-/// Batches of one connection, in the order in which they came.
+/// The batches of one connection, in their order.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
-    /// There is something to send.
+    /// There are bytes to send, or the queue was closed.
     work: Notify,
-    /// There is room again, or there will never be.
+    /// There is room again, or the queue was closed.
     room: Notify,
-    /// Nothing is sent any more.
+    /// The queue was closed.
     end: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    closed: bool,
-    /// What is to be sent, and whose it is.
+    /// Why the queue was closed.
+    end: Option<Failure>,
+    /// The bytes to be sent, and their batches.
     bytes: Vec<u8>,
     unsent: VecDeque<Pending>,
-    /// Sent, and not yet with the reader.
+    /// Sent, but not yet passed to the reader.
     sent: VecDeque<Pending>,
-    /// How many were sent and have not been answered.
+    /// The number of batches that were sent and not answered.
     unanswered: usize,
 }
 
@@ -63,12 +64,12 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a batch at the end; gives it back if there is no room for it.
+    /// Appends a batch; returns it if there is no room.
     pub(crate) fn try_push(&self, bytes: &[u8], pending: Pending) -> Result<(), Pending> {
         let mut state = self.state();
-        if state.closed {
+        if let Some(failure) = state.end.clone() {
             drop(state);
-            pending.give_back();
+            pending.give_back(failure);
             return Ok(());
         }
         if state.bytes.len() >= MOST {
@@ -84,7 +85,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Puts a batch at the end as soon as there is room.
+    /// Appends a batch as soon as there is room.
     pub(crate) async fn push(&self, bytes: &[u8], mut pending: Pending) {
         loop {
             let room = self.room.notified();
@@ -96,7 +97,7 @@ impl Queue {
         }
     }
 
-    /// Waits until there is something to send, or never will be.
+    /// Waits until there are bytes to send or the queue is closed.
     pub(crate) async fn work(&self) {
         self.work.notified().await;
     }
@@ -106,13 +107,13 @@ impl Queue {
         self.end.notified().await;
     }
 
-    /// Whether nothing is awaited.
+    /// Whether no replies are pending.
     pub(crate) fn is_idle(&self) -> bool {
         self.state().unanswered == 0
     }
 
-    /// Takes all that is to be sent, in exchange for an empty buffer. From now on it counts as sent. `false` once it is closed:
-    /// there is nothing, and never will be.
+    /// Takes all bytes to be sent, in exchange for an empty buffer. From now on they count as sent. Returns `false` once
+    /// the queue is closed; there are none then.
     #[must_use]
     pub(crate) fn take(&self, buffer: &mut Vec<u8>) -> bool {
         let mut guard = self.state();
@@ -120,7 +121,7 @@ impl Queue {
         std::mem::swap(&mut state.bytes, buffer);
         state.unanswered += state.unsent.len();
         state.sent.append(&mut state.unsent);
-        let open = !state.closed;
+        let open = state.end.is_none();
         drop(guard);
         if buffer.len() >= MOST {
             self.room.notify_waiters();
@@ -128,18 +129,18 @@ impl Queue {
         open
     }
 
-    /// So many have been answered since the last time; gives the reader those that have been sent meanwhile.
+    /// Records that `number` batches were answered, and passes the batches sent since the last time to the reader.
     pub(crate) fn answered(&self, number: usize, awaited: &mut VecDeque<Pending>) {
         let mut state = self.state();
         state.unanswered = state.unanswered.saturating_sub(number);
         awaited.append(&mut state.sent);
     }
 
-    /// Nothing is sent any more: what waited is given back to its callers. Tells whether the batch with this stamp was
-    /// among it.
-    pub(crate) fn close(&self, stamp: Option<u64>) -> bool {
+    /// Closes the queue: batches that were not sent fail with the failure that closed it first. Returns whether the batch
+    /// with this stamp was among them.
+    pub(crate) fn close(&self, stamp: Option<u64>, failure: Failure) -> bool {
         let mut state = self.state();
-        state.closed = true;
+        let failure = state.end.get_or_insert(failure.not_applied()).clone();
         state.bytes = Vec::new();
         let unsent = std::mem::take(&mut state.unsent);
         drop(state);
@@ -147,22 +148,22 @@ impl Queue {
         self.work.notify_one();
         self.end.notify_one();
         let found = unsent.iter().any(|pending| Some(pending.stamp) == stamp);
-        unsent.into_iter().for_each(Pending::give_back);
+        unsent.into_iter().for_each(|pending| pending.give_back(failure.clone()));
         found
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.state().closed
+        self.state().end.is_some()
     }
 }
 
 impl Pending {
-    fn give_back(self) {
-        // Who has dropped the call needs no answer.
-        let _ = self.answer.send(Outcome::Unsent);
+    fn give_back(self, failure: Failure) {
+        // A dropped receiver is ignored.
+        let _ = self.answer.send(Outcome::Unsent(failure));
     }
 
-    /// Takes the reply to its next command; `false` if it is another's.
+    /// Takes the reply to its next command; `false` if the reply belongs to another one.
     pub(crate) fn receive(&mut self, reply: Result<Reply, Failure>, stamp: Stamp) -> bool {
         let expected = self.stamp.wrapping_add(self.replies.len() as u64);
         let own = stamp == Stamp::None || stamp == Stamp::Of(expected);
@@ -172,15 +173,14 @@ impl Pending {
         own
     }
 
-    /// Whether it has a reply to each command.
+    /// Whether there is a reply to each command.
     pub(crate) fn is_complete(&self) -> bool {
         self.replies.len() == self.count
     }
 
-    /// It has all replies that it can get: the connection has ended if some are missing, and their commands may have been
-    /// executed or not.
-    pub(crate) fn finish(mut self) {
-        self.replies.resize(self.count, Err(Failure::broken().maybe_applied()));
+    /// Completes the batch: missing replies fail with `end`, the reason why the connection was closed.
+    pub(crate) fn finish(mut self, end: &Failure) {
+        self.replies.resize_with(self.count, || Err(end.clone()));
         let _ = self.answer.send(Outcome::Replied(self.replies));
     }
 }
@@ -205,7 +205,7 @@ mod tests {
         outcome
     }
 
-    /// Those that the reader has to answer.
+    /// The batches that the reader has to answer.
     fn sent(queue: &Queue, answered: usize) -> VecDeque<Pending> {
         let mut awaited = VecDeque::new();
         queue.answered(answered, &mut awaited);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     fn is_unsent(mut outcome: oneshot::Receiver<Outcome>) -> bool {
-        matches!(outcome.try_recv(), Ok(Outcome::Unsent))
+        matches!(outcome.try_recv(), Ok(Outcome::Unsent(_)))
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
             assert!(!pending.receive(Ok(Reply::Done), Stamp::Of(foreign)));
             assert!(!pending.receive(Ok(Reply::Done), Stamp::Lacking));
             assert!(pending.receive(Ok(Reply::Done), Stamp::Of(own)) && pending.is_complete());
-            pending.finish();
+            pending.finish(&Failure::broken());
             let Ok(Outcome::Replied(replies)) = outcome.try_recv() else { panic!("no replies") };
             assert!(matches!(replies[..], [Ok(Reply::Done)]));
         }
@@ -250,7 +250,8 @@ mod tests {
         let queue = Queue::default();
         let mut outcome = push(&queue, b"1;", 1);
         assert!(queue.take(&mut Vec::new()));
-        sent(&queue, 0).into_iter().for_each(Pending::finish);
+        let end = Failure::broken().maybe_applied();
+        sent(&queue, 0).into_iter().for_each(|pending| pending.finish(&end));
         let Ok(Outcome::Replied(replies)) = outcome.try_recv() else { panic!("no replies") };
         assert!(matches!(&replies[..], [Err(failure)] if failure.is_maybe_applied()));
     }
@@ -261,9 +262,13 @@ mod tests {
         let (mut first, second) = (push(&queue, b"1;", 1), push(&queue, b"2;", 2));
         assert!(queue.take(&mut Vec::new()));
         let third = push(&queue, b"3;", 3);
-        assert!(!queue.close(Some(2)), "it has been sent");
+        assert!(!queue.close(Some(2), Failure::unanswered()), "it has been sent");
         assert!(is_unsent(third) && queue.is_closed());
-        assert!(is_unsent(push(&queue, b"4;", 4)));
+        queue.close(None, Failure::broken());
+        let Ok(Outcome::Unsent(failure)) = push(&queue, b"4;", 4).try_recv() else { panic!("it is sent") };
+        assert!(!failure.is_maybe_applied());
+        let told = failure.into_store_error().to_string();
+        assert!(told.contains("without an answer"), "{told}: not why it was closed first");
         assert!(first.try_recv().is_err() && !is_unsent(second), "their replies may still come");
         let mut buffer = Vec::new();
         assert!(!queue.take(&mut buffer), "it is closed");
@@ -271,7 +276,7 @@ mod tests {
 
         let queue = Queue::default();
         let (first, second) = (push(&queue, b"1;", 1), push(&queue, b"2;", 2));
-        assert!(queue.close(Some(2)));
+        assert!(queue.close(Some(2), Failure::broken()));
         assert!(is_unsent(first) && is_unsent(second));
     }
 
@@ -288,7 +293,7 @@ mod tests {
             assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
             let mut buffer = Vec::new();
             if closes {
-                queue.close(None);
+                queue.close(None, Failure::broken());
             } else {
                 assert!(queue.take(&mut buffer));
             }
@@ -313,7 +318,7 @@ mod tests {
         assert!(queue.take(&mut Vec::new()));
         let _outcome = push(&queue, b";", 3);
         assert!(works(&queue));
-        queue.close(None);
+        queue.close(None, Failure::broken());
         assert!(works(&queue));
         queue.end().await;
     }

@@ -1,21 +1,28 @@
 //! Gives units back.
 
-use ratelimit_core::refund as give_back;
-use tokio::time::{Instant, sleep};
+use ratelimit_core::{Timestamp, refund as give_back};
+use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::decide::{ATTEMPTS, pause};
+use crate::backoff::pause;
+use crate::claims::OwnedRefund;
 use crate::error::Failure;
 use crate::keys::since_reset;
 use crate::optimistic::{Cells, Written};
 use crate::reply::Counter;
-use crate::servers::Batch;
-use crate::slice::GiveBack;
 use crate::space::Space;
+use crate::trip::Batch;
 use crate::window::Take;
 use crate::wire::Command;
 
-/// Takes units off counters that are still there, in two trips if one of them has been reset. Never tried twice: what was
-/// taken twice would be handed out twice.
+/// Units to give back, and the instant of the refund.
+#[derive(Clone, Debug)]
+pub(crate) struct GivenAt {
+    pub(crate) refund: OwnedRefund,
+    pub(crate) now: Timestamp,
+}
+
+/// Takes units off existing counters, in two round trips if one of them has been reset. Never retried: what is taken twice
+/// would be admitted twice.
 pub(crate) async fn take_everywhere(
     space: &Space,
     takes: Vec<Take>,
@@ -41,7 +48,7 @@ pub(crate) async fn take_everywhere(
     take(space, moved, deadline).await
 }
 
-/// Takes units off counters that are still there and have not been reset.
+/// Takes units off existing counters that have not been reset.
 pub(crate) async fn take(space: &Space, takes: Vec<Take>, deadline: Instant) -> Result<(), Failure> {
     let mut batch = Batch::new(&space.servers);
     let places: Vec<_> = takes.iter().map(|take| batch.push(take.server, &take.command())).collect();
@@ -49,48 +56,61 @@ pub(crate) async fn take(space: &Space, takes: Vec<Take>, deadline: Instant) -> 
     places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))
 }
 
-/// Gives units back to bucket and log meters.
-pub(crate) async fn refund(space: &Space, mut open: Vec<GiveBack>, deadline: Instant) -> Result<(), Failure> {
-    for attempt in 0..ATTEMPTS {
+/// Gives units back to bucket and log meters. Retries until the deadline: units that are not given back stay charged
+/// without reason, and a retry repeats only the writes that lost to another writer.
+pub(crate) async fn refund(space: &Space, mut open: Vec<GivenAt>, deadline: Instant) -> Result<(), Failure> {
+    let mut has_given = false;
+    for attempt in 0.. {
         if open.is_empty() {
-            return Ok(());
+            break;
         }
+        let mut given = Ok(());
         if attempt > 0 {
-            sleep(pause(attempt)).await;
+            given = timeout_at(deadline, sleep(pause(attempt))).await.map_err(|_| Failure::contended());
         }
-        open = refund_once(space, open, deadline).await?;
+        if given.is_ok() {
+            given = refund_once(space, &mut open, &mut has_given, deadline).await;
+        }
+        given.map_err(|failure| if has_given { failure.maybe_applied() } else { failure })?;
     }
-    if open.is_empty() { Ok(()) } else { Err(Failure::contended()) }
+    Ok(())
 }
 
-/// Gives those that somebody else was faster than.
+/// Gives units back once. Keeps the refunds in `open` that lost to another writer.
 async fn refund_once(
     space: &Space,
-    open: Vec<GiveBack>,
+    open: &mut Vec<GivenAt>,
+    has_given: &mut bool,
     deadline: Instant,
-) -> Result<Vec<GiveBack>, Failure> {
+) -> Result<(), Failure> {
     let (mut batch, mut cells) = (Batch::new(&space.servers), Cells::default());
-    let places: Vec<usize> = open.iter().map(|given| cells.push(&mut batch, &given.ask.spot)).collect();
+    let places: Vec<usize> =
+        open.iter().map(|given| cells.push(&mut batch, &given.refund.claim.key)).collect();
     cells.receive(&space.servers.send(&batch, deadline).await);
     for (given, nth) in open.iter().zip(&places) {
-        let GiveBack { ask, receipt, now } = given;
-        // Only read so far.
+        let GivenAt { refund: OwnedRefund { claim, receipt }, now } = given;
+        // So far this has only read.
         let mut state = cells.state(*nth).map_err(Failure::not_applied)?;
-        if give_back(&ask.meter, &mut state, ask.cost, *receipt, *now) {
-            cells.change(*nth, state, &ask.meter, *now);
+        if give_back(&claim.meter, &mut state, claim.cost, *receipt, *now) {
+            cells.change(*nth, state, &claim.meter, *now);
         }
     }
     let mut batch = Batch::new(&space.servers);
     let writes = cells.write(&mut batch, &space.lifetimes);
     let answers = space.servers.send(&batch, deadline).await;
-    let mut lost = Vec::new();
     let mut failure = None;
-    for (given, nth) in open.into_iter().zip(places) {
-        match Written::new(&answers, writes[nth]) {
-            Written::Unchanged | Written::Stored => {}
-            Written::Lost => lost.push(given),
-            Written::Failed(failed) => failure = Some(failed),
+    let mut places = places.into_iter();
+    open.retain(|_| match places.next().map(|nth| Written::new(&answers, writes[nth])) {
+        None | Some(Written::Unchanged) => false,
+        Some(Written::Stored) => {
+            *has_given = true;
+            false
         }
-    }
-    failure.map_or(Ok(lost), Err)
+        Some(Written::Lost) => true,
+        Some(Written::Failed(failed)) => {
+            failure = Some(failed);
+            false
+        }
+    });
+    failure.map_or(Ok(()), Err)
 }

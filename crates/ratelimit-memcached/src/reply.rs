@@ -1,63 +1,63 @@
-//! What a server replies, one reply to each command.
+//! Decodes a server's replies, one for each command.
 
 use smallvec::SmallVec;
 
 use crate::error::Failure;
 use crate::keys::MARK;
 
-/// The longest first line that a reply can have: its code, a size, and flags that were asked for; or an error's text.
+/// The longest first line of a reply: its code, a size and the requested flags, or the text of an error.
 const LONGEST_LINE: usize = 2_048;
 
-/// The largest item that any server can be set to hold.
+/// The largest item size that a server can be configured for.
 const LARGEST: usize = 1 << 30;
 
-/// What a server answered to one command.
+/// A server's reply to one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
-    /// The item's value, and its unique number if that was asked for.
+    /// The item's value, and its unique number if requested.
     Value { bytes: SmallVec<[u8; 24]>, unique: Option<u64> },
-    /// Done, or: there is such an item.
+    /// Success.
     Done,
     /// There is no such item.
     Missing,
-    /// The item is not as it was expected: somebody else has written it.
+    /// The item is not as expected: another writer has changed it.
     Lost,
 }
 
-/// What a counter's item holds.
+/// The content of a counter's item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counter<'a> {
-    /// So many units.
+    /// A number of units.
     Count(u64),
     /// It has been reset: the units are counted under this mark.
     Reset(&'a str),
 }
 
-/// The begin of what was received.
+/// What the received bytes begin with.
 #[derive(Debug)]
 pub(crate) enum Received {
-    /// Not a whole reply yet.
+    /// An incomplete reply.
     Part,
-    /// A reply, and how many bytes it has.
+    /// A reply and its size in bytes.
     Whole { reply: Result<Reply, Failure>, stamp: Stamp, size: usize },
-    /// Nothing that a server replies.
+    /// Not a reply of a Memcached server.
     Strange,
 }
 
-/// Whose reply it says that it is.
+/// The stamp in a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stamp {
     Of(u64),
-    /// Errors carry none, and old servers leave it out where there is no such item.
+    /// Errors carry none, and old servers omit it where there is no such item.
     None,
-    /// It has none although it should.
+    /// It is missing although the reply should carry it.
     Lacking,
 }
 
 impl Reply {
-    /// What a counter's item holds; none is a count of zero.
+    /// The content of a counter's item; a missing item is a count of zero.
     ///
-    /// A count that has lost a digit is filled up with spaces by the server.
+    /// The server pads a count that has lost a digit with spaces.
     pub(crate) fn counter(&self) -> Result<Counter<'_>, Failure> {
         match self {
             Self::Missing => Ok(Counter::Count(0)),
@@ -70,7 +70,7 @@ impl Reply {
     }
 }
 
-/// Reads the reply with which these bytes begin.
+/// Decodes the first reply in `bytes`.
 pub(crate) fn receive(bytes: &[u8]) -> Received {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
         return if bytes.len() > LONGEST_LINE { Received::Strange } else { Received::Part };
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// The reply, its stamp, and what is left behind it.
+    /// The reply, its stamp, and the bytes after it.
     fn whole(bytes: &[u8]) -> (Result<Reply, Failure>, Stamp, &[u8]) {
         match receive(bytes) {
             Received::Whole { reply, stamp, size } => (reply, stamp, &bytes[size..]),

@@ -1,33 +1,33 @@
-//! Forgets meters.
+//! Resets meters.
 //!
-//! A bucket or log is removed. A window's counter cannot be: others may have reserved units in it that they are about to take
-//! back, and from a new counter they would take what is not theirs. It is replaced by a mark, under which the segment is
-//! counted anew; see [`window`](crate::window).
+//! A bucket or log is deleted. A window's counter cannot be: other callers may have reserved units in it that they are
+//! about to take back, and they would take them from a new counter. It is replaced by a mark, under which the segment is
+//! counted from then on; see [`window`](crate::window).
 
 use ratelimit_core::{Claims, Meter};
 use tokio::time::Instant;
 
+use crate::claims::Spot;
 use crate::error::Failure;
 use crate::keys::{MARK, since_reset};
 use crate::reply::Counter;
-use crate::servers::Batch;
-use crate::slice::Spot;
 use crate::space::Space;
+use crate::trip::Batch;
 use crate::window::{Counters, counters, life};
 use crate::wire::Command;
 
-/// Forgets the meters of these claims as they stand at that instant: in one trip, or in two where a meter was reset before.
+/// Resets the meters of these claims as of their instant: in one round trip, or two if a meter was reset before.
 pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant) -> Result<(), Failure> {
     let (mut batch, mark) = (Batch::new(&space.servers), new_mark());
     let (mut places, mut former) = (Vec::new(), Vec::new());
     for claim in claims.iter() {
-        let Spot { name, server } = Spot::new(&space.servers, &space.prefix, &claim.id);
+        let Spot { name, server } = space.spot(&claim.id);
         let Meter::Window(window) = &claim.meter else {
             places.push(batch.push(server, &Command::Delete { key: &name }));
             continue;
         };
         let Counters { live, past } = counters(&name, window, claims.now());
-        // The newest of them may begin after this instant.
+        // The newest segment may begin after this instant.
         let lifetime = space.lifetimes.token(life(window).saturating_add(window.segment()));
         for key in live {
             let before = batch.push(server, &Command::Look { key: &key });
@@ -41,7 +41,7 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
     let mut batch = Batch::new(&space.servers);
     for (server, key, before) in former {
         if let Ok(Counter::Reset(mark)) = answers.reply(before).as_ref().map_err(Failure::clone)?.counter() {
-            // Nobody looks there any more; who is just about to adds in vain, and that expires by itself.
+            // Nothing reads it any more. A concurrent claim may create it again, which has no effect, and it expires.
             batch.push(server, &Command::Delete { key: &since_reset(&key, mark) });
         }
     }

@@ -1,66 +1,78 @@
-//! What the calls of a store share: its servers, its settings, and hints between its calls.
+//! What the calls of a store share: servers, settings and hints.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::Mode;
+use ratelimit_core::{MeterId, Mode};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 
+use crate::claims::{OwnedClaim, OwnedClaims, Spot};
 use crate::config::MemcachedConfig;
 use crate::error::Failure;
 use crate::hints::Hints;
-use crate::keys::{OFFSET, stable_hash};
+use crate::keys::{OFFSET, name_of, stable_hash};
 use crate::lifetime::Lifetimes;
 use crate::optimistic::is_optimistic;
 use crate::servers::Servers;
-use crate::slice::{Ask, Slice};
+use crate::trip::Way;
 
-/// So many bucket and log meters can be written at once from this process.
+/// The number of locks for bucket and log meters.
 const STRIPES: usize = 1_024;
 
 /// What the calls of a store share.
 pub(crate) struct Space {
-    pub(crate) servers: Servers,
+    pub(crate) servers: Way,
     pub(crate) prefix: String,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) max_value: usize,
     pub(crate) timeout: Duration,
-    /// Which meters have refused, and until when.
+    /// Hints on full meters.
     pub(crate) full: Hints,
     stripes: Vec<Mutex<()>>,
 }
 
-/// The right to write some meters.
+/// The locks on some meters.
 pub(crate) type Turns<'a> = Vec<MutexGuard<'a, ()>>;
 
 impl Space {
     pub(crate) fn new(config: MemcachedConfig) -> Result<Arc<Self>, Failure> {
-        Ok(Arc::new(Self {
-            servers: Servers::new(&config.addresses()?, config.connections),
+        let servers = Servers::new(&config)?;
+        Ok(Self::on(Way::Meta(servers), config))
+    }
+
+    /// On these servers. The servers and connections in `config` are not used.
+    pub(crate) fn on(servers: Way, config: MemcachedConfig) -> Arc<Self> {
+        Arc::new(Self {
+            servers,
             lifetimes: Lifetimes::new(config.slack()),
             max_value: config.max_value(),
             timeout: config.timeout,
             prefix: config.prefix,
             full: Hints::default(),
             stripes: (0..STRIPES).map(|_| Mutex::new(())).collect(),
-        }))
+        })
     }
 
-    /// When a call that begins now has to be over.
+    /// Where a meter is stored.
+    pub(crate) fn spot(&self, id: &MeterId<'_>) -> Spot {
+        Spot { name: name_of(&self.prefix, id).into(), server: self.servers.choose(id) }
+    }
+
+    /// The deadline of a call that begins now.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.timeout
     }
 
-    /// Waits until no other task of this process writes the same bucket or log meters: they would only lose to each other.
+    /// Waits until no other task of this process writes the same bucket or log meters: they would only collide.
     pub(crate) async fn turns<'a, 'b>(
         &'a self,
-        asks: impl Iterator<Item = &'b Ask>,
+        claims: impl Iterator<Item = &'b OwnedClaim>,
         deadline: Instant,
     ) -> Result<Turns<'a>, Failure> {
-        let written = asks.filter(|ask| ask.cost > 0 && is_optimistic(ask));
-        let mut stripes: Vec<usize> = written.map(|ask| stripe(&ask.spot.name)).collect();
-        // In ascending order, so that two tasks never wait for each other.
+        let written = claims.filter(|claim| claim.cost > 0 && is_optimistic(claim));
+        let mut stripes: Vec<usize> = written.map(|claim| stripe(&claim.key.name)).collect();
+        // In ascending order, so that tasks do not deadlock.
         stripes.sort_unstable();
         stripes.dedup();
         let mut turns = Vec::with_capacity(stripes.len());
@@ -71,10 +83,14 @@ impl Space {
         Ok(turns)
     }
 
-    /// The turns that slices need.
-    pub(crate) async fn turns_of(&self, slices: &[Slice], deadline: Instant) -> Result<Turns<'_>, Failure> {
-        let charging = slices.iter().filter(|slice| slice.mode != Mode::Peek && !slice.never_fits());
-        self.turns(charging.flat_map(|slice| &slice.asks), deadline).await
+    /// The locks that slices need.
+    pub(crate) async fn turns_of(
+        &self,
+        slices: &[OwnedClaims],
+        deadline: Instant,
+    ) -> Result<Turns<'_>, Failure> {
+        let charging = slices.iter().filter(|slice| slice.mode != Mode::Peek && !slice.never_fit());
+        self.turns(charging.flat_map(|slice| &slice.claims), deadline).await
     }
 }
 

@@ -7,36 +7,36 @@ use ratelimit_core::{
     Answer, Claims, CounterStore, Decisions, Meter, Promises, Refund, StoreError, Time, Timestamp,
 };
 
+use crate::claims::{OwnedClaim, OwnedClaims, OwnedRefund};
 use crate::config::MemcachedConfig;
 use crate::decide::decide;
 use crate::error::Failure;
 use crate::finish::Finish;
-use crate::slice::{Ask, GiveBack, Slice};
+use crate::refund::GivenAt;
 use crate::space::Space;
 use crate::{refund, reset, window};
 
-/// The most commands in one trip of [`CounterStore::claim_many`], unless one slice alone has more.
+/// The maximum number of commands in one round trip of [`CounterStore::claim_many`], unless a single slice has more.
 const COMMANDS: usize = 4_096;
 
-/// Keeps meters on Memcached: one server, or several that share the keys.
+/// Counts on Memcached: on one server, or on several that share the keys.
 ///
-/// See the [crate's documentation](crate) for what it promises. No call takes longer than [`MemcachedConfig::timeout`]. A
-/// connection that breaks or falls silent is replaced by the next call.
+/// See the [crate's documentation](crate) for its guarantees. No call takes longer than [`MemcachedConfig::timeout`]. A
+/// connection that breaks or stops answering is replaced by the next call.
 ///
-/// Cloning is cheap; clones share the connections. It needs a tokio runtime with I/O and time.
+/// Cloning is cheap; clones share the connections. The store needs a tokio runtime with I/O and time.
 #[derive(Clone)]
 pub struct MemcachedStore {
-    space: Arc<Space>,
+    pub(crate) space: Arc<Space>,
 }
 
 impl MemcachedStore {
-    /// Connects to the servers in `url` (see [`MemcachedConfig::new`]), everything else as in
-    /// [`MemcachedConfig::default`].
+    /// Connects to the servers in `url`; see [`MemcachedConfig::from_url`].
     ///
     /// # Errors
     /// If an address is not valid, or if one of the servers does not answer within the time limit.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
-        Self::connect_with(MemcachedConfig::new(url)).await
+        Self::connect_with(MemcachedConfig::from_url(url)?).await
     }
 
     /// Connects to the servers of `config`.
@@ -49,7 +49,7 @@ impl MemcachedStore {
         Ok(store)
     }
 
-    /// A store that connects with its first call: for a program that has to start while a server is down.
+    /// A store that connects on its first call: for a program that must be able to start while a server is down.
     ///
     /// # Errors
     /// If an address or the prefix is not valid.
@@ -57,12 +57,12 @@ impl MemcachedStore {
         Ok(Self { space: Space::new(config).map_err(Failure::into_store_error)? })
     }
 
-    fn slice(&self, claims: &Claims<'_>) -> Slice {
-        Slice::new(&self.space.servers, &self.space.prefix, claims)
+    fn slice(&self, claims: &Claims<'_>) -> OwnedClaims {
+        OwnedClaims::new(claims, |id| self.space.spot(id))
     }
 
-    /// Decides slices, to the end: who drops the call leaves nothing reserved behind.
-    fn decide(&self, slices: Vec<Slice>) -> Finish<Vec<Result<Answer, Failure>>> {
+    /// Decides slices. Runs to completion even if the call is dropped, so that nothing stays reserved.
+    fn decide(&self, slices: Vec<OwnedClaims>) -> Finish<Vec<Result<Answer, Failure>>> {
         let (space, deadline) = (self.space.clone(), self.space.deadline());
         Finish::new(async move {
             let mut outcomes = Vec::new();
@@ -82,18 +82,18 @@ impl MemcachedStore {
     }
 }
 
-/// How many slices go into one trip, so that it has not too many commands.
-fn trip(slices: &[Slice]) -> usize {
+/// How many slices fit into one round trip, by their number of commands.
+fn trip(slices: &[OwnedClaims]) -> usize {
     let mut size = 0;
     let fits = slices.iter().take_while(|slice| {
-        size += slice.asks.iter().map(commands).sum::<usize>();
+        size += slice.claims.iter().map(commands).sum::<usize>();
         size <= COMMANDS
     });
     fits.count().max(1)
 }
 
-fn commands(ask: &Ask) -> usize {
-    match &ask.meter {
+fn commands(claim: &OwnedClaim) -> usize {
+    match &claim.meter {
         Meter::Window(window) => window.carried() as usize + 2,
         Meter::Bucket(_) | Meter::Log(_) => 1,
     }
@@ -110,7 +110,7 @@ impl fmt::Debug for MemcachedStore {
 
 impl CounterStore for MemcachedStore {
     fn promises(&self) -> Promises {
-        Promises { decisions: Decisions::Conservative, time: Time::CallerUnordered }
+        Promises::new(Decisions::Conservative, Time::CallerUnordered)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
@@ -129,19 +129,19 @@ impl CounterStore for MemcachedStore {
         let deadline = self.space.deadline();
         let refunds = refunds.iter().filter(|refund| refund.cost > 0);
         let (mut takes, mut cells) = (Vec::new(), Vec::new());
-        for given in refunds.map(|given| GiveBack::new(&self.space.servers, &self.space.prefix, given, now)) {
-            match &given.ask.meter {
-                Meter::Window(window) => takes.push(window::refund(&given.ask, window, given.receipt)),
-                Meter::Bucket(_) | Meter::Log(_) => cells.push(given),
+        for given in refunds.map(|given| OwnedRefund::new(given, |id| self.space.spot(id))) {
+            match &given.claim.meter {
+                Meter::Window(window) => takes.push(window::refund(&given.claim, window, given.receipt)),
+                Meter::Bucket(_) | Meter::Log(_) => cells.push(GivenAt { refund: given, now }),
             }
         }
         let has_windows = !takes.is_empty();
         refund::take_everywhere(&self.space, takes, deadline).await.map_err(Failure::into_store_error)?;
         let others = async {
-            let _turns = self.space.turns(cells.iter().map(|given| &given.ask), deadline).await?;
+            let _turns = self.space.turns(cells.iter().map(|given| &given.refund.claim), deadline).await?;
             refund::refund(&self.space, cells.clone(), deadline).await
         };
-        // The windows have got theirs by now.
+        // The units of windows have been given back by now.
         let told = |failure: Failure| if has_windows { failure.maybe_applied() } else { failure };
         others.await.map_err(|failure| told(failure).into_store_error())
     }
@@ -158,8 +158,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_decision_is_allocated_without_a_lock() {
-        // See `connection.rs`.
-        let store = MemcachedStore::lazy(MemcachedConfig::new("127.0.0.1")).expect("valid");
-        assert!(store.decide(Vec::new()).size() <= 1_024);
+        // See `connection.rs`: the allocator's free lists hold sizes up to 1,032 bytes.
+        let store = MemcachedStore::lazy(MemcachedConfig::of("127.0.0.1")).expect("valid");
+        let size = store.decide(Vec::new()).size();
+        assert!(size <= 1_032, "{size} bytes");
     }
 }

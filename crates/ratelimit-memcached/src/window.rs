@@ -1,23 +1,24 @@
-//! Window meters: one counter for each segment, added to first and decided on what comes back.
+//! Window meters: one counter for each segment, which is incremented first and decided on with the reply.
 //!
-//! A claim adds its cost to the counter of the current segment and reads those of the carried ones, in one batch. The counter's new
-//! value holds everything that was admitted before it, and besides what others have added and not yet taken back. So a claim
-//! that fits with it fits: never more than the limit is admitted. A claim that does not fit takes its cost back.
+//! A claim adds its cost to the counter of the current segment and reads those of the carried segments, in one batch. The
+//! new value of the counter includes everything that was admitted before, and also what other callers have added and not
+//! yet taken back. A claim that fits with all of that fits, so the limit is never exceeded. A claim that does not fit takes
+//! its cost back.
 //!
-//! A reset puts a mark in the place of a counter; from then on the segment is counted under a name with this mark. Who has
-//! reserved before the reset and takes back after it finds the mark, and takes nothing from what has been counted since.
+//! A reset replaces a counter by a mark; from then on the segment is counted under a name with this mark. A claim that has
+//! reserved before the reset and takes back after it finds the mark, and takes nothing off what has been counted since.
 
 use std::collections::HashMap;
 
 use ratelimit_core::{MAX_UNITS, State, Timestamp, Window, WindowState};
 use smallvec::SmallVec;
 
+use crate::claims::{OwnedClaim, Spot};
 use crate::error::Failure;
 use crate::keys::{segment_of, since_reset};
 use crate::lifetime::Lifetimes;
 use crate::reply::Counter;
-use crate::servers::{Answers, Batch, Place};
-use crate::slice::{Ask, Spot};
+use crate::trip::{Answers, Batch, Place};
 use crate::wire::Command;
 
 /// Units to take off a counter.
@@ -28,7 +29,7 @@ pub(crate) struct Take {
     pub(crate) units: u64,
 }
 
-/// What will be taken off which counter: units that a reply still counts although they are on their way back.
+/// The units to take off each counter: a reply still counts them although they are being given back.
 #[derive(Debug, Default)]
 pub(crate) struct Takes {
     units: HashMap<String, u64>,
@@ -41,18 +42,18 @@ pub(crate) struct Look {
     server: usize,
     /// The counter of the current segment.
     current: Seat,
-    /// The new count of the current segment, if something was added to it.
+    /// The place of the segment's new count, if something was added to it.
     added: Option<Place>,
-    /// How long a new counter lives.
+    /// The lifetime of a new counter.
     lifetime: u64,
-    /// What was added to it, if anything.
+    /// The units that were added to it.
     reserved: u64,
-    /// What of that is on its way back.
+    /// How many of those are being taken back.
     taken: u64,
     carried: SmallVec<[Seat; 1]>,
 }
 
-/// A counter, and where its value stands in the answers.
+/// A counter, and the place of its value in the answers.
 #[derive(Debug)]
 struct Seat {
     key: String,
@@ -87,19 +88,19 @@ impl Takes {
 }
 
 impl Look {
-    /// Puts the commands for a claim into the batch.
+    /// Adds the commands for a claim to the batch.
     pub(crate) fn push(
         batch: &mut Batch,
-        ask: &Ask,
+        claim: &OwnedClaim,
         window: &Window,
         now: Timestamp,
         reserve: bool,
         lifetimes: &Lifetimes,
     ) -> Self {
-        let Spot { name, server } = &ask.spot;
+        let Spot { name, server } = &claim.key;
         let (index, _) = window.place(now);
-        // Counts stay at this bound or below, and so far from where servers' arithmetic has had faults (2^63).
-        let reserved = if reserve { ask.cost.min(MAX_UNITS) } else { 0 };
+        // Counts stay at this bound or below, far from 2^63, where servers have had arithmetic errors.
+        let reserved = if reserve { claim.cost.min(MAX_UNITS) } else { 0 };
         let lifetime = lifetimes.token(life(window));
         let (current, added) = Seat::push_first(batch, *server, segment_of(name, index), reserved, lifetime);
         let carried = (1..=u64::from(window.carried())).map_while(|age| index.checked_sub(age));
@@ -107,12 +108,12 @@ impl Look {
         Self { server: *server, current, added, lifetime, reserved, taken: 0, carried }
     }
 
-    /// Whether a reset has left its mark in the place of one of its counters.
+    /// Whether one of its counters has been replaced by the mark of a reset.
     pub(crate) fn meets_reset(&self, answers: &Answers) -> bool {
         self.moved(answers).is_some() || self.carried.iter().any(|seat| seat.moved(answers).is_some())
     }
 
-    /// Puts the commands into the batch by which it goes on where a reset has left its mark.
+    /// Adds the commands for the counters that follow the marks of resets.
     pub(crate) fn follow(&mut self, answers: &Answers, batch: &mut Batch) {
         if let Some(key) = self.moved(answers) {
             (self.current, self.added) =
@@ -125,7 +126,7 @@ impl Look {
         }
     }
 
-    /// The name under which the current segment has been counted since a reset, unless something was added before it.
+    /// The name under which the current segment is counted after a reset, unless units were added before the reset.
     fn moved(&self, answers: &Answers) -> Option<String> {
         let reset = match self.added.map(|place| answers.reply(place)) {
             None => true,
@@ -134,7 +135,7 @@ impl Look {
         self.current.moved(answers).filter(|_| reset)
     }
 
-    /// The counts before the claim was added, without what is on its way back.
+    /// The counts before this claim, without the units that are being taken back.
     pub(crate) fn state(
         &self,
         answers: &Answers,
@@ -152,14 +153,14 @@ impl Look {
         Ok(State::Window(WindowState { at: now, counts }))
     }
 
-    /// Takes the reservation back. Nothing is taken if it is not known whether it was made.
+    /// Takes the reservation back. Takes nothing if it is unknown whether the reservation was made.
     pub(crate) fn undo(&mut self, answers: &Answers, takes: &mut Takes) {
         if answers.reply(self.counted()).is_ok() {
             self.take(self.reserved - self.taken, takes);
         }
     }
 
-    /// Takes back what is beyond the most that a meter counts: a forced charge may have led there.
+    /// Takes back what exceeds the maximum count of a meter, which a forced charge can reach.
     pub(crate) fn trim(&mut self, answers: &Answers, takes: &mut Takes) {
         if self.reserved > 0 {
             let after = count(answers, self.counted()).unwrap_or(0);
@@ -173,12 +174,12 @@ impl Look {
         takes.push(Take { server: self.server, key: self.current.key.clone(), units });
     }
 
-    /// Whether it may be that units were added of which nothing is known.
+    /// Whether units may have been added without a reply.
     pub(crate) fn is_ambiguous(&self, answers: &Answers) -> bool {
         self.reserved > 0 && answers.reply(self.counted()).as_ref().is_err_and(Failure::is_maybe_applied)
     }
 
-    /// Where the count of the current segment stands in the answers.
+    /// The place of the current segment's count in the answers.
     fn counted(&self) -> Place {
         self.added.unwrap_or(self.current.value)
     }
@@ -190,8 +191,8 @@ impl Seat {
         Self { key, value }
     }
 
-    /// Adds to it, unless that is nothing. It is read all the same: that tells a reset's mark, and marks it as used, for
-    /// additions alone leave it among the first to be evicted.
+    /// Adds to it unless that is zero, and reads it in any case: the read returns the mark of a reset, and marks the
+    /// counter as used, because additions alone leave it among the first to be evicted.
     fn push_first(
         batch: &mut Batch,
         server: usize,
@@ -204,7 +205,7 @@ impl Seat {
         (Self::push(batch, server, key), added)
     }
 
-    /// The name under which it has been counted since a reset.
+    /// The name under which it is counted after a reset.
     fn moved(&self, answers: &Answers) -> Option<String> {
         match answers.reply(self.value).as_ref().ok()?.counter() {
             Ok(Counter::Reset(mark)) => Some(since_reset(&self.key, mark)),
@@ -216,32 +217,31 @@ impl Seat {
 fn count(answers: &Answers, place: Place) -> Result<u64, Failure> {
     match answers.reply(place).as_ref().map_err(Failure::clone)?.counter()? {
         Counter::Count(count) => Ok(count),
-        Counter::Reset(_) => Err(Failure::contended()), // it was reset twice while it was asked once
+        Counter::Reset(_) => Err(Failure::contended()), // it was reset twice during this call
     }
 }
 
-/// How long a counter matters from the begin of its segment on.
+/// How long a counter is relevant, from the beginning of its segment.
 pub(crate) fn life(window: &Window) -> u64 {
     window.segment().saturating_mul(u64::from(window.carried()) + 1)
 }
 
-/// What a refund takes off which counter.
-pub(crate) fn refund(ask: &Ask, window: &Window, receipt: Timestamp) -> Take {
+/// The units that a refund takes off a counter.
+pub(crate) fn refund(claim: &OwnedClaim, window: &Window, receipt: Timestamp) -> Take {
     let (index, _) = window.place(receipt);
-    let key = segment_of(&ask.spot.name, index);
-    Take { server: ask.spot.server, key, units: ask.cost.min(MAX_UNITS) }
+    let key = segment_of(&claim.key.name, index);
+    Take { server: claim.key.server, key, units: claim.cost.min(MAX_UNITS) }
 }
 
-/// The counters that matter around an instant.
+/// The counters that are relevant around an instant.
 pub(crate) struct Counters {
-    /// Those that somebody may be adding to: of the current segment, and of its neighbours, where callers are whose
-    /// clocks differ.
+    /// Those that callers may be adding to: of the current segment, and of its neighbours, because clocks differ.
     pub(crate) live: Vec<String>,
     /// Older ones that still count.
     pub(crate) past: Vec<String>,
 }
 
-/// The counters of a window that matter around `now`.
+/// The counters of a window that are relevant around `now`.
 pub(crate) fn counters(name: &str, window: &Window, now: Timestamp) -> Counters {
     let (index, _) = window.place(now);
     let of = |index| segment_of(name, index);

@@ -1,30 +1,30 @@
-//! What a server is asked: commands of the meta protocol, as bytes.
+//! Encodes commands of the meta protocol.
 
-/// A command. Keys are visible ASCII and at most 250 bytes; see [`keys`](crate::keys).
+/// A command. Keys are visible ASCII and have at most 250 bytes; see [`keys`](crate::keys).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Command<'a> {
-    /// Adds to a counter, which is made if it is not there; replies its new count.
+    /// Adds to a counter, creating it if it does not exist; returns the new count.
     Add { key: &'a str, units: u64, lifetime: u64 },
-    /// Takes from a counter if it is there; it stops at zero.
+    /// Takes from a counter if it exists; stops at zero.
     Take { key: &'a str, units: u64 },
     /// Reads a counter, and marks it as used.
     Look { key: &'a str },
     /// Reads a value and its unique number.
     Read { key: &'a str },
-    /// Writes a value if the item is still the one with this number; without a number, if there is none.
+    /// Writes a value if the item still has this unique number; without a number, if the item does not exist.
     Write { key: &'a str, value: &'a [u8], unique: Option<u64>, lifetime: u64 },
-    /// Puts a reset's mark in the place of a counter, if there is one. Nothing can be added to it or taken from it any more.
+    /// Replaces an existing counter by a reset's mark. After that nothing can be added to it or taken from it.
     Reset { key: &'a str, mark: &'a str, lifetime: u64 },
-    /// Removes an item.
+    /// Deletes an item.
     Delete { key: &'a str },
 }
 
 impl Command<'_> {
-    /// Appends it, stamped: the reply carries the stamp.
+    /// Appends the command with a stamp, which its reply carries.
     pub(crate) fn encode(&self, stamp: u64, bytes: &mut Vec<u8>) {
         let mut line = Line(bytes);
         match *self {
-            // A new counter begins with J, and D is not added to it.
+            // A new counter starts with J, and D is not added to it.
             Self::Add { key, units, lifetime } => {
                 line.text("ma ").text(key).flag("N", lifetime).flag("J", units).flag("D", units).text(" v");
             }
@@ -55,7 +55,7 @@ impl Command<'_> {
     }
 }
 
-/// The end of some bytes, where a command's line is written.
+/// Appends a command's line to a buffer.
 struct Line<'a>(&'a mut Vec<u8>);
 
 impl Line<'_> {
@@ -68,7 +68,7 @@ impl Line<'_> {
         self.text(" ").text(letter).text(itoa::Buffer::new().format(number))
     }
 
-    /// The stamp in hexadecimal digits, as many as it has.
+    /// The stamp in hexadecimal.
     fn stamp(&mut self, stamp: u64) -> &mut Self {
         self.text(" O");
         let digits = (64 - (stamp | 1).leading_zeros()).div_ceil(4);

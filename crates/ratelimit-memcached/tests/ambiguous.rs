@@ -1,4 +1,4 @@
-//! Connections that break after a command has been carried out and before its answer arrives.
+//! Connections that break after a command has been executed and before its reply arrives.
 
 mod common;
 
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use common::limiter;
 use ratelimit_core::{Applied, CheckError, ErrorKind, Request};
-use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
+use ratelimit_memcached::MemcachedStore;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Leads to a server, and once it is armed hangs up when the answer to something that holds `trap` is there.
+/// Forwards to a server. Once armed, closes the connection when the reply to a request that contains `trap` has arrived.
 struct Proxy {
     address: SocketAddr,
     armed: Arc<AtomicBool>,
@@ -58,7 +58,7 @@ async fn lead(
                 }
             },
             read = server.read(&mut answer) => match read? {
-                // It has been carried out. Both connections end here.
+                // The request has been executed. Both connections end here.
                 size if size == 0 || caught => return Ok(()),
                 size => client.write_all(&answer[..size]).await?,
             },
@@ -66,7 +66,7 @@ async fn lead(
     }
 }
 
-/// Leads to a server, but for the first connection, on which nothing ever comes back.
+/// Forwards to a server, except for the first connection, on which no reply ever arrives.
 async fn swallow_the_first(server: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -81,7 +81,7 @@ async fn swallow_the_first(server: String) -> SocketAddr {
     address
 }
 
-/// How much of `limit` is used, seen without a go-between.
+/// How much of `limit` is used, read without the proxy.
 async fn used(server: &common::Server, limit: &str) -> u64 {
     let limiter = limiter(&server.store().await, limit);
     let peeked = limiter.peek("k").await.unwrap();
@@ -108,7 +108,7 @@ async fn a_reservation_is_not_given_back_twice() {
     let limiter = limiter(&proxy.store().await, "100/h");
     assert!(limiter.check(Request::new("k").cost(60)).await.unwrap().allowed());
     proxy.armed.store(true, Ordering::SeqCst);
-    // It is known to be refused, whatever became of the giving back.
+    // It is certainly refused, whether or not the units were given back.
     assert!(!limiter.check(Request::new("k").cost(50)).await.unwrap().allowed());
     assert!(!proxy.armed.load(Ordering::SeqCst), "nothing was given back");
     assert_eq!(used(&server, "100/h").await, 60);
@@ -135,8 +135,7 @@ async fn a_claim_without_an_answer_is_not_made_twice_and_not_taken_back() {
 async fn a_connection_on_which_nothing_comes_back_is_given_up() {
     let server = common::Server::start(&[]).await;
     let address = swallow_the_first(server.address()).await.to_string();
-    let config =
-        MemcachedConfig { timeout: Duration::from_millis(500), connections: 1, ..common::config(&address) };
+    let config = common::config(&address).timeout(Duration::from_millis(500)).connections(1);
     let limiter = limiter(&MemcachedStore::lazy(config).unwrap(), "10/h");
     let Err(CheckError::Store(late)) = limiter.check("k").await else { panic!("it has an answer") };
     assert_eq!((late.kind(), late.applied()), (ErrorKind::Timeout, Applied::Unknown), "{late}");

@@ -1,4 +1,4 @@
-//! The suite for stores, on this one: one server, and two that share the keys.
+//! The conformance suite on this store: one server, several servers, each kind of connection, the plain protocol.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -10,48 +10,147 @@ use std::time::Duration;
 use async_trait::async_trait;
 use ratelimit_conformance::{BoxError, Server, Space, Subject};
 use ratelimit_core::DynCounterStore;
-use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
-use ratelimit_testbed::{Group, Testbed, Unavailable};
+use ratelimit_memcached::{Distribution, MemcachedConfig, MemcachedStore};
+#[cfg(feature = "memcache")]
+use ratelimit_memcached::{MemcacheManager, MemcachePool, PlainConfig};
+use ratelimit_testbed::{Asked, Group, Testbed, Unavailable};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
 
-/// Longer than a machine that is busy with something else takes for a call.
-const TIMEOUT: Duration = Duration::from_secs(3);
+use admin::Admin;
+
+#[path = "common/admin.rs"]
+mod admin;
+#[path = "common/ways.rs"]
+mod ways;
+
+/// Longer than any call takes on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The same if hundreds of calls wait for a few connections.
+#[cfg(feature = "memcache")]
+const PLAIN_TIMEOUT: Duration = Duration::from_secs(7);
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let testbed = Testbed::from_env();
-    let single = runtime.block_on(testbed.memcached()).map(Target::Single);
-    let pair = runtime.block_on(testbed.memcached_pair()).map(Target::Pair);
-    ratelimit_conformance::main(vec![
-        Box::new(Memcached { name: "memcached", target: Arc::new(single) }),
-        Box::new(Memcached { name: "memcached-pair", target: Arc::new(pair) }),
-    ])
+    ratelimit_conformance::main(runtime.block_on(subjects(&Testbed::from_env())))
 }
 
-enum Target {
+const NAMES: [&str; 8] = [
+    "memcached",
+    "memcached-pair",
+    "memcached-ketama",
+    "memcached-auth",
+    "memcached-unix",
+    "memcached-tls",
+    "memcached-plain",
+    "memcached-proxy",
+];
+
+/// The requested targets. A server that none of them needs is not started.
+async fn subjects(testbed: &Testbed) -> Vec<Box<dyn Subject>> {
+    let several = |group: Group, distribution| Target {
+        config: config(&group.urls().join(",").replace(",memcached://", ",")).distribution(distribution),
+        admins: group.servers().iter().map(|server| Admin::of(server, None)).collect(),
+        servers: Servers::Group(group),
+    };
+    let asked = Asked::from_args(&NAMES);
+    let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
+    if asked.has("memcached") {
+        subjects.push(subject("memcached", testbed.memcached().await.map(|server| single(server, None))));
+    }
+    if asked.has("memcached-pair") {
+        let pair = testbed.memcached_pair().await;
+        subjects.push(subject("memcached-pair", pair.map(|group| several(group, Distribution::Rendezvous))));
+    }
+    if asked.has("memcached-ketama") {
+        let three = testbed.memcached_three().await;
+        subjects.push(subject("memcached-ketama", three.map(|group| several(group, Distribution::Ketama))));
+    }
+    if asked.has("memcached-auth") {
+        let way = ways::log_in();
+        let server = testbed.memcached_with(way.clone()).await;
+        subjects.push(subject("memcached-auth", server.map(|server| single(server, Some(&way)))));
+    }
+    if asked.has("memcached-unix") {
+        let (way, folder) = ways::socket();
+        let server = testbed.memcached_with(way.clone()).await;
+        let target = Arc::new(server.map(|server| single(server, Some(&way))));
+        subjects.push(Box::new(Memcached { name: "memcached-unix", target, _folder: Some(folder) }));
+    }
+    #[cfg(feature = "tls")]
+    if asked.has("memcached-tls") {
+        let way = ways::tls();
+        let server = testbed.memcached_with(way.clone()).await;
+        let target = server.map(|server| {
+            let mut target = single(server, Some(&way));
+            target.config = ways::with_certificates(target.config, &way);
+            target
+        });
+        subjects.push(subject("memcached-tls", target));
+    }
+    #[cfg(feature = "memcache")]
+    if asked.has("memcached-plain") {
+        let front = testbed.memcached().await.map(Arc::new).map(|server| Front {
+            admins: vec![Admin::of(&server, None)],
+            address: server.address(),
+            control: server.is_controlled().then_some(server as Arc<dyn Server>),
+        });
+        subjects.push(Box::new(Plain { name: "memcached-plain", front }));
+    }
+    #[cfg(feature = "memcache")]
+    if asked.has("memcached-proxy") {
+        let front = testbed.twemproxy().await.map(Arc::new).map(|group| {
+            let (proxy, servers) = group.servers().split_last().expect("a proxy");
+            Front {
+                admins: servers.iter().map(|server| Admin::of(server, None)).collect(),
+                address: proxy.address(),
+                control: group.is_controlled().then_some(group.clone() as Arc<dyn Server>),
+            }
+        });
+        subjects.push(Box::new(Plain { name: "memcached-proxy", front }));
+    }
+    subjects
+}
+
+fn subject(name: &'static str, target: Result<Target, Unavailable>) -> Box<dyn Subject> {
+    Box::new(Memcached { name, target: Arc::new(target), _folder: None })
+}
+
+fn single(server: ratelimit_testbed::Server, way: Option<&ratelimit_testbed::Memcached>) -> Target {
+    Target {
+        config: config(server.url()),
+        admins: vec![Admin::of(&server, way)],
+        servers: Servers::Single(server),
+    }
+}
+
+fn config(url: &str) -> MemcachedConfig {
+    MemcachedConfig::from_url(url).unwrap().timeout(TIMEOUT)
+}
+
+struct Target {
+    servers: Servers,
+    admins: Vec<Admin>,
+    config: MemcachedConfig,
+}
+
+enum Servers {
     Single(ratelimit_testbed::Server),
-    Pair(Group),
+    Group(Group),
 }
 
 struct Memcached {
     name: &'static str,
     target: Arc<Result<Target, Unavailable>>,
+    /// The directory of its socket.
+    _folder: Option<tempfile::TempDir>,
 }
 
-/// A prefix that nobody else uses.
+/// A prefix that nothing else uses.
 struct Prefix {
     config: MemcachedConfig,
-    addresses: Vec<SocketAddr>,
-}
-
-impl Target {
-    fn servers(&self) -> &[ratelimit_testbed::Server] {
-        match self {
-            Self::Single(server) => std::slice::from_ref(server),
-            Self::Pair(pair) => pair.servers(),
-        }
-    }
+    admins: Vec<Admin>,
+    address: Option<SocketAddr>,
 }
 
 #[async_trait]
@@ -62,18 +161,25 @@ impl Subject for Memcached {
 
     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let target = self.target.as_ref().as_ref().map_err(ToString::to_string)?;
-        let addresses: Vec<_> = target.servers().iter().map(ratelimit_testbed::Server::address).collect();
+        let Target { servers, admins, config } =
+            self.target.as_ref().as_ref().map_err(ToString::to_string)?;
         let prefix = format!("conformance-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
-        let servers = addresses.iter().map(ToString::to_string).collect();
-        let config = MemcachedConfig { servers, prefix, timeout: TIMEOUT, ..MemcachedConfig::default() };
-        Ok(Arc::new(Prefix { config, addresses }))
+        // A proxy cannot forward to two servers, nor to a Unix socket.
+        let address = match servers {
+            Servers::Single(server) if !config.servers[0].starts_with('/') => Some(server.address()),
+            _ => None,
+        };
+        Ok(Arc::new(Prefix { config: config.clone().prefix(prefix), admins: admins.clone(), address }))
+    }
+
+    fn unavailable(&self) -> Option<String> {
+        Some(self.target.as_ref().as_ref().err()?.to_string())
     }
 
     fn server(&self) -> Option<Arc<dyn Server>> {
-        match self.target.as_ref().as_ref().ok()? {
-            Target::Single(server) if server.is_controlled() => Some(Arc::new(server.clone())),
-            Target::Pair(pair) if pair.is_controlled() => Some(Arc::new(pair.clone())),
+        match &self.target.as_ref().as_ref().ok()?.servers {
+            Servers::Single(server) if server.is_controlled() => Some(Arc::new(server.clone())),
+            Servers::Group(group) if group.is_controlled() => Some(Arc::new(group.clone())),
             _ => None,
         }
     }
@@ -86,28 +192,105 @@ impl Space for Prefix {
     }
 
     fn address(&self) -> Option<SocketAddr> {
-        match self.addresses.as_slice() {
-            [one] => Some(*one),
-            // One go-between cannot lead to two servers.
-            _ => None,
-        }
+        self.address
     }
 
     async fn open_at(&self, address: SocketAddr) -> Result<Arc<dyn DynCounterStore>, BoxError> {
-        let config = MemcachedConfig { servers: vec![address.to_string()], ..self.config.clone() };
+        let config = self.config.clone().servers([address.to_string()]);
         Ok(Arc::new(MemcachedStore::connect_with(config).await?))
     }
 
     async fn meters(&self) -> Result<Option<u64>, BoxError> {
-        let mut names = HashSet::new();
-        for server in &self.addresses {
-            let mut keys = keys(*server).await?;
-            keys.retain(|key| key.starts_with(&self.config.prefix));
-            let counting = counting(*server, keys).await?;
-            names.extend(counting.iter().filter_map(|key| meter(key, &self.config.prefix)));
-        }
-        Ok(Some(names.len() as u64))
+        meters(&self.admins, &self.config.prefix).await.map(Some)
     }
+}
+
+/// With the plain protocol.
+#[cfg(feature = "memcache")]
+struct Plain {
+    name: &'static str,
+    front: Result<Front, Unavailable>,
+}
+
+/// A server, or a proxy in front of servers.
+#[cfg(feature = "memcache")]
+#[derive(Clone)]
+struct Front {
+    address: SocketAddr,
+    /// The servers that store the items; none if they are behind a given proxy.
+    admins: Vec<Admin>,
+    control: Option<Arc<dyn Server>>,
+}
+
+/// A prefix that nothing else uses, with the plain protocol.
+#[cfg(feature = "memcache")]
+struct PlainPrefix {
+    prefix: String,
+    front: Front,
+}
+
+#[cfg(feature = "memcache")]
+#[async_trait]
+impl Subject for Plain {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let front = self.front.as_ref().map_err(ToString::to_string)?.clone();
+        let prefix = format!("plain-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
+        Ok(Arc::new(PlainPrefix { prefix, front }))
+    }
+
+    fn unavailable(&self) -> Option<String> {
+        Some(self.front.as_ref().err()?.to_string())
+    }
+
+    fn server(&self) -> Option<Arc<dyn Server>> {
+        self.front.as_ref().ok()?.control.clone()
+    }
+}
+
+#[cfg(feature = "memcache")]
+#[async_trait]
+impl Space for PlainPrefix {
+    async fn open(&self) -> Result<Arc<dyn DynCounterStore>, BoxError> {
+        self.open_at(self.front.address).await
+    }
+
+    fn address(&self) -> Option<SocketAddr> {
+        Some(self.front.address)
+    }
+
+    async fn open_at(&self, address: SocketAddr) -> Result<Arc<dyn DynCounterStore>, BoxError> {
+        let pool = MemcachePool::builder(MemcacheManager::new(&address.to_string())?).max_size(8).build()?;
+        let config = PlainConfig::default().prefix(&self.prefix).timeout(PLAIN_TIMEOUT);
+        Ok(Arc::new(MemcachedStore::with_pool_and(pool, config)?))
+    }
+
+    fn sends_together(&self) -> bool {
+        false
+    }
+
+    async fn meters(&self) -> Result<Option<u64>, BoxError> {
+        if self.front.admins.is_empty() {
+            return Ok(None);
+        }
+        meters(&self.front.admins, &self.prefix).await.map(Some)
+    }
+}
+
+/// How many meters these servers store under a prefix.
+async fn meters(admins: &[Admin], prefix: &str) -> Result<u64, BoxError> {
+    let mut names = HashSet::new();
+    for admin in admins {
+        let mut keys = keys(admin).await?;
+        keys.retain(|key| key.starts_with(prefix));
+        let counting = counting(admin, keys).await?;
+        names.extend(counting.iter().filter_map(|key| meter(key, prefix)));
+    }
+    Ok(names.len() as u64)
 }
 
 /// The meter that an item with this key belongs to: the counters of a window are one meter.
@@ -121,16 +304,16 @@ fn meter(key: &str, prefix: &str) -> Option<String> {
     Some(rest.split('!').take(parts).collect::<Vec<_>>().join("!"))
 }
 
-/// Those of these keys under which there is more than a reset's mark, which stands for nothing that was counted.
-async fn counting(server: SocketAddr, keys: Vec<String>) -> Result<Vec<String>, BoxError> {
-    let (reader, mut writer) = TcpStream::connect(server).await?.into_split();
+/// The keys whose value is not just a reset's mark, which counts nothing.
+async fn counting(admin: &Admin, keys: Vec<String>) -> Result<Vec<String>, BoxError> {
+    let (reader, mut writer) = tokio::io::split(admin.connect().await?);
     let asked: String = keys.iter().map(|key| format!("mg {key} v\r\n")).collect();
     tokio::spawn(async move { writer.write_all(asked.as_bytes()).await });
     let (mut reader, mut counting) = (BufReader::new(reader), Vec::new());
     for key in keys {
         let mut line = String::new();
         reader.read_line(&mut line).await?;
-        let Some(size) = line.strip_prefix("VA ") else { continue }; // it has expired meanwhile
+        let Some(size) = line.strip_prefix("VA ") else { continue }; // it has expired since
         let mut value = vec![0; size.trim_end().parse::<usize>()? + 2];
         reader.read_exact(&mut value).await?;
         if !value.starts_with(b"@") {
@@ -140,7 +323,7 @@ async fn counting(server: SocketAddr, keys: Vec<String>) -> Result<Vec<String>, 
     Ok(counting)
 }
 
-/// A key as the server lists it, percent-encoded, as it is.
+/// Decodes a key that the server lists percent-encoded.
 fn decoded(listed: &str) -> Result<String, BoxError> {
     let mut parts = listed.split('%');
     let mut key = parts.next().unwrap_or_default().to_owned();
@@ -153,9 +336,9 @@ fn decoded(listed: &str) -> Result<String, BoxError> {
 }
 
 /// The keys of a server.
-async fn keys(server: SocketAddr) -> Result<Vec<String>, BoxError> {
+async fn keys(admin: &Admin) -> Result<Vec<String>, BoxError> {
     loop {
-        let mut stream = BufReader::new(TcpStream::connect(server).await?);
+        let mut stream = BufReader::new(admin.connect().await?);
         stream.write_all(b"lru_crawler metadump all\r\n").await?;
         let mut keys = Vec::new();
         let mut lines = stream.lines();
@@ -169,7 +352,7 @@ async fn keys(server: SocketAddr) -> Result<Vec<String>, BoxError> {
             let key = line.strip_prefix("key=").and_then(|rest| rest.split(' ').next());
             keys.push(decoded(key.ok_or("not a key")?)?);
         }
-        // Another case asks at the same time.
+        // Another case is listing the keys.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Many tasks on several stores at once: never more than the limit, and how much less.
+//! Many tasks on several stores: never more than the limit is admitted, and how much less.
 
 mod common;
 
@@ -14,7 +14,17 @@ fn limiter(store: &MemcachedStore, limits: &Limits, now: Timestamp) -> Limiter {
     RateLimiter::new(store.clone(), limits.clone()).with_clock(ManualClock::at(now))
 }
 
-/// How many of these claims were admitted, refused and given up as contended.
+/// Stores of two processes; with the plain protocol also two of those, and one of each.
+async fn pairs(server: &common::Server) -> Vec<[MemcachedStore; 2]> {
+    let mut pairs = vec![[server.store().await, server.store().await]];
+    #[cfg(feature = "memcache")]
+    for first in [server.store().await, common::plain(&server.address())] {
+        pairs.push([first, common::plain(&server.address())]);
+    }
+    pairs
+}
+
+/// How many of these claims were admitted, refused and contended.
 async fn storm(
     stores: &[MemcachedStore],
     limits: &Limits,
@@ -63,9 +73,8 @@ async fn drain(limiter: &Limiter) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn many_tasks_are_never_admitted_more_often_than_the_limit_allows() {
     let server = common::Server::start(&[]).await;
-    let stores = [server.store().await, server.store().await];
     let mut lines = Vec::new();
-    for texts in [
+    let several = [
         ["200/h fixed"].as_slice(),
         &["200/h"],
         &["200/h precision 15min"],
@@ -73,14 +82,16 @@ async fn many_tasks_are_never_admitted_more_often_than_the_limit_allows() {
         &["200/h burst 200"],
         &["200/h log"],
         &["300/min", "200/h burst 200", "250/h log"],
-    ] {
+    ];
+    let pairs = pairs(&server).await;
+    for (stores, texts) in pairs.iter().flat_map(|stores| several.map(|texts| (stores, texts))) {
         let limits = limits(texts);
-        let [admitted, refused, contended] = storm(&stores, &limits, START, 64, 10).await;
+        let [admitted, refused, contended] = storm(stores, &limits, START, 64, 10).await;
         let alone = limiter(&stores[0], &limits, START);
         let later = drain(&alone).await;
         lines.push(format!("{texts:?}: {admitted} of 200 at once ({refused} refused, {contended} contended), {later} after it"));
         assert!(admitted <= 200, "{texts:?}: {admitted}");
-        // Whatever was reserved in vain has been given back.
+        // All reservations of refused claims have been given back.
         assert_eq!(admitted + later, 200, "{texts:?}");
         alone.reset("k").await.unwrap();
         assert_eq!(drain(&alone).await, 200);
@@ -89,7 +100,7 @@ async fn many_tasks_are_never_admitted_more_often_than_the_limit_allows() {
     println!("{}", lines.join("\n"));
 }
 
-/// The count before an addition is not enough: the previous window has to be weighed with what comes back.
+/// The count before an increment is not enough: the previous window has to be weighted with the count in the reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_previous_window_is_not_forgotten_under_contention() {
     let server = common::Server::start(&[]).await;
@@ -107,7 +118,7 @@ async fn a_previous_window_is_not_forgotten_under_contention() {
     }
 }
 
-/// A meter that is full and asked by everybody must still give out what comes free.
+/// A full meter under load must still admit units that become free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn refusals_do_not_keep_out_what_would_fit() {
     let server = common::Server::start(&[]).await;
@@ -123,15 +134,16 @@ async fn refusals_do_not_keep_out_what_would_fit() {
     assert!((15..=20).contains(&admitted), "{admitted} of 20");
 }
 
-/// Reservations that are taken back after a reset must not be taken from what has been counted since.
+/// Reservations that are taken back after a reset must not be taken off what has been counted since.
 ///
-/// 32 tasks reserve in the window and take back without end, for the bucket beside it is empty; one after another resets
-/// the window and fills it.
+/// 32 tasks continually reserve in the window and take back, because the bucket next to it is empty; in sequence, another
+/// task resets the window and fills it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn after_a_reset_no_more_than_one_limit_is_admitted_whatever_is_taken_back() {
     let server = common::Server::start(&[]).await;
-    let stores = [server.store().await, server.store().await];
-    for window in ["20/h fixed", "20/h", "20/h precision 15min"] {
+    let pairs = pairs(&server).await;
+    let windows = ["20/h fixed", "20/h", "20/h precision 15min"];
+    for (stores, window) in pairs.iter().flat_map(|stores| windows.map(|window| (stores, window))) {
         let both = limits(&[window, "1/h burst 1"]);
         assert!(limiter(&stores[0], &limits(&["1/h burst 1"]), START).check("k").await.unwrap().allowed());
         let alone = limiter(&stores[0], &limits(&[window]), START);
@@ -165,16 +177,17 @@ async fn after_a_reset_no_more_than_one_limit_is_admitted_whatever_is_taken_back
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_reset_among_claims_admits_at_most_one_more_limit() {
     let server = common::Server::start(&[]).await;
-    let stores = [server.store().await, server.store().await];
+    let pairs = pairs(&server).await;
     for nth in 0..30 {
+        let stores = &pairs[nth % pairs.len()];
         let own = limits(&[&format!("20/h name n{nth}")]);
         let (other, watch) = (limiter(&stores[0], &own, START), limiter(&stores[1], &own, START));
         let reset = tokio::spawn(async move {
-            // Once it is full, many have reserved in vain.
+            // When it is full, many have reserved units and are about to take them back.
             while watch.peek("k").await.unwrap().remaining() > 0 {}
             other.reset("k").await.unwrap();
         });
-        let [admitted, ..] = storm(&stores, &own, START, 128, 1).await;
+        let [admitted, ..] = storm(stores, &own, START, 128, 1).await;
         reset.await.unwrap();
         let all = admitted + drain(&limiter(&stores[0], &own, START)).await;
         assert!((20..=40).contains(&all), "{all} by a limit of 20 with one reset");
@@ -184,9 +197,16 @@ async fn a_reset_among_claims_admits_at_most_one_more_limit() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn dropped_futures_leave_nothing_reserved() {
     let server = common::Server::start(&[]).await;
-    let store = server.store().await;
-    let own = limits(&["100/h", "10/h burst 10"]);
-    let limiter = limiter(&store, &own, START);
+    for (nth, [_, store]) in pairs(&server).await.iter().enumerate() {
+        nothing_is_left_reserved(store, nth).await;
+    }
+}
+
+/// Calls of earlier rounds may still be running: each round has its own limits.
+async fn nothing_is_left_reserved(store: &MemcachedStore, nth: usize) {
+    let window = format!("100/h name n{nth}");
+    let own = limits(&[&window, &format!("10/h burst 10 name n{nth}")]);
+    let limiter = limiter(store, &own, START);
     for _ in 0..10 {
         assert!(limiter.check("k").await.unwrap().allowed());
     }
@@ -195,7 +215,7 @@ async fn dropped_futures_leave_nothing_reserved() {
         let _ = tokio::time::timeout(Duration::from_micros(micros), limiter.check("k")).await;
         let _ = tokio::time::timeout(Duration::from_micros(micros), limiter.check_many(["k"; 4])).await;
     }
-    let window = RateLimiter::new(store.clone(), limits(&["100/h"])).with_clock(ManualClock::at(START));
+    let window = RateLimiter::new(store.clone(), limits(&[&window])).with_clock(ManualClock::at(START));
     for _ in 0..500 {
         if window.peek("k").await.unwrap().remaining() == 90 {
             return;

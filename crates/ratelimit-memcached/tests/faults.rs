@@ -9,9 +9,9 @@ use common::{Limiter, START, limiter};
 use ratelimit_core::{
     Applied, CheckError, Decision, ErrorKind, Limit, ManualClock, RateLimiter, Request, StoreError,
 };
-use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
+use ratelimit_memcached::MemcachedStore;
 
-/// What a call has to end in at the latest, however busy the machine is.
+/// The maximum duration of a call, even on a busy machine.
 const NEVER_A_HANG: Duration = Duration::from_secs(20);
 
 async fn failure(limiter: &Limiter) -> StoreError {
@@ -41,7 +41,7 @@ async fn a_server_that_comes_back_is_used_by_the_next_call() {
     }
 }
 
-/// Nobody has told the store's runtime, which did not run meanwhile.
+/// The store's runtime was not running when the server restarted, and has not noticed.
 #[test]
 fn a_server_that_restarts_between_two_calls_is_used_by_the_second() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -77,11 +77,11 @@ async fn a_frozen_server_is_a_timeout_in_time() {
     let server = common::Server::start(&[]).await;
     for limit in ["100000/h", "100000/h burst 100000", "100000/h log"] {
         let timeout = Duration::from_millis(300);
-        let config = MemcachedConfig { timeout, connections: 1, ..server.config() };
+        let config = server.config().timeout(timeout).connections(1);
         let limiter = limiter(&MemcachedStore::lazy(config).unwrap(), limit);
         answered(&limiter).await;
         server.freeze().await;
-        // A bucket or a log has only been read then.
+        // At that point a bucket or a log has only been read.
         let applied = if limit == "100000/h" { Applied::Unknown } else { Applied::No };
         for _ in 0..3 {
             let late = failure(&limiter).await;
@@ -93,11 +93,11 @@ async fn a_frozen_server_is_a_timeout_in_time() {
     }
 }
 
-/// More than the connection takes: who waits to be sent is told in time, too.
+/// More than fits into the connection's queue: a caller that waits for room gets its timeout in time as well.
 #[tokio::test]
 async fn a_frozen_server_that_is_asked_much_is_a_timeout_in_time() {
     let server = common::Server::start(&[]).await;
-    let config = MemcachedConfig { timeout: Duration::from_millis(500), connections: 1, ..server.config() };
+    let config = server.config().timeout(Duration::from_millis(500)).connections(1);
     let limiter = Arc::new(limiter(&MemcachedStore::lazy(config).unwrap(), "100000/h"));
     answered(&limiter).await;
     server.freeze().await;
@@ -124,7 +124,7 @@ async fn a_frozen_server_that_is_asked_much_is_a_timeout_in_time() {
     answered(&limiter).await;
 }
 
-/// An answer within the store's time limit, which a busy machine may miss at first.
+/// A reply within the store's time limit, which a busy machine may miss at first.
 async fn answered(limiter: &Limiter) {
     for _ in 0..100 {
         match limiter.check("k").await {
@@ -167,7 +167,7 @@ async fn foreign_values_are_errors_and_charge_no_other_limit() {
     }
 }
 
-/// A window and a bucket are given back one after the other: when the bucket fails, the window has got its units.
+/// A window and a bucket are refunded in sequence: when the bucket fails, the window's units have been given back.
 #[tokio::test]
 async fn a_refund_that_fails_half_way_says_that_it_may_have_been_applied() {
     let server = common::Server::start(&[]).await;
@@ -206,7 +206,7 @@ async fn a_full_server_says_so() {
     assert_eq!(kinds, [ErrorKind::Full; 2]);
 }
 
-/// A connection that belongs to a runtime that has ended is replaced.
+/// A connection whose runtime has shut down is replaced.
 #[test]
 fn a_store_survives_its_runtime() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -223,5 +223,8 @@ fn a_store_survives_its_runtime() {
 async fn what_cannot_be_reached_is_an_error_at_once() {
     let error = MemcachedStore::connect(&format!("127.0.0.1:{}", common::free_port())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-    assert_eq!(MemcachedStore::connect("user:secret@host").await.unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(
+        MemcachedStore::connect("memcached://a:b:c").await.unwrap_err().kind(),
+        ErrorKind::Misconfigured
+    );
 }

@@ -1,4 +1,4 @@
-//! How long items live: longer than thirty days, no less than a window matters, and not until memory runs short.
+//! The lifetimes of items: longer than thirty days, at least as long as a window is relevant, and not evicted while in use.
 
 mod common;
 
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use common::{limiter, limits};
 use ratelimit_core::{Clock, ManualClock, RateLimiter, Request, SystemClock, Timestamp};
-use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
+use ratelimit_memcached::MemcachedStore;
 
-/// Beyond thirty days a lifetime is a date; read as an interval, or cut short, it would let everybody in again.
+/// Beyond thirty days a lifetime is a date; as an interval, or truncated, it would admit everyone again.
 #[tokio::test]
 async fn long_periods_are_kept() {
     let server = common::Server::start(&[]).await;
@@ -28,7 +28,7 @@ async fn long_periods_are_kept() {
     }
 }
 
-/// Additions alone do not mark an item as used; every claim therefore also reads its counter.
+/// Increments alone do not mark an item as used, so every claim also reads its counter.
 #[tokio::test]
 async fn counters_in_use_are_not_evicted() {
     let server = common::Server::start(&["-m", "2"]).await;
@@ -37,7 +37,7 @@ async fn counters_in_use_are_not_evicted() {
     for round in 0..150 {
         for _ in 0..3 {
             used += 1;
-            // As long as the others: they have to be of one size to displace each other.
+            // Of the same size as the others, because items only displace others of their size.
             assert_eq!(limiter.check("in-use").await.unwrap().remaining(), 100_000 - used, "round {round}");
         }
         let names: Vec<String> = (0..1_000).map(|nth| format!("{:06}", round * 1_000 + nth)).collect();
@@ -48,7 +48,7 @@ async fn counters_in_use_are_not_evicted() {
     assert!(server.stat("evictions") > 50_000, "{} evictions", server.stat("evictions"));
 }
 
-/// The machine's clock and the server's: a lifetime that was read as a date has ended by the time of the second look.
+/// On the machine's clock and the server's: a lifetime that was taken for a date has ended by the second check.
 #[tokio::test]
 async fn months_are_counted_on_the_machines_clock() {
     let server = common::Server::start(&[]).await;
@@ -74,14 +74,14 @@ async fn months_are_counted_on_the_machines_clock() {
     }
 }
 
-/// An item that has gone while it counts would let its user in again; the mark of a reset, those who were on their way.
+/// If an item expired while it counts, its user would be admitted again; if a reset's mark did, so would running claims.
 #[tokio::test]
 async fn items_live_for_as_long_as_they_count_and_the_slack() {
     const SLACK: u64 = 20;
     let server = common::Server::start(&[]).await;
-    let config = MemcachedConfig { clock_slack: Duration::from_secs(SLACK), ..server.config() };
+    let config = server.config().clock_slack(Duration::from_secs(SLACK));
     let store = MemcachedStore::connect_with(config).await.unwrap();
-    // The limit, the longest that its items count, and how long beyond that its counters may be begun.
+    // The limit, the longest time that its items count, and how far ahead its counters may begin.
     for (text, longest, ahead) in [
         ("9/min", 120, 60),
         ("9/min fixed", 60, 60),
@@ -92,11 +92,15 @@ async fn items_live_for_as_long_as_they_count_and_the_slack() {
     ] {
         let limiter = limiter(&store, text);
         let name = format!("rl!!{}!k", limiter.limits()[0].scope());
-        // Its items are listed by a walk, which misses one that is moved on the way.
+        // Items are listed by a crawler, which misses those that are being moved or locked.
         let least_left = || {
-            (0..10).find_map(|_| {
+            (0..30).find_map(|_| {
                 let keys = server.keys().into_iter();
-                keys.filter(|(key, _)| key.starts_with(&name)).map(|(_, life)| life).min()
+                let least = keys.filter(|(key, _)| key.starts_with(&name)).map(|(_, life)| life).min();
+                if least.is_none() {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                least
             })
         };
         for _ in 0..3 {
@@ -116,14 +120,14 @@ async fn items_live_for_as_long_as_they_count_and_the_slack() {
     }
 }
 
-/// Servers count whole seconds, and let an item live up to one of them less than they were told.
+/// Servers count whole seconds, and let an item live up to one second less than its lifetime.
 #[tokio::test]
 async fn short_windows_live_as_long_as_they_matter() {
     let server = common::Server::start(&[]).await;
-    let config = MemcachedConfig { clock_slack: Duration::ZERO, ..server.config() };
+    let config = server.config().clock_slack(Duration::ZERO);
     let store = MemcachedStore::connect_with(config).await.unwrap();
     let now = || SystemClock::new().now();
-    // Begun at every tenth of the server's second: when a counter matters no longer, its limit, and its item.
+    // Starts at every tenth of the server's second: the instant until which a counter is relevant, and its item.
     let mut ends: Vec<(Timestamp, String)> = Vec::new();
     for nth in 0..30_u64 {
         let period = [100, 300, 900, 1_000, 1_700][usize::try_from(nth % 5).unwrap()];
@@ -131,7 +135,7 @@ async fn short_windows_live_as_long_as_they_matter() {
         let limiter = RateLimiter::new(store.clone(), own.clone()).with_clock(ManualClock::at(now()));
         assert!(limiter.check(Request::new("k").cost(3)).await.unwrap().allowed());
         let index = limiter.clock().now().as_nanos() / (period * 1_000_000);
-        // Both windows, and a second for callers whose clock is behind.
+        // Both windows, plus a second for callers whose clock is behind.
         let end = Timestamp::from_nanos((index + 2) * period * 1_000_000) + Duration::from_secs(1);
         ends.push((end, format!("rl!!{}!k!{index}", own[0].scope())));
         tokio::time::sleep(Duration::from_millis(110)).await;
@@ -140,7 +144,7 @@ async fn short_windows_live_as_long_as_they_matter() {
     for (end, item) in &ends {
         tokio::time::sleep(end.since(now()).saturating_sub(Duration::from_millis(60))).await;
         let there = server.value(item).is_some();
-        // A machine that was busy with something else has come too late to tell.
+        // On a busy machine the check may be too late to be meaningful.
         assert!(there || now() >= *end, "{item} has gone before {end:?}");
     }
     for _ in 0..300 {

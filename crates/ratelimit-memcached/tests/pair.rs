@@ -4,15 +4,12 @@ mod common;
 
 use common::{Limiter, limiter};
 use ratelimit_core::{Applied, CheckError, ErrorKind, Request};
-use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
+use ratelimit_memcached::MemcachedStore;
 
 #[tokio::test]
 async fn the_order_of_servers_plays_no_part() {
     let servers = [common::Server::start(&[]).await, common::Server::start(&[]).await];
-    let config = |order: [usize; 2]| MemcachedConfig {
-        servers: order.iter().map(|nth| servers[*nth].address()).collect(),
-        ..servers[0].config()
-    };
+    let config = |order: [usize; 2]| servers[0].config().servers(order.map(|nth| servers[nth].address()));
     let (there, back) = (config([0, 1]), config([1, 0]));
     let there = MemcachedStore::connect_with(there).await.unwrap();
     let back = MemcachedStore::connect_with(back).await.unwrap();
@@ -24,7 +21,7 @@ async fn the_order_of_servers_plays_no_part() {
         }
         let answers = back.check_many(keys.iter().map(|key| Request::new(key).cost(4))).await;
         assert!(answers.into_iter().all(|answer| answer.unwrap().remaining() == 2));
-        // Both keys or none, on whichever server they are.
+        // Both keys or none, on whichever servers they are.
         for pair in keys.windows(2) {
             assert!(there.check(Request::new(&pair[0]).cost(2)).await.unwrap().allowed());
             let refused =
@@ -36,7 +33,7 @@ async fn the_order_of_servers_plays_no_part() {
     assert!(servers.iter().all(|server| server.stat("curr_items") > 50));
 }
 
-/// These keys by the server that answers for them: those of the living, those of the dead one.
+/// Groups these keys by server: those of the running server, those of the dead one.
 async fn sorted(limiter: &Limiter, dead: &common::Server, keys: &[String]) -> [Vec<String>; 2] {
     let mut sorted = [Vec::new(), Vec::new()];
     for key in keys {
@@ -57,8 +54,7 @@ async fn sorted(limiter: &Limiter, dead: &common::Server, keys: &[String]) -> [V
 #[tokio::test]
 async fn keys_of_the_other_server_go_on_when_one_dies() {
     let servers = [common::Server::start(&[]).await, common::Server::start(&[]).await];
-    let addresses = servers.iter().map(common::Server::address).collect();
-    let config = MemcachedConfig { servers: addresses, ..servers[0].config() };
+    let config = servers[0].config().servers(servers.iter().map(common::Server::address));
     let store = MemcachedStore::connect_with(config).await.unwrap();
     let keys: Vec<String> = (0..40).map(|nth| format!("user:{nth}")).collect();
     for limit in ["10/h", "10/h precision 15min", "10/h burst 10", "10/h log"] {
@@ -73,14 +69,14 @@ async fn keys_of_the_other_server_go_on_when_one_dies() {
         for key in &alive {
             assert_eq!(limiter.check(key).await.unwrap().remaining(), 7, "{limit}");
         }
-        // In one batch each is answered for itself.
+        // In one batch each is answered separately.
         for (key, answer) in keys.iter().zip(limiter.check_many(&keys).await) {
             match answer {
                 Ok(decision) => assert!(alive.contains(key) && decision.remaining() == 6, "{limit} {key}"),
                 Err(error) => assert!(dead.contains(key), "{limit} {key}: {error}"),
             }
         }
-        // A slice on both is an error, and charges neither.
+        // A slice on both servers is an error, and charges neither.
         let both = Request::new(&alive[0]).and(Request::new(&dead[0]));
         for _ in 0..3 {
             assert!(limiter.check(&both).await.is_err(), "{limit}");

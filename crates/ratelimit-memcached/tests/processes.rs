@@ -1,7 +1,7 @@
-//! 64 tasks in two processes on one key: never one more than the limit, and how many fewer.
+//! 64 tasks in two processes on one key: never more than the limit is admitted, and how much less.
 //!
 //! `RATELIMIT_ROUNDS=200 cargo test --release -p ratelimit-memcached --test processes -- --nocapture` is the long form, and
-//! prints what the crate's documentation says about refusals under contention. Without it there are three rounds.
+//! prints the figures in the crate's documentation on refusals under contention. The default is three rounds.
 
 mod common;
 
@@ -15,13 +15,13 @@ use ratelimit_core::{CheckError, ErrorKind, ManualClock, RateLimiter, Request, T
 use ratelimit_memcached::MemcachedStore;
 use tokio::sync::Barrier;
 
-/// Set for the other processes: the server's address.
+/// Set to the server's address in the other processes.
 const ROLE: &str = "RATELIMIT_TEST_WORKER";
 
-/// Tasks in each of two processes.
+/// Tasks in each of the two processes.
 const TASKS: usize = 32;
 
-/// What is asked: limits, seconds after [`START`], key, claims of each task, and their highest cost.
+/// A workload: limits, seconds after [`START`], key, claims of each task, and their highest cost.
 struct Task<'a> {
     texts: &'a [&'a str],
     at: u64,
@@ -35,7 +35,7 @@ impl Task<'_> {
         format!("{}|{}|{}|{}|{}\n", self.texts.join(";"), self.at, self.key, self.each, self.most)
     }
 
-    /// Costs from one to the highest, as mixed as they get.
+    /// Costs from one to the highest, mixed as well as possible.
     fn cost(&self, task: u64, nth: u64) -> u64 {
         1 + (task * 5 + nth * 7) % self.most
     }
@@ -45,7 +45,7 @@ fn at(seconds: u64) -> Timestamp {
     START + Duration::from_secs(seconds)
 }
 
-/// Not a test of its own: what the others run in further processes.
+/// Not a test on its own: the others run it in further processes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker() {
     let Ok(address) = std::env::var(ROLE) else { return };
@@ -64,7 +64,7 @@ async fn worker() {
     }
 }
 
-/// How many units were admitted, refused and given up as contended.
+/// How many units were admitted, refused and contended.
 async fn storm(store: &MemcachedStore, task: &Task<'_>) -> [u64; 3] {
     let barrier = Arc::new(Barrier::new(TASKS));
     let tasks: Vec<_> = (0..TASKS as u64)
@@ -97,7 +97,7 @@ async fn storm(store: &MemcachedStore, task: &Task<'_>) -> [u64; 3] {
     sum
 }
 
-/// Another process. Ends with its input.
+/// Another process. It exits at the end of its input.
 struct Worker {
     child: Child,
     input: Option<ChildStdin>,
@@ -137,7 +137,7 @@ impl Drop for Worker {
     }
 }
 
-/// Two processes on one server, and a store of this process's own.
+/// Two processes on one server, and a store of this process.
 struct Stage {
     workers: [Worker; 2],
     store: MemcachedStore,
@@ -152,7 +152,7 @@ impl Stage {
         Self { workers, store: server.store().await, server }
     }
 
-    /// What both processes together were told, and then how much is left for one who comes alone.
+    /// The outcomes in both processes together, and how much is left for a single caller after that.
     async fn run(&mut self, task: &Task<'_>) -> ([u64; 3], u64) {
         self.workers.iter_mut().for_each(|worker| worker.tell(task));
         let mut sum = [0; 3];
@@ -201,7 +201,7 @@ async fn two_processes_are_never_admitted_more_often_than_the_limit_allows() {
                 let key = format!("{nth} {each} {most} {round}");
                 let (counts, later) = stage.run(&Task { texts, at: 0, key: &key, each, most }).await;
                 assert!(counts[0] <= 200, "{texts:?}: {counts:?}");
-                // Whatever was reserved in vain has been given back, and nothing else.
+                // All reservations of refused claims have been given back, and nothing else.
                 assert_eq!(counts[0] + later, 200, "{texts:?}: {counts:?}");
                 told.push(counts);
             }
@@ -224,7 +224,7 @@ fn report(texts: &[&str], each: u64, most: u64, told: &[[u64; 3]]) {
     );
 }
 
-/// The previous window has to be weighed with the count that comes back, not with the one before.
+/// The previous window has to be weighted with the count in the reply, not with the one before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_previous_window_counts_for_both_processes() {
     if std::env::var_os(ROLE).is_some() {

@@ -1,4 +1,4 @@
-//! Long keys, large counts, big logs and batches, and counts that have lost a digit.
+//! Long keys, large counts, large logs and batches, and counts that have lost a digit.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 use common::{Limiter, START, limiter};
 use ratelimit_core::{CheckError, ErrorKind, MAX_UNITS, Request};
 
-/// Memcached's keys have 250 bytes; ours any number.
+/// Memcached's keys have at most 250 bytes; ours any number.
 #[tokio::test]
 async fn keys_of_any_length_are_meters_of_their_own() {
     let server = common::Server::start(&[]).await;
@@ -21,7 +21,7 @@ async fn keys_of_any_length_are_meters_of_their_own() {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         for length in lengths {
             keys.push(vec![b'x'; length]);
-            // Alike but for the last byte, and of bytes that cannot be written as they are.
+            // The same except for the last byte, and with bytes that have to be escaped.
             keys.extend(length.checked_sub(1).map(|length| [vec![b'x'; length], vec![b'y']].concat()));
             keys.extend(length.checked_sub(1).map(|length| [vec![0; length], b"\r\n".to_vec()].concat()));
         }
@@ -36,7 +36,7 @@ async fn keys_of_any_length_are_meters_of_their_own() {
             limiter.reset(key).await.unwrap();
         }
     }
-    // What a reset leaves in the place of a window's counter goes as the counter would have gone.
+    // What a reset leaves in place of a window's counter expires when the counter would have.
     for (key, life) in server.keys() {
         let value = server.value(&key);
         assert!(value.as_deref().is_some_and(|value| value.starts_with('@')), "{key}: {value:?}");
@@ -44,15 +44,15 @@ async fn keys_of_any_length_are_meters_of_their_own() {
     }
 }
 
-/// Where a limit counts a key at [`START`].
+/// The item in which a limit counts a key at [`START`].
 fn item_of(limiter: &Limiter, key: &str) -> String {
     let limit = limiter.limits()[0].to_string();
     let segment = if limit.contains("precision") { 900 } else { 3_600 };
     format!("rl!!{}!{key}!{}", limiter.limits()[0].scope(), START.as_nanos() / (segment * 1_000_000_000))
 }
 
-/// Brings the count of a key from ten to nine, so that the server fills it up with a space; gives the key. It does not while
-/// an answer on its way still needs the item: then it makes a new one.
+/// Lowers the count of a key from ten to nine, so that the server pads it with a space, and returns the key. The server
+/// creates a new item instead while it still needs this one for a reply.
 async fn pad(server: &common::Server, limiter: &Limiter, name: &str) -> String {
     for nth in 0..200 {
         let key = format!("{name}{nth}");
@@ -76,7 +76,7 @@ async fn a_count_that_has_lost_a_digit_is_read_and_added_to() {
         assert_eq!(limiter.peek(&key).await.unwrap().remaining(), 11, "{limit}");
         assert_eq!(limiter.check(Request::new(&key).cost(11)).await.unwrap().remaining(), 0, "{limit}");
         if next > 0 {
-            // It is read as a previous window's, too.
+            // It is also read as a previous window's count.
             let key = pad(&server, &limiter, "before").await;
             limiter.clock().advance(Duration::from_secs(next));
             assert_eq!(limiter.check(&key).await.unwrap().remaining(), 10, "{limit}");
@@ -92,7 +92,7 @@ async fn a_log_that_cannot_be_stored_is_refused_from_the_start() {
     let refused = too_large.check("k").await;
     let Err(CheckError::Store(error)) = refused else { panic!("{refused:?}") };
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-    // The largest that fits does fit.
+    // The largest log that should fit does fit.
     let most = limiter(&store, "131000/h log");
     assert!(most.check(Request::new("k").cost(131_000)).await.unwrap().allowed());
     assert!(!most.check("k").await.unwrap().allowed());

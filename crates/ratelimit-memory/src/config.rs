@@ -1,30 +1,27 @@
-//! How a store is laid out, and what bounds it.
+//! The layout of a store, and its bound.
 
-/// How a [`MemoryStore`](crate::MemoryStore) is laid out, and what bounds it.
+/// The layout of a [`MemoryStore`](crate::MemoryStore), and its bound.
 ///
 /// ```
 /// use ratelimit_memory::{MemoryConfig, MemoryStore, WhenFull};
 ///
-/// let store = MemoryStore::with_config(MemoryConfig {
-///     max_keys: Some(1_000_000),
-///     when_full: WhenFull::Refuse,
-///     ..MemoryConfig::default()
-/// });
+/// let store = MemoryStore::with_config(
+///     MemoryConfig::default().max_keys(1_000_000).when_full(WhenFull::Refuse),
+/// );
 /// assert!(store.is_empty());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryConfig {
-    /// Into how many parts the store is divided, each behind a lock of its own: rounded up to a power of two, at
-    /// most 65,536.
+    /// The number of shards, each behind its own lock: rounded up to a power of two, at most 65,536.
     ///
-    /// More parts mean less waiting for each other, and shorter pauses when a part grows; each takes 256 bytes
-    /// while it is empty.
+    /// More shards mean less lock contention, and shorter pauses when a shard grows. An empty shard takes 256 bytes.
     pub shards: usize,
-    /// The most meters kept at once: one for each key and limit. `None` sets no bound.
+    /// The maximum number of meters: one for each key and limit. `None` means no bound.
     ///
-    /// There are never more. Each part may hold an equal share, rounded down; since keys do not spread quite evenly,
-    /// some parts are full a few percent before the whole is. There are as many fewer parts as it takes for a share
-    /// to be at least 256 meters.
+    /// It is never exceeded. Each shard may hold an equal share, rounded down. Since keys are not spread quite evenly,
+    /// some shards are full a few percent before the whole store is. The number of shards is reduced until a share is
+    /// at least 256 meters.
     pub max_keys: Option<usize>,
     /// What happens to a new key when `max_keys` is reached.
     pub when_full: WhenFull,
@@ -32,23 +29,23 @@ pub struct MemoryConfig {
 
 /// What happens to a new key when there is no room for it.
 ///
-/// A few of the meters that are there are looked at first, others each time, and one that has expired goes.
+/// The store first checks a small sample of meters, a different one each time, and removes one that has expired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// Of those few the one goes that would be forgotten soonest, and of equals the one that was charged least: an idle
-    /// key's rather than a busy one's.
+    /// Otherwise it evicts the meter of the sample that would expire first, and among equals the one with the fewest
+    /// recent charges: that of an idle key rather than that of a busy one.
     ///
-    /// The key that was forgotten starts anew, so it may be admitted more than its limit allows. A bound well above
-    /// the number of keys that are active within a period makes that rare.
+    /// An evicted key starts with an empty count, so it may be admitted more than its limit allows. This is rare if the
+    /// bound is well above the number of keys that are active within a period.
     #[default]
     Evict,
-    /// The check fails with [`ErrorKind::Full`](ratelimit_core::ErrorKind::Full), and nothing is charged. Keys that
-    /// are known are decided as ever.
+    /// Otherwise the check fails with [`ErrorKind::Full`](ratelimit_core::ErrorKind::Full), and nothing is charged.
+    /// Known keys are decided as usual.
     Refuse,
 }
 
-/// The fewest meters that a part of a bounded store has room for, unless there is only one part.
+/// The minimum number of meters in a shard of a bounded store, unless there is only one shard.
 const SMALLEST_SHARE: usize = 256;
 
 const MOST_SHARDS: usize = 1 << 16;
@@ -60,7 +57,28 @@ impl Default for MemoryConfig {
 }
 
 impl MemoryConfig {
-    /// The same with the number of shards that there will be.
+    /// Sets [`shards`](Self#structfield.shards).
+    #[must_use]
+    pub fn shards(mut self, shards: usize) -> Self {
+        self.shards = shards;
+        self
+    }
+
+    /// Sets [`max_keys`](Self#structfield.max_keys): a number, or `None` for no bound.
+    #[must_use]
+    pub fn max_keys(mut self, max_keys: impl Into<Option<usize>>) -> Self {
+        self.max_keys = max_keys.into();
+        self
+    }
+
+    /// Sets [`when_full`](Self#structfield.when_full).
+    #[must_use]
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.when_full = when_full;
+        self
+    }
+
+    /// The same configuration with the actual number of shards.
     pub(crate) fn settled(self) -> Self {
         let mut shards = self.shards.clamp(1, MOST_SHARDS).next_power_of_two();
         while shards > 1 && self.max_keys.is_some_and(|most| most / shards < SMALLEST_SHARE) {
@@ -69,7 +87,7 @@ impl MemoryConfig {
         Self { shards, ..self }
     }
 
-    /// The most meters in one shard, for a settled configuration. What a shard counts in 32 bits bounds it too.
+    /// The maximum number of meters in one shard, for a settled configuration. Also bounded by the 32-bit counts of a shard.
     pub(crate) fn share(&self) -> usize {
         self.max_keys.map_or(usize::MAX, |most| most / self.shards).min(u32::MAX as usize)
     }
@@ -91,7 +109,7 @@ mod tests {
             (1_024, Some(513), 2, 256),
             (4, Some(1_000_001), 4, 250_000),
         ] {
-            let config = MemoryConfig { shards, max_keys, ..MemoryConfig::default() }.settled();
+            let config = MemoryConfig::default().shards(shards).max_keys(max_keys).settled();
             assert_eq!((config.shards, config.share()), (settled, share), "{shards} {max_keys:?}");
         }
     }

@@ -1,13 +1,13 @@
-//! When a shard may have something to forget.
+//! When a shard may have expired meters.
 
 use crate::slot::NEVER;
 
-/// From which second on there may be something to forget, so that the walk passes what has nothing.
+/// The second from which on there may be expired meters, so that the sweep can skip shards without any.
 #[derive(Clone, Copy)]
 pub(crate) struct Due {
-    /// No meter may be forgotten before.
+    /// No meter expires before this second.
     second: u32,
-    /// None of those may that this round of the walk has passed, nor any that came since it began.
+    /// No meter that the sweep has visited in this round, or that was added since the round began, expires before this second.
     passed: u32,
 }
 
@@ -23,23 +23,23 @@ impl Due {
         self.second
     }
 
-    /// There is a meter that may be forgotten from this second on.
+    /// Adds a meter that expires at this second.
     pub(crate) fn include(&mut self, second: u32) {
         self.second = self.second.min(second);
         self.pass(second);
     }
 
-    /// The walk has passed such a one.
+    /// The sweep has visited a meter that expires at this second.
     pub(crate) fn pass(&mut self, second: u32) {
         self.passed = self.passed.min(second);
     }
 
-    /// The walk has passed all.
+    /// The sweep has visited all meters.
     pub(crate) fn end_round(&mut self) {
         *self = Self { second: self.passed, passed: NEVER };
     }
 
-    /// Meters have changed their places, and the walk may not come to all in this round.
+    /// Meters have moved, so the sweep may miss some in this round.
     pub(crate) fn moved(&mut self) {
         self.pass(self.second);
     }

@@ -1,53 +1,53 @@
-//! Fingerprints of meters' names, by secrets that no client knows.
+//! Fingerprints of meters' names, keyed with secrets that no client knows.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use foldhash::{SharedSeed, fast, quality};
 use ratelimit_core::MeterId;
 
-/// Stands for a meter's name, which is not kept: two hashes of it by unrelated secrets.
+/// Identifies a meter without storing its name: two hashes of the name with unrelated secrets.
 ///
-/// Of the 128 bits a table keeps 96; the shard and the tag say up to 24 more. With ten million meters, two of them share
-/// the kept bits with a probability of 10<sup>-15</sup>.
+/// A table stores 96 of the 128 bits; the shard and the tag depend on up to 24 more. With ten million meters, the
+/// probability that two of them share the stored bits is 10<sup>-15</sup>.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Fingerprint {
-    /// Kept by a table.
+    /// Stored in a table.
     pub(crate) low: u64,
-    /// In this order: what a table keeps as well, eight bits for the tag, eight to spare, and what tells the shard.
+    /// From the top: 32 bits that a table stores as well, eight bits for the tag, eight spare bits, and 16 bits for the shard.
     pub(crate) high: u64,
 }
 
 impl Fingerprint {
-    /// The bits of the second hash that a table keeps, and by which it chooses where a search begins.
+    /// The bits of the second hash that a table stores, and that determine where a search begins.
     #[inline]
     pub(crate) fn kept(self) -> u32 {
         (self.high >> 32) as u32
     }
 
-    /// Eight bits that are not among those kept; two at least.
+    /// Eight bits that are not among the stored ones; at least two.
     #[inline]
     pub(crate) fn tag(self) -> u64 {
         ((self.high >> 24) & 0xff).max(2)
     }
 
-    /// Which of at most 2<sup>16</sup> shards, a power of two, it falls to.
+    /// The shard, of at most 2<sup>16</sup>, a power of two.
     #[inline]
     pub(crate) fn shard(self, shards: usize) -> usize {
         (self.high & 0xffff) as usize & (shards - 1)
     }
 }
 
-/// Makes the fingerprints of one store.
+/// Computes the fingerprints of one store.
 ///
-/// Clients choose keys, and whoever could choose many that fall together would make the store slow; whoever could
-/// choose two with one fingerprint would have them counted together. All seeds of foldhash are therefore secret, each store's
-/// own, and come from the operating system's randomness, which std keys its own maps with; without them collisions cannot be
-/// prepared. No hash and no order of keys is ever shown, which is what an attacker would need to work them out. foldhash
-/// does not claim to withstand one who can measure single look-ups to the nanosecond; over a network, behind a lock,
-/// nobody can. SipHash would withstand even that, and takes several times as long.
+/// Clients choose keys. A client that could choose many keys with similar hashes would make the store slow; one that could
+/// choose two keys with the same fingerprint would have them counted together. All seeds of foldhash are therefore secret and
+/// different for each store. They come from the operating system's randomness, through std, which uses it for its own maps.
+/// Without the seeds, collisions cannot be prepared. No hash and no order of keys is ever shown, which an attacker would need
+/// to compute the seeds. foldhash does not claim to resist an attacker who can time single look-ups to the nanosecond; over a
+/// network and behind a lock, nobody can. SipHash would resist even that, but takes several times as long.
 #[repr(C)] // what each key needs is side by side
 pub(crate) struct Fingerprints {
-    /// What a limit's name is hashed by, and what tells the two hashes of a key under it apart.
+    /// The seed for a limit's name, and the value that distinguishes the two hashes of a key.
     own: [u64; 2],
     shared: [SharedSeed; 2],
 }
@@ -57,18 +57,18 @@ impl Fingerprints {
         Self { shared: [(); 2].map(|()| SharedSeed::from_u64(random())), own: [(); 2].map(|()| random()) }
     }
 
-    /// Name space and scope are few, and no client chooses them: one hash of them goes into both of the key's.
+    /// There are few namespaces and scopes, and no client chooses them, so one hash of them is the seed of both of the key's.
     #[inline(always)]
     pub(crate) fn of(&self, id: &MeterId<'_>) -> Fingerprint {
         let mut name = fast::FoldHasher::with_seed(self.own[0], &self.shared[0]);
-        // A part is mixed in after what was before it has been turned by the part's length, and is multiplied then: that tells
-        // where one ends and the next begins.
+        // Each part is mixed in after the previous state was rotated by the part's length, and then multiplied. This
+        // marks where one part ends and the next begins.
         if !id.namespace.is_empty() {
             name.write(id.namespace.as_bytes());
         }
         name.write(id.scope.as_bytes());
         let name = name.finish();
-        // Of this one all bits are compared, so none has to be better than the others.
+        // All bits of this hash are compared, so none of them has to be of better quality than the others.
         let mut low = fast::FoldHasher::with_seed(name, &self.shared[0]);
         let mut high = quality::FoldHasher::with_seed(name ^ self.own[1], &self.shared[1]);
         low.write(id.key);
@@ -115,14 +115,14 @@ mod tests {
         names.insert((String::new(), String::new(), Vec::new()));
         names.insert((String::new(), String::new(), vec![0]));
         names.insert((String::new(), String::new(), vec![0, 0]));
-        let prints = Fingerprints::new();
+        let fingerprints = Fingerprints::new();
         let [mut low, mut high, mut between] = [(); 3].map(|()| std::collections::HashSet::new());
         for (namespace, scope, key) in &names {
-            let print = prints.of(&MeterId { namespace, scope, key });
-            low.insert(print.low);
-            high.insert(print.high);
-            // One hash says nothing of the other.
-            between.insert(print.low ^ print.high);
+            let fingerprint = fingerprints.of(&MeterId { namespace, scope, key });
+            low.insert(fingerprint.low);
+            high.insert(fingerprint.high);
+            // The two hashes are independent.
+            between.insert(fingerprint.low ^ fingerprint.high);
         }
         assert_eq!([&low, &high, &between].map(|all| all.len()), [names.len(); 3]);
     }

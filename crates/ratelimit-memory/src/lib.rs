@@ -1,6 +1,6 @@
 //! Rate limiting in the memory of this process: nothing to install, nothing to run.
 //!
-//! From nothing to a 429:
+//! A complete example:
 //!
 //! ```
 //! use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
@@ -13,7 +13,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The same in async code, where the store may be another one tomorrow (`ratelimit-redis`, …):
+//! The same in async code, where you can replace the store by another one later (`ratelimit-redis`, …):
 //!
 //! ```
 //! use ratelimit_memory::{Limits, MemoryStore, RateLimiter, Request};
@@ -32,24 +32,26 @@
 //! # }
 //! ```
 //!
-//! See [`MemoryStore`] for what it guarantees, how it forgets and what it takes; [`MemoryConfig`] to bound it.
-//! Everything else is [`ratelimit_core`], re-exported here.
+//! See [`MemoryStore`] for its guarantees, how it removes expired meters and how much memory it uses, and
+//! [`MemoryConfig`] for a bound. Everything else is [`ratelimit_core`], re-exported here.
 //!
 //! # What this crate does not do
-//! No threads, no timers, no clock, no I/O, no `unsafe`. It does not count together with other processes.
+//! No threads, no timers, no clock, no I/O, no `unsafe`. It does not share its counts with other processes.
 //!
 //! # Features
-//! - `tokio` (on by default): waiting ([`RateLimiter::acquire`]) on the system's clock, and the `Timeout` decorator.
-//!   The store itself needs no runtime.
+//! - `tokio` (on by default): waiting ([`RateLimiter::acquire`]) on the system's clock, and the layers `Timeout` and
+//!   `Batched` (module `core::layers`). The store itself needs no runtime.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod ask;
 mod config;
+mod demand;
 mod due;
 mod fingerprint;
-mod lots;
+mod options;
 mod refusal;
 mod shard;
+mod shards;
 mod slice;
 mod slot;
 mod store;
@@ -59,14 +61,14 @@ pub use config::{MemoryConfig, WhenFull};
 pub use store::MemoryStore;
 
 pub use ratelimit_core as core;
-#[cfg(feature = "tokio")]
-pub use ratelimit_core::Timeout;
+/// The part of [`ratelimit_core`] that programs need, the same for every store.
+#[doc(inline)]
 pub use ratelimit_core::{
-    Acquire, AcquireError, Algorithm, CheckError, Clock, CounterStore, Decision, Key, Limit, LimitStatus,
-    Limits, ManualClock, RateLimiter, Request, StoreError, SyncCounterStore, SystemClock, Timestamp,
+    Acquire, AcquireError, Algorithm, CheckError, Clock, CounterStore, Decision, ErrorKind, Key, Limit,
+    LimitStatus, Limits, ManualClock, RateLimiter, Request, StoreError, SystemClock, Timestamp,
 };
 
-/// Compiles the example of the readme.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;

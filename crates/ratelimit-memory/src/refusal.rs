@@ -1,19 +1,19 @@
-//! The last refusal of a shard, shown beside its lock: who is refused again need not take the lock.
+//! The last refusal of a shard, readable without the lock: a key that is refused repeatedly need not take the lock.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::fingerprint::Fingerprint;
 use crate::slot::Slot;
 
-/// A meter that has refused, as it was then; or none. Written by whoever holds the shard's lock, read by anybody.
+/// A meter that has refused, in its state at that time; or none. Only the thread that holds the lock writes it.
 ///
-/// A sequence lock: the turn is odd while somebody writes, and whoever reads takes only what has the same even turn before
-/// and after. So readers write nothing, and any number of threads are refused on one key without hindering each other.
+/// A sequence lock: the turn is odd during a write, and a reader uses only what it read between two reads of the same even
+/// turn. Readers write nothing, so any number of threads can be refused on one key without slowing each other down.
 #[derive(Debug, Default)]
 pub(crate) struct Refusal {
     turn: AtomicU64,
     low: AtomicU64,
-    /// The fingerprint's upper half, and whether there is a meter at all.
+    /// The upper half of the fingerprint, and whether there is a meter at all.
     high: AtomicU64,
     words: [AtomicU64; 3],
 }
@@ -21,11 +21,11 @@ pub(crate) struct Refusal {
 const THERE: u64 = 1 << 32;
 
 impl Refusal {
-    /// The meter of this fingerprint, if it is the one that is shown.
+    /// Returns the meter of this fingerprint, if it is the published one.
     #[inline]
-    pub(crate) fn of(&self, print: Fingerprint) -> Option<Slot> {
-        // Nearly always it is another one.
-        if self.low.load(Ordering::Relaxed) != print.low {
+    pub(crate) fn of(&self, fingerprint: Fingerprint) -> Option<Slot> {
+        // Nearly always it is a different one.
+        if self.low.load(Ordering::Relaxed) != fingerprint.low {
             return None;
         }
         let turn = self.turn.load(Ordering::Acquire);
@@ -34,11 +34,11 @@ impl Refusal {
         let words = [0, 1, 2].map(|place: usize| self.words[place].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
         let is_whole = turn.is_multiple_of(2) && self.turn.load(Ordering::Relaxed) == turn;
-        let is_it = low == print.low && high == THERE | u64::from(print.kept());
-        (is_whole && is_it).then(|| Slot::of_words(print, words))
+        let is_it = low == fingerprint.low && high == THERE | u64::from(fingerprint.kept());
+        (is_whole && is_it).then(|| Slot::of_words(fingerprint, words))
     }
 
-    /// Shows this meter, or none. Only for who holds the shard's lock.
+    /// Publishes this meter, or none. Only for the thread that holds the shard's lock.
     pub(crate) fn show(&self, slot: Option<&Slot>) {
         let (low, high, words) = match slot {
             Some(slot) => (slot.low(), THERE | u64::from(slot.high), slot.words()),
@@ -63,24 +63,24 @@ mod tests {
     use super::*;
 
     fn slot(number: u64) -> Slot {
-        Slot::of_words(print(number), [number; 3])
+        Slot::of_words(fingerprint(number), [number; 3])
     }
 
-    fn print(number: u64) -> Fingerprint {
+    fn fingerprint(number: u64) -> Fingerprint {
         Fingerprint { low: number / 2, high: number << 32 }
     }
 
     #[test]
     fn one_meter_is_shown_or_none() {
         let refusal = Refusal::default();
-        // Also the fingerprint of zeros is somebody's.
-        assert!(refusal.of(print(0)).is_none());
+        // A fingerprint of zeros is valid, too.
+        assert!(refusal.of(fingerprint(0)).is_none());
         refusal.show(Some(&slot(0)));
-        assert!(refusal.of(print(0)).is_some() && refusal.of(print(1)).is_none());
+        assert!(refusal.of(fingerprint(0)).is_some() && refusal.of(fingerprint(1)).is_none());
         refusal.show(Some(&slot(1)));
-        assert!(refusal.of(print(0)).is_none() && refusal.of(print(1)).is_some());
+        assert!(refusal.of(fingerprint(0)).is_none() && refusal.of(fingerprint(1)).is_some());
         refusal.show(None);
-        assert!(refusal.of(print(0)).is_none() && refusal.of(print(1)).is_none());
+        assert!(refusal.of(fingerprint(0)).is_none() && refusal.of(fingerprint(1)).is_none());
     }
 
     #[test]
@@ -92,19 +92,19 @@ mod tests {
                 scope.spawn(move || {
                     let mut seen = 0;
                     while !done.load(Ordering::Relaxed) || seen == 0 {
-                        if let Some(slot) = refusal.of(print(number)) {
+                        if let Some(slot) = refusal.of(fingerprint(number)) {
                             assert_eq!(slot.words(), [number; 3]);
                             seen += 1;
                         }
                     }
                 })
             });
-            // Both have one lower half, so that it does not tell them apart.
+            // Both have the same lower half, so it does not distinguish them.
             for turn in 0..2_000_000_u64 {
                 refusal.show(Some(&slot(2 + turn % 2)));
             }
             done.store(true, Ordering::Relaxed);
-            // Whoever came late has both to see.
+            // A reader that started late still has to see one of each.
             while !readers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
                 refusal.show(Some(&slot(2)));
                 std::thread::yield_now();

@@ -1,61 +1,61 @@
-//! One part of a store: the meters whose names' fingerprints fall to it.
+//! A shard of a store: the meters whose fingerprints belong to it.
 
 use ratelimit_core::{Meter, Refund, State, Timestamp, Verdict};
 
-use crate::ask::Ask;
+use crate::demand::Demand;
 use crate::due::Due;
 use crate::fingerprint::Fingerprint;
 use crate::slot::{Content, Slot, Way, forget_second, has_passed};
 use crate::table::{Blocks, Place, STRIDE, Table};
 
-/// How many meters are looked at for the one that makes room.
+/// How many meters are compared to find one to evict.
 const SAMPLED: usize = 16;
 
-/// How many buckets of the table are passed in one go, most of them empty if it takes so many for a few meters.
+/// How many of the table's buckets are visited at once. Most of them are empty if a few meters take that many.
 const SWEPT: usize = 64;
 
-/// A part of a store.
+/// A shard of a store.
 ///
-/// In this order: a claim on a known meter needs no more than the fields up to where the table's blocks are, which share the
+/// The order of the fields matters: a claim on a known meter needs only those up to the table's blocks, which share the
 /// lock's cache line.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Shard {
-    /// How many charges there have been; wraps around.
+    /// The number of charges; wraps around.
     charges: u32,
-    /// Whether something may have changed since the lock was taken of what others are told.
+    /// Whether published values may have changed since the lock was taken.
     is_news: bool,
-    /// Whether a meter is shown beside the lock.
+    /// Whether a refusal is published.
     shows: bool,
     table: Table,
     due: Due,
     shown: Shown,
     /// States that are too large for a slot: logs, windows of many segments, and buckets of several rates.
     large: Vec<Option<State>>,
-    /// Which of those are free.
+    /// The free places in `large`.
     free: Vec<usize>,
-    /// Where the walk goes on.
+    /// Where the sweep continues.
     cursor: Place,
     /// Where the next search for a victim begins.
     searched: Place,
-    /// Which of the store's shards it is.
+    /// The shard's number in the store.
     number: usize,
 }
 
-/// With the lock before it, eight bytes, and the table's two vectors, 48, that is one cache line.
+/// Together with the lock before it, eight bytes, and the table's two vectors, 48 bytes, this fills one cache line.
 const _: () = assert!(std::mem::offset_of!(Shard, table) == 8);
 
-/// Which meter is shown beside the lock as one that refuses.
+/// The refusal that is published.
 #[derive(Clone, Copy, Default)]
 struct Shown {
     slot: Slot,
-    /// Whether that has changed since the lock was taken.
+    /// Whether it has changed since the lock was taken.
     is_news: bool,
-    /// Which has refused last.
+    /// The meter of the last refusal.
     last: u64,
 }
 
-/// How much a shard may hold, and what gives way.
+/// How many meters a shard may hold, and whether to evict.
 #[derive(Clone, Copy)]
 pub(crate) struct Bound {
     pub(crate) most: usize,
@@ -75,73 +75,75 @@ impl Shard {
         self.table.len()
     }
 
-    /// The place of a meter; good until another is put in or removed.
+    /// The place of a meter; valid until another is inserted or removed.
     #[inline]
-    pub(crate) fn find(&self, print: Fingerprint) -> Option<Place> {
-        self.table.find(print)
+    pub(crate) fn find(&self, fingerprint: Fingerprint) -> Option<Place> {
+        self.table.find(fingerprint)
     }
 
     /// Whether a claim fits.
-    pub(crate) fn fits(&self, place: Option<Place>, ask: Ask<'_>) -> bool {
-        let Some(place) = place else { return ask.fits_fresh() };
+    pub(crate) fn fits(&self, place: Option<Place>, demand: Demand<'_>) -> bool {
+        let Some(place) = place else { return demand.fits_fresh() };
         match self.table.slot(place).content() {
-            Content::Here(state) => ask.meter.fits(&state, ask.cost, ask.now),
-            Content::Elsewhere(number) => ask.meter.fits(self.large_state(number), ask.cost, ask.now),
+            Content::Here(state) => demand.meter.fits(&state, demand.cost, demand.now),
+            Content::Elsewhere(number) => {
+                demand.meter.fits(self.large_state(number), demand.cost, demand.now)
+            }
         }
     }
 
-    /// The verdict where nothing is charged.
-    pub(crate) fn look(&self, place: Option<Place>, ask: Ask<'_>) -> Verdict {
-        let verdict = |state: &State| ask.meter.verdict(state, ask.cost, ask.now, None);
+    /// The verdict if nothing is charged.
+    pub(crate) fn look(&self, place: Option<Place>, demand: Demand<'_>) -> Verdict {
+        let verdict = |state: &State| demand.meter.verdict(state, demand.cost, demand.now, None);
         match place.map(|place| self.table.slot(place).content()) {
-            None => verdict(&ask.meter.fresh()),
+            None => verdict(&demand.meter.fresh()),
             Some(Content::Here(state)) => verdict(&state),
             Some(Content::Elsewhere(number)) => verdict(self.large_state(number)),
         }
     }
 
     /// Decides a claim on a meter, and charges it if it is admitted and the mode says so.
-    pub(crate) fn claim(&mut self, place: Place, ask: Ask<'_>) -> (bool, Verdict) {
-        let Some((admitted, verdict)) = self.table.slot_mut(place).claim(ask) else {
-            return self.claim_other(place, ask);
+    pub(crate) fn claim(&mut self, place: Place, demand: Demand<'_>) -> (bool, Verdict) {
+        let Some((admitted, verdict)) = self.table.slot_mut(place).claim(demand) else {
+            return self.claim_other(place, demand);
         };
-        self.has_decided(place, admitted, ask);
+        self.has_decided(place, admitted, demand);
         (admitted, verdict)
     }
 
-    /// A meter whose claim is decided in its slot, and how; or the place of one whose state is elsewhere or of another kind or
-    /// shape than the claim's, if there is one at all.
+    /// Finds a meter whose claim can be decided in its slot, and how. Otherwise returns the place of the meter, if
+    /// there is one; its state is stored elsewhere, or is of another kind or shape than the claim's.
     #[inline(always)]
     pub(crate) fn find_here<'m>(
         &mut self,
-        print: Fingerprint,
+        fingerprint: Fingerprint,
         meter: &'m Meter,
     ) -> Result<(Place, &mut Slot, Way<'m>), Option<Place>> {
-        let Some((place, slot)) = self.table.find_mut(print) else { return Err(None) };
+        let Some((place, slot)) = self.table.find_mut(fingerprint) else { return Err(None) };
         match slot.way(meter) {
             Some(way) => Ok((place, slot, way)),
             None => Err(Some(place)),
         }
     }
 
-    /// A claim was decided in its meter's slot.
+    /// Updates the shard after a claim was decided in its meter's slot.
     #[inline(always)]
-    pub(crate) fn has_decided(&mut self, place: Place, admitted: bool, ask: Ask<'_>) {
+    pub(crate) fn has_decided(&mut self, place: Place, admitted: bool, demand: Demand<'_>) {
         if !admitted {
             self.has_refused(place);
-        } else if ask.charges() {
+        } else if demand.charges() {
             self.has_charged(place);
         }
     }
 
-    /// A meter was charged.
+    /// Updates the shard after a charge.
     #[inline]
     fn has_charged(&mut self, place: Place) {
         self.charges = self.charges.wrapping_add(1);
         self.has_changed(place);
     }
 
-    /// A meter's state is another one: it is shown no more.
+    /// A meter's state has changed: stops publishing its refusal.
     #[inline]
     fn has_changed(&mut self, place: Place) {
         if self.shows {
@@ -156,7 +158,7 @@ impl Shard {
         }
     }
 
-    /// A meter has refused. If it is the same as the last time, it is shown: where several take turns, it would not pay.
+    /// A meter has refused. Publishes it if it also was the last one to refuse: if several alternate, publishing would not pay.
     #[inline(never)]
     fn has_refused(&mut self, place: Place) {
         let slot = *self.table.slot(place);
@@ -167,96 +169,98 @@ impl Shard {
         }
     }
 
-    /// Whether something may have changed of what others are told.
+    /// Whether published values may have changed.
     #[inline]
     pub(crate) fn is_news(&self) -> bool {
         self.is_news
     }
 
-    /// Others have been told.
+    /// The changes have been published.
     pub(crate) fn has_told(&mut self) {
         self.is_news = false;
     }
 
-    /// What is to be shown from now on, if that has changed: a meter that refuses, or none.
+    /// Returns what to publish, if that has changed: a meter that refuses, or none.
     pub(crate) fn refusal_news(&mut self) -> Option<Option<Slot>> {
         std::mem::take(&mut self.shown.is_news).then_some(self.shows.then_some(self.shown.slot))
     }
 
-    /// Decides a claim on a meter whose state is elsewhere, or of another kind or shape than the claim's.
-    pub(crate) fn claim_other(&mut self, place: Place, ask: Ask<'_>) -> (bool, Verdict) {
+    /// Decides a claim on a meter whose state is stored elsewhere, or is of another kind or shape than the claim's.
+    pub(crate) fn claim_other(&mut self, place: Place, demand: Demand<'_>) -> (bool, Verdict) {
         let slot = self.table.slot_mut(place);
         let (admitted, verdict) = match slot.content() {
             Content::Here(mut state) => {
-                let decided = ask.meter.claim(&mut state, ask.cost, ask.now, ask.mode);
-                if decided.0 && ask.charges() && !slot.keep(&state) {
+                let decided = demand.meter.claim(&mut state, demand.cost, demand.now, demand.mode);
+                if decided.0 && demand.charges() && !slot.keep(&state) {
                     self.keep_large(place, state);
                 }
                 decided
             }
             Content::Elsewhere(number) => {
-                let decided = ask.meter.claim(self.large_state_mut(number), ask.cost, ask.now, ask.mode);
-                if matches!(ask.meter, Meter::Bucket(_)) {
+                let decided =
+                    demand.meter.claim(self.large_state_mut(number), demand.cost, demand.now, demand.mode);
+                if matches!(demand.meter, Meter::Bucket(_)) {
                     self.keep_small(place, number);
                 }
                 decided
             }
         };
-        if admitted && ask.charges() {
-            self.table.slot_mut(place).decided((admitted, verdict), ask);
+        if admitted && demand.charges() {
+            self.table.slot_mut(place).decided((admitted, verdict), demand);
             self.has_charged(place);
         }
         (admitted, verdict)
     }
 
-    /// Whether the last charge was one of every `interval`.
+    /// Whether the number of charges is a multiple of `interval`.
     #[inline]
     pub(crate) fn is_time(&self, interval: u32) -> bool {
         self.charges.is_multiple_of(interval)
     }
 
-    /// Charges a meter of which there is none yet, and for which there is room.
-    pub(crate) fn claim_new(&mut self, print: Fingerprint, ask: Ask<'_>) -> (bool, Verdict) {
-        let Some((mut slot, way)) = Slot::fresh(print, ask.meter, ask.now) else {
-            return self.claim_large(print, ask);
+    /// Charges a new meter. There must be room for it.
+    pub(crate) fn claim_new(&mut self, fingerprint: Fingerprint, demand: Demand<'_>) -> (bool, Verdict) {
+        let Some((mut slot, way)) = Slot::fresh(fingerprint, demand.meter, demand.now) else {
+            return self.claim_large(fingerprint, demand);
         };
         let decided = match way {
-            Way::Window(window) => slot.claim_window(window, ask),
-            Way::Bucket(bucket) => slot.claim_bucket(bucket, ask),
+            Way::Window(window) => slot.claim_window(window, demand),
+            Way::Bucket(bucket) => slot.claim_bucket(bucket, demand),
         };
-        self.put(print, slot);
+        self.put(fingerprint, slot);
         decided
     }
 
-    /// The same of a meter whose state is too large for a slot.
-    pub(crate) fn claim_large(&mut self, print: Fingerprint, ask: Ask<'_>) -> (bool, Verdict) {
-        let (mut slot, mut state) = (Slot::new(print), ask.meter.fresh());
-        let decided = slot.decided(ask.meter.claim(&mut state, ask.cost, ask.now, ask.mode), ask);
-        let place = self.put(print, slot);
+    /// The same for a meter whose state is too large for a slot.
+    pub(crate) fn claim_large(&mut self, fingerprint: Fingerprint, demand: Demand<'_>) -> (bool, Verdict) {
+        let (mut slot, mut state) = (Slot::new(fingerprint), demand.meter.fresh());
+        let decided =
+            slot.decided(demand.meter.claim(&mut state, demand.cost, demand.now, demand.mode), demand);
+        let place = self.put(fingerprint, slot);
         self.keep_large(place, state);
         decided
     }
 
-    /// Puts in a meter that was charged, of which there is none yet.
+    /// Inserts a new meter that has been charged.
     #[inline(always)]
-    pub(crate) fn put(&mut self, print: Fingerprint, slot: Slot) -> Place {
+    pub(crate) fn put(&mut self, fingerprint: Fingerprint, slot: Slot) -> Place {
         self.charges = self.charges.wrapping_add(1);
         self.is_news = true;
         self.due.include(slot.forget_at);
         if self.table.is_full() {
             self.due.moved();
         }
-        self.table.insert(print, slot)
+        self.table.insert(fingerprint, slot)
     }
 
-    /// From which second on there may be something to forget.
+    /// The second from which on there may be expired meters.
     #[inline]
     pub(crate) fn due(&self) -> u32 {
         self.due.second()
     }
 
-    pub(crate) fn refund(&mut self, print: Fingerprint, refund: &Refund<'_>, now: Timestamp) {
-        let Some(place) = self.find(print) else { return };
+    pub(crate) fn refund(&mut self, fingerprint: Fingerprint, refund: &Refund<'_>, now: Timestamp) {
+        let Some(place) = self.find(fingerprint) else { return };
         let mut state = match self.table.slot(place).content() {
             Content::Here(state) => state,
             Content::Elsewhere(number) => self.large_state(number).clone(),
@@ -277,13 +281,13 @@ impl Shard {
         }
     }
 
-    pub(crate) fn reset(&mut self, print: Fingerprint) {
-        if let Some(place) = self.find(print) {
+    pub(crate) fn reset(&mut self, fingerprint: Fingerprint) {
+        if let Some(place) = self.find(fingerprint) {
             self.remove(place);
         }
     }
 
-    /// Makes room for `wanted` new meters if it can, never at the cost of those that are `spared`.
+    /// Makes room for `wanted` new meters if possible, but never removes those in `spared`.
     pub(crate) fn make_room(
         &mut self,
         wanted: usize,
@@ -300,8 +304,8 @@ impl Shard {
         true
     }
 
-    /// Goes on with a walk over the places until it has looked at up to `most` meters, forgets those that have expired, and tells
-    /// how many it looked at. Among many free places it goes on the next time.
+    /// Continues the sweep: visits up to `most` meters, removes those that have expired, and returns how many it has
+    /// visited. Where many places are free, it stops earlier and continues at the next call.
     pub(crate) fn sweep(&mut self, most: usize, now: Timestamp) -> usize {
         let wanted = most.min(self.len());
         self.is_news = true;
@@ -332,9 +336,9 @@ impl Shard {
         looks
     }
 
-    /// The first of a few that has expired, or else the one whose loss weighs least.
+    /// Finds the first expired meter of a small sample, or else the one whose loss matters least.
     ///
-    /// They are neighbours, which in a table by fingerprint is as good as any choice, and others each time.
+    /// The sample is adjacent, which is as good as random in a table ordered by fingerprint, and different each time.
     fn victim(&mut self, evict: bool, now: Timestamp, spared: &[Fingerprint]) -> Option<Place> {
         let (end, looks) = (self.table.end(), SAMPLED + spared.len());
         let start = self.searched % end.max(1);
@@ -342,7 +346,7 @@ impl Shard {
         let (mut lightest, mut last): (Option<Place>, Place) = (None, start);
         for place in taken {
             last = place;
-            if spared.iter().any(|print| self.table.slot(place).is(*print)) {
+            if spared.iter().any(|fingerprint| self.table.slot(place).is(*fingerprint)) {
                 continue;
             }
             if has_passed(self.table.slot(place).forget_at, now) {
@@ -357,7 +361,7 @@ impl Shard {
         lightest.filter(|place| evict || has_passed(self.table.slot(*place).forget_at, now))
     }
 
-    /// How much is lost by forgetting a meter: when it would be forgotten, and of equals how much was charged lately.
+    /// How much is lost by evicting a meter: its expiry, and among equals how much was charged recently.
     fn weight(&self, place: Place) -> (u32, u64) {
         (self.table.slot(place).forget_at, self.table.slot(place).charged())
     }
@@ -381,7 +385,7 @@ impl Shard {
         self.table.slot_mut(place).refer(number);
     }
 
-    /// A bucket whose limit was changed goes back into its slot when it has become small enough.
+    /// Moves a bucket whose limit has changed back into its slot when it has become small enough.
     fn keep_small(&mut self, place: Place, number: usize) {
         let state = self.large[number].take().expect("a slot refers to a state that is there");
         if self.table.slot_mut(place).keep(&state) {
@@ -399,7 +403,7 @@ impl Shard {
         self.large[number].as_mut().expect("a slot refers to a state that is there")
     }
 
-    /// Gives what is not needed for the meters that there are, to be dropped when the lock has been let go.
+    /// Returns the memory that the current meters do not need, to be dropped after the lock is released.
     pub(crate) fn shrink_to_fit(&mut self) -> Blocks {
         while let Some(None) = self.large.last() {
             self.large.pop();

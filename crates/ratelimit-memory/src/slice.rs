@@ -1,18 +1,18 @@
-//! Slices of several claims: all their shards are held at once.
+//! Several claims that are decided together: all their shards are locked at once.
 
 use ratelimit_core::{Claim, Claims, Mode, Timestamp, Verdicts};
 use smallvec::SmallVec;
 
-use crate::ask::Ask;
+use crate::demand::Demand;
 use crate::fingerprint::Fingerprint;
-use crate::lots::{Held, Lots};
 use crate::shard::Bound;
+use crate::shards::{ShardGuard, Shards};
 
-/// A slice of claims whose shards are held.
+/// Claims whose shards are locked.
 pub(crate) struct Slice<'s, 'c> {
     claims: Claims<'c>,
     now: Timestamp,
-    shards: SmallVec<[Held<'s>; 4]>,
+    shards: SmallVec<[ShardGuard<'s>; 4]>,
     /// One for each claim.
     targets: SmallVec<[Target; 4]>,
     /// Whether meters may have moved since they were found.
@@ -20,20 +20,20 @@ pub(crate) struct Slice<'s, 'c> {
 }
 
 struct Target {
-    print: Fingerprint,
-    /// Which of the held shards.
+    fingerprint: Fingerprint,
+    /// The index of the locked shard.
     shard: usize,
     place: Option<usize>,
 }
 
 impl<'s, 'c> Slice<'s, 'c> {
-    /// Locks the shards, each once and in the order of their numbers: who waits for one holds none that comes after
-    /// it, so nobody waits in a circle.
+    /// Locks the shards, each once and in the order of their numbers. A thread that waits for one holds none with a
+    /// higher number, so there is no deadlock.
     #[inline]
     pub(crate) fn hold(
-        lots: &'s Lots,
+        shards: &'s Shards,
         claims: Claims<'c>,
-        prints: impl Iterator<Item = Fingerprint>,
+        fingerprints: impl Iterator<Item = Fingerprint>,
     ) -> Self {
         let mut slice = Self {
             now: claims.now(),
@@ -43,41 +43,42 @@ impl<'s, 'c> Slice<'s, 'c> {
             is_moved: false,
         };
         let mut numbers: SmallVec<[usize; 4]> = SmallVec::new();
-        for print in prints {
-            let number = lots.number_of(print);
+        for fingerprint in fingerprints {
+            let number = shards.number_of(fingerprint);
             numbers.push(number);
-            // The number of the shard for now.
-            slice.targets.push(Target { print, shard: number, place: None });
+            // For now, this is the number of the shard.
+            slice.targets.push(Target { fingerprint, shard: number, place: None });
         }
         numbers.sort_unstable();
         numbers.dedup();
         for number in &numbers {
-            slice.shards.push(lots.lock(*number));
+            slice.shards.push(shards.lock(*number));
         }
         for target in &mut slice.targets {
             target.shard = numbers.partition_point(|other| *other < target.shard);
-            target.place = slice.shards[target.shard].find(target.print);
+            target.place = slice.shards[target.shard].find(target.fingerprint);
         }
         slice
     }
 
-    fn ask<'m>(&self, claim: &'m Claim<'_>) -> Ask<'m> {
-        Ask::new(claim, self.now, self.claims.mode())
+    fn demand<'m>(&self, claim: &'m Claim<'_>) -> Demand<'m> {
+        Demand::new(claim, self.now, self.claims.mode())
     }
 
-    /// Whether the slice is admitted.
+    /// Whether all of the claims fit.
     pub(crate) fn fits(&self) -> bool {
         self.claims.mode() == Mode::Force
             || self
                 .claims
                 .iter()
                 .zip(&self.targets)
-                .all(|(claim, target)| self.shards[target.shard].fits(target.place, self.ask(claim)))
+                .all(|(claim, target)| self.shards[target.shard].fits(target.place, self.demand(claim)))
     }
 
-    /// Makes room for the meters that are not known yet; `false` if it cannot, and then nothing is charged.
+    /// Makes room for new meters. Returns `false` if that is not possible; then nothing is charged.
     pub(crate) fn make_room(&mut self, bound: Bound) -> bool {
-        let prints: SmallVec<[Fingerprint; 4]> = self.targets.iter().map(|target| target.print).collect();
+        let fingerprints: SmallVec<[Fingerprint; 4]> =
+            self.targets.iter().map(|target| target.fingerprint).collect();
         for number in 0..self.shards.len() {
             let is_new = |(claim, target): (&Claim<'_>, &Target)| {
                 target.shard == number && target.place.is_none() && claim.cost > 0
@@ -87,27 +88,27 @@ impl<'s, 'c> Slice<'s, 'c> {
                 continue;
             }
             self.is_moved = true;
-            if !self.shards[number].make_room(wanted, bound, self.now, &prints) {
+            if !self.shards[number].make_room(wanted, bound, self.now, &fingerprints) {
                 return false;
             }
         }
         true
     }
 
-    /// Charges every claim that costs something. Gives whether it is time to tidy up.
+    /// Charges every claim with a cost. Returns whether a sweep is due.
     pub(crate) fn charge(&mut self, verdicts: &mut Verdicts, tidy_every: u32) -> bool {
         let mut tidy = false;
         for (claim, target) in self.claims.iter().zip(&self.targets) {
             let shard = &mut self.shards[target.shard];
-            let place = if self.is_moved { shard.find(target.print) } else { target.place };
-            let ask = Ask::new(claim, self.now, Mode::Force);
+            let place = if self.is_moved { shard.find(target.fingerprint) } else { target.place };
+            let demand = Demand::new(claim, self.now, Mode::Force);
             if claim.cost == 0 {
-                verdicts.push(shard.look(place, ask));
+                verdicts.push(shard.look(place, demand));
                 continue;
             }
             let (_, verdict) = match place {
-                Some(place) => shard.claim(place, ask),
-                None => shard.claim_new(target.print, ask),
+                Some(place) => shard.claim(place, demand),
+                None => shard.claim_new(target.fingerprint, demand),
             };
             verdicts.push(verdict);
             tidy |= place.is_none() || shard.is_time(tidy_every);
@@ -115,10 +116,10 @@ impl<'s, 'c> Slice<'s, 'c> {
         tidy
     }
 
-    /// Charges nothing.
+    /// Returns the verdicts without charging.
     pub(crate) fn look(&self, verdicts: &mut Verdicts) {
         for (claim, target) in self.claims.iter().zip(&self.targets) {
-            verdicts.push(self.shards[target.shard].look(target.place, self.ask(claim)));
+            verdicts.push(self.shards[target.shard].look(target.place, self.demand(claim)));
         }
     }
 }

@@ -1,26 +1,26 @@
-//! One meter as it is kept: forty bytes.
+//! The stored form of a meter: forty bytes.
 
 use ratelimit_core::{
     Bucket, BucketState, CLOCK_SLACK, Debt, Meter, State, Timestamp, Verdict, Window, WindowState,
 };
 use smallvec::{SmallVec, smallvec};
 
-use crate::ask::Ask;
+use crate::demand::Demand;
 use crate::fingerprint::Fingerprint;
 
-/// A meter: 96 bits of its name's fingerprint, from when on it may be forgotten, and its state in three words.
+/// A meter: 96 bits of its fingerprint, when it may be removed, and its state in three words.
 ///
-/// Instants take 62 bits, so the first word has two to say what the words are.
+/// Instants take 62 bits, so two bits of the first word say what the words contain.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Slot {
     low: u64,
     pub(crate) high: u32,
-    /// In whole seconds since the epoch, up to the year 2106; what lies beyond is not forgotten.
+    /// In whole seconds since the epoch, up to the year 2106; meters beyond that are never removed.
     pub(crate) forget_at: u32,
     words: [u64; 3],
 }
 
-/// What the words of a slot are.
+/// The contents of a slot's words.
 pub(crate) enum Content {
     /// The state.
     Here(State),
@@ -28,7 +28,7 @@ pub(crate) enum Content {
     Elsewhere(usize),
 }
 
-/// By what a claim is decided in place.
+/// How a claim is decided in place.
 pub(crate) enum Way<'m> {
     Window(&'m Window),
     Bucket(&'m Bucket),
@@ -43,14 +43,14 @@ const ELSEWHERE: u64 = 3;
 
 impl Slot {
     #[inline]
-    pub(crate) fn new(print: Fingerprint) -> Self {
-        Self { low: print.low, high: print.kept(), ..Self::default() }
+    pub(crate) fn new(fingerprint: Fingerprint) -> Self {
+        Self { low: fingerprint.low, high: fingerprint.kept(), ..Self::default() }
     }
 
-    /// A meter without a charge, and how a claim on it is decided; `None` if its state is too large for a slot.
+    /// A meter without charges, and how a claim on it is decided; `None` if its state is too large for a slot.
     #[inline(always)]
-    pub(crate) fn fresh(print: Fingerprint, meter: &Meter, now: Timestamp) -> Option<(Self, Way<'_>)> {
-        // As of now, so that there is no time since then to be looked at.
+    pub(crate) fn fresh(fingerprint: Fingerprint, meter: &Meter, now: Timestamp) -> Option<(Self, Way<'_>)> {
+        // As of now, so that there is no elapsed time to account for.
         let now = now.as_nanos();
         let (words, way) = match meter {
             Meter::Window(window) if u64::from(window.carried()) < BUCKET => {
@@ -59,13 +59,13 @@ impl Slot {
             Meter::Bucket(bucket) => ([now | BUCKET << KIND, now, bucket.interval()], Way::Bucket(bucket)),
             _ => return None,
         };
-        Some((Self::of_words(print, words), way))
+        Some((Self::of_words(fingerprint, words), way))
     }
 
-    /// A meter that is as these words say. It is not for keeping: it does not know when it may be forgotten.
+    /// A meter with these words. Not for storing, because it does not know its expiry.
     #[inline]
-    pub(crate) fn of_words(print: Fingerprint, words: [u64; 3]) -> Self {
-        Self { words, ..Self::new(print) }
+    pub(crate) fn of_words(fingerprint: Fingerprint, words: [u64; 3]) -> Self {
+        Self { words, ..Self::new(fingerprint) }
     }
 
     pub(crate) fn low(&self) -> u64 {
@@ -77,8 +77,8 @@ impl Slot {
     }
 
     #[inline]
-    pub(crate) fn is(&self, print: Fingerprint) -> bool {
-        self.low == print.low && self.high == print.kept()
+    pub(crate) fn is(&self, fingerprint: Fingerprint) -> bool {
+        self.low == fingerprint.low && self.high == fingerprint.kept()
     }
 
     #[inline]
@@ -97,8 +97,8 @@ impl Slot {
         }
     }
 
-    /// How a claim is decided in place; `None` if what is kept here is not a state of the claim's kind and shape, or one that
-    /// drains at another rate.
+    /// Returns how a claim is decided in place; `None` if the slot's state is of another kind or shape than the
+    /// claim's, or drains at another rate.
     #[inline(always)]
     pub(crate) fn way<'m>(&self, meter: &'m Meter) -> Option<Way<'m>> {
         let kind = self.words[0] >> KIND;
@@ -114,52 +114,56 @@ impl Slot {
         }
     }
 
-    /// Decides a claim, and charges it if it is admitted and the mode says so, unless there is no [way](Self::way) to do it
-    /// here.
+    /// Decides a claim, and charges it if it is admitted and the mode says so; `None` if it cannot be decided [in
+    /// place](Self::way).
     #[inline]
-    pub(crate) fn claim(&mut self, ask: Ask<'_>) -> Option<(bool, Verdict)> {
-        Some(match self.way(ask.meter)? {
-            Way::Window(window) => self.claim_window(window, ask),
-            Way::Bucket(bucket) => self.claim_bucket(bucket, ask),
+    pub(crate) fn claim(&mut self, demand: Demand<'_>) -> Option<(bool, Verdict)> {
+        Some(match self.way(demand.meter)? {
+            Way::Window(window) => self.claim_window(window, demand),
+            Way::Bucket(bucket) => self.claim_bucket(bucket, demand),
         })
     }
 
-    /// The same by a window, of which there is a state here.
+    /// The same for a window whose state is in this slot.
     #[inline(always)]
-    pub(crate) fn claim_window(&mut self, window: &Window, ask: Ask<'_>) -> (bool, Verdict) {
+    pub(crate) fn claim_window(&mut self, window: &Window, demand: Demand<'_>) -> (bool, Verdict) {
         let [first, counts @ ..] = &mut self.words;
         let (kind, mut at) = (*first & !INSTANT, Timestamp::from_nanos(*first & INSTANT));
-        let decided = window.claim(&mut at, counts, ask.cost, ask.now, ask.mode);
+        let decided = window.claim(&mut at, counts, demand.cost, demand.now, demand.mode);
         *first = at.as_nanos() | kind;
-        self.decided(decided, ask)
+        self.decided(decided, demand)
     }
 
-    /// The same by a bucket, of which there is a state here.
+    /// The same for a bucket whose state is in this slot.
     #[inline(always)]
-    pub(crate) fn claim_bucket(&mut self, bucket: &Bucket, ask: Ask<'_>) -> (bool, Verdict) {
+    pub(crate) fn claim_bucket(&mut self, bucket: &Bucket, demand: Demand<'_>) -> (bool, Verdict) {
         let [first, second, _] = &mut self.words;
         let (mut at, mut tat) = (Timestamp::from_nanos(*first & INSTANT), Timestamp::derived(*second));
-        let decided = bucket.claim(&mut at, &mut tat, ask.cost, ask.now, ask.mode);
+        let decided = bucket.claim(&mut at, &mut tat, demand.cost, demand.now, demand.mode);
         (*first, *second) = (at.as_nanos() | BUCKET << KIND, tat.as_nanos());
-        self.decided(decided, ask)
+        self.decided(decided, demand)
     }
 
-    /// Remembers until when it has been charged, if it has.
+    /// Updates the expiry if the claim was charged.
     #[inline(always)]
-    pub(crate) fn decided(&mut self, (admitted, verdict): (bool, Verdict), ask: Ask<'_>) -> (bool, Verdict) {
-        if admitted && ask.charges() {
+    pub(crate) fn decided(
+        &mut self,
+        (admitted, verdict): (bool, Verdict),
+        demand: Demand<'_>,
+    ) -> (bool, Verdict) {
+        if admitted && demand.charges() {
             self.charged_until(verdict.reset_at);
         }
         (admitted, verdict)
     }
 
-    /// Whether both are of one meter.
+    /// Whether both belong to the same meter.
     #[inline]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.low == other.low && self.high == other.high
     }
 
-    /// Keeps a state here if it is small enough.
+    /// Stores a state in this slot if it is small enough.
     #[inline]
     pub(crate) fn keep(&mut self, state: &State) -> bool {
         self.words = match state {
@@ -177,41 +181,41 @@ impl Slot {
         true
     }
 
-    /// It has been charged, and is as good as new at `instant`. After a charge this is `Meter::forget_at`, already worked
-    /// out. It never falls: where claims differ in how they count (a log's period was changed), what any of them was told
-    /// holds.
+    /// Updates the expiry after a charge: the meter is as good as new at `instant`. After a charge this is
+    /// `Meter::forget_at`, already computed. The expiry never decreases: if claims count in different ways (a log's
+    /// period was changed), the answers to all of them stay true.
     #[inline]
     fn charged_until(&mut self, instant: Timestamp) {
-        // Later than `NEVER` is never.
+        // Anything later than `NEVER` means never.
         if instant.as_nanos().saturating_add(SLACK) > u64::from(self.forget_at) * SECOND {
             self.forget_at = forget_second(instant);
         }
     }
 
-    /// The state is kept elsewhere, under this number.
+    /// Stores the number of a state that is stored elsewhere.
     pub(crate) fn refer(&mut self, number: usize) {
         self.words = [ELSEWHERE << KIND, number as u64, 0];
     }
 
-    /// How much was charged lately.
+    /// How much was charged recently.
     pub(crate) fn charged(&self) -> u64 {
         if self.words[0] >> KIND == BUCKET { 0 } else { self.words[1] }
     }
 }
 
-/// The second from which on a meter may be forgotten that is as good as new at `instant`: that, and the slack of late
-/// callers, rounded up.
+/// The second from which on a meter may be removed that is as good as new at `instant`: that instant plus the slack for
+/// late callers, rounded up.
 pub(crate) fn forget_second(instant: Timestamp) -> u32 {
     u32::try_from(instant.as_nanos().saturating_add(SLACK).div_ceil(SECOND)).unwrap_or(NEVER)
 }
 
-/// Whether a meter that may be forgotten from `second` on can no longer influence a decision.
+/// Whether a meter that may be removed from `second` on can no longer influence a decision.
 #[inline]
 pub(crate) fn has_passed(second: u32, now: Timestamp) -> bool {
     second != NEVER && u64::from(second) <= now.as_nanos() / SECOND
 }
 
-/// What is not to be forgotten before this second is kept.
+/// Meters with this expiry are kept.
 pub(crate) const NEVER: u32 = u32::MAX;
 
 const SECOND: u64 = 1_000_000_000;

@@ -9,19 +9,19 @@ use ratelimit_core::{
     SyncCounterStore, Time, Timestamp, Verdict, Verdicts,
 };
 
-use crate::ask::Ask;
+use crate::demand::Demand;
 use crate::fingerprint::{Fingerprint, Fingerprints};
-use crate::lots::{Held, Lots};
 use crate::shard::Bound;
+use crate::shards::{ShardGuard, Shards};
 use crate::slice::Slice;
 use crate::slot::{Slot, Way};
 use crate::table::Place;
 use crate::{MemoryConfig, WhenFull};
 
-/// Meters in the memory of this process.
+/// A store in the memory of this process.
 ///
-/// Share it behind an [`Arc`](std::sync::Arc), or by reference: many threads, and many limiters with name spaces of
-/// their own.
+/// Share it behind an [`Arc`](std::sync::Arc) or by reference, between threads and between limiters with different
+/// namespaces.
 ///
 /// ```
 /// use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
@@ -38,100 +38,100 @@ use crate::{MemoryConfig, WhenFull};
 /// ```
 ///
 /// # Guarantees
-/// - Decisions are exact. A slice of several claims is decided as one step.
-/// - Time is the caller's, and a meter remembers the newest instant at which it was charged.
-/// - A check of a known key allocates nothing (a sliding log does while it grows), and neither does a refusal.
+/// - Decisions are exact. Several claims are decided together as one step.
+/// - Time is the caller's, and a meter remembers the latest instant at which it was charged.
+/// - A check of a known key does not allocate (a sliding log does while it grows), and neither does a refusal.
 /// - Peeks, refusals and costs of zero store nothing.
-/// - A check waits for others only while they decide on the same shard, and never panics because another thread did. A key
-///   that is refused again and again waits for nobody, and writes nothing (logs and segmented windows do wait).
+/// - A check waits only for other checks on the same shard, and never panics because another thread did. Repeated
+///   refusals of one key wait for nothing and write nothing (those of logs and segmented windows do wait).
 ///
-/// # Forgetting
-/// There is no thread and no full sweep. Each charge of a new key, and one in 32 of the others, looks at up to eight
-/// meters, on a walk that goes round the whole store, and drops those that have been irrelevant for
-/// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK). It leaves out the parts of the store in which nothing can be irrelevant
-/// yet. So under any traffic there are at most about a seventh more meters than are live, and a few hundred; without
-/// traffic nothing is forgotten, and nothing grows.
+/// # Removal of expired meters
+/// There is no thread and no full sweep. Each charge of a new key, and one in 32 of the others, visits up to eight
+/// meters, in a sweep that goes around the whole store, and removes those that have been irrelevant for
+/// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK). It skips parts of the store without any of these. So under any traffic
+/// there are at most about a seventh more meters than live ones, plus a few hundred; without traffic nothing is
+/// removed, and nothing grows.
 ///
-/// What forgotten meters took is there for others, and stays the store's: what allocators give back to the system they give
-/// back tens of megabytes at a time, for which a check would wait several milliseconds. After a flood of keys
-/// [`shrink_to_fit`](Self::shrink_to_fit) gives it back.
+/// The store keeps the memory of removed meters and reuses it. Allocators return memory to the system tens of megabytes
+/// at a time, and a check would wait several milliseconds for that. After a flood of keys,
+/// [`shrink_to_fit`](Self::shrink_to_fit) returns it.
 ///
 /// "Now" is the `now` of the claim: the store has no clock. **All limiters on one store should therefore use the same
-/// clock.** A claim that is far ahead of the others would take their meters for expired, though of no more than
-/// the eight that it looks at, for the store does not remember its time. The system's clock never leaps.
+/// clock.** A claim that is far ahead of the others would consider their meters expired, but only the eight that it
+/// visits, because the store does not remember its time. The system's clock never jumps.
 ///
 /// # Memory
-/// A meter takes 40 bytes, however long its key, in a table that is 88 to 97 % full: some 47 in all where there are a million.
-/// While there are less than some 650,000 (650 to a shard) it may be down to 58 % full, because it moves its meters less often.
-/// A segmented window takes eight bytes for each segment more, a sliding log eight to nine for each unit. A part of the store
-/// that holds one meter has room for 56, in 2 kB; where there will always be few, choose fewer
-/// [`shards`](MemoryConfig::shards). [`MemoryConfig::max_keys`] sets a bound to their number.
+/// A meter takes 40 bytes, however long its key, in a table that is 88 to 97 % full: about 47 bytes in total with a
+/// million meters. With fewer than about 650,000 (650 per shard), the table may be down to 58 % full, because it moves
+/// its meters less often. A segmented window takes eight more bytes per segment, a sliding log eight to nine per unit.
+/// A shard with one meter has room for 56, in 2 kB; if there will always be few meters, configure fewer
+/// [`shards`](MemoryConfig::shards). [`MemoryConfig::max_keys`] limits their number.
 ///
-/// Keys are not kept, but fingerprints of 96 bits, by secrets that nobody outside of the process knows. That two of ten
-/// million meters share one has a probability of 10<sup>-15</sup>; they would then count together.
+/// The store keeps no keys, but fingerprints of 96 bits, keyed with secrets that never leave the process. The
+/// probability that two of ten million meters share one is 10<sup>-15</sup>; those two would count together.
 #[repr(C)] // what each claim needs is side by side
 pub struct MemoryStore {
-    lots: Lots,
-    prints: Fingerprints,
+    shards: Shards,
+    fingerprints: Fingerprints,
     bound: Bound,
     config: MemoryConfig,
     walk: Walk,
 }
 
-/// Which shard is tidied next. On cache lines of its own: it changes all the time, the rest of the store never.
+/// The shard that is swept next. On its own cache lines, because it changes all the time and the rest of the store never.
 #[derive(Default)]
 #[repr(align(128))]
 struct Walk(AtomicUsize);
 
-/// One in so many charges of a known key tidies up.
+/// One in this many charges of a known key continues the sweep.
 const TIDY_EVERY: u32 = 32;
 
-/// How many meters are looked at in one go.
+/// How many meters one step of the sweep visits.
 const LOOKS: usize = 8;
 
-/// How many shards are visited in one go, most of them empty if there are several.
+/// How many shards one step of the sweep visits. Most of them are empty if there are several.
 const VISITS: usize = 16;
 
 impl MemoryStore {
-    /// An empty store without a bound.
+    /// Creates an empty store without a bound.
     pub fn new() -> Self {
         Self::with_config(MemoryConfig::default())
     }
 
-    /// An empty store.
+    /// Creates an empty store.
     pub fn with_config(config: MemoryConfig) -> Self {
         let config = config.settled();
         Self {
-            lots: Lots::new(config.shards),
-            prints: Fingerprints::new(),
+            shards: Shards::new(config.shards),
+            fingerprints: Fingerprints::new(),
             bound: Bound { most: config.share(), evict: config.when_full == WhenFull::Evict },
             config,
             walk: Walk::default(),
         }
     }
 
-    /// How the store is laid out: the configuration it was made with, with the number of shards that there are.
+    /// The store's layout: its configuration, with the actual number of shards.
     pub fn config(&self) -> &MemoryConfig {
         &self.config
     }
 
-    /// How many meters are stored, those included that have expired and not yet been dropped.
+    /// The number of stored meters, including expired ones that have not been removed yet.
     ///
-    /// One key under three limits is three meters. Takes no lock; exact while nobody writes.
+    /// One key under three limits has three meters. Takes no lock; exact as long as nothing is written.
     pub fn len(&self) -> usize {
-        self.lots.len()
+        self.shards.len()
     }
 
-    /// Whether no meter is stored.
+    /// Whether the store has no meters.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Gives back the memory that is not needed for the meters that there are. The allocator decides what of it the system
-    /// gets.
+    /// Frees the memory that the current meters do not need. The allocator decides how much of it is returned to the
+    /// system.
     ///
-    /// Checks go on meanwhile, but for those of one shard at a time, which wait for some dozen microseconds. It forgets nothing:
-    /// after a flood of keys call it when they have expired and others have been checked since, or every hour.
+    /// Checks continue meanwhile; only those on one shard at a time wait, for some dozen microseconds. It removes no
+    /// meters: call it after a flood of keys, when they have expired and other checks have been made since, or every hour.
     ///
     /// ```
     /// use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
@@ -143,87 +143,87 @@ impl MemoryStore {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn shrink_to_fit(&self) {
-        for number in 0..self.lots.count() {
-            let idle = self.lots.lock(number).shrink_to_fit();
-            drop(idle); // when the lock has been let go
+        for number in 0..self.shards.count() {
+            let idle = self.shards.lock(number).shrink_to_fit();
+            drop(idle); // after the lock is released
         }
     }
 
-    /// What is left to do when a claim has been decided on a meter in its slot.
+    /// Completes a claim that was decided on a meter in its slot.
     #[inline(always)]
     fn claimed<R>(
         &self,
-        mut shard: Held<'_>,
+        mut shard: ShardGuard<'_>,
         place: Place,
         (admitted, verdict): (bool, Verdict),
-        ask: Ask<'_>,
+        demand: Demand<'_>,
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
-        shard.has_decided(place, admitted, ask);
-        let tidy = admitted && ask.charges() && shard.is_time(TIDY_EVERY);
-        self.let_go(shard, tidy, ask.now);
+        shard.has_decided(place, admitted, demand);
+        let tidy = admitted && demand.charges() && shard.is_time(TIDY_EVERY);
+        self.let_go(shard, tidy, demand.now);
         then(Ok((admitted, verdict)))
     }
 
-    /// A claim on a meter that is not known, or whose state is not in its slot.
+    /// A claim on a new meter, or on one whose state is not in its slot.
     #[inline(never)]
     fn claim_unusual<R>(
         &self,
-        mut shard: Held<'_>,
-        print: Fingerprint,
+        mut shard: ShardGuard<'_>,
+        fingerprint: Fingerprint,
         place: Option<Place>,
-        ask: Ask<'_>,
+        demand: Demand<'_>,
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
-        let Some(place) = place else { return self.claim_new(shard, print, ask, then) };
-        let (admitted, verdict) = shard.claim_other(place, ask);
-        let tidy = admitted && ask.charges() && shard.is_time(TIDY_EVERY);
-        self.let_go(shard, tidy, ask.now);
+        let Some(place) = place else { return self.claim_new(shard, fingerprint, demand, then) };
+        let (admitted, verdict) = shard.claim_other(place, demand);
+        let tidy = admitted && demand.charges() && shard.is_time(TIDY_EVERY);
+        self.let_go(shard, tidy, demand.now);
         then(Ok((admitted, verdict)))
     }
 
-    /// A claim on a meter that is not known.
+    /// A claim on a new meter.
     ///
-    /// It is decided before it is put in: to read again what was just written to memory that is not near takes as long as to
-    /// wait for that memory.
+    /// It is decided before it is inserted: reading what was just written to memory that is not in the cache takes as
+    /// long as waiting for that memory.
     #[inline(always)]
     fn claim_new<R>(
         &self,
-        mut shard: Held<'_>,
-        print: Fingerprint,
-        ask: Ask<'_>,
+        mut shard: ShardGuard<'_>,
+        fingerprint: Fingerprint,
+        demand: Demand<'_>,
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
-        let admitted = ask.fits_fresh();
-        if !(admitted && ask.charges()) {
-            return then(Ok((admitted, shard.look(None, ask))));
+        let admitted = demand.fits_fresh();
+        if !(admitted && demand.charges()) {
+            return then(Ok((admitted, shard.look(None, demand))));
         }
-        if !shard.make_room(1, self.bound, ask.now, &[]) {
+        if !shard.make_room(1, self.bound, demand.now, &[]) {
             return then(Err(full()));
         }
-        let decided = match Slot::fresh(print, ask.meter, ask.now) {
-            // Each way by itself up to the end, as of a known meter.
+        let decided = match Slot::fresh(fingerprint, demand.meter, demand.now) {
+            // Each code path is separate up to its end, as for a known meter.
             Some((mut slot, Way::Window(window))) => {
-                let decided = slot.claim_window(window, ask);
-                shard.put(print, slot);
-                self.let_go(shard, true, ask.now);
+                let decided = slot.claim_window(window, demand);
+                shard.put(fingerprint, slot);
+                self.let_go(shard, true, demand.now);
                 return then(Ok(decided));
             }
             Some((mut slot, Way::Bucket(bucket))) => {
-                let decided = slot.claim_bucket(bucket, ask);
-                shard.put(print, slot);
-                self.let_go(shard, true, ask.now);
+                let decided = slot.claim_bucket(bucket, demand);
+                shard.put(fingerprint, slot);
+                self.let_go(shard, true, demand.now);
                 return then(Ok(decided));
             }
-            None => shard.claim_large(print, ask),
+            None => shard.claim_large(fingerprint, demand),
         };
-        self.let_go(shard, true, ask.now);
+        self.let_go(shard, true, demand.now);
         then(Ok(decided))
     }
 
-    /// Lets a shard go, and walks on if it is time.
+    /// Releases a shard, and continues the sweep if it is time.
     #[inline(always)]
-    fn let_go(&self, shard: Held<'_>, tidy: bool, now: Timestamp) {
+    fn let_go(&self, shard: ShardGuard<'_>, tidy: bool, now: Timestamp) {
         drop(shard);
         if tidy {
             self.tidy(now);
@@ -231,8 +231,8 @@ impl MemoryStore {
     }
 
     fn claim_all(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let prints = claims.iter().map(|claim| self.prints.of(&claim.id));
-        let mut slice = Slice::hold(&self.lots, claims, prints);
+        let fingerprints = claims.iter().map(|claim| self.fingerprints.of(&claim.id));
+        let mut slice = Slice::hold(&self.shards, claims, fingerprints);
         let admitted = slice.fits();
         let charged = admitted && claims.mode() != Mode::Peek;
         let mut answer = Answer { admitted, charged, now: claims.now(), verdicts: Verdicts::new() };
@@ -251,26 +251,26 @@ impl MemoryStore {
         Ok(answer)
     }
 
-    /// Goes on with the walk round the store for a few steps. Holds no lock when it is called, and waits for none.
+    /// Continues the sweep by one step. The caller holds no lock, and this waits for none.
     #[cold]
     fn tidy(&self, now: Timestamp) {
-        // Threads that walk at once may tread on each other's heels; the walk goes on all the same.
+        // Threads that sweep concurrently may visit the same shards; the sweep makes progress all the same.
         let start = self.walk.0.load(Ordering::Relaxed);
-        let visits = start..(start + VISITS).min(self.lots.count());
-        let next = match self.lots.may_forget(visits.clone(), now) {
+        let visits = start..(start + VISITS).min(self.shards.count());
+        let next = match self.shards.may_forget(visits.clone(), now) {
             true => self.sweep(visits, now),
             false => visits.end,
         };
-        self.walk.0.store(if next < self.lots.count() { next } else { 0 }, Ordering::Relaxed);
+        self.walk.0.store(if next < self.shards.count() { next } else { 0 }, Ordering::Relaxed);
     }
 
-    /// Looks at some of the meters of these shards, and tells which shard comes next.
+    /// Visits some of the meters of these shards, and returns the shard that comes next.
     #[cold]
     fn sweep(&self, numbers: Range<usize>, now: Timestamp) -> usize {
         let mut looks = 0;
         for number in numbers.clone() {
-            if self.lots.may_forget(number..number + 1, now)
-                && let Some(mut shard) = self.lots.try_lock(number)
+            if self.shards.may_forget(number..number + 1, now)
+                && let Some(mut shard) = self.shards.try_lock(number)
             {
                 looks += shard.sweep(LOOKS - looks, now);
                 if looks == LOOKS {
@@ -306,7 +306,7 @@ impl fmt::Debug for MemoryStore {
 #[deny(clippy::missing_trait_methods)]
 impl CounterStore for MemoryStore {
     fn promises(&self) -> Promises {
-        Promises { decisions: Decisions::Exact, time: Time::Caller }
+        Promises::new(Decisions::Exact, Time::Caller)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
@@ -352,39 +352,39 @@ impl SyncCounterStore for MemoryStore {
         meter: &Meter,
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
-        let print = self.prints.of(id);
-        let lot = self.lots.lot_of(print);
-        // Made for each of them: one for all, of which the rare ways take the address, would be kept in memory.
-        let ask = || Ask { cost, meter, now, mode };
-        if let Some(verdict) = lot.refuses(print, mode, ask) {
+        let fingerprint = self.fingerprints.of(id);
+        let cell = self.shards.cell_of(fingerprint);
+        // Built separately for each use: a shared one, whose address the rare paths take, would be kept in memory.
+        let demand = || Demand { cost, meter, now, mode };
+        if let Some(verdict) = cell.refuses(fingerprint, mode, demand) {
             return then(Ok((false, verdict)));
         }
-        let mut shard = self.lots.hold(lot);
-        // Each way by itself up to the end, so that the verdict stays in registers.
-        match shard.find_here(print, meter) {
+        let mut shard = self.shards.lock_cell(cell);
+        // Each code path is separate up to its end, so that the verdict stays in registers.
+        match shard.find_here(fingerprint, meter) {
             Ok((place, slot, Way::Window(window))) => {
-                let decided = slot.claim_window(window, ask());
-                self.claimed(shard, place, decided, ask(), then)
+                let decided = slot.claim_window(window, demand());
+                self.claimed(shard, place, decided, demand(), then)
             }
             Ok((place, slot, Way::Bucket(bucket))) => {
-                let decided = slot.claim_bucket(bucket, ask());
-                self.claimed(shard, place, decided, ask(), then)
+                let decided = slot.claim_bucket(bucket, demand());
+                self.claimed(shard, place, decided, demand(), then)
             }
-            Err(place) => self.claim_unusual(shard, print, place, ask(), then),
+            Err(place) => self.claim_unusual(shard, fingerprint, place, demand(), then),
         }
     }
 
     fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
         for refund in refunds {
-            let print = self.prints.of(&refund.id);
-            self.lots.hold(self.lots.lot_of(print)).refund(print, refund, now);
+            let fingerprint = self.fingerprints.of(&refund.id);
+            self.shards.lock_cell(self.shards.cell_of(fingerprint)).refund(fingerprint, refund, now);
         }
     }
 
     fn reset_now(&self, claims: Claims<'_>) {
         for claim in claims.iter() {
-            let print = self.prints.of(&claim.id);
-            self.lots.hold(self.lots.lot_of(print)).reset(print);
+            let fingerprint = self.fingerprints.of(&claim.id);
+            self.shards.lock_cell(self.shards.cell_of(fingerprint)).reset(fingerprint);
         }
     }
 }
@@ -406,8 +406,8 @@ mod tests {
             let limiter = limiter(limit);
             assert!(limiter.check_now("k").unwrap().allowed());
             let [first, _] = [(); 2].map(|()| limiter.check_now("k").unwrap());
-            let lots = &limiter.store().lots;
-            let held: Vec<Held<'_>> = (0..lots.count()).map(|number| lots.lock(number)).collect();
+            let shards = &limiter.store().shards;
+            let held: Vec<ShardGuard<'_>> = (0..shards.count()).map(|number| shards.lock(number)).collect();
             let (send, receive) = std::sync::mpsc::channel();
             std::thread::scope(|scope| {
                 scope.spawn(|| assert!(send.send(limiter.check_now("k").unwrap()).is_ok()));
@@ -436,11 +436,11 @@ mod tests {
         assert!(!limiter.check_now("k").unwrap().allowed());
         limiter.clock().advance(std::time::Duration::from_nanos(1));
         refused(&limiter);
-        // What is forgotten starts anew, also if it was refused last.
+        // A removed meter starts anew, even if it was the last one that refused.
         limiter.reset_now("k").unwrap();
         assert!(limiter.check_now("k").unwrap().allowed());
         refused(&limiter);
-        let store = MemoryStore::with_config(MemoryConfig { max_keys: Some(1), ..MemoryConfig::default() });
+        let store = MemoryStore::with_config(MemoryConfig::default().max_keys(1));
         let bounded = RateLimiter::new(store, "1/min burst 1".parse::<Limit>().unwrap());
         for (key, allowed) in
             [("one", "+---"), ("other", "+"), ("one", "+---"), ("other", "+---"), ("one", "+-")]

@@ -1,58 +1,58 @@
-//! A table of meters by fingerprint: open addressing in buckets of seven.
+//! A hash table of meters by fingerprint: open addressing in buckets of seven.
 
 use crate::fingerprint::Fingerprint;
 use crate::slot::Slot;
 
-/// Meters in a bucket.
+/// Meters per bucket.
 const WIDTH: usize = 7;
 
-/// Buckets in a block: what is allocated at once.
+/// Buckets per block, the unit of allocation.
 const BLOCK: usize = 8;
 
-/// Each place's byte in a word of tags, and that byte's highest bit.
+/// The lowest bit of each place's byte in a word of tags, and the highest one.
 const ONES: u64 = 0x0001_0101_0101_0101;
 const HIGHEST: u64 = 0x80 * ONES;
 
-/// A table is at most this full, in 64ths: 97 %.
+/// The maximum load of a table, in 64ths: 97 %.
 const MOST: usize = 62;
 
-/// A table of fewer blocks than this is small. A store of the usual 1,024 shards whose tables have all reached it takes 27 MB.
+/// A table with fewer blocks than this is small. A store of the usual 1,024 shards whose tables have all reached it takes 27 MB.
 const SMALL: usize = 12;
 
-/// A small one grows by half, others by one part in so many.
+/// A small table grows by half, others by one part in this many.
 const GROWTH: usize = 10;
 
 /// Meters by fingerprint.
 ///
-/// A bucket has places for seven meters, and one word beside them: a tag of each meter (eight bits of its fingerprint, never
-/// zero or one, so that all are compared at once) and a count of the meters that found the bucket full and went on to the next one.
-/// A search ends at a bucket that nobody has passed. The words lie together, a byte for each meter, and so near to the
-/// processor that who looks for a meter waits for memory once, and who looks for one that is not there as a rule not
-/// at all.
+/// A bucket has places for seven meters, and one word of metadata: a tag for each meter (eight bits of its fingerprint,
+/// never zero or one, so that all are compared at once) and the number of meters that found the bucket full and moved
+/// on to the next one. A search ends at a bucket that no meter has passed. The words are stored together, a byte per
+/// meter, and so stay in the processor's caches: finding a meter takes one access to main memory, and finding that
+/// there is none usually takes none.
 ///
-/// A bucket is chosen by how large the fingerprint is, so meters keep their order when the table grows, and growing is
-/// one walk from its end to its beginning. It grows by a tenth: it is 88 to 97 % full, where one that doubles is 66 % on
-/// average. While it is small it grows by half, for little memory more, and half as many moves. Its blocks all have one size, so that the allocator can use again what one shard gives back for another. It keeps
-/// them until somebody asks for them: what an allocator gives back to the system it gives back tens of megabytes at a time.
+/// The upper bits of the fingerprint choose the bucket, so meters keep their order when the table grows, and growing is one
+/// pass from the end to the beginning. It grows by a tenth, so it is 88 to 97 % full; one that doubles is 66 % full on average.
+/// A small one grows by half, for little more memory and half the moves. All blocks have one size, so the allocator can reuse
+/// what a shard frees. Blocks are kept until `shrink_to_fit`: allocators return memory in tens of megabytes.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Table {
-    /// Of each bucket: a byte for each place, zero if it is free; the highest counts who has passed.
+    /// For each bucket: a byte for each place, zero if it is free; the highest byte counts the meters that have passed it.
     tags: Vec<u64>,
     blocks: Blocks,
     len: usize,
 }
 
-/// Where a meter is: eight times its bucket's number, and its number in the bucket. Good until another is put in.
+/// The place of a meter: eight times its bucket's number, plus its index in the bucket. Valid until another is inserted.
 pub(crate) type Place = usize;
 
-/// Between the places of two buckets.
+/// The distance between the places of two buckets.
 pub(crate) const STRIDE: usize = 8;
 
 /// The meters of some buckets.
 type Block = [[Slot; WIDTH]; BLOCK];
 
-/// Boxed, so that they stay where they are when there are more.
+/// Boxed, so that they stay in place when blocks are added.
 #[allow(clippy::vec_box)]
 pub(crate) type Blocks = Vec<Box<Block>>;
 
@@ -66,7 +66,7 @@ impl Table {
         self.buckets() * STRIDE
     }
 
-    /// How many meters there is room for.
+    /// The number of places.
     fn room(&self) -> usize {
         self.buckets() * WIDTH
     }
@@ -94,31 +94,31 @@ impl Table {
     }
 
     /// The place of a meter.
-    pub(crate) fn find(&self, print: Fingerprint) -> Option<Place> {
-        self.search(print)
+    pub(crate) fn find(&self, fingerprint: Fingerprint) -> Option<Place> {
+        self.search(fingerprint)
     }
 
     /// The place of a meter, and its slot.
     #[inline(always)]
-    pub(crate) fn find_mut(&mut self, print: Fingerprint) -> Option<(Place, &mut Slot)> {
-        let place = self.search(print)?;
+    pub(crate) fn find_mut(&mut self, fingerprint: Fingerprint) -> Option<(Place, &mut Slot)> {
+        let place = self.search(fingerprint)?;
         Some((place, self.slot_mut(place)))
     }
 
     #[inline(always)]
-    fn search(&self, print: Fingerprint) -> Option<Place> {
-        let wanted = print.tag() * ONES;
-        let mut bucket = home(print.kept(), self.buckets());
+    fn search(&self, fingerprint: Fingerprint) -> Option<Place> {
+        let wanted = fingerprint.tag() * ONES;
+        let mut bucket = home(fingerprint.kept(), self.buckets());
         for _ in 0..self.buckets() {
             let tags = self.tags[bucket];
-            // A byte is zero where the tag is the wanted one, which a free place's is not.
+            // A byte is zero where the tag is the wanted one. A free place's tag never is.
             let differ = tags ^ wanted;
-            // Finds the bytes that are zero, and of those right behind one also a byte of one. That is no free place's: its tag
-            // would differ by the wanted one, which is two at least.
+            // Finds the bytes that are zero, and also a byte of one directly after such a byte. That byte is not from a
+            // free place: its tag would differ by the wanted one, which is at least two.
             let mut equal = differ.wrapping_sub(ONES) & !differ & HIGHEST;
             while equal != 0 {
                 let place = bucket * STRIDE + equal.trailing_zeros() as usize / 8;
-                if self.slot(place).is(print) {
+                if self.slot(place).is(fingerprint) {
                     return Some(place);
                 }
                 equal &= equal - 1;
@@ -131,29 +131,29 @@ impl Table {
         None
     }
 
-    /// Whether it grows when another is put in: then meters change their places.
+    /// Whether inserting another meter makes the table grow, which moves meters.
     pub(crate) fn is_full(&self) -> bool {
         (self.len + 1) * 64 > self.room() * MOST
     }
 
-    /// Puts a meter where there is none of this fingerprint yet.
+    /// Inserts a meter. There must be none with this fingerprint yet.
     ///
-    /// Inlined, so that the slot goes from where it is made to where it is kept, by registers.
+    /// Inlined, so that the slot is passed in registers from where it is made to where it is stored.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, print: Fingerprint, slot: Slot) -> Place {
-        let place = self.take_place(print);
+    pub(crate) fn insert(&mut self, fingerprint: Fingerprint, slot: Slot) -> Place {
+        let place = self.take_place(fingerprint);
         *self.slot_mut(place) = slot;
         place
     }
 
-    /// A place for a meter that is not there yet. It is taken from now on.
+    /// Finds and marks a place for a new meter.
     #[inline]
-    fn take_place(&mut self, print: Fingerprint) -> Place {
+    fn take_place(&mut self, fingerprint: Fingerprint) -> Place {
         if self.is_full() {
             self.grow();
         }
         self.len += 1;
-        self.take_place_from(home(print.kept(), self.buckets()), print.tag())
+        self.take_place_from(home(fingerprint.kept(), self.buckets()), fingerprint.tag())
     }
 
     /// Removes a meter.
@@ -162,7 +162,7 @@ impl Table {
         let mut bucket = home(self.slot(place).high, self.buckets());
         while bucket != last {
             let tags = &mut self.tags[bucket];
-            // A count that has reached its end is not to be trusted, and stays.
+            // A count that has reached its maximum is no longer reliable, and stays.
             if passed(*tags) < PASSED_MOST {
                 *tags -= PASSED_ONE;
             }
@@ -173,8 +173,8 @@ impl Table {
         std::mem::take(self.slot_mut(place))
     }
 
-    /// The first place from this one on where there is a meter, if it is in one of the next so many buckets; otherwise the place
-    /// behind those.
+    /// Returns the first occupied place from this one on, if it is in one of the next `buckets` buckets; otherwise the
+    /// place after those.
     pub(crate) fn taken_from(&self, place: Place, buckets: usize) -> Result<Place, Place> {
         let (first, end) = (place / STRIDE, (place / STRIDE + buckets).min(self.buckets()));
         let mut before = place % STRIDE * 8;
@@ -188,7 +188,7 @@ impl Table {
         Err(end * STRIDE)
     }
 
-    /// Gives the blocks that are not needed for the meters that there are.
+    /// Removes and returns the blocks that the current meters do not need.
     pub(crate) fn shrink_to_fit(&mut self) -> Blocks {
         let wanted = (self.len * 64).div_ceil(MOST * BLOCK * WIDTH);
         if wanted >= self.blocks.len() {
@@ -214,7 +214,7 @@ impl Table {
         if bucket + 1 == self.buckets() { 0 } else { bucket + 1 }
     }
 
-    /// A place in the first bucket from its home on that has room. There must be one.
+    /// Takes a place in the first bucket with room, starting at its home. There must be one.
     #[inline]
     fn take_place_from(&mut self, home: usize, tag: u64) -> Place {
         let mut bucket = home;
@@ -226,7 +226,7 @@ impl Table {
         }
     }
 
-    /// A place in a bucket; if it is full, it counts that a meter has passed it.
+    /// Takes a place in a bucket. If the bucket is full, counts that a meter has passed it.
     #[inline]
     fn take_place_in(&mut self, bucket: usize, tag: u64) -> Option<Place> {
         let tags = &mut self.tags[bucket];
@@ -240,15 +240,15 @@ impl Table {
         Some(bucket * STRIDE + nth)
     }
 
-    /// The meters of a bucket whose tags were these, and their tags.
+    /// The meters of a bucket that had these tags, and their tags.
     fn meters(&self, bucket: usize, tags: u64) -> impl Iterator<Item = (u64, Slot)> + use<> {
         let meters = self.blocks[bucket / BLOCK][bucket % BLOCK];
         let tags = (0..WIDTH).map(move |nth| (tags >> (nth * 8)) & 0xff);
         tags.zip(meters).filter(|(tag, _)| *tag != 0)
     }
 
-    /// Adds blocks, and moves every meter to its new bucket, the last ones first: all that is behind the one that is just
-    /// being moved is in the new order already.
+    /// Adds blocks and moves every meter to its new bucket, the last ones first: everything behind the one that is
+    /// being moved is already in the new order.
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {
@@ -271,18 +271,18 @@ impl Table {
         }
     }
 
-    /// Moves the meters of a bucket to where they belong, but for those that have to wait until all are in the new order.
+    /// Moves the meters of a bucket to where they belong, except for those that must wait until all others are in the new order.
     #[inline]
     fn spread(&mut self, bucket: usize, later: &mut Vec<(usize, u64, Slot)>) {
         let mut tags = std::mem::take(&mut self.tags[bucket]);
         for nth in 0..WIDTH {
             let tag = tags & 0xff;
             if tag != 0 {
-                // What stays in its bucket comes to this place or to one before it, which has been read.
+                // A meter that stays in its bucket moves to this place or to an earlier one, which has been read already.
                 let slot = self.blocks[bucket / BLOCK][bucket % BLOCK][nth];
                 let home = home(slot.high, self.buckets());
-                // Those that had passed their home may belong before this bucket; those that would pass the end belong
-                // to the beginning, which is still to come.
+                // Meters that had passed their home may belong before this bucket. Meters that would pass the end
+                // belong to the beginning, which has not been moved yet.
                 let place = if home < bucket { Err(home) } else { self.append_from(home, tag).ok_or(0) };
                 match place {
                     Ok(place) => *self.slot_mut(place) = slot,
@@ -293,7 +293,7 @@ impl Table {
         }
     }
 
-    /// A place in the first bucket from its home on that has room, where those that have come were put one after another.
+    /// Takes a place in the first bucket with room, starting at its home. The places in use are contiguous here.
     #[inline]
     fn append_from(&mut self, home: usize, tag: u64) -> Option<Place> {
         for (behind, tags) in self.tags[home..].iter_mut().enumerate() {
@@ -307,7 +307,7 @@ impl Table {
         None
     }
 
-    /// Looks at all meters of a block at once, so that who looks at one after another then does not wait for memory each time.
+    /// Reads all meters of a block at once, so that reading them one after another does not wait for memory each time.
     fn touch(&self, block: usize) {
         let slots = self.blocks[block].iter().flatten();
         std::hint::black_box(slots.fold(0, |all, slot| all ^ slot.high));
@@ -317,7 +317,7 @@ impl Table {
 const PASSED_ONE: u64 = 1 << 56;
 const PASSED_MOST: u64 = 0xff;
 
-/// How many meters have passed this bucket because it was full; 255 may be more.
+/// How many meters have passed this bucket because it was full; 255 means 255 or more.
 fn passed(tags: u64) -> u64 {
     tags >> 56
 }
@@ -330,15 +330,15 @@ fn pass(tags: &mut u64) {
     }
 }
 
-/// Which places of a bucket are taken: the highest bit of each byte that is not zero.
+/// The occupied places of a bucket: the highest bit of each byte that is not zero.
 #[inline]
 fn taken(tags: u64) -> u64 {
-    // What is not zero carries into its byte's highest bit, and no further.
+    // A byte that is not zero carries into its own highest bit, and no further.
     let carried = (tags & (0x7f * ONES)) + 0x7f * ONES;
     (carried | tags) & HIGHEST
 }
 
-/// The bucket where a search begins: as far into the table as `high` is into the 32-bit numbers.
+/// The bucket where a search begins: as far into the table as `high` is into the range of 32-bit numbers.
 #[inline]
 fn home(high: u32, buckets: usize) -> usize {
     usize::try_from((u64::from(high) * buckets as u64) >> 32).unwrap_or(0)
@@ -350,20 +350,20 @@ mod tests {
 
     use super::*;
 
-    /// Puts meters in and takes them out at random, and compares with a map.
-    fn compare(prints: impl Fn(u32) -> Fingerprint, keys: u32, steps: u32) {
+    /// Inserts and removes meters at random, and compares the table with a map.
+    fn compare(fingerprints: impl Fn(u32) -> Fingerprint, keys: u32, steps: u32) {
         let (mut table, mut model) = (Table::default(), HashMap::new());
         let mut random = 1_u64;
         for step in 0..steps {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            // More come than go, and later the other way round.
+            // First more are inserted than removed, later the other way round.
             let key = u32::try_from(random >> 33).unwrap() % keys;
             let comes = (random >> 20) % 8 < if step < steps / 2 { 6 } else { 2 };
-            let (print, found) = (prints(key), table.find(prints(key)));
+            let (fingerprint, found) = (fingerprints(key), table.find(fingerprints(key)));
             assert_eq!(found.map(|place| table.slot(place).forget_at), model.get(&key).copied(), "{key}");
             match found {
                 None if comes => {
-                    let place = table.insert(print, Slot::new(print));
+                    let place = table.insert(fingerprint, Slot::new(fingerprint));
                     table.slot_mut(place).forget_at = step;
                     model.insert(key, step);
                 }
@@ -388,7 +388,7 @@ mod tests {
         let all: Vec<Place> = (0..table.end()).filter(|place| table.is_taken(*place)).collect();
         assert_eq!((all.len(), taken), (model.len(), all));
         for (key, step) in model {
-            assert_eq!(table.find(prints(key)).map(|place| table.slot(place).forget_at), Some(step));
+            assert_eq!(table.find(fingerprints(key)).map(|place| table.slot(place).forget_at), Some(step));
         }
     }
 
@@ -421,11 +421,11 @@ mod tests {
     fn a_full_table_is_nearly_full() {
         let mut table = Table::default();
         for key in 0..10_000_u32 {
-            let print = Fingerprint {
+            let fingerprint = Fingerprint {
                 low: key.into(),
                 high: u64::from(key.wrapping_mul(0x9e37_79b9)) << 32 | u64::from(key),
             };
-            table.insert(print, Slot::new(print));
+            table.insert(fingerprint, Slot::new(fingerprint));
             let (idle, small) = (table.room() - table.len(), table.blocks.len() <= SMALL);
             let most = if small { table.room() * 2 / 5 } else { table.room() / 6 };
             assert!(idle < most + BLOCK * WIDTH, "{idle} of {}", table.room());

@@ -1,4 +1,4 @@
-//! The suite for stores, on this one: as it is, behind a pointer, and decorated.
+//! The conformance suite on this store: by itself, as a trait object, and with layers.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ratelimit_conformance::{BoxError, Space, Subject};
-use ratelimit_memory::core::{BatchConfig, Batched, DynCounterStore, RefusalCache, Timeout};
+use ratelimit_memory::core::DynCounterStore;
+use ratelimit_memory::core::layers::{BatchConfig, Batched, RefusalCache, Timeout};
 use ratelimit_memory::{MemoryConfig, MemoryStore};
 
 fn main() -> ExitCode {
@@ -22,16 +23,14 @@ fn main() -> ExitCode {
         }),
         Box::new(Memory {
             name: "memory-batched",
-            // However few there are: who goes alone goes straight to the store.
-            dress: |store| {
-                Arc::new(Batched::with_config(store, BatchConfig { alone: 0, ..BatchConfig::default() }))
-            },
+            // Batches however few claims there are; by default, few are sent directly.
+            dress: |store| Arc::new(Batched::with_config(store, BatchConfig::default().alone(0))),
         }),
         Box::new(Memory { name: "memory-refusals", dress: |store| Arc::new(RefusalCache::new(store)) }),
     ])
 }
 
-/// The store, dressed up.
+/// The store with a layer.
 struct Memory {
     name: &'static str,
     dress: Dress,
@@ -63,7 +62,7 @@ impl Subject for Memory {
 #[async_trait]
 impl Space for OneStore {
     async fn open(&self) -> Result<Arc<dyn DynCounterStore>, BoxError> {
-        // A second cache would be another process, whose knowledge may be a second old.
+        // A second cache would act as another process, whose knowledge may be a second old.
         let one_process = self.name == "memory-refusals";
         Ok(if one_process { self.shared.clone() } else { (self.dress)(self.store.clone()) })
     }

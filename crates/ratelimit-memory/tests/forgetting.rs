@@ -1,4 +1,4 @@
-//! What is forgotten and when, and what happens at the bound.
+//! Which meters are removed and when, and what happens at the bound.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn unbounded(text: &str) -> Limiter {
 }
 
 fn bounded(max_keys: usize, when_full: WhenFull, text: &str) -> Limiter {
-    limiter(MemoryConfig { max_keys: Some(max_keys), when_full, ..MemoryConfig::default() }, limit(text))
+    limiter(MemoryConfig::default().max_keys(max_keys).when_full(when_full), limit(text))
 }
 
 fn limit(text: &str) -> Limit {
@@ -41,7 +41,7 @@ fn is_known(limiter: &Limiter, key: &str) -> bool {
 fn one_off_keys_over_time_leave_little_more_than_what_is_live() {
     for text in ["10/s fixed", "10/s", "10/s precision 100ms", "10/s log", "10/s burst 10", "10/s queue"] {
         let limiter = unbounded(text);
-        // A key a millisecond; it matters for at most 2 s, and is kept for one second more, rounded up.
+        // One key per millisecond. It matters for at most 2 s, and is kept for one second more, rounded up.
         let (live, mut most) = (4_000, 0);
         for key in 0..200_000 {
             assert!(admits(&limiter, key));
@@ -72,7 +72,7 @@ fn a_burst_is_forgotten_under_the_traffic_of_one_known_key() {
 
 #[test]
 fn nothing_is_forgotten_before_its_time() {
-    // The victim's second unit is refused as long as its meter is kept; everybody else's traffic sweeps all the time.
+    // The victim's second unit is refused as long as its meter is kept; the traffic of others sweeps all the time.
     for (text, forget_after) in [
         ("1/10s burst 1", 10),
         ("1/10s log", 10),
@@ -89,7 +89,7 @@ fn nothing_is_forgotten_before_its_time() {
                 admits(&limiter, key);
             });
         };
-        // A claim that is a second late still finds it just before it has become irrelevant, plus the slack.
+        // A claim that is a second late still finds the meter just before it has become irrelevant, plus the slack.
         limiter.clock().set(START + (Duration::from_secs(forget_after + 1) - Duration::from_nanos(1)));
         traffic();
         limiter.clock().set(START);
@@ -144,7 +144,7 @@ fn what_was_refunded_is_forgotten_like_what_was_never_charged() {
     }
 }
 
-/// So many charges of a known key lead the walk round an almost empty store twice.
+/// This many charges of a known key move the sweep around an almost empty store twice.
 const TWICE_ROUND: usize = 2 * 32 * 1_024 / 8;
 
 #[test]
@@ -181,7 +181,7 @@ fn a_full_store_drops_the_expired_rather_than_the_live() {
     limiter.clock().advance(Duration::from_secs(2));
     (0..100).for_each(|key| assert!(admits(&limiter, format!("new {key}"))));
     let live = (0..128).filter(|key| is_known(&limiter, &format!("live {key}"))).count();
-    // It looks at a few only, and takes a live one if it sees no other.
+    // It checks only a sample, and evicts a live meter if there is no expired one in it.
     assert!(live >= 112, "{live}");
 }
 
@@ -192,14 +192,14 @@ fn a_full_store_that_refuses_charges_nothing_and_still_knows_its_keys() {
     assert!(admits(&limiter, "b"));
     let Err(CheckError::Store(error)) = limiter.check_now("c") else { panic!("it should be full") };
     assert_eq!((error.kind(), error.applied()), (ErrorKind::Full, Applied::No));
-    // A slice with one new key charges the known one neither.
+    // Several claims with one new key do not charge the known one either.
     assert!(limiter.check_now(Request::new("a").and("c")).is_err());
     assert_eq!(limiter.peek_now("a").unwrap().remaining(), 1);
     assert!(admits(&limiter, "a") && !admits(&limiter, "a"));
-    // A refusal needs no room, and neither does a look.
+    // A refusal needs no room, and neither does a peek.
     assert!(!limiter.check_now(Request::new("a").and("c")).unwrap().allowed());
     assert_eq!(limiter.peek_now("c").unwrap().remaining(), 2);
-    // What has expired makes room.
+    // Expired meters make room.
     limiter.clock().advance(Duration::from_secs(62));
     assert!(admits(&limiter, "c"));
 }
@@ -217,7 +217,7 @@ fn a_slice_makes_room_at_the_cost_of_others() {
 #[test]
 fn a_slice_never_evicts_its_own_meters() {
     let limits = Limits::new([limit("9/s"), limit("9/s burst 9"), limit("9/s log")]).unwrap();
-    let config = MemoryConfig { max_keys: Some(4), ..MemoryConfig::default() };
+    let config = MemoryConfig::default().max_keys(4);
     let limiter = limiter(config, limits);
     for key in 0..100 {
         let key = key.to_string();
@@ -228,7 +228,7 @@ fn a_slice_never_evicts_its_own_meters() {
         assert_eq!(remaining, [7, 7, 7]);
         assert!(limiter.store().len() <= 4);
     }
-    // More meters than there may ever be cannot be charged together.
+    // More meters than the bound cannot be charged together.
     let Err(CheckError::Store(error)) = limiter.check_now(Request::new("x").and("y")) else {
         panic!("it should be full")
     };
@@ -261,9 +261,9 @@ async fn reset_forgets_these_meters_and_no_others() {
 
 #[test]
 fn a_meter_of_another_kind_under_the_same_name_is_taken_for_a_fresh_one() {
-    // Limits of different kinds never share a scope, unless a period is cut into another number of segments; claims of one's
-    // own may.
-    use ratelimit_memory::SyncCounterStore;
+    // Limits of different kinds never share a scope, unless a period is divided into another number of segments; claims
+    // that you build yourself may.
+    use ratelimit_memory::core::SyncCounterStore;
     use ratelimit_memory::core::{Bucket, Claim, Claims, Log, Meter, MeterId, Mode, Window};
     let id = MeterId { namespace: "", scope: "s", key: b"key" };
     let window = |carried| Meter::Window(Window::new(5, 1_000_000, carried, false, 0).unwrap());

@@ -1,10 +1,12 @@
-//! Random claims, refunds and resets get the answers of `decide` on states that are never forgotten.
+//! Random claims, refunds and resets get the same answers as `decide` on states that are never removed.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ratelimit_memory::core::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, State, decide, refund};
-use ratelimit_memory::{Limit, MemoryConfig, MemoryStore, SyncCounterStore, Timestamp};
+use ratelimit_memory::core::{
+    Answer, Claim, Claims, Meter, MeterId, Mode, Refund, State, SyncCounterStore, decide, refund,
+};
+use ratelimit_memory::{Limit, MemoryConfig, MemoryStore, Timestamp};
 
 const LIMITS: [&str; 9] = [
     "5/2s fixed",
@@ -18,7 +20,7 @@ const LIMITS: [&str; 9] = [
     "5/2s staggered",
 ];
 
-/// A small generator: the same numbers each time, so that a failure comes again.
+/// A small generator with the same numbers each time, so that failures are reproducible.
 struct Random(u64);
 
 impl Random {
@@ -52,7 +54,7 @@ impl Model {
     }
 }
 
-/// What can be asked: each limit on each of a few keys.
+/// All combinations of a limit and one of a few keys.
 fn meters(limits: &[Limit]) -> Vec<(MeterId<'_>, Meter)> {
     let keys: [&[u8]; 5] = [b"", b"a", b"key of sixteen b", b"a key that is longer than that", b"\0\xff:"];
     let of_key = |key: &'static [u8]| {
@@ -67,7 +69,7 @@ fn meters(limits: &[Limit]) -> Vec<(MeterId<'_>, Meter)> {
 fn the_store_answers_like_the_model() {
     let limits: Vec<Limit> = LIMITS.iter().map(|text| text.parse().unwrap()).collect();
     let meters = meters(&limits);
-    let store = MemoryStore::with_config(MemoryConfig { shards: 4, ..MemoryConfig::default() });
+    let store = MemoryStore::with_config(MemoryConfig::default().shards(4));
     let (mut model, mut random) = (Model::default(), Random(7));
     let (mut newest, mut forgotten, mut admitted) = (Timestamp::from_secs(1_000), 0, 0);
     for round in 0..60_000 {

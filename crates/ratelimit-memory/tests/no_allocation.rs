@@ -1,4 +1,4 @@
-//! A check of a known key allocates nothing, whatever the algorithm.
+//! A check of a known key does not allocate, whatever the algorithm.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ratelimit_memory::{Limit, Limits, ManualClock, MemoryStore, RateLimiter, Timestamp};
 
-/// The system's allocator, counting what each thread asks of it.
+/// The system's allocator, which counts the allocations of each thread.
 struct Counting;
 
 thread_local! {
@@ -16,15 +16,15 @@ thread_local! {
 }
 
 fn count() {
-    // Fails only while the thread ends, when nobody looks any more.
+    // Fails only while the thread ends, when the count is no longer read.
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call is passed unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promises are those that `System` asks for.
+        // SAFETY: the caller guarantees what `System` requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -78,7 +78,7 @@ fn check_key(limits: Limits, key: &str) {
             clock.advance(Duration::from_millis(33));
         }
     };
-    round(100); // makes the meter known, and lets a log grow as far as it will
+    round(100); // makes the meter known, and lets a log grow to its full size
     assert_eq!(allocations(|| round(1_000)), 0, "{}", limiter.limits()[0]);
     assert!(admitted > 100 && refused > 100, "{}", limiter.limits()[0]);
 }

@@ -1,4 +1,4 @@
-//! Each method that does not wait does what the one that waits does.
+//! Each synchronous method does the same as its async counterpart.
 
 use ratelimit_memory::{Decision, Limit, Limits, ManualClock, MemoryStore, RateLimiter, Request, Timestamp};
 
@@ -9,7 +9,7 @@ fn limiter(limits: &[&str]) -> Limiter {
     RateLimiter::new(MemoryStore::new(), limits).with_clock(ManualClock::at(Timestamp::from_secs(1_000)))
 }
 
-/// Runs what never waits.
+/// Runs a future that never waits.
 fn at_once<T>(future: impl Future<Output = T>) -> T {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match std::pin::pin!(future).poll(&mut context) {
@@ -20,7 +20,7 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
 
 #[test]
 fn both_forms_decide_alike() {
-    // A limit by itself goes a way of its own; twice one that some of these requests can never fit.
+    // A single limit has its own code path; under two of these, some of the requests can never fit.
     for limits in [
         &["3/min", "5/h burst 5"][..],
         &["3/min"],

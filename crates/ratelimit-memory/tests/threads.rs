@@ -1,4 +1,4 @@
-//! Several threads on one store: every unit is counted once, and nobody waits for ever.
+//! Several threads on one store: every unit is counted once, and no thread waits forever.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ fn in_threads(work: impl Fn(usize) + Sync) {
 }
 
 fn limiter(shards: usize, limits: impl Into<Limits>) -> RateLimiter<MemoryStore, ManualClock> {
-    let store = MemoryStore::with_config(MemoryConfig { shards, ..MemoryConfig::default() });
+    let store = MemoryStore::with_config(MemoryConfig::default().shards(shards));
     RateLimiter::new(store, limits).with_clock(ManualClock::at(Timestamp::from_secs(1_000)))
 }
 
@@ -33,7 +33,7 @@ fn limit(text: &str) -> Limit {
     text.parse().unwrap()
 }
 
-/// Exactly the limit is admitted, however many come at once.
+/// Exactly the limit is admitted, however many requests are concurrent.
 fn check(text: &str) {
     let limiter = limiter(1_024, limit(text));
     let most = limiter.limits()[0].burst();
@@ -65,7 +65,7 @@ fn exactly_the_limit_is_admitted() {
 
 #[test]
 fn slices_over_several_keys_in_any_order_neither_deadlock_nor_miscount() {
-    // Two shards and many: in the first case slices often need both, in the second nearly always different ones.
+    // One, two and many shards: with two, checks often need both; with many, nearly always different ones.
     for shards in [1, 2, 64] {
         let limits = Limits::new([limit("3000/min"), limit("3000/min fixed")]).unwrap();
         let limiter = limiter(shards, limits);
@@ -91,7 +91,7 @@ fn slices_over_several_keys_in_any_order_neither_deadlock_nor_miscount() {
             }
             exhausted += usize::from(admitted == 3_000);
         }
-        // As long as two keys have room somebody gets a pair.
+        // As long as two keys have room, some thread gets a pair.
         assert!(exhausted >= keys.len() - 1, "{shards}: {exhausted}");
     }
 }
@@ -115,7 +115,7 @@ fn refunds_and_charges_at_once_leave_what_was_kept() {
 
 #[test]
 fn meters_come_go_and_are_evicted_under_all_threads() {
-    let config = MemoryConfig { max_keys: Some(1_000), ..MemoryConfig::default() };
+    let config = MemoryConfig::default().max_keys(1_000);
     let limits = Limits::new([limit("10/s"), limit("10/s burst 3")]).unwrap();
     let clock = ManualClock::at(Timestamp::from_secs(1_000));
     let limiter = RateLimiter::new(MemoryStore::with_config(config), limits).with_clock(clock.clone());
@@ -135,7 +135,7 @@ fn meters_come_go_and_are_evicted_under_all_threads() {
 fn every_unit_counts_while_memory_is_given_back() {
     for text in ["5/h", "5/h log"] {
         let limiter = limiter(16, limit(text));
-        // Of these many places become free again.
+        // Many of these places become free again.
         (0..20_000).for_each(|key| assert!(limiter.check_now(&*format!("flood:{key}")).unwrap().allowed()));
         limiter.clock().advance(Duration::from_secs(20_000));
         let [admitted, shrunk, ended] = [(); 3].map(|()| AtomicU64::new(0));

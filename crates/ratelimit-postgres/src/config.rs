@@ -1,136 +1,171 @@
-//! How a store reaches its server and writes there.
+//! The configuration of a store.
 
 use std::fmt;
 use std::time::Duration;
 
-use ratelimit_core::{CLOCK_SLACK, ErrorKind, StoreError};
+use ratelimit_core::CLOCK_SLACK;
 use sqlx::postgres::PgConnectOptions;
 
-use crate::error::STORE;
-use crate::schema::Names;
+use crate::address::address_of;
+use crate::logged::Logged;
+use crate::time_source::TimeSource;
 
-/// How a [`PostgresStore`](crate::PostgresStore) reaches its server and writes there.
+/// The configuration of a [`PostgresStore`](crate::PostgresStore).
 ///
 /// ```
 /// use ratelimit_postgres::{PostgresConfig, TimeSource};
 /// use std::time::Duration;
 ///
-/// let config = PostgresConfig {
-///     timeout: Duration::from_millis(500),
-///     time: TimeSource::Server,
-///     ..PostgresConfig::from_url("postgres://app:secret@db.internal/app")?
-/// };
+/// let config = PostgresConfig::from_url("postgres://app:secret@db.internal/app")?
+///     .timeout(Duration::from_millis(500))
+///     .time(TimeSource::Server);
 /// assert!(!format!("{config:?}").contains("secret"));
 /// # Ok::<(), ratelimit_core::StoreError>(())
 /// ```
+///
+/// Over a Unix socket, with the directory of the socket as the host:
+///
+/// ```
+/// # use ratelimit_postgres::PostgresConfig;
+/// let config = PostgresConfig::from_url("postgres://app@localhost/app?host=/var/run/postgresql")?;
+/// # assert!(format!("{config:?}").contains("/var/run/postgresql:5432/app"));
+/// let config = PostgresConfig::from_url("postgres://app@%2Fvar%2Frun%2Fpostgresql/app")?; // the same
+/// # assert!(format!("{config:?}").contains("/var/run/postgresql:5432/app"));
+/// # Ok::<(), ratelimit_core::StoreError>(())
+/// ```
+///
+/// Over TLS (feature `tls`), with an authority to trust in addition to the machine's, and a client certificate:
+///
+/// ```
+/// # use ratelimit_postgres::PostgresConfig;
+/// let config = PostgresConfig::from_url(
+///     "postgres://app@db.internal/app?sslmode=verify-full&sslrootcert=/etc/app/authority.pem\
+///      &sslcert=/etc/app/client.pem&sslkey=/etc/app/client.key",
+/// )?;
+/// # Ok::<(), ratelimit_core::StoreError>(())
+/// ```
+///
+/// Behind PgBouncer, in any of its modes; the store detects it:
+///
+/// ```
+/// # use ratelimit_postgres::PostgresConfig;
+/// let config = PostgresConfig::from_url("postgres://app:secret@pgbouncer.internal:6432/app")?;
+/// # Ok::<(), ratelimit_core::StoreError>(())
+/// ```
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct PostgresConfig {
-    /// Where the server is, and who logs in.
+    /// Address, user, password and TLS options of the server.
     pub server: PgConnectOptions,
-    /// The schema of the table and the functions; made by the migration if it is not there.
+    /// The schema of the table and the functions; the migration creates it if it does not exist.
     pub schema: String,
-    /// What their names begin with: lower-case ASCII letters, digits and `_`, not first a digit, at most 32.
+    /// The prefix of their names: lower-case ASCII letters, digits and `_`, not starting with a digit, at most 32 bytes.
     pub prefix: String,
-    /// Whether the table survives a crash of the server. Decided when it is made.
+    /// Whether the table survives a crash of the server. Takes effect when the table is created.
     pub logged: Logged,
-    /// Whose time decides.
+    /// Whether connecting creates the table and the functions if they do not exist yet. For that the user must own the
+    /// schema or be allowed to create one. A [lazy](crate::PostgresStore::lazy) store and one on a
+    /// [pool](crate::PostgresStore::with_pool) leave it to [`PostgresStore::migrate`](crate::PostgresStore::migrate).
+    pub migrate: bool,
+    /// Whose clock decides.
     pub time: TimeSource,
-    /// How long a call may take, with everything that belongs to it: connecting, waiting for others, the answer.
+    /// The maximum duration of a call, including connecting, waiting for other calls, and the reply.
     pub timeout: Duration,
-    /// The most connections. Calls that find all of them busy are put into one statement.
+    /// The maximum number of connections. Calls that find all of them busy share one statement.
     pub connections: usize,
-    /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind; at least
+    /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind. At least
     /// [`CLOCK_SLACK`].
     pub clock_slack: Duration,
-    /// How often forgotten meters are deleted in the background; `None` leaves it to
+    /// How often expired meters are deleted in the background; `None` leaves it to
     /// [`PostgresStore::prune`](crate::PostgresStore::prune).
     pub prune_every: Option<Duration>,
+    /// Whether a pooler gives each call a different connection, so that nothing may be left on one, neither prepared
+    /// statements nor settings. On its own connections the store detects that, so set this only for a pooler that cannot be
+    /// detected. With [`PostgresStore::with_pool`](crate::PostgresStore::with_pool) it always applies.
+    pub pooler: bool,
 }
 
-/// Whether the table survives a crash of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Logged {
-    /// It does not: faster, nothing is written ahead. After a crash, and after a failover to a standby, all meters start
-    /// from zero.
-    #[default]
-    Unlogged,
-    /// It does, and it is replicated; each charge then waits for the disk unless `synchronous_commit` is off.
-    Logged,
-}
-
-/// Whose time decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum TimeSource {
-    /// The caller's: the limiter's clock. Processes that share the server should have their clocks synchronised.
-    #[default]
-    Caller,
-    /// The server's, to the microsecond; the limiter's clock then plays no part.
-    Server,
+/// A setter for each field.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $field:ident: $type:ty,)*) => {$(
+        $(#[$doc])*
+        #[must_use]
+        pub fn $field(mut self, $field: $type) -> Self {
+            self.$field = $field.into();
+            self
+        }
+    )*};
 }
 
 impl PostgresConfig {
-    /// The defaults, for the server at `url`: `postgres://[user][:password@]host[:port][/database][?sslmode=…]`.
-    ///
-    /// # Errors
-    /// If the address is none.
-    pub fn from_url(url: &str) -> Result<Self, StoreError> {
-        let server: PgConnectOptions = url.parse().map_err(|_| {
-            // The error underneath may quote the address, and so the password.
-            let message =
-                "the address is not valid; it looks like postgres://user:password@host:5432/database";
-            StoreError::new(STORE, ErrorKind::Unsupported, message)
-        })?;
-        Ok(Self { server, ..Self::default() })
+    setters! {
+        /// Sets [`server`](Self::server).
+        server: PgConnectOptions,
+        /// Sets [`schema`](Self::schema).
+        schema: impl Into<String>,
+        /// Sets [`prefix`](Self::prefix).
+        prefix: impl Into<String>,
+        /// Sets [`logged`](Self::logged).
+        logged: Logged,
+        /// Sets [`migrate`](Self::migrate).
+        migrate: bool,
+        /// Sets [`time`](Self::time).
+        time: TimeSource,
+        /// Sets [`timeout`](Self::timeout).
+        timeout: Duration,
+        /// Sets [`connections`](Self::connections).
+        connections: usize,
+        /// Sets [`clock_slack`](Self::clock_slack).
+        clock_slack: Duration,
+        /// Sets [`prune_every`](Self::prune_every).
+        prune_every: impl Into<Option<Duration>>,
+        /// Sets [`pooler`](Self::pooler).
+        pooler: bool,
     }
 
-    /// The SQL that [`PostgresStore::migrate`](crate::PostgresStore::migrate) runs, for those who run their own migrations:
-    /// one script of many statements. It may be run again.
-    ///
-    /// # Errors
-    /// If the schema or the prefix cannot be the name of one.
-    pub fn migration(&self) -> Result<String, StoreError> {
-        Ok(Names::new(self, true)?.migration(self.logged))
-    }
-
-    /// The slack in microseconds, never below what a store owes.
+    /// The slack in microseconds, at least [`CLOCK_SLACK`].
     pub(crate) fn slack_micros(&self) -> i64 {
-        // Longer than a century is as good as a century.
+        // At most a century, which is as good as any longer time.
         const CENTURY: i64 = 3_155_760_000_000_000;
         i64::try_from(self.clock_slack.max(CLOCK_SLACK).as_micros()).unwrap_or(CENTURY).min(CENTURY)
     }
 }
 
 impl Default for PostgresConfig {
-    /// The server that the environment names as for `psql` (`PGHOST`, …), schema `ratelimit`, no prefix, unlogged, the
-    /// caller's time, 2 s, eight connections, 10 s of slack, pruned each minute.
+    /// The server that the environment names as for `psql` (`PGHOST`, …), schema `ratelimit`, no prefix, unlogged,
+    /// migrated, the caller's clock, 2 s, eight connections, 10 s of slack, pruned every minute.
     fn default() -> Self {
         Self {
             server: PgConnectOptions::new(),
             schema: "ratelimit".to_owned(),
             prefix: String::new(),
             logged: Logged::default(),
+            migrate: true,
             time: TimeSource::default(),
             timeout: Duration::from_secs(2),
             connections: 8,
             clock_slack: Duration::from_secs(10),
             prune_every: Some(Duration::from_secs(60)),
+            pooler: false,
         }
     }
 }
 
 impl fmt::Debug for PostgresConfig {
-    /// Without the user and the password.
+    /// Does not show the user and the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresConfig")
-            .field("server", &crate::link::address_of(&self.server))
+            .field("server", &address_of(&self.server))
             .field("schema", &self.schema)
             .field("prefix", &self.prefix)
             .field("logged", &self.logged)
+            .field("migrate", &self.migrate)
             .field("time", &self.time)
             .field("timeout", &self.timeout)
             .field("connections", &self.connections)
             .field("clock_slack", &self.clock_slack)
             .field("prune_every", &self.prune_every)
+            .field("pooler", &self.pooler)
             .finish()
     }
 }

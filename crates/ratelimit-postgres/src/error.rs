@@ -1,4 +1,4 @@
-//! From what went wrong on the way to [`StoreError`].
+//! Converts failures to [`StoreError`].
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use ratelimit_core::{ErrorKind, StoreError};
 use sqlx::error::DatabaseError;
 
-/// What this store is called in errors.
+/// The store's name in errors.
 pub(crate) const STORE: &str = "postgres";
 
-/// Why there is no answer. Unlike a [`StoreError`] it can be handed to several callers.
+/// Why a call failed. Unlike a [`StoreError`] it can be cloned for several callers.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: ErrorKind,
@@ -17,11 +17,11 @@ pub(crate) struct Failure {
     maybe_applied: bool,
     address: Option<Arc<str>>,
     source: Option<Arc<std::io::Error>>,
-    /// The connection can go on.
+    /// Whether the connection can be used again.
     pub(crate) sane: bool,
-    /// The server undid the statement because of others who ran at the same time.
+    /// Whether the server rolled back the statement because of concurrent ones.
     pub(crate) conflict: bool,
-    /// A row has gone between the short way's look and its charge.
+    /// Whether a row was deleted between the read and the charge on the fast path.
     pub(crate) overtaken: bool,
 }
 
@@ -49,20 +49,20 @@ impl Failure {
         Self { address: Some(address.clone()), ..self }
     }
 
-    /// A row is no state of a meter.
+    /// A row is not the state of a meter.
     pub(crate) fn corrupt() -> Self {
         let message =
             "the row of the meter is not the state of one; does another program write to the table?";
         Self { sane: true, ..Self::new(ErrorKind::Corrupt, message) }
     }
 
-    /// The reply is not one of the functions'.
+    /// The reply does not come from one of the functions.
     pub(crate) fn strange_reply() -> Self {
-        let message = "the reply is not one of this crate's functions; run migrate()";
+        let message = "the reply does not come from this crate's functions; run migrate()";
         Self::new(ErrorKind::Server, message).maybe_applied()
     }
 
-    /// An error while connecting: nothing had been sent.
+    /// An error while connecting: nothing was sent.
     pub(crate) fn connecting(error: sqlx::Error) -> Self {
         Self { maybe_applied: false, sane: false, ..Self::calling(error) }
     }
@@ -71,8 +71,19 @@ impl Failure {
     pub(crate) fn calling(error: sqlx::Error) -> Self {
         match error {
             sqlx::Error::Database(error) => Self::reported(error.as_ref()),
+            sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                let message = format!("no encrypted connection: {error}; check the certificates");
+                Self::new(ErrorKind::Unsupported, message)
+            }
             sqlx::Error::Io(error) => {
-                let message = format!("{error}; is the server running?");
+                let message = match error.kind() {
+                    std::io::ErrorKind::NotFound => {
+                        format!(
+                            "{error}; is the server running, and do the socket and the certificate files exist?"
+                        )
+                    }
+                    _ => format!("{error}; is the server running?"),
+                };
                 let failure = Self::new(ErrorKind::Unreachable, message).maybe_applied();
                 Self { source: Some(Arc::new(error)), ..failure }
             }
@@ -85,33 +96,36 @@ impl Failure {
                 "no encrypted connection; check `sslmode` and certificates, and enable the feature `tls` of ratelimit-postgres",
             ),
             sqlx::Error::Configuration(_) => {
-                Self::new(ErrorKind::Unsupported, "the connection's options are not valid")
+                Self::new(ErrorKind::Misconfigured, "the connection's options are not valid")
             }
             _ => Self::strange_reply(),
         }
     }
 
-    /// What the server reported. It has undone the statement then.
+    /// An error that the server reported. It has then rolled back the statement.
     fn reported(error: &dyn DatabaseError) -> Self {
         Self::coded(&error.code().unwrap_or_default(), error.message())
     }
 
-    /// What the server reported within an answer, the SQLSTATE first.
+    /// An error that the server reported within an answer, with the SQLSTATE first.
     pub(crate) fn told(text: &str) -> Self {
         text.split_at_checked(5)
             .map_or_else(Self::strange_reply, |(code, message)| Self::coded(code, message))
     }
 
     fn coded(code: &str, message: &str) -> Self {
+        let waited = message.contains("query_wait_timeout");
         let (kind, message) = explain(code, message);
         let lost = code.starts_with("57P") || code.starts_with("08") || code == "26000";
         let conflict = code == "40001" || code == "40P01";
         let failure = Self { sane: !lost, conflict, overtaken: code == "RL001", ..Self::new(kind, message) };
-        // Told to end in the middle of a call, a server process may have committed it just before.
-        if code.starts_with("57P") { failure.maybe_applied() } else { failure }
+        // A server process that is terminated during a call may have committed it just before. A pooler sends 08P01 if it
+        // has lost the server, but with `query_wait_timeout` it never had one for the call.
+        let ended = code.starts_with("57P") || code.starts_with("08") && !waited;
+        if ended { failure.maybe_applied() } else { failure }
     }
 
-    /// Whether the same may well be done in another way: others have come between, or a row is no state.
+    /// Whether another attempt on the general path may succeed: a concurrent statement interfered, or a row is not a state.
     pub(crate) fn is_undone(&self) -> bool {
         self.overtaken || self.conflict || self.kind == ErrorKind::Corrupt
     }
@@ -130,7 +144,7 @@ impl Failure {
     }
 }
 
-/// The kind of an error by its SQLSTATE, and what to do about it.
+/// The kind of an error by its SQLSTATE, and a message that says what to do.
 fn explain(code: &str, message: &str) -> (ErrorKind, Cow<'static, str>) {
     let (kind, text) = match code {
         "28000" | "28P01" => (ErrorKind::Denied, "the log-in failed; check user, password and pg_hba.conf"),
@@ -145,7 +159,7 @@ fn explain(code: &str, message: &str) -> (ErrorKind, Cow<'static, str>) {
         ),
         "25006" => (
             ErrorKind::ReadOnly,
-            "it takes no writes; connect to the primary, or wait for the failover to end",
+            "it does not accept writes; connect to the primary, or wait for the failover to end",
         ),
         "55000" => (
             ErrorKind::ReadOnly,
@@ -157,31 +171,48 @@ fn explain(code: &str, message: &str) -> (ErrorKind, Cow<'static, str>) {
             ErrorKind::Unreachable,
             "it has too many connections; raise `max_connections` or lower `connections`",
         ),
-        "57014" => (ErrorKind::Timeout, "it gave the statement up at its time limit"),
+        "57014" => (ErrorKind::Timeout, "it cancelled the statement at its time limit"),
         "55P03" => (ErrorKind::Contended, "a row was locked for longer than the time limit"),
         "40001" | "40P01" => {
-            (ErrorKind::Contended, "it undid the statement because of others, several times")
+            (ErrorKind::Contended, "it rolled back the statement several times because of concurrent ones")
         }
         "26000" | "42P05" => (
             ErrorKind::Unsupported,
-            "prepared statements are lost between calls; a pooler in transaction mode must support them",
+            "prepared statements are lost between calls, so there must be a pooler; set `PostgresConfig::pooler`",
         ),
+        "08P01" if message.contains("startup parameter") => {
+            let message = told(message);
+            let advice = "leave it out of the address, or add it to the pooler's `ignore_startup_parameters`";
+            return (ErrorKind::Unsupported, format!("the pooler reports {message:?}; {advice}").into());
+        }
+        "08P01" => {
+            let message = told(message);
+            let advice = "if it is a pooler, is the server behind it running?";
+            return (ErrorKind::Unreachable, format!("it reports {message:?}; {advice}").into());
+        }
         "57P03" => (ErrorKind::Unreachable, "it is starting up or shutting down"),
         _ if code.starts_with("57P") || code.starts_with("08") => {
-            (ErrorKind::Unreachable, "it has ended the connection")
+            (ErrorKind::Unreachable, "it closed the connection")
         }
         _ if code.starts_with("22") || code.starts_with("XX") => return corrupt(code),
         _ => {
-            let message: String = message.chars().take(200).collect();
-            return (ErrorKind::Server, format!("{message} (SQLSTATE {code})").into());
+            return (ErrorKind::Server, format!("{} (SQLSTATE {code})", told(message)).into());
         }
     };
     (kind, text.into())
 }
 
+/// The beginning of a message from the server.
+fn told(message: &str) -> String {
+    message.chars().take(200).collect()
+}
+
 fn corrupt(code: &str) -> (ErrorKind, Cow<'static, str>) {
     (
         ErrorKind::Corrupt,
-        format!("a row of the table cannot be the state of a meter (SQLSTATE {code})").into(),
+        format!(
+            "a row is not the state of a meter (SQLSTATE {code}); does another program write to the table?"
+        )
+        .into(),
     )
 }

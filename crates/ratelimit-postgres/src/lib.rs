@@ -1,12 +1,10 @@
 //! Rate limits counted on PostgreSQL: every algorithm, exact, in one statement.
 //!
 //! ```no_run
-//! use ratelimit_core::{Limit, RateLimiter};
-//! use ratelimit_postgres::PostgresStore;
+//! use ratelimit_postgres::{Limit, PostgresStore, RateLimiter};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = PostgresStore::connect("postgres://app:secret@db.internal/app").await?;
-//! store.migrate().await?;
 //! let limiter = RateLimiter::new(store, "100/min".parse::<Limit>()?);
 //! if limiter.check("user:7").await?.allowed() {
 //!     // go on
@@ -16,13 +14,17 @@
 //! ```
 //!
 //! # What it needs
-//! PostgreSQL 14 or later (tested on 15), a schema to put a table and some functions in, and `READ COMMITTED`, which is the
-//! server's default. No extension. Behind a pooler in transaction mode prepared statements must be allowed (pgbouncer 1.21
-//! or later with `max_prepared_statements`), and the store is made with [`PostgresStore::with_pool`].
+//! PostgreSQL 14 or later (tested on 15 and 17), a schema for a table and some functions, and `READ COMMITTED`, which is
+//! the server's default. No extension.
+//!
+//! # Connections
+//! TCP, a Unix socket, TLS, PgBouncer in any of its modes, or your own pool: see [`PostgresConfig`] and
+//! [`PostgresStore::with_pool`]. On its own connections the store prepares statements and sets time limits. Behind a
+//! pooler, which it detects, and on your own pool each call is one simple query, which leaves nothing on the connection.
 //!
 //! # Schema
-//! [`PostgresStore::migrate`] makes all of it, may be run by several processes at once, and does nothing if it has been run.
-//! Those who run migrations of their own take the text, and run it again when the version of this crate changes:
+//! [`PostgresStore::migrate`] creates all of it. Several processes may run it concurrently, and it does nothing if it has
+//! been run. To use your own migrations, take the text, and run it again when the version of this crate changes:
 //!
 //! ```
 //! use ratelimit_postgres::PostgresConfig;
@@ -32,54 +34,83 @@
 //! # Ok::<(), ratelimit_core::StoreError>(())
 //! ```
 //!
-//! Whoever migrates must own the schema or be allowed to make one; whoever only counts needs `USAGE` on the schema and
-//! `SELECT`, `INSERT`, `UPDATE` and `DELETE` on the table.
+//! The user that migrates must own the schema or be allowed to create one. A user that only counts needs `USAGE` on the
+//! schema and `SELECT`, `INSERT`, `UPDATE` and `DELETE` on the table.
 //!
 //! # What is stored
 //! One row for each meter: its name, 8 bytes for each number of its state, and about 80 bytes of overhead. A window has one
-//! number and one more for each of its segments, a bucket three, a sliding log one for each unit. Each charge writes the row
-//! anew, so a log of thousands of units is better kept elsewhere. Names longer than 200 bytes are stored as their SHA-256.
+//! number plus one for each of its segments, a bucket three, a sliding log one for each unit. Each charge rewrites the row,
+//! so keep logs of thousands of units in another store. Names longer than 200 bytes are stored as their SHA-256.
 //!
 //! # What a crash loses
-//! The table is [unlogged](Logged) unless the configuration says otherwise: it is not written ahead and not replicated.
-//! After a crash of the server, and on a standby that takes over, all meters start from zero; a clean restart loses nothing.
-//! What was lost is admitted again: a limit can be exceeded once, by at most itself. [`Logged::Logged`] keeps every charge that
-//! was answered, and each charge then waits for the disk, unless `synchronous_commit` is off.
+//! The table is [unlogged](Logged) unless you configure otherwise: it is not written to the write-ahead log and not
+//! replicated. After a crash of the server, and on a standby that is promoted, all meters start from zero; a clean restart
+//! loses nothing. Lost units are admitted again: a limit can be exceeded once, by at most itself. [`Logged::Logged`] keeps
+//! every charge that was answered; each charge then waits for the disk, unless `synchronous_commit` is off.
 //!
-//! # Trips
-//! A slice, or a batch of slices, is one statement and one transaction, from the first call of a connection on: statements are
-//! prepared when it is made. It reads without a lock, and if everything in it is refused that is all: who is over the limit
-//! waits for nobody. Otherwise rows are locked in the order of their names, so that no two calls wait for each other.
+//! # Round trips
+//! A slice, or a batch of slices, is one statement, from the first call on a connection: statements are prepared when the
+//! connection is made, or not at all. The statement reads without locks, and if it refuses everything it ends there, so
+//! refusals wait for nothing. Otherwise it locks rows in the order of their names, so that no two calls deadlock.
 //!
-//! Calls that arrive while statements are under way share the next one. If a statement finds that another process has changed
-//! a meter between its look and its charge, that meter's claims are decided in a second statement, which takes the lock first.
-//! What the server undoes because of others is tried up to four times, within the time limit.
+//! Calls that arrive while statements are under way share the next one. If another process changes a meter between the read
+//! and the charge of a statement, that meter's claims are decided in a second statement, which locks the row first. A
+//! statement that the server rolls back because of concurrent ones is tried up to four times, within the timeout.
 //!
 //! # Promises
-//! Every slice is decided exactly, to the nanosecond, on whole numbers.
+//! Every slice is decided exactly, to the nanosecond, with integer arithmetic.
 //!
 //! # Pruning
-//! Rows of meters that count no more are deleted in the background, a few blocks of the table at a time, and those that are in
-//! use are left out ([`PostgresConfig::prune_every`]). Autovacuum makes the room free again; the table has settings for that.
+//! Rows of expired meters are deleted in the background, a few blocks of the table at a time, skipping rows that are in use
+//! ([`PostgresConfig::prune_every`]). Autovacuum reclaims the space; the table has settings for that.
 //!
 //! # Clock
-//! The caller's clock decides, or with [`TimeSource::Server`] that of the server, read in the statement itself. When a row is
-//! forgotten is always worked out by the server's clock from the time that is left.
+//! The caller's clock decides, or with [`TimeSource::Server`] the server's, read in the statement itself. The time at which
+//! a row expires is always computed with the server's clock from the remaining time.
 //!
 //! # Features
-//! - `tls`: encrypted connections by rustls, with the machine's certificates.
+//! - `tls`: encrypted connections with rustls. The machine's authorities are trusted, and that of `sslrootcert`.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod address;
+mod call;
+mod claims;
 mod config;
 mod error;
 mod link;
+mod logged;
+mod options;
 mod prune;
 mod queue;
+mod reply;
 mod schema;
+mod source;
 mod store;
 mod sure;
 mod take;
+mod text;
+mod time_source;
 mod wire;
 
-pub use config::{Logged, PostgresConfig, TimeSource};
+pub use config::PostgresConfig;
+pub use logged::Logged;
+pub use ratelimit_core as core;
+/// What a program needs from [`ratelimit_core`], the same for every store.
+#[doc(inline)]
+pub use ratelimit_core::{
+    Acquire, AcquireError, Algorithm, CheckError, Clock, CounterStore, Decision, ErrorKind, Key, Limit,
+    LimitStatus, Limits, ManualClock, RateLimiter, Request, StoreError, SystemClock, Timestamp,
+};
 pub use store::PostgresStore;
+pub use time_source::TimeSource;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+/// Compiles the examples of the page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/postgres.md")]
+struct Page;

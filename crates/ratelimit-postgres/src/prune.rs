@@ -1,4 +1,4 @@
-//! Deletes forgotten meters.
+//! Deletes expired meters.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -6,13 +6,14 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use crate::call::Call;
 use crate::error::Failure;
-use crate::link::{Call, Link};
+use crate::link::Link;
 
-/// How many blocks of the table one statement looks through: some thousand rows, a millisecond or so.
+/// How many blocks of the table one statement scans: some thousand rows, about a millisecond.
 const BLOCKS: i64 = 32;
 
-/// Deletes forgotten meters in background until it is dropped.
+/// Deletes expired meters in the background until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Pruner(AbortHandle);
 
@@ -34,12 +35,12 @@ async fn run(link: Weak<Link>, every: Duration) {
         let Some(link) = link.upgrade() else {
             return;
         };
-        // What cannot be deleted now is deleted another time; calls report what is wrong with the server.
+        // Rows that cannot be deleted now are deleted another time, and calls report problems with the server.
         let _ = prune(&link).await;
     }
 }
 
-/// Goes through the table once. Gives the number of deleted meters.
+/// Scans the table once. Returns the number of deleted meters.
 pub(crate) async fn prune(link: &Link) -> Result<u64, Failure> {
     let (mut first, mut deleted) = (0, 0);
     loop {

@@ -1,4 +1,4 @@
-//! Slices on their way to the server: those that wait for a connection share the next statement.
+//! The queue of slices for the server: slices that wait for a connection share the next statement.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -7,37 +7,39 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ratelimit_core::{Answer, Crowd, ErrorKind};
+use ratelimit_core::kit::RecentPeak;
+use ratelimit_core::{Answer, ErrorKind};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::claims::OwnedClaims;
 use crate::error::Failure;
 use crate::link::Link;
 use crate::take::{Take, are_plain};
-use crate::wire::{self, Slice};
+use crate::wire;
 
-/// How many claims of different callers are put into one statement.
+/// The maximum number of claims in a shared statement.
 const TOGETHER: usize = 128;
 
-/// How many may wait for the statement that is under way before a second connection is used; four times as many before a
-/// third, and so on. Fewer, larger statements are cheaper for the server than many at once, but with one alone it would be
-/// idle while answers are handed out.
+/// How many slices may wait for the statement under way before a second connection is used; four times as many before a
+/// third, and so on. Fewer, larger statements are cheaper for the server than many concurrent ones, but with only one the
+/// server would be idle while answers are handed out.
 const PATIENT: usize = 8;
 
-/// While there are lately no more callers than this, each has a statement and a connection of its own: few of them lose more time
-/// by waiting for one another than the server saves.
+/// With no more concurrent callers than this, each has its own statement and connection: so few callers lose more time by
+/// waiting for each other than the server saves.
 const FEW: usize = 4;
 
-/// How long a slice waits for the statements that are under way if fewer wait: they may be held up by somebody's lock.
+/// How long a slice waits for the statements under way if fewer are waiting: these may be blocked by a lock.
 const PATIENCE: Duration = Duration::from_millis(2);
 
-/// How long after its deadline a slice waits to be told why it has no answer: whoever carries it gives up at the deadline, and
-/// knows whether it was sent.
+/// How long after its deadline a slice waits for the reason why it has no answer: the worker gives up at the deadline, and
+/// knows whether the slice was sent.
 const GRACE: Duration = Duration::from_millis(10);
 
 type Answers = Vec<Result<Answer, Failure>>;
 
-/// Where slices wait.
+/// The queue.
 #[derive(Debug)]
 pub(crate) struct Queue {
     link: Arc<Link>,
@@ -46,11 +48,11 @@ pub(crate) struct Queue {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Those that can go the short way, and the others: one of these would take all of a statement along.
+    /// Slices for the fast path, and the others: one of those would put a whole statement on the general path.
     plain: VecDeque<Job>,
     mixed: VecDeque<Job>,
     workers: usize,
-    crowd: Crowd,
+    callers: RecentPeak,
 }
 
 impl Waiting {
@@ -58,17 +60,17 @@ impl Waiting {
         self.plain.len() + self.mixed.len()
     }
 
-    /// How many may wait before there is one worker more.
+    /// How many may wait before another worker is added.
     fn patience(&self) -> usize {
         match u32::try_from(self.workers) {
-            _ if self.crowd.size() <= FEW => 0,
+            _ if self.callers.get() <= FEW => 0,
             Ok(0) => 0,
             Ok(workers) => PATIENT.saturating_mul(4_usize.saturating_pow(workers - 1)),
             Err(_) => usize::MAX,
         }
     }
 
-    /// The queue whose first has waited for longer.
+    /// The queue whose first job has waited longer.
     fn next(&mut self) -> &mut VecDeque<Job> {
         match (self.plain.front(), self.mixed.front()) {
             (Some(plain), Some(mixed)) if mixed.deadline < plain.deadline => &mut self.mixed,
@@ -81,7 +83,7 @@ impl Waiting {
 /// The slices of one caller.
 #[derive(Debug)]
 struct Job {
-    slices: Vec<Slice>,
+    slices: Vec<OwnedClaims>,
     deadline: Instant,
     sent: Arc<AtomicBool>,
     reply: oneshot::Sender<Result<Answers, Failure>>,
@@ -94,8 +96,8 @@ impl Queue {
 
     /// The answers to these slices, which stay together and in their order.
     ///
-    /// Once they are on their way the future may be dropped: the statement runs to its end, and the connection stays good.
-    pub(crate) async fn claim(self: &Arc<Self>, slices: Vec<Slice>) -> Result<Answers, Failure> {
+    /// Once they are sent, the future may be dropped: the statement runs to its end, and the connection stays usable.
+    pub(crate) async fn claim(self: &Arc<Self>, slices: Vec<OwnedClaims>) -> Result<Answers, Failure> {
         let deadline = Instant::now() + self.link.timeout();
         let sent = Arc::new(AtomicBool::new(false));
         let (reply, mut answer) = oneshot::channel();
@@ -115,10 +117,11 @@ impl Queue {
         match result {
             Ok(Ok(answers)) => answers,
             Ok(Err(_)) => {
-                Err(Failure::new(ErrorKind::Unreachable, "the runtime is shutting down").maybe_applied())
+                Err(Failure::new(ErrorKind::Unreachable, "the tokio runtime of the call has shut down")
+                    .maybe_applied())
             }
             Err(_) => {
-                // A worker marks a job before it looks whether anybody waits: after this, "not sent" stays true.
+                // A worker marks a job before it checks whether the caller still waits: after this, "not sent" stays true.
                 answer.close();
                 let failure = Failure::new(ErrorKind::Timeout, "no answer within the time limit");
                 let failure = failure.at(self.link.address());
@@ -127,10 +130,10 @@ impl Queue {
         }
     }
 
-    /// A worker if there has to be one more.
+    /// Adds a job; returns a worker if another one is needed.
     fn push(self: &Arc<Self>, job: Job) -> Option<Worker> {
         let mut state = self.state();
-        state.crowd.come();
+        state.callers.enter();
         if are_plain(&job.slices) {
             state.plain.push_back(job);
         } else {
@@ -152,23 +155,23 @@ impl Queue {
     }
 }
 
-/// A caller who has come; when it goes, whether with an answer or without, it is no longer there.
+/// Counts a caller until it is dropped, with or without an answer.
 struct Presence<'a>(&'a Queue);
 
 impl Drop for Presence<'_> {
     fn drop(&mut self) {
-        self.0.state().crowd.leave();
+        self.0.state().callers.leave();
     }
 }
 
-/// Sends what waits until nothing does.
+/// Sends waiting jobs until there are none.
 struct Worker {
     queue: Arc<Queue>,
     counted: bool,
 }
 
 impl Drop for Worker {
-    /// The runtime ended in the middle of the work. If nobody else works, those who wait would wait in vain.
+    /// The runtime shut down during the work. Without another worker, the waiting callers would never get an answer.
     fn drop(&mut self) {
         if self.counted {
             let mut state = self.queue.state();
@@ -181,7 +184,7 @@ impl Drop for Worker {
     }
 }
 
-/// A caller's own statement, sent by itself. If the caller goes away, a task takes it over.
+/// A caller's own statement, polled by the caller. If the caller is dropped, a task takes over.
 struct Errand(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
 
 impl Future for Errand {
@@ -208,9 +211,9 @@ impl Drop for Errand {
 }
 
 impl Worker {
-    /// Sends the first batch and goes on as a task; but what the caller asks for itself, alone, it sends itself: to hand it over
-    /// and to be told takes a tenth of the time of a lone call. Others do not depend on whether the caller's future is polled: they
-    /// are not in its statement, and it does not hold the only connection.
+    /// Sends the first batch and continues as a task. But a batch that contains only the caller's own job is polled by the
+    /// caller: handing it over and waking up takes a tenth of the time of a lone call. Others do not depend on whether the
+    /// caller's future is polled: their jobs are not in its statement, and it does not hold the only connection.
     ///
     /// `sent` is the mark of the caller's job.
     async fn begin(mut self, sent: &Arc<AtomicBool>) {
@@ -247,23 +250,23 @@ impl Worker {
         }
     }
 
-    /// The jobs of the next statement, in their order, without those that nobody waits for any more.
+    /// The jobs of the next statement, in their order, without abandoned ones.
     ///
-    /// If none waits, this worker no longer counts: seen and done under one lock, so that no job is left behind.
+    /// If there are none, this worker no longer counts. Both happen under one lock, so that no job is left behind.
     fn batch(&mut self) -> Vec<Job> {
         let mut state = self.queue.state();
         let (mut batch, mut claims) = (Vec::new(), 0);
         let mut jobs = state.next();
         loop {
             let Some(job) = jobs.front() else {
-                // All of them may have been given up.
+                // All of them may have been abandoned.
                 if batch.is_empty() && state.len() > 0 {
                     jobs = state.next();
                     continue;
                 }
                 break;
             };
-            claims += job.slices.iter().map(Slice::len).sum::<usize>();
+            claims += job.slices.iter().map(|slice| slice.claims.len()).sum::<usize>();
             if claims > TOGETHER && !batch.is_empty() {
                 break;
             }
@@ -286,26 +289,26 @@ impl Worker {
         let Some(deadline) = batch.iter().map(|job| job.deadline).max() else {
             return;
         };
-        // Without a connection nothing is sent, and so nothing charged.
+        // Without a connection nothing is sent, so nothing is charged.
         if let Err(failure) = link.ready(deadline).await {
             for job in batch {
                 let _ = job.reply.send(Err(failure.clone()));
             }
             return;
         }
-        // First marked, then looked at: who has given up an unmarked job was told that it is not sent.
+        // Marks the jobs before it drops abandoned ones: a caller that gives up an unmarked job reports it as not sent.
         batch.iter().for_each(|job| job.sent.store(true, Ordering::SeqCst));
         batch.retain(|job| !job.reply.is_closed());
         if batch.is_empty() {
             return;
         }
-        let slices: Vec<Slice> = batch.iter().flat_map(|job| job.slices.iter().cloned()).collect();
+        let slices: Vec<OwnedClaims> = batch.iter().flat_map(|job| job.slices.iter().cloned()).collect();
         match decide(link, &slices, deadline).await {
             Ok(answers) => {
                 let mut answers = answers.into_iter();
                 for job in batch {
                     let own = answers.by_ref().take(job.slices.len()).collect();
-                    // Who has dropped the other end does not want to know.
+                    // A dropped receiver is ignored.
                     let _ = job.reply.send(Ok(own));
                 }
             }
@@ -318,8 +321,8 @@ impl Worker {
     }
 }
 
-/// Decides slices in one statement; in a second one those that the short way left open.
-async fn decide(link: &Link, slices: &[Slice], deadline: Instant) -> Result<Answers, Failure> {
+/// Decides slices in one statement, and in a second one those that the fast path left open.
+async fn decide(link: &Link, slices: &[OwnedClaims], deadline: Instant) -> Result<Answers, Failure> {
     let Some(take) = Take::new(slices, link.config()) else {
         return Ok(decide_long(link, slices, deadline).await);
     };
@@ -329,7 +332,7 @@ async fn decide(link: &Link, slices: &[Slice], deadline: Instant) -> Result<Answ
         Err(failure) => return Err(failure),
     };
     let open = slices.iter().zip(&answers).filter(|(_, answer)| answer.is_none());
-    let open: Vec<Slice> = open.map(|(slice, _)| slice.clone()).collect();
+    let open: Vec<OwnedClaims> = open.map(|(slice, _)| slice.clone()).collect();
     if open.is_empty() {
         return Ok(answers.into_iter().flatten().collect());
     }
@@ -338,10 +341,10 @@ async fn decide(link: &Link, slices: &[Slice], deadline: Instant) -> Result<Answ
     Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(&mut late)).collect())
 }
 
-async fn decide_long(link: &Link, slices: &[Slice], deadline: Instant) -> Answers {
+async fn decide_long(link: &Link, slices: &[OwnedClaims], deadline: Instant) -> Answers {
     match decide_together(link, slices, deadline).await {
         Ok(answers) => answers,
-        // A row that makes the whole statement fail is the fault of one of them: nothing was charged, so one by one.
+        // One of the rows makes the whole statement fail. Nothing was charged, so decides the slices one by one.
         Err(failure) if failure.kind == ErrorKind::Corrupt && slices.len() > 1 => {
             let mut answers = Vec::with_capacity(slices.len());
             for slice in slices {
@@ -357,7 +360,7 @@ async fn decide_long(link: &Link, slices: &[Slice], deadline: Instant) -> Answer
     }
 }
 
-async fn decide_together(link: &Link, slices: &[Slice], deadline: Instant) -> Result<Answers, Failure> {
+async fn decide_together(link: &Link, slices: &[OwnedClaims], deadline: Instant) -> Result<Answers, Failure> {
     let reply = link.run(&wire::claim_call(slices, link.config()), deadline).await?;
     wire::answers(slices, &reply.numbers()?)
 }

@@ -1,4 +1,4 @@
-//! The table and the functions on the server: their names and their text.
+//! The table and the functions on the server: their names and their SQL.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -6,11 +6,12 @@ use std::sync::Arc;
 use ratelimit_core::{ErrorKind, StoreError};
 use sha2::{Digest, Sha256};
 
-use crate::config::{Logged, PostgresConfig};
+use crate::config::PostgresConfig;
 use crate::error::STORE;
-use crate::take::MANY_ANSWERS;
+use crate::logged::Logged;
+use crate::reply::MANY_ANSWERS;
 
-/// In the order in which they are made. The names in them are those of the default configuration.
+/// In the order of creation. The names in them are those of the default configuration.
 const PARTS: [&str; 11] = [
     include_str!("sql/table.sql"),
     include_str!("sql/state.sql"),
@@ -25,13 +26,13 @@ const PARTS: [&str; 11] = [
     include_str!("sql/prune.sql"),
 ];
 
-/// What stands in more than one function: statements, and the variables that they need.
+/// Text that several functions share: statements, and the variables that they need.
 const STEP: &str = include_str!("sql/step.sql");
 const STEP_VARIABLES: &str = "becomes bigint[]; now bigint; owed bigint; aged bigint; current bigint; previous bigint; \
     room bigint; fits boolean;";
 
-/// What holds on our own connections, and what the functions that are called from outside set for their own duration: rows are
-/// found by their name and in the order that they are given in, whatever the statistics say, and plans are made once.
+/// The settings of our own connections, which the entry-point functions also set for their own duration: rows are found by
+/// name and in the given order, whatever the statistics say, and plans are made once.
 pub(crate) const SETTINGS: [(&str, &str); 5] = [
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),
@@ -40,10 +41,10 @@ pub(crate) const SETTINGS: [(&str, &str); 5] = [
     ("plan_cache_mode", "force_generic_plan"),
 ];
 
-/// The longest prefix, so that all names keep within PostgreSQL's 63 bytes.
+/// The longest prefix with which all names fit into PostgreSQL's 63 bytes.
 const MAX_PREFIX: usize = 32;
 
-/// Where the table and the functions are.
+/// The names of the table and the functions.
 #[derive(Debug)]
 pub(crate) struct Names {
     schema: String,
@@ -51,16 +52,28 @@ pub(crate) struct Names {
     pub(crate) claim: Arc<str>,
     pub(crate) take: Arc<str>,
     pub(crate) take_one: Arc<str>,
+    /// The same on a connection without our settings.
+    pub(crate) take_one_pooled: Arc<str>,
     pub(crate) refund: Arc<str>,
     pub(crate) reset: Arc<str>,
     pub(crate) prune: Arc<str>,
 }
 
+impl PostgresConfig {
+    /// The SQL that [`PostgresStore::migrate`](crate::PostgresStore::migrate) runs, for your own migrations: one script of
+    /// many statements. It may be run again.
+    ///
+    /// # Errors
+    /// If the schema or the prefix is not a valid name.
+    pub fn migration(&self) -> Result<String, StoreError> {
+        Ok(Names::new(self)?.migration(self.logged))
+    }
+}
+
 impl Names {
-    /// `own` for connections that have our settings.
-    pub(crate) fn new(config: &PostgresConfig, own: bool) -> Result<Self, StoreError> {
+    pub(crate) fn new(config: &PostgresConfig) -> Result<Self, StoreError> {
         let PostgresConfig { schema, prefix, .. } = config;
-        let refused = |message| Err(StoreError::new(STORE, ErrorKind::Unsupported, message));
+        let refused = |message| Err(StoreError::new(STORE, ErrorKind::Misconfigured, message));
         if schema.is_empty() || schema.len() > 63 || schema.contains(['\0', '\'', '"', '\\', '$']) {
             return refused("the schema must have a name of 1 to 63 bytes, without quotes, `\\` and `$`");
         }
@@ -70,27 +83,28 @@ impl Names {
             || prefix.starts_with(|first: char| first.is_ascii_digit())
         {
             return refused(
-                "the prefix may have lower-case letters, digits and `_`, not first a digit, at most 32",
+                "the prefix may contain only lower-case letters, digits and `_`, must not begin with a digit, and has at most 32 bytes",
             );
         }
         let call = |function: &str, arguments: &str| -> Arc<str> {
             format!("SELECT {}{prefix}{function}_v1({arguments})", quoted(schema)).into()
         };
         let take = format!("CALL {}{prefix}take_v1($1, $2, $3, $4, $5, $6, $7", quoted(schema));
-        let take_one = if own { "take_one" } else { "take_one_pooled" };
+        let one = "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15";
         Ok(Self {
             schema: schema.clone(),
             prefix: prefix.clone(),
             claim: call("claim", "$1, $2, $3, $4, $5, $6"),
             take: format!("{take}{})", ", NULL".repeat(MANY_ANSWERS)).into(),
-            take_one: call(take_one, "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15"),
+            take_one: call("take_one", one),
+            take_one_pooled: call("take_one_pooled", one),
             refund: call("refund", "$1, $2, $3, $4"),
             reset: call("reset", "$1"),
             prune: call("prune", "$1, $2"),
         })
     }
 
-    /// All that has to be on the server, as one script.
+    /// The whole schema as one script.
     pub(crate) fn migration(&self, logged: Logged) -> String {
         let body = self.body(logged);
         let schema = &self.schema;
@@ -108,7 +122,7 @@ impl Names {
         script
     }
 
-    /// Answers whether the migration has been run.
+    /// A query that returns whether the migration has been run.
     pub(crate) fn check(&self, logged: Logged) -> String {
         let table = literal(&self.table());
         let version = literal(&version(&self.body(logged)));
@@ -134,10 +148,10 @@ impl Names {
     }
 }
 
-/// Two migrations of whatever schema wait for each other by this number.
+/// The advisory lock that serialises migrations of any schema.
 const LOCK: i64 = 0x7261_7465_6c69_6d69;
 
-/// What the table's comment says when the migration has been run: the version, and a digest of the text.
+/// The comment of the table after the migration: the version, and a digest of the SQL.
 fn version(body: &str) -> String {
     let digest = Sha256::digest(body.as_bytes());
     let digest = digest.iter().take(8).fold(String::new(), |mut text, byte| {
@@ -147,12 +161,12 @@ fn version(body: &str) -> String {
     format!("ratelimit-postgres schema 1 {digest}")
 }
 
-/// `schema` as the beginning of a qualified name.
+/// `schema` as the first part of a qualified name.
 fn quoted(schema: &str) -> String {
     format!("\"{schema}\".")
 }
 
-/// `text`, which has no quotes and no backslashes, as a literal.
+/// `text`, which contains no quotes and no backslashes, as a literal.
 fn literal(text: &str) -> String {
     format!("'{text}'")
 }

@@ -9,12 +9,15 @@ use ratelimit_core::{
 use sqlx::postgres::PgPool;
 use tokio::time::Instant;
 
-use crate::config::{PostgresConfig, TimeSource};
+use crate::call::Call;
+use crate::claims::{OwnedClaims, name_of, owned};
+use crate::config::PostgresConfig;
 use crate::error::Failure;
-use crate::link::{Call, Link};
+use crate::link::Link;
 use crate::prune::{Pruner, prune};
 use crate::queue::Queue;
-use crate::wire::{Slice, name_of, refund_call};
+use crate::time_source::TimeSource;
+use crate::wire::refund_call;
 
 /// Counts on a PostgreSQL server. Clones share the connections.
 ///
@@ -22,12 +25,8 @@ use crate::wire::{Slice, name_of, refund_call};
 /// use ratelimit_postgres::{PostgresConfig, PostgresStore, TimeSource};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let config = PostgresConfig {
-///     time: TimeSource::Server,
-///     ..PostgresConfig::from_url("postgres://app:secret@db.internal/app")?
-/// };
+/// let config = PostgresConfig::from_url("postgres://app:secret@db.internal/app")?.time(TimeSource::Server);
 /// let store = PostgresStore::connect_with(config).await?;
-/// store.migrate().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -41,45 +40,63 @@ struct Inner {
 }
 
 impl PostgresStore {
-    /// Connects to the server at `url` with the defaults of [`PostgresConfig`].
+    /// Connects to the server at `url`; see [`PostgresConfig::from_url`].
     ///
     /// # Errors
-    /// If the address is none, if the server does not answer, or if it refuses the log-in.
+    /// If the address is not valid, if the server does not answer, or if it refuses the log-in.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Self::connect_with(PostgresConfig::from_url(url)?).await
     }
 
-    /// Connects as the configuration says.
+    /// Connects with a configuration, and [migrates](Self::migrate) unless [`migrate`](PostgresConfig::migrate) is off.
     ///
     /// # Errors
-    /// As for [`connect`](Self::connect), or if a name in the configuration cannot be one.
+    /// As for [`connect`](Self::connect), or if a name in the configuration is not valid.
     pub async fn connect_with(config: PostgresConfig) -> Result<Self, StoreError> {
         let link = Link::new(config, None)?;
         link.connect().await.map_err(Failure::into_store_error)?;
+        if link.config().migrate {
+            link.migrate().await.map_err(Failure::into_store_error)?;
+        }
         Ok(Self::on(link))
     }
 
-    /// Connects when the first call needs it: for programs that have to start although the server is down.
+    /// Connects on the first call: for programs that must be able to start while the server is down.
     ///
     /// Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// If a name in the configuration cannot be one.
+    /// If a name in the configuration is not valid.
     pub fn lazy(config: PostgresConfig) -> Result<Self, StoreError> {
         Ok(Self::on(Link::new(config, None)?))
     }
 
-    /// Counts by the connections of a pool that the program already has. Of the configuration, the server is not used, and
-    /// [`connections`](PostgresConfig::connections) are the most that are taken from the pool at once.
+    /// Counts over your own pool. The configuration's server is not used, and its
+    /// [`connections`](PostgresConfig::connections) is the maximum number taken from the pool at a time.
     ///
-    /// The pool's own settings hold: turn its `test_before_acquire` off, or every call costs a further trip; give it a
-    /// `statement_timeout`; leave the transaction isolation at `READ COMMITTED`. The first call on each of its connections
-    /// takes a second trip.
+    /// The pool's own settings apply: turn its `test_before_acquire` off, or every call costs another round trip; set a
+    /// `lock_timeout`; leave the transaction isolation at `READ COMMITTED`. There may be a PgBouncer in front of the
+    /// server, in any mode: it refuses `extra_float_digits`, which sqlx sets by default.
+    ///
+    /// ```no_run
+    /// use ratelimit_postgres::{PostgresConfig, PostgresStore};
+    /// use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let server: PgConnectOptions = "postgres://app:secret@pgbouncer.internal:6432/app".parse()?;
+    /// let pool = PgPoolOptions::new()
+    ///     .test_before_acquire(false)
+    ///     .connect_with(server.extra_float_digits(None).application_name("shop"))
+    ///     .await?;
+    /// let store = PostgresStore::with_pool(pool, PostgresConfig::default())?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// If a name in the configuration cannot be one.
+    /// If a name in the configuration is not valid.
     pub fn with_pool(pool: PgPool, config: PostgresConfig) -> Result<Self, StoreError> {
         Ok(Self::on(Link::new(config, Some(pool))?))
     }
@@ -90,10 +107,10 @@ impl PostgresStore {
         Self(Arc::new(Inner { queue: Arc::new(Queue::new(link.clone())), link, _pruner: pruner }))
     }
 
-    /// Puts the table and the functions on the server unless they are there: all or nothing, and several processes may do it
-    /// at once. See [`PostgresConfig::migration`] for the text.
+    /// Creates the table and the functions unless they exist, in one transaction. Several processes may do it concurrently.
+    /// See [`PostgresConfig::migration`] for the SQL.
     ///
-    /// The user must own the schema, or be allowed to make one; those who only call need less.
+    /// The user must own the schema or be allowed to create one; counting needs fewer privileges.
     ///
     /// # Errors
     /// If the server does not answer or refuses.
@@ -101,10 +118,10 @@ impl PostgresStore {
         self.0.link.migrate().await.map_err(Failure::into_store_error)
     }
 
-    /// Deletes the meters that have been forgotten, and gives their number.
+    /// Deletes expired meters and returns their number.
     ///
-    /// Goes through the table in small steps that take milliseconds each and leave out whatever is in use. The store does it
-    /// by itself ([`PostgresConfig::prune_every`]).
+    /// Scans the table in small steps of milliseconds each, skipping rows that are in use. The store does this regularly in
+    /// the background ([`PostgresConfig::prune_every`]).
     ///
     /// # Errors
     /// If the server does not answer.
@@ -112,8 +129,8 @@ impl PostgresStore {
         prune(&self.0.link).await.map_err(Failure::into_store_error)
     }
 
-    /// In a task of its own: if the caller drops the future, the statement still runs to its end and the connection stays
-    /// good.
+    /// Runs in its own task: if the caller drops the future, the statement still runs to its end and the connection stays
+    /// usable.
     async fn call(&self, call: Call) -> Result<Vec<i64>, StoreError> {
         let link = self.0.link.clone();
         let deadline = Instant::now() + link.timeout();
@@ -121,7 +138,7 @@ impl PostgresStore {
         result.unwrap_or_else(|_| Err(Failure::strange_reply())).map_err(Failure::into_store_error)
     }
 
-    async fn claim_all(&self, slices: Vec<Slice>) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+    async fn claim_all(&self, slices: Vec<OwnedClaims>) -> Result<Vec<Result<Answer, Failure>>, Failure> {
         self.0.queue.claim(slices).await
     }
 }
@@ -142,12 +159,11 @@ impl CounterStore for PostgresStore {
             TimeSource::Caller => Time::Caller,
             TimeSource::Server => Time::Server,
         };
-        Promises { decisions: Decisions::Exact, time }
+        Promises::new(Decisions::Exact, time)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let mut answers =
-            self.claim_all(vec![Slice::new(&claims)]).await.map_err(Failure::into_store_error)?;
+        let mut answers = self.claim_all(vec![owned(&claims)]).await.map_err(Failure::into_store_error)?;
         let answer = answers.pop().unwrap_or_else(|| Err(Failure::strange_reply()));
         answer.map_err(|failure| failure.at(self.0.link.address()).into_store_error())
     }
@@ -157,7 +173,7 @@ impl CounterStore for PostgresStore {
             return Vec::new();
         }
         let address = self.0.link.address();
-        match self.claim_all(slices.iter().map(Slice::new).collect()).await {
+        match self.claim_all(slices.iter().map(owned).collect()).await {
             Ok(answers) => {
                 let outward = |failure: Failure| failure.at(address).into_store_error();
                 answers.into_iter().map(|answer| answer.map_err(outward)).collect()

@@ -1,56 +1,56 @@
-//! Which states of a meter charges surely fit, worked out before the state is known. See `take.sql`.
+//! The states of a meter that charges certainly fit, computed before the state is known. See `take.sql`.
 
 use ratelimit_core::{MAX_UNITS, Meter};
 
-use crate::wire::{Slice, ask_numbers, signed};
+use crate::claims::{OwnedClaims, claim_numbers, signed};
 
 /// The latest instant of a state.
 const MAX_INSTANT: i64 = (1 << 62) - 1;
 
-/// Whole numbers below this are exact as floating-point numbers.
+/// Integers below this are exact as floating-point numbers.
 const EXACT: i64 = 1 << 53;
 
-/// A share is this much too large, which is more than can be lost when it is worked out.
+/// A share is multiplied by this, which is more than its rounding error.
 const MARGIN: f64 = 1.0 + f64::EPSILON * 16.0;
 
-/// The states that charges on one meter fit, all of them, and what is to become of such a state.
+/// The states of a meter that a sequence of charges fits as a whole, and how the charges change such a state.
 ///
-/// Those of a window that was last charged in the same segment, and those of a bucket with the same interval that was not
-/// charged later.
+/// These are states of a window that was last charged in the same segment, and of a bucket with the same interval that was
+/// not charged later.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Sure {
     /// As in `meter.sql`.
     pub(crate) kind: i64,
-    /// How many numbers the state has.
+    /// The number of numbers in the state.
     pub(crate) size: i64,
-    /// The newest charge was no sooner
+    /// The newest charge is at or after this instant,
     pub(crate) since: i64,
-    /// and no later.
+    /// and at or before this one.
     pub(crate) until: i64,
-    /// The instant of the last of the charges.
+    /// The instant of the last of these charges.
     pub(crate) asked: i64,
-    /// What they add.
+    /// The sum of these charges.
     pub(crate) more: i64,
-    /// The most that may be there before.
+    /// The maximum that may have been charged before.
     pub(crate) room: i64,
-    /// The microseconds for which the meter is kept, at least.
+    /// The minimum time for which the meter is kept, in microseconds.
     pub(crate) keep: i64,
-    /// What each carried unit counts; of a bucket its interval.
+    /// The weight of each carried unit; for a bucket its interval.
     pub(crate) share: f64,
 }
 
 impl Sure {
-    /// No state at all.
+    /// Matches no state.
     pub(crate) const NONE: Self =
         Self { kind: 0, size: 0, since: 1, until: 0, asked: 0, more: 0, room: -1, keep: 0, share: 0.0 };
 
-    /// For slices of one claim each on one meter, in their order, decided by their callers' time. Meters are kept for
-    /// `slack` microseconds more than they need.
-    pub(crate) fn of<'s>(slices: impl Iterator<Item = &'s Slice> + Clone, slack: i64) -> Self {
+    /// For slices of one claim each on one meter, in their order, decided at their callers' time. Meters are kept for
+    /// `slack` microseconds longer than needed.
+    pub(crate) fn of<'s>(slices: impl Iterator<Item = &'s OwnedClaims> + Clone, slack: i64) -> Self {
         Self::all(slices, slack).unwrap_or(Self::NONE)
     }
 
-    fn all<'s>(mut slices: impl Iterator<Item = &'s Slice> + Clone, slack: i64) -> Option<Self> {
+    fn all<'s>(mut slices: impl Iterator<Item = &'s OwnedClaims> + Clone, slack: i64) -> Option<Self> {
         let mut sure = Self::one(slices.next()?, slack)?;
         for slice in slices {
             sure = sure.then(Self::one(slice, slack)?)?;
@@ -58,11 +58,11 @@ impl Sure {
         Some(sure)
     }
 
-    fn one(slice: &Slice, slack: i64) -> Option<Self> {
-        let ask = slice.asks.first()?;
+    fn one(slice: &OwnedClaims, slack: i64) -> Option<Self> {
+        let claim = slice.claims.first()?;
         let asked = signed(slice.now.as_nanos());
-        let [kind, cost, quota, gap, shift, carried, strict] = ask_numbers(ask);
-        match ask.meter {
+        let [kind, cost, quota, gap, shift, carried, strict] = claim_numbers(claim);
+        match claim.meter {
             Meter::Window(_) => {
                 let begun = asked.checked_add(shift)?.checked_rem(gap)?;
                 let left = gap.checked_sub(begun)?;
@@ -88,7 +88,7 @@ impl Sure {
                 until: asked,
                 asked,
                 more: carried,
-                // Less than no room is what costs more than the bucket holds.
+                // A negative room: the cost exceeds the burst.
                 room: asked.checked_add(shift).filter(|_| shift >= 0)?,
                 keep: (carried / 1_000 + 1).checked_add(slack)?,
                 share: if gap < EXACT { gap as f64 } else { return None },
@@ -97,10 +97,10 @@ impl Sure {
         }
     }
 
-    /// These charges, and then this one on the same meter.
+    /// These charges followed by another one on the same meter.
     fn then(self, next: Self) -> Option<Self> {
-        // With windows of one segment and one limit nothing but the sum counts. Instants ascend, so that each charge is at its
-        // own, whatever was there before.
+        // For windows of the same segment and limit only the sum matters. Instants ascend, so that each charge is made at
+        // its own instant, whatever was charged before.
         let alike = self.kind == 0
             && (self.since, self.size) == (next.since, next.size)
             && self.room.checked_add(self.more) == next.room.checked_add(next.more)
@@ -117,7 +117,7 @@ impl Sure {
         })
     }
 
-    /// As they travel, without the share.
+    /// The encoding as arguments, without the share.
     pub(crate) fn numbers(&self) -> [i64; 8] {
         [self.kind, self.size, self.since, self.until, self.asked, self.more, self.room, self.keep]
     }

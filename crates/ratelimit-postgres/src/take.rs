@@ -1,70 +1,18 @@
-//! The short way: slices of one claim each, on windows of up to one carried segment and on buckets. See `take.sql`.
+//! The fast path: slices of one claim each, on windows of at most one carried segment and on buckets. See `take.sql`.
 
 use ratelimit_core::{Answer, Meter, Mode, State, Timestamp, WindowState};
 use smallvec::smallvec;
-use sqlx::postgres::{PgRow, Postgres};
-use sqlx::{Decode, FromRow, Row, Type};
 
-use crate::config::{PostgresConfig, TimeSource};
+use crate::call::Call;
+use crate::claims::{OwnedClaim, OwnedClaims, claim_numbers, signed};
+use crate::config::PostgresConfig;
 use crate::error::Failure;
-use crate::link::{Call, Reply};
+use crate::reply::Reply;
 use crate::sure::Sure;
-use crate::wire::{Ask, Slice, ask_numbers, bucket_state, signed, unsigned};
+use crate::time_source::TimeSource;
+use crate::wire::{bucket_state, unsigned};
 
-/// What `take_one_v1` answers: whether it was written, the clock, the shape, the numbers a, b and c; or 2 for one that was
-/// charged at once, nothing, the shape and the numbers of the state since then.
-pub(crate) type One = Vec<Option<i64>>;
-
-/// What `take_v1` answers; see there.
-#[derive(Debug)]
-pub(crate) struct Many {
-    clock: Option<i64>,
-    taken: Vec<i32>,
-    x: Vec<i64>,
-    y: Vec<i64>,
-    z: Vec<Option<i64>>,
-    places: Vec<i32>,
-    shapes: Vec<i32>,
-    a: Vec<Option<i64>>,
-    b: Vec<Option<i64>>,
-    c: Vec<Option<i64>>,
-    done: Vec<i32>,
-    put: Vec<Vec<u8>>,
-    trouble: Option<String>,
-}
-
-/// An array of the answer; none is an empty one.
-fn list<'r, T>(row: &'r PgRow, name: &str) -> Result<Vec<T>, sqlx::Error>
-where
-    Vec<T>: Decode<'r, Postgres> + Type<Postgres>,
-{
-    row.try_get::<Option<_>, _>(name).map(Option::unwrap_or_default)
-}
-
-impl FromRow<'_, PgRow> for Many {
-    fn from_row(row: &PgRow) -> Result<Self, sqlx::Error> {
-        Ok(Self {
-            clock: row.try_get("clock")?,
-            taken: list(row, "taken")?,
-            x: list(row, "x")?,
-            y: list(row, "y")?,
-            z: list(row, "z")?,
-            places: list(row, "places")?,
-            shapes: list(row, "shapes")?,
-            a: list(row, "a")?,
-            b: list(row, "b")?,
-            c: list(row, "c")?,
-            done: list(row, "done")?,
-            put: list(row, "put")?,
-            trouble: row.try_get("trouble")?,
-        })
-    }
-}
-
-/// How many answers those are.
-pub(crate) const MANY_ANSWERS: usize = 13;
-
-/// What the server has seen of a meter, and what it has done.
+/// The state of a meter that the server has read, and what it has charged.
 #[derive(Clone)]
 struct Seen {
     shape: i64,
@@ -76,40 +24,40 @@ struct Seen {
 #[derive(Clone, Copy, PartialEq)]
 enum Charges {
     None,
-    /// Those that fit, if any did.
+    /// Those that fit, if any.
     Fitting,
     All,
 }
 
-/// Slices that go the short way.
+/// Slices for the fast path.
 pub(crate) struct Take<'s> {
-    slices: &'s [Slice],
-    /// The places of the slices, those on one meter together and in their order.
+    slices: &'s [OwnedClaims],
+    /// The indices of the slices, grouped by meter and in their order.
     order: Vec<usize>,
-    /// The meters: up to where in `order` the slices on each go.
+    /// For each meter, the end of its group in `order`.
     ends: Vec<usize>,
-    /// Which states of each meter its slices surely fit.
+    /// For each meter, the states that its slices certainly fit.
     sure: Vec<Sure>,
 }
 
-/// The only claim of a slice that can go the short way.
-fn plain(slice: &Slice) -> Option<&Ask> {
-    match slice.asks.as_slice() {
-        [ask] if slice.mode == Mode::Charge && ask.cost > 0 => match ask.meter {
-            Meter::Window(window) => (window.carried() <= 1).then_some(ask),
-            Meter::Bucket(_) => Some(ask),
+/// The only claim of a slice, if it can take the fast path.
+fn plain(slice: &OwnedClaims) -> Option<&OwnedClaim> {
+    match slice.claims.as_slice() {
+        [claim] if slice.mode == Mode::Charge && claim.cost > 0 => match claim.meter {
+            Meter::Window(window) => (window.carried() <= 1).then_some(claim),
+            Meter::Bucket(_) => Some(claim),
             Meter::Log(_) => None,
         },
         _ => None,
     }
 }
 
-/// Whether slices go the short way if those beside them do.
-pub(crate) fn are_plain(slices: &[Slice]) -> bool {
+/// Whether slices can take the fast path, if those in the same statement can.
+pub(crate) fn are_plain(slices: &[OwnedClaims]) -> bool {
     slices.iter().all(|slice| plain(slice).is_some())
 }
 
-/// Whether two claims on one meter are of one kind; of windows also the segments must be the same.
+/// Whether two claims on one meter are of the same kind, and for windows have the same segments.
 fn alike(one: &Meter, other: &Meter) -> bool {
     match (one, other) {
         (Meter::Window(one), Meter::Window(other)) => {
@@ -123,16 +71,16 @@ fn alike(one: &Meter, other: &Meter) -> bool {
 }
 
 impl<'s> Take<'s> {
-    /// `None` if one of them has to go the long way.
-    pub(crate) fn new(slices: &'s [Slice], config: &PostgresConfig) -> Option<Self> {
-        let asks: Vec<&Ask> = slices.iter().map(plain).collect::<Option<_>>()?;
-        let mut order: Vec<usize> = (0..asks.len()).collect();
-        order.sort_by(|one, other| asks[*one].name.cmp(&asks[*other].name));
+    /// `None` if one of them needs the general path.
+    pub(crate) fn new(slices: &'s [OwnedClaims], config: &PostgresConfig) -> Option<Self> {
+        let claims: Vec<&OwnedClaim> = slices.iter().map(plain).collect::<Option<_>>()?;
+        let mut order: Vec<usize> = (0..claims.len()).collect();
+        order.sort_by(|one, other| claims[*one].key.cmp(&claims[*other].key));
         let mut ends = Vec::with_capacity(order.len());
         for place in 0..order.len() {
             match order.get(place + 1) {
-                Some(next) if asks[*next].name == asks[order[place]].name => {
-                    if !alike(&asks[*next].meter, &asks[order[place]].meter) {
+                Some(next) if claims[*next].key == claims[order[place]].key => {
+                    if !alike(&claims[*next].meter, &claims[order[place]].meter) {
                         return None;
                     }
                 }
@@ -154,7 +102,7 @@ impl<'s> Take<'s> {
     pub(crate) fn call(&self, config: &PostgresConfig) -> Call {
         let (by_server, slack) = (config.time == TimeSource::Server, config.slack_micros());
         if let ([slice], [sure]) = (self.slices, self.sure.as_slice()) {
-            let id = slice.asks[0].name.clone();
+            let id = slice.claims[0].key.clone();
             return Call::TakeOne { id, claim: numbers(slice), by_server, slack, sure: *sure };
         }
         Call::Take {
@@ -168,19 +116,19 @@ impl<'s> Take<'s> {
         }
     }
 
-    /// Those of the meters, in their order.
+    /// The names of the meters, in their order.
     fn names(&self) -> impl Iterator<Item = &[u8]> {
-        self.ends.iter().map(|end| self.slices[self.order[end - 1]].asks[0].name.as_slice())
+        self.ends.iter().map(|end| self.slices[self.order[end - 1]].claims[0].key.as_slice())
     }
 
-    /// What core says to the states that the server has seen. `None` for slices on meters that somebody else has changed
-    /// meanwhile, whose state is no such one, or whose turn did not come.
+    /// The decisions of core on the states that the server has read. `None` for slices on meters that have been changed
+    /// concurrently, whose state is not one of these kinds, or that were not reached.
     pub(crate) fn answers(&self, reply: Reply) -> Result<Vec<Option<Result<Answer, Failure>>>, Failure> {
         let trouble = match &reply {
             Reply::Many(many) => many.trouble.as_deref().map(Failure::told),
             _ => None,
         };
-        // The long way is another try.
+        // The general path is another attempt.
         let trouble = trouble.filter(|failure| !failure.is_undone());
         let (clock, seen) = self.seen(reply).ok_or_else(Failure::strange_reply)?;
         let clock = match clock {
@@ -194,13 +142,13 @@ impl<'s> Take<'s> {
         for (seen, end) in seen.iter().zip(&self.ends) {
             let slices = &self.order[begin..*end];
             begin = *end;
-            let ask = &self.slices[slices[0]].asks[0];
+            let claim = &self.slices[slices[0]].claims[0];
             let Some(seen) = seen else {
                 let failed = trouble.clone().map(Err);
                 slices.iter().for_each(|slice| answers[*slice] = failed.clone());
                 continue;
             };
-            let Some(mut state) = state(&ask.meter, seen) else { continue };
+            let Some(mut state) = state(&claim.meter, seen) else { continue };
             let decided: Vec<Answer> =
                 slices.iter().map(|slice| decide(&self.slices[*slice], &mut state, clock)).collect();
             let charged = decided.iter().filter(|answer| answer.charged).count();
@@ -217,7 +165,7 @@ impl<'s> Take<'s> {
         Ok(answers)
     }
 
-    /// The server's clock, and what it has seen of each meter. `None` if the reply is none to this call.
+    /// The server's clock, and the states that it has read. `None` if the reply does not match this call.
     fn seen(&self, reply: Reply) -> Option<(Option<i64>, Vec<Option<Seen>>)> {
         match reply {
             Reply::One(numbers) => {
@@ -258,25 +206,25 @@ impl<'s> Take<'s> {
         }
     }
 
-    /// What there was of a meter all of whose charges surely fitted, from what there is now.
+    /// The state of a meter before charges that certainly fitted, computed from the state after them.
     fn before(&self, place: usize, [at, sum]: [i64; 2], carried: Option<i64>) -> Option<Seen> {
         let sure = self.sure.get(place)?;
-        // Where the newest charge was before all of these, it does not matter when: in a window it was in the same segment, and
-        // from what a bucket owed all has drained that could until now. Otherwise this is its instant, as for a single charge.
+        // If the newest charge was before all of these, its instant does not matter: a window's was in the same segment, and
+        // a bucket's debt has drained up to now. Otherwise this is its instant, as for a single charge.
         let before = if at > sure.until { sure.since } else { at };
         let numbers = [Some(before), Some(sum.checked_sub(sure.more)?), carried];
         Some(Seen { shape: 1, numbers, charged: Charges::All })
     }
 }
 
-/// A claim as it travels: the caller's time, then what it asks for.
-fn numbers(slice: &Slice) -> [i64; 8] {
+/// The encoding of a claim: the caller's time, then its numbers.
+fn numbers(slice: &OwnedClaims) -> [i64; 8] {
     let mut numbers = [signed(slice.now.as_nanos()); 8];
-    numbers[1..].copy_from_slice(&ask_numbers(&slice.asks[0]));
+    numbers[1..].copy_from_slice(&claim_numbers(&slice.claims[0]));
     numbers
 }
 
-/// The state of a meter that the server has seen.
+/// The state of a meter that the server has read.
 fn state(meter: &Meter, seen: &Seen) -> Option<State> {
     match seen.shape {
         0 => return Some(meter.fresh()),
@@ -296,12 +244,12 @@ fn state(meter: &Meter, seen: &Seen) -> Option<State> {
         Meter::Bucket(_) => return bucket_state(&[a?, b?, c?]),
         Meter::Log(_) => return None,
     };
-    // By its bytes, core says whether it is a state at all.
+    // Core validates the bytes of a state.
     State::from_bytes(&state.to_bytes()).ok()
 }
 
-fn decide(slice: &Slice, state: &mut State, clock: Option<Timestamp>) -> Answer {
-    let Ask { meter, cost, .. } = &slice.asks[0];
+fn decide(slice: &OwnedClaims, state: &mut State, clock: Option<Timestamp>) -> Answer {
+    let OwnedClaim { meter, cost, .. } = &slice.claims[0];
     let now = clock.unwrap_or(slice.now);
     let (admitted, verdict) = meter.claim(state, *cost, now, Mode::Charge);
     Answer { admitted, charged: admitted, now, verdicts: smallvec![verdict] }

@@ -1,6 +1,6 @@
-//! Many at once: exactly the limit is admitted, nobody waits for anybody in a circle, and who goes away does no harm.
+//! Many concurrent calls: exactly the limit is admitted, nothing deadlocks, and dropped calls do no harm.
 //!
-//! `RATELIMIT_SHUFFLE_SECONDS` is how long keys are shuffled for (default 3).
+//! `RATELIMIT_SHUFFLE_SECONDS` is the duration of the test with shuffled keys (default 3).
 
 mod common;
 
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use common::{Random, Schema};
 use ratelimit_core::{Claim, Claims, CounterStore, Limit, Meter, MeterId, Mode, Timestamp, Window};
-use ratelimit_postgres::{PostgresConfig, PostgresStore};
+use ratelimit_postgres::PostgresStore;
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_000);
 
@@ -72,7 +72,7 @@ async fn one_key_admits_exactly_the_limit_to_many_from_two_stores() {
 
 /// Sixteen tasks with a store each, fifty keys in shuffled order: as one slice, or as fifty slices of one batch.
 #[tokio::test(flavor = "multi_thread")]
-#[allow(clippy::disallowed_methods)] // goes on for so many seconds
+#[allow(clippy::disallowed_methods)] // runs for that many seconds
 async fn shuffled_keys_neither_deadlock_nor_fail() {
     let schema = Schema::new();
     let store = schema.store().await;
@@ -84,7 +84,7 @@ async fn shuffled_keys_neither_deadlock_nor_fail() {
         .map(|task| {
             let (limit, config) = (limit.clone(), schema.config());
             tokio::spawn(async move {
-                let config = PostgresConfig { connections: 2, ..config };
+                let config = config.connections(2);
                 let store = PostgresStore::connect_with(config).await.unwrap();
                 let (mut random, mut done) = (Random(task), 0_u64);
                 while std::time::Instant::now() < end {
@@ -103,12 +103,12 @@ async fn shuffled_keys_neither_deadlock_nor_fail() {
     let claims: Vec<_> = ALL.iter().map(|key| claims_on(std::slice::from_ref(&limit), key, 0)[0]).collect();
     let answer = store.claim(Claims::new(NOW, Mode::Peek, &claims).unwrap()).await.unwrap();
     assert!(answer.verdicts.iter().all(|verdict| verdict.limit - verdict.remaining == done), "{answer:?}");
-    // The server tells of them within a second or so.
+    // The server reports them within a second or so.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(deadlocks(&schema).await, before, "calls have waited for each other in a circle");
 }
 
-/// One more of each key, in an order of its own.
+/// One more unit of each key, in a random order.
 async fn shuffled(store: &PostgresStore, limit: &Limit, random: &mut Random) {
     let mut keys: Vec<&[u8]> = ALL.iter().map(|key| &key[..]).collect();
     for place in (1..keys.len()).rev() {
@@ -128,16 +128,16 @@ async fn shuffled(store: &PostgresStore, limit: &Limit, random: &mut Random) {
     }
 }
 
-/// A future that is under way and that nobody polls any more, as in a loop that awaits something else.
+/// A future that has been polled once and never again, as in a loop that awaits something else.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_forgotten_future_holds_nobody_up() {
     let schema = Schema::new();
     schema.store().await;
     for connections in [1, 2] {
-        let config = PostgresConfig { connections, timeout: Duration::from_secs(10), ..schema.config() };
+        let config = schema.config().connections(connections).timeout(Duration::from_secs(10));
         let store = PostgresStore::connect_with(config).await.unwrap();
         let limits: Arc<Vec<Limit>> = Arc::new(vec!["1000/h".parse().unwrap()]);
-        // Where the thread is put aside in the middle of the first poll, the answer may be there at its end.
+        // If the thread is suspended during the first poll, the answer may be there at its end.
         let forgotten = loop {
             let mut begun = Box::pin(admits(&store, &limits, b"forgotten"));
             match poll_fn(|context| Poll::Ready(begun.as_mut().poll(context))).await {
@@ -158,8 +158,8 @@ async fn a_forgotten_future_holds_nobody_up() {
     }
 }
 
-/// Batches in which some meters are charged at once, some have a new segment, some are full and some are new, from many stores:
-/// nobody waits in a circle, and no segment takes a unit more than its limit.
+/// Batches in which some meters are charged immediately, some have a new segment, some are full and some are new, from many
+/// stores: nothing deadlocks, and no segment admits more units than its limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_of_every_sort_neither_deadlock_nor_admit_too_much() {
     const LIMIT: u32 = 8;
@@ -173,7 +173,7 @@ async fn batches_of_every_sort_neither_deadlock_nor_admit_too_much() {
     let before = deadlocks(&schema).await;
     let tasks: Vec<_> = (0..12)
         .map(|task| {
-            let (clock, config) = (clock.clone(), PostgresConfig { connections: 2, ..schema.config() });
+            let (clock, config) = (clock.clone(), schema.config().connections(2));
             tokio::spawn(async move {
                 let store = PostgresStore::connect_with(config).await.unwrap();
                 let meter = Meter::Window(Window::new(LIMIT.into(), SEGMENT, 0, false, 0).unwrap());
@@ -181,7 +181,7 @@ async fn batches_of_every_sort_neither_deadlock_nor_admit_too_much() {
                 for _ in 0..rounds {
                     let age = clock.fetch_add(STEP, Ordering::Relaxed);
                     let now = Timestamp::from_nanos(NOW.as_nanos() + age);
-                    // Old ones, and about as many that everybody comes upon at the same time.
+                    // Old ones, and about as many that all tasks reach at the same time.
                     let key = |nth: usize| match nth {
                         0..3 => nth as u64,
                         _ => age / STEP / 8 * 3 + nth as u64,
@@ -214,7 +214,7 @@ async fn batches_of_every_sort_neither_deadlock_nor_admit_too_much() {
     println!("{} meters and segments, {full} of them full, {refused} refused", admitted.len());
     assert!(admitted.values().all(|units| *units <= LIMIT), "{admitted:?}");
     assert!(full > 10 && refused > 10, "it was not enough: {full} full, {refused} refused");
-    // The server tells of them within a second or so.
+    // The server reports them within a second or so.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(deadlocks(&schema).await, before, "calls have waited for each other in a circle");
 }
@@ -285,7 +285,7 @@ async fn a_refusal_leaves_no_row_and_waits_for_nobody() {
     assert!(admits(&store, &limits, b"known").await);
     assert!(!admits(&store, &limits, b"known").await);
 
-    // Somebody holds all rows; a key that is over its limit is refused nevertheless.
+    // Another session locks all rows; a key over its limit is refused nevertheless.
     let mut holder = schema.connection().await;
     let sql = format!("BEGIN; LOCK TABLE \"{}\".meters IN EXCLUSIVE MODE", schema.name);
     sqlx::Executor::execute(&mut holder, sqlx::AssertSqlSafe(sql)).await.unwrap();
@@ -306,12 +306,12 @@ async fn dropped_futures_do_no_harm() {
     assert!(admits(&store, &limits, b"k").await);
     let claims = claims_on(&limits, b"k", 0);
     let answer = store.claim(Claims::new(NOW, Mode::Peek, &claims).unwrap()).await.unwrap();
-    // Each was charged whole or not at all.
+    // Each was charged as a whole or not at all.
     let used: Vec<_> = answer.verdicts.iter().map(|verdict| verdict.limit - verdict.remaining).collect();
     assert!(used[0] == used[1] && (1..=301).contains(&used[0]), "{used:?}");
 }
 
-/// The slower of two debts is what the meter is kept for, whoever charges last and whatever is given back.
+/// A meter is kept for the slower of two debts, whichever is charged last and whatever is refunded.
 #[tokio::test]
 async fn a_bucket_of_two_rates_is_kept_for_as_long_as_it_counts() {
     let schema = Schema::new();
@@ -341,7 +341,7 @@ async fn a_bucket_of_two_rates_is_kept_for_as_long_as_it_counts() {
         store.refund(NOW, &[given]).await.unwrap();
     }
     assert!(kept("23 hours").await);
-    // One unit of a day and four of a minute are left.
+    // One unit of the day limit and four of the minute limit are left.
     let claim = [Claim { id, cost: 1, meter: day }];
     let answer = store.claim(Claims::new(NOW, Mode::Peek, &claim).unwrap()).await.unwrap();
     assert_eq!(answer.verdicts[0].remaining, 5);

@@ -1,4 +1,4 @@
-//! The SQL against core: random slices, decided by both, verdict by verdict, on limits that change while they are in use.
+//! Compares the SQL with core: random slices, decided by both, verdict by verdict, on limits that change while in use.
 #![allow(clippy::cast_possible_truncation)] // random numbers that are small
 
 mod common;
@@ -9,21 +9,18 @@ use common::Schema;
 use ratelimit_core::{
     Bucket, Claim, Claims, CounterStore, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Window,
 };
-use ratelimit_postgres::{PostgresConfig, PostgresStore};
+use ratelimit_postgres::PostgresStore;
 use ratelimit_testbed::differential::{
     Differential, Kind, MAX_SEGMENT, Random, cost, instant, kind, meter, span,
 };
 
 async fn differential() -> (Differential<PostgresStore>, Schema) {
     let schema = Schema::new();
-    let config = PostgresConfig {
-        // The test's clock is not the server's: nothing may be forgotten meanwhile.
-        clock_slack: Duration::from_secs(86_400),
-        ..schema.config()
-    };
+    // The test's clock is not the server's: nothing may expire during the test.
+    let config = schema.config().clock_slack(Duration::from_secs(86_400));
     let store = PostgresStore::connect_with(config).await.unwrap();
     store.migrate().await.unwrap();
-    // Back by no more than a store owes.
+    // The clock goes back by at most what a store must tolerate.
     (Differential::new(store, BACK), schema)
 }
 
@@ -41,7 +38,7 @@ async fn buckets_of_several_rates_are_decided_as_core_does() {
     both.rates(1_000, 40).await;
 }
 
-/// Of a meter that can go the short way.
+/// A kind of meter that can take the fast path.
 fn short_kind(random: &mut Random) -> Kind {
     match kind(random) {
         Kind::Window { segment, strict, offset, .. } => {
@@ -52,7 +49,7 @@ fn short_kind(random: &mut Random) -> Kind {
     }
 }
 
-/// Another limit of this kind that the short way decides by on the same state: a bucket keeps its interval.
+/// Another limit of this kind that the fast path can apply to the same state: a bucket keeps its interval.
 fn another(before: Meter, kind: Kind, random: &mut Random) -> Meter {
     let Meter::Bucket(bucket) = before else { return meter(kind, random) };
     let most = ((1 << 61) / bucket.interval()).min(MAX_UNITS);
@@ -60,7 +57,7 @@ fn another(before: Meter, kind: Kind, random: &mut Random) -> Meter {
     Meter::Bucket(Bucket::with_interval(bucket.interval(), burst, bucket.queue()).unwrap())
 }
 
-/// The short way decides what it can by itself: a wrong "no" of its own would only be slower, because the long way is asked.
+/// The fast path decides everything that it can: a wrong "no" would only be slower, because the general path would decide.
 #[tokio::test]
 async fn the_short_way_needs_no_help() {
     let (mut both, schema) = differential().await;
@@ -75,7 +72,7 @@ async fn the_short_way_needs_no_help() {
         let mut now = 1_700_000_000_000_000_000 + random.any(1 << 60);
         let mut hints = [None; 3];
         for _ in 0..20 {
-            // One claim; several on one meter, at an instant each, often with one limit; one on each of several meters.
+            // One claim; several on one meter, at one instant each, often with one limit; one on each of several meters.
             let places: &[usize] = random.pick(&[&[0], &[0, 0], &[0; 5], &[0, 1], &[2, 0, 1], &[1, 0, 1]]);
             let still = random.below(2) == 0;
             let claims: Vec<_> = places
@@ -105,13 +102,13 @@ async fn the_short_way_needs_no_help() {
     assert!(counts.iter().all(|count| *count > 2_000), "one-sided: {counts:?}");
 }
 
-/// A bucket that owes nothing is charged at any rate; a nanosecond sooner, another rate takes the long way.
+/// A bucket without debt is charged at any rate; a nanosecond earlier, another rate takes the general path.
 #[tokio::test]
 async fn the_short_way_needs_no_help_with_a_bucket_that_has_drained() {
     let (mut both, schema) = differential().await;
     schema.run("ALTER FUNCTION {s}.claim_v1 RENAME TO gone").await;
     let second = 1_000_000_000;
-    // Alone, beside another meter, and several on one.
+    // Alone, next to another meter, and several on one.
     for (keys, most) in [(&[b"a"][..], 1), (&[b"b", b"c"], 1), (&[b"d", b"d"], 2), (&[b"e", b"e", b"f"], 2)] {
         let (mut now, mut drains_in) = (1_700_000_000_000_000_000, 0);
         for interval in [second, 60 * second, second] {
@@ -134,7 +131,7 @@ async fn the_short_way_needs_no_help_with_a_bucket_that_has_drained() {
     }
 }
 
-/// Ten units of the segment before weigh five in its middle, and not a nanosecond sooner: alone, and beside another meter.
+/// Ten units of the previous segment count as five in its middle, and not a nanosecond earlier: alone and with another.
 #[tokio::test]
 async fn the_short_way_needs_no_help_with_a_tie() {
     let (mut both, schema) = differential().await;
@@ -158,8 +155,8 @@ async fn the_short_way_needs_no_help_with_a_tie() {
     }
 }
 
-/// Ties and near ties of the weighted comparison, `oldest * (S - e) = room * S` give or take one, at sizes where a double
-/// cannot tell them apart.
+/// Ties and near ties of the weighted comparison, `oldest * (S - e) = room * S` plus or minus one, at sizes where a double
+/// is not precise enough.
 #[tokio::test]
 async fn ties_of_the_weighted_comparison_are_decided_exactly() {
     let (mut both, _schema) = differential().await;
@@ -170,10 +167,10 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
         let id = MeterId { namespace: "", scope: "tie", key: &key };
         let carried = random.pick(&[1, 1, 2, 5]);
         let segment = (1 + random.any(MAX_SEGMENT / u64::from(carried) - 1)) * 1_000;
-        // The largest counts make the closest ties.
+        // The largest counts give the closest ties.
         let oldest =
             if random.below(2) == 0 { MAX_UNITS - random.below(1_000) } else { random.any(MAX_UNITS).max(1) };
-        // Some instant of the segment in which `oldest` is weighted, and a room that fits it as closely as can be.
+        // A random instant of the segment in which `oldest` is weighted, and a room as close to a tie as possible.
         let elapsed = if random.below(4) == 0 { 0 } else { random.below(segment) };
         let tie = u128::from(oldest) * u128::from(segment - elapsed);
         let room = (tie.div_ceil(u128::from(segment)) as u64).min(MAX_UNITS - 1);
@@ -192,7 +189,7 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
             for nanos in [0, 1, 2, 999, 1_000, 1_001] {
                 for at in [begin + elapsed.saturating_sub(nanos), begin + (elapsed + nanos).min(segment - 1)]
                 {
-                    // Fits iff `oldest` weighted is at most `limit - 1`... with a cost of one.
+                    // With a cost of one, it fits if and only if `oldest` weighted is at most `limit`.
                     let claim = [Claim { id, cost: 1, meter: window((limit + 1).min(MAX_UNITS)) }];
                     let claims = Claims::new(Timestamp::from_nanos(at), Mode::Peek, &claim).unwrap();
                     let answer = both.claim(claims).await;
@@ -212,8 +209,8 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
     assert!(counts.iter().all(|count| *count > 500), "{counts:?}");
 }
 
-/// The same claim as a charge, which goes the short way, alone and beside another meter's; a look at what it left tells whether
-/// the server decided alike. Then all is as it was before. Where there is a `begin`, a unit was charged then.
+/// The same claim as a charge on the fast path, alone and next to another meter's; a peek at the result shows whether the
+/// server decided the same. Afterwards the state is as before. Where there is a `begin`, a unit was charged then.
 async fn charged_the_short_way(
     both: &mut Differential<PostgresStore>,
     claims: Claims<'_>,

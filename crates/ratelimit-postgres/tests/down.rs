@@ -1,5 +1,5 @@
-//! A server that is killed, frozen, down from the start, closed, read-only or full: an error in time that tells what to do, and
-//! the store is back when the server is.
+//! A server that is killed, frozen, down from the start, closed, read-only or full: an error in time that says what to do,
+//! and the store recovers when the server does.
 #![allow(clippy::disallowed_methods)] // deadlines are kept on the machine's clock
 
 mod common;
@@ -15,15 +15,15 @@ use ratelimit_testbed::{Postgres, Server};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 const TIMEOUT: Duration = Duration::from_millis(500);
-/// No call may take longer, on however slow a machine.
+/// No call may take longer, even on a slow machine.
 const HUNG: Duration = Duration::from_secs(10);
 
 fn config(server: &Server) -> PostgresConfig {
-    PostgresConfig { timeout: TIMEOUT, prune_every: None, ..PostgresConfig::from_url(server.url()).unwrap() }
+    PostgresConfig::from_url(server.url()).unwrap().timeout(TIMEOUT).prune_every(None)
 }
 
 async fn store(config: &PostgresConfig) -> PostgresStore {
-    let patient = PostgresConfig { timeout: Duration::from_secs(20), ..config.clone() };
+    let patient = config.clone().timeout(Duration::from_secs(20));
     PostgresStore::connect_with(patient).await.unwrap().migrate().await.unwrap();
     PostgresStore::lazy(config.clone()).unwrap()
 }
@@ -39,7 +39,7 @@ async fn take(store: &PostgresStore) -> Result<Answer, StoreError> {
     answer
 }
 
-/// The error names store, kind and address, and nothing that is private.
+/// The error names the store, the kind and the address, and contains no secrets.
 fn check(error: &StoreError, kind: ErrorKind, applied: Applied, retryable: bool) {
     assert_eq!((error.kind(), error.applied(), error.is_retryable()), (kind, applied, retryable), "{error}");
     assert_eq!(error.store(), "postgres");
@@ -48,7 +48,7 @@ fn check(error: &StoreError, kind: ErrorKind, applied: Applied, retryable: bool)
     assert!(!text.contains("private") && !text.contains("s3cret"), "{text}");
 }
 
-/// The same store works again by itself.
+/// The same store recovers.
 async fn recovers(store: &PostgresStore) -> u64 {
     let since = Instant::now();
     loop {
@@ -70,12 +70,12 @@ async fn run(server: &Server, sql: &str) {
 async fn killed_and_started_again() {
     let server = own_server(Postgres::default()).await;
     for (logged, schema) in [(Logged::Unlogged, "light"), (Logged::Logged, "heavy")] {
-        let store = store(&PostgresConfig { logged, schema: schema.to_owned(), ..config(&server) }).await;
+        let store = store(&config(&server).logged(logged).schema(schema)).await;
         let before = recovers(&store).await;
         for _ in 0..2 {
             server.kill().await.unwrap();
             let first = take(&store).await.unwrap_err();
-            // The connection was there, so the first claim may have been sent; nobody listens after that.
+            // The connection was open, so the first claim may have been sent; after that nothing listens.
             assert!(first.is_retryable() && first.kind() == ErrorKind::Unreachable, "{first}");
             check(&take(&store).await.unwrap_err(), ErrorKind::Unreachable, Applied::No, true);
             server.start().await.unwrap();
@@ -96,7 +96,7 @@ async fn frozen_and_thawed() {
     server.freeze().await.unwrap();
     for applied in [Applied::Unknown, Applied::No] {
         let since = Instant::now();
-        // The first has been sent; the next cannot even connect.
+        // The first call has been sent; the next cannot even connect.
         let error = take(&store).await.unwrap_err();
         let kind = if applied == Applied::No { error.kind() } else { ErrorKind::Timeout };
         assert!(matches!(kind, ErrorKind::Timeout | ErrorKind::Unreachable), "{error}");
@@ -123,10 +123,10 @@ async fn down_at_the_start() {
 #[tokio::test]
 async fn a_wrong_password() {
     let server = own_server(Postgres { password: Some("s3cret-right".into()), ..Postgres::default() }).await;
-    let config = PostgresConfig { timeout: Duration::from_secs(9), ..config(&server) };
+    let config = config(&server).timeout(Duration::from_secs(9));
     recovers(&store(&config).await).await;
     let wrong = config.server.clone().password("s3cret-wrong");
-    let wrong = PostgresConfig { server: wrong, ..config };
+    let wrong = config.server(wrong);
     let error = PostgresStore::connect_with(wrong.clone()).await.unwrap_err();
     check(&error, ErrorKind::Denied, Applied::No, false);
     let lazy = PostgresStore::lazy(wrong).unwrap();
@@ -147,7 +147,7 @@ async fn a_database_that_is_read_only() {
     recovers(&fresh).await;
 }
 
-/// The device on which the table lies has no room: its file is a link to `/dev/full`, and the kernel says so to every write.
+/// The disk with the table is full: its file is a link to `/dev/full`, where every write fails accordingly.
 #[tokio::test]
 async fn a_disk_that_is_full() {
     let server = own_server(Postgres::default()).await;

@@ -1,6 +1,6 @@
 //! Two processes, 64 tasks, one key: exactly the limit is admitted.
 //!
-//! The test starts itself twice. `RATELIMIT_PROCESS_ROUNDS` is how often each kind of limit is gone through (default 1).
+//! The test starts itself twice. `RATELIMIT_PROCESS_ROUNDS` is the number of rounds for each kind of limit (default 1).
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::{Schema, url};
 use ratelimit_core::{Claim, Claims, CounterStore, Limit, MeterId, Mode, Timestamp};
 use ratelimit_postgres::{PostgresConfig, PostgresStore};
 
-/// Holds the schema in a process that was started by the test.
+/// Set to the schema in a process that the test has started.
 const SCHEMA: &str = "RATELIMIT_TEST_SCHEMA";
 const TASKS: usize = 32;
 const CALLS: usize = 8;
@@ -25,16 +25,15 @@ const LIMITS: [&[&str]; 6] = [
     &["300/10s name a", "400/10s name b", "301/10000s burst 301"],
 ];
 
-/// Not a test of its own: what the other one runs in other processes. Each line on its input is a round.
+/// Not a test on its own: the other test runs it in further processes. Each line of its input is a round.
 #[tokio::test(flavor = "multi_thread")]
 async fn worker() {
     let Ok(schema) = std::env::var(SCHEMA) else { return };
-    let config = PostgresConfig {
-        schema,
-        prune_every: None,
-        timeout: std::time::Duration::from_secs(20),
-        ..PostgresConfig::from_url(&url()).unwrap()
-    };
+    let config = PostgresConfig::from_url(&url())
+        .unwrap()
+        .schema(schema)
+        .prune_every(None)
+        .timeout(std::time::Duration::from_secs(20));
     let store = PostgresStore::connect_with(config).await.unwrap();
     println!("\nready");
     for line in std::io::stdin().lines() {
@@ -106,7 +105,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        drop(self.process.stdin.take()); // the end of its input is the end of its work
+        drop(self.process.stdin.take()); // it exits at the end of its input
         let _ = self.process.wait();
     }
 }

@@ -1,6 +1,6 @@
-//! Forgotten meters are deleted in the background while calls are served, and the table does not grow for ever.
+//! Expired meters are deleted in the background under load, and the table does not grow without bound.
 //!
-//! `RATELIMIT_EXPIRED_ROWS` is how many forgotten meters there are at first (default 60,000); a million takes some minutes.
+//! `RATELIMIT_EXPIRED_ROWS` is the initial number of expired meters (default 60,000); a million takes some minutes.
 #![allow(clippy::disallowed_methods)] // prints how long it took
 
 mod common;
@@ -27,11 +27,10 @@ async fn pruning_catches_up_while_calls_are_served() {
     let rows = std::env::var("RATELIMIT_EXPIRED_ROWS").map_or(60_000, |text| text.parse::<i64>().unwrap());
     let arguments = ["-c", "autovacuum_naptime=1s"].map(str::to_owned).to_vec();
     let server = own_server(Postgres { arguments, ..Postgres::default() }).await;
-    let config = PostgresConfig {
-        prune_every: Some(Duration::from_millis(200)),
-        timeout: Duration::from_secs(20),
-        ..PostgresConfig::from_url(server.url()).unwrap()
-    };
+    let config = PostgresConfig::from_url(server.url())
+        .unwrap()
+        .prune_every(Duration::from_millis(200))
+        .timeout(Duration::from_secs(20));
     let store = PostgresStore::connect_with(config).await.unwrap();
     store.migrate().await.unwrap();
     let limiter = RateLimiter::new(store, "1000000000/1000s".parse::<Limit>().unwrap());
@@ -46,7 +45,7 @@ async fn pruning_catches_up_while_calls_are_served() {
         println!("round {round}: {full} bytes when full, {size} afterwards");
         sizes.push(full);
     }
-    // What a round leaves free the next one uses again; nothing is added for each round.
+    // Each round reuses the space that the previous one has freed; the table does not grow with each round.
     assert!(sizes[3] < sizes[0] * 2, "{sizes:?}");
 }
 
@@ -61,7 +60,7 @@ async fn fill(server: &Server, rows: i64, round: i64) {
     assert_eq!(ask(server, &sql).await, rows);
 }
 
-/// Checks go on, on keys of all ages, until the forgotten meters are gone.
+/// Runs checks on keys of all ages until the expired meters are gone.
 async fn served_until_pruned(server: &Server, limiter: &RateLimiter<PostgresStore>, rows: i64) {
     let began = Instant::now();
     let (mut served, mut slowest) = (0_u32, Duration::ZERO);
@@ -87,12 +86,12 @@ async fn served_until_pruned(server: &Server, limiter: &RateLimiter<PostgresStor
     assert!(served > 0);
 }
 
-/// How often autovacuum has been through the table.
+/// How often autovacuum has processed the table.
 async fn vacuums(server: &Server) -> i64 {
     ask(server, "SELECT autovacuum_count FROM pg_stat_user_tables WHERE relname = 'meters'").await
 }
 
-/// Waits until autovacuum has been through what was deleted.
+/// Waits until autovacuum has processed the deleted rows.
 async fn vacuumed(server: &Server, before: i64) {
     let dead = "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'meters'";
     for _ in 0..600 {
@@ -104,7 +103,7 @@ async fn vacuumed(server: &Server, before: i64) {
     panic!("two minutes, and nobody has vacuumed");
 }
 
-/// Who decides on a slice: a statement for one claim, one for many, or the one that can do everything.
+/// Which statement decides a slice: the one for a single claim, the one for many, or the general one.
 #[derive(Clone, Copy, Debug)]
 enum Together {
     Alone,
@@ -112,7 +111,7 @@ enum Together {
     Claims,
 }
 
-/// A meter that is forgotten while it counts would let its user in again.
+/// A meter that expires while it still counts would admit its user again.
 #[tokio::test]
 async fn meters_are_kept_for_as_long_as_they_count_and_the_slack() {
     let schema = Schema::new();
@@ -176,7 +175,7 @@ async fn charge(store: &PostgresStore, limit: &Limit, together: Together, mode: 
     answers.into_iter().flat_map(|answer| answer.unwrap().verdicts).collect()
 }
 
-/// For how many milliseconds that meter is kept that is forgotten first.
+/// The remaining milliseconds of the meter that expires first.
 async fn least_left(connection: &mut PgConnection, schema: &Schema) -> u128 {
     let sql = format!(
         "SELECT floor(extract(epoch FROM min(forget_at) - clock_timestamp()) * 1000)::bigint FROM \"{}\".meters",

@@ -1,4 +1,4 @@
-//! What callers are told when something is wrong, and that the store is back when it is right again.
+//! What callers get when something is wrong, and that the store recovers afterwards.
 
 mod common;
 
@@ -10,7 +10,7 @@ use ratelimit_core::{
     Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, Meter, MeterId, Mode, StoreError,
     Timestamp, Window,
 };
-use ratelimit_postgres::{PostgresConfig, PostgresStore};
+use ratelimit_postgres::PostgresStore;
 use sqlx::postgres::PgConnectOptions;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -35,7 +35,7 @@ async fn reset(store: &PostgresStore, claims: &[Claim<'_>]) {
     store.reset(Claims::new(NOW, Mode::Charge, claims).unwrap()).await.unwrap();
 }
 
-/// The error says what and where, and nothing secret.
+/// The error says what and where, and contains no secrets.
 fn check(error: &StoreError, kind: ErrorKind, applied: Applied, says: &str) {
     let text = format!("{error} {error:?}");
     assert_eq!((error.kind(), error.applied()), (kind, applied), "{text}");
@@ -54,18 +54,18 @@ async fn nobody_listens() {
     let error = PostgresStore::connect(&format!("postgres://app:pa55word@{closed}/db")).await.unwrap_err();
     check(&error, ErrorKind::Unreachable, Applied::No, "is the server running?");
     let error = PostgresStore::connect("postgres://app:pa55word@host:port/db").await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
     assert!(!format!("{error:?}").contains("pa55word"));
 }
 
 #[tokio::test]
 async fn the_log_in_fails() {
     let server = options().username("nobody_of_that_name");
-    let config = PostgresConfig { server, ..Schema::new().config() };
+    let config = Schema::new().config().server(server);
     let error = PostgresStore::connect_with(config).await.unwrap_err();
     check(&error, ErrorKind::Denied, Applied::No, "log-in");
     let server = options().database("no_database_of_that_name");
-    let config = PostgresConfig { server, ..Schema::new().config() };
+    let config = Schema::new().config().server(server);
     let error = PostgresStore::connect_with(config).await.unwrap_err();
     check(&error, ErrorKind::Unsupported, Applied::No, "create it");
 }
@@ -73,7 +73,7 @@ async fn the_log_in_fails() {
 #[tokio::test]
 async fn the_table_is_missing_or_of_another_version() {
     let schema = Schema::new();
-    let store = PostgresStore::connect_with(schema.config()).await.unwrap();
+    let store = PostgresStore::connect_with(schema.config().migrate(false)).await.unwrap();
     check(&claim(&store).await.unwrap_err(), ErrorKind::Unsupported, Applied::No, "migrate()");
     store.migrate().await.unwrap();
     assert!(claim(&store).await.unwrap().admitted);
@@ -94,7 +94,7 @@ async fn the_server_takes_no_writes() {
     let schema = Schema::new();
     schema.store().await;
     let server = options().options([("default_transaction_read_only", "on")]);
-    let store = PostgresStore::connect_with(PostgresConfig { server, ..schema.config() }).await.unwrap();
+    let store = PostgresStore::connect_with(schema.config().server(server)).await.unwrap();
     let error = claim(&store).await.unwrap_err();
     check(&error, ErrorKind::ReadOnly, Applied::No, "primary");
     assert!(error.is_retryable());
@@ -107,7 +107,7 @@ async fn too_many_connections_and_too_few_rights() {
     let role = format!("ratelimit_test_{}", std::process::id());
     schema.run(&format!("CREATE ROLE {role} LOGIN PASSWORD 'pa55word' CONNECTION LIMIT 1")).await;
     let server = options().username(&role);
-    let config = PostgresConfig { server, ..schema.config() };
+    let config = schema.config().server(server).migrate(false);
     let store = PostgresStore::connect_with(config.clone()).await.unwrap();
     let denied = claim(&store).await.unwrap_err();
     let full = PostgresStore::connect_with(config).await.unwrap_err();
@@ -149,7 +149,7 @@ async fn a_row_that_is_no_state() {
     assert!(claim(&store).await.unwrap().admitted);
 }
 
-/// Debts that no bucket has, where one of another rate would charge it, and where one of the same rate would.
+/// Invalid debts, where a bucket of another rate would charge them, and where one of the same rate would.
 #[tokio::test]
 async fn a_row_that_is_no_bucket() {
     let schema = Schema::new();
@@ -183,7 +183,7 @@ async fn a_row_that_is_no_bucket() {
 async fn a_row_that_somebody_holds() {
     let schema = Schema::new();
     schema.store().await;
-    let config = PostgresConfig { timeout: Duration::from_millis(300), ..schema.config() };
+    let config = schema.config().timeout(Duration::from_millis(300));
     let store = PostgresStore::connect_with(config).await.unwrap();
     while claim(&store).await.is_err() {} // on a slow machine
     let mut holder = schema.connection().await;
@@ -195,12 +195,12 @@ async fn a_row_that_somebody_holds() {
     while claim(&store).await.is_err() {}
 }
 
-/// Of two meters in one call the one is charged at once; the other has to be looked at, and somebody holds it.
+/// Of two meters in one call, one is charged immediately; the other has to be read first, and its row is locked.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_charged_is_told_when_the_rest_fails() {
     let schema = Schema::new();
     schema.store().await;
-    let config = PostgresConfig { timeout: Duration::from_millis(400), ..schema.config() };
+    let config = schema.config().timeout(Duration::from_millis(400));
     let store = PostgresStore::connect_with(config).await.unwrap();
     let segment = 1_000_000_000;
     let meter = Meter::Window(Window::new(100, segment, 1, false, 0).unwrap());
@@ -235,7 +235,7 @@ async fn what_was_charged_is_told_when_the_rest_fails() {
 async fn the_server_ends_the_connections() {
     let schema = Schema::new();
     let server = options().application_name(&schema.name);
-    let config = PostgresConfig { server, ..schema.config() };
+    let config = schema.config().server(server);
     let store = PostgresStore::connect_with(config).await.unwrap();
     store.migrate().await.unwrap();
     assert!(claim(&store).await.unwrap().admitted);
@@ -258,12 +258,11 @@ async fn a_silent_server_hangs_nobody() {
     schema.store().await;
     let (stop, stopped) = watch::channel(false);
     let port = forward(stopped).await;
-    let config = PostgresConfig {
-        server: options().host("127.0.0.1").port(port),
-        timeout: Duration::from_millis(500),
-        connections: 2,
-        ..schema.config()
-    };
+    let config = schema
+        .config()
+        .server(options().host("127.0.0.1").port(port))
+        .timeout(Duration::from_millis(500))
+        .connections(2);
     let store = PostgresStore::connect_with(config).await.unwrap();
     while claim(&store).await.is_err() {} // on a slow machine
     stop.send(true).unwrap();
@@ -276,7 +275,7 @@ async fn a_silent_server_hangs_nobody() {
     let mut applied = Vec::new();
     for task in tasks {
         let error = tokio::time::timeout(Duration::from_secs(30), task).await.unwrap().unwrap().unwrap_err();
-        // Who got no connection is told that there is none.
+        // A caller that got no connection learns that there is none.
         let unsent = error.kind() == ErrorKind::Unreachable && error.applied() == Applied::No;
         assert!(error.kind() == ErrorKind::Timeout || unsent, "{error}");
         applied.push(error.applied());
@@ -286,7 +285,7 @@ async fn a_silent_server_hangs_nobody() {
     while claim(&store).await.is_err() {}
 }
 
-/// A port that leads to the server, and swallows everything while the switch is on.
+/// A port that forwards to the server, and discards everything while the switch is on.
 async fn forward(stopped: watch::Receiver<bool>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

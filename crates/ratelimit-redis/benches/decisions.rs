@@ -1,7 +1,12 @@
-//! What a decision costs, beside the least that a script call can cost on the same server.
+//! The cost of a decision, next to the cheapest possible script call on the same server.
 //!
-//! `cargo bench -p ratelimit-redis --bench decisions [-- SECONDS]`: contestants take turns, medians of 21 rounds.
+//! `cargo bench -p ratelimit-redis --bench decisions [-- SECONDS]`: contestants take turns, medians of 21 rounds. With the
+//! argument `ways`, the store's own client next to connections and a pool of the program (`--features deadpool`).
 #![allow(clippy::disallowed_methods, clippy::cast_precision_loss, missing_docs)]
+
+#[allow(dead_code)] // its clusters
+#[path = "../tests/common/ways.rs"]
+mod ways;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,14 +16,15 @@ use ratelimit_core::{Claim, Claims, CounterStore, Limit, MeterId, Mode, Timestam
 use ratelimit_redis::{RedisConfig, RedisStore};
 use ratelimit_testbed::{Redis, Settings, Testbed};
 use redis::aio::MultiplexedConnection;
+use ways::Way;
 
 const ROUNDS: usize = 21;
 const KEYS: u64 = 1_000;
 
-/// The least a counter with a lifetime can be.
+/// The simplest counter with a lifetime.
 const LEAST: &str = "local n = redis.call('INCR', KEYS[1]) redis.call('PEXPIRE', KEYS[1], ARGV[1]) return n";
 
-/// A fixed window as it is often written.
+/// A fixed window as it is commonly written.
 const WINDOW: &str = "local n = tonumber(redis.call('GET', KEYS[1]) or '0') \
     if n + tonumber(ARGV[3]) > tonumber(ARGV[1]) then return {0, n, redis.call('PTTL', KEYS[1])} end \
     n = redis.call('INCRBY', KEYS[1], ARGV[3]) \
@@ -71,7 +77,7 @@ impl Contestant {
         }
     }
 
-    /// Decisions in a second, and the nanoseconds that each took on the server.
+    /// Decisions per second, and the nanoseconds that each took on the server.
     async fn round(
         &self,
         concurrency: u64,
@@ -133,7 +139,7 @@ async fn bare(
 }
 
 async fn ours(url: &str, limit: &str, batch: usize, connections: usize) -> Contestant {
-    let config = RedisConfig { connections, timeout: Duration::from_secs(5), ..RedisConfig::new(url) };
+    let config = RedisConfig::from_url(url).unwrap().connections(connections).timeout(Duration::from_secs(5));
     let store = RedisStore::connect_with(config).await.unwrap();
     Contestant::Ours { store, limit: limit.parse().unwrap(), batch }
 }
@@ -164,25 +170,59 @@ async fn compare(url: &str, concurrency: u64, connections: usize, length: Durati
                 .push((format!("ours {limit} by {batch}"), ours(url, limit, batch, connections).await));
         }
     }
+    let medians = medians(&contestants, concurrency, length, &mut server).await;
+    println!("\n{concurrency} callers, {connections} connections");
+    println!("{:<36} {:>12} {:>9} {:>9} {:>12}", "", "decisions/s", "x least", "x window", "server ns");
+    for ((name, _), [rate, server_time]) in contestants.iter().zip(&medians) {
+        let [least, window] = [rate / medians[0][0], rate / medians[1][0]];
+        println!("{name:<36} {rate:>12.0} {least:>9.2} {window:>9.2} {server_time:>12.0}");
+    }
+}
+
+/// The store on what the program already has, next to its own client.
+async fn compare_ways(url: &str, concurrency: u64, length: Duration) {
+    let mut server = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let config = RedisConfig::from_url(url).unwrap().timeout(Duration::from_secs(5));
+    let limit: Limit = "100000000/min".parse().unwrap();
+    let mut contestants = Vec::new();
+    for (name, way) in [
+        ("own client", Way::Own),
+        ("MultiplexedConnection", Way::Connection),
+        ("ConnectionManager", Way::Manager),
+        #[cfg(feature = "deadpool")]
+        ("deadpool of 16", Way::Pool),
+    ] {
+        let store = way.open(&config, &[url.to_owned()]).await.unwrap();
+        contestants.push((name.to_owned(), Contestant::Ours { store, limit: limit.clone(), batch: 1 }));
+    }
+    let medians = medians(&contestants, concurrency, length, &mut server).await;
+    println!("\n{concurrency} callers");
+    println!("{:<36} {:>12} {:>9}", "", "decisions/s", "x own");
+    for ((name, _), [rate, _]) in contestants.iter().zip(&medians) {
+        println!("{name:<36} {rate:>12.0} {:>9.2}", rate / medians[0][0]);
+    }
+}
+
+/// For each: decisions per second, and the nanoseconds that one took on the server.
+async fn medians(
+    contestants: &[(String, Contestant)],
+    concurrency: u64,
+    length: Duration,
+    server: &mut MultiplexedConnection,
+) -> Vec<[f64; 2]> {
     let mut results = vec![[Vec::new(), Vec::new()]; contestants.len()];
     for round in 0..=ROUNDS {
         for ((_, contestant), results) in contestants.iter().zip(&mut results) {
             // Batches keep the server as busy with fewer callers.
             let callers = (concurrency / contestant.decisions()).max(if concurrency > 1 { 4 } else { 1 });
-            let [rate, server_time] = contestant.round(callers, length, &mut server).await;
+            let [rate, server_time] = contestant.round(callers, length, server).await;
             if round > 0 {
                 results[0].push(rate);
                 results[1].push(server_time);
             }
         }
     }
-    println!("\n{concurrency} callers, {connections} connections");
-    println!("{:<36} {:>12} {:>9} {:>9} {:>12}", "", "decisions/s", "x least", "x window", "server ns");
-    let medians: Vec<_> = results.into_iter().map(|values| values.map(median)).collect();
-    for ((name, _), [rate, server_time]) in contestants.iter().zip(&medians) {
-        let [least, window] = [rate / medians[0][0], rate / medians[1][0]];
-        println!("{name:<36} {rate:>12.0} {least:>9.2} {window:>9.2} {server_time:>12.0}");
-    }
+    results.into_iter().map(|values| values.map(median)).collect()
 }
 
 #[tokio::main]
@@ -191,6 +231,12 @@ async fn main() {
     let length = Duration::from_secs_f64(length);
     let testbed = Testbed::new(Settings { addresses: Default::default(), ..Settings::from_env() });
     let server = testbed.redis_with(Redis::default()).await.unwrap_or_else(|error| panic!("{error}"));
+    if std::env::args().any(|argument| argument == "ways") {
+        for callers in [1, 128] {
+            compare_ways(server.url(), callers, length).await;
+        }
+        return;
+    }
     for (callers, connections) in [(1, 1), (128, 1), (128, 4)] {
         compare(server.url(), callers, connections, length).await;
     }

@@ -1,64 +1,69 @@
-//! A cluster: which node to ask, and what to do when that changes.
+//! A cluster: which node a call is sent to, and what happens when that changes.
 //!
-//! Each node has connections of its own, so that one that is gone or frozen keeps nobody waiting who asks another. Who
-//! serves which slot is asked anew, in the background, whenever something points to a change.
+//! Each node has its own connections, so a node that is down or frozen does not delay calls to the others. Whenever
+//! something points to a change, the cluster is asked in the background which node serves which slot.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimit_core::ErrorKind;
-use redis::{Cmd, RedisError, ServerErrorKind, Value};
+use redis::{Cmd, ConnectionInfo, RedisError, ServerErrorKind, Value};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
 use crate::config::RedisConfig;
 use crate::error::Failure;
-use crate::flight::Flight;
 use crate::keys::slot_of;
-use crate::link::Lines;
+use crate::node_address::NodeAddress;
 use crate::nodes::Nodes;
 use crate::script::Script;
-use crate::topology::{Place, split_address};
+use crate::server::Server;
+use crate::survey::Survey;
 
-/// How often a call lets itself be sent on.
+/// How many redirects a call follows.
 const REDIRECTS: u32 = 8;
 
-/// The pause before keys are looked for again that are moving between two nodes.
+/// The first pause before a call on keys that are moving between two nodes is retried.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A cluster and the connections to its nodes.
 pub(crate) struct Cluster {
     nodes: Arc<Nodes>,
-    survey: Flight<Result<(), Failure>>,
+    survey: Survey,
     address: String,
 }
 
 /// What to do after a node's reply.
 enum Step {
-    /// Ask this one.
-    At(Place),
-    /// Ask this one, once, and not for the next call.
-    Asking(Place),
+    /// Send it to this node.
+    At(NodeAddress),
+    /// Send it to this node after an `ASKING`; the next call still goes to the node that serves the slot.
+    Asking(NodeAddress),
     /// Send the script along.
     InFull,
-    /// Keys are on their way between two nodes: wait.
+    /// The keys are moving between two nodes: wait.
     Pause,
-    /// Ask whoever serves the slot now.
+    /// Send it to the node that serves the slot now.
     Elsewhere(Failure),
 }
 
 impl Cluster {
-    pub(crate) fn new(config: &RedisConfig) -> Result<Self, Failure> {
-        let nodes = Nodes::new(config)?;
+    pub(crate) fn new(nodes: &[ConnectionInfo], config: &RedisConfig) -> Result<Self, Failure> {
+        let nodes = Nodes::new(nodes, config)?;
         let address = nodes.address();
-        Ok(Self { nodes: Arc::new(nodes), survey: Flight::new(), address })
+        Ok(Self { nodes: Arc::new(nodes), survey: Survey::new(), address })
     }
 
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Finds the nodes, and connects to those that serve slots. One that is down now is found later.
+    /// The node that serves a slot, if it is known.
+    pub(crate) fn known_owner(&self, slot: u16) -> Option<Arc<Server>> {
+        self.nodes.owner(slot)
+    }
+
+    /// Finds the nodes and connects to those that serve slots. A node that is down now is connected later.
     pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), Failure> {
         self.surveyed(deadline).await?;
         let mut tasks = JoinSet::new();
@@ -86,7 +91,7 @@ impl Cluster {
         let mut node = self.owner(slot, deadline).await?;
         let (mut asking, mut redirects, mut pause) = (false, 0, PAUSE);
         loop {
-            let reply = node.line().send(&cmd, asking, deadline).await;
+            let reply = node.connection().send(&cmd, asking, deadline).await;
             let step = match reply {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(error)) => self.step(error, &node)?,
@@ -118,18 +123,20 @@ impl Cluster {
         }
     }
 
-    /// What to do when `node` has replied with an error.
-    fn step(&self, error: RedisError, node: &Lines) -> Result<Step, Failure> {
+    /// What to do after `node` has replied with an error.
+    fn step(&self, error: RedisError, node: &Server) -> Result<Step, Failure> {
         use ServerErrorKind as Kind;
         let redis::ErrorKind::Server(kind) = error.kind() else {
             return Err(Failure::from_redis(error).at(node.address()));
         };
         let place = || {
             let (address, _) = error.redirect_node()?;
-            let (host, port) = split_address(address)?;
-            // No host: the one that has answered.
-            let here = || split_address(node.address()).map(|(host, _)| host);
-            Some((if host.is_empty() { here()? } else { host }, port))
+            let mut place = NodeAddress::of_address(address)?;
+            if place.host.is_empty() {
+                // The node that has replied.
+                place.host = NodeAddress::of_address(node.address())?.host;
+            }
+            Some(place)
         };
         let step = match (kind, place()) {
             (Kind::Moved, Some(place)) => Step::At(place),
@@ -148,7 +155,7 @@ impl Cluster {
     }
 
     /// The node that serves a slot.
-    async fn owner(&self, slot: u16, deadline: Instant) -> Result<Arc<Lines>, Failure> {
+    async fn owner(&self, slot: u16, deadline: Instant) -> Result<Arc<Server>, Failure> {
         if let Some(node) = self.nodes.owner(slot) {
             return Ok(node);
         }
@@ -158,14 +165,14 @@ impl Cluster {
         })
     }
 
-    /// The node that has taken a slot over from one that failed; the failure, if nobody has.
+    /// The node that has taken over the slot of a failed node, or the failure if there is none.
     async fn other_owner(
         &self,
         slot: u16,
-        failed: &Arc<Lines>,
+        failed: &Arc<Server>,
         failure: Failure,
         deadline: Instant,
-    ) -> Result<Arc<Lines>, Failure> {
+    ) -> Result<Arc<Server>, Failure> {
         if !failure.may_go_elsewhere() {
             self.survey_soon();
             return Err(failure);
@@ -174,29 +181,19 @@ impl Cluster {
         if let Some(other) = other() {
             return Ok(other);
         }
-        // Without a survey this failure says more than that of the survey.
+        // The original failure says more than that of the survey.
         let _ = self.surveyed(deadline).await;
         other().ok_or(failure)
     }
 
-    /// Waits until it is known who serves what, unless that was asked just now.
+    /// Waits for a survey of which node serves which slot, unless one has just ended.
     async fn surveyed(&self, deadline: Instant) -> Result<(), Failure> {
-        if self.nodes.is_fresh() {
-            return Ok(());
-        }
-        let survey = self.survey.join(|| self.nodes.clone().survey());
-        match timeout_at(deadline, survey).await {
-            Ok((outcome, _)) => outcome.unwrap_or_else(|| Err(Failure::stopped())),
-            Err(_) => {
-                Err(Failure::new(ErrorKind::Timeout, "no connection within the time limit").at(&self.address))
-            }
-        }
+        let survey = self.survey.wait(|| self.nodes.clone().survey(), deadline);
+        survey.await.map_err(|failure| failure.or_at(&self.address))
     }
 
-    /// Asks who serves what, and waits for nothing.
-    fn survey_soon(&self) {
-        if !self.nodes.is_fresh() {
-            self.survey.begin(|| self.nodes.clone().survey());
-        }
+    /// Starts a survey of which node serves which slot, without waiting for it.
+    pub(crate) fn survey_soon(&self) {
+        self.survey.begin(|| self.nodes.clone().survey());
     }
 }

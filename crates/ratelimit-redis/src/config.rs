@@ -1,94 +1,146 @@
-//! How a store reaches its server and writes there.
+//! The configuration of a store with its own connections.
 
 use std::fmt;
 use std::time::Duration;
 
-use ratelimit_core::{BatchConfig, CLOCK_SLACK};
+use ratelimit_core::layers::BatchConfig;
 
-/// How a [`RedisStore`](crate::RedisStore) reaches its server and writes there.
+use crate::servers::Servers;
+use crate::store_config::StoreConfig;
+use crate::time_source::TimeSource;
+
+/// The configuration of a [`RedisStore`](crate::RedisStore) with its own connections.
+///
+/// [`from_url`](Self::from_url) takes the address, which also says whether to connect to one server, sentinels or a
+/// cluster. Each field has a setter of the same name:
 ///
 /// ```
 /// use ratelimit_redis::{RedisConfig, TimeSource};
 /// use std::time::Duration;
 ///
-/// let config = RedisConfig {
-///     timeout: Duration::from_millis(100),
-///     time: TimeSource::Server,
-///     ..RedisConfig::new("redis://:secret@limits.internal:6379/0")
-/// };
+/// let config = RedisConfig::from_url("redis://:secret@limits.internal:6379/0")?
+///     .timeout(Duration::from_millis(100))
+///     .time(TimeSource::Server);
 /// assert!(!format!("{config:?}").contains("secret"));
+/// # Ok::<(), ratelimit_core::StoreError>(())
 /// ```
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct RedisConfig {
-    /// Where the server is: `redis://[user][:password@]host[:port][/database]`, `rediss://…` for TLS (feature `tls`),
-    /// or `redis+unix:///path/to/socket`. For a cluster one or more of its nodes, for one server exactly one.
-    pub urls: Vec<String>,
-    /// What every key begins with.
+    pub(crate) servers: Servers,
+    /// The prefix of every key.
     pub prefix: String,
-    /// How long a call may take, with everything that belongs to it: connecting, waiting for others, the answer.
+    /// The maximum duration of a call, including connecting, waiting for a shared call, and the reply.
     pub timeout: Duration,
-    /// How many connections share the work, in turn. One is enough for most: calls do not wait for each other on it. Of a
-    /// cluster, to each node.
+    /// The number of connections, used in turn; on a cluster, to each node. One is usually enough: calls on one connection
+    /// do not wait for each other.
     pub connections: usize,
-    /// Whose time decides.
+    /// Whose clock decides.
     pub time: TimeSource,
-    /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind; at least
-    /// [`CLOCK_SLACK`].
+    /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind. At least
+    /// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK).
     pub clock_slack: Duration,
-    /// How checks that come while others are under way share calls to one server, exact and in their order; see
-    /// [`Batched`](ratelimit_core::Batched). `None` gives each a call of its own. Its `patience` is always
-    /// [`timeout`](Self::timeout). On a cluster calls are not shared.
+    /// How checks that arrive while others are under way share calls, exactly and in their order; see
+    /// [`Batched`](ratelimit_core::layers::Batched). With `None` each check is a call of its own. `patience` is always set
+    /// to [`timeout`](Self::timeout). On a cluster this applies to each node: checks against a single limit that the same
+    /// node decides are written to it together.
     pub batch: Option<BatchConfig>,
-    /// Certificates (PEM) of the authorities to trust for `rediss://`, instead of those of the machine.
+    /// Certificates (PEM) of the authorities to trust for `rediss://`, instead of the machine's.
     pub authorities: Option<Vec<u8>>,
-}
-
-/// Whose time decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum TimeSource {
-    /// The caller's: the limiter's clock. Processes that share the server should have their clocks synchronised.
-    #[default]
-    Caller,
-    /// The server's, to the microsecond; the limiter's clock then plays no part.
-    Server,
+    /// The certificate for servers that ask clients for one (`tls-auth-clients yes`): the certificate, any intermediate
+    /// certificates, and the private key, all in PEM form, one after another.
+    pub client_certificate: Option<Vec<u8>>,
 }
 
 impl RedisConfig {
-    /// The defaults, for the server at `url`.
-    pub fn new(url: impl Into<String>) -> Self {
-        Self { urls: vec![url.into()], ..Self::default() }
-    }
-
-    /// The slack in milliseconds, never below what a store owes.
-    pub(crate) fn slack_millis(&self) -> u64 {
-        // Longer than a century is as good as a century.
-        let millis = self.clock_slack.max(CLOCK_SLACK).as_millis().min(3_155_760_000_000);
-        u64::try_from(millis).unwrap_or(u64::MAX)
-    }
-}
-
-impl Default for RedisConfig {
-    /// The server at `127.0.0.1:6379`, prefix `rl:`, 500 ms, one connection, the caller's time, 10 s of slack,
-    /// shared calls.
-    fn default() -> Self {
+    /// The configuration for `servers`, with the defaults of [`from_url`](Self::from_url).
+    pub(crate) fn of(servers: Servers) -> Self {
+        let StoreConfig { prefix, timeout, time, clock_slack, batch } = StoreConfig::default();
         Self {
-            urls: vec!["redis://127.0.0.1:6379/".to_owned()],
-            prefix: "rl:".to_owned(),
-            timeout: Duration::from_millis(500),
+            servers,
+            prefix,
+            timeout,
             connections: 1,
-            time: TimeSource::Caller,
-            clock_slack: Duration::from_secs(10),
-            batch: Some(BatchConfig::default()),
+            time,
+            clock_slack,
+            batch,
             authorities: None,
+            client_certificate: None,
+        }
+    }
+
+    /// Sets [`prefix`](Self::prefix).
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets [`timeout`](Self::timeout).
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets [`connections`](Self::connections).
+    #[must_use]
+    pub fn connections(mut self, connections: usize) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// Sets [`time`](Self::time).
+    #[must_use]
+    pub fn time(mut self, time: TimeSource) -> Self {
+        self.time = time;
+        self
+    }
+
+    /// Sets [`clock_slack`](Self::clock_slack).
+    #[must_use]
+    pub fn clock_slack(mut self, clock_slack: Duration) -> Self {
+        self.clock_slack = clock_slack;
+        self
+    }
+
+    /// Sets [`batch`](Self::batch).
+    #[must_use]
+    pub fn batch(mut self, batch: Option<BatchConfig>) -> Self {
+        self.batch = batch;
+        self
+    }
+
+    /// Sets [`authorities`](Self::authorities).
+    #[must_use]
+    pub fn authorities(mut self, authorities: Option<Vec<u8>>) -> Self {
+        self.authorities = authorities;
+        self
+    }
+
+    /// Sets [`client_certificate`](Self::client_certificate).
+    #[must_use]
+    pub fn client_certificate(mut self, client_certificate: impl Into<Option<Vec<u8>>>) -> Self {
+        self.client_certificate = client_certificate.into();
+        self
+    }
+
+    /// The part that does not depend on who makes the connections.
+    pub(crate) fn store(&self) -> StoreConfig {
+        StoreConfig {
+            prefix: self.prefix.clone(),
+            timeout: self.timeout,
+            time: self.time,
+            clock_slack: self.clock_slack,
+            batch: self.batch,
         }
     }
 }
 
 impl fmt::Debug for RedisConfig {
-    /// Addresses may hold passwords: only their number is shown.
+    /// The address may contain a password and the client certificate contains a key, so neither is shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisConfig")
-            .field("urls", &format_args!("{} hidden", self.urls.len()))
             .field("prefix", &self.prefix)
             .field("timeout", &self.timeout)
             .field("connections", &self.connections)
@@ -96,6 +148,7 @@ impl fmt::Debug for RedisConfig {
             .field("clock_slack", &self.clock_slack)
             .field("batch", &self.batch)
             .field("authorities", &self.authorities.as_ref().map(Vec::len))
-            .finish()
+            .field("client_certificate", &self.client_certificate.as_ref().map(|_| "hidden"))
+            .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! One connection to one server, dialled anew when it has broken or fallen silent.
+//! One connection to one server, replaced when it breaks or stops answering.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,38 +11,40 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::Failure;
 use crate::flight::Flight;
+use crate::node_address::NodeAddress;
 use crate::script::{CLAIM, REFUND};
 use crate::stream::Opener;
 
-/// How long dialling may take when the time limit of a call is shorter. It goes on in the background.
+/// Connecting may take this long, in the background, even if the time limit of a call is shorter.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How many requests may wait to be written before callers wait themselves.
+/// How many requests may be queued for writing before callers have to wait.
 const QUEUE: usize = 1_024;
 
-/// Makes connections that know the scripts.
+/// Opens connections, to servers that have the scripts loaded.
 pub(crate) struct Dialer {
     address: String,
     settings: RedisConnectionInfo,
     opener: Opener,
     patience: Duration,
+    scripts: bool,
 }
 
 /// A connection that callers share.
 ///
-/// A request that is not answered in time takes the connection with it: the server may be frozen or its packets may be
-/// lost, and then every later request on it would wait in vain. The next caller dials; others that come meanwhile wait for
-/// that one dial, which goes on when their time is up.
-pub(crate) struct Line {
+/// A request that is not answered in time closes the connection: the server may be frozen or its packets may be lost, and
+/// every later request would time out as well. The next caller starts a new connection. Callers that arrive meanwhile wait
+/// for the same attempt, which continues when their deadlines pass.
+pub(crate) struct Connection {
     dialer: Arc<Dialer>,
     current: Arc<Mutex<Option<Wire>>>,
     dialling: Flight<Result<(), Failure>>,
 }
 
-/// What a server replied, be it an error.
+/// A server's reply, which may be an error.
 pub(crate) type Reply = Result<Value, RedisError>;
 
-/// A connection as it was dialled.
+/// An open connection.
 #[derive(Clone)]
 struct Wire {
     connection: MultiplexedConnection,
@@ -52,7 +54,7 @@ struct Wire {
 struct Shared {
     /// Bytes written so far.
     written: Arc<AtomicU64>,
-    /// Its other end has closed it.
+    /// Whether the server has closed it.
     closed: Arc<AtomicBool>,
     driver: tokio::task::JoinHandle<()>,
 }
@@ -64,13 +66,23 @@ impl Drop for Shared {
 }
 
 impl Dialer {
-    /// Dials where `opener` leads; `limit` is the time limit of a call.
+    /// Connects with `opener`; `limit` is the time limit of a call.
     pub(crate) fn new(settings: RedisConnectionInfo, opener: Opener, limit: Duration) -> Self {
-        Self { address: opener.address(), settings, opener, patience: limit.max(PATIENCE) }
+        Self { address: opener.address(), settings, opener, patience: limit.max(PATIENCE), scripts: true }
     }
 
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// The same for a server that runs no scripts: a sentinel.
+    pub(crate) fn without_scripts(self) -> Self {
+        Self { scripts: false, ..self }
+    }
+
+    /// Whether it connects to this server.
+    pub(crate) fn leads_to(&self, place: &NodeAddress) -> bool {
+        self.opener.leads_to(place)
     }
 
     async fn dial_in_time(&self) -> Result<Wire, Failure> {
@@ -79,14 +91,14 @@ impl Dialer {
     }
 
     async fn dial(&self) -> Result<Wire, Failure> {
-        let redis_failure = |error: RedisError| Failure::from_redis(error);
         let written = Arc::new(AtomicU64::new(0));
-        let stream = self.opener.open(written.clone()).await.map_err(|error| redis_failure(error.into()))?;
-        // The time limit of a whole call is kept by `Line`.
+        let stream =
+            self.opener.open(written.clone()).await.map_err(|error| self.opener.explain(error.into()))?;
+        // `Connection` enforces the time limit of the whole call.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(QUEUE);
         let (mut connection, driver) = MultiplexedConnection::new_with_config(&self.settings, stream, config)
             .await
-            .map_err(redis_failure)?;
+            .map_err(|error| self.opener.explain(error))?;
         let closed = Arc::new(AtomicBool::new(false));
         let driver = tokio::spawn({
             let closed = closed.clone();
@@ -96,25 +108,30 @@ impl Dialer {
             }
         });
         let shared = Arc::new(Shared { written, closed, driver });
-        load(&mut connection).await?;
+        self.greet(&mut connection).await?;
         Ok(Wire { connection, shared })
+    }
+
+    async fn greet(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
+        // A server that requires a log-in closes the connection on a request as long as a script. To a `PING` it says why.
+        let greeting =
+            connection.send_packed_command(&redis::cmd("PING")).await.and_then(Value::extract_error);
+        match greeting {
+            Err(error) if error.kind() == ServerErrorKind::NoPerm.into() => {}
+            greeting => drop(greeting.map_err(|error| self.opener.explain(error))?),
+        }
+        if self.scripts { load(connection).await } else { Ok(()) }
     }
 }
 
-/// Makes the scripts known, so that the first call is one trip like all others.
+/// Loads the scripts, so that the first call is one round trip like all others.
 async fn load(connection: &mut MultiplexedConnection) -> Result<(), Failure> {
-    // A server that wants a log-in hangs up on a request as long as a script; to this it says why.
-    let greeting = connection.send_packed_command(&redis::cmd("PING")).await.and_then(Value::extract_error);
-    match greeting {
-        Err(error) if error.kind() == ServerErrorKind::NoPerm.into() => {}
-        greeting => drop(greeting.map_err(Failure::from_redis)?),
-    }
     let mut pipeline = Pipeline::new();
     pipeline.add_command(CLAIM.load()).add_command(REFUND.load());
     let replies = connection.send_packed_commands(&pipeline, 0, 2).await.map_err(Failure::from_redis)?;
     for reply in replies {
         match reply.extract_error() {
-            // Who may not load scripts can still send them.
+            // A user without permission to load scripts can still send them.
             Err(error) if error.kind() == ServerErrorKind::NoPerm.into() => {}
             Err(error) => return Err(Failure::from_redis(error)),
             Ok(_) => {}
@@ -123,9 +140,13 @@ async fn load(connection: &mut MultiplexedConnection) -> Result<(), Failure> {
     Ok(())
 }
 
-impl Line {
+impl Connection {
     pub(crate) fn new(dialer: Arc<Dialer>) -> Self {
         Self { dialer, current: Arc::default(), dialling: Flight::new() }
+    }
+
+    pub(crate) fn dialer(&self) -> &Dialer {
+        &self.dialer
     }
 
     /// Connects unless it is connected.
@@ -133,10 +154,10 @@ impl Line {
         self.wire(deadline).await.map(drop)
     }
 
-    /// Sends a command; after an `ASKING`, if another node of the cluster has sent it here although this one does not serve
-    /// the slot yet.
+    /// Sends a command, after an `ASKING` if another node of the cluster has redirected it here although this node does not
+    /// serve the slot yet.
     ///
-    /// If the connection breaks before a byte of it has been written, it is sent once more on a new one.
+    /// If the connection breaks before a byte of the command has been written, it is sent once more on a new connection.
     pub(crate) async fn send(&self, cmd: &Cmd, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
         let mut again = true;
         loop {
@@ -161,7 +182,7 @@ impl Line {
                 Ok(reply) => {
                     let reply = reply.and_then(Value::extract_error);
                     if reply.as_ref().is_err_and(is_read_only) {
-                        // It has become a replica. Its name may lead to the new primary: look again.
+                        // The server has become a replica. Its name may resolve to the new primary, so connect again.
                         self.hang_up(&wire);
                     }
                     return Ok(reply);
@@ -170,7 +191,28 @@ impl Line {
         }
     }
 
-    /// The connection in use, or a new one.
+    /// Sends several commands as one request and returns the reply to each. None is sent again: if nothing was written, the
+    /// failure allows sending them to another node.
+    pub(crate) async fn send_all(
+        &self,
+        calls: &Pipeline,
+        number: usize,
+        deadline: Instant,
+    ) -> Result<Vec<Value>, Failure> {
+        let mut wire = self.wire(deadline).await?;
+        let before = wire.shared.written.load(Ordering::SeqCst);
+        let sent = timeout_at(deadline, wire.connection.send_packed_commands(calls, 0, number)).await;
+        let unwritten = wire.shared.written.load(Ordering::SeqCst) == before;
+        let failure = match sent {
+            Ok(Ok(replies)) => return Ok(replies),
+            Ok(Err(error)) => Failure::from_redis(error).at(self.dialer.address()),
+            Err(_) => self.late("no answer within the time limit", true),
+        };
+        self.hang_up(&wire);
+        Err(if unwritten { failure } else { failure.maybe_applied() })
+    }
+
+    /// The open connection, or a new one.
     async fn wire(&self, deadline: Instant) -> Result<Wire, Failure> {
         if let Some(wire) = self.open_wire() {
             return Ok(wire);
@@ -179,14 +221,15 @@ impl Line {
         let dial = async {
             let (mut outcome, under_way) = self.dialling.join(|| self.dial()).await;
             if under_way && matches!(outcome, Some(Err(_))) {
-                // It was begun before this call, and may have failed because of what was then.
+                // That attempt began before this call and may have failed because the server was down then.
                 (outcome, _) = self.dialling.join(|| self.dial()).await;
             }
             outcome.unwrap_or_else(|| Err(Failure::stopped()))
         };
         match timeout_at(deadline, dial).await {
             Ok(Ok(())) => self.open_wire().ok_or_else(|| {
-                Failure::new(ErrorKind::Unreachable, "the connection was closed at once").at(address)
+                Failure::new(ErrorKind::Unreachable, "the server closed the connection immediately")
+                    .at(address)
             }),
             Ok(Err(failure)) => Err(failure.at(address)),
             Err(_) => Err(self.late("no connection within the time limit", true)),
@@ -207,7 +250,7 @@ impl Line {
         current.as_ref().filter(|wire| !wire.shared.closed.load(Ordering::SeqCst)).cloned()
     }
 
-    /// Forgets this connection, unless a newer one has taken its place.
+    /// Drops this connection, unless a newer one has replaced it.
     fn hang_up(&self, wire: &Wire) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_some_and(|held| Arc::ptr_eq(&held.shared, &wire.shared)) {

@@ -1,4 +1,4 @@
-//! The short way for what is asked most: slices of one claim each on a window of at most one carried segment, or on a
+//! The fast path for the most common calls: slices of one claim each on a window of at most one carried segment, or on a
 //! bucket whose numbers are below 2<sup>53</sup>. See `scripts/fast.lua`.
 
 use std::collections::HashSet;
@@ -7,31 +7,31 @@ use ratelimit_core::{Answer, Claim, Claims, Meter, MeterId, Mode, Timestamp};
 use redis::{Cmd, Value};
 use smallvec::smallvec;
 
-use crate::config::TimeSource;
 use crate::error::Failure;
 use crate::keys::write_key;
 use crate::script::CLAIM;
-use crate::wire::{Ask, Bytes, Slice, answer, bytes, push, push_u16, verdict};
+use crate::time_source::TimeSource;
+use crate::wire::{Bytes, OwnedClaim, OwnedClaims, answer, bytes, push, push_u16, verdict};
 
-/// The first byte of an argument for the short way; those of the long way begin with a zero or a one.
+/// The first byte of an argument for the fast path; on the general path it is zero or one.
 const SHORT_WAY: u8 = 2;
 
-/// The same where no key comes twice, so that the script need not remember them.
+/// The same if no key occurs twice, so that the script need not remember them.
 const NO_KEY_TWICE: u8 = 3;
 
-/// In the place of a record that is the one before it at another instant.
+/// The mark of a record that equals the one before it except for its instant.
 const SAME: u8 = b'=';
 
-/// The bytes of a window's first record; a bucket's is shorter.
+/// The size in bytes of a window's first record; a bucket's is shorter.
 const RECORD: usize = 43;
 
-/// The bytes of the longest that is the same as the one before it.
+/// The size in bytes of the longest record that equals the one before it.
 const SAME_RECORD: usize = 11;
 
 /// Below this the sums in the script are exact: less than 2<sup>53</sup> with 32 bits of the time added.
 const EXACT: u64 = (1 << 53) - (1 << 32);
 
-/// A slice of one claim that the short way decides exactly as the long one does.
+/// A slice of one claim that the fast path decides exactly as the general path does.
 #[derive(Clone, Copy)]
 pub(crate) struct Single<'a> {
     name: Name<'a>,
@@ -40,7 +40,7 @@ pub(crate) struct Single<'a> {
     meter: &'a Meter,
 }
 
-/// A meter's name, or the key that was made of it.
+/// A meter's name, or the key made from it.
 #[derive(Clone, Copy)]
 enum Name<'a> {
     Id(&'a MeterId<'a>),
@@ -48,7 +48,7 @@ enum Name<'a> {
 }
 
 impl<'a> Single<'a> {
-    /// The claim of a slice that the short way decides.
+    /// The claim of a slice that the fast path can decide.
     pub(crate) fn of_claims(claims: &'a Claims<'a>, time: TimeSource) -> Option<Self> {
         let [Claim { id, cost, meter }] = &**claims else {
             return None;
@@ -56,9 +56,9 @@ impl<'a> Single<'a> {
         Self { name: Name::Id(id), now: claims.now(), cost: *cost, meter }.if_simple(claims.mode(), time)
     }
 
-    /// The same, its key made.
-    pub(crate) fn of_slice(slice: &'a Slice, time: TimeSource) -> Option<Self> {
-        let [Ask { key, meter, cost }] = slice.asks.as_slice() else {
+    /// The same for a slice whose key exists already.
+    pub(crate) fn of_slice(slice: &'a OwnedClaims, time: TimeSource) -> Option<Self> {
+        let [OwnedClaim { key, meter, cost }] = slice.claims.as_slice() else {
             return None;
         };
         Self { name: Name::Key(key), now: slice.now, cost: *cost, meter }.if_simple(slice.mode, time)
@@ -67,7 +67,7 @@ impl<'a> Single<'a> {
     fn if_simple(self, mode: Mode, time: TimeSource) -> Option<Self> {
         let small = match self.meter {
             Meter::Window(window) => window.carried() <= 1,
-            // No debt of an admitted claim is longer than the tolerance.
+            // No debt of an admitted claim exceeds the tolerance.
             Meter::Bucket(bucket) => bucket.tolerance() < EXACT,
             Meter::Log(_) => false,
         };
@@ -75,7 +75,7 @@ impl<'a> Single<'a> {
         (usual && small && (1..=self.meter.limit()).contains(&self.cost)).then_some(self)
     }
 
-    /// Its key, if it is made already.
+    /// Its key, if it exists already.
     pub(crate) fn key(&self) -> Option<&'a [u8]> {
         match self.name {
             Name::Id(_) => None,
@@ -83,14 +83,14 @@ impl<'a> Single<'a> {
         }
     }
 
-    /// As a slice for the long way, once its key does not matter any more.
-    fn without_key(&self) -> Slice {
-        let ask = Ask { key: Vec::new(), meter: *self.meter, cost: self.cost };
-        Slice { now: self.now, mode: Mode::Charge, asks: smallvec![ask] }
+    /// A slice for decoding a reply of the general path, which does not need the key.
+    fn without_key(&self) -> OwnedClaims {
+        let claim = OwnedClaim { key: Vec::new(), meter: *self.meter, cost: self.cost };
+        OwnedClaims { now: self.now, mode: Mode::Charge, claims: smallvec![claim] }
     }
 }
 
-/// The call that decides `singles`, in their order; what has no key yet gets one that begins with `prefix`.
+/// The call that decides `singles`, in their order. A claim without a key gets one that begins with `prefix`.
 pub(crate) fn claim_call(singles: &[Single<'_>], prefix: &str, slack_millis: u64) -> Cmd {
     let mut call = CLAIM.call(singles.len());
     let way = if may_come_twice(singles) { SHORT_WAY } else { NO_KEY_TWICE };
@@ -115,7 +115,7 @@ pub(crate) fn claim_call(singles: &[Single<'_>], prefix: &str, slack_millis: u64
     call
 }
 
-/// Whether a key may come twice. Those of one user under two limits look alike here, and are none the worse for it.
+/// Whether a key may occur twice. Two limits of one user look the same here, which does no harm.
 fn may_come_twice(singles: &[Single<'_>]) -> bool {
     if singles.len() == 1 {
         return false;
@@ -127,14 +127,14 @@ fn may_come_twice(singles: &[Single<'_>]) -> bool {
     })
 }
 
-/// What claims that are alike have in common: the numbers of a record but its instant.
+/// What similar claims have in common: the numbers of a record without its instant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Shape {
     mark: u8,
     numbers: [u64; 4],
 }
 
-/// A claim as the script's short way reads it; `last` is the shape of the one before it.
+/// Encodes a claim for the script's fast path; `last` is the shape of the claim before it.
 fn push_record(bytes: &mut Bytes, last: &mut Option<Shape>, single: &Single<'_>) {
     let Single { now, cost, meter, .. } = *single;
     let (shape, instant, nanos) = match meter {
@@ -169,7 +169,7 @@ fn push_record(bytes: &mut Bytes, last: &mut Option<Shape>, single: &Single<'_>)
     }
 }
 
-/// The answers in the reply of [`claim_call`]; `fail` makes errors of those that are none.
+/// The answers in the reply of [`claim_call`]; `fail` converts a failure to the error of a single slice.
 pub(crate) fn answers<E>(
     singles: &[Single<'_>],
     reply: &Value,
@@ -199,14 +199,14 @@ pub(crate) fn answers<E>(
     Ok(answers)
 }
 
-/// What the short way has found.
+/// What the fast path has found.
 struct Found<'a> {
     admitted: bool,
     /// The meter's value before the charge.
     value: &'a [u8],
 }
 
-/// What was found for one of several, which is taken off what is left of them; `None` if the long way has answered.
+/// Takes the next finding off `text`; `None` if the general path has decided that claim.
 fn next_found<'a>(single: &Single<'_>, text: &mut &'a [u8]) -> Result<Option<Found<'a>>, Failure> {
     let (first, rest) = text.split_first().ok_or_else(Failure::strange_reply)?;
     let (admitted, values) = match first {
@@ -227,7 +227,7 @@ fn next_found<'a>(single: &Single<'_>, text: &mut &'a [u8]) -> Result<Option<Fou
     Ok(Some(Found { admitted, value }))
 }
 
-/// The bytes of a meter's value.
+/// The size of a meter's value in bytes.
 fn value_size(meter: &Meter) -> usize {
     match meter {
         Meter::Window(window) => 27 + 8 * window.carried() as usize,
@@ -235,7 +235,7 @@ fn value_size(meter: &Meter) -> usize {
     }
 }
 
-/// The answer for one slice that came alone.
+/// The answer for a call of one slice.
 fn alone(single: &Single<'_>, reply: &Value) -> Result<Answer, Failure> {
     match reply {
         Value::Nil => decided(single, true, &[]),
@@ -248,7 +248,7 @@ fn alone(single: &Single<'_>, reply: &Value) -> Result<Answer, Failure> {
     }
 }
 
-/// What came of a claim whose meter had the value `before`.
+/// The answer to a claim whose meter had the value `before`.
 fn decided(single: &Single<'_>, admitted: bool, before: &[u8]) -> Result<Answer, Failure> {
     let Single { now, cost, meter, .. } = *single;
     let verdict = verdict(meter, cost, before, now, admitted).ok_or_else(Failure::corrupt)?;

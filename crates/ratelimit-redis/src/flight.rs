@@ -1,11 +1,11 @@
-//! Work that is done once for all who wait for it.
+//! Work that is done once for all callers that wait for it.
 
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-/// Work that goes on when those who wait for it give up: somebody with a short time limit must not throw away what takes
-/// longer, or it would never be done.
+/// Work that continues when its callers give up. If a caller with a short time limit cancelled work that takes longer, the
+/// work would never complete.
 pub(crate) struct Flight<T> {
     latest: Mutex<Option<watch::Receiver<Option<T>>>>,
 }
@@ -15,13 +15,13 @@ impl<T: Clone + Send + Sync + 'static> Flight<T> {
         Self { latest: Mutex::new(None) }
     }
 
-    /// Begins the work, unless it is under way. Says whether it was.
+    /// Starts the work unless it is under way. Also returns whether it was.
     pub(crate) fn begin<F>(&self, work: impl FnOnce() -> F) -> (watch::Receiver<Option<T>>, bool)
     where
         F: Future<Output = T> + Send + 'static,
     {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        // A closed channel without a result: the runtime that worked on it has gone.
+        // A closed channel without a result: the runtime of the task has shut down.
         if let Some(result) = &*latest
             && result.borrow().is_none()
             && result.has_changed().is_ok()
@@ -35,8 +35,8 @@ impl<T: Clone + Send + Sync + 'static> Flight<T> {
         (result, false)
     }
 
-    /// Waits for the work, and begins it unless it is under way. Says whether it was. Nothing comes of it if the runtime
-    /// shuts down.
+    /// Waits for the work, starting it unless it is under way. Also returns whether it was. The result is `None` if the
+    /// runtime shuts down.
     pub(crate) async fn join<F>(&self, work: impl FnOnce() -> F) -> (Option<T>, bool)
     where
         F: Future<Output = T> + Send + 'static,

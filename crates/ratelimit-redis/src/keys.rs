@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 use ratelimit_core::MeterId;
 use sha2::{Digest, Sha256};
 
-/// Name space and key beyond this many bytes are replaced by a digest.
+/// A namespace and key longer than this many bytes are replaced by a digest.
 const LONGEST: usize = 200;
 
-/// `<prefix>{<name space>:<key>}<scope>`.
+/// `<prefix>{<namespace>:<key>}<scope>`.
 ///
-/// The part in braces, by which a cluster chooses the slot, is never empty and holds no brace itself: `{`, `}` and `%` are
-/// written as `%7B`, `%7D` and `%25`, in the name space `:` as `%3A` as well. A long one is `%=` and a digest, which no short one
-/// can look like.
+/// The part in braces, which decides the slot on a cluster, is never empty and contains no braces itself: `{`, `}` and `%`
+/// are written as `%7B`, `%7D` and `%25`, and in the namespace `:` as `%3A`. A long one is `%=` followed by a digest, which
+/// no short one can equal.
 pub(crate) fn key_of(prefix: &str, id: &MeterId<'_>) -> Vec<u8> {
     let MeterId { namespace, scope, key } = *id;
     let mut name =
@@ -21,7 +21,7 @@ pub(crate) fn key_of(prefix: &str, id: &MeterId<'_>) -> Vec<u8> {
     name
 }
 
-/// Adds the key of [`key_of`].
+/// Appends the key of [`key_of`].
 pub(crate) fn write_key(name: &mut Vec<u8>, prefix: &str, id: &MeterId<'_>) {
     let MeterId { namespace, scope, key } = *id;
     name.extend_from_slice(prefix.as_bytes());
@@ -51,7 +51,7 @@ fn digest(namespace: &str, key: &[u8]) -> String {
 }
 
 fn escape(name: &mut Vec<u8>, bytes: &[u8], special: impl Fn(u8) -> bool) {
-    // Looks at all of them, which takes less time than to stop at the first.
+    // Checking every byte is faster than stopping at the first match.
     if !bytes.iter().fold(false, |found, byte| found | special(*byte)) {
         name.extend_from_slice(bytes);
         return;

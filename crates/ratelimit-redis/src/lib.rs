@@ -1,8 +1,7 @@
-//! Rate limits counted on Redis, Valkey or KeyDB: every algorithm, exact, in one script call.
+//! Rate limits counted on Redis or Valkey: every algorithm, exact, in one script call.
 //!
 //! ```no_run
-//! use ratelimit_redis::RedisStore;
-//! use ratelimit_redis::core::{Limit, RateLimiter};
+//! use ratelimit_redis::{Limit, RateLimiter, RedisStore};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let store = RedisStore::connect("redis://127.0.0.1/").await?;
@@ -15,71 +14,117 @@
 //! ```
 //!
 //! # What it needs
-//! A server that speaks the language of Redis 5 or later: `EVAL`, `EVALSHA`, `SCRIPT LOAD`, `UNLINK`, in scripts `GET`,
-//! `MGET`, `SET PX`, `GETRANGE`, `SETRANGE`, `STRLEN`, `PEXPIRE` and `TIME`, and on a cluster `CLUSTER SLOTS` and
-//! `CLUSTER INFO`.
-//! Every key is declared, so an access list (ACL) or a cluster sees all of them. The eviction policy should be `noeviction`
-//! or `volatile-ttl`: what is evicted counts from zero.
+//! A server that is compatible with Redis 5 or later (tested: Redis 6.2 and 7.0, Valkey 9; not tested: KeyDB, Dragonfly,
+//! Redis 8): `EVAL`, `EVALSHA`, `SCRIPT LOAD`, `UNLINK`; in scripts `GET`, `MGET`, `SET PX`, `GETRANGE`, `SETRANGE`,
+//! `STRLEN`, `PEXPIRE` and `TIME`; on a cluster also `CLUSTER SLOTS` and `CLUSTER INFO`; with sentinels `ROLE`, and `SENTINEL`
+//! on the sentinels.
+//! Scripts declare every key, so access lists (ACL) and clusters work. The eviction policy should be `noeviction` or
+//! `volatile-ttl`: an evicted meter counts from zero.
 //!
 //! # What is stored
 //! One string for each meter, under `rl:{namespace:key}scope`. All limits of one key are in one slot of a cluster. A meter
-//! expires by itself once it has become irrelevant and [`RedisConfig::clock_slack`] has passed.
+//! expires once it has become irrelevant and [`RedisConfig::clock_slack`] has passed.
 //!
-//! | meter | bytes of the value |
+//! | meter | size of the value in bytes |
 //! |---|---|
 //! | fixed window | 27 |
 //! | sliding-window counter | 35 |
 //! | segmented window of p segments | 35 + 8p |
 //! | token bucket, leaky bucket | 25 |
-//! | sliding log | 17, and 8 to 9 for each unit |
+//! | sliding log | 17, plus 8 to 9 for each unit |
 //!
 //! # What it promises
-//! Decisions are exact to the nanosecond: the scripts compute with whole numbers only, longer ones in parts. On one server
-//! every slice is atomic. On a [cluster](RedisStore::connect_cluster) a slice is atomic if all of its keys are in one slot,
-//! as those of one key always are; over several slots all parts are asked first, then charged, and given back if one of
-//! them has been taken by somebody else in between.
+//! Decisions are exact to the nanosecond: the scripts use integer arithmetic only. On one server, and on a primary watched
+//! by Sentinel, every slice is atomic. On a [cluster](RedisStore#clusters) a slice is atomic if all of its keys are in one
+//! slot, as the keys of all limits of one key always are. A slice over several slots is first checked on all of them, then
+//! charged, and given back if another caller has taken one of its parts in between.
 //!
 //! # When something fails
-//! Checks that come while two calls are under way wait for one of them and go together in the next, in their order, each decided
-//! for itself ([`RedisConfig::batch`]): a check on an idle store goes at once, and a busy server runs one script for up to
-//! 128 checks. On a cluster each check is a call of its own.
+//! With more than 16 checks at once, checks are batched ([`RedisConfig::batch`]): while three calls are under way, further
+//! checks wait and are sent together in the next call, in their order; each is decided separately. A check on an idle store
+//! is sent immediately; on a busy server one script call decides up to 128 checks. On a cluster the checks of each node are
+//! written to it together.
 //!
-//! Every call ends within [`RedisConfig::timeout`], with an answer or an error that says whether it may have been charged;
-//! a call that may have been is never sent again. What takes longer than a call (dialling, asking a cluster who serves what)
-//! goes on in the background, so a short time limit does not keep a store from recovering. Scripts that a server has
-//! forgotten are sent along with the call.
+//! Every call ends within [`RedisConfig::timeout`], with an answer or with an error that says whether it may have been
+//! charged. A call that may have been charged is never sent again. Connecting and reading a cluster's slots may take longer
+//! and continue in the background, so a store with a short timeout recovers. A missing script is sent with the call.
 //!
-//! A cluster is asked again for its nodes whenever one of them fails or sends a call on, at most ten times a second. Slots
-//! that move are followed, failed nodes are left for the replica that takes their place, and a node that is frozen
-//! keeps nobody waiting who asks another.
+//! The slots of a cluster are read again whenever a node fails or redirects a call, at most ten times a second. The store
+//! follows slots that move, and switches to the replica that replaces a failed node. A frozen node does not delay calls to
+//! the other nodes.
 //!
-//! With one server a failover is the business of whoever runs it: let a name, a proxy or a virtual address lead to the new
-//! primary. A server that says that it has become a replica is hung up on, and the next call looks up where the name leads.
+//! [Sentinels](RedisStore#sentinels) are asked again for the primary in the same way, and once a second while the store is
+//! in use, so the same store continues after a failover.
 //!
-//! Replication is asynchronous: after a failover the charges that had not reached the replica are forgotten.
+//! With [one server](RedisStore::connect_with), you redirect a name, a proxy or a virtual address to the new primary. The
+//! store closes the connection to a server that reports that it has become a replica, and the next call resolves the name
+//! again.
+//!
+//! Replication is asynchronous: after a failover, charges that had not reached the replica are lost.
+//!
+//! # Your own connection
+//! A store can share a connection or a pool that your program already has: [`RedisStore::with_connection`],
+//! [`RedisStore::with_cluster_connection`] and, with the feature `deadpool`, `RedisStore::with_pool` and
+//! `RedisStore::with_cluster_pool`. Each documents how connections are replaced, retried and timed out then.
 //!
 //! # Features
-//! - `tls`: `rediss://` addresses, by rustls.
+//! - `deadpool`: stores on pools of the crates `deadpool` 0.13 and `deadpool-redis` 0.23.
+//! - `tls`: `rediss://`, `rediss+cluster://` and `rediss+sentinel://` addresses and client certificates, with rustls.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod address;
+mod by_node;
+mod calls;
 mod cluster;
 mod config;
 mod connection;
+mod direct;
 mod error;
 mod fast;
 mod flight;
+mod given;
 mod keys;
 mod link;
+mod node_address;
 mod nodes;
+mod options;
+#[cfg(feature = "deadpool")]
+mod pool;
 mod script;
+mod sentinel;
+mod server;
+mod servers;
 mod spread;
 mod store;
+mod store_config;
 mod stream;
+mod survey;
+mod time_source;
 #[cfg(feature = "tls")]
 mod tls;
 mod topology;
+mod value;
 mod wire;
+mod with_connection;
 
-pub use config::{RedisConfig, TimeSource};
+pub use config::RedisConfig;
 pub use ratelimit_core as core;
+/// What a program needs from [`ratelimit_core`], the same for every store.
+#[doc(inline)]
+pub use ratelimit_core::{
+    Acquire, AcquireError, Algorithm, CheckError, Clock, CounterStore, Decision, ErrorKind, Key, Limit,
+    LimitStatus, Limits, ManualClock, RateLimiter, Request, StoreError, SystemClock, Timestamp,
+};
 pub use store::RedisStore;
+pub use store_config::StoreConfig;
+pub use time_source::TimeSource;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+/// Compiles the examples of the guide.
+#[cfg(all(doctest, feature = "deadpool"))]
+#[doc = include_str!("../../../docs/redis.md")]
+struct Guide;

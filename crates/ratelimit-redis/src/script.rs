@@ -34,7 +34,7 @@ impl Script {
         full
     }
 
-    /// The command that makes the hash known.
+    /// The command that loads the script.
     pub(crate) fn load(&self) -> Cmd {
         let mut load = cmd("SCRIPT");
         load.arg("LOAD").arg(self.body);
@@ -45,7 +45,7 @@ impl Script {
 /// Decides slices of claims.
 pub(crate) static CLAIM: LazyLock<Script> = LazyLock::new(|| {
     Script::new(concat!(
-        // Functions take time to make: only those calls that need them do so.
+        // Creating functions takes time, so only the calls that need these do it.
         "local function general(KEYS, ARGV)\n",
         include_str!("scripts/numbers.lua"),
         include_str!("scripts/window.lua"),

@@ -1,4 +1,4 @@
-//! Slices over several slots of a cluster, which no script can decide at once.
+//! Slices over several slots of a cluster, which no single script call can decide.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,54 +7,58 @@ use ratelimit_core::{Answer, ErrorKind, Mode, Verdict};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
+use crate::calls::Calls;
 use crate::error::Failure;
 use crate::keys::slot_of;
-use crate::store::Inner;
-use crate::wire::{GiveBack, Slice};
+use crate::wire::{OwnedClaims, OwnedRefund, slot_of_all};
 
-/// The claims of a slice that are in one slot.
+/// The claims of a slice that are in the same slot.
 #[derive(Clone)]
 struct Part {
     places: Vec<usize>,
-    slice: Slice,
+    slice: OwnedClaims,
 }
 
-/// Asks all parts, then charges them, and gives back if one of them has been taken in between.
+/// Checks all parts, then charges them, and gives the charges back if one of the parts no longer fits.
 ///
-/// This goes on to its end when the caller's future is dropped or its time is up.
-pub(crate) async fn claim(inner: Arc<Inner>, slice: Slice, deadline: Instant) -> Result<Answer, Failure> {
-    let address = inner.link.address().to_owned();
-    let task = tokio::spawn(decide(inner, slice, deadline));
+/// This runs to completion even if the caller's future is dropped or its deadline passes.
+pub(crate) async fn claim(
+    calls: Arc<Calls>,
+    slice: OwnedClaims,
+    deadline: Instant,
+) -> Result<Answer, Failure> {
+    let address = calls.link.address().to_owned();
+    let task = tokio::spawn(decide(calls, slice, deadline));
     match timeout_at(deadline, task).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => Err(Failure::new(ErrorKind::Server, "the runtime is shutting down").maybe_applied()),
+        Ok(Err(_)) => Err(Failure::stopped().maybe_applied()),
         Err(_) => Err(Failure::new(ErrorKind::Timeout, "no answer within the time limit")
             .at(&address)
             .maybe_applied()),
     }
 }
 
-async fn decide(inner: Arc<Inner>, slice: Slice, deadline: Instant) -> Result<Answer, Failure> {
+async fn decide(calls: Arc<Calls>, slice: OwnedClaims, deadline: Instant) -> Result<Answer, Failure> {
     let parts = split(&slice);
     let mut seen = Vec::new();
     if slice.mode != Mode::Force {
-        seen = ask(&inner, &parts, Mode::Peek, deadline).await.into_iter().collect::<Result<_, _>>()?;
+        seen = ask(&calls, &parts, Mode::Peek, deadline).await.into_iter().collect::<Result<_, _>>()?;
         let admitted = seen.iter().all(|answer| answer.admitted);
         if !admitted || slice.mode == Mode::Peek {
             return Ok(join(&parts, &seen, admitted, false));
         }
     }
-    let results = ask(&inner, &parts, slice.mode, deadline).await;
+    let results = ask(&calls, &parts, slice.mode, deadline).await;
     if results.iter().all(|result| result.as_ref().is_ok_and(|answer| answer.admitted)) {
         let answers: Vec<_> = results.into_iter().flatten().collect();
         return Ok(join(&parts, &answers, true, true));
     }
     if slice.mode == Mode::Force {
-        // What was used has been used: the parts that took it keep it.
+        // These units have been used, so the parts that were charged stay charged.
         return Err(first_failure(results).maybe_applied());
     }
-    take_back(&inner, &parts, &results).await?;
-    // What was given back stands as it did when it was asked.
+    take_back(&calls, &parts, &results).await?;
+    // A part that was given back reports its state before the charge.
     let mut answers = Vec::with_capacity(parts.len());
     for (result, before) in results.into_iter().zip(seen) {
         match result? {
@@ -65,33 +69,32 @@ async fn decide(inner: Arc<Inner>, slice: Slice, deadline: Instant) -> Result<An
     Ok(join(&parts, &answers, false, false))
 }
 
-fn split(slice: &Slice) -> Vec<Part> {
+fn split(slice: &OwnedClaims) -> Vec<Part> {
     let mut slots: BTreeMap<u16, Part> = BTreeMap::new();
-    for (place, ask) in slice.asks.iter().enumerate() {
-        let part = slots.entry(slot_of(&ask.key)).or_insert_with(|| Part {
+    for (place, claim) in slice.claims.iter().enumerate() {
+        let part = slots.entry(slot_of(&claim.key)).or_insert_with(|| Part {
             places: Vec::new(),
-            slice: Slice { now: slice.now, mode: slice.mode, asks: Default::default() },
+            slice: OwnedClaims { now: slice.now, mode: slice.mode, claims: Default::default() },
         });
         part.places.push(place);
-        part.slice.asks.push(ask.clone());
+        part.slice.claims.push(claim.clone());
     }
     slots.into_values().collect()
 }
 
-/// Puts all parts at once.
+/// Sends all parts concurrently.
 async fn ask(
-    inner: &Arc<Inner>,
+    calls: &Arc<Calls>,
     parts: &[Part],
     mode: Mode,
     deadline: Instant,
 ) -> Vec<Result<Answer, Failure>> {
     let mut tasks = JoinSet::new();
     for (nth, part) in parts.iter().enumerate() {
-        let (inner, slice) = (inner.clone(), Slice { mode, ..part.slice.clone() });
-        tasks.spawn(async move { (nth, inner.decide(slice, deadline).await) });
+        let (calls, slice) = (calls.clone(), OwnedClaims { mode, ..part.slice.clone() });
+        tasks.spawn(async move { (nth, calls.decide(slice, deadline).await) });
     }
-    let stopped = || Failure::new(ErrorKind::Server, "the runtime is shutting down").maybe_applied();
-    let mut results: Vec<_> = parts.iter().map(|_| Err(stopped())).collect();
+    let mut results: Vec<_> = parts.iter().map(|_| Err(Failure::stopped().maybe_applied())).collect();
     while let Some(done) = tasks.join_next().await {
         if let Ok((nth, result)) = done {
             results[nth] = result;
@@ -100,9 +103,9 @@ async fn ask(
     results
 }
 
-/// Gives back what the admitted parts have charged, in a time limit of its own.
+/// Gives back what the admitted parts have charged, with its own time limit.
 async fn take_back(
-    inner: &Arc<Inner>,
+    calls: &Arc<Calls>,
     parts: &[Part],
     results: &[Result<Answer, Failure>],
 ) -> Result<(), Failure> {
@@ -112,13 +115,13 @@ async fn take_back(
         if !answer.charged {
             continue;
         }
-        let give_back = |(ask, verdict): (&crate::wire::Ask, &Verdict)| GiveBack {
-            ask: ask.clone(),
+        let give_back = |(claim, verdict): (&crate::wire::OwnedClaim, &Verdict)| OwnedRefund {
+            claim: claim.clone(),
             receipt: verdict.receipt,
         };
-        let asks = part.slice.asks.iter().zip(&answer.verdicts).filter(|(ask, _)| ask.cost > 0);
-        let refunds: Vec<_> = asks.map(give_back).collect();
-        if let Err(failure) = inner.give_back(answer.now, &refunds, inner.deadline()).await {
+        let charged = part.slice.claims.iter().zip(&answer.verdicts).filter(|(claim, _)| claim.cost > 0);
+        let refunds: Vec<_> = charged.map(give_back).collect();
+        if let Err(failure) = calls.give_back(answer.now, &refunds, calls.deadline()).await {
             outcome = Err(failure.maybe_applied());
         }
     }
@@ -129,7 +132,7 @@ fn first_failure(results: Vec<Result<Answer, Failure>>) -> Failure {
     results.into_iter().find_map(Result::err).unwrap_or_else(Failure::strange_reply)
 }
 
-/// The answers of the parts as one, in the order of the claims.
+/// The answers of the parts merged into one, in the order of the claims.
 fn join(parts: &[Part], answers: &[Answer], admitted: bool, charged: bool) -> Answer {
     let mut verdicts: Vec<(usize, Verdict)> = Vec::new();
     for (part, answer) in parts.iter().zip(answers) {
@@ -140,40 +143,39 @@ fn join(parts: &[Part], answers: &[Answer], admitted: bool, charged: bool) -> An
     Answer { admitted, charged, now, verdicts: verdicts.into_iter().map(|(_, verdict)| verdict).collect() }
 }
 
-/// Decides independent slices: those in one slot together, all slots at once. One over several slots waits for those
-/// before it, and those after it wait for it.
+/// Decides independent slices: those of one slot together, all slots concurrently. A slice over several slots waits for the
+/// slices before it, and the slices after it wait for it.
 pub(crate) async fn claim_many(
-    inner: &Arc<Inner>,
-    slices: Vec<Slice>,
+    calls: &Arc<Calls>,
+    slices: Vec<OwnedClaims>,
     deadline: Instant,
 ) -> Vec<Result<Answer, Failure>> {
-    let stopped = || Failure::new(ErrorKind::Server, "the runtime is shutting down").maybe_applied();
-    let mut answers: Vec<_> = slices.iter().map(|_| Err(stopped())).collect();
-    let mut waiting: BTreeMap<u16, (Vec<usize>, Vec<Slice>)> = BTreeMap::new();
+    let mut answers: Vec<_> = slices.iter().map(|_| Err(Failure::stopped().maybe_applied())).collect();
+    let mut waiting: BTreeMap<u16, (Vec<usize>, Vec<OwnedClaims>)> = BTreeMap::new();
     for (place, slice) in slices.into_iter().enumerate() {
-        if let Some(slot) = slice.slot() {
+        if let Some(slot) = slot_of_all(&slice) {
             let (places, slices) = waiting.entry(slot).or_default();
             places.push(place);
             slices.push(slice);
         } else {
-            flush(inner, std::mem::take(&mut waiting), deadline, &mut answers).await;
-            answers[place] = claim(inner.clone(), slice, deadline).await;
+            flush(calls, std::mem::take(&mut waiting), deadline, &mut answers).await;
+            answers[place] = claim(calls.clone(), slice, deadline).await;
         }
     }
-    flush(inner, waiting, deadline, &mut answers).await;
+    flush(calls, waiting, deadline, &mut answers).await;
     answers
 }
 
 async fn flush(
-    inner: &Arc<Inner>,
-    waiting: BTreeMap<u16, (Vec<usize>, Vec<Slice>)>,
+    calls: &Arc<Calls>,
+    waiting: BTreeMap<u16, (Vec<usize>, Vec<OwnedClaims>)>,
     deadline: Instant,
     answers: &mut [Result<Answer, Failure>],
 ) {
     let mut tasks = JoinSet::new();
     for (places, slices) in waiting.into_values() {
-        let inner = inner.clone();
-        tasks.spawn(async move { (places, inner.decide_batches(&slices, deadline).await) });
+        let calls = calls.clone();
+        tasks.spawn(async move { (places, calls.decide_batches(&slices, deadline).await) });
     }
     while let Some(done) = tasks.join_next().await {
         if let Ok((places, decided)) = done {

@@ -1,4 +1,4 @@
-//! The byte stream to a server: TCP, TLS or a Unix socket, with a count of what was written.
+//! The byte stream to a server: TCP, TLS or a Unix socket, with a count of the bytes written.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,25 +8,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use redis::ConnectionAddr;
 use redis::io::tcp::socket2::{SockRef, TcpKeepalive};
+use redis::{ConnectionAddr, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use crate::config::RedisConfig;
 use crate::error::Failure;
+use crate::node_address::NodeAddress;
 
-/// Idle connections are probed, so that one whose other end has vanished is noticed.
+/// Idle connections are probed, so that a lost peer is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 pub(crate) trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
 
-/// A socket that looks before it writes, and counts the bytes that it has written.
+/// A socket that checks for a closed connection before it writes, and counts the bytes written.
 ///
-/// A request of which no byte has been written was surely not executed, and may be sent again. The look is what makes
-/// that the rule after a restart of the server: a write into a connection that the other end has closed succeeds, and only
-/// then fails.
+/// A request of which no byte has been written was certainly not executed, so it can be sent again. After a restart of the
+/// server this is the usual case only because of the check: without it, a write to a connection that the server has closed
+/// succeeds, and only later fails.
 struct Socket<S> {
     stream: S,
     handle: fn(&S) -> SockRef<'_>,
@@ -34,7 +36,7 @@ struct Socket<S> {
 }
 
 impl<S> Socket<S> {
-    /// Fails if the other end has closed the connection.
+    /// Fails if the server has closed the connection.
     fn look(&self) -> io::Result<()> {
         match (self.handle)(&self.stream).peek(&mut [MaybeUninit::uninit()]) {
             Ok(0) => Err(io::ErrorKind::BrokenPipe.into()),
@@ -73,22 +75,22 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
     }
 }
 
-/// How streams to one address are opened.
+/// Opens streams to one address.
 #[derive(Clone)]
 pub(crate) struct Opener {
     address: ConnectionAddr,
     #[cfg(feature = "tls")]
-    tls: Option<tokio_rustls::TlsConnector>,
+    tls: Option<crate::tls::Tls>,
 }
 
 impl Opener {
-    pub(crate) fn new(address: &ConnectionAddr, authorities: Option<&[u8]>) -> Result<Self, Failure> {
+    pub(crate) fn new(address: &ConnectionAddr, config: &RedisConfig) -> Result<Self, Failure> {
         #[cfg(not(feature = "tls"))]
-        let _ = authorities;
+        let _ = config;
         Ok(Self {
             #[cfg(feature = "tls")]
             tls: match address {
-                ConnectionAddr::TcpTls { .. } => Some(crate::tls::connector(authorities)?),
+                ConnectionAddr::TcpTls { .. } => Some(crate::tls::Tls::new(config)?),
                 _ => None,
             },
             address: address.clone(),
@@ -99,31 +101,56 @@ impl Opener {
         self.address.to_string()
     }
 
-    /// The same way to another host.
-    pub(crate) fn towards(&self, to_host: &str, to_port: u16) -> Self {
-        let mut address = self.address.clone();
-        match &mut address {
-            ConnectionAddr::TcpTls { host, port, .. } => (*host, *port) = (to_host.to_owned(), to_port),
-            other => *other = ConnectionAddr::Tcp(to_host.to_owned(), to_port),
-        }
+    /// The same for another server.
+    pub(crate) fn towards(&self, place: &NodeAddress) -> Self {
         let mut other = self.clone();
-        other.address = address;
+        match &mut other.address {
+            ConnectionAddr::TcpTls { host, port, .. } => (*host, *port) = (place.host.clone(), place.port),
+            address => *address = ConnectionAddr::Tcp(place.host.clone(), place.port),
+        }
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &mut other.tls {
+            tls.set_name(place.name.clone());
+        }
         other
     }
 
-    /// A new stream, which counts in `written`.
+    /// Whether it connects to this address and expects the certificate of the server there.
+    pub(crate) fn leads_to(&self, place: &NodeAddress) -> bool {
+        #[cfg(feature = "tls")]
+        if let (Some(tls), Some(name)) = (&self.tls, &place.name)
+            && tls.name() != Some(name)
+        {
+            return false;
+        }
+        match &self.address {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                (host, port) == (&place.host, &place.port)
+            }
+            _ => false,
+        }
+    }
+
+    /// Explains an error that ended the connection before the server has answered.
+    pub(crate) fn explain(&self, error: RedisError) -> Failure {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            return tls.explain(error);
+        }
+        Failure::from_redis(error)
+    }
+
+    /// Opens a stream that counts in `written`.
     pub(crate) async fn open(&self, written: Arc<AtomicU64>) -> io::Result<Box<dyn Bytes>> {
         match &self.address {
             ConnectionAddr::Tcp(host, port) => Ok(Box::new(tcp(host, *port, written).await?)),
             #[cfg(feature = "tls")]
             ConnectionAddr::TcpTls { host, port, .. } => {
                 let stream = tcp(host, *port, written).await?;
-                let Some(tls) = &self.tls else {
-                    return Err(io::ErrorKind::Unsupported.into());
-                };
-                let name = tokio_rustls::rustls::pki_types::ServerName::try_from(host.clone());
-                let name = name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-                Ok(Box::new(tls.connect(name, stream).await?))
+                match &self.tls {
+                    Some(tls) => Ok(Box::new(tls.connect(host, stream).await?)),
+                    None => Err(io::ErrorKind::Unsupported.into()),
+                }
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
@@ -137,7 +164,7 @@ impl Opener {
 
 async fn tcp(host: &str, port: u16, written: Arc<AtomicU64>) -> io::Result<Socket<TcpStream>> {
     let stream = TcpStream::connect((host, port)).await?;
-    // Without it a small request waits for the acknowledgement of the one before.
+    // Otherwise a small request waits for the acknowledgement of the previous one.
     stream.set_nodelay(true)?;
     SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
     Ok(Socket { stream, handle: |stream| SockRef::from(stream), written })

@@ -1,19 +1,107 @@
-//! TLS: whom to trust.
+//! TLS: trusted authorities, client certificates, and what a server's refusal means.
 
+use std::error::Error as _;
+use std::io;
 use std::sync::Arc;
 
 use ratelimit_core::ErrorKind;
+use redis::RedisError;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::{AlertDescription, ClientConfig, Error, RootCertStore};
 
+use crate::config::RedisConfig;
 use crate::error::Failure;
 
-/// Connects to servers whose certificate one of `authorities` (PEM) has signed; without them, one that the machine trusts.
-pub(crate) fn connector(authorities: Option<&[u8]>) -> Result<TlsConnector, Failure> {
-    let bad = |what: &'static str| Failure::new(ErrorKind::Unsupported, what);
+/// How streams are encrypted.
+#[derive(Clone)]
+pub(crate) struct Tls {
+    connector: TlsConnector,
+    /// The name in the server's certificate, if it is not the host.
+    name: Option<String>,
+    has_certificate: bool,
+}
+
+impl Tls {
+    pub(crate) fn new(config: &RedisConfig) -> Result<Self, Failure> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|_| bad("this build of rustls has no protocol version in common with anybody"))?
+            .with_root_certificates(roots(config.authorities.as_deref())?);
+        let client = match &config.client_certificate {
+            Some(pem) => {
+                let (chain, key) = certificate(pem)?;
+                let mismatch =
+                    "the key in `client_certificate` cannot be used with the certificate before it";
+                builder.with_client_auth_cert(chain, key).map_err(|_| bad(mismatch))?
+            }
+            None => builder.with_no_client_auth(),
+        };
+        Ok(Self {
+            connector: TlsConnector::from(Arc::new(client)),
+            name: None,
+            has_certificate: config.client_certificate.is_some(),
+        })
+    }
+
+    pub(crate) fn name(&self) -> Option<&String> {
+        self.name.as_ref()
+    }
+
+    pub(crate) fn set_name(&mut self, name: Option<String>) {
+        self.name = name;
+    }
+
+    /// Performs the handshake with the server at `host`, whose certificate must be for that host or the name that was set.
+    pub(crate) async fn connect<S>(&self, host: &str, stream: S) -> io::Result<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let name = ServerName::try_from(self.name.as_deref().unwrap_or(host).to_owned());
+        let name = name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        self.connector.connect(name, stream).await
+    }
+
+    /// Explains an error that ended the connection before the server has answered.
+    pub(crate) fn explain(&self, error: RedisError) -> Failure {
+        if !error.is_io_error() {
+            return Failure::from_redis(error);
+        }
+        match cause(&error) {
+            Some(Error::InvalidCertificate(reason)) => Failure::new(
+                ErrorKind::Unreachable,
+                format!("the server's certificate cannot be trusted: {reason}; see `authorities`"),
+            ),
+            Some(Error::AlertReceived(alert)) if is_about_certificates(*alert) && self.has_certificate => {
+                Failure::new(
+                    ErrorKind::Denied,
+                    format!("the server does not accept the certificate in `client_certificate`: {alert:?}"),
+                )
+            }
+            Some(Error::AlertReceived(alert)) if is_about_certificates(*alert) => Failure::new(
+                ErrorKind::Denied,
+                "the server asks for a certificate; set `client_certificate` to one that it accepts",
+            ),
+            // The alert may be lost when a server closes the connection with unread data.
+            None if error.is_connection_dropped() => Failure::new(
+                ErrorKind::Unreachable,
+                "the server closed the connection before it answered; does it ask for a certificate (`client_certificate`)?",
+            ),
+            _ => Failure::from_redis(error),
+        }
+    }
+}
+
+fn bad(what: &'static str) -> Failure {
+    Failure::misconfigured(what)
+}
+
+/// The trusted authorities: `authorities` (PEM), or without them the machine's.
+fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, Failure> {
     let mut roots = RootCertStore::empty();
     match authorities {
         Some(pem) => {
@@ -32,10 +120,45 @@ pub(crate) fn connector(authorities: Option<&[u8]>) -> Result<TlsConnector, Fail
             "no certificate authority to trust: give `authorities`, or install those of the system",
         ));
     }
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|_| bad("this build of rustls has no protocol version in common with anybody"))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
+    Ok(roots)
+}
+
+/// A certificate with its intermediate certificates, and its key.
+fn certificate(pem: &[u8]) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Failure> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let chain = chain.ok().filter(|chain| !chain.is_empty());
+    let chain = chain.ok_or_else(|| bad("`client_certificate` holds no certificate in PEM form"))?;
+    let key = PrivateKeyDer::from_pem_slice(pem);
+    Ok((chain, key.map_err(|_| bad("`client_certificate` holds no key in PEM form"))?))
+}
+
+/// The error of rustls underneath.
+fn cause(error: &RedisError) -> Option<&Error> {
+    let source = error.source()?;
+    // The client library wraps its errors in an `Arc`.
+    let source = match source.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>() {
+        Some(shared) => shared.downcast_ref::<io::Error>()?,
+        None => source.downcast_ref::<io::Error>()?,
+    };
+    source.get_ref()?.downcast_ref()
+}
+
+/// Whether this alert is about the client's certificate, or about a missing one.
+fn is_about_certificates(alert: AlertDescription) -> bool {
+    use AlertDescription as Alert;
+    matches!(
+        alert,
+        Alert::CertificateRequired
+            | Alert::NoCertificate
+            | Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+            | Alert::DecryptError
+            // What servers send in TLS 1.2 if there is none.
+            | Alert::HandshakeFailure
+    )
 }

@@ -1,4 +1,4 @@
-//! Which node of a cluster serves which slot, as a node tells it.
+//! Which node of a cluster serves which slot, as reported by a node.
 
 use std::ops::RangeInclusive;
 
@@ -7,38 +7,45 @@ use redis::{Value, cmd};
 use tokio::time::Instant;
 
 use crate::error::Failure;
-use crate::link::Lines;
+use crate::node_address::NodeAddress;
+use crate::server::Server;
+use crate::value::{list, text};
 
-/// A node's host and port.
-pub(crate) type Place = (String, u16);
-
-/// What one node thinks of the cluster.
+/// The cluster as seen by one node.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
-    /// Nodes that saw the same cluster agree on it; after a failover it is higher.
+    /// The cluster's epoch: nodes with the same view agree on it, and a failover increases it.
     epoch: u64,
-    /// Whether the node counts itself to a cluster that works.
+    /// Whether the node considers the cluster to be working.
     sound: bool,
-    /// Slots and who serves them.
-    pub(crate) shares: Vec<(RangeInclusive<u16>, Place)>,
+    /// Slots and the nodes that serve them.
+    pub(crate) shares: Vec<(RangeInclusive<u16>, NodeAddress)>,
     /// Nodes that serve no slot now: replicas.
-    pub(crate) others: Vec<Place>,
+    pub(crate) others: Vec<NodeAddress>,
 }
 
 impl View {
-    /// How far it is to be trusted: a node that was cut off from the others is behind.
+    /// Orders views by how up to date they are: a node that was cut off from the others has an older epoch.
     pub(crate) fn rank(&self) -> (bool, u64) {
         (self.sound, self.epoch)
     }
 
     /// Asks a node.
-    pub(crate) async fn of(node: &Lines, deadline: Instant) -> Result<Self, Failure> {
+    pub(crate) async fn of(node: &Server, deadline: Instant) -> Result<Self, Failure> {
         let failed = |error| Failure::from_redis(error).at(node.address());
-        let slots = node.line().send(cmd("CLUSTER").arg("SLOTS"), false, deadline).await?.map_err(failed)?;
-        // A user that may not ask this gets along without.
-        let info = node.line().send(cmd("CLUSTER").arg("INFO"), false, deadline).await?.unwrap_or(Value::Nil);
-        let view = Self::read(&slots, &info, &split_address(node.address()).unwrap_or_default().0);
-        let empty = || Failure::new(ErrorKind::Unreachable, "it knows of no node that serves a slot");
+        let slots =
+            node.connection().send(cmd("CLUSTER").arg("SLOTS"), false, deadline).await?.map_err(failed)?;
+        // A user without permission for `CLUSTER INFO` works as well.
+        let info =
+            node.connection().send(cmd("CLUSTER").arg("INFO"), false, deadline).await?.unwrap_or(Value::Nil);
+        let asked = NodeAddress::of_address(node.address()).map(|place| place.host).unwrap_or_default();
+        let view = Self::read(&slots, &info, &asked);
+        let empty = || {
+            Failure::new(
+                ErrorKind::Unreachable,
+                "it reports no node that serves a slot; is the cluster set up?",
+            )
+        };
         view.ok_or_else(|| Failure::strange_reply().at(node.address()))
             .and_then(|view| if view.shares.is_empty() { Err(empty().at(node.address())) } else { Ok(view) })
     }
@@ -64,32 +71,28 @@ impl View {
     }
 }
 
-fn list(value: &Value) -> Option<&[Value]> {
-    if let Value::Array(items) = value { Some(items) } else { None }
-}
-
-fn text(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        Value::SimpleString(text) => Some(text),
-        Value::VerbatimString { text, .. } => Some(text),
+/// The name among the alternative endpoints of a node, which `CLUSTER SLOTS` reports since Redis 7.
+fn announced_name(ways: &Value) -> Option<&str> {
+    let is_name = |key: &Value| text(key) == Some("hostname");
+    match ways {
+        Value::Array(items) => {
+            items.chunks_exact(2).find(|pair| is_name(&pair[0])).and_then(|pair| text(&pair[1]))
+        }
+        Value::Map(pairs) => pairs.iter().find(|(key, _)| is_name(key)).and_then(|(_, name)| text(name)),
         _ => None,
     }
 }
 
-/// A node as `CLUSTER SLOTS` tells it. One without a name is to be reached where the answer came from.
-fn place(node: &Value, asked: &str) -> Option<Place> {
-    let [host, Value::Int(port), ..] = list(node)? else {
+/// A node as `CLUSTER SLOTS` reports it. Without a host, it is at the address that sent the reply.
+fn place(node: &Value, asked: &str) -> Option<NodeAddress> {
+    let [host, Value::Int(port), rest @ ..] = list(node)? else {
         return None;
     };
-    let host = text(host).filter(|host| !host.is_empty() && *host != "?").unwrap_or(asked);
-    Some((host.to_owned(), u16::try_from(*port).ok()?))
-}
-
-/// Host and port; the host may be an IPv6 address.
-pub(crate) fn split_address(address: &str) -> Option<Place> {
-    let (host, port) = address.rsplit_once(':')?;
-    Some((host.trim_matches(['[', ']']).to_owned(), port.parse().ok()?))
+    let known = |text: &&str| !text.is_empty() && *text != "?";
+    let host = text(host).filter(known).unwrap_or(asked);
+    let name = rest.get(1).and_then(announced_name).filter(known).filter(|name| *name != host);
+    let name = name.map(str::to_owned);
+    Some(NodeAddress { host: host.to_owned(), port: u16::try_from(*port).ok()?, name })
 }
 
 #[cfg(test)]
@@ -104,6 +107,12 @@ mod tests {
         Value::Array(vec![host, Value::Int(port), bulk("id")])
     }
 
+    /// A node that announces a name, as reported by Redis 7.
+    fn named(port: i64, name: &str) -> Value {
+        let names = Value::Array(vec![bulk("hostname"), bulk(name)]);
+        Value::Array(vec![bulk("1.2.3.4"), Value::Int(port), bulk("id"), names])
+    }
+
     #[test]
     fn a_view_is_read_as_the_node_tells_it() {
         let share = |from, to, nodes: Vec<Value>| {
@@ -112,15 +121,22 @@ mod tests {
         let slots = Value::Array(vec![
             share(0, 5, vec![node(bulk("a"), 1), node(bulk("b"), 2)]),
             share(6, 6, vec![node(Value::Nil, 3)]),
-            share(7, 16_383, vec![node(bulk("?"), 4)]),
+            share(7, 8, vec![node(bulk("?"), 4)]),
+            share(9, 16_383, vec![named(5, "name"), named(6, "")]),
         ]);
         let info = bulk("cluster_state:ok\r\ncluster_current_epoch:7\r\n");
         let view = View::read(&slots, &info, "asked").unwrap();
-        let place = |host: &str, port| (host.to_owned(), port);
-        let shares = [(0..=5, place("a", 1)), (6..=6, place("asked", 3)), (7..=16_383, place("asked", 4))];
+        let place = |host: &str, port| NodeAddress { host: host.to_owned(), port, name: None };
+        let named = NodeAddress { name: Some("name".to_owned()), ..place("1.2.3.4", 5) };
+        let shares = [
+            (0..=5, place("a", 1)),
+            (6..=6, place("asked", 3)),
+            (7..=8, place("asked", 4)),
+            (9..=16_383, named),
+        ];
         assert_eq!(
             (view.rank(), view.shares, view.others),
-            ((true, 7), shares.to_vec(), vec![place("b", 2)])
+            ((true, 7), shares.to_vec(), vec![place("b", 2), place("1.2.3.4", 6)])
         );
         assert!(View::read(&slots, &Value::Nil, "asked").is_some_and(|view| view.rank() == (false, 0)));
         for wrong in [Value::Nil, Value::Array(vec![Value::Nil]), Value::Array(vec![share(0, 1, vec![])])] {
@@ -128,13 +144,5 @@ mod tests {
         }
         let far = Value::Array(vec![share(0, 70_000, vec![node(bulk("a"), 1)])]);
         assert!(View::read(&far, &info, "asked").is_none());
-    }
-
-    #[test]
-    fn addresses_are_taken_apart() {
-        assert_eq!(split_address("host:7000"), Some(("host".to_owned(), 7000)));
-        assert_eq!(split_address("::1:7000"), Some(("::1".to_owned(), 7000)));
-        assert_eq!(split_address("[::1]:7000"), Some(("::1".to_owned(), 7000)));
-        assert_eq!(split_address("host"), None);
     }
 }

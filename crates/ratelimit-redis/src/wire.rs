@@ -1,68 +1,36 @@
-//! What travels: claims as arguments of the script, and its reply as verdicts.
+//! Encodes claims as script arguments and decodes the replies to verdicts.
 
 use ratelimit_core::{
-    Answer, Charged, Claims, Log, LogSight, MAX_UNITS, Meter, Mode, Refund, State, Timestamp, Verdict,
-    Window, WindowState,
+    Answer, Charged, Log, LogSight, MAX_UNITS, Meter, Mode, State, Timestamp, Verdict, Window, WindowState,
+    kit,
 };
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
 
-use crate::config::TimeSource;
 use crate::error::Failure;
-use crate::keys::key_of;
+use crate::keys::slot_of;
 use crate::script::{CLAIM, REFUND};
+use crate::time_source::TimeSource;
 
-/// A slice of claims that outlives its caller.
-#[derive(Clone, Debug)]
-pub(crate) struct Slice {
-    pub(crate) now: Timestamp,
-    pub(crate) mode: Mode,
-    pub(crate) asks: SmallVec<[Ask; 2]>,
-}
+/// Claims whose meters' names are encoded as keys.
+pub(crate) type OwnedClaims = kit::OwnedClaims<Vec<u8>>;
 
-/// A claim, its meter's name made into a key.
-#[derive(Clone, Debug)]
-pub(crate) struct Ask {
-    pub(crate) key: Vec<u8>,
-    pub(crate) meter: Meter,
-    pub(crate) cost: u64,
-}
+/// A claim whose meter's name is encoded as a key.
+pub(crate) type OwnedClaim = kit::OwnedClaim<Vec<u8>>;
 
-/// Units to give back, the meter's name made into a key.
-#[derive(Clone, Debug)]
-pub(crate) struct GiveBack {
-    pub(crate) ask: Ask,
-    pub(crate) receipt: Timestamp,
-}
+/// Units to give back, with the meter's name encoded as a key.
+pub(crate) type OwnedRefund = kit::OwnedRefund<Vec<u8>>;
 
-impl Slice {
-    pub(crate) fn new(prefix: &str, claims: &Claims<'_>) -> Self {
-        let ask = |claim: &ratelimit_core::Claim<'_>| Ask {
-            key: key_of(prefix, &claim.id),
-            meter: claim.meter,
-            cost: claim.cost,
-        };
-        Self { now: claims.now(), mode: claims.mode(), asks: claims.iter().map(ask).collect() }
-    }
-
-    /// The slot of all its keys; `None` if they are in several.
-    pub(crate) fn slot(&self) -> Option<u16> {
-        let mut slots = self.asks.iter().map(|ask| crate::keys::slot_of(&ask.key));
-        let first = slots.next()?;
-        slots.all(|slot| slot == first).then_some(first)
-    }
-}
-
-impl GiveBack {
-    pub(crate) fn new(prefix: &str, refund: &Refund<'_>) -> Self {
-        let key = key_of(prefix, &refund.id);
-        Self { ask: Ask { key, meter: refund.meter, cost: refund.cost }, receipt: refund.receipt }
-    }
+/// The common slot of all their keys; `None` if they are in several slots.
+pub(crate) fn slot_of_all(claims: &OwnedClaims) -> Option<u16> {
+    let mut slots = claims.claims.iter().map(|claim| slot_of(&claim.key));
+    let first = slots.next()?;
+    slots.all(|slot| slot == first).then_some(first)
 }
 
 pub(crate) type Bytes = SmallVec<[u8; 64]>;
 
-/// Big-endian numbers, one after another.
+/// A tag followed by big-endian numbers.
 pub(crate) fn bytes(tag: u8, numbers: &[u64]) -> Bytes {
     let mut bytes = Bytes::from_slice(&[tag]);
     for number in numbers {
@@ -72,10 +40,10 @@ pub(crate) fn bytes(tag: u8, numbers: &[u64]) -> Bytes {
 }
 
 /// The call that decides `slices`, in their order.
-pub(crate) fn claim_call(slices: &[Slice], time: TimeSource, slack_millis: u64) -> Cmd {
-    let mut call = CLAIM.call(slices.iter().map(|slice| slice.asks.len()).sum());
-    for ask in slices.iter().flat_map(|slice| &slice.asks) {
-        call.arg(&ask.key);
+pub(crate) fn claim_call(slices: &[OwnedClaims], time: TimeSource, slack_millis: u64) -> Cmd {
+    let mut call = CLAIM.call(slices.iter().map(|slice| slice.claims.len()).sum());
+    for claim in slices.iter().flat_map(|slice| &slice.claims) {
+        call.arg(&claim.key);
     }
     call.arg(&*bytes(u8::from(time == TimeSource::Server), &[slack_millis]));
     for slice in slices {
@@ -85,21 +53,21 @@ pub(crate) fn claim_call(slices: &[Slice], time: TimeSource, slack_millis: u64) 
             Mode::Force => 2,
         };
         // A slice has at most MAX_CLAIMS claims.
-        let number = u8::try_from(slice.asks.len()).unwrap_or(u8::MAX);
+        let number = u8::try_from(slice.claims.len()).unwrap_or(u8::MAX);
         let mut header = Bytes::from_slice(&[mode, number]);
         header.extend_from_slice(&slice.now.as_nanos().to_be_bytes());
         call.arg(&*header);
-        for ask in &slice.asks {
-            call.arg(&*ask_bytes(ask, slice.now));
+        for claim in &slice.claims {
+            call.arg(&*claim_bytes(claim, slice.now));
         }
     }
     call
 }
 
-fn ask_bytes(ask: &Ask, now: Timestamp) -> Bytes {
-    // Beyond this no cost fits anything, and the count saturates.
-    let cost = ask.cost.min(MAX_UNITS + 1);
-    match &ask.meter {
+fn claim_bytes(claim: &OwnedClaim, now: Timestamp) -> Bytes {
+    // A larger cost never fits, and the count saturates.
+    let cost = claim.cost.min(MAX_UNITS + 1);
+    match &claim.meter {
         Meter::Window(window) => {
             let (index, elapsed) = window.place(now);
             let mut bytes = bytes(b'w', &[index, elapsed / 1_000]);
@@ -139,15 +107,15 @@ pub(crate) fn push_u16(bytes: &mut Bytes, number: u64) {
 }
 
 /// The call that gives units back.
-pub(crate) fn refund_call(now: Timestamp, refunds: &[GiveBack], time: TimeSource) -> Cmd {
+pub(crate) fn refund_call(now: Timestamp, refunds: &[OwnedRefund], time: TimeSource) -> Cmd {
     let mut call = REFUND.call(refunds.len());
     for refund in refunds {
-        call.arg(&refund.ask.key);
+        call.arg(&refund.claim.key);
     }
     call.arg(&*bytes(u8::from(time == TimeSource::Server), &[now.as_nanos()]));
-    for GiveBack { ask, receipt } in refunds {
-        let cost = ask.cost.min(MAX_UNITS + 1);
-        let argument = match &ask.meter {
+    for OwnedRefund { claim, receipt } in refunds {
+        let cost = claim.cost.min(MAX_UNITS + 1);
+        let argument = match &claim.meter {
             Meter::Window(window) => {
                 let mut bytes = bytes(b'w', &[window.place(*receipt).0, cost]);
                 push_u16(&mut bytes, u64::from(window.carried()));
@@ -165,7 +133,7 @@ pub(crate) fn refund_call(now: Timestamp, refunds: &[GiveBack], time: TimeSource
 
 /// The answers in the reply of [`claim_call`].
 pub(crate) fn answers(
-    slices: &[Slice],
+    slices: &[OwnedClaims],
     time: TimeSource,
     reply: Value,
 ) -> Result<Vec<Result<Answer, Failure>>, Failure> {
@@ -177,10 +145,10 @@ pub(crate) fn answers(
     }
 }
 
-/// What the long way has answered for a slice.
-pub(crate) fn answer(slice: &Slice, item: &Value, time: TimeSource) -> Result<Answer, Failure> {
+/// The general path's answer for a slice.
+pub(crate) fn answer(slice: &OwnedClaims, item: &Value, time: TimeSource) -> Result<Answer, Failure> {
     let items = match item {
-        Value::Array(items) if items.len() == slice.asks.len() + 1 => items,
+        Value::Array(items) if items.len() == slice.claims.len() + 1 => items,
         Value::BulkString(_) => return Err(Failure::corrupt()),
         _ => return Err(Failure::strange_reply()),
     };
@@ -201,16 +169,17 @@ pub(crate) fn answer(slice: &Slice, item: &Value, time: TimeSource) -> Result<An
         TimeSource::Server => Timestamp::from_nanos(now),
     };
     let charging = admitted && slice.mode != Mode::Peek;
-    let verdict =
-        |(ask, text): (&Ask, &&[u8])| verdict(&ask.meter, ask.cost, text, now, charging && ask.cost > 0);
-    let verdicts: Option<_> = slice.asks.iter().zip(&texts[1..]).map(verdict).collect();
+    let verdict = |(claim, text): (&OwnedClaim, &&[u8])| {
+        verdict(&claim.meter, claim.cost, text, now, charging && claim.cost > 0)
+    };
+    let verdicts: Option<_> = slice.claims.iter().zip(&texts[1..]).map(verdict).collect();
     match verdicts {
         Some(verdicts) => Ok(Answer { admitted, charged: charging, now, verdicts }),
         None => Err(Failure::corrupt()),
     }
 }
 
-/// What core says to the state that the script has seen.
+/// The verdict of core on the state that the script has read.
 pub(crate) fn verdict(
     meter: &Meter,
     cost: u64,
@@ -237,7 +206,7 @@ pub(crate) fn verdict(
     Some(meter.verdict(&state, cost, now, Some(charged)))
 }
 
-/// A window as it is stored.
+/// Decodes a window as it is stored.
 fn window_state(window: &Window, bytes: &[u8]) -> Option<State> {
     let (at, counts) = window_instant(window, bytes)?;
     let total = if window.carried() > 1 { 8 } else { 0 };
@@ -250,9 +219,9 @@ fn window_state(window: &Window, bytes: &[u8]) -> Option<State> {
     sound.then_some(State::Window(WindowState { at, counts }))
 }
 
-/// A segmented window after a charge: of its counts only the sum travels, and the oldest, which is weighted.
+/// Decodes a segmented window after a charge: the reply contains only the sum of its counts, and the weighted oldest.
 ///
-/// The figures of an admitted claim depend on nothing else, so the sum can stand at the newest segment.
+/// The figures of an admitted claim depend on nothing else, so the sum is placed in the newest segment.
 fn charged_window(window: &Window, bytes: &[u8]) -> Option<(State, Timestamp)> {
     let (at, rest) = window_instant(window, bytes)?;
     let (whole, oldest) = (number(rest.get(..8)?)?, number(rest.get(8..)?)?);
@@ -262,7 +231,7 @@ fn charged_window(window: &Window, bytes: &[u8]) -> Option<(State, Timestamp)> {
     Some((State::Window(WindowState { at, counts }), at))
 }
 
-/// The instant at which a window was charged, and what follows it.
+/// The instant of a window's last charge, and the bytes after it.
 fn window_instant<'b>(window: &Window, bytes: &'b [u8]) -> Option<(Timestamp, &'b [u8])> {
     let (instant, rest) = bytes.split_at_checked(18)?;
     let (index, micros) = (number(&instant[..8])?, number(&instant[8..16])?);

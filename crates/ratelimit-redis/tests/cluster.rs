@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ratelimit_core::layers::BatchConfig;
 use ratelimit_core::{Claim, Claims, CounterStore, Decisions, Limit, MeterId, Mode, Refund, Timestamp};
 use ratelimit_redis::{RedisConfig, RedisStore};
 
@@ -19,9 +20,10 @@ impl Cluster {
     }
 
     async fn store(&self) -> RedisStore {
-        let config =
-            RedisConfig { urls: self.0.urls(), timeout: Duration::from_secs(10), ..RedisConfig::default() };
-        RedisStore::connect_cluster(config).await.unwrap()
+        // Checks share round trips even if there are few of them.
+        let batch = Some(BatchConfig::default().alone(0));
+        let config = RedisConfig::from_url(&self.0.url()).unwrap();
+        RedisStore::connect_with(config.timeout(Duration::from_secs(10)).batch(batch)).await.unwrap()
     }
 
     /// Moves the slot of a key from the node that serves it to the next, meter by meter, as resharding does.
@@ -42,7 +44,7 @@ impl Cluster {
             let keys = common::say(port(from), &format!("CLUSTER GETKEYSINSLOT {slot} 1"));
             let Some(name) = keys.lines().nth(2) else { break };
             tell(from, format!("MIGRATE 127.0.0.1 {} \"{name}\" 0 5000", port(from + 1)));
-            // Time for calls that find one meter of a key here and the other there.
+            // Time for calls that find one meter of a key on this node and the other on the next.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         for node in [from + 1, from, from + 2] {
@@ -83,7 +85,7 @@ async fn a_cluster_of_three() {
         "{admitted:?}"
     );
 
-    // Give back and reset over several slots.
+    // Refund and reset over several slots.
     let refunds: Vec<_> = five
         .iter()
         .map(|claim| Refund {
@@ -100,7 +102,7 @@ async fn a_cluster_of_three() {
     let peeked = store.claim(Claims::new(NOW, Mode::Peek, &all).unwrap()).await.unwrap();
     assert!(peeked.verdicts.iter().all(|verdict| verdict.remaining == 10), "{peeked:?}");
 
-    // A batch: each for itself, in its order, also around a slice over several slots.
+    // A batch: slices are decided separately and in order, also around a slice over several slots.
     let singles: Vec<_> = (0..30).map(|nth| claims_on(&limit, &keys[nth % 3..=nth % 3], 1)).collect();
     let mut slices: Vec<_> =
         singles.iter().map(|claims| Claims::new(NOW, Mode::Charge, claims).unwrap()).collect();
@@ -112,19 +114,54 @@ async fn a_cluster_of_three() {
     );
     assert_eq!(answers[15].verdicts.iter().map(|v| v.remaining).collect::<Vec<_>>(), [4, 4, 4, 9, 9, 9]);
 
-    // Scripts that one node has forgotten.
+    // A node has lost the scripts.
     for node in cluster.0.nodes() {
         assert!(common::say(node.address().port(), "SCRIPT FLUSH").contains("OK"));
     }
     let three = claims_on(&limit, &keys[3..], 9);
     assert!(store.claim(Claims::new(NOW, Mode::Charge, &three).unwrap()).await.unwrap().admitted);
 
+    forgotten(&cluster, &store).await;
     contended(&store).await;
     moving(&cluster, &store).await;
 }
 
-/// Slots on their way from node to node while several claim keys in them, alone and two meters at once: every call is
-/// answered, and what was counted is what was admitted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_by_a_connection_of_the_program() {
+    let cluster = Cluster::start().await;
+    let config = RedisConfig::from_url(&cluster.0.url()).unwrap().timeout(Duration::from_secs(10));
+    let store = common::ways::Way::ClusterConnection.open(&config, &cluster.0.urls()).await.unwrap();
+    contended(&store).await;
+    moving(&cluster, &store).await;
+}
+
+/// Checks that share round trips to nodes without the script: each is decided once.
+async fn forgotten(cluster: &Cluster, store: &RedisStore) {
+    let limit: Limit = "20/min".parse().unwrap();
+    for node in cluster.0.nodes() {
+        assert!(common::say(node.address().port(), "SCRIPT FLUSH").contains("OK"));
+    }
+    let tasks: Vec<_> = (0..240usize)
+        .map(|nth| {
+            let (store, limit) = (store.clone(), limit.clone());
+            tokio::spawn(async move {
+                let key = format!("forgotten {}", nth % 8);
+                let claim = [claim_on(&limit, &key, 1)];
+                let answer = store.claim(Claims::new(NOW, Mode::Charge, &claim).unwrap()).await;
+                (nth % 8, answer.unwrap().admitted)
+            })
+        })
+        .collect();
+    let mut admitted = [0; 8];
+    for task in tasks {
+        let (key, fits) = task.await.unwrap();
+        admitted[key] += u64::from(fits);
+    }
+    assert_eq!(admitted, [20; 8]);
+}
+
+/// Slots move from node to node while several tasks claim keys in them, alone and two meters at once: every call is
+/// answered, and the counts equal what was admitted.
 async fn moving(cluster: &Cluster, store: &RedisStore) {
     let limits: [Limit; 2] = ["100000/h", "100000/h fixed"].map(|text| text.parse().unwrap());
     let claims_of = |limits: &[Limit], nth: usize| -> Vec<(String, Limit)> {
@@ -173,8 +210,8 @@ async fn moving(cluster: &Cluster, store: &RedisStore) {
     }
 }
 
-/// Two keys in different slots, claimed together and alone from all sides: never too many, and what was reserved is given
-/// back, also by those that were dropped.
+/// Two keys in different slots, claimed together and alone by many tasks: never too many are admitted, and what was
+/// reserved is given back, also by dropped calls.
 async fn contended(store: &RedisStore) {
     let limit: Limit = "50/min".parse().unwrap();
     let keys: Vec<_> = (0..2).map(|key| format!("contended {key}")).collect();

@@ -1,6 +1,9 @@
-//! The suite for stores, on this one: one server with shared calls and without, the server's clock, a cluster.
+//! The conformance suite on this store: one server with and without shared calls, the server's clock, a cluster, a primary
+//! that sentinels watch, TLS; and on connections and pools that the program already has.
 
-use std::error::Error;
+#[path = "common/ways.rs"]
+mod ways;
+
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,59 +12,125 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use ratelimit_conformance::{BoxError, Server, Space, Subject};
-use ratelimit_core::{BatchConfig, DynCounterStore};
+use ratelimit_core::DynCounterStore;
+use ratelimit_core::layers::BatchConfig;
 use ratelimit_redis::{RedisConfig, RedisStore, TimeSource};
-use ratelimit_testbed::{Cluster, Testbed, Unavailable};
+use ratelimit_testbed::{Asked, Cluster, Sentinel, Testbed, Unavailable};
+use ways::Way;
 
-/// Longer than a machine that is busy with something else takes for a call.
+/// Longer than any call takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The sentinels must not replace a primary during the suite: charges that the replica has not received would be lost.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let testbed = Testbed::from_env();
-    let single = runtime.block_on(testbed.redis()).map(Target::Single);
-    let single = Arc::new(single);
-    let cluster = Arc::new(runtime.block_on(testbed.redis_cluster()).map(Target::Cluster));
-    ratelimit_conformance::main(vec![
-        Box::new(Redis {
-            name: "redis",
-            target: single.clone(),
-            settings: |config| RedisConfig { batch: always(), ..config },
-        }),
-        Box::new(Redis {
-            name: "redis-direct",
-            target: single.clone(),
-            settings: |config| RedisConfig { batch: None, ..config },
-        }),
-        Box::new(Redis {
-            name: "redis-server-clock",
-            target: single,
-            settings: |config| RedisConfig { time: TimeSource::Server, ..config },
-        }),
-        Box::new(Redis { name: "redis-cluster", target: cluster, settings: |config| config }),
-    ])
+    let subjects = runtime.block_on(subjects(&Testbed::from_env()));
+    ratelimit_conformance::main(
+        subjects.into_iter().map(|subject| Box::new(subject) as Box<dyn Subject>).collect(),
+    )
 }
 
-/// Calls are shared however few checks there are: those that are not go as they go without sharing.
+/// Targets on one server, and on a cluster.
+const SINGLE: [&str; 6] = [
+    "redis",
+    "redis-direct",
+    "redis-server-clock",
+    "redis-connection",
+    "redis-connection-manager",
+    "redis-pool",
+];
+const SPREAD: [&str; 3] = ["redis-cluster", "redis-cluster-connection", "redis-cluster-pool"];
+
+/// The other targets; the last two run only if they are named.
+const OTHERS: [&str; 5] = ["redis-sentinel", "redis-tls", "redis-cluster-tls", "redis-6.2", "valkey-9"];
+
+/// The requested targets. A server that none of them needs is not started.
+async fn subjects(testbed: &Testbed) -> Vec<Redis> {
+    let asked = Asked::from_args(&[&SINGLE[..], &SPREAD, &OTHERS].concat());
+    let own = |name, target, settings| Redis { name, way: Way::Own, target: Arc::new(target), settings };
+    let mut subjects = Vec::new();
+    if SINGLE.iter().any(|name| asked.has(name)) {
+        let server = testbed.redis().await.map(Target::Single);
+        let plain = own("redis", server, |config| config.batch(always()));
+        let given = |name, way| Redis { name, way, ..plain.clone() };
+        subjects.extend([
+            plain.clone(),
+            Redis { name: "redis-direct", settings: |config| config.batch(None), ..plain.clone() },
+            Redis {
+                name: "redis-server-clock",
+                settings: |config| config.time(TimeSource::Server),
+                ..plain.clone()
+            },
+            given("redis-connection", Way::Connection),
+            given("redis-connection-manager", Way::Manager),
+            #[cfg(feature = "deadpool")]
+            given("redis-pool", Way::Pool),
+        ]);
+    }
+    if SPREAD.iter().any(|name| asked.has(name)) {
+        let cluster = testbed.redis_cluster().await.map(Target::Cluster);
+        let plain = own("redis-cluster", cluster, |config| config.batch(always()));
+        subjects.extend([
+            plain.clone(),
+            Redis { name: "redis-cluster-connection", way: Way::ClusterConnection, ..plain.clone() },
+            #[cfg(feature = "deadpool")]
+            Redis {
+                name: "redis-cluster-pool",
+                way: Way::ClusterPool,
+                // Its connections send a `PING` to every node before each call.
+                settings: |config| config.timeout(2 * TIMEOUT),
+                ..plain.clone()
+            },
+        ]);
+    }
+    if asked.has("redis-sentinel") {
+        let sentinel = testbed.redis_sentinel(PATIENCE).await.map(Target::Sentinel);
+        subjects.push(own("redis-sentinel", sentinel, |config| config));
+    }
+    #[cfg(feature = "tls")]
+    if asked.has("redis-tls") || asked.has("redis-cluster-tls") {
+        subjects.extend(tls::subjects(testbed).await);
+    }
+    if asked.names("redis-6.2") {
+        let server = testbed.redis_6_2().await.map(Target::Single);
+        subjects.push(own("redis-6.2", server, |config| config.batch(always())));
+    }
+    if asked.names("valkey-9") {
+        let server = testbed.valkey_9().await.map(Target::Single);
+        subjects.push(own("valkey-9", server, |config| config.batch(always())));
+    }
+    subjects
+}
+
+/// Shares calls even among few checks: unshared calls are covered by the targets without sharing.
 fn always() -> Option<BatchConfig> {
-    Some(BatchConfig { alone: 0, ..BatchConfig::default() })
+    Some(BatchConfig::default().alone(0))
 }
 
 enum Target {
     Single(ratelimit_testbed::Server),
     Cluster(Cluster),
+    Sentinel(Sentinel),
 }
 
+#[derive(Clone)]
 struct Redis {
     name: &'static str,
+    way: Way,
     target: Arc<Result<Target, Unavailable>>,
     settings: fn(RedisConfig) -> RedisConfig,
 }
 
-/// A key prefix that nobody else uses.
+/// A key prefix that nothing else uses.
 struct Prefix {
+    way: Way,
     target: Arc<Result<Target, Unavailable>>,
     config: RedisConfig,
+    /// The address of each server.
+    servers: Vec<String>,
+    settings: fn(RedisConfig) -> RedisConfig,
 }
 
 #[async_trait]
@@ -72,63 +141,82 @@ impl Subject for Redis {
 
     async fn fresh(&self) -> Result<Arc<dyn Space>, BoxError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let urls = match &*self.target {
-            Ok(Target::Single(server)) => vec![server.url().to_owned()],
-            Ok(Target::Cluster(cluster)) => cluster.urls(),
+        let (url, servers) = match &*self.target {
+            Ok(Target::Single(server)) => (server.url().to_owned(), vec![server.url().to_owned()]),
+            Ok(Target::Cluster(cluster)) => (cluster.url(), cluster.urls()),
+            Ok(Target::Sentinel(sentinel)) => (sentinel.url(), vec![sentinel.url()]),
             Err(unavailable) => return Err(unavailable.to_string().into()),
         };
         let prefix = format!("conformance-{}-{}:", std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
-        let config = RedisConfig { urls, prefix, timeout: TIMEOUT, ..RedisConfig::default() };
-        Ok(Arc::new(Prefix { target: self.target.clone(), config: (self.settings)(config) }))
+        let settings = self.settings;
+        let config = settings(RedisConfig::from_url(&url)?.prefix(prefix).timeout(TIMEOUT));
+        Ok(Arc::new(Prefix { way: self.way, target: self.target.clone(), config, servers, settings }))
+    }
+
+    fn unavailable(&self) -> Option<String> {
+        Some(self.target.as_ref().as_ref().err()?.to_string())
     }
 
     fn server(&self) -> Option<Arc<dyn Server>> {
         match self.target.as_ref().as_ref().ok()? {
             Target::Single(server) if server.is_controlled() => Some(Arc::new(server.clone())),
             Target::Cluster(cluster) if cluster.is_controlled() => Some(Arc::new(cluster.clone())),
+            Target::Sentinel(sentinel) => Some(Arc::new(sentinel.clone())),
             _ => None,
         }
+    }
+
+    fn reconnects(&self) -> bool {
+        self.way != Way::Connection
     }
 }
 
 #[async_trait]
 impl Space for Prefix {
     async fn open(&self) -> Result<Arc<dyn DynCounterStore>, BoxError> {
-        let store = match &*self.target {
-            Ok(Target::Cluster(_)) => RedisStore::connect_cluster(self.config.clone()).await?,
-            _ => RedisStore::connect_with(self.config.clone()).await?,
-        };
-        Ok(Arc::new(store))
+        Ok(Arc::new(self.way.open(&self.config, &self.servers).await?))
     }
 
     fn address(&self) -> Option<SocketAddr> {
         match self.target.as_ref().as_ref().ok()? {
+            // A pool sends a `PING` between calls.
+            #[cfg(feature = "deadpool")]
+            Target::Single(_) if self.way == Way::Pool => None,
             Target::Single(server) => Some(server.address()),
-            // A client of a cluster goes where the nodes say that they are, past any go-between.
-            Target::Cluster(_) => None,
+            // Clients connect to the addresses that nodes and sentinels report, bypassing a proxy.
+            Target::Cluster(_) | Target::Sentinel(_) => None,
         }
     }
 
     async fn open_at(&self, address: SocketAddr) -> Result<Arc<dyn DynCounterStore>, BoxError> {
-        let url = &self.config.urls[0];
-        let (_, log_in) = url.split_once("://").ok_or("an address without a scheme")?;
+        let url = &self.servers[0];
+        let (scheme, log_in) = url.split_once("://").ok_or("an address without a scheme")?;
         let log_in = log_in.rsplit_once('@').map(|(log_in, _)| format!("{log_in}@")).unwrap_or_default();
-        let urls = vec![format!("redis://{log_in}{address}/")];
-        Ok(Arc::new(RedisStore::connect_with(RedisConfig { urls, ..self.config.clone() }).await?))
+        if self.way != Way::Own {
+            // The first call on a server sends the scripts; a store with its own client loads them when it connects.
+            RedisStore::connect_with(self.config.clone()).await?;
+        }
+        let url = format!("{scheme}://{log_in}{address}/");
+        let config = RedisConfig::from_url(&url)?.prefix(self.config.prefix.clone()).timeout(TIMEOUT);
+        Ok(Arc::new(self.way.open(&(self.settings)(config), &[url]).await?))
     }
 
     async fn meters(&self) -> Result<Option<u64>, BoxError> {
+        let urls = match self.target.as_ref() {
+            Ok(Target::Sentinel(sentinel)) => vec![sentinel.primary().await?.url().to_owned()],
+            _ => self.servers.clone(),
+        };
         let mut meters = 0;
-        for url in &self.config.urls {
-            meters += count(url, &self.config.prefix).await?;
+        for url in &urls {
+            meters += count(client(url, &self.config)?, &self.config.prefix).await?;
         }
         Ok(Some(meters))
     }
 }
 
 /// How many keys of a node begin with `prefix`.
-async fn count(url: &str, prefix: &str) -> Result<u64, Box<dyn Error + Send + Sync>> {
-    let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+async fn count(client: redis::Client, prefix: &str) -> Result<u64, BoxError> {
+    let mut connection = ways::connection(client).await?;
     let (mut cursor, mut found) = (0u64, 0);
     loop {
         let (next, keys): (u64, Vec<Vec<u8>>) = redis::cmd("SCAN")
@@ -143,6 +231,64 @@ async fn count(url: &str, prefix: &str) -> Result<u64, Box<dyn Error + Send + Sy
         cursor = next;
         if cursor == 0 {
             return Ok(found);
+        }
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+fn client(url: &str, _config: &RedisConfig) -> redis::RedisResult<redis::Client> {
+    redis::Client::open(url)
+}
+
+#[cfg(feature = "tls")]
+use tls::client;
+
+/// Over TLS: one server, and a cluster that asks for certificates.
+#[cfg(feature = "tls")]
+mod tls {
+    use std::sync::OnceLock;
+
+    use ratelimit_testbed::{Certificates, Redis as Server, Tls};
+
+    use super::*;
+
+    /// The certificates for the settings of these targets.
+    static CERTIFICATES: OnceLock<[Vec<u8>; 3]> = OnceLock::new();
+
+    pub(super) async fn subjects(testbed: &Testbed) -> [Redis; 2] {
+        let tls = Tls::new(Certificates::new().expect("certificates"));
+        let files = [tls.certificates.authority(), tls.certificates.client(), tls.certificates.client_key()];
+        CERTIFICATES.get_or_init(|| files.map(|file| std::fs::read(file).expect("a certificate")));
+        let server = Server { tls: Some(tls.clone()), ..Server::default() };
+        let node = Server { tls: Some(Tls { asks_clients: true, ..tls }), ..Server::default() };
+        let single = testbed.redis_with(server).await.map(Target::Single);
+        let cluster = testbed.redis_cluster_with(node).await.map(Target::Cluster);
+        let subject = |name, target| Redis { name, way: Way::Own, target: Arc::new(target), settings };
+        [subject("redis-tls", single), subject("redis-cluster-tls", cluster)]
+    }
+
+    fn settings(mut config: RedisConfig) -> RedisConfig {
+        if let Some([authority, certificate, key]) = CERTIFICATES.get() {
+            config.batch = None;
+            // Without optimisation, hundreds of encrypted calls in sequence take seconds on a busy machine.
+            config.timeout = 3 * TIMEOUT;
+            config.authorities = Some(authority.clone());
+            config.client_certificate = Some([certificate.as_slice(), key].concat());
+        }
+        config
+    }
+
+    pub(super) fn client(url: &str, config: &RedisConfig) -> redis::RedisResult<redis::Client> {
+        let client_tls = CERTIFICATES.get().map(|[_, certificate, key]| redis::ClientTlsConfig {
+            client_cert: certificate.clone(),
+            client_key: key.clone(),
+        });
+        match &config.authorities {
+            Some(authority) => {
+                let root_cert = Some(authority.clone());
+                redis::Client::build_with_tls(url, redis::TlsCertificates { client_tls, root_cert })
+            }
+            None => redis::Client::open(url),
         }
     }
 }

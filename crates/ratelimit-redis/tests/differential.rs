@@ -1,4 +1,4 @@
-//! The scripts against core: random slices, decided by both, verdict by verdict.
+//! Compares the scripts with core: random slices, decided by both, verdict by verdict.
 #![allow(clippy::cast_possible_truncation)] // random numbers that are small
 
 mod common;
@@ -10,13 +10,12 @@ use ratelimit_redis::{RedisConfig, RedisStore};
 use ratelimit_testbed::differential::{Differential, MAX_SEGMENT, Random};
 
 async fn differential(server: &common::Server) -> Differential<RedisStore> {
-    let config = RedisConfig {
-        timeout: Duration::from_secs(20),
-        // The test's clock is not the server's: nothing may expire meanwhile.
-        clock_slack: Duration::from_secs(86_400),
-        ..RedisConfig::new(server.url())
-    };
-    // Back by no more than a store owes.
+    let config = RedisConfig::from_url(&server.url())
+        .unwrap()
+        .timeout(Duration::from_secs(20))
+        // The test's clock is not the server's: nothing may expire during the test.
+        .clock_slack(Duration::from_secs(86_400));
+    // The clock goes back by at most what a store must tolerate.
     Differential::new(RedisStore::connect_with(config).await.unwrap(), Duration::from_secs(1))
 }
 
@@ -32,8 +31,8 @@ async fn buckets_of_several_rates_are_decided_as_core_does() {
     differential(&server).await.rates(1_000, 40).await;
 }
 
-/// What units take to drain at another interval, to the nanosecond: the largest numbers, and products just below, at and
-/// above a multiple of the divisor, where a double cannot tell.
+/// The time in which units drain at another interval, to the nanosecond: the largest numbers, and products just below, at
+/// and above a multiple of the divisor, where a double is not precise enough.
 #[tokio::test]
 async fn conversions_between_intervals_are_exact() {
     let script = concat!(
@@ -78,7 +77,7 @@ async fn conversions_between_intervals_are_exact() {
     assert!(near > 500, "{near} near a multiple");
 }
 
-/// The number by which `number` is one, modulo `modulus`.
+/// The multiplicative inverse of `number` modulo `modulus`.
 fn inverse(number: u64, modulus: u64) -> Option<u64> {
     let (mut one, mut other) = ((i128::from(modulus), 0), (i128::from(number % modulus), 1));
     while other.0 != 0 {
@@ -88,8 +87,8 @@ fn inverse(number: u64, modulus: u64) -> Option<u64> {
     (one.0 == 1).then(|| one.1.rem_euclid(i128::from(modulus)) as u64)
 }
 
-/// Ties and near ties of the weighted comparison, `oldest * (S - e) = room * S` give or take one, at sizes where a double
-/// cannot tell them apart.
+/// Ties and near ties of the weighted comparison, `oldest * (S - e) = room * S` plus or minus one, at sizes where a double
+/// is not precise enough.
 #[tokio::test]
 async fn ties_of_the_weighted_comparison_are_decided_exactly() {
     let server = common::Server::start(&[]).await;
@@ -102,7 +101,7 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
         let carried = random.pick(&[1, 1, 2, 5]);
         let segment = (1 + random.any(MAX_SEGMENT / u64::from(carried) - 1)) * 1_000;
         let oldest = random.any(MAX_UNITS).max(1);
-        // Some instant of the segment in which `oldest` is weighted, and a room that fits it as closely as can be.
+        // A random instant of the segment in which `oldest` is weighted, and a room as close to a tie as possible.
         let elapsed = if random.below(4) == 0 { 0 } else { random.below(segment) };
         let tie = u128::from(oldest) * u128::from(segment - elapsed);
         let room = (tie.div_ceil(u128::from(segment)) as u64).min(MAX_UNITS - 1);
@@ -117,7 +116,7 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
         let claim = [Claim { id, cost: oldest, meter: window(MAX_UNITS) }];
         let claims = Claims::new(then, Mode::Force, &claim).unwrap();
         both.claim(claims).await;
-        // Charges go another way than questions; the first that fits ends the tie.
+        // Charges and peeks take different paths; the first charge that fits ends the tie.
         let mode = if round % 2 == 0 { Mode::Peek } else { Mode::Charge };
         let instants = [0, 1, 2, 999, 1_000, 1_001].into_iter().flat_map(|nanos| {
             [begin + elapsed.saturating_sub(nanos), begin + (elapsed + nanos).min(segment - 1)]
@@ -126,7 +125,7 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
             .into_iter()
             .flat_map(|limit| instants.clone().map(move |at| (limit, at)));
         for (limit, at) in trials {
-            // Fits iff `oldest` weighted is at most `limit - 1`... with a cost of one.
+            // With a cost of one, it fits if and only if `oldest` weighted is at most `limit`.
             let claim = [Claim { id, cost: 1, meter: window((limit + 1).min(MAX_UNITS)) }];
             let claims = Claims::new(Timestamp::from_nanos(at), mode, &claim).unwrap();
             let answer = both.claim(claims).await;
@@ -139,8 +138,8 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
     assert!(counts.iter().all(|count| *count > 5_000), "{counts:?}");
 }
 
-/// A window that was charged a segment later than the caller's time is left to the longer way, in a batch with others that
-/// are not.
+/// A window that was charged a segment later than the caller's time is decided on the general path, in a batch with others
+/// that are not.
 #[tokio::test]
 async fn a_caller_whose_clock_is_behind_is_told_the_same_alone_and_among_others() {
     const SECOND: u64 = 1_000_000_000;
@@ -178,8 +177,8 @@ async fn a_caller_whose_clock_is_behind_is_told_the_same_alone_and_among_others(
     assert!(counts.iter().all(|count| *count > 40), "{counts:?}");
 }
 
-/// In a batch a claim like the one before it travels as its instant alone: batches of claims that often are alike, on keys that
-/// come once or several times, at instants around the ends of segments.
+/// In a batch a claim similar to the one before it is encoded as its instant only: batches of often similar claims, on keys
+/// that occur once or several times, at instants around the ends of segments.
 #[tokio::test]
 async fn claims_that_are_alike_are_decided_as_others_are() {
     const SEGMENT: u64 = 1_000_000_000;
@@ -199,7 +198,7 @@ async fn claims_that_are_alike_are_decided_as_others_are() {
     ];
     let (mut now, mut counts) = (1_700_000_000 * SEGMENT, [0, 0]);
     for round in 0..600_u64 {
-        // A meter is as good as new after some rounds.
+        // After some rounds, a meter is equivalent to a new one.
         let keys: Vec<_> = (0..12).map(|key| [round / 20, key].map(u64::to_be_bytes).concat()).collect();
         let once = round % 2 == 0;
         let shift = random.below(keys.len() as u64) as usize;
@@ -224,7 +223,7 @@ async fn claims_that_are_alike_are_decided_as_others_are() {
         let slices: Vec<_> = claims
             .iter()
             .map(|claim| {
-                // Some are a little behind, across the end of a segment if there was one.
+                // Some are a little behind, in the previous segment if there was a boundary.
                 let at = now - random.pick(&[0, 0, 0, 1, 999, SEGMENT / 3]);
                 Claims::new(Timestamp::from_nanos(at), Mode::Charge, claim).unwrap()
             })

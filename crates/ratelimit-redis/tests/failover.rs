@@ -1,4 +1,4 @@
-//! Nodes of a cluster that die, freeze and are replaced while others call.
+//! Nodes of a cluster that die, freeze and are replaced under load.
 #![allow(clippy::disallowed_methods)] // deadlines are kept on the machine's clock
 
 mod common;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use ratelimit_core::layers::BatchConfig;
 use ratelimit_core::{Answer, Claim, Claims, CounterStore, Limit, MeterId, Mode, StoreError, Timestamp};
 use ratelimit_redis::{RedisConfig, RedisStore};
 use ratelimit_testbed::Cluster;
@@ -14,16 +15,20 @@ use tokio::task::JoinHandle;
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
-/// The time limit of a call, and how much later a busy machine may notice that it is over.
+/// The time limit of a call, and how much later a busy machine may report that it has passed.
 const LIMIT: Duration = Duration::from_secs(1);
 const NOTICED: Duration = Duration::from_secs(4);
 
-/// A cluster works again so soon after its nodes do.
+/// A cluster has to work again within this time after its nodes do.
 const RECOVERED: Duration = Duration::from_secs(30);
 
 async fn store(cluster: &Cluster) -> RedisStore {
-    let config = RedisConfig { urls: cluster.urls(), timeout: LIMIT, ..RedisConfig::default() };
-    RedisStore::connect_cluster(config).await.unwrap()
+    // Checks share round trips even if there are few of them.
+    let config = RedisConfig::from_url(&cluster.url())
+        .unwrap()
+        .timeout(LIMIT)
+        .batch(Some(BatchConfig::default().alone(0)));
+    RedisStore::connect_with(config).await.unwrap()
 }
 
 async fn ask(store: &RedisStore, key: &str, mode: Mode) -> Result<Answer, StoreError> {
@@ -36,7 +41,7 @@ async fn ask(store: &RedisStore, key: &str, mode: Mode) -> Result<Answer, StoreE
     answer
 }
 
-/// Asks until there is an answer.
+/// Peeks until there is an answer.
 async fn recovers(store: &RedisStore, key: &str, within: Duration) -> Answer {
     let since = Instant::now();
     loop {
@@ -48,7 +53,7 @@ async fn recovers(store: &RedisStore, key: &str, within: Duration) -> Answer {
     }
 }
 
-/// Tasks that call without end.
+/// Tasks that call in a loop.
 struct Load {
     stop: Arc<AtomicBool>,
     answers: Arc<AtomicUsize>,
@@ -80,7 +85,7 @@ impl Load {
         Self { tasks, ..load }
     }
 
-    /// Each call has ended in time, and none has panicked.
+    /// Checks that every call has ended in time and none has panicked.
     async fn stop(self) -> [usize; 2] {
         self.stop.store(true, Ordering::SeqCst);
         for task in self.tasks {
@@ -90,7 +95,7 @@ impl Load {
     }
 }
 
-/// Keys that the nodes serve: those of the first node, those of others.
+/// Keys of the first node, and keys of the other nodes.
 fn keys_by_node(cluster: &Cluster) -> [Vec<String>; 2] {
     let port = cluster.nodes()[0].address().port();
     let served = |key: &String| {
@@ -113,7 +118,7 @@ async fn a_replica_takes_over_under_load() {
     }
     let [master, replica] = [0, 3].map(|node| &cluster.nodes()[node]);
     assert_eq!(common::say(master.address().port(), "WAIT 1 20000").trim(), ":1");
-    // A promoted node need not know the scripts.
+    // A promoted node may not have the scripts.
     assert!(common::say(replica.address().port(), "SCRIPT FLUSH").contains("OK"));
 
     let load = Load::start(&store);
@@ -121,7 +126,7 @@ async fn a_replica_takes_over_under_load() {
     master.kill().await.unwrap();
     let since = Instant::now();
     for key in first.iter().chain(&others) {
-        // The nodes take some seconds until they agree that it is gone.
+        // The nodes need some seconds to agree that it has failed.
         let answer = recovers(&store, key, Duration::from_secs(60)).await;
         assert_eq!(answer.verdicts[0].remaining, 95, "{key}: what the replica had received still counts");
     }
@@ -133,7 +138,7 @@ async fn a_replica_takes_over_under_load() {
     println!("{answers} answers, {errors} errors meanwhile");
     assert!(errors > 0, "nothing was tried while the node was gone");
 
-    // The old master comes back as a replica of the new one.
+    // The old master returns as a replica of the new one.
     master.start().await.unwrap();
     for key in first.iter().chain(&others) {
         recovers(&store, key, RECOVERED).await;
@@ -147,7 +152,7 @@ async fn a_cluster_that_dies_again_and_again_is_found_again() {
     let keys: Vec<_> = keys_by_node(&cluster).concat();
     let load = Load::start(&store);
     for round in 0..4u64 {
-        // At different points of what the store does about it.
+        // At different points of the store's recovery.
         tokio::time::sleep(Duration::from_millis(37 * round)).await;
         cluster.kill().await.unwrap();
         tokio::time::sleep(Duration::from_millis(150 * round)).await;
@@ -176,7 +181,7 @@ async fn a_frozen_node_keeps_nobody_waiting_who_asks_another() {
             tokio::spawn(async move { ask(&store, &key, Mode::Charge).await })
         })
         .collect();
-    // The others do not suspect the frozen one so soon: this takes less than their node timeout.
+    // The other nodes do not mark the frozen one as failing so soon: this takes less than their node timeout.
     for _ in 0..10 {
         for key in &others {
             ask(&store, key, Mode::Peek).await.unwrap_or_else(|error| panic!("{key}: {error}"));

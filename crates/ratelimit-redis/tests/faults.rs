@@ -1,4 +1,4 @@
-//! What a store says and does when its server is down, closed, full, frozen, forgetful or somebody else's.
+//! What a store reports and does when its server is down, closed, full, frozen, has lost its scripts or holds foreign values.
 #![allow(clippy::disallowed_methods)] // deadlines are kept on the machine's clock
 
 mod common;
@@ -6,9 +6,10 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::Server;
+use ratelimit_core::layers::BatchConfig;
 use ratelimit_core::{
-    Answer, Applied, BatchConfig, Claim, Claims, CounterStore, ErrorKind, Limit, Log, Meter, MeterId, Mode,
-    Refund, StoreError, Time, Timestamp,
+    Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, Log, Meter, MeterId, Mode, Refund,
+    StoreError, Time, Timestamp,
 };
 use ratelimit_redis::{RedisConfig, RedisStore, TimeSource};
 use ratelimit_testbed::Redis;
@@ -29,7 +30,7 @@ async fn take(store: &RedisStore, text: &str) -> Result<Answer, StoreError> {
 }
 
 fn config(server: &Server) -> RedisConfig {
-    RedisConfig { timeout: Duration::from_secs(5), ..RedisConfig::new(server.url()) }
+    RedisConfig::from_url(&server.url()).unwrap().timeout(Duration::from_secs(5))
 }
 
 fn check(error: &StoreError, kind: ErrorKind, applied: Applied, retryable: bool) {
@@ -55,8 +56,12 @@ async fn addresses_that_make_no_sense_are_refused_without_a_word_of_them() {
         let error = RedisStore::connect(url).await.unwrap_err();
         assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
     }
-    let two = RedisConfig { urls: vec!["redis://a/".into(), "redis://b/".into()], ..RedisConfig::default() };
-    assert_eq!(RedisStore::lazy(two).unwrap_err().kind(), ErrorKind::Unsupported);
+    let error = RedisStore::connect("redis://:secret@a,b/").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Misconfigured);
+    assert!(
+        error.to_string().contains("redis+cluster://") && !error.to_string().contains("secret"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -114,7 +119,7 @@ async fn foreign_values_are_found_and_left_alone() {
         }
         server.say(&format!("DEL {key}"));
     }
-    // In a batch only the slices themselves are concerned.
+    // In a batch, only the slices on such values fail.
     let claims = ["5/s", "5/s bucket", "5/s", "5/s fixed"]
         .map(|text| [Claim { id: id(text), cost: 1, meter: meter(text) }]);
     let slices = claims.each_ref().map(|claims| Claims::new(NOW, Mode::Charge, claims).unwrap());
@@ -172,7 +177,7 @@ async fn forgotten_scripts_are_sent_again() {
 async fn the_first_call_after_a_restart_is_answered() {
     let server = Server::start(&[]).await;
     for connections in [1, 3] {
-        let store = RedisStore::connect_with(RedisConfig { connections, ..config(&server) }).await.unwrap();
+        let store = RedisStore::connect_with(config(&server).connections(connections)).await.unwrap();
         for _ in 0..3 {
             assert!(take(&store, "1/min").await.unwrap().admitted);
             server.restart().await;
@@ -183,10 +188,10 @@ async fn the_first_call_after_a_restart_is_answered() {
 #[tokio::test]
 async fn calls_in_flight_when_the_server_dies_fail_or_were_answered() {
     let server = Server::start(&[]).await;
-    // Where calls are shared, those of three calls are under way, or as many as go alone; who waits has charged nothing.
-    let shared = BatchConfig { trips: 3, alone: 0, most: 4, ..BatchConfig::default() };
+    // With shared calls, three calls are in flight, or as many as are sent alone; a waiting check has charged nothing.
+    let shared = BatchConfig::default().trips(3).alone(0).most(4);
     for (batch, under_way) in [(None, 20), (Some(shared), 12), (Some(BatchConfig::default()), 16)] {
-        let store = RedisStore::connect_with(RedisConfig { batch, ..config(&server) }).await.unwrap();
+        let store = RedisStore::connect_with(config(&server).batch(batch)).await.unwrap();
         server.freeze().await;
         let calls: Vec<_> = (0..20)
             .map(|_| {
@@ -214,12 +219,12 @@ async fn calls_in_flight_when_the_server_dies_fail_or_were_answered() {
 async fn a_frozen_server_costs_the_time_limit_and_no_more() {
     let server = Server::start(&[]).await;
     let timeout = Duration::from_millis(200);
-    let store = RedisStore::connect_with(RedisConfig { timeout, ..config(&server) }).await.unwrap();
+    let store = RedisStore::connect_with(config(&server).timeout(timeout)).await.unwrap();
     assert!(take(&store, "100/min").await.unwrap().admitted);
     server.freeze().await;
     for applied in [Applied::Unknown, Applied::No] {
         let since = Instant::now();
-        // The first has been sent; the next cannot even connect.
+        // The first call has been sent; the next cannot even connect.
         check(&take(&store, "100/min").await.unwrap_err(), ErrorKind::Timeout, applied, true);
         assert!(since.elapsed() >= timeout);
         assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
@@ -232,12 +237,12 @@ async fn a_frozen_server_costs_the_time_limit_and_no_more() {
 #[tokio::test]
 async fn the_servers_clock_decides_if_it_is_asked_to() {
     let server = Server::start(&[]).await;
-    let config = RedisConfig { time: TimeSource::Server, ..config(&server) };
+    let config = config(&server).time(TimeSource::Server);
     let store = RedisStore::connect_with(config).await.unwrap();
     assert_eq!(store.promises().time, Time::Server);
     for text in ["1/h", "1/h fixed", "1/h precision 1min", "1/h log", "1/h bucket", "1/h offset 10min"] {
         let before = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
-        // Whatever the caller says.
+        // Whatever the caller's clock says.
         let claim = |now| {
             let store = store.clone();
             async move {
@@ -273,7 +278,7 @@ async fn the_servers_clock_decides_if_it_is_asked_to() {
 #[tokio::test]
 async fn meters_expire_and_are_never_immortal() {
     let server = Server::start(&[]).await;
-    let config = RedisConfig { clock_slack: Duration::from_secs(10), ..config(&server) };
+    let config = config(&server).clock_slack(Duration::from_secs(10));
     let store = RedisStore::connect_with(config).await.unwrap();
     for (text, seconds) in [
         ("9/min", 120),
@@ -295,7 +300,7 @@ async fn meters_expire_and_are_never_immortal() {
         store.refund(NOW, &[given]).await.unwrap();
         assert!((1..=before).contains(&pttl(&server, text)), "{text}: a refund keeps the expiry");
     }
-    // The longest debts and windows that there are.
+    // The longest possible debts and windows.
     for text in ["1/3660d bucket", "1/3660d", "1/3660d log"] {
         for _ in 0..3 {
             let claim = [Claim { id: id(text), cost: u64::MAX, meter: meter(text) }];
@@ -341,7 +346,7 @@ async fn a_bucket_of_two_rates_is_kept_for_as_long_as_it_counts() {
         assert!(kept() >= left && kept() < left + Duration::from_secs(30), "{:?} for {left:?}", kept());
         receipts.push(Refund { id: id("b"), cost, meter: meter(text), receipt: answer.verdicts[0].receipt });
     }
-    // Half of the slow ones go back; the other half count as long as they take.
+    // Half of the slow units are refunded; the other half count until they have drained.
     store.refund(NOW, &[Refund { cost: 15, ..receipts[1] }]).await.unwrap();
     let peek = [Claim { id: id("b"), cost: 0, meter: meter("60/min burst 200") }];
     let peeked = store.claim(Claims::new(NOW, Mode::Peek, &peek).unwrap()).await.unwrap();
@@ -352,7 +357,7 @@ async fn a_bucket_of_two_rates_is_kept_for_as_long_as_it_counts() {
     assert!(kept() >= Duration::from_secs(150), "{:?}", kept());
 }
 
-/// Twelve bytes a unit at most, whatever the units' number and however they came.
+/// At most twelve bytes for each unit, whatever their number and the way they were charged.
 #[tokio::test]
 async fn a_log_takes_little_memory() {
     let server = Server::start(&[]).await;

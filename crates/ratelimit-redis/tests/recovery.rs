@@ -1,4 +1,4 @@
-//! One server that forgets its scripts, cuts connections and hands over to another, while several call.
+//! One server that loses its scripts, closes connections and hands over to another, under load.
 
 mod common;
 
@@ -16,8 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 const ALL: u64 = 1_000_000;
 
-async fn connect(url: String, connections: usize) -> RedisStore {
-    let config = RedisConfig { timeout: Duration::from_secs(5), connections, ..RedisConfig::new(url) };
+async fn connect(url: &str, connections: usize) -> RedisStore {
+    let config = RedisConfig::from_url(url).unwrap().timeout(Duration::from_secs(5)).connections(connections);
     RedisStore::connect_with(config).await.unwrap()
 }
 
@@ -28,7 +28,7 @@ async fn ask(store: &RedisStore, text: &str, mode: Mode) -> Result<Answer, Store
     store.claim(Claims::new(NOW, mode, &claim).unwrap()).await
 }
 
-/// What came of many calls.
+/// The outcome of many calls.
 #[derive(Default)]
 struct Outcome {
     charged: AtomicU64,
@@ -36,7 +36,7 @@ struct Outcome {
     not_charged: AtomicU64,
 }
 
-/// Calls from six tasks until `trouble` is over.
+/// Runs calls in six tasks until `trouble` is over.
 async fn under_load(
     store: &RedisStore,
     text: &'static str,
@@ -78,7 +78,7 @@ async fn used(store: &RedisStore, text: &str) -> u64 {
 async fn scripts_forgotten_under_load_are_sent_again() {
     let server = Server::start(&[]).await;
     for (text, connections) in [("", 1), ("fixed", 3)] {
-        let store = connect(server.url(), connections).await;
+        let store = connect(&server.url(), connections).await;
         let outcome = under_load(&store, text, async {
             for _ in 0..40 {
                 assert!(server.say("SCRIPT FLUSH").contains("OK"));
@@ -96,7 +96,7 @@ async fn scripts_forgotten_under_load_are_sent_again() {
 async fn cut_connections_are_replaced_under_load() {
     let server = Server::start(&[]).await;
     for (text, connections) in [("", 1), ("fixed", 3)] {
-        let store = connect(server.url(), connections).await;
+        let store = connect(&server.url(), connections).await;
         let outcome = under_load(&store, text, async {
             for _ in 0..40 {
                 server.say("CLIENT KILL TYPE normal SKIPME yes");
@@ -113,7 +113,7 @@ async fn cut_connections_are_replaced_under_load() {
     }
 }
 
-/// Lets connections through to whichever port is set when they are made.
+/// Forwards each connection to the port that is set when it is made.
 async fn doorway(target: Arc<AtomicU16>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}/", listener.local_addr().unwrap());
@@ -129,12 +129,12 @@ async fn doorway(target: Arc<AtomicU16>) -> String {
     url
 }
 
-/// After a failover a name leads to another server, while connections to the old one stay open.
+/// After a failover a name resolves to another server, while connections to the old one stay open.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_has_become_a_replica_is_left() {
     let (old, new) = (Server::start(&[]).await, Server::start(&[]).await);
     let target = Arc::new(AtomicU16::new(old.port));
-    let store = connect(doorway(target.clone()).await, 2).await;
+    let store = connect(&doorway(target.clone()).await, 2).await;
     for _ in 0..2 {
         assert!(ask(&store, "", Mode::Charge).await.unwrap().charged);
     }
@@ -147,7 +147,7 @@ async fn a_server_that_has_become_a_replica_is_left() {
     new.say("SCRIPT FLUSH");
     old.say(&format!("REPLICAOF 127.0.0.1 {}", new.port));
     target.store(new.port, Ordering::SeqCst);
-    // One call on each connection finds out.
+    // One call on each connection notices.
     for _ in 0..2 {
         let error = ask(&store, "", Mode::Charge).await.unwrap_err();
         assert!(error.is_retryable() && error.applied() == Applied::No, "{error}");

@@ -1,70 +1,147 @@
-//! TLS, with an authority of the test's own.
+//! TLS, with the test's own authority: one server, a cluster, sentinels, and client certificates.
 #![cfg(feature = "tls")]
 
 mod common;
 
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::Server;
-use ratelimit_core::{CounterStore, ErrorKind, Limit, RateLimiter};
+use ratelimit_core::{CounterStore, Decisions, ErrorKind, Limit, RateLimiter};
 use ratelimit_redis::{RedisConfig, RedisStore};
+use ratelimit_testbed::{Certificates, Redis, Tls};
 
-/// A server that speaks TLS on a port of its own, and the certificate of the authority that vouches for it.
-async fn start() -> (Server, String, Vec<u8>) {
-    let folder = std::env::temp_dir().join(format!("ratelimit-redis-tls-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let openssl = |arguments: &str| {
-        let arguments = arguments.split_whitespace();
-        let mut command = Command::new("openssl");
-        command.args(arguments).current_dir(&folder).stdout(Stdio::null()).stderr(Stdio::null());
-        assert!(command.status().expect("openssl has to be in PATH").success());
-    };
-    openssl("req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=authority -keyout ca.key -out ca.pem");
-    openssl("req -newkey rsa:2048 -nodes -subj /CN=localhost -keyout server.key -out server.csr");
-    std::fs::write(
-        folder.join("names"),
-        "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n",
-    )
-    .unwrap();
-    openssl(
-        "x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out server.pem",
-    );
-    let authority = std::fs::read(folder.join("ca.pem")).unwrap();
-    let path = |name: &str| folder.join(name).display().to_string();
-    let port = common::free_port();
-    let options = [
-        ("--tls-port", port.to_string()),
-        ("--tls-cert-file", path("server.pem")),
-        ("--tls-key-file", path("server.key")),
-        ("--tls-ca-cert-file", path("ca.pem")),
-        ("--tls-auth-clients", "no".to_owned()),
-    ];
-    let options: Vec<&str> = options.iter().flat_map(|(name, value)| [*name, value.as_str()]).collect();
-    let server = Server::start(&options).await;
-    (server, format!("rediss://localhost:{port}/"), authority)
+/// A configuration that trusts the authority of these certificates.
+fn trusting(url: &str, tls: &Tls) -> RedisConfig {
+    let mut config = RedisConfig::from_url(url).unwrap();
+    config.timeout = Duration::from_secs(10);
+    config.authorities = Some(std::fs::read(tls.certificates.authority()).unwrap());
+    config
+}
+
+fn redis(tls: &Tls) -> Redis {
+    Redis { tls: Some(tls.clone()), ..Redis::default() }
+}
+
+/// The certificate of the client and its key.
+fn client(certificates: &Certificates) -> Vec<u8> {
+    let [certificate, key] =
+        [certificates.client(), certificates.client_key()].map(|path| std::fs::read(path).unwrap());
+    [certificate, key].concat()
+}
+
+async fn decides(store: &RedisStore) {
+    let limiter = RateLimiter::new(store, "2/h".parse::<Limit>().unwrap());
+    for key in 0..20 {
+        assert!(limiter.check(format!("k{key}").as_str()).await.unwrap().allowed());
+    }
 }
 
 #[tokio::test]
 async fn tls_trusts_whom_it_is_told_to() {
-    let (server, url, authority) = start().await;
-    let config = RedisConfig {
-        timeout: Duration::from_secs(10),
-        authorities: Some(authority),
-        ..RedisConfig::new(url.clone())
-    };
-    let store = RedisStore::connect_with(config.clone()).await.unwrap();
-    let limiter = RateLimiter::new(&store, "2/h".parse::<Limit>().unwrap());
-    assert!(limiter.check("k").await.unwrap().allowed());
-    server.restart().await;
-    assert!(limiter.check("k").await.unwrap().allowed(), "after a restart");
-    assert!(store.promises().decisions == ratelimit_core::Decisions::Exact);
+    let tls = Tls::new(Certificates::new().unwrap());
+    let server = common::testbed().redis_with(redis(&tls)).await.unwrap();
+    for url in [server.url().to_owned(), server.url().replace("127.0.0.1", "localhost")] {
+        let config = trusting(&url, &tls);
+        let store = RedisStore::connect_with(config.clone()).await.unwrap();
+        decides(&store).await;
+        server.kill().await.unwrap();
+        server.start().await.unwrap();
+        decides(&store).await;
+        assert_eq!(store.promises().decisions, Decisions::Exact);
 
-    // The machine does not know that authority, and a plain connection is not what the server speaks.
-    let strangers = RedisConfig { authorities: None, ..config.clone() };
-    assert_eq!(RedisStore::connect_with(strangers).await.unwrap_err().kind(), ErrorKind::Unreachable);
-    let plain = RedisConfig { urls: vec![url.replace("rediss", "redis")], ..config.clone() };
-    assert_eq!(RedisStore::connect_with(plain).await.unwrap_err().kind(), ErrorKind::Unreachable);
-    let rubbish = RedisConfig { authorities: Some(b"rubbish".to_vec()), ..config };
-    assert_eq!(RedisStore::connect_with(rubbish).await.unwrap_err().kind(), ErrorKind::Unsupported);
+        // The machine does not trust that authority, and the server does not accept a plain connection.
+        let mut strangers = config.clone();
+        strangers.authorities = None;
+        let error = RedisStore::connect_with(strangers).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains("`authorities`"), "{error}");
+        let plain = trusting(&url.replace("rediss", "redis"), &tls);
+        assert_eq!(RedisStore::connect_with(plain).await.unwrap_err().kind(), ErrorKind::Unreachable);
+        let mut rubbish = config;
+        rubbish.authorities = Some(b"rubbish".to_vec());
+        assert_eq!(RedisStore::connect_with(rubbish).await.unwrap_err().kind(), ErrorKind::Misconfigured);
+    }
+}
+
+#[tokio::test]
+async fn a_server_asks_for_a_certificate() {
+    let tls = Tls { asks_clients: true, ..Tls::new(Certificates::new().unwrap()) };
+    let server = common::testbed().redis_with(redis(&tls)).await.unwrap();
+    let config = trusting(server.url(), &tls).client_certificate(client(&tls.certificates));
+    assert!(!format!("{config:?}").contains("45, 45, 45"), "{config:?}");
+    let store = RedisStore::connect_with(config.clone()).await.unwrap();
+    decides(&store).await;
+    server.kill().await.unwrap();
+    server.start().await.unwrap();
+    decides(&store).await;
+
+    let fails = async |certificate: Option<Vec<u8>>, kinds: &[ErrorKind]| {
+        let error =
+            RedisStore::connect_with(config.clone().client_certificate(certificate)).await.unwrap_err();
+        assert!(kinds.contains(&error.kind()), "{:?}: {error}", error.kind());
+        assert!(error.to_string().contains("`client_certificate`"), "{error}");
+    };
+    // Which kind it is depends on whether the alert arrives before the connection is closed.
+    let refused = [ErrorKind::Denied, ErrorKind::Unreachable];
+    for _ in 0..20 {
+        fails(None, &refused).await;
+    }
+    let strangers = Certificates::new().unwrap();
+    fails(Some(client(&strangers)), &refused).await;
+    // That certificate is for servers.
+    let [certificate, key] = [tls.certificates.server(), tls.certificates.server_key()];
+    let wrong = [std::fs::read(certificate).unwrap(), std::fs::read(key).unwrap()].concat();
+    fails(Some(wrong), &refused).await;
+
+    let misconfigured = [ErrorKind::Misconfigured];
+    fails(Some(b"rubbish".to_vec()), &misconfigured).await;
+    fails(Some(std::fs::read(tls.certificates.client()).unwrap()), &misconfigured).await;
+    fails(Some(std::fs::read(tls.certificates.client_key()).unwrap()), &misconfigured).await;
+    let [certificate, key] = [tls.certificates.client(), tls.certificates.server_key()];
+    let mixed = [std::fs::read(certificate).unwrap(), std::fs::read(key).unwrap()].concat();
+    fails(Some(mixed), &misconfigured).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_speaks_tls() {
+    let tls = Tls { asks_clients: true, ..Tls::new(Certificates::new().unwrap()) };
+    let cluster = common::testbed().redis_cluster_with(redis(&tls)).await.unwrap();
+    let config = trusting(&cluster.url(), &tls).client_certificate(client(&tls.certificates));
+    let store = RedisStore::connect_with(config).await.unwrap();
+    decides(&store).await;
+    cluster.kill().await.unwrap();
+    cluster.start().await.unwrap();
+    decides(&store).await;
+}
+
+/// Nodes are reported by their addresses, and their certificates contain only a name.
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_of_a_cluster_are_known_by_the_name_that_they_announce() {
+    let tls = Tls::new(Certificates::of(&["localhost"]).unwrap());
+    let named = Tls { hostname: Some("localhost".to_owned()), ..tls.clone() };
+    let cluster = common::testbed().redis_cluster_with(redis(&named)).await.unwrap();
+    let store = trusting(&cluster.url().replace("127.0.0.1", "localhost"), &tls);
+    let store = RedisStore::connect_with(store).await.unwrap();
+    decides(&store).await;
+    cluster.kill().await.unwrap();
+    cluster.start().await.unwrap();
+    decides(&store).await;
+
+    // Without an announced name, the certificate does not match the address.
+    let error = RedisStore::connect_with(trusting(&cluster.url(), &tls)).await.unwrap_err();
+    assert!(error.to_string().contains("localhost"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_and_servers_speak_tls() {
+    let tls = Tls { asks_clients: true, ..Tls::new(Certificates::new().unwrap()) };
+    let sentinel =
+        common::testbed().redis_sentinel_with(redis(&tls), Duration::from_secs(120)).await.unwrap();
+    let config = trusting(&sentinel.url(), &tls).client_certificate(client(&tls.certificates));
+    assert!(sentinel.url().starts_with("rediss+sentinel://"));
+    let store = RedisStore::connect_with(config.clone()).await.unwrap();
+    decides(&store).await;
+    sentinel.fail_over().await.unwrap();
+    decides(&RedisStore::connect_with(config.clone()).await.unwrap()).await;
+    let error = RedisStore::connect_with(config.client_certificate(None)).await.unwrap_err();
+    assert!(error.to_string().contains("`client_certificate`"), "{error}");
 }

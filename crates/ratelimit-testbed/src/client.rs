@@ -1,11 +1,11 @@
-//! Programs that tests talk to servers with: curl, Python.
+//! Client programs that tests use: curl, Python.
 
 use std::path::PathBuf;
 
 use crate::{Testbed, Unavailable, package, program};
 
 impl Testbed {
-    /// Where the program `name` is: the installed one, or that of the Debian `package` if installing is allowed.
+    /// The path of the program `name`: the installed one, or that of the Debian `package` if installing is allowed.
     ///
     /// # Errors
     /// If it is not installed and cannot be.
@@ -18,7 +18,7 @@ impl Testbed {
             match package::install(name, package).await {
                 Ok(()) => match program::find(name) {
                     Some(found) => return Ok(found),
-                    None => tried.push(("package", format!("{package} is installed but brought no {name}"))),
+                    None => tried.push(("package", format!("{package} is installed but contains no {name}"))),
                 },
                 Err(reason) => tried.push(("package", reason)),
             }

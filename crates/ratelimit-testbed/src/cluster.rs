@@ -1,5 +1,6 @@
 //! Redis Cluster: three masters without replicas.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::group::Group;
-use crate::redis::ping;
 use crate::resp::Resp;
 use crate::server::{Server, ServerError};
 use crate::service::{Given, Place, Recipe, Service};
@@ -21,42 +21,54 @@ pub(crate) static RECIPE: Recipe = Recipe {
     package: "redis-server",
 };
 
-/// The masters and the first slot after each; together all 16,384.
+/// The first and last slot of each master; together all 16,384 slots.
 const SHARES: [(u16, u16); 3] = [(0, 5460), (5461, 10_922), (10_923, 16_383)];
 
-/// How long the nodes may take until they agree.
+/// How long the nodes may take to agree.
 const AGREE: Duration = Duration::from_secs(30);
 
-/// A Redis Cluster whose nodes all say that it is whole, or did when it was obtained.
+/// A Redis Cluster that was complete, according to all of its nodes, when it was found or started.
 ///
-/// The first three nodes are masters when it is obtained, the others, if there are any, their replicas in the same order.
-#[derive(Clone, Debug)]
+/// The first three nodes are then masters; the others, if any, are their replicas in the same order.
+#[derive(Clone)]
 pub struct Cluster {
     nodes: Group,
+    /// The options of each node.
+    redis: Redis,
 }
 
 impl Testbed {
-    /// A Redis Cluster of three masters; of those that the environment names, if it does.
+    /// Finds or starts a Redis Cluster of three masters; uses the nodes in the environment if set.
     ///
     /// # Errors
-    /// If no way to one worked.
+    /// If no cluster could be found or started.
     pub async fn redis_cluster(&self) -> Result<Cluster, Unavailable> {
-        self.cluster_of(SHARES.len()).await
+        self.cluster_of(SHARES.len(), Redis::default()).await
     }
 
-    /// A Redis Cluster of three masters with a replica each, which takes the master's place a few seconds after its end.
-    /// It is started in any case: an address in the environment is not used for it.
+    /// Starts a Redis Cluster of three masters with these options; does not use an address in the environment.
     ///
     /// # Errors
-    /// If no way to one worked.
-    pub async fn redis_cluster_with_replicas(&self) -> Result<Cluster, Unavailable> {
-        self.starting(&RECIPE).cluster_of(2 * SHARES.len()).await
+    /// If it could not be started.
+    pub async fn redis_cluster_with(&self, redis: Redis) -> Result<Cluster, Unavailable> {
+        let testbed = self.starting(&RECIPE);
+        let testbed = if redis.tls.is_some() { testbed.as_process() } else { testbed };
+        testbed.cluster_of(SHARES.len(), redis).await
     }
 
-    async fn cluster_of(&self, count: usize) -> Result<Cluster, Unavailable> {
+    /// Starts a Redis Cluster of three masters with a replica each, which replaces its master a few seconds after a
+    /// failure. Does not use an address in the environment.
+    ///
+    /// # Errors
+    /// If it could not be started.
+    pub async fn redis_cluster_with_replicas(&self) -> Result<Cluster, Unavailable> {
+        self.starting(&RECIPE).cluster_of(2 * SHARES.len(), Redis::default()).await
+    }
+
+    async fn cluster_of(&self, count: usize, redis: Redis) -> Result<Cluster, Unavailable> {
         let services: Vec<Arc<dyn Service>> =
-            (0..count).map(|_| Arc::new(Node(Redis::default())) as Arc<dyn Service>).collect();
-        let cluster = Cluster { nodes: Group::new(self.obtain(&RECIPE, &services).await?) };
+            (0..count).map(|_| Arc::new(Node(redis.clone())) as Arc<dyn Service>).collect();
+        let cluster = Cluster { nodes: Group::new(self.obtain(&RECIPE, &services).await?), redis };
         let formed = async {
             if cluster.is_controlled() {
                 cluster.form().await?;
@@ -77,33 +89,44 @@ impl Testbed {
 }
 
 impl Cluster {
-    /// Its nodes.
+    /// The nodes.
     pub fn nodes(&self) -> &[Server] {
         self.nodes.servers()
     }
 
-    /// The nodes' addresses as clients name them.
+    /// The address with all nodes: `redis+cluster://host:port,host:port`.
+    pub fn url(&self) -> String {
+        let urls = self.urls();
+        let hosts: Vec<&str> =
+            urls.iter().filter_map(|url| url.trim_end_matches('/').rsplit(['/', '@']).next()).collect();
+        // All of them have the same scheme and log-in.
+        let (first, host) = (urls.first().map_or("", |url| url), hosts.first().copied().unwrap_or_default());
+        let start = first.trim_end_matches('/').strip_suffix(host).unwrap_or_default();
+        start.replacen("://", "+cluster://", 1) + &hosts.join(",")
+    }
+
+    /// The addresses of the nodes for clients.
     pub fn urls(&self) -> Vec<String> {
         self.nodes.urls()
     }
 
-    /// Whether its nodes can be killed, started, frozen and thawed.
+    /// Whether the nodes can be killed, started, frozen and thawed.
     pub fn is_controlled(&self) -> bool {
         self.nodes.is_controlled()
     }
 
-    /// Ends all nodes at once, as `kill -9` does.
+    /// Kills all nodes, like `kill -9`.
     ///
     /// # Errors
-    /// If somebody else runs them, or it cannot be done.
+    /// If the cluster was given by an address, or it cannot be done.
     pub async fn kill(&self) -> Result<(), ServerError> {
         self.nodes.kill().await
     }
 
-    /// Starts all nodes again at their addresses, and comes back when each says that the cluster is whole.
+    /// Starts all nodes again at their addresses; returns when each reports a complete cluster.
     ///
     /// # Errors
-    /// If somebody else runs them, or they do not agree within 30 seconds.
+    /// If the cluster was given by an address, or the nodes do not agree within 30 seconds.
     pub async fn start(&self) -> Result<(), ServerError> {
         self.nodes.start().await?;
         match self.nodes().first() {
@@ -112,19 +135,19 @@ impl Cluster {
         }
     }
 
-    /// Stops all nodes from answering while their connections stay open.
+    /// Freezes all nodes: they do not answer, and their connections stay open.
     ///
     /// # Errors
-    /// If somebody else runs them, or one does not run.
+    /// If the cluster was given by an address, or a node is not running.
     pub async fn freeze(&self) -> Result<(), ServerError> {
         self.nodes.freeze().await
     }
 
-    /// Lets all nodes go on, and comes back when each says that the cluster is whole: after a long freeze they suspect
-    /// one another.
+    /// Thaws all nodes; returns when each reports a complete cluster, because after a long freeze they consider each other
+    /// failed.
     ///
     /// # Errors
-    /// If somebody else runs them, one does not run, or they do not agree within 30 seconds.
+    /// If the cluster was given by an address, a node is not running, or they do not agree within 30 seconds.
     pub async fn thaw(&self) -> Result<(), ServerError> {
         self.nodes.thaw().await?;
         match self.nodes().first() {
@@ -133,12 +156,12 @@ impl Cluster {
         }
     }
 
-    /// Gives each node its slots, and makes them known to each other.
+    /// Assigns slots to the nodes and introduces them to each other.
     async fn form(&self) -> Result<(), String> {
         let Some(first) = self.nodes().first() else { return Ok(()) };
         for (index, node) in self.nodes().iter().enumerate() {
-            let mut resp = Resp::connect(node.address(), &[]).await?;
-            // Without distinct epochs the nodes would have to settle which of them may count first.
+            let mut resp = self.connect(node).await?;
+            // With equal epochs the nodes would have to resolve the conflict first.
             resp.ask(&["CLUSTER", "SET-CONFIG-EPOCH", &(index + 1).to_string()]).await?;
             if let Some((from, to)) = SHARES.get(index) {
                 let slots: Vec<String> = (*from..=*to).map(|slot| slot.to_string()).collect();
@@ -154,15 +177,15 @@ impl Cluster {
         Ok(())
     }
 
-    /// Makes the nodes that serve no slots replicas, and comes back when they have their masters' data.
+    /// Makes the nodes without slots replicas; returns when they have their masters' data.
     async fn replicate(&self) -> Result<(), String> {
         for (master, replica) in self.nodes().iter().zip(self.nodes().iter().skip(SHARES.len())) {
-            let id = Resp::connect(master.address(), &[]).await?.ask(&["CLUSTER", "MYID"]).await?;
-            Resp::connect(replica.address(), &[]).await?.ask(&["CLUSTER", "REPLICATE", &id]).await?;
+            let id = self.connect(master).await?.ask(&["CLUSTER", "MYID"]).await?;
+            self.connect(replica).await?.ask(&["CLUSTER", "REPLICATE", &id]).await?;
         }
         let following = async {
             for replica in self.nodes().iter().skip(SHARES.len()) {
-                while !follows(replica).await? {
+                while !self.follows(replica).await? {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
@@ -172,12 +195,11 @@ impl Cluster {
         outcome.unwrap_or_else(|_| Err(format!("the replicas did not follow within {AGREE:?}")))
     }
 
-    /// Comes back when every node knows whose replicas the replicas are: a master that does not would not let one take a
-    /// place.
+    /// Returns when every node knows all replicas: a master that does not know a replica would not vote for it.
     async fn know_of_replicas(&self) -> Result<(), String> {
         for node in self.nodes() {
             loop {
-                let nodes = Resp::connect(node.address(), &[]).await?.ask(&["CLUSTER", "NODES"]).await?;
+                let nodes = self.connect(node).await?.ask(&["CLUSTER", "NODES"]).await?;
                 let replicas = nodes.lines().filter(|line| line.contains("slave ")).count();
                 if replicas + SHARES.len() == self.nodes().len() {
                     break;
@@ -188,12 +210,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// Comes back when every node says that the cluster is whole.
+    /// Returns when every node reports a complete cluster.
     async fn whole(&self) -> Result<(), String> {
         let mut last = String::new();
         let waiting = async {
             for node in self.nodes() {
-                while let Err(reason) = is_whole(node, self.nodes().len()).await {
+                while let Err(reason) = self.is_whole(node).await {
                     last = format!("{}: {reason}", node.address());
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
@@ -202,27 +224,37 @@ impl Cluster {
         let outcome = tokio::time::timeout(AGREE, waiting).await;
         outcome.map_err(|_| format!("the nodes did not agree within {AGREE:?}; {last}"))
     }
-}
 
-/// Whether a replica has its master's data.
-async fn follows(replica: &Server) -> Result<bool, String> {
-    let info = Resp::connect(replica.address(), &[]).await?.ask(&["INFO", "replication"]).await?;
-    Ok(info.lines().any(|line| line == "master_link_status:up"))
-}
-
-/// What a node thinks of the cluster. Of a cluster of ours it has to know all nodes.
-async fn is_whole(node: &Server, count: usize) -> Result<(), String> {
-    if !node.is_controlled() {
-        return node.check().await;
+    async fn connect(&self, node: &Server) -> Result<Resp, String> {
+        self.redis.connect(node.address()).await
     }
-    let info = Resp::connect(node.address(), &[]).await?.ask(&["CLUSTER", "INFO"]).await?;
-    let known = format!("cluster_known_nodes:{count}");
-    for wanted in ["cluster_state:ok", &known, "cluster_slots_ok:16384"] {
-        if !info.lines().any(|line| line == wanted) {
-            return Err(format!("it does not say {wanted}"));
+
+    /// Whether a replica has its master's data.
+    async fn follows(&self, replica: &Server) -> Result<bool, String> {
+        let info = self.connect(replica).await?.ask(&["INFO", "replication"]).await?;
+        Ok(info.lines().any(|line| line == "master_link_status:up"))
+    }
+
+    /// Whether a node reports a complete cluster. In a cluster that was started here it has to know all nodes.
+    async fn is_whole(&self, node: &Server) -> Result<(), String> {
+        if !node.is_controlled() {
+            return node.check().await;
         }
+        let info = self.connect(node).await?.ask(&["CLUSTER", "INFO"]).await?;
+        let known = format!("cluster_known_nodes:{}", self.nodes().len());
+        for wanted in ["cluster_state:ok", &known, "cluster_slots_ok:16384"] {
+            if !info.lines().any(|line| line == wanted) {
+                return Err(format!("it does not say {wanted}"));
+            }
+        }
+        Ok(())
     }
-    Ok(())
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("nodes", &self.nodes).finish_non_exhaustive()
+    }
 }
 
 /// One node.
@@ -235,11 +267,17 @@ impl Service for Node {
         let further = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
         let address = ["--cluster-announce-ip", "127.0.0.1", "--cluster-node-timeout", "5000"];
         arguments.extend(further.into_iter().chain(address).map(str::to_owned));
+        if let Some(tls) = &self.0.tls {
+            arguments.extend(["--tls-cluster", "yes"].map(str::to_owned));
+            let name =
+                tls.hostname.iter().flat_map(|name| ["--cluster-announce-hostname".to_owned(), name.clone()]);
+            arguments.extend(name);
+        }
         arguments
     }
 
     async fn ready(&self, address: SocketAddr) -> Result<(), String> {
-        ping(address, &[]).await
+        self.0.ready(address).await
     }
 
     fn url(&self, address: SocketAddr) -> String {

@@ -13,7 +13,7 @@ use ratelimit_core::{
     Timestamp, Window, decide, refund,
 };
 
-/// A small generator: the same numbers for the same seed.
+/// A small generator with the same numbers for the same seed.
 pub struct Random(pub u64);
 
 impl Random {
@@ -24,17 +24,17 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `end`; zero if that is zero.
+    /// A number below `end`; zero if `end` is zero.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
-    /// One of these.
+    /// A random element.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len() as u64) as usize]
     }
 
-    /// Any magnitude up to `most`.
+    /// A number of any magnitude up to `most`.
     pub fn any(&mut self, most: u64) -> u64 {
         let bits = self.below(64 - u64::from(most.leading_zeros()) + 1);
         self.below(1u64.checked_shl(bits as u32).unwrap_or(u64::MAX).max(1)).min(most)
@@ -46,13 +46,13 @@ impl Random {
 pub enum Kind {
     /// A window of some segments.
     Window {
-        /// Nanoseconds.
+        /// In nanoseconds.
         segment: u64,
-        /// How many segments count besides the newest.
+        /// The number of segments that count in addition to the newest.
         carried: u32,
         /// Whether the oldest counts in full.
         strict: bool,
-        /// Where segments begin, in nanoseconds.
+        /// The offset of the segments' boundaries in nanoseconds.
         offset: u64,
     },
     /// A bucket.
@@ -67,7 +67,7 @@ pub enum Kind {
 /// The longest segment of a window, in microseconds.
 pub const MAX_SEGMENT: u64 = 3_660 * 86_400 * 1_000_000;
 
-/// Any kind.
+/// A random kind.
 pub fn kind(random: &mut Random) -> Kind {
     match random.below(8) {
         0..5 => {
@@ -82,7 +82,7 @@ pub fn kind(random: &mut Random) -> Kind {
     }
 }
 
-/// A meter of this kind, with any limit.
+/// A meter of this kind with a random limit.
 pub fn meter(kind: Kind, random: &mut Random) -> Meter {
     match kind {
         Kind::Window { segment, carried, strict, offset } => {
@@ -104,7 +104,7 @@ pub fn meter(kind: Kind, random: &mut Random) -> Meter {
     }
 }
 
-/// A length of time that matters to a meter, in nanoseconds.
+/// A duration that is relevant for a meter, in nanoseconds.
 pub fn span(meter: &Meter) -> u64 {
     match meter {
         Meter::Window(window) => window.segment(),
@@ -113,8 +113,8 @@ pub fn span(meter: &Meter) -> u64 {
     }
 }
 
-/// The first instant that is admitted, one off it, and around the edges: where mistakes would show. It goes `back` nanoseconds
-/// at most.
+/// The first instant that is admitted, one next to it, and instants around boundaries, where errors would show. At most
+/// `back` nanoseconds before `now`.
 pub fn instant(random: &mut Random, now: u64, back: u64, around: u64, hint: Option<Timestamp>) -> u64 {
     let hinted = hint.map(Timestamp::as_nanos).filter(|hint| *hint < (1 << 62));
     let next = match (random.below(10), hinted) {
@@ -126,11 +126,11 @@ pub fn instant(random: &mut Random, now: u64, back: u64, around: u64, hint: Opti
         (7, _) => now + 1,
         _ => now,
     };
-    // Not past the end of time.
+    // Not beyond the largest instant.
     next.max(now.saturating_sub(back)).min(1 << 61)
 }
 
-/// A cost, often one near what the limit makes of it.
+/// A cost, often close to a threshold of the limit.
 pub fn cost(random: &mut Random, limit: u64) -> u64 {
     match random.below(12) {
         0 => 0,
@@ -143,23 +143,23 @@ pub fn cost(random: &mut Random, limit: u64) -> u64 {
     }
 }
 
-/// A store and what core makes of the same claims. Whatever they decide differently panics.
+/// A store, and core's decisions on the same claims. Panics if they differ.
 pub struct Differential<S> {
     /// The store.
     pub store: S,
     back: u64,
     map: HashMap<Vec<u8>, State>,
-    /// Charges that can still be given back: meter's place, cost, receipt.
+    /// Charges that can still be refunded: index of the meter, cost, receipt.
     receipts: Vec<(usize, u64, Timestamp)>,
 }
 
 impl<S: CounterStore> Differential<S> {
-    /// An empty store, to which claims come that are up to so much older than others before.
+    /// For an empty store. Claims may be older than earlier ones by up to `back`.
     pub fn new(store: S, back: Duration) -> Self {
         Self { store, back: back.as_nanos() as u64, map: HashMap::new(), receipts: Vec::new() }
     }
 
-    /// What core decides, by what it has charged so far.
+    /// The decision of core, from what it has charged so far.
     fn model(&mut self, claims: &Claims<'_>) -> Answer {
         let mut states: Vec<_> =
             claims.iter().map(|claim| self.map.get(&claim.id.to_bytes()).cloned()).collect();
@@ -172,14 +172,14 @@ impl<S: CounterStore> Differential<S> {
         answer
     }
 
-    /// Both decide one slice.
+    /// Decides one slice with both.
     pub async fn claim(&mut self, claims: Claims<'_>) -> Answer {
         let answer = self.store.claim(claims).await.unwrap();
         assert_eq!(answer, self.model(&claims), "{claims:?}");
         answer
     }
 
-    /// Both decide several slices, the store in one call.
+    /// Decides several slices with both, in one call of the store.
     pub async fn claim_many(&mut self, slices: &[Claims<'_>]) -> Vec<Answer> {
         let answers = self.store.claim_many(slices).await;
         assert_eq!(answers.len(), slices.len());
@@ -191,7 +191,7 @@ impl<S: CounterStore> Differential<S> {
         slices.iter().zip(answers).map(check).collect()
     }
 
-    /// Both forget a slice's meters.
+    /// Resets a slice's meters in both.
     pub async fn reset(&mut self, claims: Claims<'_>) {
         self.store.reset(claims).await.unwrap();
         claims.iter().for_each(|claim| _ = self.map.remove(&claim.id.to_bytes()));
@@ -205,7 +205,7 @@ impl<S: CounterStore> Differential<S> {
         self.store.refund(now, &[given]).await.unwrap();
     }
 
-    /// So many random histories, unless the environment says how many, of so many steps each.
+    /// Runs `seeds` random histories of `steps` steps each; the environment may set another number.
     pub async fn histories(&mut self, seeds: u64, steps: usize) {
         let wanted = std::env::var("RATELIMIT_DIFFERENTIAL_SEEDS").ok().and_then(|text| text.parse().ok());
         let seeds = wanted.unwrap_or(seeds);
@@ -219,7 +219,7 @@ impl<S: CounterStore> Differential<S> {
         assert!(counts.iter().all(|count| *count > 10 * seeds), "one-sided: {counts:?}");
     }
 
-    /// Slices of one key's meters, one by one and in batches, with refunds, resets and changes of limits between.
+    /// Slices of one key's meters, one by one and in batches, mixed with refunds, resets and changes of limits.
     async fn history(&mut self, seed: u64, steps: usize, counts: &mut [u64; 2]) {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let key = format!("key {seed}").into_bytes();
@@ -242,7 +242,7 @@ impl<S: CounterStore> Differential<S> {
                 }
                 _ => {}
             }
-            // One slice, several, or several charges of one claim each, which stores have a shorter way for.
+            // One slice, several, or several charges of one claim each, for which stores have a fast path.
             let (size, plain) = match random.below(4) {
                 0 => (2 + random.below(6), true),
                 1 => (2 + random.below(6), false),

@@ -22,18 +22,18 @@ use crate::program;
 use crate::server::{Body, Server};
 use crate::service::{Place, Recipe, Service};
 
-/// How long the daemon may take to say that it is there.
+/// How long the daemon may take to answer.
 const GREETING: Duration = Duration::from_secs(2);
-/// How long a pull may go without any news from the registry, and in all.
+/// How long a pull may take between messages from the registry, and in total.
 const SILENCE: Duration = Duration::from_secs(15);
 const PULL: Duration = Duration::from_secs(180);
 /// How long removing a container may take.
 const REMOVAL: Duration = Duration::from_secs(20);
-/// Where `cargo xtask images` puts its images.
+/// The prefix of the images that `cargo xtask images` builds.
 const LOCAL: &str = "ratelimit-local/";
 
-/// Starts them, each in a container of its own. Several share one network, so that they reach each other under the same
-/// addresses as their clients do.
+/// Starts each in its own container. Several containers share one network, so that they reach each other at the same
+/// addresses as their clients.
 pub(crate) async fn start(
     recipe: &'static Recipe,
     image: Option<&String>,
@@ -41,7 +41,7 @@ pub(crate) async fn start(
 ) -> Result<Vec<Server>, String> {
     let image = image.cloned();
     let services = services.to_vec();
-    // The daemon's client belongs to the runtime that it was first used on, and a test's ends with the test.
+    // The daemon's client belongs to the runtime that it was first used on, and a test's runtime ends with the test.
     run(async move { start_here(recipe, image, &services).await }).await
 }
 
@@ -79,7 +79,7 @@ async fn start_here(
     Ok(servers)
 }
 
-/// What the container does whose network the others use.
+/// The command of the container whose network the others use.
 fn idle(ports: Vec<u16>) -> Run {
     let command = ["sleep", "infinity"].map(str::to_owned).to_vec();
     Run { command, environment: Vec::new(), network: Network::Ports(ports) }
@@ -94,7 +94,7 @@ async fn connect() -> Result<Docker, String> {
     }
 }
 
-/// The image to use: the named one, or else the official one, or else a local one of the same kind. Pulled only if none
+/// The image to use: the named one, otherwise the official one, otherwise a local one of the same kind. Pulls only if none
 /// is present.
 async fn find_image(docker: &Docker, recipe: &Recipe, named: Option<String>) -> Result<String, String> {
     let wanted = named.clone().unwrap_or_else(|| recipe.image.to_owned());
@@ -136,9 +136,9 @@ fn split_tag(image: &str) -> (&str, &str) {
 
 /// How a container is reached.
 enum Network {
-    /// By these ports of the loopback interface.
+    /// At these ports of the loopback interface.
     Ports(Vec<u16>),
-    /// As the container with this id is.
+    /// Through the network of the container with this id.
     Of(String),
 }
 
@@ -168,7 +168,7 @@ impl Network {
     }
 }
 
-/// What a container does.
+/// The command of a container.
 struct Run {
     command: Vec<String>,
     environment: Vec<(String, String)>,
@@ -217,7 +217,7 @@ impl Drop for Container {
         });
         let waiting = move || wait.recv_timeout(REMOVAL);
         let _ = match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-            // This thread may be the one that would have to do it: let another take over.
+            // This thread may be needed for the removal, so lets another one take over its tasks.
             Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(waiting),
             _ => waiting(),
         };
@@ -227,7 +227,7 @@ impl Drop for Container {
 /// A server in a container.
 struct Contained {
     container: Container,
-    // After the container: what it uses goes last.
+    // Declared after the container, so that it is dropped later.
     _network: Option<Arc<Container>>,
     _port: Port,
 }
@@ -242,7 +242,7 @@ impl Contained {
         run(async move { work.await.map_err(|error| error.to_string()) }).await
     }
 
-    /// Whether it runs, and whether it is frozen.
+    /// Whether it is running, and whether it is frozen.
     async fn state(&self) -> Result<(bool, bool), String> {
         let container =
             self.tell(|docker, id| async move { docker.inspect_container(&id, None).await }).await?;
@@ -296,7 +296,7 @@ impl Body for Contained {
     }
 }
 
-/// The runtime that everything about containers runs on. It lives as long as the process.
+/// The runtime for everything about containers. It lives as long as the process.
 fn runtime() -> Result<&'static Runtime, String> {
     static RUNTIME: OnceLock<Result<Runtime, String>> = OnceLock::new();
     let build = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();

@@ -1,4 +1,4 @@
-//! A server that the environment names.
+//! Servers that the environment names.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::Settings;
 use crate::server::Server;
 use crate::service::{Recipe, Service};
 
-/// The servers at the addresses that the recipe's variable names; `None` if it is not set.
+/// The servers at the addresses in the recipe's variable; `None` if it is not set.
 pub(crate) async fn take(
     settings: &Settings,
     recipe: &Recipe,
@@ -34,7 +34,7 @@ async fn at(recipe: &Recipe, service: &dyn Service, url: &str) -> Result<Server,
         .await
         .map_err(|_| format!("{} was not resolved within 5 s", given.authority))?
         .map_err(|error| format!("{}: {error}", given.authority))?
-        // A name like `localhost` has addresses of both kinds, and servers tend to listen on the older one.
+        // A name such as `localhost` has addresses of both families, and servers usually listen on the IPv4 one.
         .min_by_key(|address| address.is_ipv6())
         .ok_or_else(|| format!("{} has no address", given.authority))?;
     given.service.ready(address).await.map_err(|reason| format!("{address}: {reason}"))?;

@@ -1,11 +1,11 @@
-//! Why a server could not be had.
+//! The error if a server is not available.
 
 use std::error::Error;
 use std::fmt;
 
-/// No way to a server worked.
+/// A server could not be found or started.
 ///
-/// Its text is several lines: what was tried, why each way failed, and what can be done about it.
+/// The message has several lines: what was tried, why it failed, and what you can do.
 #[derive(Debug)]
 pub struct Unavailable {
     pub(crate) name: &'static str,
@@ -14,7 +14,7 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    /// Which server it is: `redis`, …
+    /// The name of the server: `redis`, …
     pub fn name(&self) -> &'static str {
         self.name
     }

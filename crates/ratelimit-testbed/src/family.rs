@@ -1,4 +1,4 @@
-//! Signals to a process and all that it has started, also what has left its process group.
+//! Signals to a process and all of its descendants, even outside its process group.
 
 use std::collections::BTreeSet;
 use std::process::Child;
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// How long those that were killed may take to be gone.
+/// How long killed processes may take to exit.
 const END: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(5);
 
-/// Stops them all: first the parent, so that it starts no more. Comes back when each of their threads stands still: one that
-/// runs on another processor goes on for a moment, long enough to answer.
+/// Stops them all: the parent first, so that it starts no further processes. Returns when all of their threads have
+/// stopped, because a thread on another processor runs for a moment longer, long enough to answer.
 pub(crate) fn freeze(parent: Pid) -> Result<(), String> {
     signal(parent, Signal::STOP)?;
     let stopped = stop_children(parent);
@@ -23,7 +23,7 @@ pub(crate) fn freeze(parent: Pid) -> Result<(), String> {
     if left == 0 { Err("it does not stand still".to_owned()) } else { Ok(()) }
 }
 
-/// Lets them all go on, the parent last: it finds its children as it left them.
+/// Lets them all continue, the parent last, so that it finds its children unchanged.
 pub(crate) fn thaw(parent: Pid) -> Result<(), String> {
     for child in children(parent) {
         let _ = signal(child, Signal::CONT);
@@ -31,7 +31,7 @@ pub(crate) fn thaw(parent: Pid) -> Result<(), String> {
     signal(parent, Signal::CONT)
 }
 
-/// Sends a signal that should end it, also if it is frozen, and waits a while for that.
+/// Sends a signal that should end the process, even if it is frozen, and waits for a while.
 pub(crate) fn dismiss(child: &mut Child, farewell: Signal) {
     let pid = Pid::from_child(child);
     let _ = thaw(pid);
@@ -43,7 +43,7 @@ pub(crate) fn dismiss(child: &mut Child, farewell: Signal) {
     }
 }
 
-/// Kills the children; the parent is stopped then, and its owner kills it. Gives those that have yet to go.
+/// Kills the children. The parent is then stopped, and its owner kills it. Returns the processes that have yet to exit.
 pub(crate) fn kill_children(parent: Pid) -> Vec<Pid> {
     let _ = signal(parent, Signal::STOP);
     let stopped = stop_children(parent);
@@ -53,7 +53,7 @@ pub(crate) fn kill_children(parent: Pid) -> Vec<Pid> {
     stopped
 }
 
-/// Waits until these are gone. What they hold (ports, memory that they share) is free then.
+/// Waits until these have exited, which frees their ports and shared memory.
 pub(crate) fn wait_for(pids: &[Pid]) {
     let mut left = END.as_millis() / POLL.as_millis();
     while left > 0 && pids.iter().any(|pid| is_alive(*pid)) {
@@ -62,7 +62,7 @@ pub(crate) fn wait_for(pids: &[Pid]) {
     }
 }
 
-/// Stops the children until a look finds none that it has not stopped. The parent starts no more.
+/// Stops the children until there are no running ones left. The parent does not start any more.
 fn stop_children(parent: Pid) -> Vec<Pid> {
     let mut stopped = BTreeSet::new();
     loop {
@@ -82,7 +82,7 @@ fn signal(pid: Pid, signal: Signal) -> Result<(), String> {
     kill_process(pid, signal).map_err(|error| error.to_string())
 }
 
-/// Whether all its threads are stopped, or it is gone. Only Linux tells.
+/// Whether all of its threads are stopped, or it has exited. Only Linux reports that.
 fn stands_still(pid: Pid) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())) else { return true };
     threads.flatten().all(|thread| {
@@ -91,7 +91,7 @@ fn stands_still(pid: Pid) -> bool {
     })
 }
 
-/// Whether it runs: not if it only waits for its parent to take notice of its end.
+/// Whether it is running, and not just waiting to be reaped by its parent.
 fn is_alive(pid: Pid) -> bool {
     match std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) {
         Ok(stat) => !after_name(&stat).is_some_and(|rest| rest.starts_with(['Z', 'X'])),
@@ -103,7 +103,7 @@ fn is_alive(pid: Pid) -> bool {
 fn children(parent: Pid) -> Vec<Pid> {
     let mut family = BTreeSet::from([parent.as_raw_nonzero().get()]);
     let pairs = if has_proc() { pairs_of_proc() } else { pairs_of_ps() };
-    // A child may stand before its parent in the list.
+    // A child may precede its parent in the list.
     loop {
         let before = family.len();
         family.extend(
@@ -136,7 +136,7 @@ fn pairs_of_proc() -> Vec<(i32, i32)> {
     entries.flatten().filter_map(pair).collect()
 }
 
-/// State, parent and so on: what stands behind the name, which may hold anything.
+/// The fields after the name, which may contain anything: state, parent and so on.
 fn after_name(stat: &str) -> Option<&str> {
     stat.rsplit_once(") ").map(|(_, rest)| rest)
 }

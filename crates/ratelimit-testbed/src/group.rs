@@ -1,4 +1,4 @@
-//! A few servers that belong together.
+//! A few servers that are controlled together.
 
 use crate::server::{Server, ServerError};
 
@@ -18,7 +18,7 @@ impl Group {
         &self.servers
     }
 
-    /// Their addresses as clients name them.
+    /// Their addresses for clients.
     pub fn urls(&self) -> Vec<String> {
         self.servers.iter().map(|server| server.url().to_owned()).collect()
     }
@@ -28,10 +28,10 @@ impl Group {
         self.servers.iter().all(Server::is_controlled)
     }
 
-    /// Ends all of them at once, as `kill -9` does.
+    /// Kills all of them, like `kill -9`.
     ///
     /// # Errors
-    /// If somebody else runs them, or it cannot be done.
+    /// If they were given by an address, or it cannot be done.
     pub async fn kill(&self) -> Result<(), ServerError> {
         for server in &self.servers {
             server.kill().await?;
@@ -39,10 +39,10 @@ impl Group {
         Ok(())
     }
 
-    /// Starts all of them again at their addresses, and comes back when each answers.
+    /// Starts all of them again at their addresses; returns when each answers.
     ///
     /// # Errors
-    /// If somebody else runs them, or one cannot be started.
+    /// If they were given by an address, or one cannot be started.
     pub async fn start(&self) -> Result<(), ServerError> {
         for server in &self.servers {
             server.start().await?;
@@ -50,10 +50,10 @@ impl Group {
         Ok(())
     }
 
-    /// Stops all of them from answering while their connections stay open.
+    /// Freezes all of them: they do not answer, and their connections stay open.
     ///
     /// # Errors
-    /// If somebody else runs them, or one does not run.
+    /// If they were given by an address, or one is not running.
     pub async fn freeze(&self) -> Result<(), ServerError> {
         for server in &self.servers {
             server.freeze().await?;
@@ -61,10 +61,10 @@ impl Group {
         Ok(())
     }
 
-    /// Lets all of them go on.
+    /// Thaws all of them.
     ///
     /// # Errors
-    /// If somebody else runs them, or one does not run.
+    /// If they were given by an address, or one is not running.
     pub async fn thaw(&self) -> Result<(), ServerError> {
         for server in &self.servers {
             server.thaw().await?;

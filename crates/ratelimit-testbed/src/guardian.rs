@@ -1,4 +1,4 @@
-//! Cleans up after this process if it dies without doing so itself.
+//! Cleans up after this process if it is killed.
 
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -6,21 +6,21 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 
 use rustix::process::Signal;
 
-/// A shell that waits at a pipe. The kernel closes the pipe when this process ends, however it ends, and then the shell
-/// does what it was started for. It is in a process group of its own, so that Ctrl-C does not reach it.
+/// A shell that waits on a pipe. When this process ends in any way, the kernel closes the pipe and the shell cleans up. It
+/// has its own process group, so that Ctrl-C does not reach it.
 ///
-/// `prctl(PR_SET_PDEATHSIG)` would not do: it fires when the *thread* ends that started the server, and the threads of a
-/// runtime come and go.
+/// `prctl(PR_SET_PDEATHSIG)` would not work: it fires when the *thread* that started the server ends, and a runtime starts
+/// and ends threads.
 pub(crate) struct Guardian {
     shell: Child,
     pipe: Option<ChildStdin>,
 }
 
-/// A line means that there is nothing left to do, the end of the pipe that this process is gone.
+/// A line means that there is nothing left to do; the end of the pipe means that this process has ended.
 const WAIT: &str = "if read -r _; then exit 0; fi; ";
 
 impl Guardian {
-    /// Ends a process with all its children and removes its folder.
+    /// Ends a process with all of its children and removes its directory.
     pub(crate) fn of_process(id: u32, folder: &str, farewell: Signal) -> io::Result<Self> {
         let farewell = farewell.as_raw().to_string();
         Self::start(include_str!("guardian.sh"), &[&id.to_string(), folder, &farewell])
@@ -47,7 +47,7 @@ impl Guardian {
 }
 
 impl Drop for Guardian {
-    /// Sends it home: its owner has cleaned up.
+    /// Dismisses the shell: its owner has cleaned up.
     fn drop(&mut self) {
         if let Some(mut pipe) = self.pipe.take() {
             let _ = pipe.write_all(b"done\n");

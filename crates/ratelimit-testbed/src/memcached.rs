@@ -1,17 +1,23 @@
-//! Memcached: one server, or two that share the keys.
+//! Memcached: one server, or several that share the keys.
 
+use std::io;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
+};
+use tokio::net::{TcpStream, UnixStream};
 
 use crate::group::Group;
 use crate::server::Server;
 use crate::service::{Given, Place, Recipe, Service};
-use crate::{Testbed, Unavailable};
+use crate::text::percent_encoded;
+use crate::{Certificates, Testbed, Unavailable};
 
 pub(crate) static RECIPE: Recipe = Recipe {
     name: "memcached",
@@ -24,61 +30,134 @@ pub(crate) static RECIPE: Recipe = Recipe {
 pub(crate) static PAIR: Recipe =
     Recipe { name: "memcached-pair", variable: "RATELIMIT_MEMCACHED_PAIR_URL", ..RECIPE };
 
-/// How long a server may take to say its version.
+/// How long a server may take to report its version.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The file of users and passwords in the server's directory.
+const LOG_INS: &str = "log-ins";
 
 const SCHEME: &str = "memcached://";
 const PORT: u16 = 11_211;
 
-/// What a Memcached server is to be like.
+/// The distance from the port of a server with certificates to its port without TLS. That port is reserved as well.
+const PLAIN: u16 = 10_000;
+
+/// The options of a Memcached server.
 ///
 /// ```
-/// let small = ratelimit_testbed::Memcached { arguments: vec!["-m".into(), "2".into()] };
+/// use ratelimit_testbed::Memcached;
+///
+/// let small = Memcached { arguments: vec!["-m".into(), "2".into()], ..Memcached::default() };
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct Memcached {
     /// Further arguments of `memcached`: `-m`, `-c`, `-o`, …
     pub arguments: Vec<String>,
+    /// The user and the password that clients have to log in with. The user contains no colon.
+    pub log_in: Option<(String, String)>,
+    /// Uses TLS with these, and requires client certificates. Also listens without TLS: see
+    /// [`without_tls`](Self::without_tls).
+    pub certificates: Option<Arc<Certificates>>,
+    /// Listens on a Unix socket at this path, and not on a port.
+    pub socket: Option<PathBuf>,
+    /// Supports only the binary protocol, like a server with SASL.
+    pub binary: bool,
+}
+
+impl Memcached {
+    /// The address on which a server with certificates also listens without TLS.
+    pub fn without_tls(server: &Server) -> SocketAddr {
+        plain(server.address())
+    }
+}
+
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip(), address.port() + PLAIN)
 }
 
 impl Testbed {
-    /// A Memcached server.
+    /// Finds or starts a Memcached server.
     ///
     /// # Errors
-    /// If no way to one worked.
+    /// If no server could be found or started.
     pub async fn memcached(&self) -> Result<Server, Unavailable> {
         self.obtain_one(&RECIPE, Arc::new(Memcached::default())).await
     }
 
-    /// A Memcached server like this. It is started in any case: an address in the environment is not used for it.
+    /// Starts a Memcached server with these options; does not use an address in the environment.
     ///
     /// # Errors
-    /// If no way to one worked.
+    /// If it could not be started.
     pub async fn memcached_with(&self, memcached: Memcached) -> Result<Server, Unavailable> {
         self.start_one(&RECIPE, Arc::new(memcached)).await
     }
 
-    /// Two Memcached servers that know nothing of each other; those that the environment names, if it does.
+    /// Finds or starts two independent Memcached servers; uses those in the environment if set.
     ///
     /// # Errors
-    /// If no way to them worked.
+    /// If no servers could be found or started.
     pub async fn memcached_pair(&self) -> Result<Group, Unavailable> {
-        let service = || Arc::new(Memcached::default()) as Arc<dyn Service>;
-        Ok(Group::new(self.obtain(&PAIR, &[service(), service()]).await?))
+        Ok(Group::new(self.obtain(&PAIR, &services(2)).await?))
     }
+
+    /// Starts three independent Memcached servers; does not use addresses in the environment.
+    ///
+    /// # Errors
+    /// If they could not be started.
+    pub async fn memcached_three(&self) -> Result<Group, Unavailable> {
+        Ok(Group::new(self.starting(&PAIR).obtain(&PAIR, &services(3)).await?))
+    }
+}
+
+fn services(count: usize) -> Vec<Arc<dyn Service>> {
+    (0..count).map(|_| Arc::new(Memcached::default()) as Arc<dyn Service>).collect()
 }
 
 #[async_trait]
 impl Service for Memcached {
     fn arguments(&self, place: Place<'_>) -> Vec<String> {
         let port = place.port.to_string();
-        // It refuses to run as root, and takes no notice of `-u` otherwise.
-        let own = ["-u", "nobody", "-l", place.host, "-p", &port, "-U", "0"];
-        own.into_iter().map(str::to_owned).chain(self.arguments.iter().cloned()).collect()
+        // It refuses to run as root, and otherwise ignores `-u`.
+        let mut arguments: Vec<String> = ["-u", "nobody", "-U", "0"].map(str::to_owned).into();
+        if let Some(socket) = &self.socket {
+            arguments.extend(["-s".to_owned(), text(socket), "-a".to_owned(), "0777".to_owned()]);
+        } else if let Some(certificates) = &self.certificates {
+            let Place { host, port, .. } = place;
+            arguments.extend([
+                "-l".to_owned(),
+                format!("{host}:{port},notls:{host}:{}", port + PLAIN),
+                "-Z".to_owned(),
+            ]);
+            for (option, path) in [
+                ("ssl_chain_cert", certificates.server()),
+                ("ssl_key", certificates.server_key()),
+                ("ssl_ca_cert", certificates.authority()),
+            ] {
+                arguments.extend(["-o".to_owned(), format!("{option}={}", text(&path))]);
+            }
+            arguments.extend(["-o", "ssl_verify_mode=2"].map(str::to_owned));
+        } else {
+            arguments.extend(["-l", place.host, "-p", &port].map(str::to_owned));
+        }
+        if self.log_in.is_some() {
+            arguments.extend(["-Y".to_owned(), format!("{}/{LOG_INS}", place.folder)]);
+        }
+        if self.binary {
+            arguments.extend(["-B", "binary"].map(str::to_owned));
+        }
+        arguments.extend(self.arguments.iter().cloned());
+        arguments
+    }
+
+    fn preparation(&self, _program: &Path, _place: Place<'_>) -> Option<Command> {
+        let (user, password) = self.log_in.as_ref()?;
+        let mut command = Command::new("sh");
+        command.args(["-c", "printf '%s:%s\\n' \"$1\" \"$2\" > \"$0\"", LOG_INS, user, password]);
+        Some(command)
     }
 
     async fn ready(&self, address: SocketAddr) -> Result<(), String> {
-        let asked = tokio::time::timeout(PATIENCE, version(address)).await;
+        let asked = tokio::time::timeout(PATIENCE, self.version(address)).await;
         let line = asked.map_err(|_| format!("no answer within {PATIENCE:?}"))?;
         let line = line.map_err(|error| error.to_string())?;
         match line.starts_with("VERSION ") {
@@ -88,7 +167,14 @@ impl Service for Memcached {
     }
 
     fn url(&self, address: SocketAddr) -> String {
-        format!("{SCHEME}{address}")
+        let log_in = self.log_in.as_ref().map_or_else(String::new, |(user, password)| {
+            format!("{}:{}@", percent_encoded(user), percent_encoded(password))
+        });
+        match (&self.socket, &self.certificates) {
+            (Some(socket), _) => format!("memcached+unix://{log_in}{}", text(socket)),
+            (None, Some(_)) => format!("memcacheds://{log_in}{address}"),
+            (None, None) => format!("{SCHEME}{log_in}{address}"),
+        }
     }
 
     fn given(&self, url: &str) -> Result<Given, String> {
@@ -96,22 +182,53 @@ impl Service for Memcached {
     }
 }
 
-async fn version(address: SocketAddr) -> std::io::Result<String> {
-    let mut stream = BufReader::new(TcpStream::connect(address).await?);
-    stream.write_all(b"version\r\n").await?;
-    let mut line = String::new();
-    stream.read_line(&mut line).await?;
-    Ok(line.trim_end().to_owned())
+impl Memcached {
+    async fn version(&self, address: SocketAddr) -> io::Result<String> {
+        if let Some(socket) = &self.socket {
+            return self.ask_version(UnixStream::connect(socket).await?).await;
+        }
+        let address = if self.certificates.is_some() { plain(address) } else { address };
+        self.ask_version(TcpStream::connect(address).await?).await
+    }
+
+    async fn ask_version(&self, stream: impl AsyncRead + AsyncWrite + Unpin) -> io::Result<String> {
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        if self.binary {
+            let mut request = [0; 24];
+            (request[0], request[1]) = (0x80, 0x0b);
+            stream.write_all(&request).await?;
+            let mut response = [0; 24];
+            stream.read_exact(&mut response).await?;
+            let version = usize::from(response[11]);
+            line = "VERSION ".to_owned();
+            stream.take(version as u64).read_to_string(&mut line).await?;
+            return Ok(line);
+        }
+        if let Some((user, password)) = &self.log_in {
+            let value = format!("{user} {password}");
+            stream.write_all(format!("set log-in 0 0 {}\r\n{value}\r\n", value.len()).as_bytes()).await?;
+            stream.read_line(&mut line).await?;
+            line.clear();
+        }
+        stream.write_all(b"version\r\n").await?;
+        stream.read_line(&mut line).await?;
+        Ok(line.trim_end().to_owned())
+    }
 }
 
-/// Host and port of `memcached://host[:port]`. Of several in a row, only the first begins with the scheme.
-fn authority(url: &str) -> Result<String, String> {
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Host and port of `memcached://host[:port]`. In a list, only the first address begins with the scheme.
+pub(crate) fn authority(url: &str) -> Result<String, String> {
     let rest = url.strip_prefix(SCHEME).unwrap_or(url).trim_end_matches('/');
     if rest.is_empty() || rest.contains(['/', '@']) {
         return Err(format!("an address looks like {SCHEME}host:{PORT}"));
     }
     let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    // The end of a bare IPv6 address in brackets is no port.
+    // The end of an IPv6 address in brackets is not a port.
     Ok(if has_port && !rest.ends_with(']') { rest.to_owned() } else { format!("{rest}:{PORT}") })
 }
 

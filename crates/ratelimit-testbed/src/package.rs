@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use crate::program;
 
-/// Installs `package`; no service is started by it.
+/// Installs `package` without starting a service.
 pub(crate) async fn install(name: &str, package: &'static str) -> Result<(), String> {
     if program::find("apt-get").is_none() {
         return Err("this is no Debian system: there is no apt-get".to_owned());
@@ -23,7 +23,7 @@ pub(crate) async fn install(name: &str, package: &'static str) -> Result<(), Str
     Err(format!("installing {package} failed:\n{}", last_lines(&String::from_utf8_lossy(&output.stderr), 5)))
 }
 
-/// A shell with the right to install.
+/// A shell that is allowed to install packages.
 fn shell() -> Result<Command, String> {
     if rustix::process::geteuid().is_root() {
         return Ok(Command::new("sh"));

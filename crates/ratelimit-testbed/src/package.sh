@@ -1,6 +1,6 @@
 # Installs Debian packages without letting them start a service. Arguments: the packages.
 set -eu
-# One at a time: apt does not wait for who else fetches its lists.
+# One at a time: apt does not wait for another process that fetches its lists.
 exec 9< /var/lib/dpkg
 flock 9
 installed() {

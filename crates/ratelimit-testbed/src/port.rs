@@ -1,4 +1,4 @@
-//! Finds a port that stays ours.
+//! Reserves a port.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
@@ -6,19 +6,19 @@ use std::hash::{BuildHasher as _, Hasher as _};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 
-/// Below the range that the kernel takes ports of outgoing connections from (32768 and up on Linux): a client that keeps
-/// knocking at a killed server would otherwise, sooner or later, be given that very port and connect to itself.
-/// Twice as wide as a cluster's distance between a port and its bus.
+/// Below the kernel's range for the ports of outgoing connections (32768 and up on Linux). Otherwise a client that keeps
+/// connecting to a killed server would sooner or later be assigned that very port and connect to itself. The range is twice
+/// as wide as the distance between a cluster node's port and its bus.
 const FIRST: u16 = 11_000;
 const COUNT: u16 = 10_000;
 
 /// The distance of a Redis Cluster node's bus from its port.
 const BUS: u16 = 10_000;
 
-/// A port of the loopback interface that is free, and that nobody else who reserves ports this way is given.
+/// A free port of the loopback interface that no other reservation gets.
 pub(crate) struct Port {
     number: u16,
-    // Held, not read: the lock ends with the file.
+    // Held only for its lock, which ends with the file.
     _lock: File,
 }
 

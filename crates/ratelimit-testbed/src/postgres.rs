@@ -1,7 +1,7 @@
 //! PostgreSQL, one server.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use crate::server::Server;
 use crate::service::{Given, Place, Recipe, Service};
 use crate::text::{percent_decoded, percent_encoded};
-use crate::{Testbed, Unavailable};
+use crate::{Certificates, Testbed, Unavailable};
 
 pub(crate) static RECIPE: Recipe = Recipe {
     name: "postgres",
@@ -27,7 +27,7 @@ pub(crate) static RECIPE: Recipe = Recipe {
 /// How long a server may take for each step of a log-in.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a PostgreSQL server is to be like. Its superuser is `postgres`, and so is its database.
+/// The options of a PostgreSQL server. Its superuser and its database are both named `postgres`.
 ///
 /// ```
 /// let logging = ratelimit_testbed::Postgres {
@@ -35,29 +35,37 @@ const PATIENCE: Duration = Duration::from_secs(2);
 ///     ..Default::default()
 /// };
 /// ```
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct Postgres {
-    /// The password that clients have to give. Without one, everybody on this machine is let in.
+    /// The password of clients. Without one, every local client is accepted.
     pub password: Option<String>,
     /// Further arguments of `postgres`.
     pub arguments: Vec<String>,
+    /// Also listens on a Unix socket in the directory for temporary files; the address then uses the socket.
+    pub socket: bool,
+    /// Accepts only encrypted connections from clients with a certificate of this authority; the address then contains the
+    /// paths of the files.
+    pub certificates: Option<Arc<Certificates>>,
 }
 
 impl Testbed {
-    /// A PostgreSQL server that does not wait for the disk.
+    /// Finds or starts a PostgreSQL server that does not wait for the disk.
     ///
     /// # Errors
-    /// If no way to one worked.
+    /// If no server could be found or started.
     pub async fn postgres(&self) -> Result<Server, Unavailable> {
         self.obtain_one(&RECIPE, Arc::new(Postgres::default())).await
     }
 
-    /// A PostgreSQL server like this. It is started in any case: an address in the environment is not used for it.
+    /// Starts a PostgreSQL server with these options; does not use an address in the environment.
     ///
     /// # Errors
-    /// If no way to one worked.
+    /// If it could not be started.
     pub async fn postgres_with(&self, postgres: Postgres) -> Result<Server, Unavailable> {
-        self.start_one(&RECIPE, Arc::new(postgres)).await
+        // A container cannot see the files of this machine.
+        let files = postgres.socket || postgres.certificates.is_some();
+        let testbed = if files { self.as_process() } else { self.clone() };
+        testbed.start_one(&RECIPE, Arc::new(postgres)).await
     }
 }
 
@@ -66,12 +74,26 @@ impl Service for Postgres {
     fn arguments(&self, place: Place<'_>) -> Vec<String> {
         let port = place.port.to_string();
         let listen = format!("listen_addresses={}", place.host);
-        // Nothing here outlives the server, so there is nothing to keep from a crash of the machine.
-        ["-p", &port, "-c", &listen, "-c", "max_connections=300", "-c", "fsync=off"]
-            .into_iter()
-            .map(str::to_owned)
-            .chain(self.arguments.iter().cloned())
-            .collect()
+        // The data does not outlive the server, so it need not survive a crash of the machine.
+        let mut arguments: Vec<String> =
+            ["-p", &port, "-c", &listen, "-c", "max_connections=300", "-c", "fsync=off"]
+                .map(str::to_owned)
+                .to_vec();
+        let mut set = |name: &str, path: &Path| {
+            arguments.extend(["-c".to_owned(), format!("{name}={}", path.display())]);
+        };
+        if self.socket {
+            set("unix_socket_directories", &std::env::temp_dir());
+        }
+        if let Some(certificates) = &self.certificates {
+            set("ssl", Path::new("on"));
+            set("ssl_ca_file", &certificates.authority());
+            set("ssl_cert_file", &certificates.server());
+            // See `postgres.sh`.
+            set("ssl_key_file", Path::new("server.key"));
+        }
+        arguments.extend(self.arguments.iter().cloned());
+        arguments
     }
 
     fn versions(&self) -> Option<&'static str> {
@@ -83,7 +105,7 @@ impl Service for Postgres {
     }
 
     fn farewell(&self) -> Signal {
-        // An immediate shutdown: it gives its shared memory back.
+        // An immediate shutdown, which releases its shared memory.
         Signal::QUIT
     }
 
@@ -94,6 +116,9 @@ impl Service for Postgres {
             Some(password) => ("POSTGRES_PASSWORD".to_owned(), password.clone()),
             None => ("POSTGRES_HOST_AUTH_METHOD".to_owned(), "trust".to_owned()),
         });
+        if let Some(certificates) = &self.certificates {
+            variables.push(("SERVER_KEY".to_owned(), certificates.server_key().display().to_string()));
+        }
         variables
     }
 
@@ -106,12 +131,30 @@ impl Service for Postgres {
     }
 
     async fn ready(&self, address: SocketAddr) -> Result<(), String> {
-        greet(address, "postgres", "postgres").await
+        match greet(address, "postgres", "postgres").await {
+            // It would not report this while it is starting.
+            Err(reason) if self.certificates.is_some() && reason.contains("no pg_hba.conf entry") => Ok(()),
+            outcome => outcome,
+        }
     }
 
     fn url(&self, address: SocketAddr) -> String {
         let password = self.password.as_ref().map(|password| format!(":{}", percent_encoded(password)));
-        format!("postgres://postgres{}@{address}/postgres", password.unwrap_or_default())
+        let mut options: Vec<(&str, PathBuf)> = Vec::new();
+        if self.socket {
+            options.push(("host", std::env::temp_dir()));
+        }
+        if let Some(certificates) = &self.certificates {
+            options.push(("sslmode", "verify-full".into()));
+            options.push(("sslrootcert", certificates.authority()));
+            options.extend([("sslcert", certificates.client()), ("sslkey", certificates.client_key())]);
+        }
+        let options: Vec<String> = options
+            .iter()
+            .map(|(name, value)| format!("{name}={}", percent_encoded(&value.to_string_lossy())))
+            .collect();
+        let options = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
+        format!("postgres://postgres{}@{address}/postgres{options}", password.unwrap_or_default())
     }
 
     fn given(&self, url: &str) -> Result<Given, String> {
@@ -120,7 +163,7 @@ impl Service for Postgres {
     }
 }
 
-/// A PostgreSQL server that somebody else runs.
+/// A PostgreSQL server that was given by an address.
 struct Elsewhere {
     authority: String,
     user: String,
@@ -129,8 +172,8 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Takes `postgres://[user][:password@]host[:port][/database][?…]` apart. What is wrong is told without the address:
-    /// it may hold a password.
+    /// Parses `postgres://[user][:password@]host[:port][/database][?…]`. Errors do not quote the address, which may contain
+    /// a password.
     fn parse(url: &str) -> Result<Self, String> {
         let (scheme, rest) = url.split_once("://").unwrap_or_default();
         if scheme != "postgres" && scheme != "postgresql" {
@@ -162,7 +205,7 @@ impl Service for Elsewhere {
 
     async fn ready(&self, address: SocketAddr) -> Result<(), String> {
         if self.encrypted {
-            // Whoever uses it will find out more; this only tells that somebody listens.
+            // Only checks that a server listens; its user finds out more.
             return bounded(TcpStream::connect(address)).await.map(drop);
         }
         greet(address, &self.user, &self.database).await
@@ -177,8 +220,8 @@ impl Service for Elsewhere {
     }
 }
 
-/// Begins to log in. Good if the server lets us in, or asks for a password: whoever uses it has that.
-async fn greet(address: SocketAddr, user: &str, database: &str) -> Result<(), String> {
+/// Starts a log-in. Succeeds if the server accepts it or asks for a password, which only its user has.
+pub(crate) async fn greet(address: SocketAddr, user: &str, database: &str) -> Result<(), String> {
     let mut stream = bounded(TcpStream::connect(address)).await?;
     let body = format!("user\0{user}\0database\0{database}\0\0");
     let length = u32::try_from(body.len() + 8).map_err(|error| error.to_string())?;
@@ -191,7 +234,7 @@ async fn greet(address: SocketAddr, user: &str, database: &str) -> Result<(), St
         match (kind, body.as_slice()) {
             (b'R', [0, 0, 0, 0, ..]) => {}
             (b'R', _) => return Ok(()),
-            (b'Z', _) => return bounded(stream.write_all(b"X\0\0\0\x04")).await, // good-bye
+            (b'Z', _) => return bounded(stream.write_all(b"X\0\0\0\x04")).await, // Terminate
             (b'E', fields) => return Err(complaint(fields)),
             _ => {}
         }
@@ -212,7 +255,7 @@ async fn message(stream: &mut TcpStream) -> Result<(u8, Vec<u8>), String> {
     Ok((kind, body))
 }
 
-/// What an error says: the field that begins with `M`.
+/// The message of an error: the field that begins with `M`.
 fn complaint(fields: &[u8]) -> String {
     let text = fields.split(|byte| *byte == 0).find_map(|field| field.strip_prefix(b"M"));
     String::from_utf8_lossy(text.unwrap_or(b"an error without a text")).into_owned()

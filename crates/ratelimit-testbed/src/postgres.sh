@@ -13,3 +13,8 @@ shift
 "$programs/initdb" --username=postgres --auth="$method" --encoding=UTF8 --locale=C --no-sync "$@" > /dev/null
 rm "$PGDATA.password"
 printf "unix_socket_directories = ''\n" >> "$PGDATA/postgresql.conf"
+if [ -n "${SERVER_KEY:-}" ]; then
+    # The key must be the server's own, and nobody else's to read.
+    cp "$SERVER_KEY" "$PGDATA/server.key"
+    echo 'hostssl all all all trust clientcert=verify-ca' > "$PGDATA/pg_hba.conf"
+fi

@@ -19,7 +19,7 @@ use crate::server::{Body, Server};
 use crate::service::{Place, Recipe, Service};
 use crate::user::User;
 
-/// Starts them one after another, each at a port and in a folder of its own.
+/// Starts them one after another, each with its own port and directory.
 pub(crate) async fn start(
     recipe: &Recipe,
     program: &Path,
@@ -78,7 +78,7 @@ impl Process {
         })
     }
 
-    /// What has to be done once before the program can be started.
+    /// Prepares the directory once before the program is first started.
     async fn prepare(&self, service: &dyn Service) -> Result<(), String> {
         let folder = self.folder.path().to_string_lossy().into_owned();
         let Some(mut command) = service.preparation(&self.program, place(&self.port, &folder)) else {
@@ -95,7 +95,7 @@ impl Process {
         Err(format!("preparing it failed, {}:\n{}", output.status, last_lines(&said, 8)))
     }
 
-    /// As whom, where and with what environment the server's commands run.
+    /// Sets the user, the directory and the environment of the server's commands.
     fn dress(&self, command: &mut Command) {
         command.current_dir(self.folder.path()).envs(self.environment.iter().cloned());
         if let Some(user) = &self.user {
@@ -137,7 +137,7 @@ impl Process {
         signal(Pid::from_child(child))
     }
 
-    /// Lets it clean up and go, unless it does not care or takes too long.
+    /// Lets it clean up and exit, unless it does not need to or takes too long.
     fn dismiss(&self) {
         if self.farewell != Signal::KILL
             && let Some(Running { child, .. }) = self.lock().as_mut()
@@ -150,7 +150,7 @@ impl Process {
 
     fn end(&self) {
         if let Some(Running { mut child, .. }) = self.lock().take() {
-            // One that has ended by itself has a number that may be somebody else's by now.
+            // The id of a process that has exited may belong to another one by now.
             let children = match child.try_wait() {
                 Ok(None) => family::kill_children(Pid::from_child(&child)),
                 _ => Vec::new(),
@@ -170,7 +170,7 @@ impl Process {
     }
 }
 
-/// Where a process listens and writes.
+/// The address and the directory of a process.
 fn place<'a>(port: &Port, folder: &'a str) -> Place<'a> {
     Place { host: "127.0.0.1", port: port.number(), folder }
 }

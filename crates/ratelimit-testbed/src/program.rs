@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::service::{Recipe, Service};
-
-/// Where the server's program is: on the `PATH`, where Debian puts servers, or in the folder of the newest version.
-pub(crate) fn find_server(recipe: &Recipe, service: &dyn Service) -> Option<PathBuf> {
-    find(recipe.program).or_else(|| newest(Path::new(service.versions()?), recipe.program))
+/// The path of a server's program: on the `PATH`, in Debian's directories for servers, or in `bin` of the newest of the
+/// numbered directories of `versions`.
+pub(crate) fn find_server(name: &str, versions: Option<&str>) -> Option<PathBuf> {
+    find(name).or_else(|| newest(Path::new(versions?), name))
 }
 
-/// Where `name` is, on the `PATH` or where Debian puts servers.
+/// The path of `name`, on the `PATH` or in Debian's directories for servers.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -18,7 +17,7 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The program in `bin` of the highest of the numbered folders of `versions`.
+/// The program in `bin` of the highest of the numbered directories of `versions`.
 fn newest(versions: &Path, name: &str) -> Option<PathBuf> {
     let numbered = std::fs::read_dir(versions).ok()?.flatten().filter_map(|entry| {
         let number: u32 = entry.file_name().to_str()?.parse().ok()?;

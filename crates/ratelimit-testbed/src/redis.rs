@@ -9,7 +9,7 @@ use crate::resp::Resp;
 use crate::server::Server;
 use crate::service::{Given, Place, Recipe, Service};
 use crate::text::{percent_decoded, percent_encoded};
-use crate::{Testbed, Unavailable};
+use crate::{Testbed, Tls, Unavailable};
 
 pub(crate) static RECIPE: Recipe = Recipe {
     name: "redis",
@@ -19,7 +19,7 @@ pub(crate) static RECIPE: Recipe = Recipe {
     package: "redis-server",
 };
 
-/// What a Redis server is to be like.
+/// The options of a Redis server.
 ///
 /// ```
 /// let small = ratelimit_testbed::Redis {
@@ -27,29 +27,54 @@ pub(crate) static RECIPE: Recipe = Recipe {
 ///     ..Default::default()
 /// };
 /// ```
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct Redis {
-    /// The password that clients have to give.
+    /// The password of clients.
     pub password: Option<String>,
     /// Further arguments of `redis-server`.
     pub arguments: Vec<String>,
+    /// The TLS options, if any; the server then accepts only TLS.
+    pub tls: Option<Tls>,
 }
 
 impl Testbed {
-    /// A Redis server that keeps nothing on disk.
+    /// Finds or starts a Redis server that stores nothing on disk.
     ///
     /// # Errors
-    /// If no way to one worked.
+    /// If no server could be found or started.
     pub async fn redis(&self) -> Result<Server, Unavailable> {
         self.obtain_one(&RECIPE, Arc::new(Redis::default())).await
     }
 
-    /// A Redis server like this. It is started in any case: an address in the environment is not used for it.
+    /// Starts a Redis server with these options; does not use an address in the environment.
     ///
     /// # Errors
-    /// If no way to one worked.
+    /// If it could not be started.
     pub async fn redis_with(&self, redis: Redis) -> Result<Server, Unavailable> {
-        self.start_one(&RECIPE, Arc::new(redis)).await
+        let testbed = if redis.tls.is_some() { self.as_process() } else { self.clone() };
+        testbed.start_one(&RECIPE, Arc::new(redis)).await
+    }
+}
+
+impl Redis {
+    /// A connection to such a server.
+    pub(crate) async fn connect(&self, address: SocketAddr) -> Result<Resp, String> {
+        let log_in: Vec<String> = self.password.iter().cloned().collect();
+        match &self.tls {
+            Some(tls) => Resp::connect_to_socket(&tls.certificates.socket(address.port()), &log_in).await,
+            None => Resp::connect(address, &log_in).await,
+        }
+    }
+
+    /// The scheme of its address.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "rediss" } else { "redis" }
+    }
+
+    /// The part of its address before the host.
+    pub(crate) fn log_in(&self) -> String {
+        let password = self.password.as_ref();
+        password.map(|password| format!(":{}@", percent_encoded(password))).unwrap_or_default()
     }
 }
 
@@ -57,11 +82,15 @@ impl Testbed {
 impl Service for Redis {
     fn arguments(&self, place: Place<'_>) -> Vec<String> {
         let port = place.port.to_string();
-        let mut arguments: Vec<String> = ["--bind", place.host, "--port", &port, "--dir", place.folder]
+        let mut arguments: Vec<String> = ["--bind", place.host, "--dir", place.folder]
             .into_iter()
             .chain(["--save", "", "--appendonly", "no", "--protected-mode", "no", "--daemonize", "no"])
             .map(str::to_owned)
             .collect();
+        match &self.tls {
+            Some(tls) => arguments.extend(tls.arguments(place.port)),
+            None => arguments.extend(["--port".to_owned(), port]),
+        }
         if let Some(password) = &self.password {
             arguments.extend(["--requirepass".to_owned(), password.clone()]);
         }
@@ -70,15 +99,11 @@ impl Service for Redis {
     }
 
     async fn ready(&self, address: SocketAddr) -> Result<(), String> {
-        let log_in: Vec<String> = self.password.iter().cloned().collect();
-        ping(address, &log_in).await
+        ping(self.connect(address).await?).await
     }
 
     fn url(&self, address: SocketAddr) -> String {
-        match &self.password {
-            Some(password) => format!("redis://:{}@{address}/", percent_encoded(password)),
-            None => format!("redis://{address}/"),
-        }
+        format!("{}://{}{address}/", self.scheme(), self.log_in())
     }
 
     fn given(&self, url: &str) -> Result<Given, String> {
@@ -87,7 +112,7 @@ impl Service for Redis {
     }
 }
 
-/// A Redis server that somebody else runs.
+/// A Redis server that was given by an address.
 struct Elsewhere {
     authority: String,
     log_in: Vec<String>,
@@ -95,8 +120,7 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Takes `redis://[user][:password]@host[:port]/…` apart. What is wrong is told without the address: it may hold a
-    /// password.
+    /// Parses `redis://[user][:password]@host[:port]/…`. Errors do not quote the address, which may contain a password.
     fn parse(url: &str) -> Result<Self, String> {
         let (scheme, rest) = url.split_once("://").ok_or("an address starts with redis:// or rediss://")?;
         let encrypted = match scheme {
@@ -126,14 +150,14 @@ impl Service for Elsewhere {
 
     async fn ready(&self, address: SocketAddr) -> Result<(), String> {
         if self.encrypted {
-            // Whoever uses it will find out more; this only tells that somebody listens.
+            // Only checks that a server listens; its user finds out more.
             let connect = tokio::net::TcpStream::connect(address);
             return match tokio::time::timeout(std::time::Duration::from_secs(5), connect).await {
                 Ok(connected) => connected.map(drop).map_err(|error| error.to_string()),
                 Err(_) => Err("no connection within 5 s".to_owned()),
             };
         }
-        ping(address, &self.log_in).await
+        ping(Resp::connect(address, &self.log_in).await?).await
     }
 
     fn url(&self, address: SocketAddr) -> String {
@@ -145,9 +169,9 @@ impl Service for Elsewhere {
     }
 }
 
-/// Whether a server answers, and lets us in.
-pub(crate) async fn ping(address: SocketAddr, log_in: &[String]) -> Result<(), String> {
-    match Resp::connect(address, log_in).await?.ask(&["PING"]).await? {
+/// Whether a server answers and accepts the log-in.
+async fn ping(mut server: Resp) -> Result<(), String> {
+    match server.ask(&["PING"]).await? {
         pong if pong == "PONG" => Ok(()),
         other => Err(format!("it answers PING with {other:?}")),
     }

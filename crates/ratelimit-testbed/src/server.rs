@@ -1,4 +1,4 @@
-//! A server that was obtained.
+//! A server that was found or started.
 
 use std::error::Error;
 use std::fmt;
@@ -10,13 +10,13 @@ use async_trait::async_trait;
 
 use crate::service::Service;
 
-/// How long a server may take until it answers.
+/// How long a server may take to answer after its start.
 const START: Duration = Duration::from_secs(30);
 
-/// A server that answers, or did when it was obtained.
+/// A server that answered when it was found or started.
 ///
-/// Clones are the same server. If it was started by the [`Testbed`](crate::Testbed), it is stopped when the last of them
-/// is dropped.
+/// Clones are the same server. If the [`Testbed`](crate::Testbed) has started it, it is stopped when the last clone is
+/// dropped.
 #[derive(Clone)]
 pub struct Server(Arc<Parts>);
 
@@ -28,15 +28,15 @@ struct Parts {
     body: Option<Box<dyn Body>>,
 }
 
-/// What runs a server: a process, a container.
+/// What a server runs in: a process or a container.
 #[async_trait]
 pub(crate) trait Body: Send + Sync {
     async fn kill(&self) -> Result<(), String>;
-    /// Starts it again, without waiting until it answers.
+    /// Starts it again, without waiting for an answer.
     async fn start(&self) -> Result<(), String>;
     async fn freeze(&self) -> Result<(), String>;
     async fn thaw(&self) -> Result<(), String>;
-    /// What it said last, if it is no longer there.
+    /// Its last output, if it is no longer running.
     async fn obituary(&self) -> Option<String>;
 }
 
@@ -56,8 +56,16 @@ impl fmt::Display for ServerError {
 
 impl Error for ServerError {}
 
+impl ServerError {
+    /// An error of several servers, one of which is this.
+    pub(crate) fn of(name: &'static str, address: Option<SocketAddr>, message: String) -> Self {
+        let nowhere = SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0));
+        Self { name, address: address.unwrap_or(nowhere), message }
+    }
+}
+
 impl Server {
-    /// A server that `body` runs at `address`; comes back when it answers.
+    /// A server that `body` runs at `address`; returns when it answers.
     pub(crate) async fn started(
         name: &'static str,
         address: SocketAddr,
@@ -70,7 +78,7 @@ impl Server {
         Ok(server)
     }
 
-    /// A server that somebody else runs.
+    /// A server that was given by an address.
     pub(crate) fn given(
         name: &'static str,
         url: String,
@@ -80,50 +88,50 @@ impl Server {
         Self(Arc::new(Parts { name, url, address, service, body: None }))
     }
 
-    /// How clients name it, with the password if it has one: `redis://127.0.0.1:11434/`.
+    /// Its address for clients, including the password if any: `redis://127.0.0.1:11434/`.
     pub fn url(&self) -> &str {
         &self.0.url
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
 
-    /// Whether it can be killed, started, frozen and thawed: not if somebody else runs it.
+    /// Whether it can be killed, started, frozen and thawed: not if it was given by an address.
     pub fn is_controlled(&self) -> bool {
         self.0.body.is_some()
     }
 
-    /// Ends it at once, as `kill -9` does. Does nothing if it has ended.
+    /// Kills it, like `kill -9`. Does nothing if it has ended.
     ///
     /// # Errors
-    /// If somebody else runs it, or it cannot be done.
+    /// If it was given by an address, or it cannot be done.
     pub async fn kill(&self) -> Result<(), ServerError> {
         self.body()?.kill().await.map_err(|message| self.error(message))
     }
 
-    /// Starts it again at the same address, and comes back when it answers. Does nothing if it runs.
+    /// Starts it again at the same address; returns when it answers. Does nothing if it is running.
     ///
     /// # Errors
-    /// If somebody else runs it, it cannot be started, or it does not answer within 30 seconds.
+    /// If it was given by an address, cannot be started, or does not answer within 30 seconds.
     pub async fn start(&self) -> Result<(), ServerError> {
         self.body()?.start().await.map_err(|message| self.error(message))?;
         self.answers().await
     }
 
-    /// Stops it from answering while its connections stay open, as `kill -STOP` does.
+    /// Freezes it, like `kill -STOP`: it does not answer, and its connections stay open.
     ///
     /// # Errors
-    /// If somebody else runs it, or it does not run.
+    /// If it was given by an address, or is not running.
     pub async fn freeze(&self) -> Result<(), ServerError> {
         self.body()?.freeze().await.map_err(|message| self.error(message))
     }
 
-    /// Lets it go on.
+    /// Thaws it.
     ///
     /// # Errors
-    /// If somebody else runs it, or it does not run.
+    /// If it was given by an address, or is not running.
     pub async fn thaw(&self) -> Result<(), ServerError> {
         self.body()?.thaw().await.map_err(|message| self.error(message))
     }

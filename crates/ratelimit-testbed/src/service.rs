@@ -1,4 +1,4 @@
-//! What has to be known about a kind of server.
+//! Describes a kind of server.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -7,29 +7,31 @@ use std::process::Command;
 use async_trait::async_trait;
 use rustix::process::Signal;
 
-/// The names that a kind of server goes by.
+use crate::wheel::Wheel;
+
+/// The names for a kind of server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recipe {
-    /// In messages, on command lines and for `Settings::images`.
+    /// In messages, on command lines and in `Settings::images`.
     pub(crate) name: &'static str,
-    /// The variable with its address; several are separated by commas.
+    /// The variable with its address; several addresses are separated by commas.
     pub(crate) variable: &'static str,
-    /// The official image.
+    /// The official image; empty if there is none.
     pub(crate) image: &'static str,
-    /// The program, as it is called on the `PATH` and in the image.
+    /// The name of the program, on the `PATH` and in the image.
     pub(crate) program: &'static str,
     /// The Debian package with the program.
     pub(crate) package: &'static str,
 }
 
-/// Where a server is to run.
+/// Where a server should run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
-    /// The address to listen on: loopback for a process, all of them in a container.
+    /// The address to listen on: loopback for a process, all addresses in a container.
     pub(crate) host: &'a str,
     /// The port to listen on, the same inside and outside of a container.
     pub(crate) port: u16,
-    /// A folder that it may write to.
+    /// A directory that it may write to.
     pub(crate) folder: &'a str,
 }
 
@@ -39,42 +41,47 @@ pub(crate) trait Service: Send + Sync + 'static {
     /// The program's arguments.
     fn arguments(&self, place: Place<'_>) -> Vec<String>;
 
-    /// Where the package puts its programs if not on the `PATH`: this folder, a version, `bin`.
+    /// Where the package puts its programs if not on the `PATH`: this directory, a version, `bin`.
     fn versions(&self) -> Option<&'static str> {
         None
     }
 
-    /// Who runs the program if we are root and it refuses to run as root; `nobody` if there is no such user.
+    /// The Python package that the program comes from, instead of a Debian package or the `PATH`.
+    fn wheel(&self) -> Option<Wheel> {
+        None
+    }
+
+    /// The user that runs the program if we are root and it refuses to run as root; `nobody` if that user does not exist.
     fn user(&self) -> Option<&'static str> {
         None
     }
 
-    /// What ends it when nobody needs it any more. Another signal than `KILL` has it clean up what outlives processes.
+    /// The signal that stops it when it is no longer needed. All but `KILL` let it clean up what outlives processes.
     fn farewell(&self) -> Signal {
         Signal::KILL
     }
 
-    /// What the program, or the image's own start script, has to find in its environment.
+    /// The environment of the program, or of the image's start script.
     fn environment(&self, _place: Place<'_>) -> Vec<(String, String)> {
         Vec::new()
     }
 
-    /// What has to be run once before a private process is started for the first time.
+    /// A command to run once before a private process is first started.
     fn preparation(&self, _program: &Path, _place: Place<'_>) -> Option<Command> {
         None
     }
 
-    /// Comes back when the server answers as it should; what is wrong, if not.
+    /// Returns when the server answers as it should, or what is wrong.
     async fn ready(&self, address: SocketAddr) -> Result<(), String>;
 
-    /// How clients name it.
+    /// Its address for clients.
     fn url(&self, address: SocketAddr) -> String;
 
-    /// The service at an address that somebody else has given, or why this one cannot be had there.
+    /// The service at a given address, or why it cannot be this service.
     fn given(&self, url: &str) -> Result<Given, String>;
 }
 
-/// A server that somebody else runs.
+/// A server that was given by an address.
 pub(crate) struct Given {
     /// Host and port.
     pub(crate) authority: String,

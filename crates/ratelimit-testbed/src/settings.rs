@@ -1,33 +1,33 @@
-//! What the environment says about how servers are obtained.
+//! The settings for finding and starting servers.
 
 use std::collections::BTreeMap;
 use std::env;
 
-/// A way to obtain a server.
+/// A way to start a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// A container.
     Docker,
-    /// A private process, of a program that is installed or may be.
+    /// A private process of a program that is installed or may be.
     Process,
 }
 
-/// How servers are obtained.
+/// The settings for finding and starting servers.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The addresses to use as they are, by the name of their variable: `RATELIMIT_REDIS_URL`, …
+    /// The addresses to use as they are, by variable: `RATELIMIT_REDIS_URL`, …
     pub addresses: BTreeMap<String, String>,
-    /// The images to use instead of the official ones, by the name of the server: `redis`, …
+    /// The images to use instead of the official ones, by server: `redis`, …
     pub images: BTreeMap<String, String>,
-    /// The Debian package may be installed.
+    /// Whether the Debian package may be installed.
     pub install: bool,
-    /// The only way to be taken when there is no address. `None` for the first that works.
+    /// The only way to use if there is no address; `None` for the first that works.
     pub only: Option<Way>,
 }
 
 impl Settings {
-    /// As the variables of this process's environment say. What `RATELIMIT_ONLY` says besides `docker` and `process`
-    /// counts for nothing.
+    /// The settings in this process's environment. Values of `RATELIMIT_ONLY` other than `docker` and `process` are
+    /// ignored.
     pub fn from_env() -> Self {
         let mut settings = Self::default();
         for (name, value) in env::vars().filter(|(_, value)| !value.is_empty()) {
@@ -48,7 +48,7 @@ impl Settings {
     }
 }
 
-/// What a variable says, `None` if it is not set.
+/// The value of a boolean variable, `None` if it is not set.
 fn flag(name: &str) -> Option<bool> {
     let value = env::var(name).ok()?;
     Some(matches!(value.to_lowercase().as_str(), "1" | "true" | "yes" | "on"))

@@ -1,4 +1,4 @@
-//! The servers that can be obtained by name.
+//! The servers that can be named.
 
 use std::pin::Pin;
 
@@ -6,21 +6,21 @@ use crate::{Server, Testbed, Unavailable};
 
 type Obtained<'a> = Pin<Box<dyn Future<Output = Result<Vec<Server>, Unavailable>> + Send + 'a>>;
 
-/// A server, or a few that belong together, that can be obtained by name.
+/// A server, or a group of servers, with a name.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Its name: `redis`, `redis-cluster`, …
     pub name: &'static str,
-    /// The variable that its address is taken from: `RATELIMIT_REDIS_URL`, …
+    /// The variable with its address: `RATELIMIT_REDIS_URL`, …
     pub variable: &'static str,
     obtain: for<'a> fn(&'a Testbed) -> Obtained<'a>,
 }
 
 impl Row {
-    /// Obtains it.
+    /// Finds or starts it.
     ///
     /// # Errors
-    /// If no way to it worked.
+    /// If no server could be found or started.
     pub async fn obtain(&self, testbed: &Testbed) -> Result<Vec<Server>, Unavailable> {
         (self.obtain)(testbed).await
     }
@@ -53,6 +53,11 @@ pub fn table() -> Vec<Row> {
             name: crate::memcached::PAIR.name,
             variable: crate::memcached::PAIR.variable,
             obtain: |testbed| Box::pin(async { Ok(testbed.memcached_pair().await?.servers().to_vec()) }),
+        },
+        Row {
+            name: crate::twemproxy::RECIPE.name,
+            variable: crate::twemproxy::RECIPE.variable,
+            obtain: |testbed| Box::pin(async { Ok(testbed.twemproxy().await?.servers().to_vec()) }),
         },
     ]
 }

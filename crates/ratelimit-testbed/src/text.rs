@@ -1,6 +1,6 @@
 //! Text in addresses.
 
-/// `text` as it stands in an address.
+/// Encodes `text` for an address.
 pub(crate) fn percent_encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes()

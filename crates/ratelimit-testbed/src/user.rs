@@ -1,4 +1,4 @@
-//! Who runs a server that refuses to run as root.
+//! The user for a server that refuses to run as root.
 
 /// A user of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// The user of this name, or else `nobody`, if we are root and the server wants another one.
+    /// The user of this name, or else `nobody`, if we are root and the server requires another user.
     pub(crate) fn instead_of_root(name: Option<&str>) -> Option<Self> {
         let name = name.filter(|_| rustix::process::geteuid().is_root())?;
         let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A Redis Cluster is obtained whole, and is whole again after its end.
+//! A Redis Cluster is complete when it is started, and again after a restart.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

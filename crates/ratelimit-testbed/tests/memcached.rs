@@ -1,4 +1,4 @@
-//! Memcached servers are obtained, ended, started again, frozen, and gone when they are dropped.
+//! Memcached servers are started, killed, started again, frozen, and stopped when they are dropped.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use ratelimit_testbed::{Memcached, Settings, Testbed};
 
-/// A testbed that uses nothing but what it starts itself.
+/// A testbed that uses only servers that it starts.
 fn testbed() -> Testbed {
     Testbed::new(Settings { addresses: Default::default(), ..Settings::from_env() })
 }
 
-/// What the server says to a line, waiting no longer than `patience`.
+/// The server's reply to a line, waiting at most `patience`.
 fn say(address: SocketAddr, line: &str, patience: Duration) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(patience))?;
@@ -54,7 +54,7 @@ async fn frozen_it_keeps_connections_and_does_not_answer() {
 
 #[tokio::test]
 async fn arguments_are_heeded() {
-    let small = Memcached { arguments: vec!["-m".into(), "7".into()] };
+    let small = Memcached { arguments: vec!["-m".into(), "7".into()], ..Memcached::default() };
     let server = testbed().memcached_with(small).await.unwrap_or_else(|error| panic!("{error}"));
     let settings = say(server.address(), "stats settings", Duration::from_secs(10)).expect("settings");
     assert!(settings.contains("STAT maxbytes 7340032\r\n"), "{settings}");

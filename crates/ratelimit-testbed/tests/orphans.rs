@@ -1,4 +1,4 @@
-//! What was started ends with the process that started it, however that ends.
+//! Servers end with the process that started them, however that ends.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, TcpStream};
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use ratelimit_testbed::{Settings, Testbed, table};
 
-/// Names the server of the process that is going to be killed.
+/// The variable with the server's name for the process that is going to be killed.
 const ROLE: &str = "TESTBED_TEST_VICTIM";
 
-/// Not a test of its own: what [`servers_end_with_a_process_that_is_killed`] runs in another process.
+/// Not a test on its own: [`servers_end_with_a_process_that_is_killed`] runs it in another process.
 #[tokio::test]
 async fn victim() {
     let Ok(name) = std::env::var(ROLE) else { return };
     let settings = Settings { addresses: Default::default(), ..Settings::from_env() };
     let row = table().into_iter().find(|row| row.name == name).expect("a server of that name");
     let servers = row.obtain(&Testbed::new(settings)).await.unwrap_or_else(|error| panic!("{error}"));
-    // Its end has to be seen to also if it cannot see to it itself.
+    // A frozen server has to be cleaned up as well.
     servers[0].freeze().await.expect("freeze");
     println!("\nlistens {}", servers[0].address());
     std::future::pending::<()>().await;
@@ -46,7 +46,7 @@ fn ends_with_its_process(name: &str) {
     assert!(TcpStream::connect(address).is_ok());
     victim.kill().expect("kill");
     victim.wait().expect("wait");
-    // No bound on how fast, only that it happens.
+    // Does not bound how long it takes, only checks that it happens.
     for _ in 0..1000 {
         if TcpStream::connect(address).is_err() {
             return;

@@ -1,4 +1,4 @@
-//! A PostgreSQL server is obtained, ended, started again, frozen, and gone when it is dropped, with all its processes.
+//! A PostgreSQL server is started, killed, started again, frozen, and stopped when dropped, with all of its processes.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ratelimit_testbed::{Postgres, Server, Settings, Testbed, Way};
 
-/// A testbed that uses nothing but what it starts itself.
+/// A testbed that uses only servers that it starts.
 fn testbed() -> Testbed {
     Testbed::new(Settings { addresses: Default::default(), ..Settings::from_env() })
 }
@@ -15,7 +15,7 @@ async fn postgres() -> Server {
     testbed().postgres().await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A connection on which the log-in has begun, and the kind of the server's first message.
+/// A connection on which the log-in has begun, and the type of the server's first message.
 fn greet(address: SocketAddr, patience: Duration) -> io::Result<(TcpStream, u8)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(patience))?;
@@ -29,7 +29,7 @@ fn answers(address: SocketAddr) -> bool {
     greet(address, Duration::from_secs(10)).is_ok_and(|(_, kind)| kind == b'R')
 }
 
-/// What the server says until it is ready for the next query. Must not be long.
+/// The server's messages until it is ready for the next query. They must be short.
 fn listen(stream: &mut TcpStream) -> io::Result<String> {
     let mut answer = Vec::new();
     // "Ready for query", with the state of the transaction: idle.
@@ -53,7 +53,7 @@ fn ask(stream: &mut TcpStream, sql: &str) -> io::Result<String> {
     listen(stream)
 }
 
-/// A connection that has been let in.
+/// A connection that has logged in.
 fn client(address: SocketAddr) -> TcpStream {
     let (mut stream, kind) = greet(address, Duration::from_secs(10)).expect("a greeting");
     assert_eq!(kind, b'R');
@@ -80,7 +80,7 @@ async fn killed_it_starts_again_at_the_same_address_with_what_was_logged() {
     let mut before = client(address);
     let sql = "CREATE TABLE logged (); CREATE UNLOGGED TABLE unlogged AS SELECT 1 AS one; SELECT 'done'";
     ask(&mut before, sql).expect("tables");
-    // A session that is at work does not see by itself that its server is gone.
+    // A busy session does not notice that its server has been killed.
     let mut busy = client(address);
     say(&mut busy, "SELECT pg_sleep(600)").expect("a long query");
     for _ in 0..2 {
@@ -112,18 +112,18 @@ async fn frozen_it_keeps_connections_and_nothing_in_it_answers() {
     server.kill().await.expect("a frozen server can be killed");
     server.start().await.expect("start");
     assert!(answers(server.address()));
-    server.freeze().await.expect("freeze"); // and can be dropped
+    server.freeze().await.expect("freeze"); // a frozen server can be dropped
 }
 
 #[tokio::test]
 async fn a_password_and_arguments_are_heeded() {
     let arguments = vec!["-c".into(), "max_connections=7".into()];
-    let options = Postgres { password: Some("p@ss word".to_owned()), arguments };
+    let options = Postgres { password: Some("p@ss word".to_owned()), arguments, ..Postgres::default() };
     let server = testbed().postgres_with(options).await.unwrap_or_else(|error| panic!("{error}"));
     let (mut stream, kind) = greet(server.address(), Duration::from_secs(10)).expect("a greeting");
     let mut rest = [0; 8];
     stream.read_exact(&mut rest).expect("what it wants");
-    // A request for SASL, not "you are in".
+    // A request for SASL, not a successful log-in.
     assert_eq!((kind, &rest[4..]), (b'R', &[0, 0, 0, 10][..]));
     assert!(server.url().starts_with("postgres://postgres:p%40ss%20word@"), "{}", server.url());
     assert!(!format!("{server:?}").contains("p@ss"), "{server:?}");

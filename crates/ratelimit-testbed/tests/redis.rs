@@ -1,4 +1,4 @@
-//! A Redis server is obtained, ended, started again, frozen, and gone when it is dropped.
+//! A Redis server is started, killed, started again, frozen, and stopped when it is dropped.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ratelimit_testbed::{Redis, Server, Settings, Testbed, Way};
 
-/// A testbed that uses nothing but what it starts itself.
+/// A testbed that uses only servers that it starts.
 fn testbed() -> Testbed {
     let from_env = Settings::from_env();
     Testbed::new(Settings { addresses: Default::default(), ..from_env })
@@ -16,7 +16,7 @@ async fn redis() -> Server {
     testbed().redis().await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What the server at `address` says to PING, waiting no longer than `patience`.
+/// The reply of the server at `address` to PING, waiting at most `patience`.
 fn ping(address: SocketAddr, patience: Duration) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(patience))?;
@@ -79,8 +79,11 @@ async fn frozen_it_keeps_connections_and_does_not_answer() {
 
 #[tokio::test]
 async fn a_password_and_arguments_are_heeded() {
-    let options =
-        Redis { password: Some("p@ss word".to_owned()), arguments: vec!["--maxmemory".into(), "7mb".into()] };
+    let options = Redis {
+        password: Some("p@ss word".to_owned()),
+        arguments: vec!["--maxmemory".into(), "7mb".into()],
+        tls: None,
+    };
     let server = testbed().redis_with(options).await.unwrap_or_else(|error| panic!("{error}"));
     assert!(ping(server.address(), Duration::from_secs(10)).expect("ping").starts_with("-NOAUTH"));
     assert!(!format!("{server:?}").contains("p@ss"), "{server:?}");

@@ -1,4 +1,4 @@
-//! Asking a limiter: one of any type, one behind a pointer, or one whose store answers on the spot.
+//! Calls a limiter: of any type, as a trait object, or with a store that answers synchronously.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -7,18 +7,18 @@ use ratelimit_core::{CheckError, Clock, CounterStore, Decision, LimitStatus, Rat
 
 use crate::observe;
 
-/// What is asked.
+/// How to check a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// Whether it fits; nothing is charged.
+    /// Return whether it fits; charge nothing.
     Look,
-    /// Whether it fits; if so it is charged.
+    /// Charge it if it fits.
     Take,
-    /// It is charged whether it fits or not.
+    /// Charge it whether it fits or not.
     Force,
 }
 
-/// Somebody who decides.
+/// A limiter that can check and settle requests.
 pub(crate) trait Tell: Send + Sync {
     fn ask<'l>(
         &'l self,
@@ -26,7 +26,7 @@ pub(crate) trait Tell: Send + Sync {
         how: How,
     ) -> impl Future<Output = Result<Decision<'l>, CheckError>> + Send;
 
-    /// Gives back what the keys at these places were charged.
+    /// Refunds what the keys at these indices were charged.
     fn give_back(
         &self,
         decision: &Decision<'_>,
@@ -57,7 +57,7 @@ impl<S: CounterStore, C: Clock> Tell for RateLimiter<S, C> {
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The same behind a pointer, for fallbacks.
+/// The same as a trait object, for fallbacks.
 pub(crate) trait DynTell: Send + Sync {
     fn dyn_ask<'a, 'k: 'a, 'l: 'a>(
         &'l self,
@@ -90,17 +90,7 @@ impl<T: Tell> DynTell for T {
     }
 }
 
-impl Tell for crate::Fallback {
-    async fn ask<'l>(&'l self, request: &Request<'_, 'l>, how: How) -> Result<Decision<'l>, CheckError> {
-        self.0.dyn_ask(request, how).await
-    }
-
-    async fn give_back(&self, decision: &Decision<'_>, keys: &[usize]) -> Result<(), CheckError> {
-        self.0.dyn_give_back(decision, keys).await
-    }
-}
-
-/// What a future answers at once, if it does: a store in this process always does.
+/// The output of a future if it is ready immediately. With a store in this process it always is.
 pub(crate) fn at_once<F: Future>(future: F) -> Option<F::Output> {
     let future = std::pin::pin!(future);
     match future.poll(&mut Context::from_waker(Waker::noop())) {

@@ -1,32 +1,32 @@
-//! When a request is charged: before it is served, or by how it ended.
+//! When a request is charged: before it is served, or depending on its outcome.
 
 use std::fmt;
 use std::sync::Arc;
 
 use http::{Extensions, HeaderMap, StatusCode};
 
-/// How the service behind the layer ended with a request.
+/// The outcome of a request in the service behind the layer.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Outcome<'a> {
-    /// It answered. Its body has not been sent yet; where a gRPC status comes in trailers it is not known here.
+    /// The service returned a response. Its body has not been sent yet; a gRPC status in trailers is not known yet.
     #[non_exhaustive]
     Answered {
         /// The status.
         status: StatusCode,
-        /// The head's fields.
+        /// The response's headers.
         headers: &'a HeaderMap,
-        /// What the service has put there for those around it.
+        /// The response's extensions, as set by the service.
         extensions: &'a Extensions,
     },
-    /// It failed with an error instead of an answer.
+    /// The service returned an error instead of a response.
     Failed,
-    /// The future was dropped before there was an answer: usually the client has gone.
+    /// The future was dropped before there was a response: usually because the client disconnected.
     Dropped,
 }
 
 impl Outcome<'_> {
-    /// The answer's status, if there was one.
+    /// The status of the response, if there is one.
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Answered { status, .. } => Some(*status),
@@ -34,7 +34,7 @@ impl Outcome<'_> {
         }
     }
 
-    /// Whether nothing useful came of it by the server's fault: a status of 500 or more, or an error.
+    /// Whether the request failed because of the server: a status of 500 or more, or an error.
     pub fn is_server_failure(&self) -> bool {
         match self {
             Self::Answered { status, .. } => status.is_server_error(),
@@ -48,18 +48,18 @@ pub(crate) type Predicate = Arc<dyn Fn(Outcome<'_>) -> bool + Send + Sync>;
 
 /// When a policy charges a request.
 ///
-/// Whatever depends on the answer meets a race, for many requests may be under way at once; choose the one that does no
-/// harm:
+/// A charge that depends on the response is subject to a race, because many requests may be in progress at the same
+/// time. Choose the one that does no harm:
 ///
-/// | | a request under way | so it may happen that |
+/// | | a request in progress | possible effect |
 /// |---|---|---|
-/// | [`before`](Self::before) | has been charged | nothing: the limit is exact |
-/// | [`only_if`](Self::only_if) | has not been charged | more than the limit are let through: as many more as were under way at once. What they turn out to cost is charged in full, also beyond the limit, so that the next ones wait longer |
-/// | [`refund_if`](Self::refund_if) | has been charged | some are refused that would have fitted had it been known that others will be refunded. Never more than the limit end without a refund |
+/// | [`before`](Self::before) | has been charged | none: the limit is exact |
+/// | [`only_if`](Self::only_if) | has not been charged | more than the limit are admitted: as many more as were in progress at the same time. Their cost is charged in full, even beyond the limit, so that later requests wait longer |
+/// | [`refund_if`](Self::refund_if) | has been charged | some are refused that would have fitted if later refunds had been known. Never more than the limit end without a refund |
 ///
-/// The closure is asked about every end, also about errors and dropped futures ([`Outcome`]). After an answer the charge or
-/// refund is done before the answer goes on; after a drop, on a task of its own (at once on a store in process). Where
-/// there is no tokio runtime for such a task, or where the store does not answer, it is logged and counted as a failure.
+/// The closure is called for every outcome, including errors and dropped futures ([`Outcome`]). After a response, the charge or
+/// refund completes before the response is returned; after a drop, it runs on its own task (immediately on a store in process).
+/// If there is no tokio runtime for the task, or the store does not answer, this is logged and counted as a failure.
 #[derive(Clone, Default)]
 pub struct Charge(pub(crate) When);
 
@@ -72,18 +72,18 @@ pub(crate) enum When {
 }
 
 impl Charge {
-    /// Before it is served, whatever comes of it. The default.
+    /// Charges before the request is served, whatever its outcome. The default.
     pub fn before() -> Self {
         Self(When::Before)
     }
 
-    /// Only if it ended so; failed log-ins, for example. Before, it is only asked whether the request would still fit,
-    /// which is a trip of its own.
+    /// Charges only for these outcomes; for example, failed log-ins. Before the request is served, this only checks
+    /// whether it would still fit, which takes a round trip of its own.
     pub fn only_if(outcome: impl Fn(Outcome<'_>) -> bool + Send + Sync + 'static) -> Self {
         Self(When::OnlyIf(Arc::new(outcome)))
     }
 
-    /// Before it is served, and given back if it ended so; a server's failure, for example.
+    /// Charges before the request is served, and refunds it for these outcomes; for example, a server's failure.
     pub fn refund_if(outcome: impl Fn(Outcome<'_>) -> bool + Send + Sync + 'static) -> Self {
         Self(When::RefundIf(Arc::new(outcome)))
     }

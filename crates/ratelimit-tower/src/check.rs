@@ -1,4 +1,4 @@
-//! Puts all that the policies ask for one request to a limiter, in as few trips as can be.
+//! Passes the checks of all policies on a request to a limiter, in as few round trips as possible.
 
 use crate::Head;
 use ratelimit_core::{CheckError, Decision, Request};
@@ -6,29 +6,19 @@ use smallvec::SmallVec;
 
 use crate::ask::{How, Tell};
 use crate::charge::When;
-use crate::key::{Absent, KeyBytes};
+use crate::key::Absent;
 use crate::observe;
 use crate::policy::Applied;
+use crate::policy_check::PolicyCheck;
 use crate::{Plan, Policies, Policy};
 
-/// What one policy asks for one request.
-#[derive(Clone)]
-pub(crate) struct Ask {
-    /// The policy's place.
-    pub(crate) policy: usize,
-    /// A plan that was chosen.
-    pub(crate) plan: Option<Plan>,
-    pub(crate) key: KeyBytes,
-    pub(crate) cost: u64,
-}
+pub(crate) type Asks = SmallVec<[PolicyCheck; 1]>;
 
-pub(crate) type Asks = SmallVec<[Ask; 1]>;
-
-/// What all policies ask for `request`; or what is missing for that.
+/// The checks of all policies for `request`; or what is missing for them.
 pub(crate) fn asks(policies: &Policies, request: &Head<'_>) -> Result<Asks, Absent> {
     let mut asks = Asks::new();
     for (index, policy) in policies.policies.iter().enumerate() {
-        let mut ask = Ask::new(index);
+        let mut ask = PolicyCheck::new(index);
         match policy.apply(request, &mut ask) {
             Applied::Yes => asks.push(ask),
             Applied::Refuse(absent) if !policies.shadow => return Err(absent),
@@ -38,15 +28,15 @@ pub(crate) fn asks(policies: &Policies, request: &Head<'_>) -> Result<Asks, Abse
     Ok(asks)
 }
 
-/// Claims that go to the store together.
+/// Checks that are sent to the store together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Round {
     pub(crate) shadow: bool,
     pub(crate) how: How,
 }
 
-/// What charges nothing yet is asked first, so that a refusal charges nothing; what is in shadow comes last, for requests
-/// that get through.
+/// Checks that charge nothing yet come first, so that a refusal charges nothing. Those in shadow come last, for
+/// requests that are admitted.
 const ROUNDS: [Round; 4] = [
     Round { shadow: false, how: How::Look },
     Round { shadow: false, how: How::Take },
@@ -54,13 +44,7 @@ const ROUNDS: [Round; 4] = [
     Round { shadow: true, how: How::Take },
 ];
 
-impl Ask {
-    /// For the policy at this place, which is to write the rest.
-    #[inline]
-    pub(crate) fn new(policy: usize) -> Self {
-        Self { policy, plan: None, key: KeyBytes::new(), cost: 0 }
-    }
-
+impl PolicyCheck {
     pub(crate) fn policy<'a>(&self, policies: &'a Policies) -> &'a Policy {
         &policies.policies[self.policy]
     }
@@ -69,13 +53,13 @@ impl Ask {
         self.plan.as_ref().unwrap_or_else(|| self.policy(policies).plan())
     }
 
-    /// The request that it makes.
+    /// The limiter request of this check.
     #[inline]
     pub(crate) fn request<'a>(&'a self, policies: &'a Policies) -> Request<'a, 'a> {
         Request::new(&self.key).cost(self.cost).limits(self.plan(policies).limits())
     }
 
-    /// Whether it is only to be charged before the request is served, and not in shadow: the usual case.
+    /// Whether it only charges before the request is served, and is not in shadow: the common case.
     pub(crate) fn is_usual(&self, policies: &Policies) -> bool {
         !policies.shadow && self.policy(policies).is_usual()
     }
@@ -87,7 +71,7 @@ impl Ask {
     }
 }
 
-/// The decisions of the rounds that were made. A refusal that counts is the last one that does not only shadow.
+/// The decisions of the rounds so far. A refusal that is not in shadow ends the rounds.
 #[derive(Default)]
 pub(crate) struct Checked<'l>(pub(crate) SmallVec<[(Round, Decision<'l>); 1]>);
 
@@ -97,20 +81,20 @@ impl<'l> Checked<'l> {
         self.0.iter().find(|(round, decision)| !round.shadow && !decision.allowed())
     }
 
-    /// The decisions, if it depends on how the request ends what becomes of them.
-    pub(crate) fn kept(self, policies: &Policies, asks: &[Ask]) -> Option<Checked<'static>> {
-        let depends = |ask: &Ask| !matches!(ask.policy(policies).when(), When::Before);
+    /// The decisions, if the outcome of the request determines what to do with them.
+    pub(crate) fn kept(self, policies: &Policies, asks: &[PolicyCheck]) -> Option<Checked<'static>> {
+        let depends = |ask: &PolicyCheck| !matches!(ask.policy(policies).when(), When::Before);
         let depends = self.refusal().is_none() && asks.iter().any(depends);
         let own = |(round, decision): (Round, Decision<'_>)| (round, decision.into_owned());
         depends.then(|| Checked(self.0.into_iter().map(own).collect()))
     }
 }
 
-/// Asks round by round, until one refuses.
+/// Checks round by round, until one refuses.
 pub(crate) async fn check<'l>(
     tell: &'l impl Tell,
     policies: &'l Policies,
-    asks: &'l [Ask],
+    asks: &'l [PolicyCheck],
 ) -> Result<Checked<'l>, CheckError> {
     let mut checked = Checked::default();
     for round in ROUNDS {
@@ -131,10 +115,10 @@ pub(crate) async fn check<'l>(
     Ok(checked)
 }
 
-/// The request of these asks, in their order.
+/// Combines these checks, in their order, into one limiter request.
 pub(crate) fn request<'a>(
     policies: &'a Policies,
-    asks: impl IntoIterator<Item = &'a Ask>,
+    asks: impl IntoIterator<Item = &'a PolicyCheck>,
 ) -> Option<Request<'a, 'a>> {
     let mut parts = asks.into_iter().map(|ask| ask.request(policies));
     let first = parts.next()?;

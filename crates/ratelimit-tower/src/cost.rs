@@ -7,10 +7,10 @@ use std::sync::Arc;
 use crate::Head;
 use http::header::CONTENT_LENGTH;
 
-/// What a request costs, known from its head.
+/// The cost of a request, determined from its head.
 ///
-/// A cost of zero lets a request through without charging it. One above what a limit can ever admit is refused for ever:
-/// the answer then has no `Retry-After`.
+/// A cost of zero admits a request without charging it. A cost above what a limit can ever admit is always refused,
+/// without `Retry-After`.
 #[derive(Clone)]
 pub struct Cost(Kind);
 
@@ -22,18 +22,18 @@ enum Kind {
 }
 
 impl Cost {
-    /// So many units each. One is the default.
+    /// This many units per request. One is the default.
     pub fn units(units: u64) -> Self {
         Self(Kind::Units(units))
     }
 
-    /// One unit for each `unit` bytes of the body that are begun, at least one; `unknown` units where `Content-Length` is
-    /// missing (a streamed body) or no number.
+    /// One unit per `unit` bytes of the body, rounded up, at least one; `unknown` units if `Content-Length` is missing
+    /// (a streamed body) or not a number.
     pub fn content_length(unit: NonZeroU64, unknown: u64) -> Self {
         Self(Kind::Length { unit, unknown })
     }
 
-    /// What a closure makes of the request's head.
+    /// The result of a closure that gets the request's head.
     pub fn function(cost: impl Fn(&Head<'_>) -> u64 + Send + Sync + 'static) -> Self {
         Self(Kind::Function(Arc::new(cost)))
     }
@@ -43,13 +43,13 @@ impl Cost {
         if let Kind::Units(units) = &self.0 { *units } else { self.of_other(request) }
     }
 
-    /// The same for what is not the same for all, which it usually is.
+    /// The cost if it is not the same for all requests, which it usually is.
     fn of_other(&self, request: &Head<'_>) -> u64 {
         match &self.0 {
             Kind::Units(units) => *units,
             Kind::Length { unit, unknown } => {
                 let length = request.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-                // `parse` would take a sign.
+                // `parse` would accept a sign.
                 let length = length.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
                 let length = length.and_then(|text| text.parse::<u64>().ok());
                 length.map_or(*unknown, |length| length.div_ceil(unit.get()).max(1))

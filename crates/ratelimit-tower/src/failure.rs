@@ -1,33 +1,33 @@
-//! What happens when the store does not answer.
+//! What to do if the store does not answer.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::{Clock, CounterStore, RateLimiter};
+use ratelimit_core::{CheckError, Clock, CounterStore, Decision, RateLimiter, Request};
 
-use crate::ask::DynTell;
+use crate::ask::{DynTell, How, Tell};
 
-/// What becomes of a request that the store did not decide. Counted and logged in any case.
+/// What to do with a request that the store did not decide. It is counted and logged in any case.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum OnFailure {
-    /// It is let through, without the fields that tell how it stands.
+    /// Let it through, without the fields that report how the limits stand.
     Open,
-    /// It is answered with 503.
+    /// Answer with 503.
     #[non_exhaustive]
     Closed {
-        /// What `Retry-After` says; rounded up to whole seconds, at least one.
+        /// The value of `Retry-After`; rounded up to whole seconds, at least one.
         retry_after: Duration,
     },
-    /// Another limiter decides, under the same limits; if it fails, too, 503.
+    /// Let another limiter decide, under the same limits; if that fails as well, answer with 503.
     Fallback(Fallback),
 }
 
 /// A limiter that decides while the store does not answer. Cheap to clone; clones count together.
 ///
-/// It counts by itself: what the store had counted is not known to it, nor to the store afterwards what it let through. A
-/// store in memory lets through up to the whole limit on each instance.
+/// It counts separately: it does not know what the store has counted, and the store does not learn what it admits. A
+/// fallback in memory admits up to the full limit on each instance.
 ///
 /// ```
 /// use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
@@ -41,7 +41,7 @@ pub enum OnFailure {
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Fallback(pub(crate) Arc<dyn DynTell>);
+pub struct Fallback(Arc<dyn DynTell>);
 
 impl OnFailure {
     /// Answers with 503 and this `Retry-After`.
@@ -49,7 +49,7 @@ impl OnFailure {
         Self::Closed { retry_after }
     }
 
-    /// What `Retry-After` says on a 503.
+    /// The value of `Retry-After` on a 503.
     pub(crate) fn retry_after(&self) -> Duration {
         match self {
             Self::Closed { retry_after } => *retry_after,
@@ -59,14 +59,14 @@ impl OnFailure {
 }
 
 impl Default for OnFailure {
-    /// 503, to come again after a second.
+    /// Answers with 503 and a `Retry-After` of one second.
     fn default() -> Self {
         Self::closed(Duration::from_secs(1))
     }
 }
 
 impl Fallback {
-    /// This limiter; its store, clock and name space are used, its own limits are not.
+    /// Uses this limiter's store, clock and namespace; its own limits are not used.
     pub fn new<S: CounterStore + 'static, C: Clock + 'static>(limiter: RateLimiter<S, C>) -> Self {
         Self(Arc::new(limiter))
     }
@@ -75,5 +75,15 @@ impl Fallback {
 impl fmt::Debug for Fallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Fallback")
+    }
+}
+
+impl Tell for Fallback {
+    async fn ask<'l>(&'l self, request: &Request<'_, 'l>, how: How) -> Result<Decision<'l>, CheckError> {
+        self.0.dyn_ask(request, how).await
+    }
+
+    async fn give_back(&self, decision: &Decision<'_>, keys: &[usize]) -> Result<(), CheckError> {
+        self.0.dyn_give_back(decision, keys).await
     }
 }

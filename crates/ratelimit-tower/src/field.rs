@@ -7,16 +7,16 @@ use crate::short::ShortBytes;
 /// The largest integer that a structured field can have.
 const MOST: u64 = 999_999_999_999_999;
 
-/// A field in the making. It is made for each answer, so it is on the stack as long as it is short.
+/// A field that is being built. It is built for each response, so it is on the stack as long as it is short.
 pub(crate) type Field = ShortBytes<128>;
 
-/// Appends a whole number; one that is too large becomes the largest.
+/// Appends an integer. One that is too large becomes the largest.
 #[inline]
 pub(crate) fn integer(field: &mut Field, number: u64) {
     field.append(itoa::Buffer::new().format(number.min(MOST)).as_bytes());
 }
 
-/// Appends a string, quoted. What a string cannot have (it is ASCII without control characters) becomes `?`.
+/// Appends a quoted string. Characters that a string cannot contain (it is ASCII without control characters) become `?`.
 pub(crate) fn string(field: &mut Field, text: &str) {
     field.append(b"\"");
     for character in text.chars() {
@@ -29,12 +29,12 @@ pub(crate) fn string(field: &mut Field, text: &str) {
     field.append(b"\"");
 }
 
-/// The value of a field that was written by these functions, and so can be one.
+/// The value of a field that these functions have written, which is always valid.
 pub(crate) fn value(field: &[u8]) -> Option<HeaderValue> {
     HeaderValue::from_bytes(field).ok()
 }
 
-/// A number as the value of a field.
+/// A number as a field value.
 pub(crate) fn number(number: u64) -> HeaderValue {
     HeaderValue::from(number.min(MOST))
 }

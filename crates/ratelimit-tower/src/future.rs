@@ -1,4 +1,4 @@
-//! The future of an answer: ask, wait for one's turn, call, settle.
+//! The response future: check, wait for the turn, call the service, settle.
 
 use std::fmt;
 use std::mem;
@@ -14,15 +14,15 @@ use tower_service::Service;
 use crate::Head;
 use crate::answer::{Answer, refuse};
 use crate::charge::Outcome;
+use crate::decided::Decided;
 use crate::headers::Lines;
-use crate::layer::Shared;
-use crate::service::Decided;
 use crate::settle::After;
+use crate::shared::Shared;
 use crate::verdict::Verdict;
 
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A request that waits for its verdict, and the service that was found ready for it.
+/// A request that waits for its verdict, and the service that was ready for it.
 pub(crate) struct Held<Inner, B> {
     pub(crate) ready: Inner,
     pub(crate) request: Request<B>,
@@ -31,8 +31,8 @@ pub(crate) struct Held<Inner, B> {
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
     ///
-    /// Dropping it ends the request: what it was charged stays charged, unless [`Charge`](crate::Charge) says otherwise. If
-    /// the store had not answered by then, it is not known whether it was charged.
+    /// Dropping it ends the request: its charge remains, unless [`Charge`](crate::Charge) says otherwise. If the store
+    /// had not answered by then, it is not known whether the request was charged.
     pub struct ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
     where
         Inner: Service<Request<ReqBody>>,
@@ -55,20 +55,20 @@ pin_project! {
         C: Clock,
         C: 'static,
     {
-        /// The store is being asked.
+        /// Waiting for the store.
         Asking { asking: BoxFuture<Decided<S, C>>, held: Option<Box<Held<Inner, ReqBody>>>, shared: Arc<Shared<S, C, A>> },
-        /// Admitted by a leaky queue: it waits for its turn.
+        /// Admitted by a leaky queue, and waiting for its turn.
         Waiting {
             turn: BoxFuture<()>,
             held: Option<Box<Held<Inner, ReqBody>>>,
             lines: Lines,
             after: Option<Box<After<S, C>>>,
         },
-        /// The inner service has it.
+        /// Waiting for the inner service.
         Calling { #[pin] inner: F, lines: Lines, after: Option<Box<After<S, C>>> },
-        /// There is an answer, and the store is told how it ended.
+        /// There is a response, and the charge or refund for its outcome is in progress.
         Settling { settling: BoxFuture<()>, answer: Option<Result<Response<ResBody>, E>> },
-        /// There is an answer.
+        /// There is a response.
         Answered { answer: Option<Response<ResBody>> },
     }
 }
@@ -109,7 +109,7 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
-        // Usually that is all. By itself, so that the answer is written where the caller wants it, and not moved.
+        // Usually that is all. It is separate, so that the response is written where the caller wants it, and not moved.
         if let StateProjection::Calling { inner, lines, after: None } = state.as_mut().project() {
             let mut polled = inner.poll(context);
             if let Poll::Ready(Ok(answer)) = &mut polled {
@@ -129,7 +129,7 @@ where
     C: Timer,
     A: Answer<ResBody>,
 {
-    /// Goes on with what has more to do than to call.
+    /// Polls a future that does more than call the service.
     #[inline(never)]
     fn poll_unusual(
         mut self: Pin<&mut Self>,

@@ -1,19 +1,20 @@
-//! The head of a request, to be looked at.
+//! A view of a request's head.
 
 use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 
-/// The head of a request: what policies, keys, costs and plans are found out from. A view, nothing is copied.
+/// The head of a request, from which policies, keys, costs and plans are determined. A view: nothing is copied.
 #[derive(Clone, Copy)]
+#[non_exhaustive]
 pub struct Head<'a> {
     /// The method.
     pub method: &'a Method,
-    /// Where it goes.
+    /// The request's target.
     pub uri: &'a Uri,
-    /// The version of HTTP.
+    /// The HTTP version.
     pub version: Version,
     /// The header fields.
     pub headers: &'a HeaderMap,
-    /// What earlier middleware and the server have put there.
+    /// The extensions that earlier middleware and the server have inserted.
     pub extensions: &'a Extensions,
 }
 
@@ -31,7 +32,7 @@ impl<'a> Head<'a> {
 }
 
 impl std::fmt::Debug for Head<'_> {
-    /// Without the header fields and the address, which have secrets in them.
+    /// Does not show header fields or the URI, which contain secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Head")
             .field("method", self.method)

@@ -1,4 +1,4 @@
-//! The fields that tell clients how they stand.
+//! The fields that report to clients how the limits stand.
 
 use std::time::Duration;
 
@@ -12,33 +12,33 @@ use crate::field::{self, Field};
 const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
-/// Which fields tell clients how they stand.
+/// Which fields report to clients how the limits stand.
 ///
-/// The default is the newest draft of the IETF,
+/// The default is the latest draft of the IETF,
 /// [draft-ietf-httpapi-ratelimit-headers-11](https://www.ietf.org/archive/id/draft-ietf-httpapi-ratelimit-headers-11.html),
-/// on every answer:
+/// on every response:
 ///
 /// ```text
 /// RateLimit-Policy: "free";q=100;w=60
 /// RateLimit: "free";r=99;t=60
 /// ```
 ///
-/// `q` units in `w` seconds (left out if the period is no whole number of seconds; `burst-units` where a bucket holds
-/// another number than `q`); `r` of them remain. While a request is admitted, `t` is in how many seconds the limit is as
-/// good as new. On a refusal only the limits that refused are listed, and `t` is in how many seconds the same request will
-/// fit. Numbers beyond 999,999,999,999,999 are written as this.
+/// A limit admits `q` units in `w` seconds (`w` is omitted if the period is not a whole number of seconds; a bucket has
+/// `burst-units` if its burst differs from `q`); `r` of them remain. If the request is admitted, the limit is as good
+/// as new in `t` seconds. If it is refused, only the limits that refused are listed, and the same request will fit in
+/// `t` seconds. Numbers above 999,999,999,999,999 are written as this number.
 ///
-/// A refusal has `Retry-After` besides: seconds, rounded up, at least 1, the longest `t` of all; no such field if waiting
-/// will never help. And `Cache-Control: no-store`. Answers of gRPC that refuse carry none of these fields, but the same in
-/// their `RetryInfo`.
+/// A refusal also has `Retry-After`: seconds, rounded up, at least 1, the longest `t` of all; omitted if waiting will
+/// never help. It also has `Cache-Control: no-store`. gRPC responses that refuse have none of these fields, but the
+/// same information in their `RetryInfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Headers {
-    /// Which families of fields; none means that there is only `Retry-After`.
+    /// Which families of fields to send. If empty, there is only `Retry-After`.
     pub families: Vec<Family>,
-    /// What the field `-Reset` of the older families means.
+    /// The meaning of the `-Reset` field of the older families.
     pub reset: Reset,
-    /// Whether admitted answers have them, too.
+    /// Whether admitted responses have the fields as well.
     pub on_admitted: bool,
 }
 
@@ -46,7 +46,7 @@ pub struct Headers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Family {
-    /// `RateLimit` and `RateLimit-Policy` of the drafts since 08: lists, one item for each limit.
+    /// `RateLimit` and `RateLimit-Policy` of the drafts since 08: lists with one item per limit.
     Draft,
     /// `RateLimit-Limit`, `-Remaining` and `-Reset` of the drafts up to 06: the limit that decided.
     RateLimit,
@@ -54,7 +54,7 @@ pub enum Family {
     XRateLimit,
 }
 
-/// What a field `-Reset` means.
+/// The meaning of a `-Reset` field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reset {
@@ -74,26 +74,26 @@ impl Default for Headers {
 }
 
 impl Headers {
-    /// These families, otherwise as by default.
+    /// Sends these families, with the other settings at their defaults.
     pub fn of(families: impl IntoIterator<Item = Family>) -> Self {
         Self { families: families.into_iter().collect(), ..Self::default() }
     }
 
-    /// With this meaning of `-Reset`.
+    /// Sets the meaning of `-Reset`.
     #[must_use]
     pub fn with_reset(mut self, reset: Reset) -> Self {
         self.reset = reset;
         self
     }
 
-    /// Only on refusals.
+    /// Sends the fields only with refusals.
     #[must_use]
     pub fn only_refusals(mut self) -> Self {
         self.on_admitted = false;
         self
     }
 
-    /// The fields for a request on which these decisions were made.
+    /// The fields for a request with these decisions.
     #[inline]
     pub(crate) fn lines(&self, standings: &[Standing<'_>]) -> Lines {
         if self.families.is_empty() { Lines::default() } else { self.some_lines(standings) }
@@ -121,23 +121,23 @@ impl Headers {
     }
 }
 
-/// How the limits of one plan stand after a decision on all of them.
+/// The status of one plan's limits after a decision on all of them.
 pub(crate) struct Standing<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) decision: &'a Decision<'a>,
-    /// The place of the plan's first limit in the decision.
+    /// The index of the plan's first limit in the decision.
     pub(crate) first: usize,
 }
 
 impl Standing<'_> {
-    /// The limits' places in the plan, and how they stand; on a refusal only of those that refused.
+    /// The limits' indices in the plan, and their status; on a refusal only those of limits that refused.
     pub(crate) fn each(&self) -> impl Iterator<Item = (usize, LimitStatus<'_>)> {
         let refused = !self.decision.allowed();
         let own = self.decision.each().skip(self.first).take(self.plan.limits().len());
         own.enumerate().filter(move |(_, status)| !refused || !status.allowed())
     }
 
-    /// What is to be written of a plan with one limit that has admitted.
+    /// The fields for an admitted request under a plan with one limit.
     #[inline]
     fn line(&self) -> Option<Lines> {
         if self.plan.limits().len() != 1 || !self.decision.allowed() {
@@ -148,20 +148,20 @@ impl Standing<'_> {
     }
 }
 
-/// Fields that are added to an answer's head; in a box, for futures carry them and are moved about.
+/// Fields to add to a response's head. Boxed, because futures carry them and are moved.
 #[derive(Default)]
 pub(crate) struct Lines(Option<Box<Kind>>);
 
 enum Kind {
-    /// Those of the draft for a plan with one limit, which are not written before they are needed.
+    /// Those of the draft for a plan with one limit, which are not formatted until they are needed.
     One(Plan, Item),
     All(Fields),
 }
 
-/// How a limit stands, as `RateLimit` says it.
+/// The status of a limit, as in `RateLimit`.
 struct Item {
     remaining: u64,
-    /// In how many seconds more can be had, if ever.
+    /// In how many seconds more units are available, if ever.
     seconds: Option<u64>,
 }
 
@@ -223,7 +223,7 @@ impl Fields {
     }
 
     fn three(&mut self, standings: &[Standing<'_>], reset: Reset, names: &[HeaderName; 3]) {
-        // That which refuses longest, or has the least left.
+        // The limit that refuses longest, or has the least remaining.
         let rank = |(now, status): &(Timestamp, LimitStatus<'_>)| {
             let wait =
                 if status.allowed() { Duration::ZERO } else { window(status).unwrap_or(Duration::MAX) };
@@ -254,7 +254,7 @@ impl Fields {
 }
 
 impl Lines {
-    /// Appends lists, and sets what can be there once unless a layer further inside has set it.
+    /// Appends to list fields, and sets single-value fields unless an inner layer has set them.
     #[inline]
     pub(crate) fn write(&mut self, headers: &mut HeaderMap) {
         if self.0.is_some() {
@@ -280,7 +280,7 @@ fn write_one(plan: &Plan, item: &Item, headers: &mut HeaderMap) {
     }
 }
 
-/// Both or neither: what remains says little without the policy.
+/// Both or neither: what remains means little without the policy.
 fn both(policy: Option<HeaderValue>, state: &Field) -> Option<[HeaderValue; 2]> {
     Some([policy?, field::value(state.as_bytes())?])
 }
@@ -290,12 +290,12 @@ fn append(headers: &mut HeaderMap, [policy, state]: [HeaderValue; 2]) {
     headers.append(RATELIMIT, state);
 }
 
-/// The time in which no more than what remains can be used: until the same request fits, or until all is as new.
+/// The time in which at most what remains can be used: until the same request fits, or until the limit is as good as new.
 fn window(status: &LimitStatus<'_>) -> Option<Duration> {
     if status.allowed() { Some(status.reset_after()) } else { status.retry_after() }
 }
 
-/// What a refusal says besides: when to come again, and that nobody may keep it.
+/// Adds what a refusal also has: when to retry, and that the response must not be cached.
 pub(crate) fn refusal(headers: &mut HeaderMap, retry_after: Option<Duration>) {
     if let Some(wait) = retry_after {
         headers.entry(RETRY_AFTER).or_insert_with(|| field::number(whole_seconds(wait).max(1)));
@@ -303,7 +303,7 @@ pub(crate) fn refusal(headers: &mut HeaderMap, retry_after: Option<Duration>) {
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
 }
 
-/// Seconds, rounded up: who waits so long has waited long enough.
+/// Seconds, rounded up, so that waiting for them is always long enough.
 pub(crate) fn whole_seconds(wait: Duration) -> u64 {
     wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
 }

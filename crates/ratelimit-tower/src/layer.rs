@@ -1,68 +1,40 @@
-//! The layer: what is configured once for a service.
+//! The layer: the configuration for a service.
 
 use std::fmt;
 use std::sync::Arc;
 
 use http::Response;
-use ratelimit_core::{
-    CheckError, Clock, CounterStore, Decision, Limits, RateLimiter, Request, SyncCounterStore, SystemClock,
-};
+use ratelimit_core::{Clock, CounterStore, RateLimiter, Request, SyncCounterStore, SystemClock};
 use tower_layer::Layer;
 
 use crate::answer::{Grpc, Problem, Refusal};
-use crate::ask::{How, Tell};
-use crate::key::KeyBytes;
-use crate::observe;
+use crate::shared::{CheckNow, Core, Shared};
 use crate::{KeySource, Plan, Policies, Policy, RateLimit, SharedPolicies, TrustedProxies};
 
-/// Limits the requests to a service, by a [`RateLimiter`] on any store. See the [crate's documentation](crate).
+/// Limits the requests to a service with a [`RateLimiter`] on any store. See the [crate's documentation](crate).
 ///
-/// Cheap to clone; clones share everything. `A` makes the answers to requests that are refused.
+/// Cheap to clone; clones share everything. `A` builds the responses to refused requests.
 ///
 /// # Errors of the service
-/// The layer has none of its own: what it refuses is an answer. The inner service's errors go through.
+/// The layer returns no errors of its own: a refusal is a response. The inner service's errors are passed on.
 ///
 /// # Readiness
-/// The layer is ready when the inner service is. The service that was found ready is the one that gets the request, also if
-/// the store has to be waited for in between.
+/// The layer is ready when the inner service is. The service that was ready is the one that gets the request, even if
+/// the layer has to wait for the store in between.
 pub struct RateLimitLayer<S, C = SystemClock, A = Problem> {
     pub(crate) shared: Arc<Shared<S, C, A>>,
 }
 
-pub(crate) struct Shared<S, C, A> {
-    pub(crate) core: Arc<Core<S, C>>,
-    pub(crate) policies: SharedPolicies,
-    pub(crate) answers: Arc<A>,
-}
-
-/// The limiter, and how it is asked.
-pub(crate) struct Core<S, C> {
-    pub(crate) limiter: RateLimiter<S, C>,
-    pub(crate) now: Option<CheckNow<S, C>>,
-}
-
-/// Checks on the spot, where the store can do that.
-pub(crate) struct CheckNow<S, C> {
-    any: CheckAny<S, C>,
-    alone: CheckAlone<S, C>,
-}
-
-type CheckAny<S, C> = for<'l> fn(&'l RateLimiter<S, C>, Request<'_, 'l>) -> Result<Decision<'l>, CheckError>;
-
-/// The same for one key, its cost and its limits. The request is made where it is used, and so is never in memory.
-type CheckAlone<S, C> =
-    for<'l> fn(&'l RateLimiter<S, C>, &[u8], u64, &'l Limits) -> Result<Decision<'l>, CheckError>;
-
 impl<S: CounterStore, C: Clock> RateLimitLayer<S, C> {
-    /// Counts by the client's address, as the peer's, under the limiter's own limits; [`with_policies`](Self::with_policies)
-    /// for anything else.
+    /// Counts by the peer's address, under the limiter's own limits. Use [`with_policies`](Self::with_policies) for
+    /// anything else.
     ///
-    /// Where the store is in this process, [`in_process`](Self::in_process) does the same with less work.
+    /// If the store is in this process, [`in_process`](Self::in_process) does the same with less work.
     pub fn new(limiter: RateLimiter<S, C>) -> Self {
         Self::of(limiter, None)
     }
 
-    /// As [`new`](Self::new) for a store in this process: it is asked on the spot, which allocates nothing.
+    /// Like [`new`](Self::new), for a store in this process: calls it synchronously, without allocating.
     pub fn in_process(limiter: RateLimiter<S, C>) -> Self
     where
         S: SyncCounterStore,
@@ -86,7 +58,7 @@ impl<S: CounterStore, C: Clock> RateLimitLayer<S, C> {
 }
 
 impl<S, C, A> RateLimitLayer<S, C, A> {
-    /// With these policies instead. Give it a [`SharedPolicies`] to exchange them while requests come in.
+    /// Uses these policies instead. Pass a [`SharedPolicies`] to replace them while the service runs.
     #[must_use]
     pub fn with_policies(self, policies: impl Into<SharedPolicies>) -> Self {
         let Shared { core, answers, .. } = &*self.shared;
@@ -94,12 +66,12 @@ impl<S, C, A> RateLimitLayer<S, C, A> {
         Self { shared: Arc::new(Shared { core, policies: policies.into(), answers }) }
     }
 
-    /// The policies; they can be exchanged.
+    /// The policies, which you can replace.
     pub fn policies(&self) -> &SharedPolicies {
         &self.shared.policies
     }
 
-    /// Answers with what a closure makes of a refusal.
+    /// Answers with the response that a closure builds from a refusal.
     ///
     /// ```
     /// use axum::body::Body;
@@ -124,8 +96,8 @@ impl<S, C, A> RateLimitLayer<S, C, A> {
         self.answering(answers)
     }
 
-    /// Answers every request as [`Grpc`] does: for tonic. (The default does so where the request says that it is of gRPC,
-    /// but needs a body that can hold text.)
+    /// Answers every request like [`Grpc`]: for tonic. (The default does so for gRPC requests, but needs a body that
+    /// can contain text.)
     #[must_use]
     pub fn grpc(self) -> RateLimitLayer<S, C, Grpc> {
         self.answering(Grpc)
@@ -157,45 +129,5 @@ impl<S: fmt::Debug, C, A> fmt::Debug for RateLimitLayer<S, C, A> {
         f.debug_struct("RateLimitLayer")
             .field("policies", &self.shared.policies.current())
             .finish_non_exhaustive()
-    }
-}
-
-impl<S: CounterStore, C: Clock> Core<S, C> {
-    /// Whether the store's state is in this process: whatever it is asked is answered at once.
-    pub(crate) fn in_process(&self) -> bool {
-        self.now.is_some()
-    }
-
-    /// Checks on the spot.
-    #[inline]
-    pub(crate) fn take_alone<'l>(
-        &'l self,
-        now: &CheckNow<S, C>,
-        key: &KeyBytes,
-        cost: u64,
-        limits: &'l Limits,
-    ) -> Result<Decision<'l>, CheckError> {
-        let begun = observe::begin(self.limiter.clock());
-        let decision = (now.alone)(&self.limiter, key.as_ref(), cost, limits);
-        observe::asked(begun, self.limiter.clock(), decision.as_ref().err());
-        decision
-    }
-}
-
-impl<S: CounterStore, C: Clock> Tell for Core<S, C> {
-    async fn ask<'l>(&'l self, request: &Request<'_, 'l>, how: How) -> Result<Decision<'l>, CheckError> {
-        if how == How::Take
-            && let Some(now) = &self.now
-        {
-            let begun = observe::begin(self.limiter.clock());
-            let decision = (now.any)(&self.limiter, request.clone());
-            observe::asked(begun, self.limiter.clock(), decision.as_ref().err());
-            return decision;
-        }
-        self.limiter.ask(request, how).await
-    }
-
-    async fn give_back(&self, decision: &Decision<'_>, keys: &[usize]) -> Result<(), CheckError> {
-        self.limiter.give_back(decision, keys).await
     }
 }

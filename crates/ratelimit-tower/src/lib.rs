@@ -1,7 +1,7 @@
-//! Rate limiting for HTTP services: a [`tower`](https://docs.rs/tower) layer for axum, hyper, tonic and whatever else is
-//! a service of `http` requests, over any [`RateLimiter`](ratelimit_core::RateLimiter) and so on any store.
+//! Rate limiting for HTTP services: a [`tower`](https://docs.rs/tower) layer for axum, hyper, tonic and any other
+//! service of `http` requests, over any [`RateLimiter`](ratelimit_core::RateLimiter) and so on any store.
 //!
-//! From nothing to a 429, counted per client address:
+//! A complete example, counted per client address:
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -21,9 +21,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What a service really wants is said by [`Policies`]: by what requests are counted ([`KeySource`]: address, header, API
-//! key, token, route, or a closure), under which limits ([`Plan`], also chosen for each request), at what [`Cost`], for
-//! which of the requests; several policies on one request are admitted all or nothing, in one trip to the store.
+//! [`Policies`] configure the layer: what requests are counted by ([`KeySource`]: address, header, API key, token, route,
+//! or a closure), under which limits ([`Plan`], which can be chosen for each request), at what [`Cost`], and which requests
+//! they apply to. Several policies on one request are admitted all or nothing, in one round trip to the store.
 //!
 //! ```
 //! use http::{Method, StatusCode, header::HeaderName};
@@ -55,35 +55,37 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # What is answered
-//! See [`Headers`] for the fields that tell clients how they stand, [`Problem`] for the body of a refusal (problem+json, or
-//! `RESOURCE_EXHAUSTED` for gRPC), [`RateLimitLayer::answer_with`] for one of your own, [`OnFailure`] for what happens when
-//! the store does not answer.
+//! # Responses
+//! See [`Headers`] for the fields that report to clients how the limits stand, [`Problem`] for the body of a refusal
+//! (problem+json, or `RESOURCE_EXHAUSTED` for gRPC), [`RateLimitLayer::answer_with`] for a body of your own, and
+//! [`OnFailure`] for what happens if the store does not answer.
 //!
 //! # What this crate does not do
-//! No routing, no authentication: it counts by what others found out. It never reads a body, so what a request costs is
-//! known from its head, or is settled by the service itself. It limits neither connections nor requests under way.
+//! No routing, no authentication: it counts by what other layers have determined. It never reads a body, so the cost of a
+//! request is determined from its head, or the service settles it. It limits neither connections nor concurrent requests.
 //!
 //! # Features
 //! - `axum`: the peer's address from axum's `ConnectInfo`, the route from its `MatchedPath`.
-//! - `config`: policies from files in TOML or YAML, reloaded when they change; see [`config`].
+//! - `config`: policies from files in TOML or YAML, reloaded when they change; see [`config`]. Needs Rust 1.89.
 //! - `tonic`: the peer's address from tonic's `TcpConnectInfo`.
 //! - `tracing` (on by default): events for refusals (debug), for what a policy in shadow would refuse (info) and for
-//!   failures (warn, error), these at most once a second each. Without it failures are only counted.
+//!   failures (warn, error), the latter two at most once per second each. Without it, failures are only counted.
 //! - `metrics`: counters and a histogram through the facade of that name:
 //!
-//! | metric | labels | what |
+//! | metric | labels | meaning |
 //! |---|---|---|
-//! | `ratelimit_checks_total` | | requests that some policy applied to |
-//! | `ratelimit_admitted_total` | | of these, those that were let through with a decision |
-//! | `ratelimit_refused_total` | `policy`, `shadow` | refusals, once for each policy that refused |
+//! | `ratelimit_checks_total` | | requests to which at least one policy applied |
+//! | `ratelimit_admitted_total` | | of these, those that were admitted by a decision |
+//! | `ratelimit_refused_total` | `policy`, `shadow` | refusals, one for each policy that refused |
 //! | `ratelimit_unidentified_total` | `policy` | requests without what the policy counts by |
 //! | `ratelimit_store_errors_total` | `store`, `kind` | checks or refunds that the store did not answer |
-//! | `ratelimit_failures_total` | `answer` | requests without a decision: let through (`open`), refused (`closed`), asked about elsewhere (`fallback`) |
+//! | `ratelimit_failures_total` | `answer` | requests without a decision: let through (`open`), refused (`closed`), passed to the fallback (`fallback`; if that fails as well, also `closed`); and charges or refunds after the response that failed (`unsettled`), or checks for policies in shadow (`shadow`) |
 //! | `ratelimit_store_seconds` | | how long the store took |
+//! | `ratelimit_config_reloads_total` | `result` | reloads of files: `replaced` or `failed` |
 //!
-//! No label and no event ever carries a key.
+//! No label and no event ever contains a key.
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod answer;
 mod ask;
@@ -93,6 +95,7 @@ mod client_address;
 #[cfg(feature = "config")]
 pub mod config;
 mod cost;
+mod decided;
 mod failure;
 mod field;
 mod future;
@@ -105,8 +108,11 @@ mod peer;
 mod plan;
 mod policies;
 mod policy;
+mod policy_check;
+mod policy_error;
 mod service;
 mod settle;
+mod shared;
 mod short;
 mod verdict;
 
@@ -122,6 +128,12 @@ pub use key::KeySource;
 pub use layer::RateLimitLayer;
 pub use peer::PeerAddress;
 pub use plan::Plan;
-pub use policies::{Policies, PolicyError, SharedPolicies};
+pub use policies::{Policies, SharedPolicies};
 pub use policy::{IntoPlan, Missing, Policy};
+pub use policy_error::PolicyError;
 pub use service::RateLimit;
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

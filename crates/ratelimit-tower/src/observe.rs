@@ -1,4 +1,4 @@
-//! What can be observed: events and metrics. Neither ever carries a key.
+//! Events and metrics. Neither ever contains a key.
 
 use ratelimit_core::{CheckError, Clock, Timestamp};
 
@@ -6,7 +6,7 @@ use crate::key::Absent;
 
 #[cfg(feature = "tracing")]
 mod throttle {
-    //! At most one event of a kind a second, so that a failing store does not flood the log.
+    //! At most one event of a kind per second, so that a failing store does not flood the log.
 
     use std::sync::LazyLock;
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ mod throttle {
             Self { next: AtomicU64::new(0), left_out: AtomicU64::new(0) }
         }
 
-        /// How many were left out since the last one, if it is time for another.
+        /// Returns how many events were omitted since the last one, if another one is due.
         pub(super) fn pass(&self) -> Option<u64> {
             self.pass_at(CLOCK.now().as_nanos())
         }
@@ -67,7 +67,7 @@ mod throttle {
     }
 }
 
-/// An event, at most once a second.
+/// An event, at most once per second.
 #[cfg(feature = "tracing")]
 macro_rules! seldom {
     ($level:ident, $($event:tt)*) => {{
@@ -78,7 +78,7 @@ macro_rules! seldom {
     }};
 }
 
-/// When a store began to be asked, if anybody wants to know.
+/// When a call to the store began, if that is measured.
 #[derive(Clone, Copy)]
 pub(crate) struct Begun(#[cfg_attr(not(feature = "metrics"), allow(dead_code))] Option<Timestamp>);
 
@@ -86,7 +86,7 @@ pub(crate) fn begin(clock: &impl Clock) -> Begun {
     Begun(cfg!(feature = "metrics").then(|| clock.now()))
 }
 
-/// The store has answered, or failed.
+/// Records that the store has answered, or failed.
 #[cfg_attr(not(feature = "metrics"), allow(unused_variables))]
 pub(crate) fn asked(begun: Begun, clock: &impl Clock, error: Option<&CheckError>) {
     #[cfg(feature = "metrics")]
@@ -102,19 +102,19 @@ pub(crate) fn asked(begun: Begun, clock: &impl Clock, error: Option<&CheckError>
     }
 }
 
-/// Some policy applies to a request.
+/// Records that some policy applies to a request.
 pub(crate) fn checked() {
     #[cfg(feature = "metrics")]
     metrics::counter!("ratelimit_checks_total").increment(1);
 }
 
-/// A request is let through by a decision.
+/// Records that a decision admits a request.
 pub(crate) fn admitted() {
     #[cfg(feature = "metrics")]
     metrics::counter!("ratelimit_admitted_total").increment(1);
 }
 
-/// A limit has refused, or would have.
+/// Records that a limit has refused a request, or would have.
 #[cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
 pub(crate) fn refused(policy: &std::sync::Arc<str>, shadow: bool) {
     #[cfg(feature = "metrics")]
@@ -131,7 +131,7 @@ pub(crate) fn refused(policy: &std::sync::Arc<str>, shadow: bool) {
     }
 }
 
-/// A request does not have what a policy counts by.
+/// Records that a request does not have what a policy counts by.
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(crate) fn unidentified(policy: &str, absent: Absent) {
     #[cfg(feature = "metrics")]
@@ -140,11 +140,11 @@ pub(crate) fn unidentified(policy: &str, absent: Absent) {
     if let Absent::Program(what) = absent {
         seldom!(error, policy, "a request cannot be counted: {what}");
     } else {
-        tracing::debug!(policy, "a request does not have what it is to be counted by");
+        tracing::debug!(policy, "a request does not have the key that it is counted by");
     }
 }
 
-/// A request was not decided, and `answer` is what it gets.
+/// Records that a request was not decided; `answer` is what it gets instead.
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(crate) fn failed(error: &CheckError, answer: &'static str) {
     #[cfg(feature = "metrics")]
@@ -158,16 +158,16 @@ pub(crate) fn failed(error: &CheckError, answer: &'static str) {
     }
 }
 
-/// A charge or refund after the fact was not made.
+/// Records that a charge or refund after the response failed.
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(crate) fn unsettled(why: &dyn std::fmt::Display) {
     #[cfg(feature = "metrics")]
     metrics::counter!("ratelimit_failures_total", "answer" => "unsettled").increment(1);
     #[cfg(feature = "tracing")]
-    seldom!(warn, error = %why, "a charge or refund by outcome was not made");
+    seldom!(warn, error = %why, "a charge or refund after the response failed");
 }
 
-/// A policy in shadow was not decided.
+/// Records that a policy in shadow could not be checked.
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(crate) fn shadow_failed(error: &CheckError) {
     #[cfg(feature = "metrics")]

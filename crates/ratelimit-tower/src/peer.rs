@@ -1,13 +1,13 @@
-//! Whose connection a request came over.
+//! The address of the peer that a request came from.
 
 use std::net::{IpAddr, SocketAddr};
 
 use http::Extensions;
 
-/// The address of the peer of the connection, as an extension of the request.
+/// The address of the connection's peer, as an extension of the request.
 ///
-/// axum (`into_make_service_with_connect_info::<SocketAddr>()`) and tonic put an extension of their own into each request;
-/// with the features of these names the layer finds it. Whoever serves with hyper itself inserts this one, or a
+/// axum (`into_make_service_with_connect_info::<SocketAddr>()`) and tonic add their own extension to each request; with
+/// the features of these names, the layer finds it. If you serve with hyper directly, insert this type or a
 /// [`SocketAddr`]:
 ///
 /// ```
@@ -18,16 +18,16 @@ use http::Extensions;
 /// request.extensions_mut().insert(PeerAddress(peer.ip()));
 /// ```
 ///
-/// A request that has none of them is handled as the policy's [`Missing`](crate::Missing) says: by default it is answered
-/// with 500, and logged as an error.
+/// A request without any of them is handled according to the policy's [`Missing`](crate::Missing): by default it is
+/// answered with 500, and logged as an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerAddress(pub IpAddr);
 
-/// What to say when there is none.
-pub(crate) const ABSENT: &str = "the peer's address is not there: serve with into_make_service_with_connect_info::<SocketAddr>() \
+/// The message if there is none.
+pub(crate) const ABSENT: &str = "the peer's address is missing: serve with into_make_service_with_connect_info::<SocketAddr>() \
      and the feature axum, with tonic and the feature tonic, or insert a PeerAddress";
 
-/// The peer's address, by the first extension that has it.
+/// The peer's address, from the first extension that has it.
 #[inline]
 pub(crate) fn address(extensions: &Extensions) -> Option<IpAddr> {
     if let Some(peer) = extensions.get::<PeerAddress>() {

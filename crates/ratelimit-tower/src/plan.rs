@@ -1,4 +1,4 @@
-//! Plans: limits under a name, with what headers say of them.
+//! Plans: named limits, and how headers describe them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use ratelimit_core::{Limit, Limits};
 use crate::PolicyError;
 use crate::field::{self, Field};
 
-/// Limits under a name, ready to be told to clients. Cheap to clone.
+/// Named limits, prepared for reporting to clients. Cheap to clone.
 ///
-/// In `RateLimit-Policy`, in `violated-policies` and in metrics a limit is called by its own name if it has one; else by the
-/// plan's, with the limit's text behind it if the plan has several: `"paid:50/s"`.
+/// In `RateLimit-Policy`, in `violated-policies` and in metrics, a limit has its own name if there is one. Otherwise it
+/// has the plan's name, followed by the limit's text if the plan has several: `"paid:50/s"`.
 ///
-/// Plans of one policy share a client's count where their limits are of one kind, so that who changes the plan keeps what
-/// was used; see [`Limit`].
+/// Plans of one policy share a client's count if their limits are of the same kind, so a client that changes its plan
+/// keeps what was used; see [`Limit`].
 ///
 /// ```
 /// use ratelimit_core::{Limit, Limits};
@@ -40,15 +40,15 @@ struct Inner {
 
 struct Item {
     name: Arc<str>,
-    /// How its item of `RateLimit` begins, up to what remains.
+    /// The beginning of its item in `RateLimit`, up to what remains.
     remains: Box<[u8]>,
 }
 
 impl Plan {
-    /// These limits under this name: 1 to 64 letters, digits, `.`, `_` or `-`.
+    /// Names these limits: 1 to 64 letters, digits, `.`, `_` or `-`.
     ///
     /// # Errors
-    /// If the name has other characters.
+    /// If the name is empty, too long or has other characters.
     pub fn new(name: &str, limits: impl Into<Limits>) -> Result<Self, PolicyError> {
         if is_name(name) {
             Ok(Self::known(name, limits.into()))
@@ -57,7 +57,7 @@ impl Plan {
         }
     }
 
-    /// The same for a name that is known to be good.
+    /// The same for a name that is known to be valid.
     pub(crate) fn known(name: &str, limits: Limits) -> Self {
         let alone = limits.len() == 1;
         let items: Box<[Item]> = limits.iter().map(|limit| Item::new(name, limit, alone)).collect();
@@ -76,7 +76,7 @@ impl Plan {
         &self.0.limits
     }
 
-    /// What each limit is called, in their order.
+    /// The name of each limit, in their order.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.0.items.iter().map(|item| &*item.name)
     }
@@ -85,7 +85,7 @@ impl Plan {
         self.0.items.get(place).map(|item| &item.name)
     }
 
-    /// How the item of `RateLimit` begins, up to what remains.
+    /// The beginning of a limit's item in `RateLimit`, up to what remains.
     pub(crate) fn remains(&self, place: usize) -> &[u8] {
         self.0.items.get(place).map_or(b"", |item| &item.remains)
     }
@@ -108,7 +108,7 @@ impl Item {
         Self { name, remains: remains.as_bytes().into() }
     }
 
-    /// Appends the item of `RateLimit-Policy`.
+    /// Appends the limit's item of `RateLimit-Policy`.
     fn describe(&self, limit: &Limit, policy: &mut Field) {
         field::string(policy, &self.name);
         policy.append(b";q=");
@@ -130,13 +130,13 @@ impl fmt::Debug for Plan {
     }
 }
 
-/// The rule for names of limits, policies and plans alike.
+/// The rule for the names of limits, policies and plans.
 pub(crate) fn is_name(name: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=64).contains(&name.len()) && name.bytes().all(good)
 }
 
-/// The beginning of a name that is no good, for an error message.
+/// The beginning of an invalid name, for an error message.
 pub(crate) fn shown(name: &str) -> String {
     name.chars().take(80).collect()
 }

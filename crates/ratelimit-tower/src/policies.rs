@@ -1,18 +1,16 @@
-//! All policies of a service, and how they are exchanged while it runs.
+//! The policies of a service, and how to replace them at run time.
 
 use std::collections::BTreeSet;
-use std::error::Error;
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use ratelimit_core::MAX_CLAIMS;
 
-use crate::{Headers, OnFailure, Policy};
+use crate::{Headers, OnFailure, Policy, PolicyError};
 
-/// The policies of a service, and what clients are told.
+/// The policies of a service, and what to report to clients.
 ///
-/// All that apply to a request are admitted together or not at all. Immutable; [`SharedPolicies`] exchanges them.
+/// All policies that apply to a request are admitted together or not at all. Immutable; use [`SharedPolicies`] to replace them.
 #[derive(Clone, Debug)]
 pub struct Policies {
     pub(crate) policies: Vec<Policy>,
@@ -21,53 +19,11 @@ pub struct Policies {
     pub(crate) shadow: bool,
 }
 
-/// Why a policy or plan cannot be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PolicyError {
-    /// A name is empty, too long or has other characters than letters, digits, `.`, `_` and `-`.
-    BadName(String),
-    /// Two policies have the same name.
-    SameName(String),
-    /// There is no policy at all.
-    NoPolicies,
-    /// The policies have more limits than one check can hold.
-    TooManyLimits(usize),
-}
-
-impl fmt::Display for PolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::BadName(name) => {
-                write!(
-                    f,
-                    "a policy or plan cannot be called {name:?}: a name is 1 to 64 letters, digits, '.', '_' or '-'"
-                )
-            }
-            Self::SameName(name) => {
-                write!(
-                    f,
-                    "two policies are called {name:?}: they would count together, so give them different names"
-                )
-            }
-            Self::NoPolicies => f.write_str("there is no policy: to limit nothing, leave out the layer"),
-            Self::TooManyLimits(limits) => {
-                write!(
-                    f,
-                    "the policies have {limits} limits together: at most {MAX_CLAIMS} can be checked at once"
-                )
-            }
-        }
-    }
-}
-
-impl Error for PolicyError {}
-
 impl Policies {
-    /// These policies. Their order decides nothing.
+    /// Combines these policies. Their order decides nothing.
     ///
     /// # Errors
-    /// If there is none, if two have one name, or if they have more than 64 limits together.
+    /// If there are no policies, if two have the same name, or if they have more than 64 limits together.
     pub fn new(policies: impl IntoIterator<Item = Policy>) -> Result<Self, PolicyError> {
         let policies: Vec<Policy> = policies.into_iter().collect();
         if policies.is_empty() {
@@ -84,33 +40,33 @@ impl Policies {
         Ok(Self::known(policies))
     }
 
-    /// The same for policies that are known to be good.
+    /// The same for policies that are known to be valid.
     pub(crate) fn known(policies: Vec<Policy>) -> Self {
         Self { policies, headers: Headers::default(), on_failure: OnFailure::default(), shadow: false }
     }
 
-    /// With these fields on answers.
+    /// Sets the fields on responses.
     #[must_use]
     pub fn headers(mut self, headers: Headers) -> Self {
         self.headers = headers;
         self
     }
 
-    /// With this when the store does not answer; [`OnFailure::closed`] by default.
+    /// Sets what to do if the store does not answer; by default [`OnFailure::closed`] with one second.
     #[must_use]
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
     }
 
-    /// All of them [in shadow](Policy::in_shadow).
+    /// Puts all of them [in shadow](Policy::in_shadow).
     #[must_use]
     pub fn in_shadow(mut self) -> Self {
         self.shadow = true;
         self
     }
 
-    /// The only policy, if it only charges before a request is served, and not in shadow: the usual case.
+    /// The only policy, if it only charges before a request is served, and is not in shadow: the common case.
     #[inline]
     pub(crate) fn alone(&self) -> Option<&Policy> {
         match &self.policies[..] {
@@ -125,10 +81,10 @@ impl Policies {
     }
 }
 
-/// Policies that can be exchanged while requests come in. Clones share them.
+/// Policies that can be replaced at run time. Clones share them.
 ///
-/// Requests that were begun end under the policies that they began under. Counts are kept in the store by the policy's
-/// name, the kind of limit and the key, so what did not change keeps its counts.
+/// Requests in progress complete under the policies that they started with. Counts are stored by the policy's name, the
+/// kind of limit and the key, so policies that did not change keep their counts.
 ///
 /// ```
 /// use ratelimit_core::Limit;
@@ -144,28 +100,28 @@ impl Policies {
 #[derive(Clone, Debug)]
 pub struct SharedPolicies(Arc<Exchange>);
 
-/// Most policies are never exchanged, and then nobody has to take hold of them to look at them.
+/// Most policies are never replaced, and are then read without going through an `ArcSwap`.
 #[derive(Debug)]
 struct Exchange {
-    /// They stay here, also when there are others.
+    /// The first policies stay here, even after they have been replaced.
     first: Arc<Policies>,
-    /// Those that came after them.
+    /// Those that have replaced them.
     later: OnceLock<ArcSwap<Policies>>,
 }
 
 impl SharedPolicies {
-    /// From now on these.
+    /// Replaces the policies.
     pub fn replace(&self, policies: Policies) {
         let policies = Arc::new(policies);
         self.0.later.get_or_init(|| ArcSwap::new(policies.clone())).store(policies);
     }
 
-    /// Those of now.
+    /// Returns the current policies.
     pub fn current(&self) -> Arc<Policies> {
         self.look(Arc::clone)
     }
 
-    /// A short look at those of now.
+    /// Calls `look` with the current policies.
     #[inline]
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Arc<Policies>) -> T) -> T {
         match self.0.later.get() {

@@ -1,4 +1,4 @@
-//! One policy: which requests it is for, what it counts them by, and under which limits.
+//! A policy: which requests it applies to, what it counts them by, and under which limits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,31 +7,31 @@ use crate::Head;
 use ratelimit_core::Limits;
 
 use crate::charge::When;
-use crate::check::Ask;
 use crate::key::{Absent, KeyBytes};
 use crate::plan::{is_name, shown};
+use crate::policy_check::PolicyCheck;
 use crate::{Charge, Cost, KeySource, Plan, PolicyError, observe};
 
 type Condition = Arc<dyn Fn(&Head<'_>) -> bool + Send + Sync>;
 type Choice = Arc<dyn Fn(&Head<'_>) -> Option<Plan> + Send + Sync>;
 
-/// What becomes of a request that does not have what a policy counts by.
+/// What to do with a request that does not have what a policy counts by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Missing {
-    /// It is refused: with 400 if the client did not send it, with 500 (and an error in the log) if the program did not
+    /// Refuse it: with 400 if the client did not send it, with 500 (and an error in the log) if the program did not
     /// provide it.
     Refuse,
-    /// All such requests are counted together, as one client.
+    /// Count all such requests together, as one client.
     Share,
-    /// The policy does not apply to it.
+    /// Do not apply the policy to it.
     Exempt,
 }
 
 /// A policy: requests, what they are counted by, limits, cost. See the [crate's documentation](crate) for an example.
 ///
-/// The policy's name is part of the key, so two policies never share a count, and a policy that keeps its name keeps its
-/// counts when others come and go.
+/// The policy's name is part of the key. So two policies never share a count, and a policy that keeps its name keeps
+/// its counts when others are added or removed.
 #[derive(Clone)]
 #[repr(C)] // what each request needs is side by side
 pub struct Policy {
@@ -41,29 +41,29 @@ pub struct Policy {
     cost: Cost,
     condition: Option<Condition>,
     choice: Option<Choice>,
-    /// What each of its keys begins with.
+    /// The prefix of each of its keys.
     prefix: KeyBytes,
     source: KeySource,
     charge: Charge,
     name: Arc<str>,
 }
 
-/// What a policy asks for one request.
+/// How a policy applies to a request.
 pub(crate) enum Applied {
-    /// It is not for this request.
+    /// It does not apply to the request.
     No,
-    /// It asks.
+    /// It has to be checked.
     Yes,
-    /// Nobody can be charged, and so it is refused.
+    /// The key is missing, so the request is refused.
     Refuse(Absent),
 }
 
 impl Policy {
-    /// Requests counted by `source` under `limits`: a [`Plan`], or limits (then they are a plan of the policy's name).
+    /// Counts requests by `source` under `limits`: a [`Plan`], or limits, which become a plan with the policy's name.
     /// The name is 1 to 64 letters, digits, `.`, `_` or `-`.
     ///
     /// # Errors
-    /// If the name has other characters.
+    /// If the name is empty, too long or has other characters.
     pub fn new(name: &str, source: KeySource, limits: impl IntoPlan) -> Result<Self, PolicyError> {
         if !is_name(name) {
             return Err(PolicyError::BadName(shown(name)));
@@ -71,7 +71,7 @@ impl Policy {
         Ok(Self::known(name, source, limits.into_plan(name)))
     }
 
-    /// The same for a name that is known to be good.
+    /// The same for a name that is known to be valid.
     pub(crate) fn known(name: &str, source: KeySource, plan: Plan) -> Self {
         let mut prefix = KeyBytes::new();
         prefix.part(name.as_bytes());
@@ -89,15 +89,15 @@ impl Policy {
         }
     }
 
-    /// The plan that a closure chooses for each request; where it chooses none, the policy's own. By then earlier middleware
-    /// may have found out who the client is.
+    /// Chooses a plan for each request with a closure; if it returns `None`, the policy's own plan applies. Earlier
+    /// middleware may have identified the client by then.
     #[must_use]
     pub fn plans(mut self, choice: impl Fn(&Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
         self.choice = Some(Arc::new(choice));
         self
     }
 
-    /// Only for requests of which this is true: a route, a method. Said twice, both have to be true.
+    /// Applies the policy only to requests for which this is true: a route, a method. If you call it twice, both must be true.
     #[must_use]
     pub fn only(mut self, condition: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.condition = Some(match self.condition.take() {
@@ -107,49 +107,49 @@ impl Policy {
         self
     }
 
-    /// Not for requests of which this is true: health checks, the office's own network.
+    /// Exempts requests for which this is true: health checks, your office's network.
     #[must_use]
     pub fn except(self, exempt: impl Fn(&Head<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.only(move |request| !exempt(request))
     }
 
-    /// What a request costs; one unit by default.
+    /// Sets what a request costs; one unit by default.
     #[must_use]
     pub fn cost(mut self, cost: Cost) -> Self {
         self.cost = cost;
         self
     }
 
-    /// When it is charged; before it is served by default.
+    /// Sets when a request is charged; before it is served by default.
     #[must_use]
     pub fn charge(mut self, charge: Charge) -> Self {
         self.charge = charge;
         self
     }
 
-    /// What becomes of requests that do not have what is counted by. By default they are [refused](Missing::Refuse) if the
-    /// program did not provide it (no peer address, no matched route, no extension: a mistake that had better be noticed),
-    /// and counted [together](Missing::Share) if the client did not send it.
+    /// Sets what to do with requests that do not have what the policy counts by. By default they are
+    /// [refused](Missing::Refuse) if the program did not provide it (no peer address, no matched route, no extension: a
+    /// mistake that should be noticed), and counted [together](Missing::Share) if the client did not send it.
     #[must_use]
     pub fn when_missing(mut self, missing: Missing) -> Self {
         self.missing = Some(missing);
         self
     }
 
-    /// In shadow: it decides, counts and logs, and never refuses. What it would have refused it does not charge, and clients
-    /// are told nothing of it. It takes a trip of its own.
+    /// Puts the policy in shadow: it decides, counts and logs, but never refuses. It does not charge what it would have
+    /// refused, and reports nothing to clients. It takes a round trip of its own.
     #[must_use]
     pub fn in_shadow(mut self) -> Self {
         self.shadow = true;
         self
     }
 
-    /// The name.
+    /// The policy's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The limits where no others are chosen.
+    /// The limits if no others are chosen.
     pub fn limits(&self) -> &Limits {
         self.plan.limits()
     }
@@ -166,15 +166,15 @@ impl Policy {
         &self.charge.0
     }
 
-    /// Whether it only charges, before a request is served, and is not in shadow: the usual case.
+    /// Whether it only charges before a request is served, and is not in shadow: the common case.
     #[inline]
     pub(crate) fn is_usual(&self) -> bool {
         !self.shadow && matches!(self.charge.0, When::Before)
     }
 
-    /// Writes what it asks for `request` into an ask that is new. In place: what was just written is not moved.
+    /// Writes the check of `request` into a new `ask`. In place, so that it is not moved after it was written.
     #[inline]
-    pub(crate) fn apply(&self, request: &Head<'_>, ask: &mut Ask) -> Applied {
+    pub(crate) fn apply(&self, request: &Head<'_>, ask: &mut PolicyCheck) -> Applied {
         if self.condition.as_ref().is_some_and(|condition| !condition(request)) {
             return Applied::No;
         }
@@ -189,7 +189,7 @@ impl Policy {
         Applied::Yes
     }
 
-    /// What becomes of a request that does not have what is counted by, unless it is counted all the same.
+    /// What to do with a request that does not have what the policy counts by; `None` if it is counted all the same.
     #[cold]
     fn instead(&self, absent: Absent, key: &mut KeyBytes) -> Option<Applied> {
         observe::unidentified(&self.name, absent);
@@ -222,9 +222,9 @@ impl fmt::Debug for Policy {
     }
 }
 
-/// Limits or a plan: what a policy can be made of.
+/// Limits or a plan: what a policy can be built from.
 pub trait IntoPlan {
-    /// The plan; called `name` if it has no name.
+    /// Converts into a plan, with the name `name` if it has none.
     fn into_plan(self, name: &str) -> Plan;
 }
 

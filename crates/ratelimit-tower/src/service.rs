@@ -1,4 +1,4 @@
-//! The service: asks before it calls the one inside.
+//! The service: checks a request before it calls the inner service.
 
 use std::fmt;
 use std::mem;
@@ -10,18 +10,20 @@ use ratelimit_core::{CheckError, Clock, CounterStore, SystemClock, Timer};
 use smallvec::smallvec;
 use tower_service::Service;
 
-use crate::answer::{Answer, refuse};
+use crate::answer::{Answer, Refused, refuse};
 use crate::ask::{Tell, at_once};
-use crate::check::{Ask, Asks, Checked, asks, check};
+use crate::check::{Asks, Checked, asks, check};
+use crate::decided::Decided;
 use crate::future::{BoxFuture, Held, ResponseFuture};
 use crate::headers::Lines;
-use crate::layer::{CheckNow, Core, Shared};
 use crate::policy::Applied;
+use crate::policy_check::PolicyCheck;
 use crate::settle::After;
-use crate::verdict::{Refused, Verdict, decided, decided_alone, failed};
+use crate::shared::{CheckNow, Core, Shared};
+use crate::verdict::{Verdict, decided, decided_alone, failed};
 use crate::{Fallback, Head, OnFailure, Policies, Problem, observe};
 
-/// A service whose requests are limited; made by [`RateLimitLayer`](crate::RateLimitLayer).
+/// A service with limited requests. Created by [`RateLimitLayer`](crate::RateLimitLayer).
 pub struct RateLimit<Inner, S, C = SystemClock, A = Problem> {
     inner: Inner,
     shared: Arc<Shared<S, C, A>>,
@@ -48,7 +50,7 @@ where
         self.inner.poll_ready(context)
     }
 
-    // By itself, so that its future is written where the caller keeps it, and not moved there.
+    // The future is written directly where the caller keeps it, and not moved there.
     #[inline(never)]
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let shared = &self.shared;
@@ -60,7 +62,7 @@ where
 }
 
 impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
-    /// Answers, holds back or lets through what did not simply go on.
+    /// Handles requests that are refused, delayed or not decided yet.
     #[inline(never)]
     fn unusual<ReqBody, ResBody>(
         &mut self,
@@ -87,21 +89,15 @@ impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
         ResponseFuture::asking(asking, self.held(request), shared)
     }
 
-    /// The request, with the service that was found ready; a clone, which need not be, stays here.
+    /// The request, with the service that was ready; a clone, which need not be ready, stays here.
     fn held<B>(&mut self, request: Request<B>) -> Box<Held<Inner, B>> {
         let clone = self.inner.clone();
         Box::new(Held { ready: mem::replace(&mut self.inner, clone), request })
     }
 }
 
-/// What becomes of a request, and what is to be done at its end.
-pub(crate) struct Decided<S: CounterStore + 'static, C: Clock + 'static> {
-    pub(crate) verdict: Verdict,
-    pub(crate) after: Option<Box<After<S, C>>>,
-}
-
-/// The fields of a request that goes on at once, and of which no more is to be done at its end: the usual case. All else
-/// is in a box, so that no room is made for it.
+/// The fields of a request that is admitted immediately, and for which nothing is left to do at its end: the common
+/// case. Everything else is boxed, so that no space is reserved for it.
 type Begun<S, C> = Result<Lines, Box<Unusual<S, C>>>;
 
 enum Unusual<S: CounterStore + 'static, C: Clock + 'static> {
@@ -116,18 +112,18 @@ impl<S: CounterStore + 'static, C: Clock + 'static> From<Verdict> for Box<Unusua
     }
 }
 
-/// Decides on the spot if the store can, and otherwise begins to.
+/// Decides synchronously if the store can; otherwise starts deciding.
 #[inline]
 fn begin<S: CounterStore + 'static, C: Clock + 'static>(
     core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
     head: &Head<'_>,
 ) -> Begun<S, C> {
-    // The usual case is by itself, so that no room is made for what the others need.
+    // The common case is separate, so that no space is reserved for what the others need.
     let (Some(now), Some(policy)) = (&core.now, policies.alone()) else {
         return begin_any(core, policies, head);
     };
-    let mut ask = Ask::new(0);
+    let mut ask = PolicyCheck::new(0);
     match policy.apply(head, &mut ask) {
         Applied::No => Ok(Lines::default()),
         Applied::Refuse(absent) => Err(Verdict::Refuse(Refused::absent(absent)).into()),
@@ -138,13 +134,13 @@ fn begin<S: CounterStore + 'static, C: Clock + 'static>(
     }
 }
 
-/// For the only ask, which is a usual one.
+/// The same for a single check, which is a common one.
 #[inline]
 fn begin_alone<S: CounterStore + 'static, C: Clock + 'static>(
     core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
     now: &CheckNow<S, C>,
-    ask: &Ask,
+    ask: &PolicyCheck,
 ) -> Begun<S, C> {
     let plan = ask.plan(policies);
     match &core.take_alone(now, &ask.key, ask.cost, plan.limits()) {
@@ -218,11 +214,11 @@ async fn decide<S: CounterStore + 'static, C: Clock + 'static>(
     }
 }
 
-/// What becomes of a request, and the decisions that are still needed when it has ended.
+/// The verdict on a request, and the decisions that are still needed when it has ended.
 async fn ask(
     tell: &impl Tell,
     policies: &Policies,
-    asks: &[Ask],
+    asks: &[PolicyCheck],
 ) -> Result<(Verdict, Option<Checked<'static>>), CheckError> {
     let checked = check(tell, policies, asks).await?;
     Ok((decided(policies, asks, &checked), checked.kept(policies, asks)))

@@ -1,4 +1,4 @@
-//! What is charged or given back once it is known how a request ended.
+//! Charges and refunds once the outcome of a request is known.
 
 use std::sync::Arc;
 
@@ -7,11 +7,12 @@ use smallvec::SmallVec;
 
 use crate::ask::{How, Tell, at_once};
 use crate::charge::{Outcome, When};
-use crate::check::{Ask, Asks, Checked, request};
-use crate::layer::Core;
+use crate::check::{Asks, Checked, request};
+use crate::policy_check::PolicyCheck;
+use crate::shared::Core;
 use crate::{Fallback, Policies, observe};
 
-/// What waits for the end of a request. Dropping it is an end, too.
+/// Waits for the outcome of a request. Dropping it is an outcome, too.
 pub(crate) struct After<S: CounterStore + 'static, C: Clock + 'static>(Option<Pending<S, C>>);
 
 struct Pending<S, C> {
@@ -19,15 +20,15 @@ struct Pending<S, C> {
     policies: Arc<Policies>,
     asks: Asks,
     checked: Checked<'static>,
-    /// Who decided, if it was not the limiter.
+    /// The limiter that decided, if it was the fallback.
     fallback: Option<Fallback>,
 }
 
-/// The places of the asks whose policies want something done.
+/// The indices of the checks whose policies want to charge or refund.
 type Wanted = SmallVec<[usize; 2]>;
 
 impl<S: CounterStore + 'static, C: Clock + 'static> After<S, C> {
-    /// `None` if nothing was [kept](Checked::kept), for then nothing depends on how the request ends.
+    /// `None` if nothing was [kept](Checked::kept): then nothing depends on the outcome.
     pub(crate) fn new(
         core: &Arc<Core<S, C>>,
         policies: &Arc<Policies>,
@@ -39,7 +40,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> After<S, C> {
         kept.map(|checked| Box::new(Self(Some(Pending { core, policies, asks, checked, fallback }))))
     }
 
-    /// Does what this outcome asks for; `None` if that is nothing.
+    /// Charges and refunds for this outcome; `None` if there is nothing to do.
     pub(crate) fn finish(
         mut self: Box<Self>,
         outcome: Outcome<'_>,
@@ -59,7 +60,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Drop for After<S, C> {
         }
         if pending.core.in_process() && pending.fallback.is_none() {
             if at_once(pending.settle(wanted)).is_none() {
-                observe::unsettled(&"the store did not answer at once");
+                observe::unsettled(&"the store did not answer synchronously");
             }
             return;
         }
@@ -72,7 +73,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Drop for After<S, C> {
 
 impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
     fn wanted(&self, outcome: Outcome<'_>) -> Wanted {
-        let wants = |ask: &Ask| match ask.policy(&self.policies).when() {
+        let wants = |ask: &PolicyCheck| match ask.policy(&self.policies).when() {
             When::Before => false,
             When::OnlyIf(is_so) | When::RefundIf(is_so) => is_so(outcome),
         };
@@ -93,7 +94,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         let policies = &*self.policies;
         let mut outcome = Ok(());
         for (round, decision) in &self.checked.0 {
-            // The decision is on all asks of its round, each of which is a key of it.
+            // The decision covers all checks of its round, each of which is one of its keys.
             let mine = || (0..self.asks.len()).filter(|place| self.asks[*place].round(policies) == *round);
             let settled = if round.how == How::Take {
                 let is_back =
@@ -115,6 +116,6 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
     }
 }
 
-fn is_refund(ask: &Ask, policies: &Policies) -> bool {
+fn is_refund(ask: &PolicyCheck, policies: &Policies) -> bool {
     matches!(ask.policy(policies).when(), When::RefundIf(_))
 }

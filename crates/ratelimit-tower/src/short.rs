@@ -1,11 +1,11 @@
-//! Bytes in the making: on the stack as long as they are few.
+//! A byte buffer that is on the stack as long as it is short.
 
-/// Bytes that are appended to one another; up to `SHORT` of them take no allocation.
+/// A byte buffer; up to `SHORT` bytes need no allocation.
 #[derive(Clone)]
 pub(crate) struct ShortBytes<const SHORT: usize> {
     short: [u8; SHORT],
     length: usize,
-    /// All of them, once they are more.
+    /// All of the bytes, once they do not fit in `short`.
     long: Vec<u8>,
 }
 
@@ -25,7 +25,7 @@ impl<const SHORT: usize> ShortBytes<SHORT> {
         self.length = end;
     }
 
-    /// The same as `other`, for bytes that are none yet. Short ones are copied as a whole, which takes no call.
+    /// Copies `other` into this empty buffer. Short contents are copied as a whole, without a function call.
     #[inline]
     pub(crate) fn begin_with(&mut self, other: &Self) {
         if other.length <= SHORT {
@@ -36,7 +36,7 @@ impl<const SHORT: usize> ShortBytes<SHORT> {
         }
     }
 
-    /// Appends so many bytes that the number is known long before: in one piece.
+    /// Appends an array in one piece, since its length is known at compile time.
     #[inline]
     pub(crate) fn append_array<const N: usize>(&mut self, bytes: &[u8; N]) {
         match self.short.get_mut(self.length..).and_then(|free| free.first_chunk_mut::<N>()) {
@@ -56,7 +56,7 @@ impl<const SHORT: usize> ShortBytes<SHORT> {
         self.long.extend_from_slice(bytes);
     }
 
-    /// Keeps the first `length` bytes; there are at least so many.
+    /// Keeps the first `length` bytes; there must be at least as many.
     pub(crate) fn truncate(&mut self, length: usize) {
         if self.length > SHORT {
             self.long.truncate(length);

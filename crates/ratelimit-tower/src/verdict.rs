@@ -1,4 +1,4 @@
-//! What becomes of a request, by the decisions on it.
+//! Turns decisions into the verdict on a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,26 +6,19 @@ use std::time::Duration;
 use ratelimit_core::{CheckError, Decision};
 use smallvec::SmallVec;
 
-use crate::answer::Reason;
-use crate::check::{Ask, Checked};
+use crate::answer::{Reason, Refused};
+use crate::check::Checked;
 use crate::headers::{Lines, Standing};
 use crate::key::Absent;
+use crate::policy_check::PolicyCheck;
 use crate::{OnFailure, Plan, Policies, observe};
 
-/// What becomes of a request.
+/// The verdict on a request.
 pub(crate) enum Verdict {
-    /// It is let through, after a delay, and its answer gets these fields.
+    /// Let it through after a delay, and add these fields to the response.
     Pass { lines: Lines, delay: Duration },
-    /// It is refused.
+    /// Refuse it.
     Refuse(Refused),
-}
-
-/// A refusal, before it is an answer.
-pub(crate) struct Refused {
-    pub(crate) reason: Reason,
-    pub(crate) violated: Vec<Arc<str>>,
-    pub(crate) retry_after: Option<Duration>,
-    pub(crate) lines: Lines,
 }
 
 impl Refused {
@@ -33,7 +26,7 @@ impl Refused {
         Self { reason, violated: Vec::new(), retry_after: None, lines: Lines::default() }
     }
 
-    /// Nobody could be charged.
+    /// The key is missing, so nothing could be charged.
     pub(crate) fn absent(absent: Absent) -> Self {
         Self::without_limits(match absent {
             Absent::Client => Reason::Unidentified,
@@ -42,8 +35,8 @@ impl Refused {
     }
 }
 
-/// By decisions that were made.
-pub(crate) fn decided(policies: &Policies, asks: &[Ask], checked: &Checked<'_>) -> Verdict {
+/// The verdict for these decisions.
+pub(crate) fn decided(policies: &Policies, asks: &[PolicyCheck], checked: &Checked<'_>) -> Verdict {
     let decisions = || checked.0.iter().map(|(round, decision)| (*round, decision));
     let refusal = checked.refusal();
     let mut standings: SmallVec<[Standing<'_>; 2]> = SmallVec::new();
@@ -71,7 +64,7 @@ pub(crate) fn decided(policies: &Policies, asks: &[Ask], checked: &Checked<'_>) 
     refused(policies, &standings, refusal)
 }
 
-/// By a decision on the only ask, under this plan, which is the usual case: the fields if it goes on at once.
+/// The verdict for a single check, the common case: only the fields if the request is admitted immediately.
 #[inline]
 pub(crate) fn decided_alone(
     policies: &Policies,
@@ -107,13 +100,13 @@ fn refused(policies: &Policies, standings: &[Standing<'_>], decision: &Decision<
     })
 }
 
-/// What the limits of a plan are called that take part in a standing.
+/// The names of the plan's limits in a standing.
 fn names<'a>(standing: &'a Standing<'a>) -> impl Iterator<Item = &'a Arc<str>> {
     standing.each().filter_map(|(place, _)| standing.plan.name(place))
 }
 
-/// Without a decision.
-pub(crate) fn failed(policies: &Policies, asks: &[Ask], error: &CheckError) -> Verdict {
+/// The verdict without a decision.
+pub(crate) fn failed(policies: &Policies, asks: &[PolicyCheck], error: &CheckError) -> Verdict {
     if !matches!(error, CheckError::Store(_)) {
         observe::failed(error, "closed");
         return Verdict::Refuse(Refused::without_limits(Reason::Misconfigured));

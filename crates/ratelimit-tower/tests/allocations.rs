@@ -1,4 +1,4 @@
-//! What the layer allocates for a request of a known key: nothing, but for the fields of the answer.
+//! The layer allocates nothing for a request of a known key, except for the fields of the response.
 
 mod support;
 
@@ -12,7 +12,7 @@ use ratelimit_tower::{Headers, KeySource, Policies, Policy, RateLimitLayer, Trus
 use support::{Body, clock, limit, limiter, request};
 use tower::{Layer as _, Service};
 
-/// How often a service allocates for a request that is not its first.
+/// The number of allocations of a service for a request that is not its first.
 fn allocations(
     mut service: impl Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
 ) -> u64 {
@@ -25,7 +25,7 @@ fn allocations(
     allocation_counter::measure(|| call(known)).count_total
 }
 
-/// The same that the layer adds to it with these fields on answers.
+/// The number of allocations that the layer adds, with these fields on responses.
 fn of_the_layer(headers: Headers) -> u64 {
     let answer = |_| {
         let mut answer = Response::new(Body::from("inner"));

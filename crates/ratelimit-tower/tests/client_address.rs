@@ -1,4 +1,4 @@
-//! Who a client is, for headers of every kind: no header that a client can write makes a new one.
+//! The client's address, with headers of every kind: no header that a client can write creates a new client.
 
 use std::net::IpAddr;
 
@@ -78,7 +78,7 @@ fn forwarded_is_read_as_rfc_7239_writes_it() {
         "192.0.2.43"
     );
     assert_eq!(forwarded(&[r#"for=192.0.2.43, for=10.0.0.9;host="a\\", for=10.0.0.8"#]), "192.0.2.43");
-    // A quote that the client left open swallows nothing that a proxy wrote, nor does an escape.
+    // An unterminated quote or an escape of the client swallows nothing that a proxy wrote.
     for opened in ["for=\"evil", "for=1.1.1.1;host=\"", "\"", "for=\"\\", "\\"] {
         let line = format!("{opened}, for=203.0.113.5, for=\"10.0.0.8:80\"");
         assert_eq!(forwarded(&[&line]), "203.0.113.5", "{opened}");
@@ -137,7 +137,7 @@ fn addresses_are_grouped_by_network() {
     assert_ne!(proxies.group(ip("192.0.2.1")), proxies.group(ip("192.0.2.2")));
     assert_eq!(proxies.group(ip("::ffff:192.0.2.1")), proxies.group(ip("192.0.2.1")));
     assert_eq!(proxies.group(ip("192.0.2.1")).as_ref(), [192, 0, 2, 1, 32]);
-    let wide = proxies.with_grouping(Grouping { ipv4_prefix: 24, ipv6_prefix: 56 });
+    let wide = proxies.with_grouping(Grouping::default().ipv4_prefix(24).ipv6_prefix(56));
     assert_eq!(wide.group(ip("192.0.2.1")).to_string(), "192.0.2.0/24");
     assert_eq!(wide.group(ip("2001:db8:0:1ff::1")).to_string(), "2001:db8:0:100::/56");
     assert_eq!(wide.group(ip("2001:db8:0:1ff::1")).address(), ip("2001:db8:0:100::"));
@@ -147,7 +147,7 @@ fn addresses_are_grouped_by_network() {
 fn a_bad_network_is_named() {
     for bad in ["", "10.0.0.0/33", "2001:db8::/129", "10.0.0.0/", "proxy.internal", "10.0.0"] {
         let error = TrustedProxies::parse(["10.0.0.0/8", bad]).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("{bad:?} is no network")), "{error}");
+        assert!(error.starts_with(&format!("{bad:?} is not a network")), "{error}");
     }
     assert!("x y".parse::<ForwardedHeader>().is_err());
 }
@@ -158,7 +158,7 @@ fn debug_output_hides_the_address() {
     assert_eq!(format!("{network:?}"), "ClientNetwork(IPv4, /32)");
 }
 
-/// Bytes that a header's line can have, mostly those that mean something.
+/// Bytes that a header line can contain, mostly those with a special meaning.
 fn line() -> impl Strategy<Value = Vec<u8>> {
     let meaningful = prop::sample::select(&b"0123456789abcdef.:,;=\"\\[]_ for"[..]);
     let byte = prop_oneof![
@@ -191,7 +191,7 @@ fn is_trusted(address: IpAddr) -> bool {
     NETWORKS.into_iter().any(trusted)
 }
 
-/// An address as one of the ways in which a proxy may write it.
+/// An address in one of the forms in which a proxy may write it.
 fn written(header: &str, address: IpAddr, port: Option<u16>) -> String {
     let node = match (address, port) {
         (address, None) if address.is_ipv4() || header != "forwarded" => address.to_string(),
@@ -233,7 +233,7 @@ proptest! {
     ) {
         let client = client.to_canonical();
         prop_assume!(!is_trusted(client));
-        // The proxies write the client, then each other, on lines of their own or on the last one that is there.
+        // The proxies append the client, then each other, each on a new line or on the last existing one.
         let mut lines = spoofed;
         let hops = hops.into_iter().map(|(low, own_line)| (IpAddr::from((10_u32 << 24 | low).to_be_bytes()), own_line));
         for (address, own_line) in [(client, !appended)].into_iter().chain(hops) {

@@ -1,4 +1,4 @@
-//! Files in use: what they say holds for requests, and a change of the file keeps the counts of what did not change.
+//! Files in use: their settings apply to requests, and a change of the file keeps the counts of what did not change.
 
 use std::fs;
 use std::net::IpAddr;
@@ -90,7 +90,7 @@ async fn a_changed_file_keeps_the_counts_of_limits_that_did_not_change() {
     }
     assert_eq!(limited.file.reload().unwrap(), Reloaded::Unchanged);
 
-    // Raised: there is more room at once, beside what was counted. A policy in front moves the others to other places.
+    // Increased: more is available immediately, and the count is kept. A new first policy changes the others' indices.
     let new = "[[policies]]\nname = \"new\"\nkey = \"everybody\"\nlimit = \"1/min\"\nroutes = [\"/new\"]\n";
     let (kept, changed) = TWO.split_at(TWO.find("[[policies]]\nname = \"changed\"").unwrap());
     let raised = format!("{new}{kept}{}", changed.replace("3/min", "5/min"));
@@ -101,7 +101,7 @@ async fn a_changed_file_keeps_the_counts_of_limits_that_did_not_change() {
         assert_eq!(limited.status("/changed").await, expected);
     }
 
-    // Lowered: nothing remains until enough has passed. And gone: no limit.
+    // Decreased: nothing remains until enough time has passed. Removed: no limit.
     let lowered = kept.replace("3/min", "2/min");
     assert_eq!(limited.rewrite(&lowered).unwrap(), Reloaded::Replaced);
     assert_eq!(limited.status("/kept").await, 429);
@@ -111,7 +111,7 @@ async fn a_changed_file_keeps_the_counts_of_limits_that_did_not_change() {
         assert_eq!(limited.status("/kept").await, expected);
     }
 
-    // Back again: what was counted meanwhile is still known.
+    // Restored: what was counted meanwhile is still known.
     assert_eq!(limited.rewrite(TWO).unwrap(), Reloaded::Replaced);
     assert_eq!((limited.status("/kept").await, limited.status("/kept").await), (200, 429));
     assert_eq!((limited.file.replaced(), limited.file.failures()), (3, 0));
@@ -128,14 +128,14 @@ async fn a_broken_file_changes_nothing_and_is_counted_once() {
     assert_eq!(limited.file.reload().unwrap(), Reloaded::Unchanged, "the same content is not reported again");
     assert_eq!(limited.rewrite("").unwrap_err().line(), Some(1), "an empty file is no wish for no limits");
     fs::write(&limited.path, b"policies: []\n# \xff").unwrap();
-    assert!(limited.file.reload().unwrap_err().to_string().ends_with("limits.yaml:2: this is no UTF-8"));
+    assert!(limited.file.reload().unwrap_err().to_string().ends_with("limits.yaml:2: invalid UTF-8"));
     fs::remove_file(&limited.path).unwrap();
     assert!(limited.file.reload().unwrap_err().to_string().contains("limits.yaml: cannot be read"));
     assert_eq!(limited.file.reload().unwrap(), Reloaded::Unchanged);
     fs::write(&limited.path, "x".repeat((1 << 20) + 1)).unwrap();
     assert!(limited.file.reload().unwrap_err().to_string().contains("larger than 1 MiB"));
     assert_eq!((limited.file.replaced(), limited.file.failures()), (0, 5));
-    // Through all of that the old policies counted on.
+    // Meanwhile the old policies kept counting.
     assert_eq!((limited.status("/").await, limited.status("/").await), (200, 429));
     assert_eq!(
         limited.rewrite("policies: [{name: a, key: everybody, limit: 3/min}]").unwrap(),
@@ -162,7 +162,7 @@ async fn a_watched_file_is_replaced_once_its_content_stays() {
     watching.abort();
 }
 
-/// Waits for what happens in real time; a minute is long enough on any machine.
+/// Waits for an event in real time; a minute is long enough on any machine.
 async fn until(done: impl Fn() -> bool) {
     for _ in 0..60_000 {
         if done() {
@@ -178,8 +178,8 @@ fn a_file_that_cannot_be_used_is_an_error_at_the_start() {
     let folder = tempfile::tempdir().unwrap();
     for (name, expected) in [
         ("missing.toml", "missing.toml: cannot be read: No such file"),
-        ("limits.json", "limits.json: cannot be read: its name has to end in .toml, .yaml or .yml"),
-        ("limits", "limits: cannot be read: its name has to end"),
+        ("limits.json", "limits.json: cannot be read: the file name must end in .toml, .yaml or .yml"),
+        ("limits", "limits: cannot be read: the file name must end"),
         ("limits.toml", "limits.toml:1: missing field `policies`"),
     ] {
         let path = folder.path().join(name);
@@ -314,7 +314,7 @@ async fn reloading_under_load_lets_nothing_slip_through() {
     let mut turn = 1;
     while !askers.iter().all(tokio::task::JoinHandle::is_finished) || turn < 20 {
         turn += 1;
-        // The policy that is not asked changes its limit, its place, or breaks the file.
+        // A policy that does not apply to these requests changes its limit, or breaks the file.
         let changed = TWO.replacen("3/min", "500/min", 1).replace("3/min", &format!("{turn}/min"));
         let changed = if turn % 3 == 0 { format!("{changed}limit = 7\n") } else { changed };
         assert_eq!(limited.rewrite(&changed).is_err(), turn % 3 == 0);
@@ -328,7 +328,7 @@ async fn reloading_under_load_lets_nothing_slip_through() {
     assert!(limited.file.replaced() > 10 && limited.file.failures() > 5);
 }
 
-/// What is logged and what is counted while `during` runs.
+/// Returns the log and the metrics of `during`.
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 fn observed(during: impl FnOnce()) -> (String, String) {
     use std::io;
@@ -350,6 +350,8 @@ fn observed(during: impl FnOnce()) -> (String, String) {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    // Without a subscriber for all threads, another test that logs at this moment can turn the event off for this one.
+    let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry());
     let recorder = DebuggingRecorder::new();
     let counts = recorder.snapshotter();
     metrics::with_local_recorder(&recorder, || tracing::subscriber::with_default(subscriber, during));

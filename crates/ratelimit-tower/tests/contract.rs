@@ -1,4 +1,4 @@
-//! What a layer owes to the services around it: readiness, errors, clones, waiting in a queue, many requests at once.
+//! The contract of a layer: readiness, errors, clones, waiting in a queue, many concurrent requests.
 
 mod support;
 
@@ -15,7 +15,7 @@ use tower::{Layer, Service, ServiceExt as _};
 
 use support::*;
 
-/// A service that may only be called after it was ready, and whose clones are not ready.
+/// A service that may only be called when it is ready, and whose clones are not ready.
 #[derive(Default)]
 struct Strict {
     ready: bool,
@@ -46,7 +46,7 @@ impl Service<Request<Body>> for Strict {
     }
 }
 
-/// Both ways of asking a store.
+/// Both ways of calling a store.
 fn both(clock: &ManualClock, limits: &str) -> [RateLimitLayer<MemoryStore, ManualClock>; 2] {
     let of = || Policies::new([Policy::new("all", KeySource::everybody(), limit(limits)).unwrap()]).unwrap();
     [RateLimitLayer::in_process(limiter(clock)), RateLimitLayer::new(limiter(clock))]

@@ -1,4 +1,4 @@
-//! Which requests are let through: keys, plans, costs, exemptions, several policies at once.
+//! Which requests are admitted: keys, plans, costs, exemptions, several policies on one request.
 
 mod support;
 
@@ -46,7 +46,7 @@ async fn the_default_counts_by_the_peer_and_refuses_what_has_none() {
 #[tokio::test]
 async fn who_lacks_what_is_counted_by_is_treated_as_the_policy_says() {
     for (missing, expected) in [
-        (None, [200, 429, 429]), // together, as the client did not send it
+        (None, [200, 429, 429]), // together, because the client did not send it
         (Some(Missing::Share), [200, 429, 429]),
         (Some(Missing::Refuse), [400, 400, 400]),
         (Some(Missing::Exempt), [200, 200, 200]),
@@ -58,9 +58,9 @@ async fn who_lacks_what_is_counted_by_is_treated_as_the_policy_says() {
         let service = service(&layer(&clock(), "1/s").with_policies(Policies::new([policy]).unwrap()));
         assert_eq!(statuses(&service, 3, &[]).await, expected, "{missing:?}");
         assert_eq!(statuses(&service, 2, &[("x-user", "ann")]).await, [200, 429]);
-        // The word for "missing" is no key that a client can send.
+        // The marker for "missing" is not a key that a client can send.
         assert_eq!(statuses(&service, 1, &[("x-user", "\u{fd}")]).await, [200]);
-        // Twice is as good as missing.
+        // Twice counts as missing.
         let twice = [("x-user", "a"), ("x-user", "b")];
         assert_eq!(statuses(&service, 1, &twice).await, [expected[2]], "{missing:?}");
     }
@@ -100,7 +100,7 @@ async fn several_policies_are_charged_all_or_not_at_all() {
         Policy::new("all", KeySource::everybody(), limit("3/min")).unwrap(),
     ]);
     let service = service(&layer(&clock(), "1/s").with_policies(policies.unwrap()));
-    // Ann's refusals cost the others nothing.
+    // Ann's refusals do not affect the others.
     assert_eq!(statuses(&service, 4, &[("x-user", "ann")]).await, [200, 200, 429, 429]);
     assert_eq!(statuses(&service, 2, &[("x-user", "bob")]).await, [200, 429]);
     let answer = send(&service, request(&[("x-user", "bob")])).await;
@@ -132,7 +132,7 @@ async fn plans_are_known_after_authentication_and_share_the_count() {
     let upgraded = ask("ann", true).await;
     assert_eq!(only(upgraded.headers(), "ratelimit"), r#""paid";r=1;t=120"#);
     assert_eq!(ask("bob", false).await.status(), 200);
-    // Without the extension it is the program's mistake.
+    // Without the extension it is a mistake of the program.
     assert_eq!(statuses(&service, 1, &[]).await, [500]);
 }
 
@@ -154,7 +154,7 @@ async fn cost_and_exemptions_come_from_the_request() {
     let health = send(&service, health).await;
     assert_eq!(health.status(), 200);
     assert!(health.headers().get("ratelimit").is_none());
-    // What can never fit is told so: no time to come again.
+    // A request that can never fit gets no time to retry.
     let never = send(&service, request(&[("content-length", "11000")])).await;
     assert_eq!(never.status(), 429);
     assert!(never.headers().get("retry-after").is_none());

@@ -1,4 +1,4 @@
-//! When the store does not answer: real stores whose server is gone, or that are full.
+//! Behaviour if the store does not answer: real stores whose server is gone, or that are full.
 
 mod support;
 
@@ -15,9 +15,9 @@ use ratelimit_tower::{
 
 use support::*;
 
-/// A layer on a server that has answered and then ended.
+/// A layer on a server that has answered and then stopped.
 async fn gone(policies: Policies, clock: &ManualClock) -> RateLimitLayer<RedisStore, ManualClock> {
-    // One of its own: it is ended.
+    // A server of its own, because the test stops it.
     let settings = Settings { addresses: BTreeMap::new(), ..Settings::from_env() };
     let server = Testbed::new(settings).redis().await.unwrap();
     let store = RedisStore::connect(server.url()).await.unwrap();
@@ -38,7 +38,7 @@ async fn open_closed_or_another_limiter_as_the_policies_say() {
     let layer = gone(policies("5/min"), &clock).await;
     let service = service(&layer);
 
-    // By default 503, and to come again.
+    // By default 503, with `Retry-After`.
     let answer = send(&service, request(&[])).await;
     assert_eq!(answer.status(), 503);
     assert_eq!(only(answer.headers(), "retry-after"), "1");
@@ -59,7 +59,7 @@ async fn open_closed_or_another_limiter_as_the_policies_say() {
     layer.policies().replace(policies_with(OnFailure::Fallback(Fallback::new(limiter(&clock)))));
     assert_eq!(statuses(&service, 3, &[]).await, [200, 200, 429]);
 
-    // In shadow nobody is refused.
+    // In shadow, no request is refused.
     layer.policies().replace(policies("1/min").in_shadow());
     assert_eq!(statuses(&service, 3, &[]).await, [200, 200, 200]);
 }
@@ -84,7 +84,7 @@ async fn outcomes_are_settled_with_the_limiter_that_decided() {
 #[tokio::test]
 async fn a_store_in_process_that_is_full_fails_like_any_other() {
     let clock = clock();
-    let config = MemoryConfig { max_keys: Some(1), when_full: WhenFull::Refuse, ..MemoryConfig::default() };
+    let config = MemoryConfig::default().max_keys(1).when_full(WhenFull::Refuse);
     let store = MemoryStore::with_config(config);
     let limiter_of_one = RateLimiter::new(store, limit("1/s")).with_clock(clock.clone());
     let by_address = || {

@@ -78,7 +78,7 @@ async fn other_refusals_have_their_own_codes() {
     }
 }
 
-/// One server for both: the request's own kind decides.
+/// One server for both: the type of the request decides.
 #[tokio::test]
 async fn the_default_answer_is_grpcs_where_the_request_is() {
     let service = service(&layer(&clock(), "1/min fixed"));

@@ -1,4 +1,4 @@
-//! What answers say: parsed by an independent parser of structured fields, and as JSON.
+//! The contents of responses, read by an independent parser of structured fields, and as JSON.
 
 mod support;
 
@@ -13,7 +13,7 @@ use sfv::{ListEntry, Parser};
 
 use support::*;
 
-/// An item of a list: its name and its integer parameters.
+/// A list item: its name and its integer parameters.
 type Item = (String, Vec<(String, i64)>);
 
 fn list(headers: &HeaderMap, name: &str) -> Vec<Item> {
@@ -98,7 +98,7 @@ async fn several_policies_are_one_list() {
         [item("a", &[("r", 4), ("t", 60)]), item("gold", &[("r", 6), ("t", 60)])]
     );
     assert_eq!(list(answer.headers(), "ratelimit-policy").len(), 2);
-    // The layer around it adds its own.
+    // An outer layer adds its own.
     let outer = tower::Layer::layer(&layer(&clock(), "3/min fixed"), service);
     let answer = send(&outer, request(&[])).await;
     let names: Vec<_> = list(answer.headers(), "ratelimit").into_iter().map(|(name, _)| name).collect();
@@ -178,8 +178,8 @@ async fn a_body_of_ones_own_keeps_its_fields_and_gets_the_others() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever the limit and the cost: what is written can be parsed, `Retry-After` is never before the end of a window, and
-    /// who waits so long gets in.
+    /// For any limit and cost: the fields can be parsed, `Retry-After` is never before the end of a window, and a
+    /// client that waits that long is admitted.
     #[test]
     fn every_field_is_well_formed_and_the_wait_suffices(
         quota in prop_oneof![1_u64..20, 1_u64..1_000_000_000_000],
@@ -221,7 +221,7 @@ fn seconds_of(answer: &http::Response<Body>) -> u64 {
 
 #[tokio::test]
 async fn the_largest_numbers_are_those_of_structured_fields() {
-    // No limit is above them; an instant in milliseconds or a cost of one's own could be.
+    // No limit exceeds them; an instant in milliseconds or a custom cost could.
     let most = i64::try_from(ratelimit_core::MAX_UNITS).unwrap();
     let service =
         service(&layer(&clock(), "1/s").with_policies(everybody(limit(&format!("{most}/365days fixed")))));

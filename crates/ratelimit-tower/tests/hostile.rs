@@ -1,4 +1,4 @@
-//! Hostile requests: whatever the headers, nothing panics, and no header makes a new key that must not.
+//! Hostile requests: for any headers, nothing panics, and no header creates a new key that it must not create.
 
 mod support;
 
@@ -87,7 +87,7 @@ async fn a_token_is_known_whatever_the_case_of_its_scheme_and_two_tokens_are_non
     assert_eq!(statuses(&service, 1, &[("authorization", "Bearer abc")]).await, [200]);
     assert_eq!(statuses(&service, 1, &[("authorization", "bEARER  abc")]).await, [429]);
     assert_eq!(statuses(&service, 1, &[("authorization", "Bearer abcd")]).await, [200]);
-    // None of these is a token: they count together.
+    // None of these is a token, so they count together.
     assert_eq!(statuses(&service, 1, &[]).await, [200]);
     for none in ["", "Bearer", "Bearer ", "Basic abc", "Bearerabc"] {
         assert_eq!(statuses(&service, 1, &[("authorization", none)]).await, [429], "{none}");

@@ -1,4 +1,4 @@
-//! What is logged and counted, and what never is: a key.
+//! What is logged and counted, and that a key never is.
 
 mod support;
 
@@ -15,7 +15,7 @@ use ratelimit_tower::{KeySource, Missing, OnFailure, Policies, Policy, RateLimit
 
 use support::*;
 
-/// What has been logged.
+/// The log output.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -32,7 +32,7 @@ impl Write for Log {
 
 const SECRET: &str = "hunter2-the-key-of-ann";
 
-/// All that can be observed while requests are admitted, refused, shadowed, not identified and not counted.
+/// The events and metrics of requests that are admitted, refused, shadowed, not identified and not counted.
 #[tokio::test]
 async fn everything_is_counted_and_logged_and_no_key_is() {
     let log = Log::default();
@@ -66,7 +66,7 @@ async fn everything_is_counted_and_logged_and_no_key_is() {
     );
     assert_eq!(statuses(&service_in_memory, 1, &[]).await, [500]);
 
-    // One of its own: it is ended.
+    // A server of its own, because the test stops it.
     let server =
         Testbed::new(Settings { addresses: BTreeMap::new(), ..Settings::from_env() }).redis().await.unwrap();
     let store = RedisStore::connect(server.url()).await.unwrap();
@@ -107,14 +107,14 @@ async fn everything_is_counted_and_logged_and_no_key_is() {
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     for event in [
         " WARN rate_limit: ratelimit_tower::observe: a request could not be counted",
-        "ERROR ratelimit_tower::observe: a request cannot be counted: the extension is not there",
+        "ERROR ratelimit_tower::observe: a request cannot be counted: the extension is missing",
         "INFO ratelimit_tower::observe: a policy in shadow would have refused a request",
         "DEBUG ratelimit_tower::observe: refused a request",
         "rate_limit",
     ] {
         assert!(log.contains(event), "{event} is not in:\n{log}");
     }
-    // Fifty failures do not make fifty lines: one a second, and they took no longer than some seconds.
+    // Fifty failures do not produce fifty lines, but one per second, and they took no more than a few seconds.
     assert!(log.matches("a request could not be counted").count() < 10, "{log}");
     assert!(!log.contains("hunter2"), "{log}");
     assert!(!format!("{counted:?}").contains("hunter2"));

@@ -1,4 +1,4 @@
-//! Charges that depend on how a request ended.
+//! Charges that depend on the outcome of a request.
 
 mod support;
 
@@ -57,7 +57,7 @@ async fn each_policy_has_its_own_outcome_in_one_request() {
     assert_eq!(statuses(&service, 3, &[("x-status", "500")]).await, [500; 3]); // always 3, refunded 0
     assert_eq!(statuses(&service, 1, &[("x-status", "401")]).await, [401]); // always 4, refunded 1, failures 1
     for _ in 0..5 {
-        let refusal = send(&service, request(&[])).await; // charges nobody
+        let refusal = send(&service, request(&[])).await; // charges nothing
         assert!(text(refusal).await.contains(r#"["failures"]"#));
     }
     let alone = |name, limits| Policies::new([named(name, limits, Charge::before())]).unwrap();
@@ -93,7 +93,7 @@ fn futures_poll<F: Future + Unpin>(future: &mut F) -> std::task::Poll<F::Output>
     std::pin::Pin::new(future).poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
 }
 
-/// A server's answer takes time, so here requests wait for the verdict, and refunds after a drop run on a task.
+/// A server takes time to answer, so requests wait for the verdict here, and refunds after a drop run on a task.
 #[tokio::test]
 async fn the_same_on_a_server() {
     let server = Testbed::from_env().redis().await.unwrap();
@@ -146,11 +146,11 @@ async fn a_policy_in_shadow_never_refuses_and_never_charges_what_it_would_refuse
     let answer = send(&service, request(&[])).await;
     assert!(!only(answer.headers(), "ratelimit").contains("trial"));
     assert_eq!(statuses(&service, 3, &[]).await, [200, 200, 429]);
-    // It has counted one and no more: with room for two there is room for one.
+    // It has counted exactly one: with a limit of two there is room for one more.
     let raised = Policy::new("trial", KeySource::everybody(), limit("2/min")).unwrap();
     layer.policies().replace(Policies::new([raised]).unwrap());
     assert_eq!(statuses(&service, 2, &[]).await, [200, 429]);
-    // All of them at once.
+    // All of them together.
     layer.policies().replace(Policies::new([shadow]).unwrap().in_shadow());
     let answer = send(&service, request(&[])).await;
     assert_eq!(answer.status(), 200);

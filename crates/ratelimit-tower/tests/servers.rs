@@ -65,7 +65,7 @@ async fn axum_counts_by_the_template_of_the_route_and_by_the_peer() {
     let (status, headers) = ask(address, "/users/3", &spoofed[..1]).await;
     assert_eq!((status, only(&headers, "content-type")), (429, "application/problem+json"));
     assert_eq!(ask(address, "/slow", &[]).await.0, 200);
-    // Without a route there is no template: it is refused, as the program's mistake, before the 404.
+    // Without a route there is no template: the request is refused before the 404, as a mistake of the program.
     assert_eq!(ask(address, "/nowhere", &[]).await.0, 500);
 }
 

@@ -8,9 +8,9 @@ use clap::ValueEnum;
 use ratelimit_cluster::{Leased, PostgresTransport, RedisTransport, Replicated, Synced};
 use ratelimit_core::{Clock as _, SystemClock};
 
-use crate::store::{self, Store};
+use ratelimit_stores::{Store, connect};
 
-/// Instances of one name are one fleet.
+/// Instances with the same name form a fleet.
 const CHANNEL: &str = "ratelimit-api";
 
 /// How instances count together.
@@ -18,11 +18,11 @@ const CHANNEL: &str = "ratelimit-api";
 pub(crate) enum Counting {
     /// Each check asks the store
     Straight,
-    /// A piece of the quota at a time is claimed from the store and spent here: never more than the limit
+    /// Parts of the quota are claimed from the store in advance and spent here: never exceeds the limit
     Leased,
-    /// Counted here, and brought in step with the store each interval
+    /// Counted here, and merged with the store at each interval
     Synced,
-    /// Counted here, and told to the others each interval by the Redis or PostgreSQL server: nothing is stored there
+    /// Counted here, and broadcast to the others at each interval through Redis or PostgreSQL: nothing is stored there
     Replicated,
 }
 
@@ -38,17 +38,17 @@ pub(crate) enum Member {
 impl Member {
     pub(crate) async fn open(url: &str, counting: Counting) -> anyhow::Result<Self> {
         Ok(match counting {
-            Counting::Straight => Self::Straight(store::open(url).await?),
-            Counting::Leased => Self::Leased(Arc::new(Leased::new(store::open(url).await?))),
-            Counting::Synced => Self::Synced(Arc::new(Synced::new(store::open(url).await?))),
-            Counting::Replicated if url.starts_with("redis") => {
+            Counting::Straight => Self::Straight(connect(url).await?),
+            Counting::Leased => Self::Leased(Arc::new(Leased::new(connect(url).await?))),
+            Counting::Synced => Self::Synced(Arc::new(Synced::new(connect(url).await?))),
+            Counting::Replicated if url.starts_with("redis://") || url.starts_with("rediss://") => {
                 Self::ByRedis(Arc::new(Replicated::new(RedisTransport::connect(url, CHANNEL).await?)))
             }
             Counting::Replicated if url.starts_with("postgres") => {
                 Self::ByPostgres(Arc::new(Replicated::new(PostgresTransport::connect(url, CHANNEL).await?)))
             }
             Counting::Replicated => {
-                bail!("instances tell each other by a server: use --store redis://… or postgres://…")
+                bail!("instances broadcast through one server: use --store redis://… or postgres://…")
             }
         })
     }
@@ -63,7 +63,7 @@ impl Member {
         }
     }
 
-    /// What has to go on beside the service. Never ends.
+    /// Runs the background work of this way of counting. Never ends.
     pub(crate) async fn run(&self, interval: Duration) {
         let clock = SystemClock::new();
         match self {
@@ -75,7 +75,7 @@ impl Member {
         }
     }
 
-    /// Leaves nothing behind that the others would miss.
+    /// Returns or publishes what the other instances would miss.
     pub(crate) async fn leave(&self) -> anyhow::Result<()> {
         let now = SystemClock::new().now();
         match self {

@@ -1,12 +1,11 @@
 //! A small HTTP API, limited per API key by plan and per client address.
 //!
-//! `cargo run --release --bin api` keeps the counts in memory; `--store redis://…` (or `memcached://…`,
-//! `postgres://…`) shares them between instances, which need not ask it for each check: `--counting`. Limits and plans are in `api.toml`.
+//! `cargo run --release --bin api` keeps the counts in memory. With `--store redis://…` (or `memcached://…`, `postgres://…`)
+//! instances share them; with `--counting` they need not ask the store for each check. Limits and plans are in `api.toml`.
 
 mod customers;
 mod fleet;
 mod routes;
-mod store;
 
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -18,6 +17,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Parser;
 use ratelimit_core::{Limit, RateLimiter};
+use ratelimit_stores::Store;
 use ratelimit_tower::config::ConfigFile;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -27,17 +27,18 @@ use crate::fleet::{Counting, Member};
 /// A small HTTP API whose clients are limited by plan and by address.
 #[derive(Parser)]
 struct Args {
-    /// Where the counts are kept: `memory:`, `redis://[user:password@]host:port[/database]`,
-    /// `memcached://host:port[,host:port]` or `postgres://user[:password]@host:port/database`
+    /// Where the counts are stored: `memory:`, `redis://[user:password@]host:port[/database]`,
+    /// `memcached://host:port[,host:port]` or `postgres://user[:password]@host:port/database`, with options as the query:
+    /// `redis://host?timeout=100ms`
     #[arg(long, default_value = "memory:")]
     store: String,
     /// How several instances on one store count together
     #[arg(long, value_enum, default_value = "straight")]
     counting: Counting,
-    /// How often instances that do not ask the store for each check tell what they have counted, in milliseconds
+    /// How often instances that do not ask the store for each check exchange their counts, in milliseconds
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
     interval: u64,
-    /// Where to listen; port 0 takes a free one
+    /// The address to listen on; port 0 takes a free port
     #[arg(long, default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
     /// The limits and plans, in TOML or YAML
@@ -47,7 +48,7 @@ struct Args {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Failures of the store and changes of the file are told here.
+    // Failures of the store and changes of the file are logged here.
     tracing_subscriber::fmt().with_writer(io::stderr).init();
     match serve(Args::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
@@ -61,7 +62,7 @@ async fn main() -> ExitCode {
 async fn serve(args: Args) -> anyhow::Result<()> {
     let policies = ConfigFile::open(&args.config)?;
     let member = Arc::new(Member::open(&args.store, args.counting).await?);
-    // The policies bring limits of their own; those of the limiter itself are not used.
+    // The policies have their own limits; those of the limiter itself are not used.
     let limiter = RateLimiter::new(member.store(), "1/s".parse::<Limit>()?).with_namespace("api");
     let listener = TcpListener::bind(args.listen).await.with_context(|| {
         format!("cannot listen on {}: is another instance running? choose another with --listen", args.listen)
@@ -82,7 +83,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Completes on Ctrl-C, or when the process is asked to end; from now on neither ends it at once.
+/// Completes on Ctrl-C or SIGTERM, which from now on do not end the process immediately.
 fn ended() -> io::Result<impl Future<Output = ()> + Send + 'static> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     Ok(async move {
@@ -93,7 +94,7 @@ fn ended() -> io::Result<impl Future<Output = ()> + Send + 'static> {
     })
 }
 
-fn greet(address: SocketAddr, limiter: &RateLimiter<store::Store>) -> io::Result<()> {
+fn greet(address: SocketAddr, limiter: &RateLimiter<Store>) -> io::Result<()> {
     let key = customers::FREE_KEY;
     writeln!(
         io::stdout(),

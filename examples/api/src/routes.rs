@@ -12,10 +12,10 @@ use ratelimit_tower::{RateLimitLayer, Reason, Refusal};
 use serde_json::json;
 
 use crate::customers;
-use crate::store::Store;
+use ratelimit_stores::Store;
 
-/// The whole service. A request passes the layers from the last to the first: whose it is, whether it is too many, whether
-/// it may be served.
+/// The whole service. A request passes the layers from the last to the first: they find its plan, check its limits, and
+/// check whether it may be served.
 pub(crate) fn router(limiter: RateLimiter<Store>, policies: &ConfigFile) -> Router {
     let limits = RateLimitLayer::new(limiter).with_policies(policies.policies()).answer_with(refuse);
     Router::new()
@@ -25,7 +25,7 @@ pub(crate) fn router(limiter: RateLimiter<Store>, policies: &ConfigFile) -> Rout
         .layer(middleware::from_fn_with_state(policies.clone(), find_plan))
 }
 
-/// Looks up the plan of the API key, for the layers inside.
+/// Looks up the plan of the API key, for the inner layers.
 async fn find_plan(State(policies): State<ConfigFile>, mut request: Request, next: Next) -> Response {
     let api_key = request.headers().get("x-api-key");
     let plan = api_key.and_then(|api_key| customers::plan_of(api_key.as_bytes()));
@@ -35,7 +35,7 @@ async fn find_plan(State(policies): State<ConfigFile>, mut request: Request, nex
     next.run(request).await
 }
 
-/// Lets those pass who have a plan. Who has none has been counted by address all the same.
+/// Passes on requests that have a plan. Requests without one have been counted by address all the same.
 async fn serve_customers(request: Request, next: Next) -> Response {
     if request.extensions().get::<PlanName>().is_some() {
         return next.run(request).await;
@@ -44,7 +44,7 @@ async fn serve_customers(request: Request, next: Next) -> Response {
     (StatusCode::UNAUTHORIZED, Json(body)).into_response()
 }
 
-/// The answer to a request that is not let through; the layer adds `Retry-After` and the other fields.
+/// The response to a refused request; the layer adds `Retry-After` and the other fields.
 fn refuse(refusal: &Refusal<'_>) -> Response {
     let plan = refusal.request().extensions.get::<PlanName>();
     let body = match refusal.reason() {

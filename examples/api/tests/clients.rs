@@ -1,5 +1,5 @@
-//! Clients as people use them, against the running service: never more is admitted than the limit, and none is refused
-//! after it has waited as it was told.
+//! Real clients against the running service: never more is admitted than the limit, and no client is refused after it
+//! has waited as the response said.
 
 mod support;
 
@@ -32,7 +32,7 @@ impl Service {
         format!("http://{}/", self.instance.address)
     }
 
-    /// Starts a Python client that ends when so many of its requests have been admitted.
+    /// Starts a Python client that ends when `wanted` of its requests have been admitted.
     fn python(&self, python: &Path, wanted: u32) -> Child {
         let mut client = Command::new(python);
         client.args([SCRIPT, &self.url(), "free-demo", &wanted.to_string()]);
@@ -49,7 +49,7 @@ struct Asked {
     has_waited: bool,
 }
 
-/// What a client did, in the order in which it did it.
+/// The requests of a client, in order.
 fn asked(client: Child) -> Vec<Asked> {
     let output = client.wait_with_output().unwrap();
     assert!(output.status.success());
@@ -61,7 +61,7 @@ fn asked(client: Child) -> Vec<Asked> {
     String::from_utf8(output.stdout).unwrap().lines().map(read).collect()
 }
 
-/// Whatever lies between the sending of one request and the answer to another, there were at most so many admitted.
+/// Between the sending of any request and the answer to any other, at most this many were admitted.
 fn at_most(all: &[Asked], most: impl Fn(u64) -> u64) {
     let admitted: Vec<&Asked> = all.iter().filter(|asked| asked.status == 200).collect();
     for first in &admitted {
@@ -111,7 +111,7 @@ async fn a_python_client_that_waits_as_told_is_never_refused_again() {
         match limit {
             "5/2s log" | "5/2s precision 500ms strict" => at_most(&asked, of_the_log),
             "5/2s burst 3" | "5/2s leaky burst 3" => at_most(&asked, of_the_bucket),
-            _ => {} // around a boundary these admit more, as they say
+            _ => {} // these admit more around a boundary, as documented
         }
     }
 }
@@ -146,7 +146,7 @@ async fn a_curl_that_retries_when_told_needs_one_retry() {
     let mut refused = false;
     for call in 1..=5 {
         let mut one = Command::new(&curl);
-        // With one retry only, after as many seconds as `Retry-After` says.
+        // With a single retry, after the number of seconds in `Retry-After`.
         one.args(["-sS", "-i", "--retry", "1", "-H", "x-api-key: free-demo", &service.url()]);
         let output = one.output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);

@@ -1,7 +1,7 @@
-//! Instances behind a round-robin proxy (HAProxy) that share one Redis: what is admitted in all, in each way of counting together,
-//! while one is killed, one paused and one added.
+//! Instances behind a round-robin proxy (HAProxy) that share one Redis: how many requests are admitted in total, for
+//! each way of counting, while one instance is killed, one paused and one added.
 //!
-//! `cargo test -p api --test fleet -- --nocapture` prints it.
+//! `cargo test -p api --test fleet -- --nocapture` prints the numbers.
 
 #![allow(clippy::disallowed_methods, reason = "processes and a proxy run on the machine's clock")]
 
@@ -18,16 +18,17 @@ use std::time::{Duration, Instant};
 use ratelimit_testbed::Testbed;
 
 use crate::support::Instance;
+use rustix::process::Signal;
 
 const LIMIT: u64 = 3_000;
 
-/// Requests under way at once.
+/// Number of concurrent requests.
 const CLIENTS: u64 = 16;
 
-/// How often instances tell what they have counted, in milliseconds.
+/// How often instances exchange their counts, in milliseconds.
 const INTERVAL: &str = "200";
 
-/// HAProxy in front of instances, of which some may not run yet. Ends with the test.
+/// HAProxy in front of instances, some of which may not run yet. Stops with the test.
 struct Proxy {
     process: Child,
     address: SocketAddr,
@@ -54,7 +55,7 @@ impl Proxy {
         proxy
     }
 
-    /// The status that a customer gets, or none if the connection broke.
+    /// The status of the response, or none if the connection broke.
     fn status(&self, api_key: &str) -> Option<u16> {
         let mut connection = TcpStream::connect(self.address).ok()?;
         connection.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
@@ -89,17 +90,17 @@ fn wait_until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// What came of requests.
+/// The outcomes of requests.
 #[derive(Debug, Default)]
 struct Tally {
     admitted: AtomicU64,
     refused: AtomicU64,
-    /// Neither: the proxy had nobody who answered.
+    /// Neither: the proxy found no instance that answered.
     failed: AtomicU64,
 }
 
 impl Tally {
-    /// So many requests of one customer, by several clients at once.
+    /// Sends this many requests of one customer, from several concurrent clients.
     fn storm(&self, proxy: &Proxy, requests: u64) {
         std::thread::scope(|scope| {
             for _ in 0..CLIENTS {
@@ -146,14 +147,14 @@ impl Fleet {
     }
 }
 
-/// How many requests were admitted in all.
+/// Returns how many requests were admitted in total.
 async fn trial(counting: &'static str) -> u64 {
     let testbed = Testbed::from_env();
     let haproxy = testbed.client("haproxy", "haproxy").await.unwrap();
     let server = testbed.redis().await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("limits.yaml");
-    // A window that does not end meanwhile.
+    // A window that does not end during the test.
     let limit = format!("{LIMIT}/300d fixed");
     let policies = "policies: [{name: requests, key: 'api-key:x-api-key'}]";
     fs::write(&config, format!("{policies}\nplans: {{free: {{requests: {limit}}}}}")).unwrap();
@@ -165,16 +166,16 @@ async fn trial(counting: &'static str) -> u64 {
     let proxy = Proxy::start(&haproxy, folder.path(), &addresses);
     let (tally, begun) = (Tally::default(), Instant::now());
     tally.storm(&proxy, 800);
-    drop(first); // killed, with whatever it held and had not told
+    drop(first); // killed, with everything that it held and had not published
     tally.storm(&proxy, 800);
-    second.signal("-STOP");
+    second.signal(Signal::STOP);
     let fourth = fleet.instance(fourth);
     tally.storm(&proxy, 800);
-    second.signal("-CONT");
+    second.signal(Signal::CONT);
     tally.storm(&proxy, 4_000);
     let seconds = begun.elapsed().as_secs_f64();
     let instances = [second, third, fourth];
-    // What one instance holds may only be had from that one: all are asked until all refuse.
+    // What one instance holds is only available from that one, so all are called until all refuse.
     let drained = instances.iter().map(|instance| {
         let admitted = (0..).take_while(|_| instance.ask(Some("free-demo")).0 == 200);
         admitted.count() as u64
@@ -185,7 +186,7 @@ async fn trial(counting: &'static str) -> u64 {
     admitted
 }
 
-/// Requests that were charged, and asked again by the proxy because the instance was stopped before it answered.
+/// Requests that were charged, and repeated by the proxy because the instance was stopped before it answered.
 const LOST: u64 = 2 * CLIENTS;
 
 #[tokio::test]
@@ -197,7 +198,7 @@ async fn a_fleet_that_asks_the_store_for_each_check_admits_the_limit() {
 #[tokio::test]
 async fn a_fleet_with_leases_admits_no_more_than_the_limit() {
     let admitted = trial("leased").await;
-    // The killed instance had at most one lease, which is at most an eighth of what remains.
+    // The killed instance had at most one lease, which is at most an eighth of what remained.
     assert!((LIMIT - LIMIT / 8 - LOST..=LIMIT).contains(&admitted), "{admitted}");
 }
 

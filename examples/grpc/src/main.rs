@@ -1,8 +1,8 @@
-//! A gRPC service of tonic behind the layer: who calls too often is told `RESOURCE_EXHAUSTED`, and when to come again.
+//! A gRPC service of tonic behind the layer. A client that calls too often gets `RESOURCE_EXHAUSTED`, and when to retry.
 //!
-//! The service is the standard one for health checks, which comes ready made; a real program puts its own beside it.
+//! The service is the standard health service, which is ready-made; a real program adds its own.
 //!
-//! `cargo run --bin grpc`, then ask it with any client for health checks, some times; `tests/service.rs` is one.
+//! `cargo run --bin grpc`, then send it some health checks with any client; `tests/service.rs` contains one.
 
 use std::net::SocketAddr;
 
@@ -13,10 +13,10 @@ use tokio::net::TcpListener;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
-/// Answers health checks, so often to each address.
+/// Answers a limited number of health checks per address.
 #[derive(Parser)]
 struct Args {
-    /// Where to listen; port 0 takes a free one
+    /// The address to listen on; port 0 takes a free port
     #[arg(long, default_value = "127.0.0.1:8082")]
     listen: SocketAddr,
     /// How often each address may call

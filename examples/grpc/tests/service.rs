@@ -1,4 +1,4 @@
-//! The service as its users meet it: a process that is called by a client of tonic.
+//! The service as its users see it: a process that is called by a tonic client.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -1,6 +1,6 @@
 //! A plain hyper service behind the layer: no router, no framework.
 //!
-//! `cargo run --bin hyper`, then `curl -i http://127.0.0.1:8081/` some times.
+//! `cargo run --bin hyper`, then `curl -i http://127.0.0.1:8081/` a few times.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -18,13 +18,13 @@ use ratelimit_tower::{PeerAddress, RateLimitLayer};
 use tokio::net::TcpListener;
 use tower::{Layer as _, ServiceExt as _};
 
-/// Says hello, so often to each address.
+/// Says hello to a limited number of requests per address.
 #[derive(Parser)]
 struct Args {
-    /// Where to listen; port 0 takes a free one
+    /// The address to listen on; port 0 takes a free port
     #[arg(long, default_value = "127.0.0.1:8081")]
     listen: SocketAddr,
-    /// How often each address may ask
+    /// How often each address may send a request
     #[arg(long, default_value = "10/min")]
     limit: Limit,
 }
@@ -44,7 +44,7 @@ async fn main() -> anyhow::Result<()> {
         let (connection, peer) = listener.accept().await?;
         let limited = limited.clone();
         let service = service_fn(move |mut request: Request<Incoming>| {
-            // hyper knows nothing of addresses; the layer counts by this one.
+            // hyper does not know the peer's address; the layer counts by this extension.
             request.extensions_mut().insert(PeerAddress(peer.ip()));
             limited.clone().oneshot(request)
         });

@@ -1,4 +1,4 @@
-//! The service as its users meet it: a process that is talked to over HTTP.
+//! The service as its users see it: a process with an HTTP interface.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

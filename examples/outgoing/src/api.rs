@@ -1,4 +1,4 @@
-//! Somebody else's API: strict, and out of our hands.
+//! Another company's API: strict, and beyond your control.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
 use ratelimit_tower::RateLimitLayer;
 use tokio::net::TcpListener;
 
-/// Serves it on a free port; where it is.
+/// Serves it on a free port. Returns its address.
 pub(crate) async fn serve() -> anyhow::Result<Uri> {
     let limits =
         RateLimitLayer::in_process(RateLimiter::new(MemoryStore::new(), "10/s log".parse::<Limit>()?));

@@ -1,7 +1,7 @@
-//! A client that waits for its turn before it calls somebody else's API, and so is hardly ever refused.
+//! A client that waits for its turn before it calls another company's API, and so is rarely refused.
 //!
-//! `cargo run --bin outgoing` calls an API that allows ten calls a second and says so with 429. Several instances of a
-//! program share their turns on a shared store: take `RedisStore` here instead of `MemoryStore`.
+//! `cargo run --bin outgoing` calls an API that allows ten calls per second and answers 429 above that. Several
+//! instances of a program share their turns on a shared store: use `RedisStore` instead of `MemoryStore`.
 
 mod api;
 
@@ -23,12 +23,12 @@ struct Args {
     /// How many calls to make
     #[arg(long, default_value_t = 20)]
     calls: u32,
-    /// How often to call. A queue spaces the calls evenly; somewhat less than the API allows leaves room for the way
+    /// How often to call. A queue spaces the calls evenly; a little less than the API allows leaves room for network delays
     #[arg(long, default_value = "8/s queue")]
     limit: Limit,
 }
 
-/// Somebody else's API, as this program sees it.
+/// The other company's API, as seen by this program.
 struct Api {
     url: Uri,
     client: Client<HttpConnector, Empty<Bytes>>,
@@ -37,7 +37,7 @@ struct Api {
 }
 
 impl Api {
-    /// Calls it when its turn has come. Where the API refuses all the same, that is waited for as told.
+    /// Calls it when it is this call's turn. If the API refuses all the same, waits as long as it says.
     async fn call(&mut self) -> anyhow::Result<Response<Incoming>> {
         let in_time = Acquire { timeout: Some(Duration::from_secs(30)), ..Acquire::default() };
         loop {

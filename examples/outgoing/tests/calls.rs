@@ -1,4 +1,4 @@
-//! The program as its users meet it.
+//! The program as its users see it.
 
 use std::process::Command;
 
@@ -20,7 +20,7 @@ fn who_waits_for_a_turn_is_not_refused() {
 
 #[test]
 fn who_is_refused_waits_as_told_and_then_gets_through() {
-    // More than the API allows: the eleventh call at once is refused.
+    // More than the API allows: the eleventh immediate call is refused.
     let said = run("1000/s burst 15");
     assert_eq!(said.matches(": 200 OK").count(), 15, "{said}");
     assert!(said.ends_with("15 calls, 1 refused\n"), "{said}");

@@ -1,8 +1,8 @@
-//! A store of one's own with a server: meters on Redis, decided here, written by compare-and-set.
+//! A store of your own with a server: meters on Redis, decided here, written by compare-and-set.
 //!
-//! Each call guesses what the server holds (what it held last), lets the library decide on that, and sends the version of
-//! the guess with the result. If the guess was right, which it is when nobody else came, that was one trip; otherwise the server
-//! tells what it holds, and the call decides again. The guide *Writing a store* goes through it.
+//! Each call guesses the server's values (those it had last), lets the library decide on them, and sends the version of
+//! the guess with the result. If the guess was right, as it is if no other client wrote, that was one round trip.
+//! Otherwise the server returns its values, and the call decides again. The guide *Writing a store* explains it.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
@@ -21,37 +21,37 @@ use tokio::time::timeout;
 
 const SCRIPT: &str = include_str!("compare_and_set.lua");
 
-/// How often a call decides again because others came between.
+/// How often a call decides again because other clients have written in between.
 const TRIES: usize = 100;
 
-/// Guesses about more meters than this are not kept.
+/// The maximum number of meters for which a guess is kept.
 const GUESSES: usize = 10_000;
 
-/// Keeps meters on a Redis server.
+/// A store that keeps meters on a Redis server.
 #[derive(Debug)]
 pub struct RemoteStore {
     client: Client,
     prefix: Vec<u8>,
     time_limit: Duration,
-    /// One call at a time: they would only get into each other's way.
+    /// One call at a time: concurrent calls would only conflict with each other.
     link: Mutex<Link>,
 }
 
 #[derive(Debug, Default)]
 struct Link {
     connection: Option<MultiplexedConnection>,
-    /// What the server held last. It may be wrong; then the server says so.
+    /// The server's last known values. They may be wrong; then the server says so.
     guesses: HashMap<Vec<u8>, Versioned>,
 }
 
-/// What the server holds of a meter, and a number that changes with each write.
+/// The server's value of a meter, and a version that changes with each write.
 #[derive(Clone, Debug)]
 struct Versioned {
     version: [u8; 8],
     state: State,
 }
 
-/// The meters of a call, each once, with what is thought of them and what is to be written.
+/// The meters of a call, each once, with the guessed values and those to write.
 struct Meters {
     names: Vec<Vec<u8>>,
     thought: Vec<Option<Versioned>>,
@@ -63,11 +63,10 @@ impl RemoteStore {
     /// Connects to the server at `url`. Keys begin with `prefix`; no call takes longer than `time_limit`.
     ///
     /// # Errors
-    /// If the address cannot be understood or the server does not answer.
+    /// If the address is not valid or the server does not answer.
     pub async fn connect(url: &str, prefix: &str, time_limit: Duration) -> Result<Self, StoreError> {
         let client = Client::open(url).map_err(|error| {
-            StoreError::new("remote", ErrorKind::Unreachable, "the address is not understood")
-                .caused_by(error)
+            StoreError::new("remote", ErrorKind::Unreachable, "the URL is not valid").caused_by(error)
         })?;
         let prefix = prefix.as_bytes().to_vec();
         let store = Self { client, prefix, time_limit, link: Mutex::default() };
@@ -75,7 +74,7 @@ impl RemoteStore {
         Ok(store)
     }
 
-    /// The whole call ends in time, whatever it waits for: for other calls, a connection, an answer.
+    /// Limits the whole call to the time limit, whatever it waits for: other calls, a connection, an answer.
     async fn in_time<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         timeout(self.time_limit, call).await.unwrap_or_else(|_| {
             let message = format!("no answer within {:?}", self.time_limit);
@@ -83,7 +82,7 @@ impl RemoteStore {
         })
     }
 
-    /// The connection, or a new one if the last was lost.
+    /// Returns the connection, or a new one if the last one was lost.
     async fn connection(&self, link: &mut Link) -> Result<MultiplexedConnection, StoreError> {
         if let Some(connection) = &link.connection {
             return Ok(connection.clone());
@@ -93,8 +92,8 @@ impl RemoteStore {
         Ok(link.connection.insert(connection).clone())
     }
 
-    /// One request and its answer. A future that is dropped here leaves the connection in order: answers carry on being
-    /// matched to their requests.
+    /// Sends a request and returns its answer. Dropping the future leaves the connection usable: later answers are
+    /// still matched to their requests.
     async fn ask<T: FromRedisValue>(&self, link: &mut Link, command: &Cmd) -> Result<T, StoreError> {
         let answer = command.query_async(&mut self.connection(link).await?).await;
         answer.map_err(|error| {
@@ -103,7 +102,7 @@ impl RemoteStore {
         })
     }
 
-    /// Runs `work` on the states of these meters until it was done on what the server really holds.
+    /// Runs `work` on the states of these meters until it was based on the server's actual values.
     async fn change<T>(
         &self,
         mut names: Vec<Vec<u8>>,
@@ -127,7 +126,7 @@ impl RemoteStore {
                 let found = found.iter().map(|value| self.read(value)).collect::<Result<Vec<_>, _>>()?;
                 link.learn(names.iter().cloned().zip(found));
             }
-            let message = format!("others came between {TRIES} times");
+            let message = format!("other clients changed the meters during all {TRIES} attempts");
             Err(StoreError::new("remote", ErrorKind::Contended, message).at(self.address()).not_applied())
         })
         .await
@@ -149,21 +148,20 @@ impl RemoteStore {
         self.client.get_connection_info().addr().to_string()
     }
 
-    /// The same error for a further slice of the batch.
+    /// The same error for a further check of the batch.
     fn again(&self, error: &StoreError) -> StoreError {
-        let again =
-            StoreError::new("remote", error.kind(), "as for the rest of the batch").at(self.address());
+        let again = StoreError::new("remote", error.kind(), "the batch failed").at(self.address());
         if error.applied() == Applied::No { again.not_applied() } else { again.maybe_applied() }
     }
 
-    /// What was sent may have been done, unless the server says that it was not.
+    /// A request that was sent may have been executed, unless the server says that it was not.
     fn failed(&self, error: RedisError) -> StoreError {
         let (kind, message) = if error.is_timeout() {
             (ErrorKind::Timeout, "no answer in time")
         } else if error.is_io_error() || error.is_unrecoverable_error() {
             (ErrorKind::Unreachable, "the connection failed")
         } else {
-            return StoreError::new("remote", ErrorKind::Server, "an error of the server")
+            return StoreError::new("remote", ErrorKind::Server, "the server returned an error")
                 .at(self.address())
                 .caused_by(error);
         };
@@ -202,17 +200,17 @@ impl Meters {
         (self.states[place], self.lifetimes[place]) = (state, lifetime);
     }
 
-    /// What is to be written, each with a version that no other write has.
+    /// The values to write, each with a version that no other write has.
     fn changed(&self) -> Vec<Option<Versioned>> {
         let changed = self.states.iter().zip(&self.lifetimes).map(|(state, lifetime)| {
             let state = state.clone().filter(|_| lifetime.is_some())?;
-            // Each `RandomState` is keyed differently.
+            // Each `RandomState` has different keys.
             Some(Versioned { version: RandomState::new().hash_one(()).to_be_bytes(), state })
         });
         changed.collect()
     }
 
-    /// The script with the versions that are thought to be there, and with what is to be written.
+    /// The script call with the guessed versions and the values to write.
     fn command(&self, changed: &[Option<Versioned>]) -> Cmd {
         let mut command = redis::cmd("EVAL");
         command.arg(SCRIPT).arg(self.names.len()).arg(&self.names);
@@ -221,7 +219,7 @@ impl Meters {
             match (changed, lifetime) {
                 (Some(Versioned { version, state }), Some(lifetime)) => {
                     let value = [&version[..], &state.to_bytes()].concat();
-                    // Half a millisecond is a whole one: never too early.
+                    // Rounded up to whole milliseconds, so that no meter expires too early.
                     command.arg(value).arg(lifetime.as_millis().saturating_add(1).to_string())
                 }
                 _ => command.arg("").arg(""),
@@ -233,7 +231,7 @@ impl Meters {
 
 impl CounterStore for RemoteStore {
     fn promises(&self) -> Promises {
-        Promises { decisions: Decisions::Exact, time: Time::Caller }
+        Promises::new(Decisions::Exact, Time::Caller)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
@@ -241,7 +239,7 @@ impl CounterStore for RemoteStore {
         answers.pop().unwrap_or_else(|| Err(StoreError::new("remote", ErrorKind::Server, "no answer")))
     }
 
-    /// All slices in one trip: each is decided on the states that the one before it left.
+    /// All checks in one round trip: each is decided on the states after the one before it.
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
         if slices.is_empty() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! The suite on the store with a server.
+//! The conformance suite on the store with a server.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use ratelimit_core::DynCounterStore;
 use ratelimit_testbed::Testbed;
 use remote_store::RemoteStore;
 
-/// Longer than a machine that is busy with something else takes for a call.
+/// Longer than a busy machine takes for a call.
 const TIME_LIMIT: Duration = Duration::from_secs(3);
 
 struct Remote(ratelimit_testbed::Server);
@@ -29,13 +29,13 @@ impl Subject for Remote {
         Ok(Arc::new(Prefix { server: self.0.clone(), prefix }))
     }
 
-    /// The suite kills, starts, freezes and thaws it.
+    /// The suite kills, starts, suspends and resumes it.
     fn server(&self) -> Option<Arc<dyn Server>> {
         self.0.is_controlled().then(|| Arc::new(self.0.clone()) as Arc<dyn Server>)
     }
 }
 
-/// A key prefix that nobody else uses.
+/// A key prefix that no other test uses.
 struct Prefix {
     server: ratelimit_testbed::Server,
     prefix: String,
@@ -51,7 +51,7 @@ impl Space for Prefix {
         Some(self.server.address())
     }
 
-    /// Where `address` leads to the server: the suite counts the trips on the way.
+    /// Connects through `address`: the suite counts the round trips there.
     async fn open_at(&self, address: SocketAddr) -> Result<Arc<dyn DynCounterStore>, BoxError> {
         Ok(Arc::new(RemoteStore::connect(&format!("redis://{address}/"), &self.prefix, TIME_LIMIT).await?))
     }

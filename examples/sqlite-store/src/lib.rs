@@ -1,7 +1,7 @@
-//! A store of one's own: meters in an SQLite file, shared by the processes of one machine.
+//! A store of your own: meters in an SQLite file, shared by the processes of one machine.
 //!
 //! Each call is one transaction: read the states of the claimed meters, let the library decide, write back what was
-//! charged. The guide *Writing a store* goes through it line by line.
+//! charged. The guide *Writing a store* explains it line by line.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -16,7 +16,7 @@ use sqlx::sqlite::{
 };
 use sqlx::{Row, Sqlite, Transaction};
 
-/// Keeps meters in an SQLite file.
+/// A store that keeps meters in an SQLite file.
 #[derive(Clone, Debug)]
 pub struct SqliteStore {
     pool: SqlitePool,
@@ -25,14 +25,14 @@ pub struct SqliteStore {
 /// How long a call waits for the other writers of the file.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How many forgotten meters each charge sweeps away: more than it can add.
+/// How many expired meters each charge removes at most: more than a check of up to three limits can add.
 const SWEEP: i64 = 4;
 
 impl SqliteStore {
-    /// Opens the file at `path`, and makes it if there is none.
+    /// Opens the file at `path`, and creates it if it does not exist.
     ///
     /// # Errors
-    /// If the file cannot be opened or is no SQLite database.
+    /// If the file cannot be opened or is not an SQLite database.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let options = SqliteConnectOptions::new()
             .filename(path)
@@ -50,7 +50,7 @@ impl SqliteStore {
         Ok(Self { pool })
     }
 
-    /// How many meters the file holds.
+    /// Returns the number of meters in the file.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -59,7 +59,7 @@ impl SqliteStore {
         Ok(row.get::<i64, _>(0).unsigned_abs())
     }
 
-    /// A transaction that no other writer can come between.
+    /// Begins a transaction that excludes other writers.
     async fn begin(&self) -> Result<Transaction<'static, Sqlite>, StoreError> {
         self.pool.begin_with("BEGIN IMMEDIATE").await.map_err(failed)
     }
@@ -67,7 +67,7 @@ impl SqliteStore {
 
 impl CounterStore for SqliteStore {
     fn promises(&self) -> Promises {
-        Promises { decisions: Decisions::Exact, time: Time::Caller }
+        Promises::new(Decisions::Exact, Time::Caller)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
@@ -137,7 +137,7 @@ async fn write(
     Ok(())
 }
 
-/// Removes a few meters that can influence nothing any more, also for claims whose clock is a little behind.
+/// Removes a few meters that can no longer influence a decision, even for claims whose clock is a little behind.
 async fn sweep(transaction: &mut Transaction<'_, Sqlite>, now: Timestamp) -> Result<(), StoreError> {
     let slack = i64::try_from(ratelimit_core::CLOCK_SLACK.as_nanos()).unwrap_or(i64::MAX);
     let forgotten = "DELETE FROM meters WHERE id IN (SELECT id FROM meters WHERE forget_at < ? ORDER BY forget_at LIMIT ?)";
@@ -146,12 +146,12 @@ async fn sweep(transaction: &mut Transaction<'_, Sqlite>, now: Timestamp) -> Res
     Ok(())
 }
 
-/// Every instant that a meter works out fits a signed 64-bit column.
+/// Every instant that a meter computes fits a signed 64-bit column.
 fn column(instant: Timestamp) -> i64 {
     i64::try_from(instant.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Nothing of a transaction that failed is kept.
+/// A failed transaction leaves nothing behind.
 fn failed(error: sqlx::Error) -> StoreError {
     let kind = match &error {
         sqlx::Error::Database(database) if database.message().contains("locked") => ErrorKind::Contended,
@@ -163,6 +163,11 @@ fn failed(error: sqlx::Error) -> StoreError {
     };
     StoreError::new("sqlite", kind, error.to_string()).not_applied().caused_by(error)
 }
+
+/// Compiles the example of the repository's README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 /// Compiles the examples of the guide.
 #[cfg(doctest)]

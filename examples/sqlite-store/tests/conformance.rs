@@ -1,4 +1,4 @@
-//! The suite on the SQLite store.
+//! The conformance suite on the SQLite store.
 
 use std::process::ExitCode;
 use std::sync::Arc;

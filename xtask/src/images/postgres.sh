@@ -1,5 +1,5 @@
 #!/bin/sh
-# Starts PostgreSQL as the start script of the official image does: makes the files in $PGDATA if there are none, heeds
+# Starts PostgreSQL like the start script of the official image: creates the files in $PGDATA if there are none, uses
 # POSTGRES_PASSWORD and POSTGRES_HOST_AUTH_METHOD, and does not run as root.
 set -eu
 PATH=$(echo /usr/lib/postgresql/*/bin):$PATH
@@ -17,7 +17,7 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
     run initdb --username=postgres --pwfile="$password" --auth-local=trust --auth-host=scram-sha-256 --no-sync > /dev/null
     rm "$password"
     echo "host all all all ${POSTGRES_HOST_AUTH_METHOD:-scram-sha-256}" >> "$PGDATA/pg_hba.conf"
-    # Only what was just added speaks for the network, as in the official image.
+    # Only the line that was just added applies to the network, as in the official image.
     sed -i '/^host.*\(127\.0\.0\.1\|::1\)/d' "$PGDATA/pg_hba.conf"
 fi
 exec setpriv --reuid=postgres --regid=postgres --init-groups "$(command -v /usr/lib/postgresql/*/bin/postgres)" "$@"

@@ -1,42 +1,42 @@
-//! What a node holds of one meter: units that the store has charged and nobody has spent.
+//! A lease: units of one meter that are charged in the store and not spent yet.
 
 use ratelimit_core::{Timestamp, Verdict, Window};
 
 use super::LeaseConfig;
 
-/// Units of one segment of a window, charged in the store and not spent yet.
+/// A lease of units of one segment of a window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lease {
-    /// Tells this lease from one before it on the same meter: what was taken from one is not put back into another.
+    /// Distinguishes this lease from an earlier one on the same meter: units taken from one are not returned to the other.
     pub(super) serial: u64,
     pub(super) window: Window,
-    /// The segment that the units are charged to, and in which alone they may be spent.
+    /// The segment to which the units are charged. They may be spent only in it.
     pub(super) segment: u64,
     pub(super) unspent: u64,
-    /// What the store said last that remains, beside what is leased; `None` before the first answer.
+    /// The remaining units in the last answer of the store, without the leased ones; `None` before the first answer.
     pub(super) known: Option<u64>,
-    /// How many units were asked for last.
+    /// The size of the last requested lease.
     size: u64,
-    /// When they were; before there was a lease, when the store was last asked.
+    /// The time of that request; before the first lease, the time of the last request to the store.
     at: Timestamp,
-    /// What gives them back: the newest instant at which the meter was charged as far as this node knows.
+    /// The receipt for a refund: the newest known instant of a charge to the meter.
     pub(super) receipt: Timestamp,
-    /// A trip that asks for more is under way.
-    pub(super) is_asking: bool,
-    /// Something was spent since the node last gave back.
+    /// A request for a further lease is in flight.
+    pub(super) is_requesting: bool,
+    /// Whether units were spent since the node last returned units.
     is_used: bool,
 }
 
-/// What is put towards one claim.
+/// The part of one claim that a lease pays.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Part {
-    /// The lease that it comes from; `None` if the claim has none.
+    /// The serial of the lease; `None` if the claim has none.
     pub(super) serial: Option<u64>,
-    /// Units taken out of it.
+    /// Units taken from the lease.
     pub(super) taken: u64,
-    /// Units that are asked for beside the claim's.
+    /// Units of a new lease to request along with the claim.
     pub(super) want: u64,
-    /// What is said of the claim if the lease pays for the whole of it.
+    /// The verdict, if the lease pays the whole claim.
     pub(super) verdict: Option<Verdict>,
 }
 
@@ -51,7 +51,7 @@ impl Lease {
             size: 0,
             at: now,
             receipt: now,
-            is_asking: false,
+            is_requesting: false,
             is_used: false,
         }
     }
@@ -62,12 +62,12 @@ impl Lease {
     }
 
     /// Whether its segment has ended.
-    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+    pub(super) fn has_ended(&self, now: Timestamp) -> bool {
         self.window.place(now).0 > self.segment
     }
 
-    /// Takes what there is towards a cost, and says how much to ask for beside the rest of it.
-    pub(super) fn take(&mut self, cost: u64, now: Timestamp, may_ask: bool, config: &LeaseConfig) -> Part {
+    /// Takes units towards a cost. If they do not suffice, also decides how much to lease along with the rest.
+    pub(super) fn take(&mut self, cost: u64, now: Timestamp, may_lease: bool, config: &LeaseConfig) -> Part {
         let taken = self.unspent.min(cost);
         self.unspent -= taken;
         self.is_used |= taken > 0;
@@ -75,14 +75,14 @@ impl Lease {
             self.receipt = self.receipt.max(now);
             return Part { serial: Some(self.serial), taken, want: 0, verdict: Some(self.verdict(now)) };
         }
-        let asks = may_ask && !self.is_asking;
-        let want = if asks { self.want(cost, now, config) } else { 0 };
-        self.is_asking |= want > 0;
+        let may_lease = may_lease && !self.is_requesting;
+        let want = if may_lease { self.want(cost, now, config) } else { 0 };
+        self.is_requesting |= want > 0;
         Part { serial: Some(self.serial), taken, want, verdict: None }
     }
 
-    /// By demand: twice the last lease if that was spent within the holding time, half of it otherwise; and never more
-    /// than a share of what remains, so that there is something left for the other nodes.
+    /// The size of the next lease: twice the last one if that was spent within the holding time, otherwise half of it, and at
+    /// most a share of what remains, so that the other nodes get some, too.
     fn want(&self, cost: u64, now: Timestamp, config: &LeaseConfig) -> u64 {
         let Some(known) = self.known else { return 0 };
         let age = now.since(self.at);
@@ -93,11 +93,11 @@ impl Lease {
             size => size / 2,
         };
         let want = by_demand.min(known / config.share.max(1)).min(config.largest);
-        // A request that takes more than a lease would hold gains nothing by one.
+        // A claim that costs more than the lease gains nothing by it.
         if cost > want { 0 } else { want }
     }
 
-    /// Puts units in that the store has charged together with a claim. `false` if they belong to another segment.
+    /// Adds units that the store charged along with a claim. `false` if it charged them to another segment.
     pub(super) fn put(&mut self, want: u64, verdict: &Verdict, now: Timestamp) -> bool {
         self.known = Some(verdict.remaining);
         if want > 0 || self.size == 0 {
@@ -107,7 +107,7 @@ impl Lease {
             return true;
         }
         self.size = want;
-        self.is_asking = false;
+        self.is_requesting = false;
         if self.window.place(verdict.receipt).0 != self.segment {
             return false;
         }
@@ -116,7 +116,7 @@ impl Lease {
         true
     }
 
-    /// Units to give back because nothing was spent since this was last asked.
+    /// Takes all units if none was spent since the last call.
     pub(super) fn idle(&mut self) -> Option<u64> {
         if std::mem::take(&mut self.is_used) {
             return None;
@@ -125,15 +125,15 @@ impl Lease {
         Some(std::mem::take(&mut self.unspent)).filter(|units| *units > 0)
     }
 
-    /// All units, to be given back; none if they weigh nothing any more.
+    /// Takes all units to return them; `None` if returning them has no effect any more.
     pub(super) fn surrender(&mut self, now: Timestamp) -> Option<u64> {
         self.size /= 2;
         let units = std::mem::take(&mut self.unspent);
-        let weighs = !self.is_over(now) || self.window.carried() > 0;
-        Some(units).filter(|units| *units > 0 && weighs)
+        let counts = !self.has_ended(now) || self.window.carried() > 0;
+        Some(units).filter(|units| *units > 0 && counts)
     }
 
-    /// The verdict on a claim that was paid from the lease.
+    /// The verdict on a claim that the lease paid.
     fn verdict(&self, now: Timestamp) -> Verdict {
         let last = self.segment + u64::from(self.window.carried()) + 1;
         Verdict {

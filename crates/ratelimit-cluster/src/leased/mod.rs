@@ -1,7 +1,8 @@
-//! Leases: a piece of the quota is claimed from the shared store, and spent here.
+//! Leases: a node claims several units at a time from the shared store and spends them locally.
 
+mod config;
 mod lease;
-mod trip;
+mod request;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,71 +13,35 @@ use ratelimit_core::{
     Time, Timer, Timestamp, Verdicts, Window,
 };
 
+pub use self::config::LeaseConfig;
 use self::lease::{Lease, Part};
-use self::trip::Trip;
-use crate::names::{Name, Table};
-
-/// How much a node leases, and for how long it holds what it does not spend.
-///
-/// ```
-/// use ratelimit_cluster::LeaseConfig;
-///
-/// let config = LeaseConfig { largest: 500, ..LeaseConfig::default() };
-/// assert_eq!(config.smallest_limit, 100);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseConfig {
-    /// Limits of fewer units go straight to the store. 100 by default.
-    pub smallest_limit: u64,
-    /// The most units in one lease, and so the most that a crash loses of one meter until its window ends. 10,000 by
-    /// default.
-    pub largest: u64,
-    /// A lease is at most the `share`-th part of what remains. 8 by default; more nodes want a larger number.
-    pub share: u64,
-    /// A lease that is spent within this time is followed by one of twice the size, otherwise by one of half of it.
-    /// One second by default.
-    pub hold: Duration,
-    /// The most meters of which leases are held at once; further ones go straight to the store. 1,000,000 by default.
-    pub max_keys: usize,
-}
-
-impl Default for LeaseConfig {
-    fn default() -> Self {
-        Self {
-            smallest_limit: 100,
-            largest: 10_000,
-            share: 8,
-            hold: Duration::from_secs(1),
-            max_keys: 1_000_000,
-        }
-    }
-}
+use self::request::Request;
+use crate::table::{Name, Table};
 
 /// A store that claims several units at a time from the store underneath and spends them in this process.
 ///
 /// # What it guarantees
-/// Never more is admitted than the limit, by all nodes together: every unit is charged in the shared store before it is
-/// spent, and spent only in the segment of time that it was charged to. A slice is still admitted whole or not at all.
+/// All nodes together never admit more than the limit: every unit is charged in the shared store before it is spent, and it is
+/// spent only in the segment of time to which it was charged. A slice is still admitted whole or not at all.
 ///
 /// # What it costs
-/// What one node holds, another is refused: near the limit a request may be refused although units lie unspent
-/// elsewhere. [`give_back`](Self::give_back) returns what is not needed; call it now and then, or let
-/// [`run`](Self::run) do so. A node that crashes loses what it held: at most [`LeaseConfig::largest`] units of each
-/// meter, until its window has passed. What is paid from a lease is told to leave what the store said last: in a window that
-/// slides, what has left since is not yet counted in.
+/// Other nodes cannot use the units of a lease: near the limit a request may be refused although another node has unspent
+/// units. [`give_back`](Self::give_back) returns unused units; call it regularly, or let [`run`](Self::run) do so. A node that
+/// crashes loses the units that it held: at most [`LeaseConfig::largest`] of each meter, until its window has passed. For
+/// a check that a lease paid, `remaining` is what the store said last, without the units that left a sliding window since.
 ///
 /// # What is leased
-/// Windows only. A token bucket drains while a lease lies idle, so units spent later than charged would come on top of
-/// those that have drained in; a log would forget them too early. Both go straight to the store, as do small limits,
-/// requests that cost more than a lease would hold, peeks, and everything on a store that decides by its server's clock.
+/// Windows only. A token bucket drains while a lease is idle, so units spent later than charged could exceed the limit; a log
+/// would forget them too early. Both go directly to the store, as do small limits, requests that cost more than a lease would
+/// hold, peeks, and everything on a store that decides by its server's clock.
 ///
 /// # Clocks
-/// A lease ends with its segment by the caller's clock. Nodes whose clocks differ by *d* may spend it for *d* longer than
-/// another node believes.
+/// A lease ends with its segment, by the caller's clock. If the clocks of two nodes differ by *d*, one may spend a lease for *d*
+/// longer than the other expects.
 ///
 /// # Reset
-/// A reset forgets this node's lease. What other nodes hold of the meter they may still spend or give back: by so much more
-/// than the limit may be admitted.
+/// A reset drops this node's lease. Other nodes may still spend or return their leases of the meter: by that much, the limit may
+/// be exceeded.
 ///
 /// ```
 /// use ratelimit_cluster::Leased;
@@ -97,7 +62,7 @@ pub struct Leased<S> {
     serial: AtomicU64,
 }
 
-/// Units to give back.
+/// Units to return to the store.
 struct Return {
     name: Name,
     window: Window,
@@ -116,11 +81,11 @@ impl Return {
     }
 }
 
-/// How many leases are given back in one call.
+/// How many leases are returned in one call.
 const RETURNS: usize = 64;
 
 impl<S: CounterStore> Leased<S> {
-    /// Leases from `inner`, by the default configuration.
+    /// Leases from `inner`, with the default configuration.
     pub fn new(inner: S) -> Self {
         Self::with_config(inner, LeaseConfig::default())
     }
@@ -135,7 +100,7 @@ impl<S: CounterStore> Leased<S> {
         &self.inner
     }
 
-    /// Of how many meters this node holds a lease, or knows how they stand.
+    /// The number of meters with a lease, or with a recent answer of the store.
     pub fn len(&self) -> usize {
         self.leases.len()
     }
@@ -145,24 +110,24 @@ impl<S: CounterStore> Leased<S> {
         self.len() == 0
     }
 
-    /// Gives back what was leased and not touched since this was last called, and forgets what has ended.
+    /// Returns the leases that were not used since the last call, and drops those that have ended.
     ///
     /// # Errors
-    /// If the store did not take something back; those units are lost until their window has passed.
+    /// If a refund failed. Those units are lost until their window has passed.
     pub async fn give_back(&self, now: Timestamp) -> Result<(), StoreError> {
         self.return_all(now, false).await
     }
 
-    /// Gives back everything that is not spent: what a node does before it ends.
+    /// Returns all unspent units. Call it before the process ends.
     ///
     /// # Errors
-    /// As [`give_back`](Self::give_back).
+    /// See [`give_back`](Self::give_back).
     pub async fn give_back_all(&self, now: Timestamp) -> Result<(), StoreError> {
         self.return_all(now, true).await
     }
 
-    /// Calls [`give_back`](Self::give_back) each time that `every` has passed, for ever: to be spawned. What the store
-    /// does not take back is lost until its window ends, which no caller can do anything about.
+    /// Calls [`give_back`](Self::give_back) after each `every`, forever. Spawn this as a task. It ignores errors: units whose
+    /// refund failed are lost until their window ends.
     pub async fn run<C: Timer>(&self, clock: C, every: Duration) {
         loop {
             clock.sleep(every).await;
@@ -173,11 +138,11 @@ impl<S: CounterStore> Leased<S> {
     async fn return_all(&self, now: Timestamp, all: bool) -> Result<(), StoreError> {
         let mut back = Vec::new();
         self.leases.retain(|id, lease| {
-            let is_over = lease.is_over(now);
-            let units = if is_over || all { lease.surrender(now) } else { lease.idle() };
+            let has_ended = lease.has_ended(now);
+            let units = if has_ended || all { lease.surrender(now) } else { lease.idle() };
             let (window, receipt) = (lease.window, lease.receipt);
             back.extend(units.map(|units| Return { name: Name::new(id), window, units, receipt }));
-            !is_over
+            !has_ended
         });
         let mut done = Ok(());
         for some in back.chunks(RETURNS) {
@@ -187,8 +152,8 @@ impl<S: CounterStore> Leased<S> {
         done
     }
 
-    /// What is put towards one claim. Units of the lease that the store has to have back first go to `back`.
-    fn part(&self, claim: &Claim<'_>, claims: &Claims<'_>, may_ask: bool, back: &mut Vec<Return>) -> Part {
+    /// Takes units for one claim from its lease. Units that have to be returned to the store first go to `back`.
+    fn part(&self, claim: &Claim<'_>, claims: &Claims<'_>, may_lease: bool, back: &mut Vec<Return>) -> Part {
         let Meter::Window(window) = claim.meter else { return Part::default() };
         let (now, mode) = (claims.now(), claims.mode());
         let is_large = window.limit() >= self.config.smallest_limit;
@@ -197,30 +162,30 @@ impl<S: CounterStore> Leased<S> {
         let take = |lease: &mut Lease| {
             if !is_plain || !lease.serves(&window, now) {
                 back.extend(lease.surrender(now).map(|units| Return::new(claim, lease, units)));
-                if lease.window != window || lease.is_over(now) {
+                if lease.window != window || lease.has_ended(now) {
                     *lease = new();
                 }
             }
             if !is_plain || !lease.serves(&window, now) {
-                return Part::default(); // a late claim is decided as of the store's newest instant
+                return Part::default(); // a late claim: the store decides it as of its newest instant
             }
-            lease.take(claim.cost, now, may_ask, &self.config)
+            lease.take(claim.cost, now, may_lease, &self.config)
         };
         let part = if is_plain {
-            self.leases.with_or_new(&claim.id, |lease| lease.is_over(now), new, take)
+            self.leases.with_or_new(&claim.id, |lease| lease.has_ended(now), new, take)
         } else {
             self.leases.with(&claim.id, take)
         };
         part.unwrap_or_default()
     }
 
-    /// Takes from the leases what they have towards a slice.
-    fn prepare<'c>(&self, claims: Claims<'c>, may_ask: bool, back: &mut Vec<Return>) -> Trip<'_, 'c, S> {
-        let parts = claims.iter().map(|claim| self.part(claim, &claims, may_ask, back)).collect();
-        Trip { leased: self, claims, parts }
+    /// Takes units for a slice from the leases.
+    fn prepare<'c>(&self, claims: Claims<'c>, may_lease: bool, back: &mut Vec<Return>) -> Request<'_, 'c, S> {
+        let parts = claims.iter().map(|claim| self.part(claim, &claims, may_lease, back)).collect();
+        Request { store: &self.inner, leases: &self.leases, claims, parts }
     }
 
-    /// Takes all that is leased of these meters, to be given back: the store is to decide on the truth.
+    /// Takes all leased units of these meters to return them, so that the store decides exactly.
     fn surrender(&self, claims: &Claims<'_>, back: &mut Vec<Return>) {
         for claim in claims.iter() {
             let units = |lease: &mut Lease| {
@@ -230,23 +195,23 @@ impl<S: CounterStore> Leased<S> {
         }
     }
 
-    /// Gives units back before a claim. What the store does not take is lost until its window ends.
-    async fn bring_back(&self, now: Timestamp, back: &[Return]) {
+    /// Returns units before a claim. Units whose refund fails are lost until their window ends.
+    async fn return_units(&self, now: Timestamp, back: &[Return]) {
         for some in back.chunks(RETURNS) {
             let refunds: Vec<Refund<'_>> = some.iter().map(Return::refund).collect();
             let _ = self.inner.refund(now, &refunds).await;
         }
     }
 
-    /// The answer, if the leases have paid for the whole slice.
-    fn paid(trip: &mut Trip<'_, '_, S>) -> Option<Answer> {
-        let verdicts: Option<Verdicts> = trip.parts.iter().map(|part| part.verdict).collect();
+    /// The answer, if the leases pay the whole slice.
+    fn paid(request: &mut Request<'_, '_, S>) -> Option<Answer> {
+        let verdicts: Option<Verdicts> = request.parts.iter().map(|part| part.verdict).collect();
         let verdicts = verdicts?;
-        trip.parts.clear(); // spent: nothing goes back any more
-        Some(Answer { admitted: true, charged: true, now: trip.claims.now(), verdicts })
+        request.parts.clear(); // spent: nothing returns to the leases
+        Some(Answer { admitted: true, charged: true, now: request.claims.now(), verdicts })
     }
 
-    fn goes_straight(&self) -> bool {
+    fn bypasses_leases(&self) -> bool {
         self.inner.promises().time == Time::Server
     }
 }
@@ -262,56 +227,56 @@ impl<S: fmt::Debug> fmt::Debug for Leased<S> {
 
 #[deny(clippy::missing_trait_methods)]
 impl<S: CounterStore> CounterStore for Leased<S> {
-    /// Those of the store underneath, but that what another node holds may refuse what would have fitted.
+    /// Those of the store underneath, except that leases of other nodes may cause refusals.
     fn promises(&self) -> Promises {
-        Promises { decisions: Decisions::Conservative, ..self.inner.promises() }
+        Promises::new(Decisions::Conservative, self.inner.promises().time)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        if self.goes_straight() {
+        if self.bypasses_leases() {
             return self.inner.claim(claims).await;
         }
         let mut back = Vec::new();
-        let mut trip = self.prepare(claims, true, &mut back);
-        if let Some(answer) = Self::paid(&mut trip) {
+        let mut request = self.prepare(claims, true, &mut back);
+        if let Some(answer) = Self::paid(&mut request) {
             return Ok(answer);
         }
-        self.bring_back(claims.now(), &back).await;
-        let answer = trip.go().await?;
-        if trip.is_torn(&answer) {
-            trip.undo(&answer).await;
-        } else if answer.admitted || !trip.is_changed() {
-            return Ok(trip.end(answer).await);
+        self.return_units(claims.now(), &back).await;
+        let answer = request.send().await?;
+        if request.is_split(&answer) {
+            request.undo(&answer).await;
+        } else if answer.admitted || !request.is_changed() {
+            return Ok(request.complete(answer).await);
         }
-        drop(trip); // what was taken is back in the leases
+        drop(request); // the units are back in the leases
         back.clear();
         self.surrender(&claims, &mut back);
-        self.bring_back(claims.now(), &back).await;
+        self.return_units(claims.now(), &back).await;
         self.inner.claim(claims).await
     }
 
-    /// Leases are spent in a batch, but none is taken: what they cannot pay goes out in one trip, after what they hold
-    /// has been given back in another.
+    /// A batch spends leases but takes no new ones. The slices that leases cannot pay go to the store in one call, after their
+    /// leases were returned in another.
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
-        if self.goes_straight() {
+        if self.bypasses_leases() {
             return self.inner.claim_many(slices).await;
         }
         let mut back = Vec::new();
         let mut paid = Vec::with_capacity(slices.len());
         for claims in slices {
-            let mut trip = self.prepare(*claims, false, &mut back);
-            let answer = Self::paid(&mut trip);
-            drop(trip); // what did not suffice is back in the leases
+            let mut request = self.prepare(*claims, false, &mut back);
+            let answer = Self::paid(&mut request);
+            drop(request); // units that did not suffice are back in the leases
             if answer.is_none() {
                 self.surrender(claims, &mut back);
             }
             paid.push(answer);
         }
         let now = slices.iter().map(Claims::now).max().unwrap_or(Timestamp::EPOCH);
-        self.bring_back(now, &back).await;
-        let asked = slices.iter().zip(&paid).filter(|(_, answer)| answer.is_none());
-        let asked: Vec<Claims<'_>> = asked.map(|(claims, _)| *claims).collect();
-        let answers = if asked.is_empty() { Vec::new() } else { self.inner.claim_many(&asked).await };
+        self.return_units(now, &back).await;
+        let unpaid = slices.iter().zip(&paid).filter(|(_, answer)| answer.is_none());
+        let unpaid: Vec<Claims<'_>> = unpaid.map(|(claims, _)| *claims).collect();
+        let answers = if unpaid.is_empty() { Vec::new() } else { self.inner.claim_many(&unpaid).await };
         let mut answers = answers.into_iter();
         let next = |answer: Option<Answer>| match answer {
             Some(answer) => Ok(answer),
@@ -327,7 +292,7 @@ impl<S: CounterStore> CounterStore for Leased<S> {
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         claims.iter().for_each(|claim| self.leases.remove(&claim.id));
         let done = self.inner.reset(claims).await;
-        // Whoever began to lease meanwhile may have been charged before the reset: that is forgotten, too.
+        // A lease taken in the meantime may have been charged before the reset, which removed its units.
         claims.iter().for_each(|claim| self.leases.remove(&claim.id));
         done
     }

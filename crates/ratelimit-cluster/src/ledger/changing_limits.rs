@@ -1,4 +1,4 @@
-//! Limits of several rates on one bucket, against core's meters on all charges in their order.
+//! Limits of several rates on one bucket, compared with core's meters on all charges in order.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use ratelimit_core::{
 };
 
 use super::merge::raise;
-use super::tests::{START, ask, ledgers, merge, take, tell};
+use super::tests::{START, claim_on, ledgers, merge, sync, take};
 use super::*;
 
 const ID: MeterId<'_> = MeterId { namespace: "n", scope: "bucket", key: b"k" };
 
-/// How often properties are tried.
+/// The number of cases of each property.
 fn often() -> ProptestConfig {
     ProptestConfig { cases: 2_000, ..ProptestConfig::default() }
 }
@@ -28,10 +28,10 @@ fn bucket(interval: u64) -> Meter {
 }
 
 fn claim(ledger: &Ledger, meter: Meter, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {
-    ask(ledger, now, mode, &Claim { id: ID, cost, meter }).unwrap()
+    claim_on(ledger, now, mode, &Claim { id: ID, cost, meter }).unwrap()
 }
 
-/// The same in a slice with another meter, on which everything fits.
+/// The same in a slice with another meter that admits everything.
 fn claim_in_slice(ledger: &Ledger, meter: Meter, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {
     let roomy = "1000000/min fixed".parse::<Limit>().unwrap().meter_for(b"k");
     let other = Claim { id: MeterId { scope: "roomy", ..ID }, cost: 1, meter: roomy };
@@ -44,7 +44,7 @@ fn refund(ledger: &Ledger, meter: Meter, cost: u64, receipt: Timestamp, now: Tim
     ledger.refund_now(now, &[Refund { id: ID, cost, meter, receipt }]);
 }
 
-/// What is known of the bucket.
+/// The state of the bucket.
 fn known(ledger: &Ledger) -> BucketState {
     let states = (0..).map_while(|part| ledger.states(part)).flatten().map(|known| known.state);
     let mut buckets =
@@ -52,7 +52,7 @@ fn known(ledger: &Ledger) -> BucketState {
     buckets.next().unwrap()
 }
 
-/// How many units are owed.
+/// The units that the bucket owes.
 fn owed(ledger: &Ledger, now: Timestamp) -> u64 {
     if ledger.len() > 0 { known(ledger).owed(now) } else { 0 }
 }
@@ -65,7 +65,7 @@ enum Step {
         mode: Mode,
         in_slice: bool,
     },
-    /// So much of the charge so many before.
+    /// Refunds a part of an earlier charge.
     Refund {
         back: usize,
         cost: u64,
@@ -85,7 +85,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, u64, Step)>> {
 proptest! {
     #![proptest_config(often())]
 
-    /// In the slot and elsewhere, alone and in slices, for callers that are late, too.
+    /// Covers states in slots and in cold parts, single claims, slices and late callers.
     #[test]
     fn a_ledger_decides_like_core(steps in steps()) {
         let [ledger] = ledgers();
@@ -115,57 +115,57 @@ proptest! {
         }
     }
 
-    /// What was charged and given back at one instant on several nodes, at several rates, is owed by each to the unit.
+    /// After charges and refunds at one instant on several nodes, at several rates, each node owes exactly the rest.
     #[test]
-    fn no_node_forgets_units_of_any_rate(
+    fn no_node_loses_units_of_any_rate(
         charges in prop::collection::vec((0..4_usize, 0..5_usize, 1..9_u64, 0..6_u64, any::<bool>()), 1..25),
         order in prop::collection::vec(0..4_usize, 0..8),
     ) {
         let nodes = ledgers::<4>();
-        let hear = |from: usize, usages: &[Usage]| {
+        let merge_into_others = |from: usize, usages: &[Usage]| {
             let others = (0..4).filter(|to| *to != from).map(|to| &nodes[to]);
             others.for_each(|to| usages.iter().for_each(|usage| assert!(merge(to, usage))));
         };
         let mut sum = 0;
-        for (node, limit, cost, back, tells) in charges {
+        for (node, limit, cost, back, syncs) in charges {
             let meter = meters()[limit];
             let receipt = claim(&nodes[node], meter, cost, START, Mode::Force).1.receipt;
-            if tells {
-                hear(node, &take(&nodes[node]));
+            if syncs {
+                merge_into_others(node, &take(&nodes[node]));
             }
             refund(&nodes[node], meter, back.min(cost), receipt, START);
             sum += cost - back.min(cost);
         }
         for node in order.into_iter().chain(0..4) {
-            hear(node, &take(&nodes[node]));
+            merge_into_others(node, &take(&nodes[node]));
         }
         for node in &nodes {
             prop_assert_eq!(owed(node, START), sum);
         }
     }
 
-    /// Once all is told, a node counts no less than was charged, however late it heard of it.
+    /// After all usages are merged, a node counts no less than was charged, however late they came.
     #[test]
-    fn nothing_that_was_told_is_forgotten(
+    fn nothing_that_was_merged_is_forgotten(
         charges in prop::collection::vec((any::<bool>(), 0..5_usize, 1..6_u64, 0..9_000_u64, 0..3_u8), 1..40),
     ) {
         let [one, other, truth] = ledgers();
         let (meters, mut now, mut sum) = (meters(), START, 0);
-        for (here, limit, cost, millis, tells) in charges {
+        for (here, limit, cost, millis, syncs) in charges {
             now = now + Duration::from_millis(millis);
             let node = if here { &one } else { &other };
             if claim(node, meters[limit], cost, now, Mode::Charge).0 {
                 claim(&truth, meters[limit], cost, now, Mode::Force);
                 sum += cost;
             }
-            match tells {
-                0 => tell(&one, &other),
-                1 => tell(&other, &one),
+            match syncs {
+                0 => sync(&one, &other),
+                1 => sync(&other, &one),
                 _ => {}
             }
         }
-        tell(&one, &other);
-        tell(&other, &one);
+        sync(&one, &other);
+        sync(&other, &one);
         for later in 0..20 {
             let then = now + Duration::from_millis(later * later * 150);
             for node in [&one, &other] {
@@ -175,9 +175,9 @@ proptest! {
         }
     }
 
-    /// A node that charges nothing itself and is told each charge at once knows the same as the one that charges.
+    /// A node that only merges each charge at once agrees with the one that charges.
     #[test]
-    fn who_only_hears_knows_the_same(
+    fn a_node_that_only_merges_agrees(
         charges in prop::collection::vec((0..5_usize, 1..6_u64, 0..9_000_u64), 1..30),
     ) {
         let [one, other] = ledgers();
@@ -185,7 +185,7 @@ proptest! {
         for (limit, cost, millis) in charges {
             now = now + Duration::from_millis(millis);
             claim(&one, meters[limit], cost, now, Mode::Charge);
-            tell(&one, &other);
+            sync(&one, &other);
             for later in [0, 1, 5, 30] {
                 let then = now + Duration::from_secs(later);
                 prop_assert_eq!(owed(&one, then), owed(&other, then));
@@ -193,7 +193,7 @@ proptest! {
         }
     }
 
-    /// Of more rates than are told apart, too.
+    /// Also with more rates than a state can hold.
     #[test]
     fn what_is_raised_is_never_less_than_either(
         one in charges(), other in charges(), later in prop::collection::vec(0..30_000_000_u64, 5),
@@ -213,19 +213,18 @@ proptest! {
         }
     }
 
-    /// What a store owes is never taken for less, if it is known that there are several rates; otherwise but for what the rate
-    /// that was asked for drains in the time in which it is not known when the store decided. Of one rate it is exact, whenever
-    /// the store has decided.
+    /// A reading is never taken for less than the store owes if several rates are known; otherwise for less by at most what the
+    /// requested rate drains in the time between the request and the decision. With one rate it is exact.
     #[test]
-    fn what_a_store_owes_is_taken_for_no_less(
+    fn a_reading_is_taken_for_no_less_than_the_store_owes(
         charges in charges(), interval in 1..100_000_u64, before in 0..300_000_u64, trip in 0..1_000_000_000_u64,
         later in prop::collection::vec(0..30_000_000_u64, 9),
     ) {
         let (State::Bucket(store), seen) = charged(&charges) else { unreachable!() };
         let (tat, units) = (store.tat().unwrap().max(seen), store.owed(seen));
         let early = |nanos| Timestamp::from_nanos(seen.as_nanos() - nanos);
-        let says = |at, now, has_one_rate| Owed { units, tat, at, now, has_one_rate };
-        let known = |owed: Owed| BucketState { at: owed.now, debts: [owed.debt(interval)].into_iter().collect() };
+        let says = |at, now, has_one_rate| BucketReading { units, tat, at, now, has_one_rate };
+        let known = |reading: BucketReading| BucketState { at: reading.now, debts: [reading.debt(interval)].into_iter().collect() };
         let exact = known(says(early(trip), early(trip), false));
         let rough = known(says(early(before), seen, true));
         let drained = before.div_ceil(interval) + 1;
@@ -241,13 +240,13 @@ proptest! {
     }
 }
 
-/// Charges of one bucket: at which interval, how many, how long after the one before.
+/// Charges of one bucket: the interval, the units, the time since the previous charge.
 fn charges() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
     let interval = prop_oneof![1..30_u64, 1..100_000_u64, (0..5_u64).prop_map(|nth| 1_000 << nth)];
     prop::collection::vec((interval, 1..20_u64, 0..20_000_u64), 1..30)
 }
 
-/// The state that they lead to, and when.
+/// The state after the charges, and the time of the last one.
 fn charged(charges: &[(u64, u64, u64)]) -> (State, Timestamp) {
     let (mut state, mut now) = (bucket(1).fresh(), START);
     for (interval, cost, after) in charges {
@@ -261,10 +260,10 @@ fn charged(charges: &[(u64, u64, u64)]) -> (State, Timestamp) {
 fn a_state_goes_back_into_its_slot() {
     let [ledger] = ledgers();
     let [second, slow, ..] = meters();
-    let print = ledger.prints.of(&ID);
+    let fingerprint = ledger.fingerprinter.of(&ID);
     let is_in_slot = |meter| {
         let claim = Claim { id: ID, cost: 0, meter };
-        ledger.shard(print).claim_here(print, &claim, START, Mode::Peek).is_some()
+        ledger.shard(fingerprint).claim_in_slot(fingerprint, &claim, START, Mode::Peek).is_some()
     };
     claim(&ledger, second, 3, START, Mode::Charge);
     assert!(is_in_slot(second));
@@ -279,15 +278,15 @@ fn a_state_goes_back_into_its_slot() {
 }
 
 #[test]
-fn usages_of_each_rate_are_told_apart_and_refunds_under_their_own() {
+fn usages_of_each_rate_are_separate_and_refunds_keep_their_rate() {
     let [one, other] = ledgers();
     let [second, slow, ..] = meters();
     let early = claim(&one, second, 5, START, Mode::Charge).1.receipt;
     claim(&one, slow, 2, START, Mode::Charge);
     refund(&one, second, 3, early, START);
-    let told = take(&one);
-    assert_eq!(told.iter().map(|usage| usage.meter).filter(|meter| *meter == slow).count(), 1);
-    told.iter().for_each(|usage| assert!(merge(&other, usage)));
+    let usages = take(&one);
+    assert_eq!(usages.iter().map(|usage| usage.meter).filter(|meter| *meter == slow).count(), 1);
+    usages.iter().for_each(|usage| assert!(merge(&other, usage)));
     assert_eq!(known(&other).owed(START), 4);
     assert_eq!(known(&other).owed(START + Duration::from_secs(19)), 1, "the slow ones drain at their rate");
 }

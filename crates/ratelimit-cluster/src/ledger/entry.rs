@@ -1,72 +1,73 @@
-//! One meter, opened: what its slot and its cold part say, to be looked at and changed.
+//! A view of one meter that combines its slot and its cold part.
 
 use ratelimit_core::{BucketState, Claim, Debt, Meter, Mode, Refund, State, Timestamp, Verdict};
 use smallvec::smallvec;
 
-use super::Usage;
-use super::print::Print;
+use super::fingerprint::Fingerprint;
+use super::reading::Reading;
 use super::slab::Cold;
 use super::slot::Slot;
-use super::units::Units;
+use super::units::{Units, counts_alike, counts_together};
+use super::usage::Usage;
 
-/// A meter: what is known of it, and what was charged here and has not been told.
+/// A meter: its state, and its pending units.
 pub(super) struct Entry<'s> {
-    pub(super) print: Print,
-    /// Own units and those of the others, as far as they were told.
+    pub(super) fingerprint: Fingerprint,
+    /// Own units, and those received from other nodes.
     pub(super) state: State,
-    /// How it counted when it was charged last.
+    /// The meter at the time of its last charge.
     pub(super) meter: Meter,
     pub(super) pending: Option<Units>,
     pub(super) cold: &'s mut Cold,
     slot: &'s mut Slot,
 }
 
-/// What has to be told.
+/// Usages that have to be sent.
 #[derive(Default)]
-pub(super) struct Tellings {
-    /// Meters in which something is pending: the numbers of their cold parts.
+pub(super) struct Outgoing {
+    /// Meters with pending units: the numbers of their cold parts.
     pub(super) dirty: Vec<u32>,
-    /// What was pending before something else was: it counts in another segment, or at another rate.
-    pub(super) outbox: Vec<(Print, Usage)>,
+    /// Usages that cannot be combined with what is now pending, because their segment or rate is another one.
+    pub(super) queue: Vec<(Fingerprint, Usage)>,
 }
 
-impl Tellings {
+impl Outgoing {
     #[inline]
-    pub(super) fn note(&mut self, cold: u32) {
+    pub(super) fn mark_dirty(&mut self, cold: u32) {
         self.dirty.push(cold);
     }
 
     #[cold]
-    pub(super) fn send(&mut self, print: Print, usage: Usage) {
-        self.outbox.push((print, usage));
+    pub(super) fn push(&mut self, fingerprint: Fingerprint, usage: Usage) {
+        self.queue.push((fingerprint, usage));
     }
 
     pub(super) fn len(&self) -> usize {
-        self.dirty.len() + self.outbox.len()
+        self.dirty.len() + self.queue.len()
     }
 }
 
 impl<'s> Entry<'s> {
-    /// Opens a meter that counted like this when it was charged last.
+    /// Opens a meter; `meter` is the one of its last charge.
     pub(super) fn open(slot: &'s mut Slot, meter: Meter, cold: &'s mut Cold) -> Self {
-        let (print, state, pending) = (slot.print(), cold.take_state(slot), slot.pending(&meter));
-        Self { print, state, meter, pending, cold, slot }
+        let (fingerprint, state, pending) = (slot.fingerprint(), cold.take_state(slot), slot.pending(&meter));
+        Self { fingerprint, state, meter, pending, cold, slot }
     }
 
-    /// Keeps what it has become; tells how it counts.
+    /// Stores the changes; returns the meter of the last charge.
     pub(super) fn close(self) -> Meter {
         self.cold.keep_state(self.slot, self.state);
-        self.slot.pend(self.pending);
+        self.slot.set_pending(self.pending);
         self.meter
     }
 
-    /// Whether units of this meter can be counted here.
-    pub(super) fn takes(&self, meter: &Meter) -> bool {
+    /// Whether units of this meter can be added to the state.
+    pub(super) fn accepts(&self, meter: &Meter) -> bool {
         let is_window = matches!(meter, Meter::Window(_));
         meter.owns(&self.state) && (!is_window || counts_alike(&self.meter, meter))
     }
 
-    /// It is not to be forgotten before this instant.
+    /// Delays expiry until this instant.
     pub(super) fn keep_until(&mut self, instant: Timestamp) {
         self.slot.keep_until(instant);
     }
@@ -77,80 +78,96 @@ impl<'s> Entry<'s> {
         claim: &Claim<'_>,
         now: Timestamp,
         mode: Mode,
-        tellings: &mut Tellings,
+        outgoing: &mut Outgoing,
     ) -> (bool, Verdict) {
         if claim.meter.owns(&self.state) {
             // In place: a log may be long.
             let (admitted, verdict) = claim.meter.claim(&mut self.state, claim.cost, now, mode);
             if admitted && claim.cost > 0 && mode != Mode::Peek {
-                self.change(claim.meter, tellings);
-                self.charged(claim, &verdict, tellings);
+                self.change_meter(claim.meter, outgoing);
+                self.record_charge(claim, &verdict, outgoing);
             }
             return (admitted, verdict);
         }
         let mut state = claim.meter.fresh();
         let (admitted, verdict) = claim.meter.claim(&mut state, claim.cost, now, mode);
         if admitted && claim.cost > 0 && mode != Mode::Peek {
-            self.change(claim.meter, tellings);
+            self.change_meter(claim.meter, outgoing);
             self.state = state;
-            self.charged(claim, &verdict, tellings);
+            self.record_charge(claim, &verdict, outgoing);
         }
         (admitted, verdict)
     }
 
-    /// The limit was changed: what is pending is told as what it was.
-    pub(super) fn change(&mut self, meter: Meter, tellings: &mut Tellings) {
+    /// Changes the meter. Units that are pending keep their meter.
+    pub(super) fn change_meter(&mut self, meter: Meter, outgoing: &mut Outgoing) {
         if !counts_alike(&self.meter, &meter)
             && let Some(units) = self.pending.take()
         {
-            tellings.send(self.print, self.usage(units));
+            outgoing.push(self.fingerprint, self.usage(units));
         }
         self.meter = meter;
     }
 
-    /// Notes that a claim was charged to the state.
-    pub(super) fn charged(&mut self, claim: &Claim<'_>, verdict: &Verdict, tellings: &mut Tellings) {
+    /// Records a claim that was charged to the state.
+    pub(super) fn record_charge(&mut self, claim: &Claim<'_>, verdict: &Verdict, outgoing: &mut Outgoing) {
         self.keep_until(verdict.reset_at); // after a charge this is `Meter::forget_at`
         let at = if let State::Bucket(state) = &self.state { state.at } else { verdict.receipt };
-        self.note(Units::of_charge(&claim.meter, claim.cost, verdict, at), tellings);
+        self.add_pending(Units::of_charge(&claim.meter, claim.cost, verdict, at), outgoing);
     }
 
-    pub(super) fn note(&mut self, units: Units, tellings: &mut Tellings) {
+    pub(super) fn add_pending(&mut self, units: Units, outgoing: &mut Outgoing) {
         if self.pending.is_none() {
-            tellings.note(self.slot.cold);
+            outgoing.mark_dirty(self.slot.cold);
         }
-        let (pending, before) = units.after(self.pending);
+        let (pending, before) = units.appended_to(self.pending);
         self.pending = Some(pending);
         if let Some(before) = before {
-            tellings.send(self.print, self.usage(before));
+            outgoing.push(self.fingerprint, self.usage(before));
         }
     }
 
-    pub(super) fn refund(&mut self, refund: &Refund<'_>, now: Timestamp, tellings: &mut Tellings) {
+    pub(super) fn refund(&mut self, refund: &Refund<'_>, now: Timestamp, outgoing: &mut Outgoing) {
         if refund.cost == 0 || !refund.meter.owns(&self.state) {
             return;
         }
         let before = self.state.clone();
         refund.meter.refund(&mut self.state, refund.cost, refund.receipt, now);
-        // It is kept as long as before: others still have to be told.
+        // The expiry does not change: the refund still has to be sent.
         let Some(units) = Units::of_refund(refund, &before, &self.state) else {
             return;
         };
         if counts_alike(&self.meter, &refund.meter) {
-            self.note(units, tellings);
+            self.add_pending(units, outgoing);
         } else {
             let usage = Usage { meter: refund.meter, ..self.usage(units) };
-            tellings.send(self.print, usage);
+            outgoing.push(self.fingerprint, usage);
         }
     }
 
-    pub(super) fn usage(&self, units: Units) -> Usage {
+    /// Replaces the state by a reading of a shared store plus what is pending.
+    pub(super) fn apply_reading(&mut self, usage: &Usage, reading: Reading, outgoing: &Outgoing) {
+        if !counts_together(&self.meter, &usage.meter) || !self.meter.owns(&self.state) {
+            return;
+        }
+        let fingerprint = self.fingerprint;
+        let is_of_this =
+            |(of, other): &&(_, Usage)| *of == fingerprint && counts_together(&other.meter, &usage.meter);
+        let queue = outgoing.queue.iter().filter(is_of_this).map(|(_, other)| (other.meter, other.units));
+        let pending = queue.chain(self.pending.map(|units| (self.meter, units)));
+        let shared = self.cold.shared.get_or_insert_default();
+        if shared.apply((&self.meter, &mut self.state), usage, reading, pending) {
+            self.keep_until(self.meter.forget_at(&self.state));
+        }
+    }
+
+    fn usage(&self, units: Units) -> Usage {
         Usage { name: self.cold.name.clone(), meter: self.meter, units }
     }
 }
 
-/// A meter to which nothing was charged, in the form in which a slot keeps it.
-pub(super) fn begun(meter: &Meter) -> State {
+/// The state of a meter without charges, in the form that fits a slot.
+pub(super) fn initial_state(meter: &Meter) -> State {
     match meter {
         Meter::Bucket(bucket) => {
             let debt = Debt::only(Timestamp::EPOCH, bucket.interval());
@@ -158,21 +175,4 @@ pub(super) fn begun(meter: &Meter) -> State {
         }
         _ => meter.fresh(),
     }
-}
-
-/// Whether units of one meter are units of the other: only their limits may differ.
-pub(super) fn counts_alike(one: &Meter, other: &Meter) -> bool {
-    match (one, other) {
-        (Meter::Window(one), Meter::Window(other)) => {
-            (one.segment(), one.offset(), one.carried()) == (other.segment(), other.offset(), other.carried())
-        }
-        (Meter::Bucket(one), Meter::Bucket(other)) => one.interval() == other.interval(),
-        (Meter::Log(one), Meter::Log(other)) => one.window() == other.window(),
-        _ => false,
-    }
-}
-
-/// Whether units of both are counted in one state.
-pub(super) fn counts_together(one: &Meter, other: &Meter) -> bool {
-    matches!((one, other), (Meter::Bucket(_), Meter::Bucket(_))) || counts_alike(one, other)
 }

@@ -1,4 +1,4 @@
-//! What others tell, put together with what is known: added once, or raised to the larger of the two.
+//! Merging what other nodes send into a state: by addition, or by maximum.
 
 use ratelimit_core::{
     Bucket, BucketState, Debt, LogState, MAX_RATES, MAX_UNITS, Meter, State, Timestamp, Window, WindowState,
@@ -7,10 +7,10 @@ use smallvec::smallvec;
 
 use super::units::{Units, moved, place};
 
-/// Adds units that were charged elsewhere. The state is one of the meter's.
+/// Adds units that were charged on another node. The state belongs to the meter.
 ///
-/// What comes late is added to the segment that it belongs to, if that is still carried; a bucket and a log never
-/// admit more after it than if every charge had come in its turn.
+/// Late units are added to their own segment if it is still carried. A bucket or a log never admits more after it than if
+/// all charges had been made in order.
 pub(super) fn add(meter: &Meter, state: &mut State, units: &Units) {
     match (meter, state, *units) {
         (Meter::Window(window), State::Window(state), Units::Window { segment, units }) => {
@@ -27,7 +27,7 @@ pub(super) fn add(meter: &Meter, state: &mut State, units: &Units) {
             meter.charge(state, units.unsigned_abs(), newest);
         }
         (Meter::Log(_), State::Log(state), Units::Log { newest, units }) => {
-            // Those that were told as of the end of an interval are there at a later instant than that of their charge.
+            // Units sent at the end of an interval have a later instant here than their charge.
             let first = state.units.partition_point(|unit| *unit < newest.as_nanos());
             let most = state.units.len() - first;
             let taken = usize::try_from(units.unsigned_abs()).unwrap_or(usize::MAX).min(most);
@@ -37,7 +37,7 @@ pub(super) fn add(meter: &Meter, state: &mut State, units: &Units) {
     }
 }
 
-/// Raises what is known to what another knows: repeated or overlapping, it is counted once.
+/// Raises a state to the maximum of it and another one, so repeated or overlapping states count once.
 pub(super) fn raise(meter: &Meter, known: &mut State, other: &State) {
     match (meter, known, other) {
         (Meter::Window(window), State::Window(known), State::Window(other)) => {
@@ -51,13 +51,12 @@ pub(super) fn raise(meter: &Meter, known: &mut State, other: &State) {
     }
 }
 
-/// Where there are no units of other rates, as [`Units::Bucket`] says. Where there are, as units that are charged at the
-/// instant at which they would have begun: no earlier than what is known, so that they are counted for longer rather than for
-/// less.
+/// Without units of other rates this follows [`Units::Bucket`]. Otherwise the units are charged at the instant at which they
+/// would have begun, but no earlier than the newest known charge, so that they count for longer rather than for less.
 fn add_to_bucket(bucket: &Bucket, state: &mut State, drain: i64, floor: Timestamp) {
     let State::Bucket(known) = state else { return };
     let (time, interval) = (drain.unsigned_abs(), bucket.interval());
-    // What others tell may lie further ahead than any clock.
+    // Instants of other nodes may be further ahead than any clock.
     let began = Timestamp::from_nanos(floor.as_nanos().saturating_sub(time));
     let only = if known.debts.is_empty() {
         Some(Timestamp::EPOCH)
@@ -71,13 +70,13 @@ fn add_to_bucket(bucket: &Bucket, state: &mut State, drain: i64, floor: Timestam
     } else if drain > 0 {
         Meter::Bucket(*bucket).charge(state, time.div_ceil(interval), began);
     } else if let Some(debt) = known.debts.iter().find(|debt| debt.interval == interval) {
-        // Of a unit of which a part has drained nothing is taken away.
+        // Nothing of a partly drained unit is refunded.
         let (receipt, at) = (debt.receipt, known.at);
         Meter::Bucket(*bucket).refund(state, time / interval, receipt, at);
     }
 }
 
-/// Of each rate the larger debt. What has drained is left out, but for the last to do so: what comes late is added there.
+/// The larger debt of each rate. Drained debts are removed, except the last one to drain: late units are added to it.
 fn raise_bucket(known: &mut BucketState, other: &BucketState) {
     known.at = known.at.max(other.at);
     for debt in &other.debts {
@@ -92,7 +91,7 @@ fn raise_bucket(known: &mut BucketState, other: &BucketState) {
     let (at, last) = (known.at, known.tat());
     known.debts.retain(|debt| debt.tat > at || Some(debt.tat) == last);
     while known.debts.len() > MAX_RATES {
-        // The units of the fastest rate are counted at the next one.
+        // The units of the fastest rate are counted at the next slower one.
         let fastest = known.debts.remove(0);
         let next = &mut known.debts[0];
         let left = u128::from(fastest.tat.as_nanos().saturating_sub(at.as_nanos()));
@@ -114,7 +113,7 @@ fn raise_window(window: &Window, known: &mut WindowState, other: &WindowState) {
     }
 }
 
-/// Of the two newest units the newer one, of the next ones likewise, and so on.
+/// Compares the logs unit by unit from the newest on, and keeps the newer of each pair.
 fn raise_log(known: &mut LogState, other: &LogState, most: usize) {
     let length = known.units.len().max(other.units.len()).min(most);
     let nth = |units: &std::collections::VecDeque<u64>, from_end: usize| {
@@ -123,7 +122,7 @@ fn raise_log(known: &mut LogState, other: &LogState, most: usize) {
     known.units = (1..=length).rev().map(|n| nth(&known.units, n).max(nth(&other.units, n))).collect();
 }
 
-/// Makes a segment one of those that are carried, if it is newer than them.
+/// Moves the state on to a segment, if that is newer than its newest one.
 pub(super) fn turn_to(window: &Window, state: &mut WindowState, segment: u64) {
     let newer = segment.saturating_sub(window.place(state.at).0);
     if newer > 0 {

@@ -1,120 +1,108 @@
-//! The ledger: what a node knows of each meter, and what it has not told the others yet.
+//! The ledger: a node's meters, and the units that it has not sent to its peers yet.
 //!
-//! A claim is decided on the spot, on what is known: own units and those that others have told. What is charged is
-//! also noted as *pending*. Each interval the node takes the pending units as [`Usage`]s and tells them; what others
-//! tell is merged.
+//! A claim is decided at once by the state of its meter, which contains the node's own units and those received from other
+//! nodes. A charge is also recorded as *pending*. Each interval the node takes the pending units as [`Usage`]s and sends
+//! them; usages received from other nodes are merged.
 //!
-//! - [`Ledger::take_each`] and [`Ledger::take_parts`] give what is pending, each meter once for each segment of time; from
-//!   then on it counts as told. [`Ledger::put_back`] makes it pending again if it could not be told. All leave what is known
-//!   as it is.
-//! - [`Ledger::merge`] adds a usage of another node; whoever calls it sees to it that each is added once.
-//! - [`Ledger::states`] gives what is known, a part after the other. [`Ledger::raise`] takes such a part in by maximum,
-//!   so that it does no harm when it comes twice or overlaps with usages.
+//! - [`Ledger::take_each`] and [`Ledger::take_parts`] return what is pending, one usage for each meter and segment of time.
+//!   After that it counts as sent; [`Ledger::put_back`] makes it pending again if sending failed. None of them changes a
+//!   state.
+//! - [`Ledger::merge`] adds the usages of another node. The caller ensures that each usage is added only once.
+//! - [`Ledger::states`] returns the states, one shard at a time. [`Ledger::raise`] merges such a state by maximum, so a state
+//!   may arrive twice or overlap with usages.
+//! - `shared_store.rs` has the methods for counting with a shared store, whose readings replace the states.
 //!
-//! The work of an interval is that of what was charged in it, never that of all meters.
+//! The work of an interval depends on the number of charges in it, not on the number of meters.
 
-mod answer;
+mod capacity;
 #[cfg(test)]
 mod changing_limits;
 mod entry;
-mod heard;
-mod logbook;
-mod lot;
+mod fingerprint;
+mod log_owners;
 mod merge;
-mod print;
-mod settle;
+mod reading;
+mod remote_batch;
 mod shard;
+mod shards;
+mod shared_state;
+mod shared_store;
 mod slab;
 mod slice;
 mod slot;
+mod store_methods;
 #[cfg(test)]
 mod tests;
 mod units;
+mod usage;
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ratelimit_core::{
-    Answer, Claim, Claims, ErrorKind, Meter, MeterId, Mode, Refund, State, StoreError, Timestamp, Verdict,
-    Verdicts,
+    Answer, Claim, Claims, Meter, MeterId, Mode, Refund, State, StoreError, Timestamp, Verdict, Verdicts,
 };
 
-pub(crate) use self::answer::{answer, answer_now};
-use self::heard::Heard;
-use self::lot::{Held, Lots};
-use self::print::{Print, Prints};
-pub(crate) use self::settle::{Owed, Reading};
-use self::shard::Room;
+use self::capacity::{Capacity, full};
+use self::fingerprint::{Fingerprint, Fingerprinter};
+pub(crate) use self::reading::{BucketReading, Reading};
+use self::remote_batch::RemoteBatch;
+use self::shards::{LockedShard, Shards};
+pub(crate) use self::store_methods::{counter_store_methods, sync_counter_store_methods};
 pub(crate) use self::units::Units;
-use crate::names::Name;
+pub(crate) use self::usage::{Known, Usage};
+use crate::table::Name;
 
-/// What was charged to one meter on one node, and not told yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Usage {
-    pub(crate) name: Name,
-    /// How the meter counted when it was charged.
-    pub(crate) meter: Meter,
-    pub(crate) units: Units,
-}
-
-/// What a node knows of one meter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
-    pub(crate) name: Name,
-    pub(crate) meter: Meter,
-    pub(crate) state: State,
-}
-
-/// What a node knows of all meters.
+/// The meters of a node.
 pub(crate) struct Ledger {
-    lots: Lots,
-    prints: Prints,
-    room: Room,
-    walk: Walk,
+    shards: Shards,
+    fingerprinter: Fingerprinter,
+    capacity: Capacity,
+    next_shard: NextShard,
 }
 
-/// Which shard is tidied next.
+/// The shard where the next sweep starts.
 #[derive(Default)]
 #[repr(align(128))]
-struct Walk(AtomicUsize);
+struct NextShard(AtomicUsize);
 
-/// The most shards, and how many meters of a full ledger fall to each if there are fewer.
+/// The most shards. A small ledger has one for each `METERS_PER_SHARD` meters.
 ///
-/// What each claim needs of its shard should still be near to the processor when the next claim on it comes; with four times
-/// as many a check of 100,000 keys takes a tenth longer.
-const SHARDS: usize = 256;
-const SHARE: usize = 256;
+/// With more shards, less of what a claim needs stays in the processor's caches: with four times as many, a check of 100,000
+/// keys takes a tenth longer.
+const MAX_SHARDS: usize = 256;
+const METERS_PER_SHARD: usize = 256;
 
-/// How many meters are looked at in one go, and how many shards are visited for it.
-const LOOKS: usize = 8;
-const VISITS: usize = 16;
+/// How many meters and shards a sweep visits that a claim pays for.
+const SWEPT_METERS: usize = 8;
+const SWEPT_SHARDS: usize = 16;
 
-/// How many meters are looked at for one that makes room for another, and in an interval.
-const SEARCHED: usize = 64;
+/// How many meters a sweep visits once an interval, or when the ledger is full.
+const SWEPT_METERS_LONG: usize = 64;
 
 impl Ledger {
-    /// A ledger of at most so many meters; its secrets come from the seed, if there is one.
+    /// A ledger of at most `max_keys` meters. Its fingerprints are random unless there is a seed.
     pub(crate) fn new(max_keys: usize, seed: Option<u64>) -> Self {
-        let shards = (max_keys / SHARE).clamp(1, SHARDS).next_power_of_two();
+        let shards = (max_keys / METERS_PER_SHARD).clamp(1, MAX_SHARDS).next_power_of_two();
         Self {
-            lots: Lots::new(shards),
-            prints: Prints::new(seed),
-            room: Room::new(max_keys),
-            walk: Walk::default(),
+            shards: Shards::new(shards),
+            fingerprinter: Fingerprinter::new(seed),
+            capacity: Capacity::new(max_keys),
+            next_shard: NextShard::default(),
         }
     }
 
-    /// Of how many meters something is known.
+    /// The number of meters.
     pub(crate) fn len(&self) -> usize {
-        self.room.taken()
+        self.capacity.used()
     }
 
     #[inline]
-    fn shard(&self, print: Print) -> Held<'_> {
-        self.lots.hold(print.shard(self.lots.len()))
+    fn shard(&self, fingerprint: Fingerprint) -> LockedShard<'_> {
+        self.shards.lock(fingerprint.shard(self.shards.len()))
     }
 
-    /// Decides a slice, as [`SyncCounterStore::claim_now`](ratelimit_core::SyncCounterStore::claim_now).
+    /// See [`SyncCounterStore::claim_now`](ratelimit_core::SyncCounterStore::claim_now).
     pub(crate) fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         let (now, mode) = (claims.now(), claims.mode());
         if let [claim] = &*claims {
@@ -126,10 +114,10 @@ impl Ledger {
         if mode != Mode::Peek {
             self.make_room(claims.len(), now);
         }
-        slice::decide(self, claims)
+        slice::decide(&self.shards, &self.fingerprinter, &self.capacity, claims)
     }
 
-    /// As [`SyncCounterStore::claim_one_now`](ratelimit_core::SyncCounterStore::claim_one_now).
+    /// See [`SyncCounterStore::claim_one_now`](ratelimit_core::SyncCounterStore::claim_one_now).
     #[inline]
     pub(crate) fn claim_one_now<R>(
         &self,
@@ -141,10 +129,10 @@ impl Ledger {
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
         let claim = &Claim { id: *id, cost, meter: *meter };
-        let print = self.prints.of(id);
-        let mut shard = self.shard(print);
-        let Some((admitted, verdict, tidy)) = shard.claim_here(print, claim, now, mode) else {
-            return then(self.claim_unusual(now, mode, claim, print, shard));
+        let fingerprint = self.fingerprinter.of(id);
+        let mut shard = self.shard(fingerprint);
+        let Some((admitted, verdict, tidy)) = shard.claim_in_slot(fingerprint, claim, now, mode) else {
+            return then(self.claim_slow(now, mode, claim, fingerprint, shard));
         };
         drop(shard);
         if tidy {
@@ -153,20 +141,20 @@ impl Ledger {
         then(Ok((admitted, verdict)))
     }
 
-    /// A claim on a meter that is not known, or that is not decided in its slot.
+    /// Decides a claim on a new meter, or on one that cannot be decided in its slot.
     #[inline(never)]
-    fn claim_unusual(
+    fn claim_slow(
         &self,
         now: Timestamp,
         mode: Mode,
         claim: &Claim<'_>,
-        print: Print,
-        mut shard: Held<'_>,
+        fingerprint: Fingerprint,
+        mut shard: LockedShard<'_>,
     ) -> Result<(bool, Verdict), StoreError> {
-        let decided = shard.claim_opened(print, claim, now, mode);
+        let decided = shard.claim_in_entry(fingerprint, claim, now, mode);
         drop(shard);
         let Some((admitted, verdict, tidy)) = decided else {
-            return self.claim_new(now, mode, claim, print);
+            return self.claim_new(now, mode, claim, fingerprint);
         };
         if tidy {
             self.tidy(now);
@@ -174,13 +162,13 @@ impl Ledger {
         Ok((admitted, verdict))
     }
 
-    /// A claim on a meter that was not known a moment ago.
+    /// Decides a claim on a meter that was not in the ledger a moment ago.
     fn claim_new(
         &self,
         now: Timestamp,
         mode: Mode,
         claim: &Claim<'_>,
-        print: Print,
+        fingerprint: Fingerprint,
     ) -> Result<(bool, Verdict), StoreError> {
         let admitted = mode == Mode::Force || claim.cost <= claim.meter.limit();
         if !admitted || mode == Mode::Peek || claim.cost == 0 {
@@ -188,51 +176,53 @@ impl Ledger {
             return Ok((admitted, verdict));
         }
         self.make_room(1, now);
-        let mut shard = self.shard(print);
-        // Another thread may have made it in the meantime.
-        if !shard.is_known(print) && !shard.make(print, || Name::new(&claim.id), &claim.meter, &self.room) {
+        let mut shard = self.shard(fingerprint);
+        // Another thread may have inserted it in the meantime.
+        if !shard.contains(fingerprint)
+            && !shard.insert(fingerprint, || Name::new(&claim.id), &claim.meter, &self.capacity)
+        {
             return Err(full());
         }
-        let decided = shard.claim(print, claim, now, mode);
+        let decided = shard.claim(fingerprint, claim, now, mode);
         decided.map(|(admitted, verdict, _)| (admitted, verdict)).ok_or_else(full)
     }
 
-    /// Gives units back.
+    /// See [`SyncCounterStore::refund_now`](ratelimit_core::SyncCounterStore::refund_now).
     pub(crate) fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
         for refund in refunds {
-            let print = self.prints.of(&refund.id);
-            self.shard(print).refund(print, refund, now);
+            let fingerprint = self.fingerprinter.of(&refund.id);
+            self.shard(fingerprint).refund(fingerprint, refund, now);
         }
     }
 
-    /// Forgets meters, and what was not told of them. Nobody else is told.
+    /// Removes meters and their pending units, on this node only.
     pub(crate) fn reset_now(&self, claims: Claims<'_>) {
         for claim in claims.iter() {
-            let print = self.prints.of(&claim.id);
-            self.shard(print).remove(print, &self.room);
+            let fingerprint = self.fingerprinter.of(&claim.id);
+            self.shard(fingerprint).remove(fingerprint, &self.capacity);
         }
     }
 
-    /// Takes all that is pending, in parts of so many. All of one meter is in one part, and so may be more: all of a shard in
-    /// which a meter has something pending twice.
-    pub(crate) fn take_parts(&self, most: usize) -> Vec<Vec<Usage>> {
+    /// Takes all pending usages in parts of at most `max`. All usages of one meter are in the same part; if a shard has several
+    /// of one meter, its part holds the whole shard and may be larger.
+    pub(crate) fn take_parts(&self, max: usize) -> Vec<Vec<Usage>> {
         let mut parts: Vec<Vec<Usage>> = Vec::new();
-        for number in self.lots.telling() {
+        for number in self.shards.take_pending() {
             let mut taken = Vec::new();
             let each = |name: &Name, meter: &Meter, units| {
                 taken.push(Usage { name: name.clone(), meter: *meter, units });
             };
-            let is_each_once = self.lots.hold(number).take(each);
+            let is_each_once = self.shards.lock(number).take_pending(each);
             let mut rest = taken.into_iter();
             while rest.len() > 0 {
-                let room = parts.last().map_or(0, |part| most.saturating_sub(part.len()));
-                let fits = room >= if is_each_once { 1 } else { rest.len() };
+                let free = parts.last().map_or(0, |part| max.saturating_sub(part.len()));
+                let fits = free >= if is_each_once { 1 } else { rest.len() };
                 if !fits {
                     parts.push(Vec::new());
                 }
                 let wanted = match (is_each_once, fits) {
-                    (true, true) => room,
-                    (true, false) => most.max(1),
+                    (true, true) => free,
+                    (true, false) => max.max(1),
                     (false, _) => rest.len(),
                 };
                 if let Some(part) = parts.last_mut() {
@@ -243,35 +233,36 @@ impl Ledger {
         parts
     }
 
-    /// Takes all that is pending, one after another. Checks of other meters wait meanwhile, so it is not for long work.
+    /// Takes all pending usages, one after another. `each` runs with a shard locked, so it must be short.
     pub(crate) fn take_each(&self, mut each: impl FnMut(&Name, &Meter, Units)) {
-        for number in self.lots.telling() {
-            self.lots.hold(number).take(&mut each);
+        for number in self.shards.take_pending() {
+            self.shards.lock(number).take_pending(&mut each);
         }
     }
 
-    /// Makes pending again what was taken and could not be told. What was reset meanwhile is gone.
+    /// Makes usages pending again that could not be sent, except those of meters that were reset in the meantime.
     pub(crate) fn put_back(&self, usages: impl IntoIterator<Item = Usage>) {
         for usage in usages {
-            let print = self.prints.of(&usage.name.id());
-            self.shard(print).put_back(print, usage);
+            let fingerprint = self.fingerprinter.of(&usage.name.id());
+            self.shard(fingerprint).put_back(fingerprint, usage);
         }
     }
 
-    /// Adds what another node has charged. Gives how many could not be counted: there is no room for a further meter, or here
-    /// the meter counts in other segments.
-    pub(crate) fn merge<'a>(&self, mut told: impl Iterator<Item = (MeterId<'a>, Meter, Units)>) -> u64 {
-        let mut heard = Heard::default();
+    /// Adds usages of another node. Returns how many could not be counted, because the ledger is full or the meter has other
+    /// segments here.
+    pub(crate) fn merge<'a>(&self, mut usages: impl Iterator<Item = (MeterId<'a>, Meter, Units)>) -> u64 {
+        let mut batch = RemoteBatch::default();
         let mut uncounted = 0;
-        while heard.gather(&self.prints, &mut told) {
-            let order = heard.by_shard(self.lots.len());
-            let shard = |number: &u32| heard.at(*number).print.shard(self.lots.len());
-            for some in order.chunk_by(|one, other| shard(one) == shard(other)) {
-                let mut held = self.lots.hold(shard(&some[0]));
-                held.reserve(some.iter().map(|number| heard.at(*number).print), &self.room);
-                for told in some.iter().map(|number| heard.at(*number)) {
-                    let (id, meter) = heard.meter(told);
-                    let is_counted = held.merge((told.print, &id), meter, &told.units, &self.room);
+        while batch.fill(&self.fingerprinter, &mut usages) {
+            let order = batch.by_shard(self.shards.len());
+            let shard_of = |index: &u32| batch.at(*index).fingerprint.shard(self.shards.len());
+            for indices in order.chunk_by(|one, other| shard_of(one) == shard_of(other)) {
+                let mut shard = self.shards.lock(shard_of(&indices[0]));
+                shard.reserve(indices.iter().map(|index| batch.at(*index).fingerprint), &self.capacity);
+                for usage in indices.iter().map(|index| batch.at(*index)) {
+                    let (id, meter) = batch.meter(usage);
+                    let is_counted =
+                        shard.merge((usage.fingerprint, &id), meter, &usage.units, &self.capacity);
                     uncounted += u64::from(!is_counted);
                 }
             }
@@ -279,62 +270,49 @@ impl Ledger {
         uncounted
     }
 
-    /// Takes in what another node knows, by maximum; what is pending here is counted beside it. `false` as
+    /// Merges the state of another node by maximum and adds what is pending here. `false` if it cannot be counted, as in
     /// [`merge`](Self::merge).
     pub(crate) fn raise(&self, id: &MeterId<'_>, meter: &Meter, state: State) -> bool {
-        let print = self.prints.of(id);
-        self.shard(print).raise((print, id), meter, state, &self.room)
+        let fingerprint = self.fingerprinter.of(id);
+        self.shard(fingerprint).raise((fingerprint, id), meter, state, &self.capacity)
     }
 
-    /// What is known, the part with this number; `None` after the last one.
-    pub(crate) fn states(&self, part: usize) -> Option<Vec<Known>> {
-        (part < self.lots.len()).then(|| self.lots.hold(part).states())
+    /// The states in the shard with this number; `None` after the last shard.
+    pub(crate) fn states(&self, shard: usize) -> Option<Vec<Known>> {
+        (shard < self.shards.len()).then(|| self.shards.lock(shard).states())
     }
 
-    /// Goes on with the walk round the ledger, further than a claim does: once an interval, so that what is over is forgotten
-    /// with little traffic, too.
-    pub(crate) fn forget(&self, now: Timestamp) {
-        self.walk(SEARCHED, SEARCHED, now);
+    /// Removes some expired meters. Called once an interval, so that meters also expire when there are few claims.
+    pub(crate) fn expire(&self, now: Timestamp) {
+        self.sweep(SWEPT_METERS_LONG, SWEPT_METERS_LONG, now);
     }
 
-    /// Goes on with the walk round the ledger for a few steps.
+    /// Removes a few expired meters.
     #[cold]
     fn tidy(&self, now: Timestamp) {
-        self.walk(LOOKS, VISITS, now);
+        self.sweep(SWEPT_METERS, SWEPT_SHARDS, now);
     }
 
-    /// Tidies up before so many meters come; further where there is no room for them.
+    /// Removes expired meters before new ones are inserted; more of them if the ledger is full.
     fn make_room(&self, wanted: usize, now: Timestamp) {
         self.tidy(now);
-        if !self.room.is_there_for(wanted) {
-            self.walk(SEARCHED, self.lots.len(), now);
+        if !self.capacity.has_room_for(wanted) {
+            self.sweep(SWEPT_METERS_LONG, self.shards.len(), now);
         }
     }
 
-    /// Holds no lock when it is called, and waits for none.
-    fn walk(&self, most_looks: usize, most_visits: usize, now: Timestamp) {
-        let start = self.walk.0.load(Ordering::Relaxed);
-        let (mut looks, mut visits) = (0, 0);
-        while looks < most_looks && visits < most_visits.min(self.lots.len()) {
-            let number = start.wrapping_add(visits) & (self.lots.len() - 1);
-            visits += 1;
-            if let Some(mut shard) = self.lots.try_hold(number) {
-                looks += shard.sweep(most_looks - looks, now, &self.room);
+    /// Visits shards in turn and removes expired meters. Skips a locked shard. The caller must not hold a lock.
+    fn sweep(&self, max_meters: usize, max_shards: usize, now: Timestamp) {
+        let start = self.next_shard.0.load(Ordering::Relaxed);
+        let (mut meters, mut shards) = (0, 0);
+        while meters < max_meters && shards < max_shards.min(self.shards.len()) {
+            let number = start.wrapping_add(shards) & (self.shards.len() - 1);
+            shards += 1;
+            if let Some(mut shard) = self.shards.try_lock(number) {
+                meters += shard.sweep(max_meters - meters, now, &self.capacity);
             }
         }
-        self.walk.0.store(start.wrapping_add(visits), Ordering::Relaxed);
-    }
-}
-
-impl Usage {
-    /// Whether it can still change a decision on this state.
-    fn matters_to(&self, state: &State) -> bool {
-        match (&self.meter, state, self.units) {
-            (Meter::Window(window), State::Window(state), Units::Window { segment, .. }) => {
-                window.place(state.at).0.saturating_sub(segment) <= u64::from(window.carried())
-            }
-            _ => true,
-        }
+        self.next_shard.0.store(start.wrapping_add(shards), Ordering::Relaxed);
     }
 }
 
@@ -342,9 +320,4 @@ impl fmt::Debug for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ledger").field("len", &self.len()).finish_non_exhaustive()
     }
-}
-
-#[cold]
-fn full() -> StoreError {
-    StoreError::new("cluster", ErrorKind::Full, "there is no room for another key; raise `max_keys`")
 }

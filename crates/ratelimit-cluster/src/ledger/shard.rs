@@ -1,302 +1,270 @@
-//! One part of a ledger: the meters whose names' fingerprints fall to it.
-
-use std::sync::atomic::{AtomicUsize, Ordering};
+//! One shard of a ledger.
 
 use hashbrown::HashTable;
 use ratelimit_core::{Claim, Meter, MeterId, Mode, Refund, State, Timestamp, Verdict};
 
-use super::entry::{Entry, Tellings, begun, counts_alike};
-use super::print::Print;
+use super::capacity::Capacity;
+use super::entry::{Entry, Outgoing, initial_state};
+use super::fingerprint::Fingerprint;
+use super::merge;
 use super::slab::{Cold, Meters, Slab};
 use super::slot::Slot;
-use super::units::Units;
-use super::{Known, Usage, merge};
-use crate::names::Name;
+use super::units::{Units, counts_alike};
+use super::usage::{Known, Usage};
+use crate::table::Name;
 
-/// One in so many charges of a known meter tidies up.
+/// One in this many claims on existing meters removes expired ones.
 const TIDY_EVERY: u32 = 64;
 
-/// If one in so many meters has something to tell, all are looked at in the order in which they lie in memory, which takes
-/// less time than to look up the few.
-const FEW: usize = 4;
+/// If at least one in this many meters is pending, all slots are scanned in memory order: that is faster than looking up the
+/// pending ones.
+const SCAN_SHARE: usize = 4;
 
-/// A part of a ledger. What each claim needs comes first, on one pair of cache lines with the lock.
+/// A shard. The fields that each claim needs come first, on one pair of cache lines with the lock.
 #[derive(Default)]
 #[repr(C)]
 pub(super) struct Shard {
     charges: u32,
-    /// Whether something came to be told since this was last asked.
-    has_news: bool,
+    /// Whether there are new pending usages since the flag was last taken.
+    has_new_pending: bool,
     table: HashTable<Slot>,
     meters: Meters,
-    tellings: Tellings,
+    outgoing: Outgoing,
     colds: Slab<Cold>,
-    /// From how many tellings on those are dropped that nobody needs any more.
-    crowded: u32,
-    /// Where the walk goes on.
+    /// The number of outgoing usages from which on expired ones are dropped.
+    prune_at: u32,
+    /// Where the next sweep starts.
     cursor: u32,
 }
 
-/// How many meters there are in all parts, and may be.
-pub(super) struct Room {
-    taken: AtomicUsize,
-    most: usize,
-}
-
-impl Room {
-    pub(super) fn new(most: usize) -> Self {
-        Self { taken: AtomicUsize::new(0), most }
-    }
-
-    pub(super) fn taken(&self) -> usize {
-        self.taken.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn is_there_for(&self, wanted: usize) -> bool {
-        self.taken().saturating_add(wanted) <= self.most
-    }
-
-    fn left(&self) -> usize {
-        self.most.saturating_sub(self.taken())
-    }
-
-    fn take(&self) -> bool {
-        let more = |taken: usize| (taken < self.most).then_some(taken + 1);
-        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
-    }
-
-    fn free(&self, count: usize) {
-        self.taken.fetch_sub(count, Ordering::Relaxed);
-    }
-}
-
 impl Shard {
-    pub(super) fn is_known(&self, print: Print) -> bool {
-        self.table.find(print.hash, |slot| slot.is(print)).is_some()
+    pub(super) fn contains(&self, fingerprint: Fingerprint) -> bool {
+        self.table.find(fingerprint.hash, |slot| slot.is(fingerprint)).is_some()
     }
 
-    /// The state of a meter that is known, as a limit sees it.
-    pub(super) fn state_for(&self, print: Print, meter: &Meter) -> Option<State> {
-        let slot = self.table.find(print.hash, |slot| slot.is(print))?;
+    /// The state of an existing meter for a limit, fresh if the limit is of another kind.
+    pub(super) fn state_for(&self, fingerprint: Fingerprint, meter: &Meter) -> Option<State> {
+        let slot = self.table.find(fingerprint.hash, |slot| slot.is(fingerprint))?;
         let state = self.colds.at(slot.cold).state(slot);
         Some(if meter.owns(&state) { state } else { meter.fresh() })
     }
 
-    /// Decides a claim on a meter that is known. With it comes whether it is time to tidy up.
+    /// Decides a claim on an existing meter. The last value is whether the caller has to remove expired meters.
     pub(super) fn claim(
         &mut self,
-        print: Print,
+        fingerprint: Fingerprint,
         claim: &Claim<'_>,
         now: Timestamp,
         mode: Mode,
     ) -> Option<(bool, Verdict, bool)> {
-        self.claim_here(print, claim, now, mode).or_else(|| self.claim_opened(print, claim, now, mode))
+        self.claim_in_slot(fingerprint, claim, now, mode)
+            .or_else(|| self.claim_in_entry(fingerprint, claim, now, mode))
     }
 
-    /// The same for one whose state is elsewhere, or that counted otherwise when it was charged last.
-    pub(super) fn claim_opened(
+    /// As [`claim`](Self::claim), for a state in the cold part, or a meter whose last charge was under another limit.
+    pub(super) fn claim_in_entry(
         &mut self,
-        print: Print,
+        fingerprint: Fingerprint,
         claim: &Claim<'_>,
         now: Timestamp,
         mode: Mode,
     ) -> Option<(bool, Verdict, bool)> {
-        let opened = self.open(print, |entry, tellings| entry.claim(claim, now, mode, tellings));
+        let opened = self.open(fingerprint, |entry, outgoing| entry.claim(claim, now, mode, outgoing));
         let (admitted, verdict) = opened?;
         Some((admitted, verdict, self.has_to_tidy()))
     }
 
-    /// The same, unless the state is elsewhere, or the meter counted otherwise when it was charged last.
+    /// As [`claim`](Self::claim), but `None` if the state is in the cold part or the last charge was under another limit.
     #[inline(always)]
-    pub(super) fn claim_here(
+    pub(super) fn claim_in_slot(
         &mut self,
-        print: Print,
+        fingerprint: Fingerprint,
         claim: &Claim<'_>,
         now: Timestamp,
         mode: Mode,
     ) -> Option<(bool, Verdict, bool)> {
-        let slot = self.table.find_mut(print.hash, |slot| slot.is(print))?;
+        let slot = self.table.find_mut(fingerprint.hash, |slot| slot.is(fingerprint))?;
         if !self.meters.is(slot.meter, &claim.meter) {
             return None;
         }
         let (admitted, verdict) = slot.claim(claim, now, mode)?;
         if admitted && claim.cost > 0 && mode != Mode::Peek {
-            // As `Entry::charged`, in place.
+            // As `Entry::record_charge`, in place.
             slot.keep_until(verdict.reset_at);
             if !slot.is_pending() {
-                self.tellings.note(slot.cold);
-                self.has_news = true;
+                self.outgoing.mark_dirty(slot.cold);
+                self.has_new_pending = true;
             }
             let units = Units::of_charge(&claim.meter, claim.cost, &verdict, slot.at());
-            let (pending, before) = units.after(slot.pending(&claim.meter));
-            slot.pend(Some(pending));
+            let (pending, before) = units.appended_to(slot.pending(&claim.meter));
+            slot.set_pending(Some(pending));
             if let Some(units) = before {
                 let name = self.colds.at(slot.cold).name.clone();
-                self.tellings.send(print, Usage { name, meter: claim.meter, units });
-                self.has_news = true;
+                self.outgoing.push(fingerprint, Usage { name, meter: claim.meter, units });
+                self.has_new_pending = true;
             }
         }
         Some((admitted, verdict, self.has_to_tidy()))
     }
 
-    /// Counts a claim. Whether it is time to tidy up.
+    /// Counts a claim. Returns whether the caller has to remove expired meters.
     #[inline]
     fn has_to_tidy(&mut self) -> bool {
         self.charges = self.charges.wrapping_add(1);
         self.charges.is_multiple_of(TIDY_EVERY)
     }
 
-    /// Makes a meter known that is not. `false` if there is no room for it.
-    pub(super) fn make(
+    /// Inserts a new meter. `false` if the ledger is full.
+    pub(super) fn insert(
         &mut self,
-        print: Print,
+        fingerprint: Fingerprint,
         name: impl FnOnce() -> Name,
         meter: &Meter,
-        room: &Room,
+        capacity: &Capacity,
     ) -> bool {
-        if !room.take() {
+        if !capacity.reserve() {
             return false;
         }
-        let number = self.colds.insert(Cold::new(name(), print.hash));
-        let mut slot = Slot::new(print, self.meters.take(meter), number);
-        self.colds.at_mut(number).keep_state(&mut slot, begun(meter));
-        self.table.insert_unique(print.hash, slot, |slot| slot.print().hash);
-        // So that a charge of a known meter allocates nothing.
-        self.drop_late();
-        let length = self.tellings.dirty.len();
-        self.tellings.dirty.reserve(self.table.len().saturating_sub(length));
+        let number = self.colds.insert(Cold::new(name(), fingerprint.hash));
+        let mut slot = Slot::new(fingerprint, self.meters.acquire(meter), number);
+        self.colds.at_mut(number).keep_state(&mut slot, initial_state(meter));
+        self.table.insert_unique(fingerprint.hash, slot, |slot| slot.fingerprint().hash);
+        // So that a charge of an existing meter allocates nothing.
+        self.prune();
+        let length = self.outgoing.dirty.len();
+        self.outgoing.dirty.reserve(self.table.len().saturating_sub(length));
         true
     }
 
-    /// Looks at a meter that is known, and keeps what it has become.
+    /// Calls `f` with an existing meter and stores its changes.
     pub(super) fn open<R>(
         &mut self,
-        print: Print,
-        look: impl FnOnce(&mut Entry<'_>, &mut Tellings) -> R,
+        fingerprint: Fingerprint,
+        f: impl FnOnce(&mut Entry<'_>, &mut Outgoing) -> R,
     ) -> Option<R> {
-        let slot = self.table.find_mut(print.hash, |slot| slot.is(print))?;
-        let (before, told) = (slot.meter, self.tellings.len());
+        let slot = self.table.find_mut(fingerprint.hash, |slot| slot.is(fingerprint))?;
+        let (before, outgoing) = (slot.meter, self.outgoing.len());
         let cold = self.colds.at_mut(slot.cold);
         let mut entry = Entry::open(slot, *self.meters.at(before), cold);
-        let done = look(&mut entry, &mut self.tellings);
+        let result = f(&mut entry, &mut self.outgoing);
         let meter = entry.close();
-        self.has_news |= self.tellings.len() > told;
+        self.has_new_pending |= self.outgoing.len() > outgoing;
         if !self.meters.is(before, &meter) {
-            slot.meter = self.meters.take(&meter);
-            self.meters.give_back(before);
+            slot.meter = self.meters.acquire(&meter);
+            self.meters.release(before);
         }
-        Some(done)
+        Some(result)
     }
 
-    pub(super) fn refund(&mut self, print: Print, refund: &Refund<'_>, now: Timestamp) {
-        self.open(print, |entry, tellings| entry.refund(refund, now, tellings));
-        self.drop_late();
+    pub(super) fn refund(&mut self, fingerprint: Fingerprint, refund: &Refund<'_>, now: Timestamp) {
+        self.open(fingerprint, |entry, outgoing| entry.refund(refund, now, outgoing));
+        self.prune();
     }
 
-    /// Forgets a meter, and what has not been told of it.
-    pub(super) fn remove(&mut self, print: Print, room: &Room) {
-        if let Ok(found) = self.table.find_entry(print.hash, |slot| slot.is(print)) {
+    /// Removes a meter and its pending units.
+    pub(super) fn remove(&mut self, fingerprint: Fingerprint, capacity: &Capacity) {
+        if let Ok(found) = self.table.find_entry(fingerprint.hash, |slot| slot.is(fingerprint)) {
             let (slot, _) = found.remove();
-            self.removed(&slot, room);
+            self.removed(&slot, capacity);
         }
-        self.tellings.outbox.retain(|(of, _)| *of != print);
+        self.outgoing.queue.retain(|(of, _)| *of != fingerprint);
     }
 
-    fn removed(&mut self, slot: &Slot, room: &Room) {
+    fn removed(&mut self, slot: &Slot, capacity: &Capacity) {
         self.colds.remove(slot.cold);
-        self.meters.give_back(slot.meter);
-        room.free(1);
+        self.meters.release(slot.meter);
+        capacity.release();
     }
 
-    /// Whether something came to be told since this was last asked.
+    /// Takes the flag whether there are new pending usages.
     #[inline]
-    pub(super) fn has_news(&mut self) -> bool {
-        std::mem::take(&mut self.has_news)
+    pub(super) fn take_has_new_pending(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_pending)
     }
 
-    /// Gives what has to be told, which then counts as told; whether each meter came once.
-    pub(super) fn take(&mut self, mut each: impl FnMut(&Name, &Meter, Units)) -> bool {
-        let is_each_once = self.tellings.outbox.is_empty();
-        for (_, usage) in self.tellings.outbox.drain(..) {
+    /// Takes all pending usages. Returns whether there was at most one for each meter.
+    pub(super) fn take_pending(&mut self, mut each: impl FnMut(&Name, &Meter, Units)) -> bool {
+        let is_each_once = self.outgoing.queue.is_empty();
+        for (_, usage) in self.outgoing.queue.drain(..) {
             each(&usage.name, &usage.meter, usage.units);
         }
         let (colds, meters) = (&self.colds, &self.meters);
-        let mut tell = |slot: &mut Slot| {
+        let mut take = |slot: &mut Slot| {
             let meter = meters.at(slot.meter);
             let units = slot.pending(meter);
-            slot.pend(None);
+            slot.set_pending(None);
             if let Some(units) = units.filter(|units| !units.is_nothing()) {
                 each(&colds.at(slot.cold).name, meter, units);
             }
         };
-        if self.tellings.dirty.len() >= self.table.len() / FEW {
-            // As they lie in memory.
-            self.tellings.dirty.clear();
-            self.table.iter_mut().filter(|slot| slot.is_pending()).for_each(tell);
+        if self.outgoing.dirty.len() >= self.table.len() / SCAN_SHARE {
+            // In memory order.
+            self.outgoing.dirty.clear();
+            self.table.iter_mut().filter(|slot| slot.is_pending()).for_each(take);
         } else {
-            for number in self.tellings.dirty.drain(..) {
-                // It may have been forgotten since, and its number given again.
+            for number in self.outgoing.dirty.drain(..) {
+                // The meter may have been removed, and its number reused.
                 let Some(cold) = colds.find(number) else { continue };
-                self.table.find_mut(cold.hash, |slot| slot.cold == number).into_iter().for_each(&mut tell);
+                self.table.find_mut(cold.hash, |slot| slot.cold == number).into_iter().for_each(&mut take);
             }
         }
-        self.tellings.outbox.shrink_to(64);
+        self.outgoing.queue.shrink_to(64);
         is_each_once
     }
 
-    /// Makes pending again what could not be told. It came before what is pending now.
-    pub(super) fn put_back(&mut self, print: Print, usage: Usage) {
-        self.open(print, |entry, tellings| {
+    /// Makes a usage pending again that could not be sent. It is older than what is pending now.
+    pub(super) fn put_back(&mut self, fingerprint: Fingerprint, usage: Usage) {
+        self.open(fingerprint, |entry, outgoing| {
             if !counts_alike(&entry.meter, &usage.meter) {
-                return tellings.send(print, usage);
+                return outgoing.push(fingerprint, usage);
             }
             match entry.pending.take() {
-                None => entry.note(usage.units, tellings),
+                None => entry.add_pending(usage.units, outgoing),
                 Some(later) => {
-                    let (pending, before) = later.after(Some(usage.units));
+                    let (pending, before) = later.appended_to(Some(usage.units));
                     entry.pending = Some(pending);
                     if before.is_some() {
-                        tellings.send(print, usage);
+                        outgoing.push(fingerprint, usage);
                     }
                 }
             }
         });
-        self.drop_late();
+        self.prune();
     }
 
-    /// Looks at a meter, which is made if it is not known. `false` if there is no room for it.
-    fn open_or_make(
+    /// Calls `f` with a meter, which is inserted if necessary. `false` if the ledger is full, or `f` returns it.
+    fn open_or_insert(
         &mut self,
-        (print, id): (Print, &MeterId<'_>),
+        (fingerprint, id): (Fingerprint, &MeterId<'_>),
         meter: &Meter,
-        room: &Room,
-        look: impl FnOnce(&mut Entry<'_>, &mut Tellings) -> bool,
+        capacity: &Capacity,
+        f: impl FnOnce(&mut Entry<'_>, &mut Outgoing) -> bool,
     ) -> bool {
-        (self.is_known(print) || self.make(print, || Name::new(id), meter, room))
-            && self.open(print, look).is_some_and(|is_well| is_well)
+        (self.contains(fingerprint) || self.insert(fingerprint, || Name::new(id), meter, capacity))
+            && self.open(fingerprint, f).is_some_and(|is_done| is_done)
     }
 
-    /// Makes room in the table for those of these meters that are not known, before they are merged. That looks at the slots
-    /// of all, and these looks wait for memory together, where each merge would wait for its own.
-    pub(super) fn reserve(&mut self, prints: impl Iterator<Item = Print>, room: &Room) {
-        let unknown: usize = prints.map(|print| usize::from(!self.is_known(print))).sum();
-        self.table.reserve(unknown.min(room.left()), |slot| slot.print().hash);
+    /// Grows the table for the new ones among these meters before they are merged. This also reads the slots of all meters: the
+    /// processor overlaps these cache misses, which the merges would take one after another.
+    pub(super) fn reserve(&mut self, fingerprints: impl Iterator<Item = Fingerprint>, capacity: &Capacity) {
+        let unknown: usize = fingerprints.map(|fingerprint| usize::from(!self.contains(fingerprint))).sum();
+        self.table.reserve(unknown.min(capacity.available()), |slot| slot.fingerprint().hash);
     }
 
-    /// Adds what was charged elsewhere. `false` if it cannot be counted: there is no room, or the meter counts otherwise.
+    /// Adds units of another node. `false` if they cannot be counted: the ledger is full, or the meter has other segments here.
     pub(super) fn merge(
         &mut self,
-        of: (Print, &MeterId<'_>),
+        of: (Fingerprint, &MeterId<'_>),
         meter: &Meter,
         units: &Units,
-        room: &Room,
+        capacity: &Capacity,
     ) -> bool {
         if let Some(slot) = self.table.find_mut(of.0.hash, |slot| slot.is(of.0))
             && self.meters.is(slot.meter, meter)
             && let Some(mut state) = slot.state()
             && meter.owns(&state)
         {
-            // As below, in place.
+            // As below, but in the slot.
             merge::add(meter, &mut state, units);
             slot.keep_until(meter.forget_at(&state));
             if !slot.keep(&state) {
@@ -304,8 +272,8 @@ impl Shard {
             }
             return true;
         }
-        self.open_or_make(of, meter, room, |entry, _| {
-            if !entry.takes(meter) {
+        self.open_or_insert(of, meter, capacity, |entry, _| {
+            if !entry.accepts(meter) {
                 return false;
             }
             merge::add(meter, &mut entry.state, units);
@@ -314,19 +282,21 @@ impl Shard {
         })
     }
 
-    /// Raises what is known of a meter to what another node knows, beside which is counted what was not told yet.
+    /// Raises the state of a meter to that of another node plus what is pending here.
     pub(super) fn raise(
         &mut self,
-        of: (Print, &MeterId<'_>),
+        of: (Fingerprint, &MeterId<'_>),
         meter: &Meter,
         mut state: State,
-        room: &Room,
+        capacity: &Capacity,
     ) -> bool {
-        self.open_or_make(of, meter, room, |entry, tellings| {
-            if !meter.owns(&state) || !entry.takes(meter) {
+        self.open_or_insert(of, meter, capacity, |entry, outgoing| {
+            if !meter.owns(&state) || !entry.accepts(meter) {
                 return false;
             }
-            for (_, usage) in tellings.outbox.iter().filter(|(print, _)| *print == entry.print) {
+            for (_, usage) in
+                outgoing.queue.iter().filter(|(fingerprint, _)| *fingerprint == entry.fingerprint)
+            {
                 merge::add(&usage.meter, &mut state, &usage.units);
             }
             if let Some(units) = &entry.pending {
@@ -346,20 +316,20 @@ impl Shard {
         self.table.iter().map(known).collect()
     }
 
-    /// Looks at up to `most` meters further on the walk, and forgets those that are over. Tells how many it looked at.
-    pub(super) fn sweep(&mut self, most: usize, now: Timestamp, room: &Room) -> usize {
-        let (mut looks, mut steps) = (0, self.table.num_buckets());
+    /// Visits up to `max` further meters and removes the expired ones. Returns how many it visited.
+    pub(super) fn sweep(&mut self, max: usize, now: Timestamp, capacity: &Capacity) -> usize {
+        let (mut visited, mut steps) = (0, self.table.num_buckets());
         let mut cursor = self.cursor as usize;
-        while looks < most.min(self.table.len()) && steps > 0 {
+        while visited < max.min(self.table.len()) && steps > 0 {
             steps -= 1;
             if cursor >= self.table.num_buckets() {
                 cursor = 0;
             }
             if let Ok(found) = self.table.get_bucket_entry(cursor) {
-                looks += 1;
-                if found.get().is_over(now) {
+                visited += 1;
+                if found.get().is_expired(now) {
                     let (slot, _) = found.remove();
-                    self.removed(&slot, room);
+                    self.removed(&slot, capacity);
                 }
             }
             cursor += 1;
@@ -368,31 +338,31 @@ impl Shard {
         if self.table.capacity() > 64 && self.table.capacity() / 8 > self.table.len() {
             self.shrink();
         }
-        looks
+        visited
     }
 
-    /// Gives memory back: what is left gets new numbers.
+    /// Frees memory. The remaining meters get new numbers.
     fn shrink(&mut self) {
-        self.table.shrink_to(self.table.len() * 2, |slot| slot.print().hash);
+        self.table.shrink_to(self.table.len() * 2, |slot| slot.fingerprint().hash);
         let (mut colds, meters) = (std::mem::take(&mut self.colds), std::mem::take(&mut self.meters));
-        self.tellings.dirty = Vec::with_capacity(self.table.len());
+        self.outgoing.dirty = Vec::with_capacity(self.table.len());
         for slot in self.table.iter_mut() {
-            slot.meter = self.meters.take(meters.at(slot.meter));
+            slot.meter = self.meters.acquire(meters.at(slot.meter));
             let cold = colds.remove(slot.cold);
-            slot.cold = self.colds.insert(cold.expect("a slot refers to what is there"));
-            self.tellings.dirty.extend(slot.is_pending().then_some(slot.cold));
+            slot.cold = self.colds.insert(cold.expect("a slot refers to an existing value"));
+            self.outgoing.dirty.extend(slot.is_pending().then_some(slot.cold));
         }
     }
 
-    /// While nobody takes what there is to tell, what has left its window in the meantime is dropped.
-    fn drop_late(&mut self) {
-        let Tellings { dirty, outbox, .. } = &mut self.tellings;
-        if outbox.len() + dirty.len() <= self.crowded.max(1_024) as usize {
+    /// Drops usages that have left their window, in case pending usages are not taken for long.
+    fn prune(&mut self) {
+        let Outgoing { dirty, queue, .. } = &mut self.outgoing;
+        if queue.len() + dirty.len() <= self.prune_at.max(1_024) as usize {
             return;
         }
         let (table, colds) = (&self.table, &self.colds);
-        outbox.retain(|(print, usage)| {
-            let slot = table.find(print.hash, |slot| slot.is(*print));
+        queue.retain(|(fingerprint, usage)| {
+            let slot = table.find(fingerprint.hash, |slot| slot.is(*fingerprint));
             slot.is_some_and(|slot| usage.matters_to(&colds.at(slot.cold).state(slot)))
         });
         dirty.sort_unstable();
@@ -402,6 +372,6 @@ impl Shard {
             let slot = cold.and_then(|cold| table.find(cold.hash, |slot| slot.cold == *number));
             slot.is_some_and(Slot::is_pending)
         });
-        self.crowded = u32::try_from(2 * (outbox.len() + dirty.len())).unwrap_or(u32::MAX);
+        self.prune_at = u32::try_from(2 * (queue.len() + dirty.len())).unwrap_or(u32::MAX);
     }
 }

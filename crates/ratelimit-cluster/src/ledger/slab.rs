@@ -1,53 +1,54 @@
-//! Things by number: what a slot refers to.
+//! Slabs: the values that a slot refers to by number.
 
 use ratelimit_core::{LogState, Meter, State};
 
-use super::settle::Shared;
+use super::shared_state::SharedState;
 use super::slot::Slot;
-use crate::names::Name;
+use crate::table::Name;
 
-/// Things by number; the numbers of those that were removed are given again.
+/// Values by number. The numbers of removed values are reused.
 pub(super) struct Slab<T> {
     all: Vec<Option<T>>,
     free: Vec<u32>,
 }
 
-/// What is needed of a meter only to tell of it, or if its state is large.
+/// The part of a meter that most claims do not need: they need only the slot.
 pub(super) struct Cold {
     pub(super) name: Name,
-    /// By which its slot is found.
+    /// The hash by which its slot is found.
     pub(super) hash: u64,
-    /// The state, if it is too large for a slot.
+    /// The state, if it does not fit the slot.
     large: Option<Box<State>>,
-    /// For a shared store.
-    pub(super) shared: Option<Box<Shared>>,
+    /// What is kept for counting with a shared store.
+    pub(super) shared: Option<Box<SharedState>>,
 }
 
-/// How meters count, each once as a rule: many keys are under few limits.
+/// The meters of the slots, mostly without duplicates: many keys share few limits.
 #[derive(Default)]
 #[repr(C)]
 pub(super) struct Meters {
-    /// The number that was taken last, and what it stands for: near to where a claim looks first.
+    /// The number that was acquired last and its meter, close to the fields that a claim needs first.
     recent: Option<(u32, Meter)>,
-    all: Slab<Used>,
+    all: Slab<Counted>,
 }
 
-struct Used {
+/// A meter with the number of slots that refer to it.
+struct Counted {
     meter: Meter,
-    by: u32,
+    references: u32,
 }
 
-/// Among how many a meter is looked for. Windows whose offset is their key's own are all different, and not to be found.
-const LOOKED: usize = 8;
+/// How many meters are searched for an equal one. Windows with an offset by key are all different and would not be found.
+const SEARCHED: usize = 8;
 
 impl<T> Slab<T> {
-    pub(super) fn insert(&mut self, thing: T) -> u32 {
+    pub(super) fn insert(&mut self, value: T) -> u32 {
         let number = self.free.pop().unwrap_or_else(|| {
             self.all.push(None);
-            // There is room for fewer slots than that.
-            u32::try_from(self.all.len() - 1).expect("fewer things than numbers")
+            // A shard has fewer slots than that.
+            u32::try_from(self.all.len() - 1).expect("fewer values than numbers")
         });
-        self.all[number as usize] = Some(thing);
+        self.all[number as usize] = Some(value);
         number
     }
 
@@ -62,16 +63,16 @@ impl<T> Slab<T> {
         self.all.get(number as usize)?.as_ref()
     }
 
-    /// One that is there.
+    /// The value with a number that is in use.
     #[inline]
     pub(super) fn at(&self, number: u32) -> &T {
-        self.find(number).expect("a slot refers to what is there")
+        self.find(number).expect("a slot refers to an existing value")
     }
 
-    /// One that is there.
+    /// The value with a number that is in use.
     #[inline]
     pub(super) fn at_mut(&mut self, number: u32) -> &mut T {
-        self.all[number as usize].as_mut().expect("a slot refers to what is there")
+        self.all[number as usize].as_mut().expect("a slot refers to an existing value")
     }
 }
 
@@ -94,7 +95,7 @@ impl Cold {
         })
     }
 
-    /// The state, which has to be kept again.
+    /// Takes the state out; it has to be put back by `keep_state`.
     pub(super) fn take_state(&mut self, slot: &Slot) -> State {
         slot.state().unwrap_or_else(|| match &mut self.large {
             Some(large) => std::mem::replace(large, State::Log(LogState::default())),
@@ -102,11 +103,11 @@ impl Cold {
         })
     }
 
-    /// Keeps the state, in the slot or here.
+    /// Stores the state in the slot if it fits, otherwise here.
     pub(super) fn keep_state(&mut self, slot: &mut Slot, state: State) {
-        let was_large = slot.is_elsewhere();
+        let was_large = slot.is_large();
         if slot.keep(&state) {
-            // Otherwise there is nothing to be dropped, and no need to look.
+            // Otherwise there is nothing to drop.
             if was_large {
                 self.large = None;
             }
@@ -119,7 +120,7 @@ impl Cold {
 }
 
 impl Meters {
-    /// Whether it is the one with this number.
+    /// Whether the meter with this number equals `meter`.
     #[inline]
     pub(super) fn is(&self, number: u32, meter: &Meter) -> bool {
         match &self.recent {
@@ -133,24 +134,24 @@ impl Meters {
         &self.all.at(number).meter
     }
 
-    /// The number of a meter, for one slot more.
-    pub(super) fn take(&mut self, meter: &Meter) -> u32 {
-        let mut first = (0..).zip(self.all.all.iter_mut().take(LOOKED));
+    /// The number of a meter, for one more slot.
+    pub(super) fn acquire(&mut self, meter: &Meter) -> u32 {
+        let mut first = (0..).zip(self.all.all.iter_mut().take(SEARCHED));
         let found = first.find_map(|(number, used)| {
             let used = used.as_mut().filter(|used| used.meter == *meter)?;
-            used.by += 1;
+            used.references += 1;
             Some(number)
         });
-        let number = found.unwrap_or_else(|| self.all.insert(Used { meter: *meter, by: 1 }));
+        let number = found.unwrap_or_else(|| self.all.insert(Counted { meter: *meter, references: 1 }));
         self.recent = Some((number, *meter));
         number
     }
 
-    /// A slot refers to it no more.
-    pub(super) fn give_back(&mut self, number: u32) {
+    /// Releases the number that a slot no longer uses.
+    pub(super) fn release(&mut self, number: u32) {
         let used = self.all.at_mut(number);
-        used.by -= 1;
-        if used.by == 0 {
+        used.references -= 1;
+        if used.references == 0 {
             self.all.remove(number);
         }
     }
@@ -163,9 +164,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_given_again() {
+    fn numbers_are_reused() {
         let mut slab = Slab::default();
-        assert_eq!(["a", "b", "c"].map(|thing| slab.insert(thing)), [0, 1, 2]);
+        assert_eq!(["a", "b", "c"].map(|value| slab.insert(value)), [0, 1, 2]);
         assert_eq!([slab.remove(1), slab.remove(1), slab.remove(7)], [Some("b"), None, None]);
         assert_eq!([slab.insert("d"), slab.insert("e")], [1, 3]);
         assert_eq!((slab.find(1), slab.find(4), *slab.at(3)), (Some(&"d"), None, "e"));
@@ -174,20 +175,20 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_has_one_number_while_somebody_uses_it() {
+    fn a_meter_has_one_number_while_it_is_in_use() {
         let mut meters = Meters::default();
         let meter = |quota: usize| format!("{}/min", quota + 1).parse::<Limit>().unwrap().meter_for(b"");
-        let numbers: Vec<u32> = (0..LOOKED).map(|quota| meters.take(&meter(quota))).collect();
+        let numbers: Vec<u32> = (0..SEARCHED).map(|quota| meters.acquire(&meter(quota))).collect();
         for (quota, number) in numbers.iter().enumerate() {
-            assert_eq!(meters.take(&meter(quota)), *number);
+            assert_eq!(meters.acquire(&meter(quota)), *number);
             assert!(meters.is(*number, &meter(quota)) && !meters.is(*number, &meter(quota + 1)));
         }
-        let more = meters.take(&meter(LOOKED));
-        assert_eq!(*meters.at(more), meter(LOOKED));
-        meters.give_back(numbers[3]);
-        assert!(meters.is(numbers[3], &meter(3)), "one slot has it still");
-        meters.give_back(numbers[3]);
-        assert_eq!(meters.take(&meter(77)), numbers[3]);
+        let more = meters.acquire(&meter(SEARCHED));
+        assert_eq!(*meters.at(more), meter(SEARCHED));
+        meters.release(numbers[3]);
+        assert!(meters.is(numbers[3], &meter(3)), "another slot still uses it");
+        meters.release(numbers[3]);
+        assert_eq!(meters.acquire(&meter(77)), numbers[3]);
         assert!(meters.is(numbers[3], &meter(77)));
     }
 }

@@ -1,50 +1,60 @@
-//! Slices of several claims: all their shards are held at once.
+//! Decides slices of several claims, with all their shards locked.
 
 use ratelimit_core::{Answer, Claim, Claims, Mode, State, StoreError};
 use smallvec::SmallVec;
 
-use super::print::Print;
-use super::{Ledger, full};
-use crate::names::Name;
+use super::capacity::{Capacity, full};
+use super::fingerprint::{Fingerprint, Fingerprinter};
+use super::shards::Shards;
+use crate::table::Name;
 
 /// Decides several claims as one step.
-pub(super) fn decide(ledger: &Ledger, claims: Claims<'_>) -> Result<Answer, StoreError> {
-    let prints: SmallVec<[Print; 4]> = claims.iter().map(|claim| ledger.prints.of(&claim.id)).collect();
-    // Each once and in the order of their numbers: who waits for one holds none that comes after it.
+pub(super) fn decide(
+    all: &Shards,
+    fingerprinter: &Fingerprinter,
+    capacity: &Capacity,
+    claims: Claims<'_>,
+) -> Result<Answer, StoreError> {
+    let fingerprints: SmallVec<[Fingerprint; 4]> =
+        claims.iter().map(|claim| fingerprinter.of(&claim.id)).collect();
+    // Each shard is locked once, in ascending order, so that there is no deadlock.
     let mut numbers: SmallVec<[usize; 4]> =
-        prints.iter().map(|print| print.shard(ledger.lots.len())).collect();
+        fingerprints.iter().map(|fingerprint| fingerprint.shard(all.len())).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let mut shards: SmallVec<[_; 4]> = numbers.iter().map(|number| ledger.lots.hold(*number)).collect();
-    let place = |print: &Print| numbers.partition_point(|number| *number < print.shard(ledger.lots.len()));
+    let mut shards: SmallVec<[_; 4]> = numbers.iter().map(|number| all.lock(*number)).collect();
+    let place =
+        |fingerprint: &Fingerprint| numbers.partition_point(|number| *number < fingerprint.shard(all.len()));
 
-    let state = |(claim, print): (&Claim<'_>, &Print)| shards[place(print)].state_for(*print, &claim.meter);
-    let mut states: SmallVec<[Option<State>; 4]> = claims.iter().zip(&prints).map(state).collect();
+    let state = |(claim, fingerprint): (&Claim<'_>, &Fingerprint)| {
+        shards[place(fingerprint)].state_for(*fingerprint, &claim.meter)
+    };
+    let mut states: SmallVec<[Option<State>; 4]> = claims.iter().zip(&fingerprints).map(state).collect();
     let answer = ratelimit_core::decide(&claims, &mut states);
     if !answer.charged || claims.mode() == Mode::Peek {
         return Ok(answer);
     }
-    let charged = || claims.iter().zip(&prints).enumerate().filter(|(_, (claim, _))| claim.cost > 0);
-    let mut made: SmallVec<[Print; 4]> = SmallVec::new();
-    for (_, (claim, print)) in charged() {
-        let shard = &mut shards[place(print)];
-        if shard.is_known(*print) {
+    let charged = || claims.iter().zip(&fingerprints).enumerate().filter(|(_, (claim, _))| claim.cost > 0);
+    let mut inserted: SmallVec<[Fingerprint; 4]> = SmallVec::new();
+    for (_, (claim, fingerprint)) in charged() {
+        let shard = &mut shards[place(fingerprint)];
+        if shard.contains(*fingerprint) {
             continue;
         }
-        if !shard.make(*print, || Name::new(&claim.id), &claim.meter, &ledger.room) {
-            for print in made {
-                shards[place(&print)].remove(print, &ledger.room);
+        if !shard.insert(*fingerprint, || Name::new(&claim.id), &claim.meter, capacity) {
+            for fingerprint in inserted {
+                shards[place(&fingerprint)].remove(fingerprint, capacity);
             }
             return Err(full());
         }
-        made.push(*print);
+        inserted.push(*fingerprint);
     }
-    for (nth, (claim, print)) in charged() {
+    for (nth, (claim, fingerprint)) in charged() {
         if let (Some(state), Some(verdict)) = (states[nth].take(), answer.verdicts.get(nth)) {
-            shards[place(print)].open(*print, |entry, tellings| {
-                entry.change(claim.meter, tellings);
+            shards[place(fingerprint)].open(*fingerprint, |entry, outgoing| {
+                entry.change_meter(claim.meter, outgoing);
                 entry.state = state;
-                entry.charged(claim, verdict, tellings);
+                entry.record_charge(claim, verdict, outgoing);
             });
         }
     }

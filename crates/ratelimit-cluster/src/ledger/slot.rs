@@ -1,30 +1,30 @@
-//! One meter as it is kept: a cache line.
+//! The compact form of a meter in a shard: one cache line.
 
 use ratelimit_core::{
     BucketState, CLOCK_SLACK, Claim, Debt, Meter, Mode, State, Timestamp, Verdict, WindowState,
 };
 use smallvec::{SmallVec, smallvec};
 
-use super::print::Print;
+use super::fingerprint::Fingerprint;
 use super::units::Units;
 
-/// A meter: the fingerprint of its name, from when on it may be forgotten, what is known of it, and what was charged here
-/// and has not been told. What a charge of a known meter does not need is elsewhere, under a number.
+/// A meter: the fingerprint of its name, its expiry, its state and its pending units. Everything that a charge of an existing
+/// meter does not need is in the cold part, which the slot refers to by number.
 ///
-/// Instants take 62 bits, so the first word of the state has two to say what its words are. All that the first word of what
-/// is pending may be takes 63.
+/// Instants take 62 bits, so the first word of the state has two bits for its kind. The first word of the pending units takes
+/// at most 63 bits.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Slot {
     hash: u64,
     other: u32,
-    /// In whole seconds since the epoch, up to the year 2106; what lies beyond is not forgotten.
+    /// In whole seconds since the epoch, up to the year 2106; later instants never expire.
     forget_at: u32,
     state: [u64; 3],
     pending: [u64; 2],
-    /// The number of the meter as it counted when it was charged last.
+    /// The number of the meter of the last charge.
     pub(super) meter: u32,
-    /// The number of its cold part.
+    /// The number of the cold part.
     pub(super) cold: u32,
 }
 
@@ -35,29 +35,29 @@ const INSTANT: u64 = (1 << KIND) - 1;
 const ONE_COUNT: u64 = 0;
 const TWO_COUNTS: u64 = 1;
 const BUCKET: u64 = 2;
-const ELSEWHERE: u64 = 3;
+const LARGE: u64 = 3;
 
-/// Says that something is pending.
+/// Set if there are pending units.
 const PENDING: u64 = 1 << 63;
 
 impl Slot {
-    /// A meter whose state is elsewhere, and to which nothing was charged.
-    pub(super) fn new(print: Print, meter: u32, cold: u32) -> Self {
-        let Print { hash, other } = print;
-        Self { hash, other, forget_at: 0, state: [ELSEWHERE << KIND, 0, 0], pending: [0; 2], meter, cold }
+    /// A meter whose state is in the cold part, without charges.
+    pub(super) fn new(fingerprint: Fingerprint, meter: u32, cold: u32) -> Self {
+        let Fingerprint { hash, other } = fingerprint;
+        Self { hash, other, forget_at: 0, state: [LARGE << KIND, 0, 0], pending: [0; 2], meter, cold }
     }
 
     #[inline]
-    pub(super) fn is(&self, print: Print) -> bool {
-        self.hash == print.hash && self.other == print.other
+    pub(super) fn is(&self, fingerprint: Fingerprint) -> bool {
+        self.hash == fingerprint.hash && self.other == fingerprint.other
     }
 
     #[inline]
-    pub(super) fn print(&self) -> Print {
-        Print { hash: self.hash, other: self.other }
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        Fingerprint { hash: self.hash, other: self.other }
     }
 
-    /// What is known; `None` if it is too large for a slot.
+    /// The state; `None` if it is in the cold part.
     #[inline]
     pub(super) fn state(&self) -> Option<State> {
         let [first, second, third] = self.state;
@@ -74,15 +74,15 @@ impl Slot {
         }
     }
 
-    /// Decides a claim in place, and charges it if it is admitted and the mode says so, unless the state is elsewhere, not of
-    /// the claim's kind and shape, or one that drains at another rate.
+    /// Decides a claim in place, and charges it if it is admitted and the mode says so. `None` if the state is in the cold part,
+    /// of another kind or shape than the claim's, or drains at another rate.
     #[inline]
     pub(super) fn claim(&mut self, claim: &Claim<'_>, now: Timestamp, mode: Mode) -> Option<(bool, Verdict)> {
         let mut at = self.at();
         let [first, counts @ ..] = &mut self.state;
         let kind = *first >> KIND;
         let decided = match &claim.meter {
-            // As many counts as the kind says, and one more.
+            // The kind is the number of carried segments.
             Meter::Window(window) if kind == u64::from(window.carried()) && kind < BUCKET => {
                 window.claim(&mut at, counts, claim.cost, now, mode)
             }
@@ -98,36 +98,36 @@ impl Slot {
         Some(decided)
     }
 
-    /// The newest instant at which it was charged, if the state is here.
+    /// The newest instant of a charge, if the state is in the slot.
     #[inline]
     pub(super) fn at(&self) -> Timestamp {
         Timestamp::from_nanos(self.state[0] & INSTANT)
     }
 
-    /// Keeps a state if it is small enough; otherwise it is elsewhere.
+    /// Stores a state. `false` if it does not fit and has to be stored in the cold part.
     #[inline]
     pub(super) fn keep(&mut self, state: &State) -> bool {
-        // What others tell may lie further ahead than any clock.
+        // Instants of other nodes may be further ahead than any clock.
         let first = |at: Timestamp, kind: u64| at.as_nanos().min(INSTANT) | kind << KIND;
         self.state = match state {
             State::Window(WindowState { at, counts }) => match counts[..] {
                 [count] => [first(*at, ONE_COUNT), count, 0],
                 [count, before] => [first(*at, TWO_COUNTS), count, before],
-                _ => [ELSEWHERE << KIND, 0, 0],
+                _ => [LARGE << KIND, 0, 0],
             },
             State::Bucket(state) => match state.only_debt() {
                 Some(debt) => [first(state.at, BUCKET), debt.tat.as_nanos(), debt.interval],
-                None => [ELSEWHERE << KIND, 0, 0],
+                None => [LARGE << KIND, 0, 0],
             },
-            State::Log(_) => [ELSEWHERE << KIND, 0, 0],
+            State::Log(_) => [LARGE << KIND, 0, 0],
         };
-        !self.is_elsewhere()
+        !self.is_large()
     }
 
-    /// Whether the state is too large for a slot.
+    /// Whether the state is in the cold part.
     #[inline]
-    pub(super) fn is_elsewhere(&self) -> bool {
-        self.state[0] >> KIND == ELSEWHERE
+    pub(super) fn is_large(&self) -> bool {
+        self.state[0] >> KIND == LARGE
     }
 
     #[inline]
@@ -135,7 +135,7 @@ impl Slot {
         self.pending[0] != 0
     }
 
-    /// What is pending, of a meter of this kind.
+    /// The pending units; `meter` is of the same kind as the slot's.
     #[inline]
     pub(super) fn pending(&self, meter: &Meter) -> Option<Units> {
         let [first, second] = self.pending;
@@ -147,9 +147,9 @@ impl Slot {
         })
     }
 
-    /// Makes this pending.
+    /// Replaces the pending units.
     #[inline]
-    pub(super) fn pend(&mut self, units: Option<Units>) {
+    pub(super) fn set_pending(&mut self, units: Option<Units>) {
         let words = units.map(|units| match units {
             Units::Window { segment, units } => [segment, units.cast_unsigned()],
             Units::Bucket { drain, floor } => [floor.as_nanos(), drain.cast_unsigned()],
@@ -158,8 +158,8 @@ impl Slot {
         self.pending = words.map_or([0; 2], |[first, second]| [first.min(!PENDING) | PENDING, second]);
     }
 
-    /// It is not to be forgotten before this instant, and the slack of late callers. It never falls, so that what anybody
-    /// was told holds.
+    /// Delays expiry until this instant plus the slack of late callers. The expiry never moves back, so that earlier answers
+    /// stay valid.
     #[inline]
     pub(super) fn keep_until(&mut self, instant: Timestamp) {
         const SLACK: u64 = CLOCK_SLACK.as_secs() * SECOND;
@@ -169,8 +169,8 @@ impl Slot {
         }
     }
 
-    /// Whether it can no longer influence a decision.
-    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+    /// Whether the meter can no longer influence a decision.
+    pub(super) fn is_expired(&self, now: Timestamp) -> bool {
         self.forget_at != u32::MAX && u64::from(self.forget_at) <= now.as_nanos() / SECOND
     }
 }
@@ -184,11 +184,11 @@ mod tests {
     use super::*;
 
     fn slot() -> Slot {
-        Slot::new(Print { hash: 1, other: 2 }, 3, 4)
+        Slot::new(Fingerprint { hash: 1, other: 2 }, 3, 4)
     }
 
     #[test]
-    fn a_state_comes_back_or_is_elsewhere() {
+    fn a_state_comes_back_or_is_large() {
         let at = Timestamp::MAX;
         let window = |counts: &[u64]| State::Window(WindowState { at, counts: counts.into() });
         let debt = Debt::only(Timestamp::derived(u64::MAX), u64::MAX);
@@ -200,7 +200,10 @@ mod tests {
         for state in [window(&[u64::MAX]), window(&[7, u64::MAX]), State::Bucket(bucket.clone())] {
             let mut slot = slot();
             assert_eq!((slot.state(), slot.keep(&state), slot.state()), (None, true, Some(state)));
-            assert_eq!((slot.print(), slot.meter, slot.cold), (Print { hash: 1, other: 2 }, 3, 4));
+            assert_eq!(
+                (slot.fingerprint(), slot.meter, slot.cold),
+                (Fingerprint { hash: 1, other: 2 }, 3, 4)
+            );
             for large in large.clone() {
                 assert_eq!((slot.keep(&large), slot.state()), (false, None));
             }
@@ -224,22 +227,22 @@ mod tests {
             for (text, units) in [("1/s fixed", window), ("1/s burst 1", bucket), ("1/s log", log)] {
                 let mut slot = slot();
                 assert_eq!((slot.is_pending(), slot.pending(&meter(text))), (false, None));
-                slot.pend(Some(units));
+                slot.set_pending(Some(units));
                 assert_eq!((slot.is_pending(), slot.pending(&meter(text))), (true, Some(units)));
-                slot.pend(None);
+                slot.set_pending(None);
                 assert!(!slot.is_pending());
             }
         }
     }
 
     #[test]
-    fn it_is_kept_until_its_second_has_come_and_for_ever_beyond_2106() {
+    fn it_expires_at_a_whole_second_and_never_after_2106() {
         let mut slot = slot();
         slot.keep_until(Timestamp::from_millis(10_500));
         slot.keep_until(Timestamp::from_millis(5_500));
-        assert!(!slot.is_over(Timestamp::from_nanos(11_999_999_999)));
-        assert!(slot.is_over(Timestamp::from_secs(12)));
+        assert!(!slot.is_expired(Timestamp::from_nanos(11_999_999_999)));
+        assert!(slot.is_expired(Timestamp::from_secs(12)));
         slot.keep_until(Timestamp::MAX);
-        assert!(!slot.is_over(Timestamp::MAX));
+        assert!(!slot.is_expired(Timestamp::MAX));
     }
 }

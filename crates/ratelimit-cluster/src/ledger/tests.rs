@@ -1,9 +1,9 @@
-//! What nodes tell each other, against core's meters on all charges in their order.
+//! Ledgers that exchange usages, compared with core's meters on all charges in order.
 
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ratelimit_core::{Claim, Claims, Limit, MeterId, Mode, Refund, State, Timestamp, Verdict};
+use ratelimit_core::{Claim, Claims, ErrorKind, Limit, MeterId, Mode, Refund, State, Timestamp, Verdict};
 
 use super::*;
 
@@ -26,7 +26,7 @@ fn id(limit: &Limit) -> MeterId<'_> {
     MeterId { namespace: "n", scope: limit.scope(), key: b"k" }
 }
 
-pub(super) fn ask(
+pub(super) fn claim_on(
     ledger: &Ledger,
     now: Timestamp,
     mode: Mode,
@@ -37,7 +37,7 @@ pub(super) fn ask(
 
 fn claim(ledger: &Ledger, limit: &Limit, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {
     let claim = Claim { id: id(limit), cost, meter: limit.meter_for(b"k") };
-    ask(ledger, now, mode, &claim).unwrap()
+    claim_on(ledger, now, mode, &claim).unwrap()
 }
 
 fn remaining(ledger: &Ledger, limit: &Limit, now: Timestamp) -> u64 {
@@ -48,7 +48,7 @@ fn refund(ledger: &Ledger, limit: &Limit, cost: u64, receipt: Timestamp, now: Ti
     ledger.refund_now(now, &[Refund { id: id(limit), cost, meter: limit.meter_for(b"k"), receipt }]);
 }
 
-pub(super) fn tell(from: &Ledger, to: &Ledger) {
+pub(super) fn sync(from: &Ledger, to: &Ledger) {
     for usage in take(from) {
         assert!(merge(to, &usage));
     }
@@ -72,14 +72,14 @@ pub(super) fn ledgers<const N: usize>() -> [Ledger; N] {
 }
 
 #[test]
-fn who_was_idle_knows_after_a_telling_what_the_other_knows() {
+fn an_idle_node_agrees_after_a_sync() {
     for text in TEXTS {
         let limit = limit(text);
         let [one, other] = ledgers();
         for (after, cost) in [(0, 3), (2, 1), (5, 2), (70, 4), (71, 1)] {
             let now = START + Duration::from_secs(after);
             claim(&one, &limit, cost, now, Mode::Charge);
-            tell(&one, &other);
+            sync(&one, &other);
             for later in [0, 7, 30, 61, 130] {
                 let then = now + Duration::from_secs(later);
                 assert_eq!(remaining(&one, &limit, then), remaining(&other, &limit, then), "{text} {then:?}");
@@ -90,7 +90,7 @@ fn who_was_idle_knows_after_a_telling_what_the_other_knows() {
 }
 
 #[test]
-fn what_is_told_is_told_once_and_what_could_not_be_told_is_told_with_what_came_since() {
+fn usages_are_taken_once_and_put_back_with_later_ones() {
     for text in TEXTS {
         let limit = limit(text);
         let [one, other] = ledgers();
@@ -118,14 +118,14 @@ fn parts_are_full_and_all_of_a_meter_is_in_one() {
             let id = MeterId { key: &key, ..id(&limit) };
             let claim = Claim { id, cost: 1, meter: limit.meter_for(&key) };
             let now = START + Duration::from_secs(second);
-            assert!(ask(&ledger, now, Mode::Charge, &claim).unwrap().0);
+            assert!(claim_on(&ledger, now, Mode::Charge, &claim).unwrap().0);
         }
     };
     let lengths = |parts: &[Vec<Usage>]| parts.iter().map(Vec::len).collect::<Vec<_>>();
     charge(0..1_700, 0);
     assert_eq!(lengths(&ledger.take_parts(500)), [500, 500, 500, 200]);
     assert!(ledger.take_parts(500).is_empty());
-    // Each is there for two minutes.
+    // Two usages of each key, one for each minute.
     charge(0..1_700, 0);
     charge(0..1_700, 60);
     let parts = ledger.take_parts(7);
@@ -137,18 +137,18 @@ fn parts_are_full_and_all_of_a_meter_is_in_one() {
 }
 
 #[test]
-fn refunds_are_told() {
+fn refunds_are_merged() {
     for text in TEXTS {
         let limit = limit(text);
         let [one, other] = ledgers();
         let receipt = claim(&one, &limit, 5, START, Mode::Charge).1.receipt;
         refund(&one, &limit, 2, receipt, START);
-        tell(&one, &other);
+        sync(&one, &other);
         assert_eq!(remaining(&other, &limit, START), limit.burst() - 3, "{text}");
         refund(&one, &limit, 1, receipt, START);
-        tell(&one, &other);
+        sync(&one, &other);
         assert_eq!(remaining(&other, &limit, START), limit.burst() - 2, "{text}");
-        // What was given back whole before it was told is not told.
+        // A charge that was refunded before it was sent is not sent.
         let receipt = claim(&one, &limit, 4, START, Mode::Charge).1.receipt;
         refund(&one, &limit, 4, receipt, START);
         assert_eq!(take(&one), [], "{text}");
@@ -173,54 +173,54 @@ fn late_units_are_added_to_their_own_segment_or_dropped() {
 }
 
 #[test]
-fn a_state_that_is_taken_in_twice_or_beside_usages_counts_once() {
+fn a_state_merged_twice_or_beside_usages_counts_once() {
     for text in TEXTS {
         let limit = limit(text);
         let [one, other] = ledgers();
         claim(&one, &limit, 3, START, Mode::Charge);
-        claim(&other, &limit, 2, START, Mode::Charge); // pending: the other one cannot know of it
+        claim(&other, &limit, 2, START, Mode::Charge); // pending: the other node cannot know it
         for _ in 0..2 {
             for known in (0..).map_while(|part| one.states(part)).flatten() {
                 assert!(other.raise(&known.name.id(), &known.meter, known.state));
             }
         }
         assert_eq!(remaining(&other, &limit, START), limit.burst() - 5, "{text}");
-        tell(&other, &one);
+        sync(&other, &one);
         assert_eq!(remaining(&one, &limit, START), limit.burst() - 5, "{text}");
     }
 }
 
 #[test]
-fn a_limit_that_is_changed_is_told_as_what_it_was() {
+fn usages_keep_the_limit_that_was_changed() {
     let [one, other] = ledgers();
     let (before, after) = (limit("60/min burst 15"), limit("30/min burst 15"));
     assert_eq!(before.scope(), after.scope());
     claim(&one, &before, 5, START, Mode::Charge);
     claim(&one, &after, 5, START, Mode::Charge);
-    let told = take(&one);
-    assert_eq!(told.len(), 2);
-    told.iter().for_each(|usage| assert!(merge(&other, usage)));
+    let usages = take(&one);
+    assert_eq!(usages.len(), 2);
+    usages.iter().for_each(|usage| assert!(merge(&other, usage)));
     assert_eq!(remaining(&other, &after, START), 5);
     claim(&one, &limit("20/min"), 5, START, Mode::Charge);
     assert_eq!(other.len(), 1);
 }
 
 #[test]
-fn a_reset_forgets_what_was_not_told_and_a_bound_holds() {
+fn a_reset_removes_pending_usages_and_a_full_ledger_refuses() {
     let limit = limit("20/min");
     let ledger = Ledger::new(1, None);
     claim(&ledger, &limit, 3, START, Mode::Charge);
     let other =
         Claim { id: MeterId { key: b"other", ..id(&limit) }, cost: 1, meter: limit.meter_for(b"other") };
     let both = [Claim { id: id(&limit), ..other }, other];
-    let error = ask(&ledger, START, Mode::Charge, &other).unwrap_err();
+    let error = claim_on(&ledger, START, Mode::Charge, &other).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Full);
     assert!(ledger.claim_now(Claims::new(START, Mode::Charge, &both).unwrap()).is_err());
     assert_eq!(remaining(&ledger, &limit, START), 17, "a slice that found no room was charged");
     ledger.reset_now(Claims::new(START, Mode::Charge, &both[..1]).unwrap());
     assert_eq!((ledger.len(), take(&ledger).len()), (0, 0));
-    ask(&ledger, START, Mode::Charge, &other).unwrap();
-    // The one that was there is over after two minutes.
+    claim_on(&ledger, START, Mode::Charge, &other).unwrap();
+    // The other key expires after two minutes.
     claim(&ledger, &limit, 1, START + Duration::from_secs(150), Mode::Charge);
     assert_eq!(ledger.len(), 1);
 }
@@ -228,22 +228,22 @@ fn a_reset_forgets_what_was_not_told_and_a_bound_holds() {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Charge { here: bool, cost: u64, millis: u64 },
-    Tell { here: bool },
+    Sync { here: bool },
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let charge = (any::<bool>(), 1..6_u64, 0..20_000_u64);
     let step = prop_oneof![
         4 => charge.prop_map(|(here, cost, millis)| Step::Charge { here, cost, millis }),
-        1 => any::<bool>().prop_map(|here| Step::Tell { here }),
+        1 => any::<bool>().prop_map(|here| Step::Sync { here }),
     ];
     prop::collection::vec(step, 1..40)
 }
 
 proptest! {
-    /// Once all is told, a node knows of no less than was charged; for windows it knows the very same.
+    /// After all usages are merged, a node counts no less than was charged; windows are exact.
     #[test]
-    fn nothing_that_was_told_is_forgotten(which in 0..TEXTS.len(), steps in steps()) {
+    fn nothing_that_was_merged_is_forgotten(which in 0..TEXTS.len(), steps in steps()) {
         let limit = limit(TEXTS[which]);
         let [one, other, truth] = ledgers();
         let mut now = START;
@@ -256,12 +256,12 @@ proptest! {
                         claim(&truth, &limit, cost, now, Mode::Force);
                     }
                 }
-                Step::Tell { here: true } => tell(&one, &other),
-                Step::Tell { here: false } => tell(&other, &one),
+                Step::Sync { here: true } => sync(&one, &other),
+                Step::Sync { here: false } => sync(&other, &one),
             }
         }
-        tell(&one, &other);
-        tell(&other, &one);
+        sync(&one, &other);
+        sync(&other, &one);
         for later in 0..9 {
             let then = now + Duration::from_secs(later * 9);
             let left = remaining(&truth, &limit, then);
@@ -275,9 +275,9 @@ proptest! {
         }
     }
 
-    /// A charge that is told at once leaves the same state as the charge itself, whatever the order of the nodes.
+    /// A usage that is merged at once leaves the same state as the charge itself, whatever the order of the nodes.
     #[test]
-    fn charges_that_are_told_at_once_are_exact(which in 0..TEXTS.len(), steps in steps()) {
+    fn charges_that_are_merged_at_once_are_exact(which in 0..TEXTS.len(), steps in steps()) {
         let limit = limit(TEXTS[which]);
         let [one, other, truth] = ledgers();
         let mut now = START;
@@ -288,7 +288,7 @@ proptest! {
             let expected = claim(&truth, &limit, cost, now, Mode::Charge);
             let found = claim(from, &limit, cost, now, Mode::Charge);
             prop_assert_eq!((found.0, found.1.remaining), (expected.0, expected.1.remaining));
-            tell(from, to);
+            sync(from, to);
         }
         if truth.len() > 0 {
             let meter = limit.meter_for(b"k");

@@ -1,41 +1,40 @@
-//! What was charged to one meter between two tellings, in a form that others can add to what they know.
+//! The units charged to one meter in an interval, in a form that other nodes can add to their states.
 
 use ratelimit_core::{BucketState, Debt, Meter, Refund, State, Timestamp, Verdict, Window, WindowState};
 
-/// Units charged, or given back, and when: what nodes tell each other.
-///
-/// All are signed: refunds take away.
+/// Units charged or refunded, and when: what nodes send to each other. Refunds are negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Units {
     /// Units of one segment of a window.
     Window {
-        /// The segment's number, by [`Window::place`].
+        /// The number of the segment, as in [`Window::place`].
         segment: u64,
-        /// How many.
+        /// The number of units.
         units: i64,
     },
-    /// A sequence of charges to a bucket at one rate. Where there are no others it takes a TAT to `max(tat + drain, floor)`; two sequences, one after the
-    /// other, to `max(tat + drain1 + drain2, max(floor1 + drain2, floor2))`, which is one of the same form.
+    /// A sequence of charges to a bucket at one rate. If there are no units of other rates, it changes the TAT to
+    /// `max(tat + drain, floor)`. Two sequences, one after the other, change it to
+    /// `max(tat + drain1 + drain2, max(floor1 + drain2, floor2))`, which has the same form.
     Bucket {
-        /// What all of it takes to drain, in nanoseconds.
+        /// The time that all units take to drain, in nanoseconds.
         drain: i64,
-        /// The TAT that it leads to from an empty bucket.
+        /// The TAT after these charges to an empty bucket.
         floor: Timestamp,
     },
     /// Units of a log.
     Log {
-        /// The instant of the newest; of a refund, that of the charge.
+        /// The instant of the newest unit; of a refund, that of the charge.
         newest: Timestamp,
-        /// How many.
+        /// The number of units.
         units: i64,
     },
 }
 
-/// The longest time to drain that is told: that of a bucket's longest debt.
+/// The longest time to drain in one usage: that of a bucket's longest debt.
 const MAX_DRAIN: i64 = (1 << 62) - 1;
 
 impl Units {
-    /// What a charge of `cost` has added, from the verdict on it and the newest instant at which the meter was charged.
+    /// The units of a charge, from its verdict and the newest instant at which the meter was charged.
     #[inline]
     pub(super) fn of_charge(meter: &Meter, cost: u64, verdict: &Verdict, at: Timestamp) -> Self {
         match meter {
@@ -50,7 +49,7 @@ impl Units {
         }
     }
 
-    /// What a refund has taken away, from the states before and after it.
+    /// The units that a refund removed, from the states before and after it.
     pub(super) fn of_refund(refund: &Refund<'_>, before: &State, after: &State) -> Option<Self> {
         let receipt = refund.receipt;
         let units = match (&refund.meter, before, after) {
@@ -76,22 +75,23 @@ impl Units {
         (!units.is_nothing()).then_some(units)
     }
 
-    /// Whether telling it would change nothing.
+    /// Whether sending it would change nothing.
     pub(crate) fn is_nothing(&self) -> bool {
         match self {
             Self::Window { units, .. } | Self::Log { units, .. } => *units == 0,
-            // Its floor lies no further ahead of the last charge than it takes to drain.
+            // The floor is no later than the last charge plus the time to drain.
             Self::Bucket { drain, .. } => *drain == 0,
         }
     }
 
-    /// What is pending once this was charged, too, and what then has to be told by itself because the two do not go together.
+    /// Combines what was pending with this later charge. If they cannot be combined, the second value is the former, to be sent
+    /// separately.
     #[inline]
-    pub(super) fn after(self, before: Option<Self>) -> (Self, Option<Self>) {
+    pub(super) fn appended_to(self, before: Option<Self>) -> (Self, Option<Self>) {
         match before {
             None => (self, None),
             Some(mut both) => {
-                if both.then(&self) {
+                if both.try_append(&self) {
                     (both, None)
                 } else {
                     (self, before)
@@ -100,24 +100,24 @@ impl Units {
         }
     }
 
-    /// Adds what came after it. `false` if the two cannot be told as one.
+    /// Adds later units. `false` if the two cannot be sent as one.
     #[inline]
-    pub(super) fn then(&mut self, later: &Self) -> bool {
+    pub(super) fn try_append(&mut self, later: &Self) -> bool {
         match (self, later) {
             (Self::Window { segment, units }, Self::Window { segment: same, units: more })
                 if segment == same =>
             {
                 *units = units.saturating_add(*more);
             }
-            // What is charged after more was given back than charged is told by itself: as one charge of the difference it
-            // would begin where what was given back ended, which may be after now.
+            // If more was refunded than charged, a later charge is sent separately: combined, the charge would begin where
+            // the refunded units ended, which may be in the future.
             (Self::Bucket { drain, floor }, Self::Bucket { drain: more, floor: other })
                 if *drain >= 0 || *more <= 0 =>
             {
                 *drain = drain.saturating_add(*more).clamp(-MAX_DRAIN, MAX_DRAIN);
                 *floor = moved(*floor, *more).max(*other);
             }
-            // What is given back of another instant is looked for at that instant.
+            // A refund of another instant has to keep its instant.
             (Self::Log { newest, units }, Self::Log { newest: other, units: more })
                 if *more >= 0 && *units >= 0 || newest == other =>
             {
@@ -130,12 +130,12 @@ impl Units {
     }
 }
 
-/// Units of a segment; zero if it is not there any more, or not yet.
-pub(super) fn count(window: &Window, state: &WindowState, segment: u64) -> u64 {
+/// The units of a segment; zero if the state does not contain it.
+fn count(window: &Window, state: &WindowState, segment: u64) -> u64 {
     place(window, state, segment).map_or(0, |place| state.counts[place])
 }
 
-/// Where a segment's count is.
+/// The index of the count of a segment.
 pub(super) fn place(window: &Window, state: &WindowState, segment: u64) -> Option<usize> {
     let age = window.place(state.at).0.checked_sub(segment)?;
     usize::try_from(age).ok().filter(|age| *age < state.counts.len())
@@ -148,4 +148,21 @@ pub(super) fn moved(instant: Timestamp, by: i64) -> Timestamp {
 
 pub(super) fn signed(units: u64) -> i64 {
     i64::try_from(units).unwrap_or(i64::MAX)
+}
+
+/// Whether units of one meter count the same in the other: only the limits may differ.
+pub(super) fn counts_alike(one: &Meter, other: &Meter) -> bool {
+    match (one, other) {
+        (Meter::Window(one), Meter::Window(other)) => {
+            (one.segment(), one.offset(), one.carried()) == (other.segment(), other.offset(), other.carried())
+        }
+        (Meter::Bucket(one), Meter::Bucket(other)) => one.interval() == other.interval(),
+        (Meter::Log(one), Meter::Log(other)) => one.window() == other.window(),
+        _ => false,
+    }
+}
+
+/// Whether units of both meters are counted in one state.
+pub(super) fn counts_together(one: &Meter, other: &Meter) -> bool {
+    matches!((one, other), (Meter::Bucket(_), Meter::Bucket(_))) || counts_alike(one, other)
 }

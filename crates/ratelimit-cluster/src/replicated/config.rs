@@ -1,26 +1,27 @@
-//! What a node keeps, and what it has said and heard.
+//! The configuration and the statistics of `Replicated`.
 
-/// What a node keeps, and how long it counts the others.
+/// How much a node keeps, and when it considers a peer gone.
 ///
 /// ```
 /// use ratelimit_cluster::ReplicaConfig;
 ///
-/// let config = ReplicaConfig { max_keys: 100_000, ..ReplicaConfig::default() };
+/// let config = ReplicaConfig::default().max_keys(100_000);
 /// assert_eq!(config.patience, 10);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReplicaConfig {
-    /// The most meters that are counted at once, those that others have told included. 1,000,000 by default; a claim on a
-    /// further one is an error of the kind [`Full`](ratelimit_core::ErrorKind::Full).
+    /// The most meters that are counted at once, including those received from other nodes. 1,000,000 by default; a claim on
+    /// another one is an error of the kind [`Full`](ratelimit_core::ErrorKind::Full).
     pub max_keys: usize,
-    /// How many bytes of what was told are kept, to be told again to those who have missed it. 16 MiB by default: what a
-    /// node tells in the time for which another one may be cut off should fit.
+    /// How many bytes of sent updates are kept for nodes that missed them. 16 MiB by default. Choose it large enough for the
+    /// updates of the longest expected network partition.
     pub keep: usize,
-    /// After so many silent intervals a node is not counted any more among [`peers`](crate::Replicated::peers), nor asked. 10 by
-    /// default.
+    /// The number of silent intervals after which a node no longer counts as one of the [`peers`](crate::Replicated::peers), and
+    /// receives no more requests. 10 by default.
     pub patience: u32,
-    /// The name of this life of the node. Drawn at random if there is none, as it should be but in a test that is to be
-    /// repeated: no two may ever be the same.
+    /// The identifier of this run of the node. `None`, the default, draws it at random. Set it only in a test that must be
+    /// repeatable: no two runs may ever have the same identifier.
     pub id: Option<u128>,
 }
 
@@ -30,27 +31,58 @@ impl Default for ReplicaConfig {
     }
 }
 
-/// What a node has said and heard since it began.
+impl ReplicaConfig {
+    /// Sets [`max_keys`](Self#structfield.max_keys).
+    #[must_use]
+    pub fn max_keys(mut self, max_keys: usize) -> Self {
+        self.max_keys = max_keys;
+        self
+    }
+
+    /// Sets [`keep`](Self#structfield.keep).
+    #[must_use]
+    pub fn keep(mut self, keep: usize) -> Self {
+        self.keep = keep;
+        self
+    }
+
+    /// Sets [`patience`](Self#structfield.patience).
+    #[must_use]
+    pub fn patience(mut self, patience: u32) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Sets [`id`](Self#structfield.id): a number, or `None` to draw it at random.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<Option<u128>>) -> Self {
+        self.id = id.into();
+        self
+    }
+}
+
+/// What a node has sent and received since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReplicaStats {
     /// Messages sent.
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Messages of others received.
+    /// Messages received from other nodes.
     pub received: u64,
     /// Their bytes.
     pub received_bytes: u64,
-    /// Updates of others counted.
+    /// Updates of other nodes that were counted.
     pub applied: u64,
-    /// Updates that came again and were not counted again.
+    /// Updates that were received again and not counted again.
     pub repeated: u64,
-    /// How often updates were given up that nobody could tell again; the state of their origin was asked for instead.
+    /// How often missing updates could not be received again, so that the state of their sender was requested instead.
     pub given_up: u64,
-    /// Messages that were none.
+    /// Bytes that were not a valid message.
     pub malformed: u64,
-    /// Meters told by others that could not be counted: there was no room, or they count in other segments here.
+    /// Received meters that could not be counted: the node was full, or the meters have other segments here.
     pub uncounted: u64,
-    /// Meters that could not be told: their names are longer than a message may be.
-    pub untold: u64,
+    /// Meters that could not be sent, because their names are longer than a message may be.
+    pub too_large: u64,
 }

@@ -1,80 +1,82 @@
-//! What nodes say to each other, byte for byte.
+//! The messages between nodes, byte for byte.
 //!
-//! Each message begins with the version (one byte, 2), its kind (one byte) and the sixteen bytes of its origin. Then, with
-//! numbers and bytes as in `wire.rs`:
+//! Each message begins with the version (one byte, 2), its kind (one byte) and the sixteen bytes of the sender's identifier.
+//! Numbers and bytes are encoded as in `wire.rs`:
 //!
-//! | kind | name | what follows | what it says |
+//! | kind | name | what follows | meaning |
 //! |---|---|---|---|
-//! | 1 | update | its number; the units of meters, see `units.rs`, to the end | these units were charged here |
-//! | 2 | pulse | two numbers: the newest update, the oldest that can be sent again | I am here, and so much I have said |
-//! | 3 | leave | nothing | I go |
-//! | 4 | hello | nothing | I have come |
-//! | 5 | here | a node | you have come, and I can tell you the state |
-//! | 6 | ask | a node; the question's number | tell me the state |
-//! | 7 | state | a node; the question's number; the part's number, from 0; 1 if it is the last or else 0; a count and so many times a node and two numbers; the states of meters to the end | this is the state, which contains the updates of these nodes from the one to the other |
-//! | 8 | again | a node, two numbers | send your updates from the one to the other again |
+//! | 1 | update | its number; the units of meters, see `entries`, to the end | the sender charged these units |
+//! | 2 | heartbeat | two numbers: the newest update, the oldest that can be sent again | the sender is alive and has sent these updates |
+//! | 3 | leave | nothing | the sender leaves |
+//! | 4 | hello | nothing | the sender has joined |
+//! | 5 | offer | a node | the sender can send its state to that node, which has joined |
+//! | 6 | state request | a node; the request's number | that node is asked for its state |
+//! | 7 | state | a node; the request's number; the part's number, from 0; 1 if it is the last part, otherwise 0; a count, and that many times a node and two numbers; the states of meters to the end | a part of the sender's state, which contains the updates of these nodes in these ranges |
+//! | 8 | resend | a node, two numbers | that node is asked to send its updates in this range again |
 //!
-//! The updates of an origin are numbered from 1. *A node* is the sixteen bytes of the one that is meant; all others
-//! overhear it. Bytes that are none of this are dropped.
+//! Each sender numbers its updates from 1. *A node* is the sixteen bytes of the addressee; other nodes ignore the message.
+//! All other bytes are dropped.
 
 use std::fmt;
 
-use super::origins::Updates;
 use super::wire::{Malformed, Reader, put_number};
 
 const VERSION: u8 = 2;
 
-/// Names one life of a node: made at random when it begins.
+/// Identifies one run of a node; random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Id(pub(crate) [u8; 16]);
+pub(crate) struct NodeId(pub(crate) [u8; 16]);
 
-impl fmt::Debug for Id {
+impl fmt::Debug for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
-/// How many bytes at the front of an update, or of a state without updates, are not units or states of meters.
-pub(crate) const FRONT: usize = 2 + 16 + 16 + 10 + 10 + 1 + 10;
+/// Updates of a node: the first and the last number.
+pub(crate) type UpdateRange = (NodeId, u64, u64);
 
-/// How many bytes of a state a node and two numbers take at most.
-pub(crate) const SEEN: usize = 16 + 10 + 10;
+/// The most bytes of an update, or of a state without update ranges, before the units or states of meters.
+pub(crate) const HEADER: usize = 2 + 16 + 16 + 10 + 10 + 1 + 10;
 
-/// A message as it was received.
+/// The most bytes of an update range in a state.
+pub(crate) const RANGE: usize = 16 + 10 + 10;
+
+/// A received message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message<'a> {
-    pub(crate) origin: Id,
+    pub(crate) sender: NodeId,
     pub(crate) body: Body<'a>,
 }
 
-/// What is said. What is said of meters is read later, and only if it is news.
+/// The content of a message. The entries of meters are decoded later, and only if the message is new.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Body<'a> {
     Update { number: u64, units: Reader<'a> },
-    Pulse { newest: u64, oldest: u64 },
+    Heartbeat { newest: u64, oldest: u64 },
     Leave,
     Hello,
-    Here { to: Id },
-    Ask { to: Id, question: u64 },
-    State { to: Id, question: u64, part: u64, is_last: bool, seen: Seen<'a>, states: Reader<'a> },
-    Again { to: Id, first: u64, last: u64 },
+    Offer { to: NodeId },
+    StateRequest { to: NodeId, request: u64 },
+    State { to: NodeId, request: u64, part: u64, is_last: bool, contained: Contained<'a>, states: Reader<'a> },
+    Resend { to: NodeId, first: u64, last: u64 },
 }
 
-/// Updates that are contained in a state; checked when the message was read.
+/// The updates that a state contains. Validated when the message is read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct Contained<'a> {
     count: u64,
     updates: Reader<'a>,
 }
 
-impl Seen<'_> {
-    pub(crate) fn updates(mut self) -> impl Iterator<Item = Updates> {
+impl Contained<'_> {
+    pub(crate) fn updates(mut self) -> impl Iterator<Item = UpdateRange> {
         (0..self.count).map_while(move |_| updates(&mut self.updates).ok())
     }
 }
 
-fn updates(reader: &mut Reader<'_>) -> Result<Updates, Malformed> {
-    Ok((Id(reader.array()?), reader.number()?, reader.number()?))
+fn updates(reader: &mut Reader<'_>) -> Result<UpdateRange, Malformed> {
+    Ok((NodeId(reader.array()?), reader.number()?, reader.number()?))
 }
 
 impl<'a> Message<'a> {
@@ -84,98 +86,98 @@ impl<'a> Message<'a> {
             return Err(Malformed);
         }
         let kind = reader.byte()?;
-        let origin = Id(reader.array()?);
-        let id = |reader: &mut Reader<'_>| reader.array().map(Id);
+        let sender = NodeId(reader.array()?);
+        let id = |reader: &mut Reader<'_>| reader.array().map(NodeId);
         let body = match kind {
             1 => {
                 let number = reader.number()?;
-                return Ok(Self { origin, body: Body::Update { number, units: reader } });
+                return Ok(Self { sender, body: Body::Update { number, units: reader } });
             }
-            2 => Body::Pulse { newest: reader.number()?, oldest: reader.number()? },
+            2 => Body::Heartbeat { newest: reader.number()?, oldest: reader.number()? },
             3 => Body::Leave,
             4 => Body::Hello,
-            5 => Body::Here { to: id(&mut reader)? },
-            6 => Body::Ask { to: id(&mut reader)?, question: reader.number()? },
+            5 => Body::Offer { to: id(&mut reader)? },
+            6 => Body::StateRequest { to: id(&mut reader)?, request: reader.number()? },
             7 => {
-                let (to, question, part) = (id(&mut reader)?, reader.number()?, reader.number()?);
+                let (to, request, part) = (id(&mut reader)?, reader.number()?, reader.number()?);
                 let is_last = match reader.byte()? {
                     0 => false,
                     1 => true,
                     _ => return Err(Malformed),
                 };
                 let count = reader.number()?;
-                let seen = Seen { count, updates: reader };
+                let contained = Contained { count, updates: reader };
                 for _ in 0..count {
-                    updates(&mut reader)?; // ends with the message, whatever was claimed
+                    updates(&mut reader)?; // fails at the end of the message, whatever the count
                 }
-                let body = Body::State { to, question, part, is_last, seen, states: reader };
-                return Ok(Self { origin, body });
+                let body = Body::State { to, request, part, is_last, contained, states: reader };
+                return Ok(Self { sender, body });
             }
-            8 => Body::Again { to: id(&mut reader)?, first: reader.number()?, last: reader.number()? },
+            8 => Body::Resend { to: id(&mut reader)?, first: reader.number()?, last: reader.number()? },
             _ => return Err(Malformed),
         };
-        if reader.is_empty() { Ok(Self { origin, body }) } else { Err(Malformed) }
+        if reader.is_empty() { Ok(Self { sender, body }) } else { Err(Malformed) }
     }
 }
 
-fn begin(kind: u8, origin: Id) -> Vec<u8> {
+fn begin(kind: u8, sender: NodeId) -> Vec<u8> {
     let mut out = vec![VERSION, kind];
-    out.extend_from_slice(&origin.0);
+    out.extend_from_slice(&sender.0);
     out
 }
 
-fn begin_to(kind: u8, origin: Id, to: Id) -> Vec<u8> {
-    let mut out = begin(kind, origin);
+fn begin_to(kind: u8, sender: NodeId, to: NodeId) -> Vec<u8> {
+    let mut out = begin(kind, sender);
     out.extend_from_slice(&to.0);
     out
 }
 
-/// An update to which the units of meters are yet to be added.
-pub(crate) fn update(origin: Id, number: u64) -> Vec<u8> {
-    let mut out = begin(1, origin);
+/// An update, to which the units of meters have to be appended.
+pub(crate) fn update(sender: NodeId, number: u64) -> Vec<u8> {
+    let mut out = begin(1, sender);
     put_number(&mut out, number);
     out
 }
 
-pub(crate) fn pulse(origin: Id, newest: u64, oldest: u64) -> Vec<u8> {
-    let mut out = begin(2, origin);
+pub(crate) fn heartbeat(sender: NodeId, newest: u64, oldest: u64) -> Vec<u8> {
+    let mut out = begin(2, sender);
     put_number(&mut out, newest);
     put_number(&mut out, oldest);
     out
 }
 
-pub(crate) fn leave(origin: Id) -> Vec<u8> {
-    begin(3, origin)
+pub(crate) fn leave(sender: NodeId) -> Vec<u8> {
+    begin(3, sender)
 }
 
-pub(crate) fn hello(origin: Id) -> Vec<u8> {
-    begin(4, origin)
+pub(crate) fn hello(sender: NodeId) -> Vec<u8> {
+    begin(4, sender)
 }
 
-pub(crate) fn here(origin: Id, to: Id) -> Vec<u8> {
-    begin_to(5, origin, to)
+pub(crate) fn offer(sender: NodeId, to: NodeId) -> Vec<u8> {
+    begin_to(5, sender, to)
 }
 
-pub(crate) fn ask(origin: Id, to: Id, question: u64) -> Vec<u8> {
-    let mut out = begin_to(6, origin, to);
-    put_number(&mut out, question);
+pub(crate) fn state_request(sender: NodeId, to: NodeId, request: u64) -> Vec<u8> {
+    let mut out = begin_to(6, sender, to);
+    put_number(&mut out, request);
     out
 }
 
-/// A part of the state, in answer to a node's question, to which the states of meters are yet to be added.
+/// A part of the state for a node's request, to which the states of meters have to be appended.
 pub(crate) fn state(
-    origin: Id,
-    (to, question): (Id, u64),
+    sender: NodeId,
+    (to, request): (NodeId, u64),
     part: u64,
     is_last: bool,
-    seen: &[Updates],
+    contained: &[UpdateRange],
 ) -> Vec<u8> {
-    let mut out = begin_to(7, origin, to);
-    put_number(&mut out, question);
+    let mut out = begin_to(7, sender, to);
+    put_number(&mut out, request);
     put_number(&mut out, part);
     out.push(u8::from(is_last));
-    put_number(&mut out, seen.len() as u64);
-    for (id, first, last) in seen {
+    put_number(&mut out, contained.len() as u64);
+    for (id, first, last) in contained {
         out.extend_from_slice(&id.0);
         put_number(&mut out, *first);
         put_number(&mut out, *last);
@@ -183,8 +185,8 @@ pub(crate) fn state(
     out
 }
 
-pub(crate) fn again(origin: Id, to: Id, first: u64, last: u64) -> Vec<u8> {
-    let mut out = begin_to(8, origin, to);
+pub(crate) fn resend(sender: NodeId, to: NodeId, first: u64, last: u64) -> Vec<u8> {
+    let mut out = begin_to(8, sender, to);
     put_number(&mut out, first);
     put_number(&mut out, last);
     out
@@ -196,20 +198,20 @@ mod tests {
 
     use super::*;
 
-    const FROM: Id = Id([7; 16]);
-    const TO: Id = Id([9; 16]);
+    const FROM: NodeId = NodeId([7; 16]);
+    const TO: NodeId = NodeId([9; 16]);
 
-    /// The message in words.
-    fn told(bytes: &[u8]) -> String {
+    /// The message as text.
+    fn describe(bytes: &[u8]) -> String {
         match Message::read(bytes) {
-            Ok(Message { origin, body }) => {
-                assert_eq!(origin, FROM);
+            Ok(Message { sender, body }) => {
+                assert_eq!(sender, FROM);
                 match body {
                     Body::Update { number, units } => format!("update {number} {}", units.is_empty()),
-                    Body::State { to, question, part, is_last, seen, states } => {
-                        let seen: Vec<Updates> = seen.updates().collect();
+                    Body::State { to, request, part, is_last, contained, states } => {
+                        let contained: Vec<UpdateRange> = contained.updates().collect();
                         format!(
-                            "state {} {question} {part} {is_last} {seen:?} {}",
+                            "state {} {request} {part} {is_last} {contained:?} {}",
                             to == TO,
                             states.is_empty()
                         )
@@ -227,23 +229,23 @@ mod tests {
         let (from, to) = (format!("{FROM:?}"), format!("{TO:?}"));
         for (message, expected) in [
             (update(FROM, 300), "update 300 true".to_owned()),
-            (pulse(FROM, 5, 2), "Pulse { newest: 5, oldest: 2 }".to_owned()),
+            (heartbeat(FROM, 5, 2), "Heartbeat { newest: 5, oldest: 2 }".to_owned()),
             (leave(FROM), "Leave".to_owned()),
             (hello(FROM), "Hello".to_owned()),
-            (here(FROM, TO), format!("Here {{ to: {to} }}")),
-            (ask(FROM, TO, 2), format!("Ask {{ to: {to}, question: 2 }}")),
+            (offer(FROM, TO), format!("Offer {{ to: {to} }}")),
+            (state_request(FROM, TO, 2), format!("StateRequest {{ to: {to}, request: 2 }}")),
             (
                 state(FROM, (TO, 6), 4, true, &ids),
                 format!("state true 6 4 true [({from}, 1, 3), ({to}, 7, {})] true", u64::MAX),
             ),
-            (again(FROM, TO, 1, 900), format!("Again {{ to: {to}, first: 1, last: 900 }}")),
+            (resend(FROM, TO, 1, 900), format!("Resend {{ to: {to}, first: 1, last: 900 }}")),
         ] {
-            assert_eq!(told(&message), expected);
+            assert_eq!(describe(&message), expected);
             for length in 0..message.len() {
-                assert_eq!(told(&message[..length]), "Malformed", "{expected} cut at {length}");
+                assert_eq!(describe(&message[..length]), "Malformed", "{expected} cut at {length}");
             }
         }
-        assert!(told(&[VERSION, 3].iter().chain(&[7; 17]).copied().collect::<Vec<u8>>()) == "Malformed");
+        assert!(describe(&[VERSION, 3].iter().chain(&[7; 17]).copied().collect::<Vec<u8>>()) == "Malformed");
     }
 
     #[test]
@@ -251,20 +253,20 @@ mod tests {
         let mut message = hello(FROM);
         for other in [VERSION - 1, VERSION + 1] {
             message[0] = other;
-            assert_eq!(told(&message), "Malformed", "{other}");
+            assert_eq!(describe(&message), "Malformed", "{other}");
         }
         for kind in (0..=255).filter(|kind| *kind != 3 && *kind != 4) {
             (message[0], message[1]) = (VERSION, kind);
-            assert_eq!(told(&message), "Malformed", "{kind}");
+            assert_eq!(describe(&message), "Malformed", "{kind}");
         }
     }
 
     #[test]
-    fn the_front_is_no_longer_than_it_is_said_to_be() {
-        assert!(update(FROM, u64::MAX).len() <= FRONT);
-        assert!(state(FROM, (TO, u64::MAX), u64::MAX, true, &[]).len() <= FRONT);
+    fn the_header_is_no_longer_than_declared() {
+        assert!(update(FROM, u64::MAX).len() <= HEADER);
+        assert!(state(FROM, (TO, u64::MAX), u64::MAX, true, &[]).len() <= HEADER);
         assert!(
-            state(FROM, (TO, u64::MAX), u64::MAX, true, &[(TO, u64::MAX, u64::MAX)]).len() <= FRONT + SEEN
+            state(FROM, (TO, u64::MAX), u64::MAX, true, &[(TO, u64::MAX, u64::MAX)]).len() <= HEADER + RANGE
         );
     }
 
@@ -272,7 +274,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_message_or_refused(kind in 0..10_u8, bytes: Vec<u8>) {
             let message: Vec<u8> = [VERSION, kind].into_iter().chain([7; 16]).chain(bytes).collect();
-            told(&message);
+            describe(&message);
         }
     }
 }

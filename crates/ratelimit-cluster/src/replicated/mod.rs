@@ -1,14 +1,16 @@
-//! Counting in each node, and telling the others each interval.
+//! `Replicated`: counts on each node, and broadcasts what was charged to the other nodes once an interval.
 
+mod apply;
+mod broadcast;
 mod config;
 mod entries;
-mod hearing;
 mod message;
-mod origins;
 mod outbox;
+mod peers;
+mod receive;
+mod run;
+mod session;
 mod store;
-mod talk;
-mod telling;
 mod transport;
 mod wire;
 

@@ -1,53 +1,44 @@
-//! `Replicated`: counts here, and tells the others each interval.
+//! The type `Replicated` and the store traits of it.
 
 use std::fmt;
-use std::future::poll_fn;
 use std::hash::{BuildHasher as _, RandomState};
-use std::pin::pin;
 use std::sync::Mutex;
-use std::task::Poll;
-use std::time::Duration;
 
 use ratelimit_core::{
     Answer, Claims, CounterStore, Decisions, Meter, MeterId, Mode, Promises, Refund, StoreError,
-    SyncCounterStore, Time, Timer, Timestamp, Verdict,
+    SyncCounterStore, Time, Timestamp, Verdict,
 };
 
 use super::config::{ReplicaConfig, ReplicaStats};
-use super::hearing::Reply;
-use super::message::{self, Id};
-use super::talk::Talk;
-use super::transport::{Transport, TransportError};
-use super::wire::Malformed;
-use crate::ledger::{Ledger, answer, answer_now};
-use crate::names::lock;
+use super::message::NodeId;
+use super::session::Session;
+use super::transport::Transport;
+use crate::ledger::{Ledger, counter_store_methods, sync_counter_store_methods};
+use crate::table::lock;
 
-/// How long it is waited before it is tried again to receive.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// A store that decides every claim in this process, and tells the other nodes each interval what was charged.
+/// A store that decides every claim in this process, and broadcasts its charges to the other nodes once an interval.
 ///
 /// # What it guarantees
-/// By its own units alone a node never admits more than the limit; what others have charged counts as soon as it has come.
-/// So *n* nodes admit at most *n* times the limit, whatever is lost or cut; while messages arrive, each node misses what the
-/// others have admitted in the last interval and what is on its way. A slice is admitted whole or not at all.
+/// One node by itself never admits more than the limit; charges of other nodes count as soon as they are received. So *n* nodes
+/// admit at most *n* times the limit, whatever messages are lost. While messages arrive, each node misses what the others
+/// admitted in the last interval, and what is in transit. A slice is admitted whole or not at all.
 ///
-/// Each update is counted once, however late, often and out of order it comes. One that got lost is told again. What could
-/// not be sent stays until it can be. A node that joins is told the present state first.
+/// Each update counts once, even if it arrives late, repeatedly or out of order. A lost update is sent again. What could not be
+/// sent is kept and sent later. A node that joins first receives the current state.
 ///
 /// # What it costs
-/// A check costs what it costs in memory, and no trip ever. Each interval a node sends one message, or as many as the meters
-/// need that were charged in it; each goes to all nodes. A node that crashes has not told its last interval.
+/// A check costs as much as in memory, and never a round trip. Each interval a node sends one message, or as many as it needs
+/// for the meters that were charged in it; each message goes to all nodes. A node that crashes loses its last interval.
 ///
 /// # Clocks
-/// Limits are counted by the callers' clocks, which should be synchronised. Units that come from a clock that is ahead move
-/// the meter on, as they would on a shared store.
+/// Limits are counted by the callers' clocks, which should be synchronised. Units from a clock that is ahead move the meter
+/// forward, as they would in a shared store.
 ///
 /// # Reset
-/// A reset is this node's alone: others are not told.
+/// A reset affects only this node: it is not sent to the others.
 ///
 /// # Trust
-/// Bytes that are no message are dropped. But who can write to the channel can have any units counted.
+/// Bytes that are not a message are dropped. But a program that can write to the channel can make nodes count any units.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,7 +47,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// use ratelimit_core::{Limit, RateLimiter, SystemClock};
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let hub = Hub::new(); // in earnest a `RedisTransport` or a `PostgresTransport`
+/// let hub = Hub::new(); // in production a `RedisTransport` or a `PostgresTransport`
 /// let store = std::sync::Arc::new(Replicated::new(hub.transport()));
 /// let limiter = RateLimiter::new(store.clone(), "10000/min".parse::<Limit>()?);
 /// tokio::spawn({
@@ -71,124 +62,55 @@ pub struct Replicated<T> {
     pub(super) transport: T,
     pub(super) config: ReplicaConfig,
     pub(super) ledger: Ledger,
-    pub(super) talk: Mutex<Talk>,
+    pub(super) session: Mutex<Session>,
     pub(super) stats: Mutex<ReplicaStats>,
 }
 
 impl<T: Transport> Replicated<T> {
-    /// A node that knows nothing yet, by the default configuration.
+    /// A node without any meters, with the default configuration.
     pub fn new(transport: T) -> Self {
         Self::with_config(transport, ReplicaConfig::default())
     }
 
-    /// A node that knows nothing yet.
+    /// A node without any meters.
     pub fn with_config(transport: T, config: ReplicaConfig) -> Self {
         let random = || RandomState::new().hash_one(());
         let id = config.id.unwrap_or_else(|| u128::from(random()) << 64 | u128::from(random()));
-        let talk = Talk::new(Id(id.to_be_bytes()), config.keep, u64::from(config.patience));
-        let (talk, stats) = (Mutex::new(talk), Mutex::default());
-        Self { transport, config, ledger: Ledger::new(config.max_keys, None), talk, stats }
+        let session = Session::new(NodeId(id.to_be_bytes()), config.keep, u64::from(config.patience));
+        let (session, stats) = (Mutex::new(session), Mutex::default());
+        Self { transport, config, ledger: Ledger::new(config.max_keys, None), session, stats }
     }
 
-    /// What carries the messages.
+    /// The transport of the messages.
     pub fn transport(&self) -> &T {
         &self.transport
     }
 
-    /// Of how many meters this node knows something.
+    /// The number of meters that this node counts.
     pub fn len(&self) -> usize {
         self.ledger.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many other nodes have been heard of in the last [`ReplicaConfig::patience`] intervals and have not left.
+    /// The number of other nodes that sent a message in the last [`ReplicaConfig::patience`] intervals and have not left.
     pub fn peers(&self) -> usize {
-        lock(&self.talk).peers()
+        lock(&self.session).peer_count()
     }
 
-    /// Whether this node has learned the state from another one, or has found that nobody is there to tell it. Until then it
-    /// tells nothing, and decides by what it has charged itself; so it does while the channel cannot be reached when it
-    /// begins.
+    /// Whether this node has received the state of another one, or has found that there is none. Until then it broadcasts
+    /// nothing, and decides by its own charges only. If the channel cannot be reached at the start, that lasts until it can.
     pub fn has_joined(&self) -> bool {
-        lock(&self.talk).joining.is_none()
+        lock(&self.session).joining.is_none()
     }
 
-    /// What was said and heard.
+    /// What was sent and received.
     pub fn stats(&self) -> ReplicaStats {
-        let given_up = lock(&self.talk).given_up;
+        let given_up = lock(&self.session).given_up;
         ReplicaStats { given_up, ..*lock(&self.stats) }
-    }
-
-    /// Receives for ever, and tells at once and then each time that `interval` has passed: to be spawned. What cannot be sent
-    /// or received is tried again.
-    pub async fn run<C: Timer>(&self, clock: C, interval: Duration) {
-        let telling = async {
-            loop {
-                let _ = self.tell(clock.now()).await;
-                clock.sleep(interval).await;
-            }
-        };
-        let (mut listening, mut telling) = (pin!(self.listen(&clock)), pin!(telling));
-        poll_fn(|context| -> Poll<()> {
-            let _: Poll<()> = telling.as_mut().poll(context);
-            let _: Poll<()> = listening.as_mut().poll(context);
-            Poll::Pending
-        })
-        .await;
-    }
-
-    /// Receives for ever; for those who call [`tell`](Self::tell) themselves.
-    pub async fn listen<C: Timer>(&self, clock: &C) {
-        loop {
-            match self.transport.receive().await {
-                Ok(message) => self.hear(&message, clock.now()).await,
-                Err(_) => clock.sleep(PAUSE).await,
-            }
-        }
-    }
-
-    /// Tells what was charged since it was last called, and asks for what is missing. To be called each interval.
-    ///
-    /// # Errors
-    /// If it could not be sent. Nothing is lost by that: it is sent by the next call.
-    pub async fn tell(&self, now: Timestamp) -> Result<(), TransportError> {
-        if !self.flush(now).await? {
-            let pulse = {
-                let talk = lock(&self.talk);
-                message::pulse(talk.id, talk.outbox.newest(), talk.outbox.oldest())
-            };
-            self.send(&[pulse.into()]).await?;
-        }
-        let (questions, held) = lock(&self.talk).beat();
-        self.count_held(&held);
-        if questions.is_empty() { Ok(()) } else { self.send(&questions).await }
-    }
-
-    /// Tells what has not been told, and says farewell: what a node does before it ends.
-    ///
-    /// # Errors
-    /// If it could not be sent; the others then miss what was charged since the last time, and count this node for a while.
-    pub async fn leave(&self, now: Timestamp) -> Result<(), TransportError> {
-        let held = lock(&self.talk).joined();
-        self.count_held(&held);
-        self.flush(now).await?;
-        let leave = message::leave(lock(&self.talk).id);
-        self.send(&[leave.into()]).await
-    }
-
-    /// Takes in a message, and answers if it asks for something. [`listen`](Self::listen) does this with all that come; it
-    /// is for those who receive by themselves. An answer that cannot be sent is asked for again.
-    pub async fn hear(&self, message: &[u8], now: Timestamp) {
-        match self.take_in(message) {
-            Ok(Some(Reply::Messages(messages))) => drop(self.send(&messages).await),
-            Ok(Some(Reply::State(to, question))) => drop(self.tell_state((to, question), now).await),
-            Ok(None) => {}
-            Err(Malformed) => lock(&self.stats).malformed += 1,
-        }
     }
 }
 
@@ -204,7 +126,7 @@ impl<T: fmt::Debug> fmt::Debug for Replicated<T> {
 
 #[deny(clippy::missing_trait_methods)]
 impl<T: Transport> CounterStore for Replicated<T> {
-    answer!();
+    counter_store_methods!();
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         self.ledger.reset_now(claims);
@@ -214,7 +136,7 @@ impl<T: Transport> CounterStore for Replicated<T> {
 
 #[deny(clippy::missing_trait_methods)]
 impl<T: Transport> SyncCounterStore for Replicated<T> {
-    answer_now!();
+    sync_counter_store_methods!();
 
     fn reset_now(&self, claims: Claims<'_>) {
         self.ledger.reset_now(claims);

@@ -1,4 +1,4 @@
-//! Numbers and bytes on the wire: what all messages are made of.
+//! The encoding of numbers and bytes in messages.
 //!
 //! | what | how |
 //! |---|---|
@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-/// Bytes that no node of this version has written.
+/// The bytes are not a message of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -42,7 +42,7 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Reads from the front of a message. A length that it claims is believed only if so many bytes are there.
+/// Reads from the front of a message. A length is accepted only if that many bytes follow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 

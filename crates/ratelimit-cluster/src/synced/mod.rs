@@ -1,8 +1,9 @@
-//! Counting locally, and in step with the other nodes through a shared store.
+//! `Synced`: counts locally, and synchronizes with the other nodes through a shared store.
 
-mod ask;
-mod flight;
+mod config;
+mod request;
 mod resets;
+mod sync_run;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,62 +15,34 @@ use ratelimit_core::{
 };
 use tokio::sync::Mutex;
 
-use self::ask::Scope;
-use self::flight::is_out_of_reach;
+pub use self::config::SyncConfig;
+use self::request::Scope;
 use self::resets::{Reset, Resets};
-use crate::ledger::{Ledger, answer, answer_now};
+use self::sync_run::{SyncRun, is_unreachable};
+use crate::ledger::{Ledger, counter_store_methods, sync_counter_store_methods};
 
-/// What bounds a [`Synced`].
-///
-/// ```
-/// use ratelimit_cluster::SyncConfig;
-///
-/// let config = SyncConfig { max_keys: 5_000_000, ..SyncConfig::default() };
-/// assert_eq!(config.batch, 500);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SyncConfig {
-    /// The most meters that are known at once; a check of a further one is an error
-    /// ([`ErrorKind::Full`](ratelimit_core::ErrorKind::Full)). 1,000,000 by default.
-    pub max_keys: usize,
-    /// How many meters the store is asked about in one batch. 500 by default.
-    pub batch: usize,
-    /// How many batches are under way at once. 4 by default.
-    pub at_once: usize,
-    /// Where the secrets come from by which meters are found, and the order in which they are told. Drawn at random if there
-    /// is none, as it should be but in a test that is to be repeated: who knows them can choose keys that fall together.
-    pub seed: Option<u64>,
-}
-
-impl Default for SyncConfig {
-    fn default() -> Self {
-        Self { max_keys: 1_000_000, batch: 500, at_once: 4, seed: None }
-    }
-}
-
-/// A store that answers from the memory of this process, and tells a shared store each interval what it has charged.
-/// The answer to that carries back what all other nodes have charged.
+/// A store that decides in the memory of this process, and sends its charges to a shared store once an interval. The answers
+/// contain what all other nodes have charged.
 ///
 /// # What it guarantees
-/// A check never waits for the shared store, and does not fail when that fails. This node by itself never admits more
-/// than the limit. Several nodes may: what one of them charges, another one knows of after both have told, and it asks
-/// about a key only when it has itself charged to it. How much more that may be at worst is told on the page *Counting
-/// together* of the project's documentation: never more than (nodes - 1) x limit, and with the store at hand
-/// what the nodes admit within two intervals.
+/// A check never waits for the shared store, and does not fail when that fails. One node by itself never admits more than the
+/// limit. Several nodes may: a node sees another one's charges after both have synchronized, and it reads a key only after it
+/// has charged that key itself. The excess is at most (nodes - 1) x limit and, while the store can be reached, what the nodes
+/// admit within two intervals. The page *Counting together* of the project's documentation has the details.
 ///
 /// # What it costs
-/// For each key that was charged since the last time one claim in a batch; for windows that carry earlier segments a few
-/// more when a segment has ended. A key that was not charged costs nothing. Several batches are under way at once
-/// ([`SyncConfig::at_once`]); all of one meter is told in one of them, or in the next, so in its order.
+/// Each interval costs one claim for each key that was charged in it, in batches; windows that carry earlier segments cost a few
+/// more after a segment has ended. A key that was not charged costs nothing. Several batches are in flight at once
+/// ([`SyncConfig::at_once`]); the charges of one meter are sent in order.
 ///
 /// # Failures
-/// What the store surely did not take is told the next time. What it may have taken ([`Applied::Unknown`]) is never told
-/// again, since a store that is slow would count it again and again: this node goes on counting it by itself, and
-/// [`unsure`](Self::unsure) says how much that was.
+/// Charges that the store did not apply are sent again the next time. Charges that it may have applied ([`Applied::Unknown`])
+/// are not sent again, because a slow store would count them several times. This node continues to count them by itself, and
+/// [`unsure`](Self::unsure) returns how often that happened.
 ///
 /// # Refunds and resets
-/// A refund is told like a charge. To a log it has to be made on the node that made the charge. A reset forgets the meter
-/// here and in the shared store; another node sees that when it next charges to it.
+/// A refund is sent like a charge. For a log it has to be made on the node that made the charge. A reset removes the meter on
+/// this node and in the shared store; another node learns of it when it next charges the meter.
 ///
 /// ```
 /// use ratelimit_cluster::Synced;
@@ -78,7 +51,7 @@ impl Default for SyncConfig {
 /// use std::time::Duration;
 ///
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// let shared = MemoryStore::new(); // a server's store in earnest
+/// let shared = MemoryStore::new(); // in production: a store with a server
 /// let limiter = RateLimiter::new(Synced::new(shared), "10000/min".parse::<Limit>()?);
 /// assert!(limiter.check_now("user:7")?.allowed());
 /// // In a task of its own: limiter.store().run(SystemClock::new(), Duration::from_secs(1))
@@ -90,19 +63,19 @@ pub struct Synced<S> {
     shared: S,
     ledger: Ledger,
     config: SyncConfig,
-    /// Held by whoever tells the store, or resets what is there.
+    /// Held while charges are sent to the store, or meters are reset there.
     turn: Mutex<()>,
     unsure: AtomicU64,
     resets: Resets,
 }
 
 impl<S: CounterStore> Synced<S> {
-    /// Counts in step with the others on `shared`, by the default configuration.
+    /// Synchronizes through `shared`, with the default configuration.
     pub fn new(shared: S) -> Self {
         Self::with_config(shared, SyncConfig::default())
     }
 
-    /// Counts in step with the others on `shared`.
+    /// Synchronizes through `shared`.
     pub fn with_config(shared: S, config: SyncConfig) -> Self {
         Self {
             shared,
@@ -119,39 +92,46 @@ impl<S: CounterStore> Synced<S> {
         &self.shared
     }
 
-    /// Of how many meters this node knows something.
+    /// The number of meters that this node counts.
     pub fn len(&self) -> usize {
         self.ledger.len()
     }
 
-    /// Whether it knows of none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many times something was told of which it is not known whether the store has taken it.
+    /// How often charges were sent of which it is not known whether the store applied them.
     pub fn unsure(&self) -> u64 {
         self.unsure.load(Ordering::Relaxed)
     }
 
-    /// Tells the shared store what was charged since the last time, and learns what the others have. Also what a node
-    /// does before it ends. If one is under way, or a reset, this waits for its end.
+    /// Sends the charges since the last call to the shared store, and reads those of the other nodes. Also call it before the
+    /// process ends. Waits while another call or a reset is in progress.
     ///
-    /// A future that is dropped leaves what it was just telling as told or not, as a failure does.
+    /// Dropping the future is like a failure: requests in flight may have been applied or not.
     ///
     /// # Errors
-    /// The last failure of the store. What it did not take is told the next time.
+    /// The last failure of the store. What it did not apply is sent the next time.
     pub async fn sync(&self, now: Timestamp) -> Result<(), StoreError> {
         let _turn = self.turn.lock().await;
-        self.ledger.forget(now);
-        self.resets.forget(now);
+        self.ledger.expire(now);
+        self.resets.expire(now);
         let resets = self.reset_shared(now).await;
-        let told = flight::tell_all(self, now).await;
-        resets.and(told)
+        let run = SyncRun {
+            store: &self.shared,
+            ledger: &self.ledger,
+            resets: &self.resets,
+            unsure: &self.unsure,
+            config: &self.config,
+            now,
+        };
+        resets.and(run.run().await)
     }
 
-    /// Calls [`sync`](Self::sync) each time that `every` has passed, for ever: to be spawned. A failure leaves what was
-    /// not told for the next time.
+    /// Calls [`sync`](Self::sync) after each `every`, forever. Spawn this as a task. It ignores errors: what was not sent is
+    /// sent the next time.
     pub async fn run<C: Timer>(&self, clock: C, every: Duration) {
         loop {
             clock.sleep(every).await;
@@ -159,18 +139,18 @@ impl<S: CounterStore> Synced<S> {
         }
     }
 
-    /// Resets in the shared store what was reset here since the last time.
+    /// Makes the pending resets in the shared store.
     async fn reset_shared(&self, now: Timestamp) -> Result<(), StoreError> {
         let mut done = Ok(());
-        let mut waiting = self.resets.take().into_iter();
-        while let Some((name, reset)) = waiting.next() {
+        let mut pending = self.resets.take().into_iter();
+        while let Some((name, reset)) = pending.next() {
             let claim = Claim { id: name.id(), cost: 0, meter: reset.meter };
             let Err(error) = self.reset_one(&claim, now.max(reset.at)).await else { continue };
             if error.applied() == Applied::No {
                 self.resets.put_back([(name, reset)]);
             }
-            if is_out_of_reach(&error) {
-                self.resets.put_back(waiting);
+            if is_unreachable(&error) {
+                self.resets.put_back(pending);
                 return Err(error);
             }
             done = Err(error);
@@ -178,8 +158,8 @@ impl<S: CounterStore> Synced<S> {
         done
     }
 
-    /// Forgets a meter in the shared store: for a window, each segment that is carried, and the one to come, in which
-    /// nodes whose clocks are ahead may be. What is there of earlier ones does not count any more for this node.
+    /// Resets a meter in the shared store: for a window, the carried segments and the next one, in which nodes with a fast clock
+    /// may be. This node ignores earlier segments from now on.
     async fn reset_one(&self, claim: &Claim<'_>, at: Timestamp) -> Result<(), StoreError> {
         let scopes: Vec<Scope> = match &claim.meter {
             Meter::Window(window) => {
@@ -187,7 +167,7 @@ impl<S: CounterStore> Synced<S> {
                 let oldest = newest.saturating_sub(u64::from(window.carried()) + 1);
                 if let Some(before) = oldest.checked_sub(1) {
                     let until = Scope::of_segment(&claim.id, window, before).forgotten_at();
-                    self.resets.begin(&claim.id, window.instant(oldest, 0), until, at);
+                    self.resets.add_cutoff(&claim.id, window.instant(oldest, 0), until, at);
                 }
                 (oldest..=newest).map(|segment| Scope::of_segment(&claim.id, window, segment)).collect()
             }
@@ -195,7 +175,7 @@ impl<S: CounterStore> Synced<S> {
         };
         for some in scopes.chunks(MAX_CLAIMS) {
             let claims: Vec<Claim<'_>> = some.iter().map(|scope| scope.claim(&claim.id, 0)).collect();
-            // They are as many as one slice may have, and differ in their scopes.
+            // Always valid: at most as many claims as a slice may have, with different scopes.
             if let Ok(claims) = Claims::new(at, Mode::Charge, &claims) {
                 self.shared.reset(claims).await?;
             }
@@ -216,14 +196,13 @@ impl<S: fmt::Debug> fmt::Debug for Synced<S> {
 
 #[deny(clippy::missing_trait_methods)]
 impl<S: CounterStore> CounterStore for Synced<S> {
-    answer!();
+    counter_store_methods!();
 
-    /// Forgets the meters here and in the shared store, once what this node is telling has been told. What another node is just
-    /// telling may count on, and so may what was charged in earlier segments of a window, for another node whose clock is
-    /// behind by as much.
+    /// Resets the meters on this node and in the shared store, after a [`sync`](Synced::sync) in progress has ended. What
+    /// another node is sending at the moment may still count afterwards, and so may earlier segments of a window, for a node
+    /// whose clock is behind by that much.
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        // Nothing is told meanwhile: what is told before the reset is forgotten with it, and what is charged from now on is
-        // told after it.
+        // Nothing is sent in the meantime: charges sent before the reset are removed by it, and later ones are sent after it.
         let _turn = self.turn.lock().await;
         let resets: Vec<_> =
             claims.iter().map(|claim| Reset::of(claim, &self.ledger, claims.now())).collect();
@@ -237,10 +216,10 @@ impl<S: CounterStore> CounterStore for Synced<S> {
 
 #[deny(clippy::missing_trait_methods)]
 impl<S: CounterStore> SyncCounterStore for Synced<S> {
-    answer_now!();
+    sync_counter_store_methods!();
 
-    /// Forgets the meters here at once, and in the shared store with the next [`sync`](Synced::sync); before that nothing
-    /// more is told of them.
+    /// Resets the meters on this node at once, and in the shared store with the next [`sync`](Synced::sync). Until then
+    /// nothing is sent for them.
     fn reset_now(&self, claims: Claims<'_>) {
         self.resets.add(&self.ledger, claims);
     }

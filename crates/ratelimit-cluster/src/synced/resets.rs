@@ -1,4 +1,4 @@
-//! What was reset: what of it is still there in the shared store, and what of the store does not count any more.
+//! Resets: those that still have to be made in the shared store, and the readings that they invalidate.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -6,125 +6,124 @@ use std::sync::Mutex;
 use ratelimit_core::{CLOCK_SLACK, Claim, Claims, Meter, MeterId, Timestamp};
 
 use crate::ledger::{Ledger, Reading, Usage};
-use crate::names::{Name, lock};
+use crate::table::{Name, lock};
 
 /// Meters that were reset.
 #[derive(Debug, Default)]
 pub(super) struct Resets {
-    /// Those that were forgotten here, and are to be reset in the shared store before anything more is told of them.
-    waiting: Mutex<HashMap<Name, Reset>>,
-    begins: Mutex<Begins>,
+    /// Meters that were reset on this node, and have to be reset in the shared store before more is sent for them.
+    pending: Mutex<HashMap<Name, Reset>>,
+    cutoffs: Mutex<Cutoffs>,
 }
 
-/// From when on windows count that were reset in the store: a reset covers the segments that are carried, and the store has
+/// The first instants that count of windows that were reset in the store. A reset covers the carried segments; the store has
 /// earlier ones until it forgets them.
 #[derive(Debug, Default)]
-struct Begins {
-    of: HashMap<Name, Begin>,
-    /// From how many on those are dropped that nobody needs any more.
-    crowded: usize,
+struct Cutoffs {
+    of: HashMap<Name, Cutoff>,
+    /// The number of cutoffs from which on expired ones are dropped.
+    prune_at: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Begin {
-    /// What the store has of segments that begin before does not count.
+struct Cutoff {
+    /// Segments that begin earlier do not count.
     from: Timestamp,
-    /// When it has forgotten those.
+    /// When the store has forgotten those segments.
     until: Timestamp,
 }
 
-/// How a meter is reset.
+/// A reset of one meter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reset {
     pub(super) meter: Meter,
-    /// As of when: clocks may be behind those that have charged it.
+    /// The time of the reset, no earlier than the newest charge: the clock of this node may be behind.
     pub(super) at: Timestamp,
 }
 
 impl Resets {
-    /// Forgets meters here, and keeps in mind that they are to be reset in the store.
+    /// Resets meters on this node, and records that they have to be reset in the store.
     pub(super) fn add(&self, ledger: &Ledger, claims: Claims<'_>) {
-        let mut waiting = lock(&self.waiting);
+        let mut pending = lock(&self.pending);
         for claim in claims.iter() {
             let reset = Reset::of(claim, ledger, claims.now());
-            let known = waiting.entry(Name::new(&claim.id)).or_insert(reset);
+            let known = pending.entry(Name::new(&claim.id)).or_insert(reset);
             *known = Reset { at: known.at.max(reset.at), ..reset };
         }
         ledger.reset_now(claims);
     }
 
-    /// A window is being reset in the store from this instant on, which has forgotten what was before `until`.
-    pub(super) fn begin(&self, id: &MeterId<'_>, from: Timestamp, until: Timestamp, now: Timestamp) {
-        let mut begins = lock(&self.begins);
-        let begin = begins.of.entry(Name::new(id)).or_insert(Begin { from, until });
-        *begin = Begin { from: begin.from.max(from), until: begin.until.max(until) };
-        if begins.of.len() > begins.crowded.max(64) {
-            begins.forget(now);
+    /// Records that segments of a window before `from` no longer count. The store has forgotten them at `until`.
+    pub(super) fn add_cutoff(&self, id: &MeterId<'_>, from: Timestamp, until: Timestamp, now: Timestamp) {
+        let mut cutoffs = lock(&self.cutoffs);
+        let cutoff = cutoffs.of.entry(Name::new(id)).or_insert(Cutoff { from, until });
+        *cutoff = Cutoff { from: cutoff.from.max(from), until: cutoff.until.max(until) };
+        if cutoffs.of.len() > cutoffs.prune_at.max(64) {
+            cutoffs.expire(now);
         }
     }
 
-    /// Forgets what the store has forgotten.
-    pub(super) fn forget(&self, now: Timestamp) {
-        lock(&self.begins).forget(now);
+    /// Drops cutoffs for segments that the store has forgotten.
+    pub(super) fn expire(&self, now: Timestamp) {
+        lock(&self.cutoffs).expire(now);
     }
 
-    /// Whether what the store says of a meter is of what was charged after its reset.
+    /// Whether a reading counts: it is not of a segment before a reset.
     pub(super) fn counts(&self, usage: &Usage, reading: &Reading) -> bool {
-        let begins = lock(&self.begins);
+        let cutoffs = lock(&self.cutoffs);
         match (&usage.meter, reading) {
-            (Meter::Window(window), Reading::Window { segment, .. }) if !begins.of.is_empty() => {
-                let begin = begins.of.get(&usage.name);
-                begin.is_none_or(|begin| window.instant(*segment, 0) >= begin.from)
+            (Meter::Window(window), Reading::Window { segment, .. }) if !cutoffs.of.is_empty() => {
+                let cutoff = cutoffs.of.get(&usage.name);
+                cutoff.is_none_or(|cutoff| window.instant(*segment, 0) >= cutoff.from)
             }
             _ => true,
         }
     }
 
-    /// Gives what waits.
+    /// Takes the pending resets.
     pub(super) fn take(&self) -> Vec<(Name, Reset)> {
-        std::mem::take(&mut *lock(&self.waiting)).into_iter().collect()
+        std::mem::take(&mut *lock(&self.pending)).into_iter().collect()
     }
 
-    /// Leaves waiting what could not be done, unless it has come again meanwhile.
+    /// Makes resets pending again that failed, unless there is a newer one.
     pub(super) fn put_back(&self, undone: impl IntoIterator<Item = (Name, Reset)>) {
-        let mut waiting = lock(&self.waiting);
+        let mut pending = lock(&self.pending);
         for (name, reset) in undone {
-            waiting.entry(name).or_insert(reset);
+            pending.entry(name).or_insert(reset);
         }
     }
 
-    /// Takes what is pending, in parts of so many, but for what would be told to a meter that is still to be reset.
-    pub(super) fn take_parts(&self, ledger: &Ledger, most: usize) -> Vec<Vec<Usage>> {
-        let waiting = lock(&self.waiting);
-        let mut parts = ledger.take_parts(most);
-        if !waiting.is_empty() {
+    /// Takes pending usages from the ledger in parts of at most `max`, except those of meters with a pending reset.
+    pub(super) fn take_parts(&self, ledger: &Ledger, max: usize) -> Vec<Vec<Usage>> {
+        let pending = lock(&self.pending);
+        let mut parts = ledger.take_parts(max);
+        if !pending.is_empty() {
             for part in &mut parts {
-                ledger.put_back(part.extract_if(.., |usage| waiting.contains_key(&usage.name)));
+                ledger.put_back(part.extract_if(.., |usage| pending.contains_key(&usage.name)));
             }
         }
         parts
     }
 
-    /// Looks at what is known of a meter, unless that was reset since it was told: what the store has said is of what was there
-    /// before.
-    pub(super) fn unless_reset(&self, usage: &Usage, look: impl FnOnce(&Usage)) {
-        let waiting = lock(&self.waiting);
-        if waiting.is_empty() || !waiting.contains_key(&usage.name) {
-            look(usage);
+    /// Calls `f` with a usage unless its meter has a pending reset: then answers of the store are about the time before it.
+    pub(super) fn unless_reset(&self, usage: &Usage, f: impl FnOnce(&Usage)) {
+        let pending = lock(&self.pending);
+        if pending.is_empty() || !pending.contains_key(&usage.name) {
+            f(usage);
         }
     }
 }
 
-impl Begins {
-    fn forget(&mut self, now: Timestamp) {
-        // Whoever is late by the slack may still ask.
-        self.of.retain(|_, begin| begin.until + CLOCK_SLACK >= now);
-        self.crowded = 2 * self.of.len();
+impl Cutoffs {
+    fn expire(&mut self, now: Timestamp) {
+        // Callers may be late by the slack.
+        self.of.retain(|_, cutoff| cutoff.until + CLOCK_SLACK >= now);
+        self.prune_at = 2 * self.of.len();
     }
 }
 
 impl Reset {
-    /// How a meter is reset in the store, by what is known of it here.
+    /// A reset at `now`, or at the newest known charge if that is later.
     pub(super) fn of(claim: &Claim<'_>, ledger: &Ledger, now: Timestamp) -> Self {
         Self { meter: claim.meter, at: ledger.newest(&claim.id).map_or(now, |newest| now.max(newest)) }
     }
@@ -135,18 +134,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_store_has_forgotten_is_forgotten_here() {
+    fn cutoffs_expire_with_their_segments() {
         let resets = Resets::default();
-        let kept = || lock(&resets.begins).of.len();
+        let kept = || lock(&resets.cutoffs).of.len();
         let mut most = 0;
         for second in 0..10_000 {
             let [from, until] = [second, second + 100].map(Timestamp::from_secs);
             let key = second.to_be_bytes();
-            resets.begin(&MeterId { namespace: "", scope: "", key: &key }, from, until, from);
+            resets.add_cutoff(&MeterId { namespace: "", scope: "", key: &key }, from, until, from);
             most = most.max(kept());
         }
         assert!((101..=300).contains(&most), "{most}");
-        resets.forget(Timestamp::from_secs(20_000));
+        resets.expire(Timestamp::from_secs(20_000));
         assert_eq!(kept(), 0);
     }
 }

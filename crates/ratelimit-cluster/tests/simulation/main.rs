@@ -1,6 +1,6 @@
 //! Fleets of 2 to 50 nodes on a clock that is moved by hand; the same seed is the same run.
 //!
-//! `--seeds N` runs so many (300 unless told), `--seed X` runs that one alone, `--mode NAME` one mode alone.
+//! `--seeds N` runs so many (300 by default), `--seed X` runs that one alone, `--mode NAME` one mode alone.
 #![allow(clippy::print_stdout, reason = "this is what the program is for")]
 
 mod leases;

@@ -1,5 +1,5 @@
-//! A fleet of nodes that tell each other: delays, messages repeated, out of order and lost, partitions, sending that fails,
-//! restarts with and without a farewell.
+//! A fleet of replicated nodes: delays, messages repeated, out of order and lost, partitions, sending that fails,
+//! restarts with and without leaving.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ struct Found {
 }
 
 enum Event {
-    Tell(usize),
-    Hear(usize, Arc<[u8]>),
+    Broadcast(usize),
+    Receive(usize, Arc<[u8]>),
     Claim,
     Mishap,
 }
@@ -56,7 +56,7 @@ enum Event {
 struct Life {
     node: Replicated<Post>,
     post: Post,
-    /// Only nodes of one side hear each other.
+    /// Only nodes of the same side receive each other's messages.
     side: u64,
     begun: Timestamp,
     is_over: bool,
@@ -137,11 +137,10 @@ impl Fleet {
         let id = Some(u128::from(self.random.below(u64::MAX)));
         let keep = if self.random.chance(900) { 1 << 20 } else { 500 };
         let post = Post::default();
-        let node =
-            Replicated::with_config(post.clone(), ReplicaConfig { id, keep, ..ReplicaConfig::default() });
+        let node = Replicated::with_config(post.clone(), ReplicaConfig::default().id(id).keep(keep));
         self.lives.push(Life { node, post, side: 0, begun: self.now, is_over: false, is_ready: false });
         let first = self.random.below(self.interval);
-        self.plan(first, Event::Tell(self.lives.len() - 1));
+        self.plan(first, Event::Broadcast(self.lives.len() - 1));
     }
 
     fn live(&mut self, rounds: u64) {
@@ -175,25 +174,25 @@ impl Fleet {
             let ((at, _), event) = next.remove_entry();
             self.now = Timestamp::from_nanos(at);
             match event {
-                Event::Tell(life) if !self.lives[life].is_over => {
-                    let _ = block_on(self.lives[life].node.tell(self.now));
+                Event::Broadcast(life) if !self.lives[life].is_over => {
+                    let _ = block_on(self.lives[life].node.broadcast(self.now));
                     self.post(life);
-                    self.plan(self.interval, Event::Tell(life));
+                    self.plan(self.interval, Event::Broadcast(life));
                 }
-                Event::Hear(life, message) if !self.lives[life].is_over => {
-                    block_on(self.lives[life].node.hear(&message, self.now));
+                Event::Receive(life, message) if !self.lives[life].is_over => {
+                    block_on(self.lives[life].node.receive(&message, self.now));
                     self.lives[life].is_ready |= self.lives[life].node.has_joined();
                     self.post(life);
                 }
                 Event::Claim => self.claim(),
                 Event::Mishap => self.mishap(),
-                Event::Tell(_) | Event::Hear(..) => {} // of a life that is over
+                Event::Broadcast(_) | Event::Receive(..) => {} // of a life that is over
             }
         }
         self.now = end;
     }
 
-    /// Sends what a node has said on its way.
+    /// Schedules the messages that a node has sent.
     fn post(&mut self, from: usize) {
         let is_lossy = matches!(self.weather, Weather::Lossy | Weather::Rough);
         for message in self.lives[from].post.take() {
@@ -204,7 +203,7 @@ impl Fleet {
                 }
                 for _ in 0..=u64::from(self.random.chance(30)) {
                     let after = self.random.below(self.delay + 1);
-                    self.plan(after, Event::Hear(to, message.clone()));
+                    self.plan(after, Event::Receive(to, message.clone()));
                 }
             }
         }
@@ -284,24 +283,24 @@ impl Fleet {
                     let (limit, at) = (&self.limit, admitted[place].at.since(START));
                     return Err(format!(
                         "{over} units beyond {limit}, and not {bound}, at {at:?}: {}",
-                        self.told()
+                        self.describe()
                     ));
                 }
                 found.beyond = 1;
                 found.worst = found.worst.max(over * 100 / meter.limit());
             }
         }
-        let told = self.told();
+        let text = self.describe();
         self.settle();
         let stats = |life: &Life| life.node.stats();
         found.repeated = self.lives.iter().map(|life| stats(life).repeated).sum();
         if self.lost == 0 && self.lives.iter().all(|life| stats(life).given_up == 0) {
-            found.agreed = u64::from(self.agree(&meter).map_err(|problem| format!("{problem}: {told}"))?);
+            found.agreed = u64::from(self.agree(&meter).map_err(|problem| format!("{problem}: {text}"))?);
         }
         Ok(found)
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let (interval, delay) = (Duration::from_nanos(self.interval), Duration::from_nanos(self.delay));
         format!("{:?}, {} lives, interval {interval:?}, delay {delay:?}", self.weather, self.lives.len())
     }
@@ -348,7 +347,7 @@ impl Fleet {
         let newest = self.lives.iter().map(|life| life.begun).max().unwrap_or(START);
         let joining = Duration::from_nanos(self.growing());
         self.weather = Weather::Calm;
-        self.events.retain(|_, event| matches!(event, Event::Tell(_) | Event::Hear(..)));
+        self.events.retain(|_, event| matches!(event, Event::Broadcast(_) | Event::Receive(..)));
         for life in &mut self.lives {
             life.side = 0;
             life.post.fail(false, false);
@@ -359,7 +358,7 @@ impl Fleet {
         self.run_until(end.max(newest + joining));
     }
 
-    /// Every node knows all that was admitted: of windows to the unit, of others at least. Tells whether any of it counts
+    /// Every node knows all that was admitted: of windows to the unit, of others at least. Returns whether any of it counts
     /// still.
     fn agree(&self, meter: &Meter) -> Result<bool, String> {
         let mut counts = false;

@@ -1,5 +1,5 @@
-//! A fleet of nodes that count in step through a store: slow trips, partitions, lost answers, requests delivered twice,
-//! tellings that are dropped, restarts.
+//! A fleet of `Synced` nodes: slow round trips, partitions, lost answers, requests delivered twice, synchronizations that are
+//! dropped, restarts.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ const POLLS: u64 = 14;
 struct Found {
     claims: u64,
     admitted: u64,
-    /// Tellings that failed.
+    /// Synchronizations that failed.
     failed: u64,
     /// Fleets in which more than the limit was admitted.
     beyond: u64,
@@ -39,7 +39,7 @@ struct Found {
 }
 
 enum Event {
-    Tell(usize),
+    Sync(usize),
     Poll(usize),
     Claim,
     Mishap,
@@ -52,13 +52,13 @@ struct Life {
     node: Rc<Synced<Link>>,
     link: Link,
     is_over: bool,
-    telling: Option<Task>,
-    /// What it has charged and not begun to tell, and what it is telling: each the key and its place there.
-    untold: Vec<(usize, usize)>,
+    sync: Option<Task>,
+    /// What it has charged and not begun to send, and what it is sending: each the key and its place there.
+    unsent: Vec<(usize, usize)>,
     under_way: Vec<(usize, usize)>,
-    /// The step at which the telling under way began.
+    /// The step at which the sync under way began.
     began: u64,
-    /// The step at which the last telling of each key began that has ended well.
+    /// The step at which the last sync of each key began that has ended well.
     asked: [Option<u64>; KEYS],
 }
 
@@ -78,8 +78,8 @@ struct Fleet {
     now: Timestamp,
     step: u64,
     admitted: [Vec<Admission>; KEYS],
-    /// Of each admission the step at which it was told.
-    told: [Vec<Option<u64>>; KEYS],
+    /// Of each admission the step at which it was sent.
+    sent_at: [Vec<Option<u64>>; KEYS],
     /// Of each admission the units of others that its node may not have known of.
     unseen: [Vec<u64>; KEYS],
     found: Found,
@@ -113,7 +113,7 @@ fn run(seed: u64) -> Result<Found, String> {
         now: START,
         step: 0,
         admitted: [const { Vec::new() }; KEYS],
-        told: [const { Vec::new() }; KEYS],
+        sent_at: [const { Vec::new() }; KEYS],
         unseen: [const { Vec::new() }; KEYS],
         found: Found::default(),
     };
@@ -135,19 +135,19 @@ impl Fleet {
             link.calm();
         }
         let (seed, batch) = (Some(self.random.below(u64::MAX)), self.batch);
-        let config = SyncConfig { seed, batch, ..SyncConfig::default() };
+        let config = SyncConfig::default().seed(seed).batch(batch);
         self.lives.push(Life {
             node: Rc::new(Synced::with_config(link.clone(), config)),
             link,
             is_over: false,
-            telling: None,
-            untold: Vec::new(),
+            sync: None,
+            unsent: Vec::new(),
             under_way: Vec::new(),
             began: 0,
             asked: [None; KEYS],
         });
         let first = self.random.below(self.interval);
-        self.plan(first, Event::Tell(self.lives.len() - 1));
+        self.plan(first, Event::Sync(self.lives.len() - 1));
     }
 
     fn live(&mut self, length: u64, period: u64) {
@@ -173,48 +173,48 @@ impl Fleet {
             self.now = Timestamp::from_nanos(at);
             self.step += 1;
             match event {
-                Event::Tell(life) if !self.lives[life].is_over => self.tell(life),
+                Event::Sync(life) if !self.lives[life].is_over => self.sync(life),
                 Event::Poll(life) if !self.lives[life].is_over => self.poll(life),
                 Event::Claim => self.claim(),
                 Event::Mishap => self.mishap(),
-                Event::Tell(_) | Event::Poll(_) => {} // of a life that is over
+                Event::Sync(_) | Event::Poll(_) => {} // of a life that is over
             }
         }
         self.now = end;
     }
 
-    fn tell(&mut self, nth: usize) {
+    fn sync(&mut self, nth: usize) {
         let (now, step) = (self.now, self.step);
         let life = &mut self.lives[nth];
-        if life.telling.is_none() {
+        if life.sync.is_none() {
             let node = life.node.clone();
-            life.telling = Some(Box::pin(async move { node.sync(now).await.is_ok() }));
-            life.under_way = std::mem::take(&mut life.untold);
+            life.sync = Some(Box::pin(async move { node.sync(now).await.is_ok() }));
+            life.under_way = std::mem::take(&mut life.unsent);
             life.began = step;
             self.poll(nth);
         }
-        self.plan(self.interval, Event::Tell(nth));
+        self.plan(self.interval, Event::Sync(nth));
     }
 
     fn poll(&mut self, nth: usize) {
         let life = &mut self.lives[nth];
-        let Some(telling) = &mut life.telling else { return };
-        let polled = telling.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let Some(sync) = &mut life.sync else { return };
+        let polled = sync.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let std::task::Poll::Ready(is_well) = polled else {
             let after = self.random.below(self.interval / (POLLS * self.trips));
             self.plan(after, Event::Poll(nth));
             return;
         };
-        life.telling = None;
+        life.sync = None;
         let under_way = std::mem::take(&mut life.under_way);
         if !is_well {
             self.found.failed += 1;
-            life.untold.extend(under_way); // some of it may have been told: what is unseen is only checked if all is well
+            life.unsent.extend(under_way); // some of it may have been sent: what is unseen is only checked if all is well
             return;
         }
         for (key, place) in under_way {
             life.asked[key] = Some(life.began);
-            self.told[key][place] = Some(self.step);
+            self.sent_at[key][place] = Some(self.step);
         }
     }
 
@@ -227,17 +227,17 @@ impl Fleet {
         if !self.decide(by, key, cost, Mode::Charge).0 {
             return;
         }
-        // Others' units that were not told before this node last asked.
+        // Others' units that were not sent before this node last asked.
         let asked = self.lives[by].asked[key];
-        let is_unseen = |(one, told): &(&Admission, &Option<u64>)| {
-            one.by != by && told.zip(asked).is_none_or(|(told, asked)| told > asked)
+        let is_unseen = |(one, sent): &(&Admission, &Option<u64>)| {
+            one.by != by && sent.zip(asked).is_none_or(|(sent, asked)| sent > asked)
         };
-        let all = self.admitted[key].iter().zip(&self.told[key]);
+        let all = self.admitted[key].iter().zip(&self.sent_at[key]);
         let unseen = all.filter(is_unseen).map(|(one, _)| one.cost).sum();
         self.unseen[key].push(unseen);
-        self.lives[by].untold.push((key, self.admitted[key].len()));
+        self.lives[by].unsent.push((key, self.admitted[key].len()));
         self.admitted[key].push(Admission { at: self.now, cost, by });
-        self.told[key].push(None);
+        self.sent_at[key].push(None);
     }
 
     /// Whether it is admitted, and what remains.
@@ -258,9 +258,9 @@ impl Fleet {
         match self.random.below(10) {
             0..4 => life.link.cut(true),
             4..6 => self.lives.iter().for_each(|life| life.link.cut(false)),
-            6..8 => life.telling = None, // it is dropped on the way
+            6..8 => life.sync = None, // it is dropped on the way
             _ if !life.is_over => {
-                (life.is_over, life.telling) = (true, None);
+                (life.is_over, life.sync) = (true, None);
                 self.begin();
             }
             _ => {}
@@ -278,9 +278,9 @@ impl Fleet {
                 let bound =
                     if is_seen { self.unseen[key][place] } else { alone(&meter, &admitted[..=place]) };
                 if over > bound {
-                    let (at, told) = (admitted[place].at.since(START), self.told());
+                    let (at, text) = (admitted[place].at.since(START), self.describe());
                     return Err(format!(
-                        "{over} units beyond {}, and not {bound}, at {at:?}: {told}",
+                        "{over} units beyond {}, and not {bound}, at {at:?}: {text}",
                         self.limit
                     ));
                 }
@@ -296,7 +296,7 @@ impl Fleet {
     }
 
     /// A log that is full does not say how many of its units came since it was asked last. A store forgets a bucket when it
-    /// has drained and the slack has passed, and takes what is told later for the first.
+    /// has drained and the slack has passed, and takes later units for the first.
     fn is_bounded_by_what_is_unseen(&self, meter: &Meter) -> bool {
         match meter {
             Meter::Window(_) => true,
@@ -305,15 +305,15 @@ impl Fleet {
         }
     }
 
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let weather = if self.is_calm { "calm" } else { "rough" };
         format!("{weather}, {} lives, interval {:?}", self.lives.len(), Duration::from_nanos(self.interval))
     }
 
-    /// Each node charges once more and tells, until all have told: the last one then knows all that was admitted, of windows
-    /// to the unit, of others at least. Tells whether any of it counts still.
+    /// Each node charges once more and synchronizes: the last one then knows all that was admitted, of windows
+    /// to the unit, of others at least. Returns whether any of it counts still.
     fn agree(&mut self, meter: &Meter) -> Result<bool, String> {
-        self.events.retain(|_, event| matches!(event, Event::Tell(_) | Event::Poll(_)));
+        self.events.retain(|_, event| matches!(event, Event::Sync(_) | Event::Poll(_)));
         self.run_until(self.now + Duration::from_nanos(4 * self.interval));
         let last = self.lives.len() - 1;
         for key in 0..KEYS {
@@ -332,8 +332,10 @@ impl Fleet {
             counts |= expected < meter.limit();
             let is_window = matches!(meter, Meter::Window(_));
             if found > expected || is_window && found < expected {
-                let (limit, told) = (&self.limit, self.told());
-                return Err(format!("{found} left of {limit} for who told last, and not {expected}: {told}"));
+                let (limit, text) = (&self.limit, self.describe());
+                return Err(format!(
+                    "{found} left of {limit} on the node that synchronized last, and not {expected}: {text}"
+                ));
             }
         }
         Ok(counts)

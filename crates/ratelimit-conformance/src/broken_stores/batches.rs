@@ -1,4 +1,4 @@
-//! Stores that decide batches in their own way.
+//! Stores that decide batches wrongly.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,25 +8,26 @@ use ratelimit_core::{
     Answer, Claims, CounterStore, ErrorKind, Mode, Promises, Refund, StoreError, Timestamp,
 };
 
-use super::{Around, BrokenStore, ModelStore};
+use super::broken_store::{Around, BrokenStore};
+use crate::reference_store::ReferenceStore;
 
 type Answers = Vec<Result<Answer, StoreError>>;
 
-/// What a store does with a batch.
+/// How a store decides a batch.
 trait Batching: fmt::Debug + Send + Sync + 'static {
-    fn decide(meters: &ModelStore, slices: &[Claims<'_>]) -> impl Future<Output = Answers> + Send;
+    fn decide(meters: &ReferenceStore, slices: &[Claims<'_>]) -> impl Future<Output = Answers> + Send;
 }
 
 #[derive(Debug)]
 struct Batches<B> {
-    meters: Arc<ModelStore>,
+    meters: Arc<ReferenceStore>,
     batching: std::marker::PhantomData<B>,
 }
 
 impl<B: Batching> Around for Batches<B> {
     type Shared = ();
 
-    fn around(meters: Arc<ModelStore>, _: Arc<()>) -> Self {
+    fn around(meters: Arc<ReferenceStore>, _: Arc<()>) -> Self {
         Self { meters, batching: std::marker::PhantomData }
     }
 }
@@ -53,7 +54,7 @@ impl<B: Batching> CounterStore for Batches<B> {
     }
 }
 
-async fn peeked(meters: &ModelStore, claims: &Claims<'_>) -> Result<Answer, StoreError> {
+async fn peeked(meters: &ReferenceStore, claims: &Claims<'_>) -> Result<Answer, StoreError> {
     meters.claim(claims.with_mode(Mode::Peek)).await
 }
 
@@ -66,7 +67,7 @@ macro_rules! batchings {
             #[derive(Debug)]
             struct $batching;
             impl Batching for $batching {
-                async fn decide($meters: &ModelStore, $slices: &[Claims<'_>]) -> Answers $body
+                async fn decide($meters: &ReferenceStore, $slices: &[Claims<'_>]) -> Answers $body
             }
         )*
     };

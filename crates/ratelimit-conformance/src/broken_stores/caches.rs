@@ -1,19 +1,20 @@
-//! Handles that answer from what they remember, although others have changed it.
+//! Handles that answer from a cache, although other handles have changed the meter.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ratelimit_core::{Answer, Claims, CounterStore, Mode, Promises, Refund, StoreError, Timestamp};
 
-use super::{Around, BrokenStore, ModelStore};
+use super::broken_store::{Around, BrokenStore};
+use crate::reference_store::ReferenceStore;
 
-/// Remembers refusals and forgets them with its own refunds and resets, but not with those of other handles.
+/// Caches refusals. Invalidates them with its own refunds and resets, but not with those of other handles.
 const REFUSALS: u8 = 0;
-/// The same, and forgets nothing with its own refunds.
+/// The same, but does not invalidate with its own refunds.
 const REFUSALS_AFTER_REFUNDS: u8 = 1;
-/// Remembers what it was told by a peek until it charges the meter itself.
+/// Caches the result of a peek until it charges the meter itself.
 const PEEKS: u8 = 2;
-/// Remembers refusals, and answers slices of a batch from them.
+/// Caches refusals, and answers slices of a batch from them.
 const REFUSALS_IN_BATCHES: u8 = 3;
 
 pub(super) fn all() -> Vec<BrokenStore> {
@@ -35,12 +36,12 @@ pub(super) fn all() -> Vec<BrokenStore> {
         ),
         BrokenStore::around::<Remembers<PEEKS>>(
             "remembers-peeks",
-            "a handle tells again what was left when it last peeked",
+            "a handle repeats the remaining units of its last peek",
             "handles/see-a-claim",
         ),
         BrokenStore::around::<Remembers<PEEKS>>(
             "remembers-peeks-before-force",
-            "a handle tells again what was left before another charged by force",
+            "a handle repeats the remaining units from before another handle's forced charge",
             "handles/see-a-forced-charge",
         ),
         BrokenStore::around::<Remembers<REFUSALS_IN_BATCHES>>(
@@ -53,7 +54,7 @@ pub(super) fn all() -> Vec<BrokenStore> {
 
 #[derive(Debug)]
 struct Remembers<const WHAT: u8> {
-    meters: Arc<ModelStore>,
+    meters: Arc<ReferenceStore>,
     known: Mutex<HashMap<(Vec<u8>, u64), Answer>>,
 }
 
@@ -99,7 +100,7 @@ impl<const WHAT: u8> Remembers<WHAT> {
 impl<const WHAT: u8> Around for Remembers<WHAT> {
     type Shared = ();
 
-    fn around(meters: Arc<ModelStore>, _: Arc<()>) -> Self {
+    fn around(meters: Arc<ReferenceStore>, _: Arc<()>) -> Self {
         Self { meters, known: Mutex::default() }
     }
 }

@@ -1,4 +1,4 @@
-//! Stores that hold less than they are given, and do not say so.
+//! Stores that silently drop data.
 
 use ratelimit_core::State;
 

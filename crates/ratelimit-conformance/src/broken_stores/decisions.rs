@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use ratelimit_core::{Answer, Claims, Decisions, Meter, Mode, State, Window, WindowState, decide};
 
-use super::{BrokenStore, Flaw};
+use super::broken_store::BrokenStore;
+use super::flaw::Flaw;
 
 pub(super) fn all() -> Vec<BrokenStore> {
     vec![
@@ -46,22 +47,22 @@ pub(super) fn all() -> Vec<BrokenStore> {
         ),
         BrokenStore::new::<ForgetsOnChange>(
             "forgets-on-change",
-            "a limit that changes begins anew",
+            "a changed limit starts a new count",
             "changes/raised-log",
         ),
         BrokenStore::new::<ForgetsPrevious>(
             "forgets-previous",
-            "what remains is told without the previous window",
+            "the remaining units ignore the previous window",
             "field-bugs/remaining-counts-the-previous-window",
         ),
         BrokenStore::new::<WaitsForTheEnd>(
             "waits-for-the-end",
-            "retry-after is the end of everything",
+            "retry-after is the reset instant",
             "field-bugs/retry-after-is-not-the-end-of-the-window",
         ),
         BrokenStore::new::<Understates>(
             "understates",
-            "as a conservative store it says of all that one unit less remains",
+            "as a conservative store it always reports one remaining unit too few",
             "same-decisions/random-sliding",
         ),
         BrokenStore::new::<OneMore>(

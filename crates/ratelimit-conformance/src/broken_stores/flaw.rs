@@ -1,94 +1,98 @@
-//! The places at which a store can go wrong.
+//! The operations of a store that can have a bug.
 
 use std::fmt;
 
 use ratelimit_core::{
-    Answer, CLOCK_SLACK, Claims, Clock, Decisions, MeterId, Mode, Refund, State, SystemClock, Time,
-    Timestamp, decide, refund,
+    Answer, CLOCK_SLACK, Claims, Decisions, MeterId, Mode, Refund, State, Time, Timestamp, decide, refund,
 };
 
-/// What a store is asked for.
+/// The kinds of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Call {
-    /// A slice by itself.
+    /// A single slice.
     Claim,
     /// A slice of a batch.
     Batch,
-    /// Units to give back.
+    /// A refund.
     Refund,
-    /// Meters to forget.
+    /// A reset.
     Reset,
 }
 
-/// A call when its states have been read.
+/// A call after it has read the states.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Look<'a> {
-    /// Which call.
+    /// The kind of the call.
     pub call: Call,
     /// The claims.
     pub claims: &'a Claims<'a>,
     /// The states of their meters.
     pub states: &'a [Option<State>],
-    /// Whether one of them is there still, but has expired.
+    /// Whether one of the meters has expired, but is still stored.
     pub expired: bool,
 }
 
-/// A state that is written.
+/// The write of a state.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Write {
-    /// By which call.
+    /// The kind of the call.
     pub call: Call,
-    /// In which mode.
+    /// The mode of the call.
     pub mode: Mode,
     /// Whether something was charged.
     pub charged: bool,
-    /// Its place in the slice or among the refunds.
+    /// The index in the slice or among the refunds.
     pub place: usize,
-    /// The call's instant.
+    /// The instant of the call.
     pub now: Timestamp,
-    /// When it cannot influence anything any more.
+    /// The instant from which on the state has no influence.
     pub forget_at: Timestamp,
-    /// The same of the first meter in the slice.
+    /// The same for the first meter of the slice.
     pub first_forget_at: Timestamp,
-    /// Until when the former state was kept.
+    /// The lifetime of the former state.
     pub former: Option<Timestamp>,
 }
 
-/// The places at which a store can go wrong. As they stand here they are right.
+/// A bug in one or more operations of a store. The default implementations are correct.
 pub trait Flaw: fmt::Debug + Default + Send + Sync + 'static {
-    /// What it promises of its decisions.
+    /// The promise about decisions.
     const DECISIONS: Decisions = Decisions::Exact;
-    /// Whose time it promises to decide by; [`instant`](Self::instant) has to do so.
+    /// The promise about time, which [`instant`](Self::instant) has to keep.
     const TIME: Time = Time::Caller;
-    /// The most meters; the oldest goes when there are more.
+    /// The maximum number of meters. The store evicts the oldest beyond it.
     const MOST_METERS: usize = usize::MAX;
+    /// Whether a reset also removes the meters whose name starts with the given one.
+    const RESETS_PREFIXES: bool = false;
 
-    /// Under which name a meter is stored.
+    /// The stored name of a meter.
     fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
         id.to_bytes()
     }
 
-    /// Under which name this call looks for a meter.
+    /// The name of a meter in this call.
     fn name_in(&self, _call: Call, id: &MeterId<'_>) -> Vec<u8> {
         self.name(id)
     }
 
-    /// The instant at which a call happens.
+    /// The instant of a call.
     fn instant(&self, _call: Call, now: Timestamp) -> Timestamp {
         now
     }
 
-    /// Whether it reads and writes as two steps, with others between them.
+    /// Whether a claim reads and writes in two steps, with other calls between them.
     fn torn(&self, _look: &Look<'_>) -> bool {
         false
     }
 
-    /// Whether refunds read and write as two steps.
+    /// Whether refunds read and write in two steps.
     fn torn_refund(&self) -> bool {
         false
     }
 
-    /// Whether the call takes a lock that a dropped future does not give back.
+    /// Whether the call takes a lock that a dropped future does not release.
     fn latched(&self, _call: Call) -> bool {
         false
     }
@@ -103,51 +107,29 @@ pub trait Flaw: fmt::Debug + Default + Send + Sync + 'static {
         answer.charged
     }
 
-    /// What is kept of a state.
+    /// The stored form of a state.
     fn kept(&self, state: State) -> State {
         state
     }
 
-    /// Until when a meter is kept that is written.
+    /// The lifetime of a written meter.
     fn keep_until(&self, write: &Write) -> Timestamp {
         write.forget_at + CLOCK_SLACK
     }
 
-    /// Gives units back.
+    /// Refunds units.
     fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
         refund(&given.meter, state, given.cost, given.receipt, now);
     }
 
-    /// Whether a reset of `name` forgets the meter stored as `other`.
-    fn resets(&self, name: &[u8], other: &[u8]) -> bool {
-        name == other
-    }
-
-    /// Whether a refund or a reset goes on after the meter in this place, which was known or not, and got so many units.
+    /// Whether a refund or a reset goes on after the meter at this index. `known` says whether it was stored, `cost` how
+    /// many units it got.
     fn goes_on(&self, _call: Call, _place: usize, _known: bool, _cost: u64) -> bool {
         true
     }
 
-    /// In which order the slices of a batch are decided.
+    /// The order in which the slices of a batch are decided.
     fn order(&self, count: usize) -> Vec<usize> {
         (0..count).collect()
-    }
-}
-
-/// No flaw at all.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Sound;
-
-impl Flaw for Sound {}
-
-/// No flaw either, by a clock of its own.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct SoundByServer;
-
-impl Flaw for SoundByServer {
-    const TIME: Time = Time::Server;
-
-    fn instant(&self, _: Call, _: Timestamp) -> Timestamp {
-        SystemClock::new().now()
     }
 }

@@ -1,6 +1,6 @@
-//! Stores whose lock stays taken when a call is dropped.
+//! Stores that keep a lock when a call is dropped.
 
-use super::Call;
+use super::flaw::Call;
 
 flaws! {
     OfClaims "latch": "a dropped claim keeps the lock", "cancelled/others-go-on" {

@@ -1,12 +1,12 @@
-//! Stores that decide callers who are late by their own clock.
+//! Stores that decide late claims by the clock of their caller.
 
 use std::time::Duration;
 
 use ratelimit_core::{Answer, Claims, Mode, State, Timestamp, decide};
 
-use super::{Call, Look};
+use super::flaw::{Call, Look};
 
-/// The newest instant at which a meter was charged, if it is kept beside the units.
+/// The instant of a meter's newest charge, if the state contains it.
 fn newest(state: &mut State) -> Option<&mut Timestamp> {
     match state {
         State::Window(window) => Some(&mut window.at),
@@ -15,12 +15,12 @@ fn newest(state: &mut State) -> Option<&mut Timestamp> {
     }
 }
 
-/// How late a caller is.
+/// The lateness of a caller.
 fn late(state: &State, now: Timestamp) -> Duration {
     newest(&mut state.clone()).map_or(Duration::ZERO, |at| at.since(now))
 }
 
-/// Decides as of the caller's instant where `backwards` says so of how late it is.
+/// Decides as of the caller's instant if `backwards` returns true for its lateness.
 fn decide_late(
     claims: &Claims<'_>,
     states: &mut [Option<State>],
@@ -70,7 +70,7 @@ flaws! {
             if call == Call::Batch { Timestamp::from_secs(1_900_000_000) } else { now }
         }
     }
-    TornLate "torn-late": "only callers who are late read and write in two steps",
+    TornLate "torn-late": "only late callers read and write in two steps",
         "storms/across-a-turn-sliding" {
         fn torn(&self, look: &Look<'_>) -> bool {
             look.states.iter().flatten().any(|state| late(state, look.claims.now()) > Duration::ZERO)

@@ -1,12 +1,12 @@
-//! Stores that forget early or never.
+//! Stores that remove meters early or never.
 
 use std::time::Duration;
 
 use ratelimit_core::{Answer, CLOCK_SLACK, Claims, Mode, State, Timestamp, decide};
 
-use super::{Call, Write};
+use super::flaw::{Call, Write};
 
-/// Until when it is right to keep a meter.
+/// The correct lifetime of a meter.
 fn right(write: &Write) -> Timestamp {
     write.forget_at + CLOCK_SLACK
 }
@@ -16,7 +16,7 @@ fn kept_for_ever_if(flaw: bool, write: &Write) -> Timestamp {
 }
 
 flaws! {
-    ForgetsEarly "forgets-early": "meters live half as long as they count", "memory/counts-until-reset-log" {
+    ForgetsEarly "forgets-early": "meters expire after half of their lifetime", "memory/counts-until-reset-log" {
         fn keep_until(&self, write: &Write) -> Timestamp {
             write.now + write.forget_at.since(write.now) / 2
         }
@@ -28,7 +28,7 @@ flaws! {
             write.now + Duration::from_secs(seconds.saturating_sub(1))
         }
     }
-    NeverForgets "immortal": "meters are kept for ever", "memory/forgotten-sliding" {
+    NeverForgets "immortal": "meters never expire", "memory/forgotten-sliding" {
         fn keep_until(&self, _: &Write) -> Timestamp {
             Timestamp::MAX
         }
@@ -118,7 +118,7 @@ flaws! {
             former.unwrap_or(right(write))
         }
     }
-    RefusalsExtend "refusals-extend": "whoever asks on keeps its meter alive",
+    RefusalsExtend "refusals-extend": "refused requests keep a meter alive",
         "lifetimes/forgotten-after-refunds-and-refusals" {
         fn writes(&self, _: &Answer) -> bool {
             true

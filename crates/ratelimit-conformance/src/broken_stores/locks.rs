@@ -1,4 +1,4 @@
-//! Stores that lock each meter, in the order in which they are asked: two callers wait for each other.
+//! Stores that lock each meter in the order of the call: two callers wait for each other.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,13 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ratelimit_core::{Answer, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
 use tokio::task::yield_now;
 
-use super::{Around, BrokenStore, Call, ModelStore};
+use super::broken_store::{Around, BrokenStore};
+use super::flaw::Call;
+use crate::reference_store::ReferenceStore;
 
 const CLAIMS: u8 = 0;
 const BATCHES: u8 = 1;
 const REFUNDS: u8 = 2;
 const RESETS: u8 = 3;
-/// In order, but the locks stay taken after a refusal.
+/// In a fixed order, but keeps the locks after a refusal.
 const REFUSALS: u8 = 4;
 
 pub(super) fn all() -> Vec<BrokenStore> {
@@ -45,7 +47,7 @@ pub(super) fn all() -> Vec<BrokenStore> {
     ]
 }
 
-/// The names that are locked.
+/// The names of the locked meters.
 #[derive(Debug, Default)]
 struct Locks(Mutex<HashSet<Vec<u8>>>);
 
@@ -55,7 +57,7 @@ impl Locks {
     }
 }
 
-/// Locks that are given back when this is dropped.
+/// Locks that are released on drop.
 struct Held<'a> {
     locks: &'a Locks,
     names: Vec<Vec<u8>>,
@@ -70,7 +72,7 @@ impl Drop for Held<'_> {
 
 #[derive(Debug)]
 struct Locking<const WHERE: u8> {
-    meters: Arc<ModelStore>,
+    meters: Arc<ReferenceStore>,
     locks: Arc<Locks>,
 }
 
@@ -107,7 +109,7 @@ fn names(claims: &Claims<'_>) -> Vec<Vec<u8>> {
 impl<const WHERE: u8> Around for Locking<WHERE> {
     type Shared = Locks;
 
-    fn around(meters: Arc<ModelStore>, locks: Arc<Locks>) -> Self {
+    fn around(meters: Arc<ReferenceStore>, locks: Arc<Locks>) -> Self {
         Self { meters, locks }
     }
 }

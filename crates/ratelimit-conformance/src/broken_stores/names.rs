@@ -68,9 +68,7 @@ flaws! {
         }
     }
     ResetsByPrefix "resets-by-prefix": "a reset forgets all keys that begin with its own", "resets/no-prefixes" {
-        fn resets(&self, name: &[u8], other: &[u8]) -> bool {
-            other.starts_with(name)
-        }
+        const RESETS_PREFIXES: bool = true;
     }
     EmptyIsDefault "empty-is-default": "no key is the key `default`", "names/placeholders-in-every-operation" {
         fn name(&self, id: &MeterId<'_>) -> Vec<u8> {

@@ -1,8 +1,8 @@
-//! Stores that look for a meter under another name in one of their calls.
+//! Stores that use another name for a meter in one of their calls.
 
 use ratelimit_core::MeterId;
 
-use super::Call;
+use super::flaw::Call;
 
 fn without_space(id: &MeterId<'_>) -> Vec<u8> {
     MeterId { namespace: "", ..*id }.to_bytes()

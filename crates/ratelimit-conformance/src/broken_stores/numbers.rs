@@ -1,8 +1,8 @@
-//! Stores whose numbers are too small, or not whole.
+//! Stores with numbers that are too small, or not integers.
 
 use ratelimit_core::{Answer, Claims, State, Timestamp, decide};
 
-/// What is kept of the counts of a window.
+/// Changes the counts of a window.
 fn counts(state: State, kept: impl Fn(u64) -> u64) -> State {
     match state {
         State::Window(mut window) => {
@@ -44,7 +44,7 @@ flaws! {
             }
         }
     }
-    ATickEarly "a-tick-early": "who waits is told a nanosecond too little", "waiting/exactly-as-told-log" {
+    ATickEarly "a-tick-early": "retry-after is a nanosecond too short", "waiting/exactly-as-told-log" {
         fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
             let mut answer = decide(claims, states);
             for verdict in answer.verdicts.iter_mut().filter(|verdict| !verdict.fits) {
@@ -53,7 +53,7 @@ flaws! {
             answer
         }
     }
-    WholeMillis "waits-in-milliseconds": "who waits is told whole milliseconds, rounded up",
+    WholeMillis "waits-in-milliseconds": "retry-after is rounded up to whole milliseconds",
         "waiting/exactly-as-told-bucket" {
         fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
             let mut answer = decide(claims, states);

@@ -1,10 +1,10 @@
-//! Stores that read and write in two steps, with others between them: always, or only where nobody looks.
+//! Stores that read and write in two steps, with other calls between them: always, or only in rare situations.
 
 use ratelimit_core::{Answer, Meter, Mode, State};
 
-use super::{Call, Look};
+use super::flaw::{Call, Look};
 
-/// Whether a window has turned since it was charged.
+/// Whether a window has ended since its last charge.
 fn turned(look: &Look<'_>) -> bool {
     look.claims.iter().zip(look.states).any(|(claim, state)| match (claim.meter, state) {
         (Meter::Window(window), Some(State::Window(state))) => {
@@ -14,7 +14,7 @@ fn turned(look: &Look<'_>) -> bool {
     })
 }
 
-/// Whether a meter is as new.
+/// Whether a meter is as good as new.
 fn drained(look: &Look<'_>) -> bool {
     let as_new = |(claim, state): (&ratelimit_core::Claim<'_>, &Option<State>)| {
         state.as_ref().is_some_and(|state| claim.meter.forget_at(state) <= look.claims.now())
@@ -38,7 +38,7 @@ flaws! {
             turned(look)
         }
     }
-    TornDrained "torn-drained": "a meter that has drained is begun anew in a second step", "storms/expired" {
+    TornDrained "torn-drained": "a drained meter is replaced in a second step", "storms/expired" {
         fn torn(&self, look: &Look<'_>) -> bool {
             drained(look)
         }
@@ -77,7 +77,7 @@ flaws! {
             true
         }
     }
-    TornAge "torn-age": "a window that is two or more behind is begun anew in a second step",
+    TornAge "torn-age": "a window that is two or more behind is replaced in a second step",
         "storms/of-everything-on-an-expired-meter" {
         fn torn(&self, look: &Look<'_>) -> bool {
             look.expired

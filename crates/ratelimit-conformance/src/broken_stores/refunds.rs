@@ -1,10 +1,10 @@
-//! Stores that give back wrongly, or forget too few.
+//! Stores that refund wrongly, or reset too few meters.
 
 use ratelimit_core::{Refund, State, Timestamp, refund};
 
-use super::Call;
+use super::flaw::Call;
 
-/// The newest receipt that a state can have given.
+/// The newest possible receipt of a state.
 fn newest(state: &State) -> Timestamp {
     match state {
         State::Window(state) => state.at,
@@ -37,7 +37,7 @@ flaws! {
             refund(&given.meter, state, given.cost.saturating_mul(2), given.receipt, now);
         }
     }
-    WithoutReceipt "without-receipt": "a log gives back its newest units, whoever they belong to",
+    WithoutReceipt "without-receipt": "a log refunds its newest units, whatever the receipt",
         "refunds/log-gives-its-own" {
         fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
             match state {

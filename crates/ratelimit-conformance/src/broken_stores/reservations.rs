@@ -1,4 +1,4 @@
-//! Stores that take several steps, and leave what they have done so far when they are dropped between two of them.
+//! Stores that take several steps, and leave the effects of the first ones when a call is dropped between them.
 
 use std::sync::Arc;
 
@@ -7,19 +7,20 @@ use ratelimit_core::{
 };
 use tokio::task::yield_now;
 
-use super::{Around, BrokenStore, ModelStore};
+use super::broken_store::{Around, BrokenStore};
+use crate::reference_store::ReferenceStore;
 
-/// Adds first, looks, and takes back what did not fit.
+/// Adds first, reads, and undoes an addition that does not fit.
 const ADDS_FIRST: u8 = 0;
-/// Charges one claim of a slice after another, and takes back if one is refused.
+/// Charges the claims of a slice one by one, and undoes them if one is refused.
 const ONE_BY_ONE: u8 = 1;
-/// Charges by force unit by unit.
+/// Makes a forced charge in two parts.
 const FORCES_IN_PARTS: u8 = 2;
-/// Gives back unit by unit.
+/// Refunds in two parts.
 const REFUNDS_IN_PARTS: u8 = 3;
 /// Charges half of the cost, then the other half.
 const CHARGES_IN_PARTS: u8 = 4;
-/// Charges what it is to peek at, and gives it back.
+/// Charges instead of peeking, and refunds the charge.
 const PEEKS_BY_CHARGING: u8 = 5;
 
 pub(super) fn all() -> Vec<BrokenStore> {
@@ -59,10 +60,10 @@ pub(super) fn all() -> Vec<BrokenStore> {
 
 #[derive(Debug)]
 struct Steps<const WHAT: u8> {
-    meters: Arc<ModelStore>,
+    meters: Arc<ReferenceStore>,
 }
 
-/// What was charged by this answer.
+/// The charge of this answer.
 fn charged<'a>(claims: &Claims<'a>, answer: &Answer) -> Vec<Refund<'a>> {
     let refund = |(claim, verdict): (&Claim<'a>, &ratelimit_core::Verdict)| Refund {
         id: claim.id,
@@ -74,7 +75,7 @@ fn charged<'a>(claims: &Claims<'a>, answer: &Answer) -> Vec<Refund<'a>> {
 }
 
 impl<const WHAT: u8> Steps<WHAT> {
-    /// Does the claims in another mode, waits, and takes all back that was charged.
+    /// Makes the claims in another mode, yields, and refunds the charge.
     async fn and_back(&self, claims: &Claims<'_>) -> Result<(), StoreError> {
         let forced = self.meters.claim(claims.with_mode(Mode::Force)).await?;
         yield_now().await;
@@ -98,7 +99,7 @@ impl<const WHAT: u8> Steps<WHAT> {
         self.meters.claim(*claims).await
     }
 
-    /// Half of each cost, a pause, and the rest; the answer is that to the whole.
+    /// Charges half of each cost, yields, and charges the rest. The answer is for the full cost.
     async fn in_parts(&self, claims: &Claims<'_>, mode: Mode) -> Result<Answer, StoreError> {
         let halves: Vec<Claim<'_>> =
             claims.iter().map(|claim| Claim { cost: claim.cost / 2, ..*claim }).collect();
@@ -115,14 +116,14 @@ impl<const WHAT: u8> Steps<WHAT> {
 impl<const WHAT: u8> Around for Steps<WHAT> {
     type Shared = ();
 
-    fn around(meters: Arc<ModelStore>, _: Arc<()>) -> Self {
+    fn around(meters: Arc<ReferenceStore>, _: Arc<()>) -> Self {
         Self { meters }
     }
 }
 
 impl<const WHAT: u8> CounterStore for Steps<WHAT> {
     fn promises(&self) -> Promises {
-        Promises { decisions: Decisions::Conservative, ..self.meters.promises() }
+        Promises::new(Decisions::Conservative, self.meters.promises().time)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {

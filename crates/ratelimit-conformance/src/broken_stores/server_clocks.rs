@@ -1,8 +1,8 @@
-//! Stores that decide by a clock of their own, but not always.
+//! Stores that decide by their own clock, but not always.
 
 use ratelimit_core::{Clock, SystemClock, Time, Timestamp};
 
-use super::Call;
+use super::flaw::Call;
 
 fn here() -> Timestamp {
     SystemClock::new().now()

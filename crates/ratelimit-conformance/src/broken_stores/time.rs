@@ -2,7 +2,8 @@
 
 use ratelimit_core::{Answer, Claims, Meter, State, Timestamp, decide};
 
-use super::{BrokenStore, Call, Flaw};
+use super::broken_store::BrokenStore;
+use super::flaw::{Call, Flaw};
 
 pub(super) fn all() -> Vec<BrokenStore> {
     vec![
@@ -28,7 +29,7 @@ pub(super) fn all() -> Vec<BrokenStore> {
         ),
         BrokenStore::new::<LosesPartOfRefill>(
             "loses-part-of-a-refill",
-            "each look at a bucket begins its unit anew",
+            "each access to a bucket restarts its current unit",
             "field-bugs/partial-refills-are-kept",
         ),
     ]

@@ -1,11 +1,12 @@
-//! A slice is admitted whole or not at all, and a refusal or a peek changes nothing.
+//! A slice is admitted in full or not at all, and a refusal or a peek changes nothing.
 
 use std::time::Duration;
 
 use ratelimit_core::{Claim, Claims, CounterStore, Limit, Limits, MAX_CLAIMS, MeterId, Mode, Request};
 
-use crate::bench::{Bench, START, limit, limits};
+use crate::bench::{Bench, limit, limits};
 use crate::case::Case;
+use crate::clock::START;
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
@@ -16,47 +17,51 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::ALL,
         "all-or-nothing/refusal-charges-no-other-limit",
-        "A slice that one limit refuses leaves the others as they were, in whatever order they stand.",
+        "A slice that one limit refuses leaves the others unchanged, in any order.",
         charges_no_other,
     );
     cases.extend(Case::for_each(
         &Kind::ALL,
         "all-or-nothing/refusal-changes-nothing",
-        "After a refusal the meter stands as before.",
+        "A refusal leaves the meter unchanged.",
         refusal,
     ));
     cases.extend(Case::for_each(
         &Kind::ALL,
         "all-or-nothing/peek-changes-nothing",
-        "After peeks at any cost the meter stands as before.",
+        "Peeks at any cost leave the meter unchanged.",
         peek,
     ));
     cases.extend([
         Case::new(
             "all-or-nothing/refusals-and-peeks-store-nothing",
-            "Keys that were only refused or peeked at take no room.",
+            "Keys with only refusals and peeks take no space.",
             store_nothing,
         ),
-        Case::new("all-or-nothing/order-decides-nothing", "Limits in any order decide alike.", order),
-        Case::new("all-or-nothing/two-keys", "Two keys are admitted both or neither.", two_keys),
+        Case::new(
+            "all-or-nothing/order-decides-nothing",
+            "The order of the limits does not change the decision.",
+            order,
+        ),
+        Case::new("all-or-nothing/two-keys", "Two keys are both admitted or both refused.", two_keys),
         Case::new(
             "all-or-nothing/last-of-64-refuses",
-            "Of the largest slice the last claim refuses, and none is charged.",
+            "The last claim of the largest slice refuses, and no claim is charged.",
             largest_slice,
         ),
         Case::new(
             "all-or-nothing/cost-zero",
-            "A cost of zero fits into a full meter and charges nothing.",
+            "A cost of zero fits into an exhausted meter and charges nothing.",
             cost_zero,
         ),
         Case::new(
             "all-or-nothing/forced-slice",
-            "A forced slice is charged whole although it does not fit.",
+            "A forced slice is charged in full although it does not fit.",
             forced_slice,
         ),
         Case::new(
             "all-or-nothing/verdicts-in-order",
-            "There is one verdict for each claim, in order, and each says how that limit alone stands.",
+            "There is one verdict for each claim, in order, about that limit alone.",
             verdicts,
         ),
     ]);
@@ -77,7 +82,7 @@ async fn charges_no_other(bench: Bench, kind: Kind) -> CaseResult {
     alone.expect_left(9).await
 }
 
-/// Everything that the store tells of a meter.
+/// All that the store reports about a meter.
 async fn stand(trial: &Trial) -> CaseResult<String> {
     let mut told = String::new();
     for cost in [0, 1, 5] {
@@ -211,7 +216,7 @@ async fn forced_slice(bench: Bench) -> CaseResult {
     let left: Vec<u64> = forced.each().map(|each| each.remaining()).collect();
     ensure_eq!(left, [0, 3], "left after 2 and a forced 5 of 2/min and 10/h");
     trial.under(limit("10/h log")?).expect_left(3).await?;
-    // Seven of two a minute have to leave until one fits.
+    // At two per minute, seven units have to drain until one fits.
     let trial = trial.under(limit("2/min")?);
     trial.at(Duration::from_secs(60 + 51)).refuse(1).await?;
     trial.at(Duration::from_secs(60 + 52)).admit(1).await?;

@@ -1,4 +1,4 @@
-//! Claims from many tasks and handles at once behave as if they came one after another.
+//! Concurrent claims from many tasks and handles behave as if they were sequential.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,16 +9,18 @@ use ratelimit_core::{
     Timestamp,
 };
 
-use crate::bench::{Bench, Handle, START, limit, limits, storm};
+use crate::bench::{Bench, limit, limits, storm};
 use crate::case::{Case, Need};
+use crate::clock::START;
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::random::Random;
+use crate::subject::Handle;
 use crate::trial::Trial;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Handles that claim at once.
+/// The number of handles that claim concurrently.
 const HANDLES: usize = 4;
 
 pub(super) fn cases() -> Vec<Case> {
@@ -31,38 +33,46 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(Case::for_each(
         &Kind::METERS,
         "atomic/costs",
-        "With costs of one to five, what is refused would not have fitted.",
+        "With costs of one to five, only claims that do not fit are refused.",
         costs,
     ));
     cases.extend([
-        Case::new("atomic/several-limits", "Slices of three limits are admitted exactly.", several_limits),
+        Case::new(
+            "atomic/several-limits",
+            "Concurrent slices of three limits are admitted exactly.",
+            several_limits,
+        ),
         Case::new(
             "atomic/several-keys",
-            "Slices of two keys in opposite orders are admitted exactly.",
+            "Concurrent slices of two keys in opposite orders are admitted exactly.",
             several_keys,
         ),
         Case::new(
             "atomic/previous-window-not-empty",
-            "Exactly what the previous window leaves is admitted, not more.",
+            "Exactly as much as the previous window leaves is admitted.",
             previous_window,
         ),
         Case::new(
             "atomic/first-claims",
-            "Of the first claims on a new key only one is the first.",
+            "Of concurrent first claims on a new key only one is the first.",
             first_claims,
         ),
         Case::new(
             "atomic/refunds-race-claims",
-            "Claims and refunds at once: never more units are held than the limit allows, and none is lost.",
+            "Concurrent claims and refunds never hold more units than the limit allows, and lose none.",
             refunds_race,
         ),
-        Case::new("atomic/forced-charges", "Forced charges at once are all counted.", forced)
+        Case::new("atomic/forced-charges", "Concurrent forced charges are all counted.", forced)
             .needs(Need::ExactPerKey),
-        Case::new("atomic/peeks-disturb-nobody", "Peeks among the claims change nothing.", peeks),
+        Case::new("atomic/peeks-disturb-nobody", "Peeks between claims change nothing.", peeks),
         Case::new("atomic/resets-race-claims", "After a reset at most one more limit is admitted.", resets),
-        Case::new("atomic/batches", "Batches from several handles are admitted exactly.", batches),
-        Case::new("atomic/many-keys", "Hundreds of keys at once, each exactly.", many_keys),
-        Case::new("atomic/seen-at-once", "What one handle has charged, another sees at once.", seen_at_once),
+        Case::new("atomic/batches", "Concurrent batches from several handles are admitted exactly.", batches),
+        Case::new("atomic/many-keys", "Hundreds of keys at once are each admitted exactly.", many_keys),
+        Case::new(
+            "atomic/seen-at-once",
+            "A charge through one handle is visible to another at once.",
+            seen_at_once,
+        ),
     ]);
     cases
 }
@@ -72,7 +82,7 @@ pub(super) fn still(handle: Handle, limits: &Limits, now: Timestamp) -> RateLimi
     RateLimiter::new(handle, limits.clone()).with_clock(ManualClock::at(now))
 }
 
-/// Whether it was admitted. A store that may refuse under contention may also say that it was contended.
+/// Whether the claim was admitted. A store that may refuse under contention may also return a contention error.
 pub(super) fn admitted(promises: Promises, answer: Result<Decision<'_>, CheckError>) -> CaseResult<bool> {
     match answer {
         Ok(decision) => Ok(decision.allowed()),
@@ -85,7 +95,7 @@ pub(super) fn admitted(promises: Promises, answer: Result<Decision<'_>, CheckErr
     }
 }
 
-/// Many tasks take these costs of the key `k` at once; gives the costs with whether they were admitted.
+/// Many tasks take these costs of the key `k` concurrently. Returns each cost, and whether it was admitted.
 async fn contend(
     bench: &Bench,
     limits: &Limits,
@@ -105,8 +115,8 @@ async fn contend(
     .await
 }
 
-/// One unit for each of many tasks: exactly `expected` are admitted, at once or, if the store is conservative, in the
-/// end.
+/// One unit for each of many tasks: exactly `expected` are admitted, either concurrently or, if the store is conservative,
+/// after further tries.
 pub(super) async fn exactly(bench: &Bench, limits: &Limits, now: Timestamp, expected: u64) -> CaseResult {
     let tasks = vec![1; usize::try_from(expected).unwrap_or(0) * 2 + 40];
     let found = contend(bench, limits, now, &tasks).await?;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use ratelimit_core::{Claim, Claims, CounterStore, Limit, MeterId, Mode, Request, Timestamp};
 
-use crate::bench::{Bench, START, limit, limits};
+use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
+use crate::clock::START;
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
@@ -16,7 +17,7 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::ALL,
         "batches/do-not-over-consume",
-        "Fifty on one key under a limit of ten: the first ten are admitted, with one less left each time.",
+        "Fifty slices on one key under a limit of ten: the first ten are admitted, each with one unit less left.",
         over_consume,
     );
     for case in &mut cases {
@@ -25,7 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend([
         Case::new(
             "batches/in-order",
-            "A slice sees what those before it have charged, and no more.",
+            "A slice sees the charges of the slices before it, and no others.",
             in_order,
         )
         .needs(Need::ExactPerKey),
@@ -33,7 +34,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("batches/empty", "An empty batch has no answers.", empty),
         Case::new(
             "batches/a-thousand-keys",
-            "A thousand keys in one batch, each answered in its place.",
+            "A thousand keys in one batch get their answers in order.",
             thousand,
         ),
         Case::new("batches/instants-of-their-own", "Each slice is decided at its own instant.", instants),

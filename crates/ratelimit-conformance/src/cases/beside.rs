@@ -1,4 +1,4 @@
-//! The store beside the model: what is done to one is done to the other, and every answer must be the model's.
+//! The store beside the model: both receive the same calls, and every answer must be that of the model.
 
 use std::time::Duration;
 
@@ -7,10 +7,12 @@ use ratelimit_core::{
 };
 
 use super::sequence_parts::is_conservative;
-use crate::bench::{Bench, Handle, START};
+use crate::bench::Bench;
+use crate::clock::START;
 use crate::describe::differences;
 use crate::failure::{CaseResult, Failure, ensure_eq};
 use crate::model::Model;
+use crate::subject::Handle;
 
 /// Units of one meter.
 #[derive(Clone, Debug)]
@@ -22,17 +24,17 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Units of this key, in the name space without a name.
+    /// Units of this key, in the empty namespace.
     pub(super) fn new(limit: &Limit, key: impl AsRef<[u8]>, cost: u64) -> Self {
         Self { namespace: String::new(), limit: limit.clone(), key: key.as_ref().to_vec(), cost }
     }
 
-    /// The same in a name space.
+    /// The same in a namespace.
     pub(super) fn within(self, namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), ..self }
     }
 
-    /// So many units of the same.
+    /// The same meter with this number of units.
     pub(super) fn of(&self, cost: u64) -> Self {
         Self { cost, ..self.clone() }
     }
@@ -70,7 +72,7 @@ impl Slice {
     }
 }
 
-/// A slice of claims put to a store, whatever comes of it.
+/// Sends a slice of claims to a store.
 pub(super) async fn put(
     store: &Handle,
     now: Timestamp,
@@ -81,7 +83,7 @@ pub(super) async fn put(
     Ok(store.claim(Claims::new(now, mode, &claims)?).await)
 }
 
-/// Slices put to a store in one batch, whatever comes of each.
+/// Sends slices to a store in one batch.
 pub(super) async fn put_many(
     store: &Handle,
     slices: &[Slice],
@@ -97,7 +99,7 @@ pub(super) async fn put_many(
     Ok(answers)
 }
 
-/// Units given back to a store.
+/// Refunds units on a store.
 pub(super) async fn give_back(
     store: &Handle,
     now: Timestamp,
@@ -107,7 +109,7 @@ pub(super) async fn give_back(
     Ok(store.refund(now, &refunds).await)
 }
 
-/// Meters that a store is to forget.
+/// Resets meters on a store.
 pub(super) async fn forget(
     store: &Handle,
     now: Timestamp,
@@ -127,7 +129,7 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// Both, with nothing counted yet, at [`START`].
+    /// An empty store and an empty model, at [`START`].
     pub(super) fn new(bench: &Bench) -> Self {
         let promises = bench.promises();
         Self {
@@ -139,24 +141,24 @@ impl Beside {
         }
     }
 
-    /// What follows goes through this handle.
+    /// Sends the next calls through this handle.
     pub(super) fn on(&mut self, handle: &Handle) -> &mut Self {
         self.handle = handle.clone();
         self
     }
 
-    /// What follows happens so long after [`START`].
+    /// Sets the time of the next calls, relative to [`START`].
     pub(super) fn at(&mut self, since_start: Duration) -> &mut Self {
         self.set(START + since_start)
     }
 
-    /// What follows happens then.
+    /// Sets the time of the next calls.
     pub(super) fn set(&mut self, now: Timestamp) -> &mut Self {
         self.now = now;
         self
     }
 
-    /// Whether the store decides by its server's time, which then is the model's, too.
+    /// Whether the store decides by its server's time. Then the model uses that time, too.
     pub(super) fn has_server_time(&self) -> bool {
         self.server_time
     }
@@ -166,14 +168,14 @@ impl Beside {
         self.now
     }
 
-    /// Claims in this mode, answered as by the model.
+    /// Makes claims in this mode, and compares the answer with that of the model.
     pub(super) async fn claim(&mut self, mode: Mode, parts: &[Part]) -> CaseResult<Answer> {
         let found = put(&self.handle, self.now, mode, parts).await??;
         self.check(&Slice { now: self.now, mode, parts: parts.to_vec() }, found)
     }
 
-    /// Slices in one batch, each answered as by the model; one by one on a conservative store, where those of a batch
-    /// are each other's contention.
+    /// Sends slices in one batch, and compares the answers with those of the model. Sends them one by one to a conservative
+    /// store, where the slices of a batch contend with each other.
     pub(super) async fn many(&mut self, slices: &[Slice]) -> CaseResult<Vec<Answer>> {
         let size = if self.conservative { 1 } else { slices.len().max(1) };
         let mut answers = Vec::new();
@@ -185,14 +187,14 @@ impl Beside {
         Ok(answers)
     }
 
-    /// Gives units back. Says whether a meter is as new after it, so that a store may have forgotten it.
+    /// Refunds units. Returns whether a meter is as good as new after it, so that a store may have removed it.
     pub(super) async fn refund(&mut self, charged: &[(Part, Timestamp)]) -> CaseResult<bool> {
         give_back(&self.handle, self.now, charged).await??;
         let refunds: Vec<Refund<'_>> = charged.iter().map(|(part, receipt)| part.refund(*receipt)).collect();
         Ok(self.model.refund(self.now, &refunds))
     }
 
-    /// Forgets these meters.
+    /// Resets these meters.
     pub(super) async fn reset(&mut self, parts: &[Part]) -> CaseResult {
         forget(&self.handle, self.now, parts).await??;
         let claims: Vec<Claim<'_>> = parts.iter().map(Part::claim).collect();
@@ -200,7 +202,7 @@ impl Beside {
         Ok(())
     }
 
-    /// Each of these meters stands as in the model.
+    /// Compares the state of these meters with the model.
     pub(super) async fn stands(&mut self, parts: &[Part], when: &str) -> CaseResult {
         for part in parts {
             for cost in [0, 1] {
@@ -214,7 +216,7 @@ impl Beside {
     fn check(&mut self, slice: &Slice, found: Answer) -> CaseResult<Answer> {
         let claims: Vec<Claim<'_>> = slice.parts.iter().map(Part::claim).collect();
         if self.server_time {
-            self.now = found.now; // by which the model decides, too
+            self.now = found.now; // the model decides by it, too
         }
         let now = if self.server_time { found.now } else { slice.now };
         let claims = Claims::new(now, slice.mode, &claims)?;
@@ -228,13 +230,13 @@ impl Beside {
     }
 }
 
-/// The same failure, with what had been done before.
+/// The failure, with the preceding calls.
 pub(super) fn after(what: &str, failure: Failure) -> Failure {
     let outcome = failure.into_outcome();
     Failure::new(format!("after {what}: {}", outcome.reason().unwrap_or_default()))
 }
 
-/// So long before an instant.
+/// An instant minus a duration.
 pub(super) fn earlier(instant: Timestamp, by: Duration) -> Timestamp {
     let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
     Timestamp::from_nanos(instant.as_nanos().saturating_sub(nanos))

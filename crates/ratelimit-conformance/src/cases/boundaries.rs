@@ -20,7 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "boundaries/previous-window-counts-whole-at-first",
-            "At the first instant of a window the previous one counts whole, a tick later a tick less.",
+            "At the first instant of a window the previous one counts in full, and a nanosecond later slightly less.",
             whole_at_first,
         ),
         Case::new(
@@ -30,22 +30,22 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "boundaries/log-unit-leaves-strictly-after",
-            "A unit of a log counts through its instant plus the window, and leaves a tick later.",
+            "A unit of a log counts up to its instant plus the window, and expires a nanosecond later.",
             log_leaves,
         ),
         Case::new(
             "boundaries/bucket-token",
-            "A bucket's token is back exactly after its interval.",
+            "A bucket gets a token back exactly after the interval.",
             bucket_token,
         ),
         Case::new(
             "boundaries/strict-segments",
-            "A strict window counts its oldest segment whole until it has left.",
+            "A strict window counts its oldest segment in full until the segment has left.",
             strict_segments,
         ),
         Case::new(
             "boundaries/offset",
-            "Windows with an offset begin so long before the multiples of their length.",
+            "Windows with an offset start earlier than the multiples of their length by the offset.",
             offset,
         ),
         Case::new(
@@ -57,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(Case::for_each(
         &Kind::ALL,
         "boundaries/the-quota-and-not-one-more",
-        "The whole quota at once, and not a unit more; a cost just above what is left is refused.",
+        "The whole quota is admitted at once, and no more; a cost just above the remaining units is refused.",
         not_one_more,
     ));
     cases
@@ -74,7 +74,8 @@ async fn fixed_window(bench: Bench) -> CaseResult {
 }
 
 async fn whole_at_first(bench: Bench) -> CaseResult {
-    // A unit weighs a nanosecond less each nanosecond, and 60 thousand millions of them: one is free after a tick.
+    // The weight of each unit falls by a 60-billionth per nanosecond, and there are 60 billion units: one is free after a
+    // nanosecond.
     let trial = Trial::new(&bench, limit("60000000000/min")?);
     trial.admit(60_000_000_000).await?;
     trial.at(MINUTE - TICK).refuse(1).await?;

@@ -1,4 +1,4 @@
-//! Futures that are dropped on the way disturb nobody.
+//! Dropped futures have no effect on other calls.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -8,39 +8,48 @@ use std::time::Duration;
 use ratelimit_core::{Decisions, Limits};
 
 use super::atomic::still;
-use crate::bench::{Bench, START, limit, pause, storm};
+use crate::bench::{Bench, limit, storm};
 use crate::case::{Case, Need};
+use crate::clock::{START, pause};
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// No call may take longer after another was dropped.
+/// The time limit of a call after another was dropped.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::METERS,
         "cancelled/claims",
-        "Claims dropped at any point: nothing is over-admitted, and what was admitted is counted.",
+        "Claims dropped at any point: nothing is over-admitted, and all that was admitted is counted.",
         claims,
     );
     cases.extend([
         Case::new(
             "cancelled/others-go-on",
-            "After dropped claims the same and other handles, the same and other keys are answered, and rightly.",
+            "After dropped claims, all handles and keys get correct answers.",
             others,
         ),
-        Case::new("cancelled/slices", "A dropped slice of several limits is charged whole or not at all.", slices)
-            .needs(Need::ExactPerKey),
-        Case::new("cancelled/batches", "A dropped batch disturbs nobody.", batches),
-        Case::new("cancelled/refunds-and-resets", "Dropped refunds and resets disturb nobody.", refunds_and_resets),
+        Case::new(
+            "cancelled/slices",
+            "A dropped slice of several limits is charged in full or not at all.",
+            slices,
+        )
+        .needs(Need::ExactPerKey),
+        Case::new("cancelled/batches", "A dropped batch has no effect on other calls.", batches),
+        Case::new(
+            "cancelled/refunds-and-resets",
+            "Dropped refunds and resets have no effect on other calls.",
+            refunds_and_resets,
+        ),
     ]);
     cases
 }
 
-/// Polls a future so often at most, then drops it.
+/// Polls a future at most this many times, then drops it.
 pub(super) async fn polled<T>(future: impl Future<Output = T>, most: usize) -> Option<T> {
     let mut future = pin!(future);
     let mut polls = 0;
@@ -58,10 +67,9 @@ pub(super) async fn polled<T>(future: impl Future<Output = T>, most: usize) -> O
     .await
 }
 
-/// Ends in time, or the case fails.
+/// Awaits a future, and fails the case if it exceeds the time limit.
 pub(super) async fn in_time<T>(what: &str, call: impl Future<Output = CaseResult<T>>) -> CaseResult<T> {
-    let late =
-        |_| Failure::new(format!("{what} got no answer within {PATIENCE:?} after other claims were dropped"));
+    let late = |_| Failure::new(format!("{what} got no answer within {PATIENCE:?}"));
     tokio::time::timeout(PATIENCE, call).await.map_err(late)?
 }
 
@@ -93,7 +101,7 @@ async fn claims(bench: Bench, kind: Kind) -> CaseResult {
     Ok(())
 }
 
-/// How many units are left once nothing changes any more.
+/// The number of units left once the count is stable.
 async fn settled(trial: &Trial) -> CaseResult<u64> {
     let mut left = trial.left().await?;
     loop {
@@ -117,7 +125,7 @@ async fn others(bench: Bench) -> CaseResult {
         for cost in [3, 5] {
             in_time("another key", other.admit(cost)).await?;
         }
-        // An answer that belongs to a dropped claim would tell of another count.
+        // The answer to a dropped claim would report another count.
         ensure_eq!(in_time("a peek", other.left()).await?, 992, "left to another key");
         in_time("the same key", trial.ask(1)).await?;
     }

@@ -14,47 +14,47 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::ALL,
         "changes/raised",
-        "A raised quota gives the difference at once, and keeps what was counted.",
+        "A raised quota adds the difference at once, and keeps the count.",
         raised,
     );
     cases.extend(Case::for_each(
         &Kind::ALL,
         "changes/lowered",
-        "A lowered quota leaves nothing, never less than nothing, and later the new quota.",
+        "A lowered quota leaves zero units, never fewer, and later the new quota.",
         lowered,
     ));
     let buckets = [Kind::Bucket, Kind::Leaky, Kind::Queue];
     cases.extend(Case::for_each(
         &buckets,
         "changes/limits-that-take-turns",
-        "Limits of several rates on one bucket are no way around any of them.",
+        "Alternating between limits of several rates on one bucket exceeds none of them.",
         turns,
     ));
     cases.extend(Case::for_each(
         &buckets,
         "changes/receipts",
-        "What was charged under one rate is given back under another, to the unit.",
+        "Units charged under one rate are refunded exactly under another.",
         receipts,
     ));
     cases.extend([
         Case::new("changes/back-and-forth", "Plans that alternate share one count.", back_and_forth),
         Case::new(
             "changes/bucket-rate",
-            "A bucket whose rate changes keeps its units, and what has drained stays drained.",
+            "A bucket whose rate changes keeps its units, and drained units stay drained.",
             rate,
         ),
         Case::new(
             "changes/bucket-of-many-rates",
-            "A bucket that limits of forty rates share owes what all of them have charged.",
+            "A bucket that limits of forty rates share holds the charges of all of them.",
             many_rates,
         ),
-        Case::new("changes/bucket-burst", "A bucket whose burst grows has the difference at once.", burst),
+        Case::new("changes/bucket-burst", "A larger burst of a bucket adds the difference at once.", burst),
         Case::new(
             "changes/named-log-period",
             "A named log keeps its units when its period shrinks.",
             log_period,
         ),
-        Case::new("changes/names-are-apart", "A limit of another name begins anew.", names),
+        Case::new("changes/names-are-apart", "A limit with another name starts a new count.", names),
     ]);
     cases
 }
@@ -107,7 +107,7 @@ async fn rate(bench: Bench) -> CaseResult {
     for kind in [Kind::Bucket, Kind::Leaky, Kind::Queue] {
         let slow = Trial::new(&bench, kind.builder(1, MINUTE).burst(10).name("b").build()?);
         let fast = slow.under(kind.builder(60, MINUTE).burst(10).name("b").build()?);
-        // What was charged drains at the rate that it was charged at, whoever asks.
+        // A charge drains at the rate under which it was made, whichever limit asks.
         slow.admit(10).await?;
         fast.at(Duration::from_secs(59)).expect_left(0).await?;
         slow.expect_left(0).await?;
@@ -126,7 +126,7 @@ async fn rate(bench: Bench) -> CaseResult {
         slow.advance(Duration::from_secs(9)).expect_left(9).await?;
         fast.expect_left(9).await?;
         slow.admit(1).await?;
-        // Eight seconds more for what is left of the ten and what came before it, a minute for the one.
+        // Eight seconds more for the rest of the ten and the charges before it, a minute for the one.
         ensure_eq!(slow.ask(0).await?.reset_after(), MINUTE, "as new, {kind:?}");
         fast.advance(Duration::from_secs(2)).expect_left(9).await?;
         slow.advance(Duration::from_secs(58)).expect_left(10).await?;
@@ -134,8 +134,8 @@ async fn rate(bench: Bench) -> CaseResult {
     Ok(())
 }
 
-/// A limit that is used beside others admits what it would admit alone, and all together what the largest burst and the
-/// fastest rate admit.
+/// A limit that is used beside others admits as much as it would alone, and all of them together as much as the largest
+/// burst and the fastest rate.
 async fn turns(bench: Bench, kind: Kind) -> CaseResult {
     let under = |quota, burst| Ok::<_, Failure>(kind.builder(quota, MINUTE).burst(burst).name("b").build()?);
     let few = Trial::new(&bench, under(1, 50)?);
@@ -162,7 +162,7 @@ async fn turns(bench: Bench, kind: Kind) -> CaseResult {
     Ok(())
 }
 
-/// What is given back is what was charged, under whatever limit it is looked at.
+/// A refund returns the charged units, whichever limit looks at them.
 async fn receipts(bench: Bench, kind: Kind) -> CaseResult {
     let second = Duration::from_secs(1);
     let under = |quota| Ok::<_, Failure>(kind.builder(quota, second).burst(10_000).name("b").build()?);
@@ -176,11 +176,11 @@ async fn receipts(bench: Bench, kind: Kind) -> CaseResult {
     slow.admit(50).await?;
     fast.limiter.refund(&early).await?;
     fast.expect_left(5_850).await?;
-    // The hundred, the fifty and 850 of the four thousand have had their turn: slower ones go on beside.
+    // The hundred, the fifty and 850 of the four thousand have drained, and the slower ones concurrently.
     fast.advance(second).expect_left(6_850).await?;
     slow.limiter.refund(&late).await?;
     slow.expect_left(9_960).await?;
-    // What was charged at once and has drained does not come back, although as much was charged since.
+    // Units that have drained are not refunded, although as much was charged since.
     let trial = fast.key("other");
     let (few, many) = (trial.under(under(1)?), trial.under(under(10)?));
     few.admit(10).await?;
@@ -193,8 +193,8 @@ async fn receipts(bench: Bench, kind: Kind) -> CaseResult {
     few.expect_left(9_991).await
 }
 
-/// However many rates: what is owed is what was charged. The fastest and the fifteen slowest are told apart; what others have
-/// charged drains at the fastest.
+/// With any number of rates, the bucket holds what was charged. It distinguishes the fastest rate and the fifteen slowest.
+/// The charges of others drain at the fastest rate.
 async fn many_rates(bench: Bench) -> CaseResult {
     let trial = Trial::new(&bench, limit("1/h burst 1000 name b")?);
     for quota in 1..=40 {
@@ -203,7 +203,7 @@ async fn many_rates(bench: Bench) -> CaseResult {
     }
     trial.expect_left(1_000 - 69).await?;
     trial.at(MINUTE * 30).expect_left(1_000 - 49).await?;
-    // By itself the twentieth would have ten more left.
+    // Alone, the twentieth limit would have ten more left.
     trial.at(MINUTE * 90).expect_left(1_000 - 9).await?;
     trial.at(MINUTE * 120).expect_left(1_000).await
 }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use ratelimit_core::Mode;
 
 use super::beside::{Beside, Part, Slice, after};
-use crate::bench::{Bench, START};
+use crate::bench::Bench;
 use crate::case::{Case, Need};
+use crate::clock::START;
 use crate::failure::{CaseResult, ensure_eq};
 use crate::kind::Kind;
 use crate::random::Random;
@@ -17,29 +18,29 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::ALL,
         "batches/hundreds-on-one-key",
-        "Three hundred slices on one key, charged, forced and peeked at, are each answered as by the model.",
+        "Three hundred charges, forced charges and peeks on one key in a batch get the answers of the model.",
         on_one_key,
     );
     cases.extend(Case::for_each(
         &Kind::ALL,
         "batches/hundreds-of-keys",
-        "A hundred keys in one batch, twice: each is answered as by the model, and stands like that after it.",
+        "A hundred keys in one batch, twice: answers and states are those of the model.",
         of_keys,
     ));
     cases.extend([
         Case::new(
             "batches/thousands-on-one-key",
-            "Five thousand slices on one key in one batch: each sees what those before it have charged.",
+            "Five thousand slices on one key in one batch: each sees the charges before it.",
             thousands,
         ),
         Case::new(
             "batches/hundreds-of-slices",
-            "Four hundred slices of several limits and keys, in all modes, are each answered as by the model.",
+            "Four hundred slices of several limits and keys, in all modes, get the answers of the model.",
             of_slices,
         ),
         Case::new(
             "batches/refused-among-hundreds",
-            "A refusal in each place of a batch changes no answer of those after it.",
+            "A refusal at any position of a batch changes no later answer.",
             refused,
         ),
     ]);

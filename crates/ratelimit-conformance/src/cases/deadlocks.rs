@@ -1,14 +1,16 @@
-//! Calls on the same keys in opposite orders, many at once, all end, and nothing is lost between them.
+//! Concurrent calls on the same keys in opposite orders all end, and no charge is lost.
 
 use ratelimit_core::{ErrorKind, Limit, Mode, StoreError};
 
 use super::beside::{Part, Slice, forget, give_back, put, put_many};
 use super::cancelled::in_time;
-use crate::bench::{Bench, Handle, START, limit, storm};
+use crate::bench::{Bench, limit, storm};
 use crate::case::Case;
+use crate::clock::START;
 use crate::failure::{CaseResult, ensure};
+use crate::subject::Handle;
 
-/// What is called at once, and the end of a case's name.
+/// The concurrent calls, and the suffix of a case's name.
 const CALLS: [(Call, &str); 6] = [
     (Call::Slices, "slices"),
     (Call::Batches, "batches"),
@@ -32,15 +34,16 @@ pub(super) fn cases() -> Vec<Case> {
     let case = |(call, name)| {
         Case::new(
             format!("deadlocks/{name}-in-opposite-orders"),
-            "Calls on several keys in opposite orders all end, and what was charged and given back adds up.",
+            "Calls on several keys in opposite orders all end, and charges and refunds add up.",
             move |bench| opposite(bench, call),
         )
         .any_time()
+        .heavy()
     };
     CALLS.into_iter().map(case).collect()
 }
 
-/// The keys in an order that depends on who asks.
+/// The keys in an order that depends on the task.
 fn parts(limit: &Limit, number: usize) -> Vec<Part> {
     let mut keys = ["a", "b", "c", "d"];
     keys.rotate_left(number % 4);
@@ -52,7 +55,7 @@ fn parts(limit: &Limit, number: usize) -> Vec<Part> {
 
 async fn opposite(bench: Bench, call: Call) -> CaseResult {
     let handles = bench.handles(4).await?;
-    // So many that nothing is refused.
+    // Enough that nothing is refused.
     let limits = [limit("100000/3000d")?, limit("5000/3000d log")?];
     for limit in &limits {
         let calls = storm(&handles, 64, |handle, number| {
@@ -62,7 +65,7 @@ async fn opposite(bench: Bench, call: Call) -> CaseResult {
         });
         in_time("some of the calls", calls).await?;
         if matches!(call, Call::Resets | Call::Everything) {
-            continue; // a reset forgets what others have charged meanwhile
+            continue; // a reset removes concurrent charges of others
         }
         let all = limit.burst();
         for part in parts(limit, 1) {
@@ -74,7 +77,7 @@ async fn opposite(bench: Bench, call: Call) -> CaseResult {
     Ok(())
 }
 
-/// Charges one unit of each key three times, and gives all back.
+/// Charges one unit of each key three times, and refunds all of them.
 async fn one(bench: &Bench, handle: &Handle, call: Call, limit: &Limit, number: usize) -> CaseResult {
     for round in 0..3 {
         let parts = parts(limit, number + round);
@@ -110,7 +113,7 @@ async fn one(bench: &Bench, handle: &Handle, call: Call, limit: &Limit, number: 
     Ok(())
 }
 
-/// A store that may refuse under contention may also say that it was contended.
+/// A store that may refuse under contention may also return a contention error.
 fn may_contend(bench: &Bench, error: &StoreError) -> bool {
     error.kind() == ErrorKind::Contended && !bench.promises().decisions.are_exact_on_one_node()
 }

@@ -1,4 +1,4 @@
-//! What decisions say of costs that never fit, and what can be done with a decision later.
+//! Decisions about costs that never fit, and later uses of a decision.
 
 use std::time::Duration;
 
@@ -19,47 +19,47 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::ALL,
         "decisions/never-fits-tells-the-truth",
-        "A cost above the limit is refused for ever, told what remains, and charged nothing.",
+        "A cost above the limit is refused forever, with the remaining units, and charges nothing.",
         never_fits,
     );
     cases.extend(Case::for_each(
         &Kind::ALL,
         "decisions/never-fits-as-a-claim",
-        "So is one that comes to the store as a claim to be charged.",
+        "The store itself also refuses such a claim forever.",
         never_fits_as_a_claim,
     ));
     cases.extend(Case::for_each(
         &Kind::ALL,
         "decisions/refund-under-another-limit",
-        "A decision gives back what it charged although the quota has changed since.",
+        "A decision refunds its charge although the quota has changed since.",
         changed_limit,
     ));
     cases.extend([
         Case::new(
             "decisions/beside-one-that-never-fits",
-            "The other limits of a request that never fits say how they stand.",
+            "The other limits of a request that never fits report their state.",
             beside,
         ),
         Case::new(
             "decisions/never-fits-in-a-batch",
-            "In a batch it sees what was charged before it, and charges nothing itself.",
+            "In a batch, a cost above the limit sees the charges before it, and charges nothing.",
             in_a_batch,
         ),
         Case::new(
             "decisions/settled-each",
-            "Each key and limit of a decision is settled at a cost of its own.",
+            "Each key and limit of a decision is settled at its own cost.",
             settled_each,
         ),
         Case::new(
             "decisions/of-two-clients",
-            "The decision of one client gives nothing back to another.",
+            "The decision of one client refunds nothing to another.",
             of_two_clients,
         ),
     ]);
     cases
 }
 
-/// Eight of ten units are taken, and looked at by a peek.
+/// Takes eight of ten units, and peeks.
 async fn eight_of_ten(bench: &Bench, kind: Kind) -> CaseResult<(Trial, Duration)> {
     let trial = Trial::new(bench, kind.limit(10, MINUTE)?);
     trial.admit(8).await?;
@@ -81,7 +81,7 @@ async fn never_fits(bench: Bench, kind: Kind) -> CaseResult {
         ensure_eq!(looked, refused, "a look at a cost of {cost}");
     }
     trial.expect_left(2).await?;
-    // A key that nobody knows is refused as well.
+    // An unknown key is refused as well.
     let unknown = trial.key("unknown");
     let refused = unknown.refuse(11).await?;
     ensure_eq!((refused.remaining(), refused.retry_after()), (10, None), "told to a new key");
@@ -110,7 +110,7 @@ async fn never_fits_as_a_claim(bench: Bench, kind: Kind) -> CaseResult {
 }
 
 async fn changed_limit(bench: Bench, kind: Kind) -> CaseResult {
-    // A bucket holds so many units, whatever the quota is: its rate stays as it is.
+    // The bucket holds this number of units for any quota; its rate does not change.
     let limit = |units: u64| match kind.has_burst() {
         true => kind.builder(10, MINUTE).burst(units).build(),
         false => kind.limit(units, MINUTE),

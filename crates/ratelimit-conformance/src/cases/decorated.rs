@@ -3,21 +3,37 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::{CounterStore, DynCounterStore, ManualClock, RateLimiter, Request, Timeout};
+use ratelimit_core::layers::Timeout;
+use ratelimit_core::{CounterStore, DynCounterStore, ManualClock, RateLimiter, Request};
 
-use crate::bench::{Bench, Handle, START, limits};
+use crate::bench::{Bench, limits};
 use crate::case::{Case, Need};
+use crate::clock::START;
 use crate::failure::{CaseResult, ensure, ensure_eq};
+use crate::subject::Handle;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        Case::new("decorated/erased-twice", "Behind two pointers it promises and decides the same.", erased)
+        Case::new(
+            "decorated/erased-twice",
+            "Behind two pointers the store promises and decides the same.",
+            erased,
+        )
+        .needs(Need::ExactPerKey),
+        Case::new("decorated/timeout", "With a time limit the store promises and decides the same.", timeout)
             .needs(Need::ExactPerKey),
-        Case::new("decorated/timeout", "In a time limit it promises and decides the same.", timeout)
-            .needs(Need::ExactPerKey),
-        Case::new("decorated/timeout-in-a-pointer", "And so it does in both.", both).needs(Need::ExactPerKey),
-        Case::new("decorated/debug-names-the-store", "A handle's Debug output says what it is.", debug)
-            .any_time(),
+        Case::new(
+            "decorated/timeout-in-a-pointer",
+            "With a time limit and behind a pointer the store promises and decides the same.",
+            both,
+        )
+        .needs(Need::ExactPerKey),
+        Case::new(
+            "decorated/debug-names-the-store",
+            "The `Debug` output of a handle names the store.",
+            debug,
+        )
+        .any_time(),
     ]
 }
 

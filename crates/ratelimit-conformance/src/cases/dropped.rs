@@ -1,4 +1,5 @@
-//! Every call that can be dropped: it happened whole or not at all, nothing stays reserved, and everything works after it.
+//! Every call that can be dropped: it takes effect in full or not at all, nothing stays reserved, and every operation works
+//! after it.
 
 use std::time::Duration;
 
@@ -6,21 +7,23 @@ use ratelimit_core::{Decisions, Limits, Mode};
 
 use super::beside::{Part, Slice, after, forget, give_back, put, put_many};
 use super::cancelled::{in_time, polled};
-use crate::bench::{Bench, Handle, START, limit, limits, pause};
+use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
+use crate::clock::{START, pause};
 use crate::failure::{CaseResult, Failure, ensure};
 use crate::kind::Kind;
+use crate::subject::Handle;
 use crate::trial::Trial;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// What a dropped call has set aside must be free again by then.
+/// The time limit for releasing the reservation of a dropped call.
 const FREED: Duration = Duration::from_secs(10);
 
-/// What was under way when it was dropped has ended by then.
+/// The time limit for the end of a dropped call.
 const SETTLED: Duration = Duration::from_millis(300);
 
-/// Calls that are dropped, and the end of a case's name.
+/// The dropped calls, and the suffix of a case's name.
 const CALLS: [(Call, &str); 6] = [
     (Call::Claim, "claims"),
     (Call::Forced, "forced-charges"),
@@ -44,25 +47,25 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::ALL,
         "dropped/refusals-leave-nothing",
-        "Claims that would be refused and are dropped leave nothing reserved: what was left can be taken.",
+        "Dropped claims that would be refused leave nothing reserved: the remaining units can be taken.",
         refusals,
     );
     cases.push(Case::new(
         "dropped/refused-slices-leave-nothing",
-        "Slices that one limit or key would refuse are dropped: the others can be taken whole.",
+        "Dropped slices that one limit or key would refuse leave the others unchanged.",
         refused_slices,
     ));
     cases.extend(CALLS.map(|(call, name)| {
         Case::new(
             format!("dropped/{name}-whole-or-not-at-all"),
-            "Dropped at any point the call has happened or not, and every operation works after it.",
+            "A call dropped at any point takes effect in full or not at all, and every operation works after it.",
             move |bench| whole(bench, call),
         )
     }));
     cases.push(
         Case::new(
             "dropped/slices-whole-or-not-at-all",
-            "A dropped slice of three limits is charged whole or not at all, and every operation works after it.",
+            "A dropped slice of three limits is charged in full or not at all, and every operation works after it.",
             slices,
         )
         .needs(Need::ExactPerKey),
@@ -70,7 +73,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Polls a call so often at most, or lets it run for so long at most, then drops it.
+/// Polls a call at most this many times, or runs it for at most this time, then drops it.
 async fn cut<T>(call: impl Future<Output = T>, number: u64) {
     if number.is_multiple_of(2) {
         drop(polled(call, usize::try_from(number / 2).unwrap_or(0)).await);
@@ -80,7 +83,7 @@ async fn cut<T>(call: impl Future<Output = T>, number: u64) {
     }
 }
 
-/// Waits until so many units are left, as they must be soon.
+/// Waits until this number of units is left, and fails after a while.
 async fn comes_to(trial: &Trial, units: u64) -> CaseResult {
     let began = tokio::time::Instant::now();
     loop {
@@ -113,7 +116,7 @@ async fn refused_slices(bench: Bench) -> CaseResult {
         let free = Trial::new(&bench, limit(text)?).key("free");
         let full = free.under(limit("1/h name full")?).key(format!("full {text}"));
         full.admit(1).await?;
-        // Two limits on one key, and two keys under one limit; the one that refuses first and last.
+        // Two limits on one key, and two keys under one limit. The refusing one comes first, then last.
         let both: Limits = limits(&[text, "1/h name full"])?;
         let turned: Limits = limits(&["1/h name full", text])?;
         let on_full: Vec<Trial> = [both, turned].map(|limits| full.under(limits)).into();
@@ -136,7 +139,7 @@ async fn refused_slices(bench: Bench) -> CaseResult {
     Ok(())
 }
 
-/// Does one thing to the key, whose ten units are taken before if they can be given back.
+/// Makes one call on the key. If the call is a refund, takes ten units before it.
 async fn call(store: &Handle, call: Call, part: &Part) -> CaseResult {
     match call {
         Call::Claim => drop(put(store, START, Mode::Charge, &[part.of(10)]).await?),
@@ -184,7 +187,7 @@ async fn whole(bench: Bench, dropped: Call) -> CaseResult {
     }
     pause(SETTLED).await;
     if bench.promises().decisions == Decisions::Eventual {
-        // What became of the call comes to the node with the next charge that it tells the others.
+        // A node learns the result of the call with the next charge that it sends to the others.
         for (_, part, what) in &meters {
             let one = [part.of(1)];
             let answer = in_time(what, put(&bench.store, START, Mode::Charge, &one)).await??;
@@ -202,7 +205,7 @@ async fn whole(bench: Bench, dropped: Call) -> CaseResult {
     Ok(())
 }
 
-/// Every operation works on a meter of which so many of ten units are left.
+/// Checks that every operation works on a meter with this number of ten units left.
 async fn works(trial: &Trial, store: &Handle, part: &Part, left: u64) -> CaseResult {
     in_time("claims", async {
         let taken = trial.drain(11).await?;

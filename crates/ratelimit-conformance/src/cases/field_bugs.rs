@@ -1,12 +1,13 @@
-//! Bugs that users of other limiters have found.
+//! Bugs that users have found in other limiters.
 
 use std::time::Duration;
 
 use ratelimit_core::{Limits, Request};
 
 use super::atomic::{admitted, still};
-use crate::bench::{Bench, START, limit, storm};
+use crate::bench::{Bench, limit, storm};
 use crate::case::Case;
+use crate::clock::START;
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
@@ -33,24 +34,28 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "field-bugs/no-extra-unit",
-            "Moving the clock on in small steps yields no unit more.",
+            "Advancing the clock in small steps yields no extra unit.",
             no_extra,
         ),
         Case::new(
             "field-bugs/partial-refills-are-kept",
-            "One a second polled each 20 ms admits one a second: no part of a refill is lost.",
+            "A rate of one a second, polled each 20 ms, admits one a second: no part of a refill is lost.",
             partial_refills,
         ),
-        Case::new("field-bugs/leaks-under-load", "A bucket drains while it is hammered.", leaks_under_load),
+        Case::new(
+            "field-bugs/leaks-under-load",
+            "A bucket drains under constant requests.",
+            leaks_under_load,
+        ),
         Case::new("field-bugs/cost-of-ten-thousand", "Costs beyond 8,000 work for every kind.", ten_thousand),
         Case::new(
             "field-bugs/no-minting-under-contention",
-            "Refills at many instants from many tasks mint no token.",
+            "Refills at many instants from many tasks create no extra token.",
             minting,
         ),
         Case::new(
             "field-bugs/remaining-only-falls",
-            "While the clock stands, remaining falls by the cost.",
+            "While the clock stands still, `remaining` falls by the cost.",
             only_falls,
         ),
         Case::new(
@@ -60,7 +65,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "field-bugs/first-hit-in-a-new-window",
-            "A hit by one handle in a new window does not keep the counts of others from the old.",
+            "The first hit of one handle in a new window does not keep the former counts of other handles.",
             new_window,
         ),
         Case::new(
@@ -68,10 +73,10 @@ pub(super) fn cases() -> Vec<Case> {
             "Slices over many keys in all orders end.",
             deadlock,
         ),
-        Case::new("field-bugs/hot-key", "Hundreds of claims on one key end, each with an answer.", hot_key),
+        Case::new("field-bugs/hot-key", "Hundreds of claims on one key all get an answer.", hot_key),
         Case::new(
             "field-bugs/negative-remaining",
-            "A limit that was exceeded has nothing left, not less.",
+            "An exceeded limit has zero units left, not fewer.",
             negative,
         ),
         Case::new(
@@ -168,7 +173,7 @@ async fn minting(bench: Bench) -> CaseResult {
     let promises = bench.promises();
     let own: Limits = limit("60/min burst 10")?.into();
     let found = storm(&handles, 200, |handle, number| {
-        // The clocks of the tasks are spread over ten seconds, in the order in which they are likely to come.
+        // The clocks of the tasks are spread over ten seconds, in the likely order of arrival.
         let limiter = still(handle, &own, START + Duration::from_millis(50 * number as u64));
         async move { admitted(promises, limiter.check("k").await) }
     })

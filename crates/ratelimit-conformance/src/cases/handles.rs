@@ -1,18 +1,19 @@
-//! What is done through one handle is seen through it and every other at once, whatever they have seen before.
+//! The effect of a call through one handle is visible through all handles at once, whatever they have seen before.
 
 use std::time::Duration;
 
 use ratelimit_core::Mode;
 
 use super::beside::{Beside, Part, Slice, after};
-use crate::bench::{Bench, Handle};
+use crate::bench::Bench;
 use crate::case::Case;
 use crate::failure::CaseResult;
 use crate::kind::Kind;
+use crate::subject::Handle;
 
 const DAYS: Duration = Duration::from_secs(3_000 * 86_400);
 
-/// What the first handle does, and the end of a case's name.
+/// The call of the first handle, and the suffix of a case's name.
 const DONE: [(Done, &str); 7] = [
     (Done::Claim, "a-claim"),
     (Done::Slice, "a-slice"),
@@ -34,7 +35,7 @@ enum Done {
     Reset,
 }
 
-/// By which operation the second handle looks, before and after.
+/// The operation by which the second handle looks, before and after.
 #[derive(Clone, Copy, Debug)]
 enum Look {
     Claim,
@@ -46,7 +47,7 @@ pub(super) fn cases() -> Vec<Case> {
     let case = |(done, name)| {
         Case::new(
             format!("handles/see-{name}"),
-            "What this or another handle was told before, a refusal or how much is left, does not outlive this.",
+            "After this change, no handle answers from a former refusal or a former number of remaining units.",
             move |bench| sees(bench, done),
         )
         .any_time()
@@ -101,7 +102,7 @@ async fn one(
     beside.on(first).stands(&[part.clone(), other], "it was seen").await
 }
 
-/// Asks for one unit, and for all.
+/// Requests one unit, and all units.
 async fn looks(beside: &mut Beside, look: Look, part: &Part) -> CaseResult {
     match look {
         Look::Claim => {

@@ -5,21 +5,26 @@ use std::time::Duration;
 
 use ratelimit_core::{Claim, Claims, CounterStore, Key, MeterId, Mode, Request};
 
-use crate::bench::{Bench, START, limit};
+use crate::bench::{Bench, limit};
 use crate::case::Case;
+use crate::clock::START;
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
 
-/// Lengths around which protocols, indexes and length prefixes have their limits.
+/// Lengths near the limits of protocols, indexes and length prefixes.
 const LENGTHS: [usize; 18] =
     [0, 1, 2, 63, 64, 127, 128, 186, 187, 249, 250, 251, 255, 256, 1_024, 2_705, 65_535, 65_536];
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
-        Case::new("keys/every-byte", "Each of the 256 bytes is a key of its own.", every_byte),
-        Case::new("keys/every-byte-inside", "So is each inside of a longer key.", every_byte_inside),
-        Case::new("keys/lengths", "Keys from no byte to 65,536 are keys of their own.", lengths),
+        Case::new("keys/every-byte", "Each of the 256 bytes is a distinct key.", every_byte),
+        Case::new(
+            "keys/every-byte-inside",
+            "Each of the 256 bytes inside a longer key makes a distinct key.",
+            every_byte_inside,
+        ),
+        Case::new("keys/lengths", "Keys of 0 to 65,536 bytes are distinct.", lengths),
         Case::new(
             "keys/hundred-thousand-bytes",
             "A key of 100,000 bytes works like any other.",
@@ -32,16 +37,20 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "keys/white-space",
-            "Spaces, tabs, newlines and NULs, at either end and inside.",
+            "Spaces, tabs, newlines and NULs, at either end and inside, make distinct keys.",
             white_space,
         ),
-        Case::new("keys/protocols", "What looks like a command, a statement or a pattern.", protocols),
+        Case::new("keys/protocols", "Keys that look like commands, statements or patterns.", protocols),
         Case::new(
             "keys/no-text",
-            "Keys that are no text, and that differ only where they are none.",
+            "Keys that are not valid UTF-8, and that differ only in the invalid bytes.",
             no_text,
         ),
-        Case::new("keys/alike-as-text", "Case, accents, digits and trailing spaces make other keys.", alike),
+        Case::new(
+            "keys/alike-as-text",
+            "Case, accents, digits and trailing spaces make distinct keys.",
+            alike,
+        ),
         Case::new("keys/prefixes", "Keys that begin with one another.", prefixes),
         Case::new("keys/separators", "Parts with separators in them: (a/b, c) is not (a, b/c).", separators),
         Case::new(
@@ -57,7 +66,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "keys/odd-keys-in-a-batch",
-            "A long and odd key fails nobody else in its batch.",
+            "A long and odd key causes no failure of others in its batch.",
             odd_batch,
         ),
         Case::new(
@@ -65,11 +74,11 @@ pub(super) fn cases() -> Vec<Case> {
             "Keys with braces are admitted together like any others.",
             braces,
         ),
-        Case::new("keys/errors-hide-keys", "Nothing that a handle prints contains a key.", hidden),
+        Case::new("keys/errors-hide-keys", "The output of a handle contains no key.", hidden),
     ]
 }
 
-/// Each of these keys is admitted once by a limit of one.
+/// Checks that a limit of one admits each of these keys once.
 async fn each_its_own<K: AsRef<[u8]>>(bench: &Bench, keys: &[K]) -> CaseResult {
     let trial = Trial::new(bench, limit("1/h burst 1")?);
     for (round, expected) in [(1, true), (2, false)] {
@@ -242,7 +251,7 @@ async fn separators(bench: Bench) -> CaseResult {
     each_its_own(&bench, &keys).await
 }
 
-/// All triples that are the same text when they are joined with a separator, or with none.
+/// All triples that result in the same text when joined with a separator, or without one.
 fn cuts() -> BTreeSet<(String, String, String)> {
     let mut cuts = BTreeSet::new();
     let texts = [

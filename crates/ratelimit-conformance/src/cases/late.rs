@@ -1,22 +1,23 @@
-//! Callers whose clocks are seconds, minutes or hours behind: what they claim is decided as of the newest charge.
+//! Callers whose clocks are seconds, minutes or hours behind: their claims are decided as of the newest charge.
 
 use std::time::Duration;
 
 use ratelimit_core::{Mode, Timestamp};
 
 use super::beside::{Beside, Part, Slice, after, earlier};
-use crate::bench::{Bench, START};
+use crate::bench::Bench;
 use crate::case::{Case, Need};
+use crate::clock::START;
 use crate::failure::{CaseResult, ensure_eq};
 use crate::kind::Kind;
 use crate::random::Random;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// So long that nothing may be forgotten by a store that the latest caller has told the time.
+/// Long enough that no store may remove a meter by the time of the newest caller.
 const PERIOD: Duration = Duration::from_secs(40 * 86_400);
 
-/// How far behind callers are.
+/// The lateness of callers.
 const BEHIND: [Duration; 6] = [
     Duration::from_nanos(1),
     SECOND,
@@ -30,24 +31,24 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::ALL,
         "late/every-operation",
-        "Claims, slices, batches, forced charges, peeks and refunds that are up to hours late are answered as by the model.",
+        "Claims, slices, batches, forced charges, peeks and refunds that are up to hours late get the answers of the model.",
         every_operation,
     );
     cases.extend(Case::for_each(
         &Kind::ALL,
         "late/random",
-        "Random operations by callers whose clocks are hours apart are answered as by the model.",
+        "Random operations by callers whose clocks differ by hours get the answers of the model.",
         random,
     ));
     cases.push(Case::new(
         "late/full-stays-full",
-        "A full meter admits nothing to callers who are late, however often they ask.",
+        "An exhausted meter admits no late caller, however many requests it sends.",
         full_stays_full,
     ));
     cases.into_iter().map(|case| case.needs(Need::OrderedTime)).collect()
 }
 
-/// A minute into a window of that period, and into a quarter of it: most who are late are in the former one.
+/// A minute into a window of that period, and into a quarter of it: most late callers are in the former one.
 fn newest() -> Timestamp {
     START + Duration::from_secs(576_060)
 }
@@ -81,7 +82,7 @@ async fn every_operation(bench: Bench, kind: Kind) -> CaseResult {
         };
         answers.await.map_err(|failure| after(&what, failure))?;
         beside.reset(&both).await?;
-        // As if there had been nothing: it is decided at its own instant.
+        // Nothing was counted, so the claim is decided at its own instant.
         beside.set(late).claim(Mode::Charge, &[part.of(20)]).await?;
         beside.stands(&both, &format!("a reset, {behind:?} behind")).await?;
     }
@@ -118,7 +119,7 @@ async fn random(bench: Bench, kind: Kind) -> CaseResult {
                 })
             }
         };
-        // What is as new again may have been forgotten, and then nobody knows what is late.
+        // A meter that is as good as new may have been removed, and then nothing is late.
         if done.map_err(|failure| after(&format!("{step} steps"), failure))? {
             floor = newest;
         }
@@ -126,7 +127,7 @@ async fn random(bench: Bench, kind: Kind) -> CaseResult {
     Ok(())
 }
 
-/// Gives something back; says whether a meter is as new.
+/// Refunds some units. Returns whether a meter is as good as new.
 async fn take(
     random: &mut Random,
     held: &mut Vec<(Part, Timestamp)>,

@@ -1,4 +1,5 @@
-//! A meter lives as long as it counts, whatever wrote it last: a claim, a slice, a forced charge, a batch, a refund.
+//! A meter lives as long as it counts, whichever operation wrote it last: a claim, a slice, a forced charge, a batch, a
+//! refund.
 
 use std::time::Duration;
 
@@ -6,8 +7,9 @@ use ratelimit_core::{Clock, Mode, SystemClock, Timestamp};
 
 use super::beside::{Beside, Part, Slice, after, earlier, forget, put};
 use super::memory::gone_soon;
-use crate::bench::{Bench, pause};
+use crate::bench::Bench;
 use crate::case::Case;
+use crate::clock::pause;
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::kind::Kind;
 
@@ -16,7 +18,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// Units of each meter.
 const ALL: u64 = 4;
 
-/// What has written a meter last, and the end of a case's name.
+/// The last operation on a meter, and the suffix of a case's name.
 const WAYS: [(Way, &str); 10] = [
     (Way::Claim, "a-claim"),
     (Way::First, "the-first-of-a-slice"),
@@ -44,7 +46,7 @@ enum Way {
     Reset,
 }
 
-/// Ways that are waited for together, since it takes long until a store must have forgotten.
+/// Operations that one case waits for together, because removal may take long.
 const FORGOTTEN: [(&str, &[Way]); 3] = [
     ("charges", &[Way::Claim, Way::First, Way::Second, Way::Batch]),
     ("forced-charges", &[Way::Forced, Way::NewForced]),
@@ -55,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
     let counts = |(way, name)| {
         Case::new(
             format!("lifetimes/counts-after-{name}"),
-            "A meter that was written last in this way counts until the instant that it tells, and not longer.",
+            "A meter last written in this way counts until its announced instant, and not longer.",
             move |bench| counts(bench, way),
         )
     };
@@ -63,20 +65,20 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(FORGOTTEN.map(|(name, ways)| {
         Case::new(
             format!("lifetimes/forgotten-after-{name}"),
-            "In real time: meters that were written last in these ways are forgotten by themselves.",
+            "In real time: meters last written in these ways are removed without further calls.",
             move |bench| forgotten(bench, ways),
         )
         .any_time()
     }));
     cases.push(Case::new(
         "lifetimes/counts-for-late-callers",
-        "A meter that has ended for the newest callers still counts for those who are not a second behind.",
+        "A meter that has expired for the newest callers still counts for callers less than a second behind.",
         for_late_callers,
     ));
     cases.push(
         Case::new(
             "lifetimes/counts-in-real-time",
-            "In real time: meters still count right before the instant that they tell, whatever wrote them last.",
+            "In real time: meters still count right before their announced instant, whichever operation wrote them last.",
             in_real_time,
         )
         .any_time(),
@@ -84,7 +86,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The meter of a kind, and one beside it in slices, which lives for a tenth of the time.
+/// The meter of a kind, and another one for slices that lives for a tenth of the time.
 fn meters(kind: Kind, way: &str, period: Duration) -> CaseResult<[Part; 2]> {
     let part = Part::new(&kind.limit(ALL, period)?, way, 0);
     let other = Kind::Fixed.builder(1_000, period / 10).name(kind.name()).build()?;
@@ -150,7 +152,7 @@ async fn counts(bench: Bench, way: Way) -> CaseResult {
     for kind in Kind::ALL {
         let mut beside = Beside::new(&bench);
         let meters = meters(kind, "k", HOUR)?;
-        // Inside of a window, as most claims come.
+        // Inside a window, like most claims.
         beside.at(Duration::from_secs(700));
         write(&mut beside, way, &meters).await?;
         let fits_at = told(&mut beside, &meters[0]).await?;
@@ -178,7 +180,7 @@ async fn for_late_callers(bench: Bench) -> CaseResult {
             let meters = meters(kind, &format!("{way:?}"), HOUR)?;
             write(beside.at(Duration::from_secs(700)), way, &meters).await?;
             let fits_at = told(&mut beside, &meters[0]).await?;
-            // Others make the store clean up meanwhile.
+            // Other calls make the store clean up meanwhile.
             let traffic = Part::new(&Kind::Fixed.builder(1_000, HOUR).name("traffic").build()?, "k", 1);
             for _ in 0..40 {
                 put(&bench.store, fits_at + newest, Mode::Charge, std::slice::from_ref(&traffic)).await??;
@@ -201,7 +203,7 @@ async fn in_real_time(bench: Bench) -> CaseResult {
             write(beside.set(clock.now()), way, &meters).await?;
             let fits_at = match told(beside.set(clock.now()), &meters[0]).await {
                 Ok(fits_at) => fits_at,
-                // A window may have turned meanwhile; whatever it was, the model says the same.
+                // A window may have ended meanwhile. The model takes that into account.
                 Err(_) => clock.now(),
             };
             waiting.push((beside, meters, fits_at, format!("{way:?} of {kind:?}")));
@@ -210,7 +212,7 @@ async fn in_real_time(bench: Bench) -> CaseResult {
     let mut checks = Vec::new();
     for (mut beside, meters, fits_at, what) in waiting {
         checks.push(async move {
-            // The last 200 ms before it, and a little longer than it.
+            // From 200 ms before it to a little after it.
             let now = if beside.has_server_time() { beside.now() } else { clock.now() };
             let wait = fits_at.since(now);
             pause(wait.saturating_sub(Duration::from_millis(200))).await;

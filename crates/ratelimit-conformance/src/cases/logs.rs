@@ -1,12 +1,13 @@
-//! Logs of thousands of different instants are kept whole.
+//! Logs of thousands of different instants are kept in full.
 
 use std::time::Duration;
 
 use ratelimit_core::{Mode, Timestamp};
 
 use super::beside::{Beside, Part, Slice};
-use crate::bench::{Bench, START, limit};
+use crate::bench::{Bench, limit};
 use crate::case::Case;
+use crate::clock::START;
 use crate::failure::{CaseResult, ensure_eq};
 
 /// Units of the log, each at an instant of its own.
@@ -15,7 +16,7 @@ const UNITS: u64 = 2_100;
 pub(super) fn cases() -> Vec<Case> {
     vec![Case::new(
         "logs/thousands-of-instants",
-        "A log of 2,100 units, each at its own instant, keeps them all, and lets each go in its time.",
+        "A log of 2,100 units, each at its own instant, keeps all of them and expires each at its time.",
         thousands,
     )]
 }

@@ -1,24 +1,26 @@
-//! An answer that is lost on its way: the call has happened once or not at all, and the error does not say otherwise.
+//! A lost answer: the call takes effect once or not at all, and the error does not claim otherwise.
 
 use std::time::Duration;
 
 use ratelimit_core::{Applied, Mode, StoreError};
 
 use super::beside::{Part, Slice, forget, give_back, put, put_many};
-use crate::bench::{Bench, Handle, START, limit, pause};
+use crate::bench::{Bench, limit};
 use crate::case::Case;
+use crate::clock::{START, pause};
 use crate::failure::{CaseResult, Failure, ensure};
+use crate::subject::Handle;
 
-/// No call takes longer than this, whatever becomes of its answer.
+/// The time limit of a call with a lost answer.
 const IN_TIME: Duration = Duration::from_secs(10);
 
-/// A handle works again so soon.
+/// The time limit of a handle's recovery.
 const RECOVERED: Duration = Duration::from_secs(30);
 
-/// What keys begin with: no error may print one.
+/// The prefix of keys: no error may contain it.
 const KEY: &str = "very-secret";
 
-/// Calls whose answer is lost, and the end of a case's name.
+/// Calls with a lost answer, and the suffix of a case's name.
 const CALLS: [(Call, &str); 6] = [
     (Call::Claim, "a-claim"),
     (Call::Forced, "a-forced-charge"),
@@ -42,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
     let case = |(call, name)| {
         Case::new(
             format!("lost-answers/{name}"),
-            "The connection breaks before the answer comes: it is charged once at most, and never if the error says so.",
+            "The connection breaks before the answer: the call takes effect at most once, and not at all if the error says so.",
             move |bench| lost(bench, call),
         )
         .any_time()
@@ -51,8 +53,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases.push(
         Case::new(
             "lost-answers/too-late",
-            "An answer that comes when nobody waits for it any more: it goes to no other call, and the call has happened \
-             once at most.",
+            "An answer that arrives after its caller has given up goes to no other call, and the call takes effect at most \
+             once.",
             too_late,
         )
         .any_time(),
@@ -77,7 +79,7 @@ async fn one_too_late(bench: &Bench, call: Call) -> CaseResult {
     let ended = ended.map_err(|_| Failure::new(format!("no end of {call:?} after {IN_TIME:?}")))??;
     ensure!(ended.is_err(), "{call:?} got an answer that had not come");
     proxy.let_answers_go();
-    // Nobody else gets the answer, which tells of another count.
+    // No other call gets the answer, which reports another count.
     for number in 0..5 {
         let fresh = Part::new(&limit, format!("{KEY}{call:?} {number}"), 0);
         recovers(&handle, &fresh).await?;
@@ -93,7 +95,7 @@ async fn one_too_late(bench: &Bench, call: Call) -> CaseResult {
     judge(&bench.store, call, &part, &ended).await
 }
 
-/// What is left is what the call's end says of it.
+/// Checks that the remaining units match the result of the call.
 async fn judge(store: &Handle, call: Call, part: &Part, ended: &Result<(), StoreError>) -> CaseResult {
     let left = left_in_the_end(store, part).await?;
     let (before, after) = match call {
@@ -114,13 +116,13 @@ async fn judge(store: &Handle, call: Call, part: &Part, ended: &Result<(), Store
 }
 
 async fn lost(bench: Bench, call: Call) -> CaseResult {
-    let (proxy, handle) = bench.through_proxy().await?;
+    let (proxy, mut handle) = bench.through_proxy().await?;
     for text in ["1000/3000d", "1000/3000d burst 1000", "1000/3000d log"] {
         let limit = limit(text)?;
         for once in [true, false] {
             let part = Part::new(&limit, format!("{KEY}{once}"), 0);
             recovers(&handle, &part.of(0)).await?;
-            // A hundred are taken, so that there is something to give back and to forget.
+            // Takes a hundred units, for a refund or a reset.
             let charged = put(&bench.store, START, Mode::Charge, &[part.of(100)]).await??;
             let receipt = charged.verdicts[0].receipt;
             proxy.lose_answers(once);
@@ -128,6 +130,9 @@ async fn lost(bench: Bench, call: Call) -> CaseResult {
             proxy.lose_no_answers();
             let ended =
                 ended.map_err(|_| Failure::new(format!("no end of {call:?} after {IN_TIME:?}")))??;
+            if !bench.reconnects {
+                handle = bench.space.open_at(proxy.address()).await?;
+            }
             recovers(&handle, &part.of(0)).await?;
             judge(&bench.store, call, &part, &ended).await?;
         }
@@ -135,7 +140,7 @@ async fn lost(bench: Bench, call: Call) -> CaseResult {
     Ok(())
 }
 
-/// Takes ten units in some way, gives ten back, or forgets the meter.
+/// Takes ten units in some way, refunds ten, or resets the meter.
 async fn ask(
     handle: &Handle,
     call: Call,
@@ -148,7 +153,7 @@ async fn ask(
         Call::Claim => put(handle, START, Mode::Charge, &[part.of(10)]).await.map(|ended| ended.map(drop)),
         Call::Forced => put(handle, START, Mode::Force, &[part.of(10)]).await.map(|ended| ended.map(drop)),
         Call::Slice => {
-            // Another limit of the same key, which is wherever that is.
+            // Another limit of the same key, on the same server.
             let second = Part { limit: limit("1000/3000d name second")?, ..other };
             let parts = [Part { key: part.key.clone(), ..second }, part.of(10)];
             put(handle, START, Mode::Charge, &parts).await.map(|ended| ended.map(drop))
@@ -162,7 +167,7 @@ async fn ask(
     }
 }
 
-/// The handle must work again by itself.
+/// Checks that the handle recovers by itself.
 async fn recovers(handle: &Handle, part: &Part) -> CaseResult {
     let began = tokio::time::Instant::now();
     loop {
@@ -178,7 +183,7 @@ async fn recovers(handle: &Handle, part: &Part) -> CaseResult {
     }
 }
 
-/// What is left when whatever is still on its way has come to the server.
+/// The remaining units after all calls in flight have reached the server.
 async fn left_in_the_end(store: &Handle, part: &Part) -> CaseResult<u64> {
     pause(Duration::from_millis(100)).await;
     let peeked = put(store, START, Mode::Peek, &[part.of(0)]).await??;

@@ -1,19 +1,20 @@
-//! Tens of thousands of meters are kept apart, and all of them are kept.
+//! Tens of thousands of meters are distinct, and none is evicted.
 
 use std::time::Duration;
 
 use ratelimit_core::{Limit, MAX_CLAIMS, Mode};
 
 use super::beside::{Part, Slice, forget, put_many};
-use crate::bench::{Bench, Handle, START, limit};
+use crate::bench::{Bench, limit};
 use crate::case::Case;
+use crate::clock::START;
 use crate::failure::{CaseResult, ensure};
+use crate::subject::Handle;
 
 pub(super) fn cases() -> Vec<Case> {
     let case = Case::new(
         "names/tens-of-thousands",
-        "As many keys as go through in two seconds, at most 40,000: none is taken for another, and none is forgotten \
-             for those after it.",
+        "As many keys as fit into two seconds, at most 40,000: no two are confused, and later keys evict none.",
         tens_of_thousands,
     );
     vec![case.any_time()]
@@ -34,7 +35,7 @@ async fn tens_of_thousands(bench: Bench) -> CaseResult {
         }
         keys += 500;
     }
-    // All of the first ones, which a bounded store drops first, and some of all.
+    // All of the first meters, which a bounded store evicts first, and a sample of all.
     let again: Vec<u64> = (0..1_000).chain((1_000..keys).step_by(97)).collect();
     for numbers in again.chunks(500) {
         let batch: Vec<Slice> = numbers.iter().map(|number| slice(*number)).collect();

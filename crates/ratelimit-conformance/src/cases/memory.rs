@@ -1,49 +1,51 @@
-//! Meters survive as long as they can influence a decision, and are forgotten by themselves soon after.
+//! Meters survive as long as they can influence a decision, and are removed by themselves soon after.
 
 use std::time::Duration;
 
 use ratelimit_core::{Request, SystemClock};
 
-use crate::bench::{Bench, Handle, limit, pause};
+use crate::bench::{Bench, limit};
 use crate::case::{Case, Need};
+use crate::clock::pause;
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::kind::Kind;
+use crate::subject::Handle;
 use crate::trial::Trial;
 
 type Limiter = ratelimit_core::RateLimiter<Handle, SystemClock>;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A meter must be gone so long after it became irrelevant, with traffic on other keys meanwhile.
+/// The time until an irrelevant meter must be removed, with traffic on other keys.
 const SOON: Duration = Duration::from_secs(30);
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::ALL,
         "memory/forgotten",
-        "Meters that can influence nothing any more are forgotten within 30 s, while others are in use.",
+        "Meters that can no longer influence a decision are removed within 30 s, while others are in use.",
         |bench, kind| forgotten(bench, kind, Duration::from_secs(1), 40),
     );
     cases.extend([
         Case::new(
             "memory/forgotten-tiny-periods",
-            "Meters of a few milliseconds are forgotten too, not kept for ever because their lifetime rounds to zero.",
+            "Meters of a few milliseconds are removed too, not kept forever because their lifetime rounds to zero.",
             |bench| forgotten(bench, Kind::Sliding, Duration::from_millis(4), 100),
         ),
-        Case::new("memory/forgotten-thousands", "Two thousand keys are forgotten, too.", |bench| {
+        Case::new("memory/forgotten-thousands", "Two thousand keys are removed, too.", |bench| {
             forgotten(bench, Kind::Bucket, Duration::from_millis(500), 2_000)
         }),
     ]);
     cases.extend(Case::for_each(
         &Kind::ALL,
         "memory/not-early-asked-often",
-        "In real time: a full meter that is asked all the time admits at the instant it has told, not before.",
+        "In real time: an exhausted meter under constant requests admits at the announced instant, not earlier.",
         |bench, kind| not_early(bench, kind, Duration::from_millis(25)),
     ));
     cases.extend(Case::for_each(
         &Kind::ALL,
         "memory/not-early-left-alone",
-        "In real time: a full meter that is left alone still counts right before the instant it has told.",
+        "In real time: an idle exhausted meter still counts right before the announced instant.",
         left_alone,
     ));
     for case in &mut cases {
@@ -52,13 +54,13 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(Case::for_each(
         &Kind::ALL,
         "memory/counts-until-reset",
-        "A meter is as new at the instant that it tells as its reset, and not a nanosecond before.",
+        "A meter is as good as new at its reset instant, and not a nanosecond earlier.",
         |bench, kind| until_reset(bench, kind, Duration::from_secs(60)),
     ));
     cases.extend(Case::for_each(
         &Kind::ALL,
         "memory/forty-days",
-        "A limit of forty days is still counted: no lifetime is cut short or taken for a date.",
+        "A limit of forty days still counts: no lifetime is truncated or mistaken for a date.",
         |bench, kind| until_reset(bench, kind, DAY * 40),
     ));
     cases.extend(others());
@@ -67,7 +69,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn others() -> Vec<Case> {
     vec![
-        Case::new("memory/ten-years", "The longest period is still counted.", |bench| {
+        Case::new("memory/ten-years", "The longest period still counts.", |bench| {
             until_reset(bench, Kind::Sliding, DAY * 3_660)
         }),
         Case::new(
@@ -75,16 +77,16 @@ fn others() -> Vec<Case> {
             "Thousands of meters expire around one that still counts.",
             keeps_what_counts,
         ),
-        Case::new("memory/reset-forgets", "A reset meter takes no room.", reset_forgets),
+        Case::new("memory/reset-forgets", "A reset meter takes no space.", reset_forgets),
         Case::new(
             "memory/used-again",
-            "A meter that was used again after it had expired is not swept away by its former lifetime.",
+            "A meter that is used again after it expired is not removed by its former lifetime.",
             used_again,
         )
         .any_time(),
         Case::new(
             "memory/expired-state-does-not-count",
-            "What has expired but not been swept away does not count.",
+            "Expired state that is not yet removed does not count.",
             expired,
         ),
         Case::new(
@@ -108,7 +110,7 @@ async fn forgotten(bench: Bench, kind: Kind, period: Duration, keys: usize) -> C
     gone_soon(&bench, period).await
 }
 
-/// All meters must be gone soon after this period, with traffic on another key meanwhile.
+/// Checks that all meters are removed soon after this period, with traffic on another key.
 pub(super) async fn gone_soon(bench: &Bench, period: Duration) -> CaseResult {
     let traffic = bench.real(limit("1000000/s fixed name traffic")?);
     let began = tokio::time::Instant::now();
@@ -127,7 +129,7 @@ pub(super) async fn gone_soon(bench: &Bench, period: Duration) -> CaseResult {
     }
 }
 
-/// Fills a meter in real time, and gives the instant at which a unit fits again.
+/// Exhausts a meter in real time, and returns the instant at which a unit fits again.
 async fn fill(limiter: &Limiter) -> CaseResult<ratelimit_core::Timestamp> {
     let full = Request::new("k").cost(3);
     limiter.charge(&full).await?;
@@ -170,11 +172,11 @@ async fn left_alone(bench: Bench, kind: Kind) -> CaseResult {
 
 async fn until_reset(bench: Bench, kind: Kind, period: Duration) -> CaseResult {
     let trial = Trial::new(&bench, kind.limit(4, period)?);
-    // From the beginning of a window, so that the meter of a fixed one has its whole life before it.
+    // From the start of a window, so that the meter of a fixed window has its full lifetime.
     trial.advance(trial.key("begin").admit(1).await?.reset_after());
     let reset = trial.admit(4).await?.reset_after();
     trial.refuse(1).await?;
-    // Long enough for a lifetime that was taken for a date or for zero to end.
+    // Long enough for the end of a lifetime that is mistaken for a date or for zero.
     pause(Duration::from_millis(if period > DAY { 1_500 } else { 1 })).await;
     trial.refuse(1).await?;
     trial.advance(reset - Duration::from_nanos(1));

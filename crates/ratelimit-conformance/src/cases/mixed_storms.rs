@@ -1,4 +1,4 @@
-//! Claims, slices, batches, forced charges, peeks and refunds at once, on meters in every state: nothing is lost.
+//! Concurrent claims, slices, batches, forced charges, peeks and refunds, on meters in every state: no unit is lost.
 
 use std::time::Duration;
 
@@ -6,17 +6,19 @@ use ratelimit_core::{Answer, ErrorKind, Mode, StoreError, Timestamp};
 
 use super::beside::{Part, Slice, give_back, put, put_many};
 use super::cancelled::in_time;
-use crate::bench::{Bench, Handle, START, storm};
+use crate::bench::{Bench, storm};
 use crate::case::Case;
+use crate::clock::START;
 use crate::failure::{CaseResult, Failure, ensure};
 use crate::kind::Kind;
+use crate::subject::Handle;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Units of each meter, more than are taken at once.
+/// Units of each meter: more than are taken concurrently.
 const ALL: u64 = 6_000;
 
-/// How long after a first charge the storm begins, and the end of a case's name.
+/// The time from a first charge to the storm, and the suffix of a case's name.
 const WHEN: [(Duration, &str); 5] = [
     (Duration::ZERO, "at-once"),
     (Duration::from_secs(1_000), "on-a-busy-meter"),
@@ -29,9 +31,10 @@ pub(super) fn cases() -> Vec<Case> {
     let case = |(when, name)| {
         Case::new(
             format!("storms/of-everything-{name}"),
-            "Claims, slices, batches, forced charges, peeks and refunds at once: what is left is what nobody has taken.",
+            "Concurrent claims, slices, batches, forced charges, peeks and refunds leave exactly the units that they did not take.",
             move |bench| mixed(bench, when),
         )
+        .heavy()
     };
     WHEN.into_iter().map(case).collect()
 }
@@ -63,7 +66,7 @@ async fn mixed(bench: Bench, when: Duration) -> CaseResult {
     Ok(())
 }
 
-/// Takes units in some way, gives every second of them back, and says how many it has kept.
+/// Takes units in some way, refunds half of them, and returns how many it has kept.
 async fn one(
     bench: &Bench,
     handle: &Handle,
@@ -93,7 +96,7 @@ async fn one(
     Ok(kept)
 }
 
-/// The answer; none if the store may be contended and was, which it says only if nothing was charged.
+/// The answer, or `None` for a contention error, after which nothing is charged.
 fn settled(bench: &Bench, answer: Result<Answer, StoreError>) -> CaseResult<Option<Answer>> {
     let exact = bench.promises().decisions.are_exact_on_one_node();
     match answer {

@@ -1,4 +1,4 @@
-//! The cases, a file for each area.
+//! The cases, with a file for each area.
 
 mod all_or_nothing;
 mod atomic;
@@ -44,7 +44,7 @@ mod worked_examples;
 
 use crate::case::Case;
 
-/// Every case, in the order of the report.
+/// All cases, in the order of the report.
 pub(crate) fn all() -> Vec<Case> {
     let areas = [
         worked_examples::cases(),
@@ -87,7 +87,7 @@ pub(crate) fn all() -> Vec<Case> {
     areas.into_iter().flatten().collect()
 }
 
-/// Whether how long the case takes depends on how many random claims are asked for.
+/// Whether the duration of the case depends on the number of random claims.
 pub(crate) fn is_random(case: &Case) -> bool {
     case.name.starts_with("same-decisions/")
 }

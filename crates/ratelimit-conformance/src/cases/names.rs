@@ -1,4 +1,4 @@
-//! Meters with names that stores have taken for one another, in every operation.
+//! Meters with names that stores have confused, in every operation.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::kind::Kind;
 
 const DAYS: Duration = Duration::from_secs(3_000 * 86_400);
 
-/// Keys that are the same for a hash of 32 bits that somebody may have put in their place: CRC-32, DJB2, Java's,
-/// Adler-32, FNV-1a and FNV-1, Murmur 3, the beginnings of MD5, SHA-1 and SHA-256, halves of SipHash.
+/// Keys that collide under a 32-bit hash: CRC-32, DJB2, Java's, Adler-32, FNV-1a and FNV-1, Murmur 3, prefixes of MD5, SHA-1
+/// and SHA-256, halves of SipHash.
 const SAME_HASH: [(&str, &str); 16] = [
     ("plumless", "buckeroo"),
     ("codding", "gnu"),
@@ -33,7 +33,7 @@ const SAME_HASH: [(&str, &str); 16] = [
     ("AaAaAa", "BBBBBB"),
 ];
 
-/// Forms of one another by an encoding or a habit.
+/// Variants of each other by encoding or convention.
 const ALIKE: [(&str, &str); 22] = [
     ("a%41", "aA"),
     ("a%2Fb", "a/b"),
@@ -59,7 +59,7 @@ const ALIKE: [(&str, &str); 22] = [
     ("a.b@example.org", "ab@example.org"),
 ];
 
-/// What stands for nothing in many programs, beside the empty key.
+/// Common placeholders for the empty key.
 const PLACEHOLDERS: [&str; 34] = [
     "default",
     "DEFAULT",
@@ -97,46 +97,46 @@ const PLACEHOLDERS: [&str; 34] = [
     "()",
 ];
 
-/// Lengths at which names have been cut.
+/// Lengths at which stores have truncated names.
 const LENGTHS: [usize; 12] = [16, 32, 40, 64, 100, 128, 200, 250, 256, 512, 1_024, 8_192];
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = vec![
         Case::new(
             "names/encodings-in-every-operation",
-            "Forms of one key by an encoding, case or a habit are keys of their own, in every operation.",
+            "Variants of a key by encoding, case or convention are distinct keys, in every operation.",
             encodings,
         ),
         Case::new(
             "names/placeholders-in-every-operation",
-            "The empty key is none of the usual placeholders, in every operation.",
+            "The empty key differs from the usual placeholders, in every operation.",
             placeholders,
         ),
         Case::new(
             "names/long-in-every-operation",
-            "Long keys and name spaces with equal beginnings and ends, in every operation.",
+            "Long keys and namespaces with equal beginnings and ends are distinct, in every operation.",
             long,
         ),
         Case::new(
             "names/name-spaces-in-every-operation",
-            "The same key in name spaces that are alike, in every operation.",
+            "The same key in similar namespaces is distinct, in every operation.",
             name_spaces,
         ),
         Case::new(
             "names/limits-in-every-operation",
-            "The same key under limits whose names are alike, in every operation.",
+            "The same key under limits with similar names is distinct, in every operation.",
             limit_names,
         ),
         Case::new(
             "names/hashes-that-collide",
-            "Keys that are the same for common hashes of 32 bits, in every operation.",
+            "Keys that collide under common 32-bit hashes are distinct, in every operation.",
             same_hash,
         ),
     ];
     cases.into_iter().map(Case::any_time).collect()
 }
 
-/// Each operation on the first of two meters leaves the second as it was, and the other way round.
+/// Checks that each operation on one of two meters leaves the other unchanged.
 async fn are_apart(bench: &Bench, [first, second]: [&Part; 2]) -> CaseResult {
     for [one, other] in [[first, second], [second, first]] {
         let mut beside = Beside::new(bench);
@@ -159,7 +159,7 @@ async fn are_apart(bench: &Bench, [first, second]: [&Part; 2]) -> CaseResult {
             beside.claim(Mode::Charge, &[one.of(6)]).await?;
             beside.reset(std::slice::from_ref(other)).await?;
             beside.stands(&both, "a reset of the other").await?;
-            // One operation on both, in which a store may take one name for both.
+            // One operation on both, in which a store may confuse the names.
             let two = beside.claim(Mode::Charge, &[one.of(1), other.of(2)]).await?;
             beside.stands(&both, "a slice").await?;
             let [of_one, of_other] = [0, 1].map(|place: usize| two.verdicts[place].receipt);
@@ -193,7 +193,7 @@ async fn pairs(bench: &Bench, keys: &[(&str, &str)]) -> CaseResult {
 
 async fn encodings(bench: Bench) -> CaseResult {
     pairs(&bench, &ALIKE).await?;
-    // Some are encoded only where they are no text.
+    // Some stores encode only keys that are not text.
     let ten = ten()?;
     let bytes: [(&[u8], &[u8]); 5] = [
         (b"\xff", b"ff"),
@@ -218,14 +218,14 @@ async fn placeholders(bench: Bench) -> CaseResult {
     for key in PLACEHOLDERS {
         are_apart(&bench, [&empty, &Part::new(&ten, key, 0)]).await?;
     }
-    // And the name space without a name.
+    // And the empty namespace.
     for space in ["default", "-", "_", "0", "null"] {
         are_apart(&bench, [&Part::new(&ten, "k", 0), &Part::new(&ten, "k", 0).within(space)]).await?;
     }
     Ok(())
 }
 
-/// Two texts of this length that differ in one byte only: at the end, in the middle, at the beginning.
+/// Pairs of texts of this length that differ in one byte: at the end, in the middle, at the start.
 fn nearly_equal(length: usize) -> Vec<[String; 2]> {
     let with = |place: usize, sign| {
         let mut text = vec![b'x'; length];
@@ -241,7 +241,7 @@ async fn long(bench: Bench) -> CaseResult {
         for [first, second] in nearly_equal(length + 1) {
             are_apart(&bench, [&Part::new(&ten, first, 0), &Part::new(&ten, second, 0)]).await?;
         }
-        // Cut to this length they would be the same.
+        // Truncated to this length, they would be equal.
         let begin = "y".repeat(length);
         let [short, longer] = [begin.clone(), begin + "z"].map(|key| Part::new(&ten, key, 0));
         are_apart(&bench, [&short, &longer]).await?;
@@ -271,7 +271,7 @@ async fn name_spaces(bench: Bench) -> CaseResult {
             are_apart(&bench, [&first, &second]).await?;
         }
     }
-    // What is joined without a care is the same text.
+    // Joined without escaping, these are the same text.
     let [first, second] =
         [("api", "user:7"), ("api:user", "7")].map(|(space, key)| Part::new(&ten, key, 0).within(space));
     are_apart(&bench, [&first, &second]).await

@@ -1,11 +1,12 @@
-//! The largest numbers, the longest times, and rates that are kept in the long run.
+//! The largest numbers, the longest times, and rates in the long run.
 
 use std::time::Duration;
 
 use ratelimit_core::{Claim, Claims, CounterStore, Limit, MAX_UNITS, MeterId, Mode, Timestamp};
 
-use crate::bench::{Bench, START, limit};
+use crate::bench::{Bench, limit};
 use crate::case::Case;
+use crate::clock::START;
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
@@ -18,14 +19,14 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::ALL,
         "numbers/cost-above-the-limit",
-        "A cost above the limit is refused by the store itself, for ever, and charges nothing.",
+        "The store itself refuses a cost above the limit forever, and charges nothing.",
         cost_above,
     );
     cases.extend([
         Case::new("numbers/largest-quota", "The largest quota is counted to the last unit.", largest_quota),
         Case::new(
             "numbers/weights-are-exact",
-            "The weighted previous window is right to the unit for numbers that no float can hold.",
+            "The weight of the previous window is exact for numbers beyond the precision of floats.",
             weights,
         ),
         Case::new(
@@ -52,7 +53,7 @@ pub(super) fn cases() -> Vec<Case> {
             end,
         ),
         Case::new("numbers/near-the-epoch", "The first instants after 1970 began.", epoch),
-        Case::new("numbers/idle-for-decades", "After decades of rest exactly one burst.", idle),
+        Case::new("numbers/idle-for-decades", "After idle decades exactly one burst is admitted.", idle),
         Case::new(
             "numbers/forced-beyond-everything",
             "Forced charges of the largest cost, again and again.",
@@ -67,7 +68,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("numbers/shortest-window", "A window of one microsecond.", shortest),
         Case::new(
             "numbers/remaining-never-above-the-limit",
-            "Remaining is never above the limit.",
+            "`remaining` never exceeds the limit.",
             never_above,
         ),
     ]);
@@ -108,7 +109,7 @@ async fn largest_quota(bench: Bench) -> CaseResult {
     Ok(())
 }
 
-/// What the previous window leaves, in whole numbers.
+/// The units that the previous window leaves, in integers.
 fn left(limit: u64, previous: u64, covered: Duration, period: Duration) -> u64 {
     let weighted = (u128::from(previous) * covered.as_nanos()).div_ceil(period.as_nanos());
     limit - u64::try_from(weighted).unwrap_or(limit)
@@ -116,7 +117,7 @@ fn left(limit: u64, previous: u64, covered: Duration, period: Duration) -> u64 {
 
 async fn check_weights(bench: &Bench, period: Duration, key: &str) -> CaseResult {
     let trial = Trial::new(bench, Limit::sliding_window(MAX_UNITS, period).build()?);
-    // The beginning of a window.
+    // The start of a window.
     let begin = trial.key("begin").admit(1).await?.reset_after();
     let start = trial.now() + begin;
     let mut random = bench.random();
@@ -318,7 +319,7 @@ async fn never_above(bench: Bench) -> CaseResult {
             let (limit, left) = (decision.limit(), decision.remaining());
             ensure!(limit == 9 && left <= limit, "{left} of {limit} left, {kind:?}");
             if random.chance(30) {
-                // Twice is a mistake, and yet:
+                // A double refund is a mistake of the caller, but must not exceed the limit.
                 trial.limiter.refund(&decision).await?;
                 trial.limiter.refund(&decision).await?;
                 ensure!(trial.left().await? <= 9, "more left than the limit after a refund, {kind:?}");

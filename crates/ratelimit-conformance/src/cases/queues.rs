@@ -5,8 +5,9 @@ use std::time::Duration;
 use ratelimit_core::{Acquire, AcquireError, Limits};
 
 use super::atomic::{admitted, still};
-use crate::bench::{Bench, START, limit, storm};
+use crate::bench::{Bench, limit, storm};
 use crate::case::{Case, Need};
+use crate::clock::START;
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::trial::Trial;
 
@@ -16,24 +17,24 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(
             "queues/evenly-spaced",
-            "Those who come at once from several handles get turns that are evenly spaced.",
+            "Concurrent requests from several handles get evenly spaced turns.",
             evenly,
         )
         .needs(Need::ExactPerKey),
         Case::new(
             "queues/costs-take-their-time",
-            "Who follows a large cost waits until it has drained.",
+            "A request after a large cost waits until the cost has drained.",
             costs,
         ),
-        Case::new("queues/idle-queue-lets-through", "After a rest the first turn is at once.", idle),
+        Case::new("queues/idle-queue-lets-through", "After an idle time the first turn has no delay.", idle),
+        Case::new("queues/deadline-gives-the-turn-back", "A turn after the deadline is refunded.", deadline),
+        Case::new("queues/meter-has-no-delay", "A leaky bucket in meter mode has no delay.", meter),
         Case::new(
-            "queues/deadline-gives-the-turn-back",
-            "A turn after the deadline is given back.",
-            deadline,
-        ),
-        Case::new("queues/meter-has-no-delay", "A leaky bucket that is no queue tells no delay.", meter),
-        Case::new("queues/late-callers", "A caller whose clock is behind waits for the same instant.", late)
-            .needs(Need::OrderedTime),
+            "queues/late-callers",
+            "A caller whose clock is behind waits until the same instant.",
+            late,
+        )
+        .needs(Need::OrderedTime),
     ]
 }
 

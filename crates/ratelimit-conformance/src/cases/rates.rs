@@ -1,33 +1,34 @@
-//! Buckets that limits of several rates share, in random sequences: what must hold whatever the limits and their order.
+//! Buckets that limits of several rates share, in random sequences: invariants for any limits in any order.
 
 use ratelimit_core::{
     Answer, Claim, Claims, DynCounterStore, Limit, Meter, MeterId, Mode, Refund, StoreError, Timestamp,
 };
 
-use crate::bench::{Bench, START, limit};
+use crate::bench::{Bench, limit};
 use crate::case::Case;
+use crate::clock::START;
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::random::Random;
 
-/// Sequences of each kind on a store with a server, a thousand of all; on others ten times as many.
+/// The number of sequences of each kind on a store with a server. Other stores get ten times as many.
 const SEQUENCES: usize = 340;
 
-/// Of those, sequences whose steps are asked together: each step of all of them in one call.
+/// The number of sequences that run together: each step of all of them is one call.
 const TOGETHER: usize = 20;
 
-/// Steps of a sequence.
+/// The number of steps of a sequence.
 const STEPS: u64 = 12;
 
-/// The last word of every limit: they share a meter.
+/// The name of every limit: they share a meter.
 const NAME: &str = "shared";
 
 pub(super) fn cases() -> Vec<Case> {
     Case::for_each(
         &[Kind::Bucket, Kind::Leaky, Kind::Queue],
         "changes/any-sequence",
-        "In any sequence of limits on one bucket: no span sees more than the largest burst and the fastest rate, nor under one \
-         of them more than that one admits; a charge costs its units; a refund gives back what has not drained.",
+        "In any sequence of limits on one bucket: no span admits more than the largest burst and the fastest rate, nor more \
+         under one limit than that limit allows; a charge costs its units; a refund returns units that have not drained.",
         any_sequence,
     )
 }
@@ -37,23 +38,23 @@ async fn any_sequence(bench: Bench, kind: Kind) -> CaseResult {
     let mut random = bench.random();
     let (mut begun, mut now) = (0, START);
     while begun < sequences {
-        // Most together, some alone, for which stores have ways of their own.
+        // Most sequences run together, and some alone, because stores may treat single calls differently.
         let size = if random.chance(50) { TOGETHER } else { 1 };
         let new = |nth| Sequence::new(kind, begun + nth, &mut random);
         let mut group = (0..size).map(new).collect::<CaseResult<Vec<_>>>()?;
         for _ in 0..STEPS {
-            // One clock for all: a store may forget what is over by anybody's time.
+            // One clock for all, because a store may remove meters by the time of any caller.
             now = group[random.place(size)].later(now, &mut random);
             group.iter_mut().for_each(|sequence| sequence.now = now);
             step(&bench, &mut group, size > 1).await?;
-            tokio::task::yield_now().await; // a store in this process may never wait
+            tokio::task::yield_now().await; // a store in this process may never yield
         }
         begun += size;
     }
     Ok(())
 }
 
-/// One claim of each sequence, with a look before and after it; then refunds of some, and a look at those.
+/// One claim of each sequence, with a peek before and after it; then refunds of some, and peeks at those.
 async fn step(bench: &Bench, group: &mut [Sequence], together: bool) -> CaseResult {
     let asks: Vec<Ask> = group.iter_mut().map(Sequence::next).collect();
     let claims: Vec<[[Claim<'_>; 1]; 2]> =
@@ -98,11 +99,11 @@ async fn decide(bench: &Bench, slices: &[Claims<'_>], together: bool) -> CaseRes
     Ok(answers)
 }
 
-/// Limits that take turns on one meter.
+/// Limits that alternate on one meter.
 struct Sequence {
     key: String,
     limits: Vec<Limit>,
-    /// By which it is seen how much is owed: nothing is ever charged under it.
+    /// Shows how much the bucket holds. Nothing is charged under it.
     large: Limit,
     now: Timestamp,
     random: Random,
@@ -111,13 +112,13 @@ struct Sequence {
     owed: u64,
 }
 
-/// What is asked next.
+/// The next call.
 struct Ask {
     limit: usize,
     cost: u64,
 }
 
-/// A claim that was admitted; `cost` is what was not given back.
+/// An admitted claim. `cost` is the part that was not refunded.
 struct Charge {
     limit: usize,
     cost: u64,
@@ -172,7 +173,7 @@ impl Sequence {
         [Claim { id: self.id(limit), cost: ask.cost, meter: limit.meter_for(self.key.as_bytes()) }]
     }
 
-    /// The same instant, or one that is later by a time that matters to one of the limits.
+    /// The same instant, or a later one by a time that matters to one of the limits.
     fn later(&self, now: Timestamp, random: &mut Random) -> Timestamp {
         let limit = &self.limits[random.place(self.limits.len())];
         let passed = match random.below(4) {
@@ -239,7 +240,7 @@ impl Sequence {
         Ok(())
     }
 
-    /// The newest charge under one of the limits, now and then: of that one it is known what has drained.
+    /// Sometimes the newest charge under one of the limits, because its drained part is known.
     fn choose(&mut self) -> Option<usize> {
         let limit = self.random.place(self.limits.len());
         let newest = self.charges.iter().rposition(|charge| charge.limit == limit && charge.cost > 0);
@@ -260,7 +261,7 @@ impl Sequence {
         if at == self.now {
             ensure_eq!(after, before - cost, "owed after a refund at once, {story}");
         }
-        // What has not drained came back, perhaps with a part of a unit; the rest was used.
+        // The refund returned the part that had not drained, perhaps with a fraction of a unit. The rest was used.
         let part = u64::from(at < self.now);
         self.charges[charge].cost = cost.saturating_sub(before - after + part);
         Ok(())

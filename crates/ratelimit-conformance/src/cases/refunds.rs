@@ -1,11 +1,12 @@
-//! Units that are given back.
+//! Refunds.
 
 use std::time::Duration;
 
 use ratelimit_core::{CounterStore, MeterId, Refund, Request};
 
-use crate::bench::{Bench, START, limit, limits};
+use crate::bench::{Bench, limit, limits};
 use crate::case::Case;
+use crate::clock::START;
 use crate::failure::{CaseResult, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
@@ -16,46 +17,46 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::ALL,
         "refunds/give-back",
-        "What is given back can be taken again, once.",
+        "Refunded units can be taken again, once.",
         give_back,
     );
     cases.extend(Case::for_each(
         &Kind::ALL,
         "refunds/nothing-that-has-left",
-        "Units that have left the meter are not handed out a second time.",
+        "Units that have left the meter are not refunded.",
         has_left,
     ));
     cases.extend(Case::for_each(
         &Kind::ALL,
         "refunds/settle",
-        "An estimate settled: what was too much comes back, what was too little is charged.",
+        "Settling an estimate refunds an excess and charges a deficit.",
         settle,
     ));
     cases.extend([
-        Case::new("refunds/refused-gives-nothing", "A refused request has nothing to give back.", refused),
+        Case::new("refunds/refused-gives-nothing", "A refused request refunds nothing.", refused),
         Case::new(
             "refunds/in-the-previous-window",
-            "Given back in the next window, it weighs no more.",
+            "A refund in the next window removes the weight of the units.",
             previous,
         ),
         Case::new(
             "refunds/bucket-gives-what-is-left",
-            "A bucket gives back what has not drained yet.",
+            "A bucket refunds the units that have not drained yet.",
             bucket,
         ),
-        Case::new("refunds/log-gives-its-own", "A log gives back units of that instant only.", log),
+        Case::new("refunds/log-gives-its-own", "A log refunds only units of the given instant.", log),
         Case::new(
             "refunds/never-above-the-limit",
-            "Given back twice, there is never more than the limit.",
+            "Two refunds of the same units never exceed the limit.",
             twice,
         ),
         Case::new(
             "refunds/several-limits-and-keys",
-            "Every limit and key of a request gets its own back.",
+            "A refund returns to every limit and key of a request its own units.",
             several,
         ),
-        Case::new("refunds/unknown-meters", "A refund for a meter that nobody knows does nothing.", unknown),
-        Case::new("refunds/other-meters-stay", "A refund touches no other meter.", others),
+        Case::new("refunds/unknown-meters", "A refund to an unknown meter does nothing.", unknown),
+        Case::new("refunds/other-meters-stay", "A refund changes no other meter.", others),
     ]);
     cases
 }
@@ -115,7 +116,7 @@ async fn previous(bench: Bench) -> CaseResult {
         trial.limiter.refund(&decision).await?;
         trial.expect_left(9).await?;
     }
-    // The fixed window of the charge has gone; nothing of the new one comes back.
+    // The fixed window of the charge has ended. Nothing of the new one is refunded.
     let trial = Trial::new(&bench, limit("10/min fixed")?);
     let decision = trial.at(Duration::from_secs(59)).admit(8).await?;
     trial.at(Duration::from_secs(61)).admit(4).await?;
@@ -133,7 +134,7 @@ async fn bucket(bench: Bench) -> CaseResult {
     trial.expect_left(10).await?;
     trial.admit(10).await?;
     trial.limiter.refund(&decision).await?;
-    // Told so again, the bucket can only see that four lie before that receipt.
+    // For a second refund, the bucket only sees that four units lie before that receipt.
     ensure_eq!(trial.left().await?, 4, "left after the same was given back again");
     Ok(())
 }

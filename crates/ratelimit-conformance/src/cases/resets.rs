@@ -1,4 +1,4 @@
-//! A reset forgets the key that it names, and nobody else.
+//! A reset removes only the key that it names.
 
 use std::time::Duration;
 
@@ -11,14 +11,18 @@ pub(super) fn cases() -> Vec<Case> {
     vec![
         Case::new(
             "resets/by-name-only",
-            "A reset of a key with glob characters touches no other.",
+            "A reset of a key with glob characters changes no other key.",
             reset_globs,
         ),
-        Case::new("resets/no-prefixes", "A reset touches no key that begins with its own.", reset_prefixes),
+        Case::new(
+            "resets/no-prefixes",
+            "A reset changes no key that begins with the reset key.",
+            reset_prefixes,
+        ),
     ]
 }
 
-/// Takes all of each key, resets `reset`, and sees who can take again.
+/// Exhausts each key, resets `reset`, and checks which keys admit again.
 async fn reset_one(bench: &Bench, keys: &[&str], reset: &str) -> CaseResult {
     for kind in Kind::METERS {
         let limiter = bench.limiter(kind.limit(1, Duration::from_secs(3_600))?).with_namespace(reset);

@@ -1,28 +1,30 @@
-//! The same claims at the same instants get the same answers: random sequences against the model.
+//! The same claims at the same instants get the same answers: random sequences are compared with the model.
 
 use std::time::Duration;
 
 use ratelimit_core::{Decisions, MAX_UNITS, Time};
 
-use super::sequence::{Shape, steps};
+use super::sequence::steps;
+use super::sequence_parts::Shape;
 use super::sequence_replay::{Compared, Ended, replay};
 use super::sequence_shrink::Shrink;
-use crate::bench::{Bench, Handle};
+use crate::bench::Bench;
 use crate::case::Case;
 use crate::failure::{CaseResult, Failure};
 use crate::kind::Kind;
+use crate::subject::Handle;
 
-/// How many cases share the random claims.
+/// The number of cases that share the random claims.
 const CASES: u64 = 16;
 
-/// A sequence that takes longer proves nothing when it fails: a server may have forgotten by its own clock what the
-/// sequence's clock still remembers.
+/// The failure of a longer sequence proves nothing: a server may have removed meters by its own clock that still count by
+/// the clock of the sequence.
 const SHORT: Duration = Duration::from_millis(800);
 
-/// How often a sequence is tried that was not short.
+/// The number of tries of a sequence that takes longer.
 const TRIES: u64 = 5;
 
-/// A conservative store's answers may differ in one of so many claims, in what such a store may say.
+/// One in this many answers of a conservative store may differ, within its promise.
 const CONSERVATIVE: u64 = 50;
 
 macro_rules! kinds {
@@ -32,7 +34,7 @@ macro_rules! kinds {
 }
 
 pub(super) fn cases() -> Vec<Case> {
-    let about = "Random claims, peeks, forced charges, refunds and resets are answered as by the model.";
+    let about = "Random claims, peeks, forced charges, refunds and resets get the answers of the model.";
     let each = kinds![Fixed, Sliding, Segmented, Strict, Log, Bucket, Leaky, Queue].map(|(kind, shape)| {
         Case::new(format!("same-decisions/random-{}", kind.name()), about, move |bench| compare(bench, shape))
     });
@@ -42,37 +44,37 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend([
         shape(
             "same-decisions/random-slices",
-            "Slices of up to a dozen claims of all kinds are answered as by the model.",
+            "Slices of up to a dozen claims of all kinds get the answers of the model.",
             Shape { slice: (4, 3), ..base },
         ),
         shape(
             "same-decisions/random-changes",
-            "Quotas, bursts and rates that change on the way are answered as by the model.",
+            "Claims under changing quotas, bursts and rates get the answers of the model.",
             Shape { changes: true, ..base },
         ),
         shape(
             "same-decisions/random-one-by-one",
-            "Slices that go out one by one are answered as those that go out together.",
+            "Slices get the same answers one by one as in a batch.",
             Shape { batch: 1, steps: 60, changes: true, ..base },
         ),
         shape(
             "same-decisions/random-tiny-periods",
-            "Periods of microseconds are answered as by the model.",
+            "Claims with periods of microseconds get the answers of the model.",
             Shape { periods: (4, 400), ..base },
         ),
         shape(
             "same-decisions/random-short-periods",
-            "Periods of milliseconds, with the clock stepping back over several, are answered as by the model.",
+            "Claims with periods of milliseconds, and a clock that steps back over several, get the answers of the model.",
             Shape { periods: (10_000, 900_000), changes: true, ..base },
         ),
         shape(
             "same-decisions/random-long-periods",
-            "Periods of weeks to years are answered as by the model.",
+            "Claims with periods of weeks to years get the answers of the model.",
             Shape { periods: (86_400_000_000, 300 * 86_400_000_000), changes: true, ..base },
         ),
         shape(
             "same-decisions/random-large-numbers",
-            "Quotas near the largest are answered as by the model, without a rounded unit.",
+            "Claims with quotas near the maximum get the answers of the model, without rounding.",
             Shape { quota: MAX_UNITS, changes: true, ..base },
         ),
         shape(
@@ -89,7 +91,7 @@ async fn compare(bench: Bench, mut shape: Shape) -> CaseResult {
     let promises = bench.promises();
     shape.steps_back &= promises.time == Time::Caller;
     if promises.decisions == Decisions::Conservative {
-        shape.batch = 1; // slices of one batch are each other's contention
+        shape.batch = 1; // the slices of a batch contend with each other
         shape.conservative = true;
     }
     let mut seeds = bench.random();
@@ -120,7 +122,7 @@ async fn sequence(store: &Handle, shape: Shape, seed: u64, number: u64, run: u64
     let mut tries = 0;
     loop {
         let began = tokio::time::Instant::now();
-        // Each try has keys of its own, so that the store has never seen them.
+        // Each try has new keys.
         let keys = format!("{number}.{tries}");
         tries += 1;
         match replay(shape, store, &steps, &keys).await? {

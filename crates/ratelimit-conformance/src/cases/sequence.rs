@@ -1,59 +1,17 @@
-//! Random sequences of claims, refunds, resets and changed limits: how they are made up.
+//! Generates random sequences of claims, refunds, resets and changed limits.
 
 use std::time::Duration;
 
 use ratelimit_core::{Answer, CLOCK_SLACK, Claims, Limit, MAX_UNITS, Mode, Timestamp};
 
-use super::sequence_parts::{Held, Part, Slice, Step, claim_on, random_limit};
-use crate::bench::START;
+use super::sequence_parts::{Held, KEYS, Part, Shape, Slice, Step, claim_on};
+use crate::clock::START;
 use crate::failure::CaseResult;
 use crate::kind::Kind;
 use crate::model::Model;
 use crate::random::Random;
 
-/// What a sequence is made of.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
-    /// The kinds of limit; two limits of each.
-    pub(super) kinds: &'static [Kind],
-    /// How long a sequence is.
-    pub(super) steps: u64,
-    /// The shortest and the longest period, in microseconds.
-    pub(super) periods: (u64, u64),
-    /// The largest quota.
-    pub(super) quota: u64,
-    /// Whether quotas, bursts and rates change on the way.
-    pub(super) changes: bool,
-    /// Whether the clock steps back.
-    pub(super) steps_back: bool,
-    /// The most limits and the most keys of one slice.
-    pub(super) slice: (usize, usize),
-    /// Slices that go out in one batch.
-    pub(super) batch: usize,
-    /// Whether an answer may now and then be a conservative one.
-    pub(super) conservative: bool,
-}
-
-impl Default for Shape {
-    fn default() -> Self {
-        Self {
-            kinds: &Kind::ALL,
-            steps: 250,
-            periods: (60_000_000, 7_200_000_000),
-            quota: 20,
-            changes: false,
-            steps_back: true,
-            slice: (3, 2),
-            batch: 50,
-            conservative: false,
-        }
-    }
-}
-
-/// The keys of a sequence.
-pub(super) const KEYS: usize = 3;
-
-/// A sequence while it is made up. The model says what is charged and may be given back.
+/// Generates a sequence. The model shows which units are charged and can be refunded.
 struct Author {
     shape: Shape,
     random: Random,
@@ -62,14 +20,14 @@ struct Author {
     slots: Vec<(Kind, Duration, Limit)>,
     now: Timestamp,
     newest: Timestamp,
-    /// Nothing steps back before it: a meter that was as new then may have been forgotten.
+    /// The clock does not step back before it: a meter that was as good as new then may have been removed.
     floor: Timestamp,
     parts: usize,
     held: Vec<Held>,
     steps: Vec<Step>,
 }
 
-/// The sequence of this seed.
+/// Generates the sequence of this seed.
 pub(super) fn steps(shape: Shape, seed: u64) -> CaseResult<Vec<Step>> {
     let mut random = Random::new(seed);
     let mut slots = Vec::new();
@@ -119,7 +77,7 @@ impl Author {
             8..13 => self.random.below(period / 50 + 2),
             13..17 => self.random.below(self.shape.periods.0 * 1_000),
             17 => self.random.below(period * 3),
-            // To the very end of some segment, which is a whole number of microseconds.
+            // To the exact end of a segment, which is a multiple of a microsecond.
             18 => 1_000 - self.now.as_nanos() % 1_000,
             _ if self.shape.steps_back => {
                 let slack = u64::try_from(CLOCK_SLACK.as_nanos()).unwrap_or(0);
@@ -184,7 +142,7 @@ impl Author {
         if self.held.is_empty() {
             return;
         }
-        // Mostly of what was charged lately, sometimes of what may have left.
+        // Mostly recent charges, sometimes charges that may have expired.
         let recent = self.held.len().saturating_sub(1 + self.random.place(4));
         let place = if self.random.chance(80) { recent } else { self.random.place(self.held.len()) };
         let held = self.held.swap_remove(place);
@@ -209,7 +167,7 @@ impl Author {
         let place = self.random.place(self.slots.len());
         let (kind, period, ref old) = self.slots[place];
         let name = old.name().unwrap_or("a").to_owned();
-        // A bucket keeps its count when its rate changes; a window of another length is another window.
+        // A bucket keeps its count when its rate changes. A window of another length is another window.
         let period = if kind.has_burst() {
             period * u32::try_from(self.random.between(1, 3)).unwrap_or(1)
         } else {
@@ -218,4 +176,32 @@ impl Author {
         self.slots[place].2 = random_limit(&mut self.random, kind, period, &name, &self.shape)?;
         Ok(())
     }
+}
+
+/// A random limit of this kind.
+fn random_limit(
+    random: &mut Random,
+    kind: Kind,
+    period: Duration,
+    name: &str,
+    shape: &Shape,
+) -> CaseResult<Limit> {
+    let mut quota = random.between(1, shape.quota);
+    if kind == Kind::Log {
+        quota = quota.min(1_000);
+    }
+    let micros = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
+    let mut builder = if kind.has_burst() {
+        // An interval between units of at least a nanosecond, and a bucket that drains within its maximum of years.
+        quota = quota.min(micros).max(1);
+        let interval = micros * 1_000 / quota;
+        let most = ((1_u64 << 61) / interval.max(1) / 8).clamp(1, shape.quota);
+        kind.builder(quota, period).burst(random.between(1, most))
+    } else {
+        kind.builder(quota, period)
+    };
+    if !kind.has_burst() && kind != Kind::Log && random.chance(25) {
+        builder = builder.staggered();
+    }
+    Ok(builder.name(name).build()?)
 }

@@ -1,23 +1,60 @@
-//! What random sequences are made of.
-
-use std::time::Duration;
+//! The parts of random sequences.
 
 use ratelimit_core::{Answer, Claim, Claims, Limit, Meter, MeterId, Mode, Refund, Timestamp};
 
-use super::sequence::Shape;
 use crate::describe::instant;
-use crate::failure::CaseResult;
 use crate::kind::Kind;
-use crate::random::Random;
+
+/// The parameters of a sequence.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// The kinds of limit, with two limits of each.
+    pub(super) kinds: &'static [Kind],
+    /// The number of steps.
+    pub(super) steps: u64,
+    /// The shortest and the longest period, in microseconds.
+    pub(super) periods: (u64, u64),
+    /// The largest quota.
+    pub(super) quota: u64,
+    /// Whether quotas, bursts and rates change.
+    pub(super) changes: bool,
+    /// Whether the clock steps back.
+    pub(super) steps_back: bool,
+    /// The maximum number of limits and of keys of a slice.
+    pub(super) slice: (usize, usize),
+    /// The number of slices in a batch.
+    pub(super) batch: usize,
+    /// Whether some answers may be conservative.
+    pub(super) conservative: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            kinds: &Kind::ALL,
+            steps: 250,
+            periods: (60_000_000, 7_200_000_000),
+            quota: 20,
+            changes: false,
+            steps_back: true,
+            slice: (3, 2),
+            batch: 50,
+            conservative: false,
+        }
+    }
+}
+
+/// The number of keys of a sequence.
+pub(super) const KEYS: usize = 3;
 
 /// One call to a store.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     /// Claims of one slice.
     Claim(Slice),
-    /// Gives back units of the claim with this number, if it was charged.
+    /// A refund to the claim with this number, if it was charged.
     Refund { now: Timestamp, of: usize, cost: u64 },
-    /// Forgets a meter.
+    /// A reset of a meter.
     Reset { now: Timestamp, limit: Limit, key: usize },
 }
 
@@ -32,15 +69,15 @@ pub(super) struct Slice {
 /// One claim of a slice.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
-    /// No other claim of the sequence has it.
+    /// A unique number within the sequence.
     pub(super) number: usize,
     pub(super) limit: Limit,
-    /// Which of the sequence's keys.
+    /// The index of the key.
     pub(super) key: usize,
     pub(super) cost: u64,
 }
 
-/// Units that were charged and may be given back.
+/// Charged units that can be refunded.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) part: Part,
@@ -48,7 +85,7 @@ pub(super) struct Held {
 }
 
 impl Step {
-    /// The instant at which it happens.
+    /// The instant of the step.
     pub(super) fn now(&self) -> Timestamp {
         match self {
             Self::Claim(slice) => slice.now,
@@ -63,13 +100,13 @@ impl Slice {
         self.parts.iter().map(|part| claim_on(&part.limit, &keys[part.key], part.cost)).collect()
     }
 
-    /// What may be given back after this answer, which charged it.
+    /// The units that can be refunded after this answer, which charged them.
     pub(super) fn held(&self, answer: &Answer) -> Vec<Held> {
         let parts = self.parts.iter().zip(&answer.verdicts).filter(|(part, _)| part.cost > 0);
         parts.map(|(part, verdict)| Held { part: part.clone(), receipt: verdict.receipt }).collect()
     }
 
-    /// The slice in words.
+    /// Describes the slice.
     pub(super) fn describe(&self) -> String {
         let verb = match self.mode {
             Mode::Charge => "take",
@@ -83,21 +120,21 @@ impl Slice {
 }
 
 impl Part {
-    /// Limit and key.
+    /// Names the limit and the key.
     pub(super) fn name(&self) -> String {
         name(&self.limit, self.key)
     }
 }
 
 impl Held {
-    /// The refund of so many of the units.
+    /// A refund of this number of units.
     pub(super) fn refund<'a>(&'a self, cost: u64, keys: &'a [Vec<u8>]) -> Refund<'a> {
         let Claim { id, meter, cost } = claim_on(&self.part.limit, &keys[self.part.key], cost);
         Refund { id, cost, meter, receipt: self.receipt }
     }
 }
 
-/// A meter in words.
+/// Names a meter.
 pub(super) fn name(limit: &Limit, key: usize) -> String {
     format!("`{limit}` on key {key}")
 }
@@ -108,37 +145,8 @@ pub(super) fn claim_on<'a>(limit: &'a Limit, key: &'a [u8], cost: u64) -> Claim<
     Claim { id, cost, meter: limit.meter_for(key) }
 }
 
-/// A limit of this kind at random, that can be built.
-pub(super) fn random_limit(
-    random: &mut Random,
-    kind: Kind,
-    period: Duration,
-    name: &str,
-    shape: &Shape,
-) -> CaseResult<Limit> {
-    let mut quota = random.between(1, shape.quota);
-    if kind == Kind::Log {
-        quota = quota.min(1_000);
-    }
-    let micros = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
-    let mut builder = if kind.has_burst() {
-        // What whole nanoseconds can keep, and drains within the years that a bucket may take.
-        quota = quota.min(micros).max(1);
-        let interval = micros * 1_000 / quota;
-        let most = ((1_u64 << 61) / interval.max(1) / 8).clamp(1, shape.quota);
-        kind.builder(quota, period).burst(random.between(1, most))
-    } else {
-        kind.builder(quota, period)
-    };
-    if !kind.has_burst() && kind != Kind::Log && random.chance(25) {
-        builder = builder.staggered();
-        return Ok(builder.name(name).build()?);
-    }
-    Ok(builder.name(name).build()?)
-}
-
-/// Whether two answers differ only in what a conservative store may say: that less remains than does, and another receipt by
-/// which a refund gives back the same.
+/// Whether two answers differ only within the promise of a conservative store: a lower number of remaining units, and
+/// another receipt with the same effect in a refund.
 pub(super) fn is_conservative(claims: &Claims<'_>, expected: &Answer, found: &Answer) -> bool {
     let mut raised = found.clone();
     for ((claim, verdict), expected) in claims.iter().zip(&mut raised.verdicts).zip(&expected.verdicts) {

@@ -1,69 +1,68 @@
-//! A sequence on a store, compared with the model answer by answer.
+//! Runs a sequence on a store, and compares each answer with the model.
 
 use std::collections::HashMap;
 
 use ratelimit_core::{Answer, Claims, CounterStore, Limit, Mode, StoreError, Timestamp};
 
-use super::sequence::{KEYS, Shape};
-use super::sequence_parts::{Held, Part, Slice, Step, claim_on, is_conservative, name};
-use crate::bench::Handle;
+use super::sequence_parts::{Held, KEYS, Part, Shape, Slice, Step, claim_on, is_conservative, name};
 use crate::describe::{answer, differences, instant};
 use crate::failure::CaseResult;
 use crate::model::Model;
+use crate::subject::Handle;
 
-/// What came of a sequence.
+/// The claims of a sequence.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Compared {
-    /// How many claims.
+    /// The number of claims.
     pub(super) claims: u64,
-    /// How many answers differed, and only in what a conservative store may say.
+    /// The number of answers that differed within the promise of a conservative store.
     pub(super) conservative: u64,
 }
 
-/// How a sequence ends.
+/// The result of a sequence.
 pub(super) enum Ended {
-    /// The store answered all of it as the model does.
+    /// All answers are those of the model.
     Same(Compared),
-    /// It did not.
+    /// An answer differs.
     Differs(Difference),
-    /// A step comes before a meter was as new: what is left of a sequence without others that mattered.
+    /// A step precedes an instant at which a meter was as good as new. Can happen after other steps were removed.
     Meaningless,
 }
 
-/// Where a store differs from the model.
+/// A difference between a store and the model.
 pub(super) struct Difference {
-    /// The place of the step.
+    /// The index of the step.
     pub(super) step: usize,
-    /// What was expected and what was found.
+    /// The expected and the actual figures.
     pub(super) what: String,
-    /// The steps until then, in words, and on which meters they are.
+    /// The steps up to it, as text.
     pub(super) history: Vec<Told>,
     /// The meters of the step.
     pub(super) meters: Vec<String>,
 }
 
-/// A step in words.
+/// A step as text.
 pub(super) struct Told {
     pub(super) place: usize,
     pub(super) text: String,
-    /// What is the same for all quotas of a meter: scope and key.
+    /// The scope and the key, which are the same for all quotas of a meter.
     pub(super) meters: Vec<String>,
 }
 
-/// A step that was answered as it should be. Put into words only when one is not.
+/// A step with its answer. Becomes text only after a difference.
 enum Done<'a> {
     Claimed(&'a Slice, Answer),
     GivenBack(Timestamp, u64, Held),
     Reset(Timestamp, &'a Limit, usize),
 }
 
-/// A sequence on its way.
+/// A sequence in progress.
 struct Replay<'a> {
     shape: Shape,
     store: &'a Handle,
     keys: Vec<Vec<u8>>,
     model: Model,
-    /// Nothing may come before it: a meter that was as new then may have been forgotten.
+    /// No step may precede it: a meter that was as good as new then may have been removed.
     floor: Timestamp,
     pending: Vec<(usize, &'a Slice)>,
     held: HashMap<usize, Held>,
@@ -71,7 +70,7 @@ struct Replay<'a> {
     history: Vec<(usize, Done<'a>)>,
 }
 
-/// Puts a sequence to a store that has never seen keys which begin with `keys`.
+/// Runs a sequence on a store. `keys` is an unused prefix of keys.
 pub(super) async fn replay(shape: Shape, store: &Handle, steps: &[Step], keys: &str) -> CaseResult<Ended> {
     let mut replay = Replay {
         shape,
@@ -120,7 +119,7 @@ impl<'a> Replay<'a> {
     }
 
     async fn refund(&mut self, place: usize, now: Timestamp, of: usize, cost: u64) -> Option<Difference> {
-        // Nothing to give back in a part of the sequence that leaves out the charge.
+        // `None` if the charge was removed from the sequence.
         let held = self.held.remove(&of)?;
         let refund = held.refund(cost, &self.keys);
         let done = self.store.refund(now, &[refund]).await;
@@ -131,7 +130,7 @@ impl<'a> Replay<'a> {
         done.err().map(|error| self.differs(place, format!("the refund failed: {error}")))
     }
 
-    /// Puts the slices that wait to the store, in one batch.
+    /// Sends the pending slices to the store, in one batch.
     async fn flush(&mut self) -> CaseResult<Option<Difference>> {
         let slices = std::mem::take(&mut self.pending);
         let keys = self.keys.clone();
@@ -189,7 +188,7 @@ impl<'a> Replay<'a> {
         None
     }
 
-    /// The last of the steps that are done differs.
+    /// Describes a difference in the last step of the history.
     fn differs(&mut self, step: usize, what: String) -> Difference {
         let told = |(place, done): &(usize, Done<'_>)| done.told(*place, *place == step);
         let history: Vec<Told> = self.history.iter().map(told).collect();

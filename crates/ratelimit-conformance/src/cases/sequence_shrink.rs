@@ -1,36 +1,35 @@
-//! A sequence that differs, made as short as can be found in a little time, and what is told of it.
+//! Shortens a sequence with a difference, and describes it.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::sequence::Shape;
-use super::sequence_parts::Step;
+use super::sequence_parts::{Shape, Step};
 use super::sequence_replay::{Difference, Ended, replay};
-use crate::bench::Handle;
 use crate::failure::CaseResult;
+use crate::subject::Handle;
 
-/// How often a shorter sequence is tried, and for how long.
+/// The maximum number and duration of tries.
 const TRIES: u32 = 300;
 const TIME: Duration = Duration::from_secs(5);
 
-/// The most steps that are told.
+/// The maximum number of described steps.
 const TOLD: usize = 12;
 
-/// A sequence that differs, while it is made shorter.
+/// A sequence with a difference.
 pub(super) struct Shrink<'a> {
     pub(super) shape: Shape,
     pub(super) store: &'a Handle,
-    /// What the keys of the tries begin with.
+    /// The prefix of the keys.
     pub(super) keys: String,
-    /// A try that takes longer proves nothing.
+    /// The time limit of a try. A longer one proves nothing.
     pub(super) short: Duration,
     pub(super) steps: Vec<Step>,
     pub(super) difference: Difference,
 }
 
 impl Shrink<'_> {
-    /// Makes it shorter, and tells what is left of it.
+    /// Shortens the sequence, and describes the result.
     pub(super) async fn told(mut self) -> CaseResult<String> {
         let whole = self.steps.len();
         let mut search = Search { began: Instant::now(), tries: 0 };
@@ -46,7 +45,7 @@ impl Shrink<'_> {
         ))
     }
 
-    /// Each step of a short sequence, of a long one those on the meters that differ.
+    /// All steps of a short sequence, or else the steps on the differing meters.
     fn history(&self) -> String {
         let Difference { history, meters, .. } = &self.difference;
         let is_short = history.len() <= TOLD;
@@ -57,7 +56,7 @@ impl Shrink<'_> {
         lines[lines.len().saturating_sub(TOLD)..].join("\n")
     }
 
-    /// Leaves out longer, then shorter pieces.
+    /// Removes long pieces, then shorter ones.
     async fn leave_out_steps(&mut self, search: &mut Search) -> CaseResult {
         self.steps.truncate(self.difference.step + 1);
         let mut length = self.steps.len().div_ceil(2);
@@ -77,7 +76,7 @@ impl Shrink<'_> {
         }
     }
 
-    /// Leaves out claims of slices that have several.
+    /// Removes claims from slices with several claims.
     async fn leave_out_claims(&mut self, search: &mut Search) -> CaseResult {
         let (mut step, mut part) = (0, 0);
         while step < self.steps.len() && search.goes_on() {
@@ -98,7 +97,7 @@ impl Shrink<'_> {
         Ok(())
     }
 
-    /// Whether the store differs on these steps, too; then they are kept.
+    /// Whether the store also differs on these steps. Keeps them if it does.
     async fn differs(&mut self, mut steps: Vec<Step>, search: &mut Search) -> CaseResult<bool> {
         search.tries += 1;
         let began = Instant::now();
@@ -115,7 +114,7 @@ impl Shrink<'_> {
     }
 }
 
-/// How much has been tried.
+/// The number and the duration of tries.
 struct Search {
     began: Instant,
     tries: u32,

@@ -5,8 +5,9 @@ use std::time::Duration;
 use ratelimit_core::{Claim, Claims, CounterStore, Decisions, MeterId, Mode, Timestamp};
 
 use super::beside::{Part, Slice, put, put_many};
-use crate::bench::{Bench, START, limit, pause, storm};
+use crate::bench::{Bench, limit, storm};
 use crate::case::Case;
+use crate::clock::{START, pause};
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::kind::Kind;
 
@@ -22,30 +23,30 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(Case::for_each(
         &Kind::METERS,
         "server-time/wait-as-told",
-        "Who really waits as long as told is admitted, and nobody is admitted earlier.",
+        "A caller is admitted after a real wait of the retry-after, and not earlier.",
         wait_as_told,
     ));
     cases.extend([
         Case::new(
             "server-time/ignores-the-callers-clock",
-            "Callers whose clocks are years apart count together.",
+            "Callers whose clocks differ by years share one count.",
             ignores_callers,
         ),
-        Case::new("server-time/never-runs-back", "The instants of the answers never run back.", never_back),
-        Case::new("server-time/refund", "What was charged at the server's time can be given back.", refund),
+        Case::new("server-time/never-runs-back", "The instants of the answers never decrease.", never_back),
+        Case::new("server-time/refund", "A charge at the server's time can be refunded.", refund),
         Case::new("server-time/batches", "A batch is decided in order at the server's time.", batches),
     ]);
     cases.extend(Case::for_each(
         &Kind::ALL,
         "server-time/no-call-by-the-callers-clock",
-        "Claims, slices, batches and forced charges of callers whose clocks are years ahead or behind all happen now.",
+        "Claims, slices, batches and forced charges of callers whose clocks are years ahead or behind all happen at the server's time.",
         no_call,
     ));
     cases.into_iter().map(Case::server_time).collect()
 }
 
 async fn exact_burst(bench: Bench, kind: Kind) -> CaseResult {
-    // So long that no unit comes back meanwhile.
+    // Long enough that no unit returns meanwhile.
     let limiter = bench.real(kind.limit(50, Duration::from_secs(3_000 * 86_400))?);
     let handles = bench.handles(3).await?;
     let found = storm(&handles, 120, |_, _| {
@@ -66,7 +67,7 @@ async fn wait_as_told(bench: Bench, kind: Kind) -> CaseResult {
     limiter.charge(ratelimit_core::Request::new("k").cost(2)).await?;
     let refused = limiter.check("k").await?;
     if refused.allowed() {
-        return Ok(()); // the machine slept so long that it fits again
+        return Ok(()); // the machine slept until the claim fits again
     }
     let Some(wait) = refused.retry_after() else {
         return Err(Failure::new(format!("told never: {refused:?}")));
@@ -86,7 +87,7 @@ async fn wait_as_told(bench: Bench, kind: Kind) -> CaseResult {
     }
 }
 
-/// Claims a unit with this caller's clock.
+/// Claims a unit by this caller's clock.
 async fn claim(bench: &Bench, now: Timestamp) -> CaseResult<(bool, Timestamp)> {
     let limit = limit("3/3000d log")?;
     let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
@@ -134,7 +135,7 @@ async fn no_call(bench: Bench, kind: Kind) -> CaseResult {
                 refused.now >= answer.now && passed < HOUR,
                 "{key} by {now:?}: {answer:?}, then {refused:?}"
             );
-            // All three are free again in the next window but one at the latest.
+            // All three units are free again after two windows at the latest.
             let fits_at = refused.verdicts[0].fits_at;
             ensure!(
                 fits_at <= Some(refused.now + day * 2),

@@ -1,12 +1,13 @@
-//! Resets and refunds of several meters at once: each gets its own, whatever the others are.
+//! Resets and refunds of several meters in one call: each meter is handled, whatever the others are.
 
 use std::time::Duration;
 
 use ratelimit_core::{Mode, Timestamp};
 
 use super::beside::{Beside, Part, after};
-use crate::bench::{Bench, START};
+use crate::bench::Bench;
 use crate::case::Case;
+use crate::clock::START;
 use crate::failure::CaseResult;
 use crate::kind::Kind;
 
@@ -16,25 +17,25 @@ pub(super) fn cases() -> Vec<Case> {
     let cases = vec![
         Case::new(
             "resets/several-keys",
-            "A reset of several keys forgets each, also if the first, the second or the last is unknown.",
+            "A reset of several keys removes each, even if the first, the second or the last is unknown.",
             |bench| each(bench, true),
         ),
         Case::new(
             "refunds/several-keys",
-            "A refund to several keys gives to each, also if the first, the second or the last is unknown.",
+            "A refund to several keys reaches each, even if the first, the second or the last is unknown.",
             |bench| each(bench, false),
         ),
         Case::new(
             "refunds/several-of-one-meter",
-            "Several refunds to one meter in one call are all given back.",
+            "Several refunds to one meter in one call all take effect.",
             several_of_one,
         ),
         Case::new(
             "refunds/zero-among-others",
-            "A refund of nothing among others does not stop those after it.",
+            "A refund of zero units does not stop the refunds after it.",
             zero,
         ),
-        Case::new("resets/sixty-four-keys", "A reset of sixty-four keys forgets all of them.", sixty_four),
+        Case::new("resets/sixty-four-keys", "A reset of sixty-four keys removes all of them.", sixty_four),
     ];
     cases.into_iter().map(Case::any_time).collect()
 }

@@ -1,4 +1,5 @@
-//! Many claims at once on meters in every state: busy, full, at a turn, nearly expired, expired, reset, given back.
+//! Many concurrent claims on meters in every state: busy, exhausted, at a window's end, nearly expired, expired, reset,
+//! refunded.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,10 +11,12 @@ use ratelimit_core::{
 
 use super::atomic::exactly;
 use super::beside::{Part, earlier, give_back, put};
-use crate::bench::{Bench, Handle, START, storm};
+use crate::bench::{Bench, storm};
 use crate::case::{Case, Need};
+use crate::clock::START;
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
+use crate::subject::Handle;
 use crate::trial::Trial;
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -22,7 +25,7 @@ const TICK: Duration = Duration::from_nanos(1);
 /// Units of each meter.
 const ALL: u64 = 40;
 
-/// How a meter stands when the storm begins, and the end of a case's name.
+/// The state of a meter before the storm, and the suffix of a case's name.
 const STATES: [(Before, &str); 8] = [
     (Before::Busy, "busy"),
     (Before::HalfDrained, "half-drained"),
@@ -52,7 +55,7 @@ pub(super) fn cases() -> Vec<Case> {
         .map(|(state, name)| {
             Case::new(
                 format!("storms/{name}"),
-                "Claims at once on a meter in this state are admitted exactly as often as fits.",
+                "Concurrent claims on a meter in this state are admitted exactly as often as they fit.",
                 move |bench| in_state(bench, state),
             )
         })
@@ -61,7 +64,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::for_each(
             &Kind::ALL,
             "storms/across-a-turn",
-            "Callers on both sides of a window's turn, or of a meter's end, claim at once: what each is told holds together.",
+            "Concurrent claims on both sides of a window's end, or of a meter's end, get consistent answers.",
             across_a_turn,
         )
         .into_iter()
@@ -70,7 +73,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.push(
         Case::new(
             "storms/while-meters-expire",
-            "In real time: bursts that begin when the store may be forgetting the meter admit no more than the limit.",
+            "In real time: bursts that start while the store may expire the meter admit no more than the limit.",
             while_meters_expire,
         )
         .any_time(),
@@ -78,7 +81,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Brings the key `k` into the state, and gives the instant at which the storm begins.
+/// Brings the key `k` into the state, and returns the instant of the storm.
 async fn prepare(trial: &Trial, state: Before) -> CaseResult<Timestamp> {
     trial.at(Duration::from_secs(7));
     match state {
@@ -138,7 +141,7 @@ async fn in_state(bench: Bench, state: Before) -> CaseResult {
     Ok(())
 }
 
-/// What came of one unit.
+/// The result for one unit.
 struct Told {
     asked_at: Timestamp,
     admitted: bool,
@@ -155,10 +158,10 @@ async fn across_a_turn(bench: Bench, kind: Kind) -> CaseResult {
     let limit = kind.limit(ALL, HOUR)?;
     for round in 0..6_u64 {
         let part = Part::new(&limit, format!("{round}"), 1);
-        // Early in an hour half is taken, in every other round all.
+        // Early in an hour, take half, or all in every other round.
         let (began, taken) = (START + Duration::from_secs(5), ALL / (2 - round % 2));
         let first = put(&bench.store, began, Mode::Charge, &[part.of(taken)]).await??;
-        // When all has drained or left; or when a window turns that may count half.
+        // When all units have drained or expired, or when a window ends whose half may count.
         let whole = kind.has_burst() || round < 3;
         let turn = if whole { first.verdicts[0].reset_at } else { START + HOUR };
         let mut state = limit.meter_for(&part.key).fresh();
@@ -168,7 +171,7 @@ async fn across_a_turn(bench: Bench, kind: Kind) -> CaseResult {
     Ok(())
 }
 
-/// Claims on both sides of an instant on a meter that stood like this before.
+/// Claims on both sides of an instant on a meter with this history.
 async fn one_turn(bench: &Bench, part: &Part, turn: Timestamp, mut state: State, kind: Kind) -> CaseResult {
     let last = turn + TICK;
     let instants = [earlier(turn, Duration::from_millis(900)), earlier(turn, TICK), turn, last];
@@ -194,7 +197,7 @@ async fn one_turn(bench: &Bench, part: &Part, turn: Timestamp, mut state: State,
     Ok(())
 }
 
-/// What was admitted fits, one after another in the order of the receipts.
+/// Checks that the admitted units fit one after another, in the order of their receipts.
 fn holds_together(meter: &Meter, state: &mut State, told: &[Told], kind: Kind) -> CaseResult {
     let mut receipts: Vec<Timestamp> =
         told.iter().filter(|told| told.admitted).map(|told| told.receipt).collect();
@@ -209,56 +212,67 @@ fn holds_together(meter: &Meter, state: &mut State, told: &[Told], kind: Kind) -
     Ok(())
 }
 
-/// The limit of those who claim in real time: so many in so long.
+/// The limit for claims in real time: the quota and the period.
 const QUOTA: u64 = 3;
 const SHORT: Duration = Duration::from_millis(300);
 
-/// Keys that each of them claims.
+/// The number of keys of each task.
 const KEYS: usize = 6;
+
+/// An admitted unit, and the instant of its answer.
+struct Answered {
+    told: Told,
+    at: Timestamp,
+}
 
 async fn while_meters_expire(bench: Bench) -> CaseResult {
     let handles = bench.handles(3).await?;
     let begin = tokio::time::Instant::now() + Duration::from_millis(20);
     let found = storm(&handles, 96, |handle, number| bursts(handle, number, begin)).await?;
-    let mut of_key: HashMap<(Kind, usize), Vec<Told>> = HashMap::new();
-    found.into_iter().flatten().for_each(|(key, told)| of_key.entry(key).or_default().push(told));
-    for ((kind, _), told) in of_key {
+    let mut of_key: HashMap<(Kind, usize), Vec<Answered>> = HashMap::new();
+    found.into_iter().flatten().for_each(|(key, answered)| of_key.entry(key).or_default().push(answered));
+    for ((kind, _), answered) in of_key {
         let meter = kind.limit(QUOTA, SHORT)?.meter_for(b"k");
         match (bench.promises().decisions, meter) {
-            (_, Meter::Bucket(bucket)) => rate_holds(&told, bucket.interval(), kind)?,
+            (_, Meter::Bucket(bucket)) => rate_holds(&answered, bucket.interval(), kind)?,
             (Decisions::Conservative, Meter::Window(window)) if kind == Kind::Fixed => {
                 let mut counts: HashMap<u64, u64> = HashMap::new();
-                for told in &told {
+                for Answered { told, .. } in &answered {
                     *counts.entry(window.place(told.receipt).0).or_default() += 1;
                 }
                 let most = counts.values().max().copied().unwrap_or_default();
                 ensure!(most <= QUOTA, "{most} were admitted in one window of {QUOTA}");
             }
             (Decisions::Conservative, _) => {}
-            _ => holds_together(&meter, &mut meter.fresh(), &told, kind)?,
+            _ => {
+                let told: Vec<Told> = answered.into_iter().map(|answered| answered.told).collect();
+                holds_together(&meter, &mut meter.fresh(), &told, kind)?;
+            }
         }
     }
     Ok(())
 }
 
-/// Three bursts of claims on some keys; what was admitted.
+/// Three bursts of claims on some keys. Returns the admitted units.
 async fn bursts(
     handle: Handle,
     number: usize,
     begin: tokio::time::Instant,
-) -> CaseResult<Vec<((Kind, usize), Told)>> {
+) -> CaseResult<Vec<((Kind, usize), Answered)>> {
     let kinds = [Kind::Fixed, Kind::Sliding, Kind::Log, Kind::Bucket];
     let (clock, kind) = (SystemClock::new(), kinds[number / 3 % kinds.len()]);
     let limit = kind.limit(QUOTA, SHORT)?;
     let mut told = Vec::new();
     for round in 0..3 {
-        // Most come when the store may just have forgotten, some a little before.
+        // Most claims come when the store may just have removed the meter, some a little earlier.
         let early = if number.is_multiple_of(4) { Duration::from_millis(15) } else { Duration::ZERO };
         tokio::time::sleep_until(begin + (SHORT * 2 + CLOCK_SLACK) * round - early).await;
         for key in (0..KEYS).cycle().take(KEYS * 2) {
             let part = Part::new(&limit, format!("{key}"), 1);
             match put(&handle, clock.now(), Mode::Charge, &[part]).await? {
-                Ok(answer) if answer.admitted => told.push(((kind, key), Told::new(&answer))),
+                Ok(answer) if answer.admitted => {
+                    told.push(((kind, key), Answered { told: Told::new(&answer), at: clock.now() }));
+                }
                 Ok(_) => {}
                 Err(error) if is_contended(&error) => {}
                 Err(error) => return Err(error.into()),
@@ -272,14 +286,18 @@ fn is_contended(error: &StoreError) -> bool {
     error.kind() == ErrorKind::Contended
 }
 
-/// Over no span are more units admitted than the burst and what comes back in it.
-fn rate_holds(told: &[Told], interval: u64, kind: Kind) -> CaseResult {
-    let mut instants: Vec<u64> = told.iter().map(|told| told.asked_at.as_nanos()).collect();
-    instants.sort_unstable();
-    for (first, from) in instants.iter().enumerate() {
-        for (last, to) in instants.iter().enumerate().skip(first) {
-            let (units, most) = ((last - first + 1) as u64, QUOTA + (to - from) / interval + 1);
-            ensure!(units <= most, "{units} were admitted in {} ns, {most} may be, {kind:?}", to - from);
+/// Checks that no span admits more units than the burst and the refill in it. A store may decide a late claim as of its
+/// arrival, so the claim counts for no span that ends before its answer.
+fn rate_holds(answered: &[Answered], interval: u64, kind: Kind) -> CaseResult {
+    let mut ends: Vec<Timestamp> = answered.iter().map(|answered| answered.at).collect();
+    ends.sort_unstable();
+    for from in answered.iter().map(|answered| answered.told.asked_at) {
+        for to in ends.iter().copied().filter(|to| *to > from) {
+            let is_within = |answered: &&Answered| answered.told.asked_at >= from && answered.at <= to;
+            let units = answered.iter().filter(is_within).count() as u64;
+            let nanos = to.as_nanos() - from.as_nanos();
+            let most = QUOTA + nanos / interval + 1;
+            ensure!(units <= most, "{units} were admitted in {nanos} ns, {most} may be, {kind:?}");
         }
     }
     Ok(())

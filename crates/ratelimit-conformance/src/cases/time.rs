@@ -5,8 +5,9 @@ use std::time::Duration;
 use ratelimit_core::{CLOCK_SLACK, Claim, Claims, CounterStore, Limits, MeterId, Mode};
 
 use super::atomic::still;
-use crate::bench::{Bench, START, limit, limits};
+use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
+use crate::clock::START;
 use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
@@ -18,13 +19,13 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::ALL,
         "time/late-claim-takes-nothing-twice",
-        "A claim that is late is decided as of the newest charge: a full meter stays full.",
+        "A late claim is decided as of the newest charge: an exhausted meter stays exhausted.",
         takes_nothing_twice,
     );
     cases.extend([
         Case::new(
             "time/late-claim-in-a-new-window",
-            "A window that has begun for one caller has begun for all.",
+            "A window that has started for one caller has started for all.",
             new_window,
         ),
         Case::new(
@@ -34,12 +35,12 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "time/late-claim-in-a-log",
-            "A late unit of a log leaves with the newest, not before.",
+            "A late unit of a log expires with the newest, not earlier.",
             log,
         ),
         Case::new(
             "time/step-back-inside-the-burst",
-            "A clock that steps back refuses nobody who has burst left.",
+            "A clock that steps back causes no refusal while burst is left.",
             inside_the_burst,
         ),
         Case::new(
@@ -49,7 +50,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "time/answers-tell-the-callers-instant",
-            "The answer's `now` is the caller's, also when the claim is late.",
+            "The answer's `now` is the caller's time, even if the claim is late.",
             callers_instant,
         ),
     ]);
@@ -59,18 +60,18 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend([
         Case::new(
             "time/skewed-callers-are-bounded",
-            "Callers whose clocks differ by a second get together at most one limit for each window.",
+            "Callers whose clocks differ by a second together get at most one quota per window.",
             skewed,
         ),
         Case::new(
             "time/windows-are-the-same-for-all",
-            "Every handle's windows begin at the same instants.",
+            "The windows of all handles start at the same instants.",
             same_windows,
         ),
         Case::new("time/forward-leaps", "A clock that leaps years ahead finds fresh meters.", leaps),
         Case::new(
             "time/unordered-steps-back-are-bounded",
-            "A store that cannot tell late claims admits at most one limit for each window.",
+            "A store that does not detect late claims admits at most one quota per window.",
             unordered,
         )
         .needs(Need::UnorderedTime),
@@ -93,7 +94,7 @@ async fn new_window(bench: Bench) -> CaseResult {
     for (text, left) in [("5/min fixed", 0), ("5/min", 0), ("5/min precision 15s", 0)] {
         let trial = Trial::new(&bench, limit(text)?);
         trial.at(MINUTE).admit(4).await?;
-        // As of the new window: what is admitted counts there.
+        // As of the new window: admitted units count there.
         trial.at(MINUTE - SLACK).admit(1).await?;
         trial.at(MINUTE + Duration::from_secs(1)).expect_left(left).await?;
     }

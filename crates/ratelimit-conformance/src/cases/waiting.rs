@@ -1,12 +1,13 @@
-//! Waiting as long as told is enough, and a nanosecond less is not.
+//! Waiting for the retry-after is enough, and a nanosecond less is not.
 
 use std::time::Duration;
 
 use ratelimit_core::{Acquire, AcquireError, Decision, Decisions, Limits, Timer, Timestamp};
 
 use super::atomic::still;
-use crate::bench::{Bench, START, limit, limits, pause};
+use crate::bench::{Bench, limit, limits};
 use crate::case::Case;
+use crate::clock::{START, pause};
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
@@ -17,29 +18,29 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::ALL,
         "waiting/exactly-as-told",
-        "Filled at random instants with random costs: retry-after is exact to the nanosecond.",
+        "After charges at random instants with random costs, retry-after is exact to the nanosecond.",
         exactly,
     );
     cases.extend([
         Case::new(
             "waiting/several-limits",
-            "Of several limits the longest wait is told, and it is exact.",
+            "The retry-after of several limits is the longest one, and exact.",
             several,
         ),
-        Case::new("waiting/grows-with-the-cost", "A larger cost waits longer, and exactly so.", grows),
-        Case::new("waiting/never", "A cost above the limit is told never.", never),
-        Case::new(
-            "waiting/acquire-many",
-            "Many waiters: each gets a permit, and none without one.",
-            acquire_many,
-        ),
+        Case::new("waiting/grows-with-the-cost", "A larger cost has a longer, exact retry-after.", grows),
+        Case::new("waiting/never", "A cost above the limit has no retry-after.", never),
+        Case::new("waiting/acquire-many", "Many waiters each get exactly one permit.", acquire_many),
         Case::new(
             "waiting/acquire-deadline",
-            "A wait that would end after the deadline is not begun.",
+            "A wait that would end after the deadline does not start.",
             deadline,
         ),
-        Case::new("waiting/acquire-never", "Who can never be admitted is told at once.", acquire_never),
-        Case::new("waiting/overtaken", "Who is overtaken while it waits waits again.", overtaken),
+        Case::new(
+            "waiting/acquire-never",
+            "Waiting for a cost above the limit fails at once.",
+            acquire_never,
+        ),
+        Case::new("waiting/overtaken", "A waiter that another caller overtakes waits again.", overtaken),
     ]);
     cases
 }
@@ -127,7 +128,7 @@ async fn acquire_many(bench: Bench) -> CaseResult {
         match tokio::time::timeout(Duration::from_millis(5), waiters.join_next()).await {
             Ok(Some(ended)) => permits.push(ended??),
             Ok(None) => break,
-            // Time goes on when nobody is on the way to the store any more.
+            // The clock advances when no call is in flight any more.
             Err(_) if clock.sleepers() >= waiters.len() => clock.advance(Duration::from_millis(250)),
             Err(_) => {}
         }
@@ -177,7 +178,7 @@ async fn overtaken(bench: Bench) -> CaseResult {
             ensure!(!waiter.is_finished(), "let through without a permit after its sleep");
             pause(Duration::from_millis(1)).await;
         }
-        // Another takes the unit at the instant at which it comes back.
+        // Another caller takes the unit as soon as it returns.
         let thief = still(bench.store.clone(), trial.limiter.limits(), trial.now());
         thief.clock().advance(MINUTE + Duration::from_nanos(1));
         ensure!(thief.check("k").await?.allowed(), "the unit was not there after its time");

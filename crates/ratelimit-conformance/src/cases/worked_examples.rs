@@ -1,4 +1,4 @@
-//! Rate limiters that people run in production, with the numbers that they publish.
+//! Rate limiters in production, with their published numbers.
 
 use std::time::Duration;
 
@@ -40,12 +40,12 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("worked-examples/ten-thousand-per-15-minutes", "10,000 per 15 minutes.", ten_thousand),
         Case::new(
             "worked-examples/ten-a-second-and-3000-per-10-minutes",
-            "Two windows at once: the shorter lets through what the longer has left.",
+            "Two windows at once: the shorter one admits what the longer one has left.",
             two_windows,
         ),
         Case::new(
             "worked-examples/plans-known-at-the-request",
-            "Free 100/min and starter 3000/min by log; an upgrade keeps what was used.",
+            "Free 100/min and starter 3000/min by log; an upgrade keeps the used units.",
             plans,
         ),
         Case::new(
@@ -65,7 +65,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "worked-examples/only-successes-count",
-            "Who is refused a hundred times waits no longer than who is refused once.",
+            "A hundred refusals make the wait no longer than one.",
             only_successes,
         ),
         Case::new(
@@ -75,12 +75,12 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "worked-examples/a-queue-drains-at-a-regular-pace",
-            "A leaky queue releases one each interval and discards what overflows.",
+            "A leaky queue releases one request per interval and refuses those that overflow.",
             regular_pace,
         ),
         Case::new(
             "worked-examples/not-everybody-at-once",
-            "Staggered windows of different keys begin at different instants.",
+            "Staggered windows of different keys start at different instants.",
             staggered,
         ),
     ]
@@ -104,7 +104,7 @@ async fn three_limits(bench: Bench) -> CaseResult {
     };
     ensure_eq!(refused.decided_by().index(), 0, "the limit that refused 7 + 4 in a second");
     trial.admit(3).await?;
-    // Ten every two seconds: the minute is full after twelve times.
+    // Ten every two seconds: the minute is exhausted after twelve times.
     for step in 1..12 {
         trial.at(secs(2 * step)).admit(10).await?;
     }
@@ -129,7 +129,7 @@ async fn hour_in_minutes(bench: Bench) -> CaseResult {
     trial.at(secs(30)).admit(100).await?;
     trial.at(secs(90)).admit(140).await?;
     trial.at(secs(3599)).refuse(1).await?;
-    trial.at(secs(3600)).refuse(1).await?; // the first minute is still covered whole
+    trial.at(secs(3600)).refuse(1).await?; // the first minute still counts in full
     trial.at(secs(3630)).expect_left(50).await?;
     trial.at(secs(3660)).expect_left(100).await?;
     trial.at(secs(3690)).expect_left(170).await?;
@@ -163,7 +163,7 @@ async fn two_windows(bench: Bench) -> CaseResult {
     }
     let refused = trial.at(secs(599)).refuse(1).await?;
     ensure_eq!(refused.decided_by().index(), 1, "the limit that refused the 3001st");
-    // A quarter into the next ten minutes a quarter of the 3000 has left, ten of them a second.
+    // A quarter into the next ten minutes, a quarter of the 3000 has expired, ten units per second.
     let trial = trial.at(secs(750));
     ensure_eq!(trial.drain(20).await?, 10, "admitted in one second");
     Ok(())
@@ -187,7 +187,7 @@ async fn same_millisecond(bench: Bench) -> CaseResult {
     trial.admit(1).await?;
     trial.at(millis(5) + Duration::from_nanos(1)).admit(1).await?;
     trial.refuse(1).await?;
-    // They also leave one by one.
+    // They also expire one by one.
     trial.at(millis(60_005) + Duration::from_nanos(1)).expect_left(2).await?;
     trial.at(millis(60_005) + Duration::from_nanos(2)).expect_left(3).await
 }

@@ -1,25 +1,25 @@
-//! The processor's counter as a clock: a third of the price of asking the operating system.
+//! A clock that reads the processor's counter, at a third of the cost of asking the operating system.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{LazyLock, Mutex, TryLockError};
 use std::time::Instant;
 
-/// The one of this process.
+/// The counter of this process.
 pub(super) static COUNTER: LazyLock<Counter> = LazyLock::new(Counter::new);
 
-/// How far its readings run behind the monotonic clock by design: one part in a million. At each adjustment it leaps
-/// forward by that, so it never has to go back. If it is found ahead all the same, it runs so much slower that the other
-/// clock has caught up by the next time.
+/// How far the counter falls behind the monotonic clock by design: one part in a million. Each adjustment is a step
+/// forward of this size, so the counter never has to go back. If it is ahead all the same, it runs so much slower that
+/// the monotonic clock has caught up by the next adjustment.
 const BEHIND: u64 = 1_000_000;
 
-/// How long it runs until it is adjusted, in nanoseconds.
+/// Time between two adjustments, in nanoseconds.
 const SPAN: u64 = 1_000_000_000;
 
-/// Nanoseconds since it was made, from the processor's counter, put right by the monotonic clock once a second.
+/// Nanoseconds since creation, read from the processor's counter and adjusted to the monotonic clock once a second.
 ///
-/// Where a processor has no counter that runs evenly, `quanta` reads the monotonic clock instead.
+/// On a processor without a counter that runs evenly, `quanta` reads the monotonic clock instead.
 ///
-/// What a reading needs is on one cache line.
+/// All that a reading needs is on one cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Counter {
@@ -31,7 +31,7 @@ pub(super) struct Counter {
     adjusting: Mutex<Sample>,
 }
 
-/// `nanos + (raw - begin) x rate / 2^32`.
+/// A linear function of the counter: `nanos + (raw - begin) x rate / 2^32`.
 #[derive(Debug)]
 struct Line {
     begin: AtomicU64,
@@ -41,7 +41,7 @@ struct Line {
     span: AtomicU64,
 }
 
-/// By how little the counter may be behind the line's begin without having gone back: whoever read it before that began.
+/// How far the counter may be before the line's begin without having gone back: another thread read it before that begin.
 const SLIP: u64 = 10_000_000;
 
 impl Line {
@@ -56,7 +56,7 @@ impl Line {
         self.span.store((SPAN << 32) / rate.max(1), Ordering::Relaxed);
     }
 
-    /// Where it is at `raw`, and how far from its begin; `None` far before that.
+    /// The value at `raw`, and its distance from the line's begin; `None` if `raw` is far before it.
     fn at(&self, raw: u64) -> Option<(u64, u64)> {
         let begin = self.begin.load(Ordering::Relaxed);
         let nanos = self.nanos.load(Ordering::Relaxed);
@@ -83,7 +83,7 @@ struct Sample {
 impl Counter {
     fn new() -> Self {
         let raw = quanta::Clock::new();
-        // What it takes the counter to count to 2^32, as the library has measured it.
+        // The time in which the counter counts to 2^32, as measured by the library.
         let rate = raw.delta_as_nanos(0, 1 << 32);
         let origin = Instant::now();
         let begin = raw.raw();
@@ -103,10 +103,10 @@ impl Counter {
         let span = self.line.span.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         let changed = self.version.load(Ordering::Relaxed) ^ version;
-        // Far beyond any span if it is before the line's begin.
+        // Far larger than any span if `raw` is before the line's begin.
         let counted = raw.wrapping_sub(begin);
         if changed | version & 1 == 0 && counted < span {
-            // In 64 bits there is room for four spans.
+            // 64 bits have room for four spans.
             return nanos + ((counted * rate) >> 32);
         }
         self.nanos_in_full(raw)
@@ -120,7 +120,7 @@ impl Counter {
         }
     }
 
-    /// The reading at `raw`, and how far from the line's begin it is; `None` if the counter has gone back.
+    /// The reading at `raw`, and its distance from the line's begin; `None` if the counter has gone back.
     fn reading(&self, raw: u64) -> Option<(u64, u64)> {
         loop {
             let version = self.version.load(Ordering::Acquire);
@@ -129,12 +129,12 @@ impl Counter {
             if version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version {
                 return reading;
             }
-            // It is being written, which takes some nanoseconds, unless the writer was stopped in the middle.
+            // The line is being written. That takes some nanoseconds, unless the writer was preempted.
             std::thread::yield_now();
         }
     }
 
-    /// Lays a new line by the monotonic clock, unless somebody else is about to: then the old one still does.
+    /// Fits a new line to the monotonic clock, unless another thread is doing so: then the old line is still good enough.
     #[cold]
     fn adjust(&self) -> u64 {
         let mut last = match self.adjusting.try_lock() {
@@ -146,7 +146,7 @@ impl Counter {
             }
         };
         let now = self.real();
-        // Nobody else lays lines meanwhile.
+        // Only one thread at a time changes the line.
         let reading = self.line.at(now.raw).map(|(nanos, _)| nanos);
         let (ahead, behind) = match reading {
             Some(reading) => (reading.saturating_sub(now.nanos), now.nanos.saturating_sub(reading)),
@@ -163,7 +163,7 @@ impl Counter {
         let slower = rate / BEHIND + u64::try_from(slower).unwrap_or(rate);
         self.version.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::Release);
-        // The new line begins where the old one is now, or above: what anybody has read lies below.
+        // The new line begins at the current value of the old one or above it, so no thread ever sees time go back.
         let begin = self.raw.raw();
         let nanos = match self.line.at(begin) {
             Some((nanos, _)) => nanos.saturating_add(behind),
@@ -177,8 +177,8 @@ impl Counter {
         nanos
     }
 
-    /// Both clocks at the present instant: the one of three readings during which the counter moved on least, for
-    /// the thread may have to wait in the middle of one.
+    /// Reads both clocks at the present instant. Takes the one of three readings during which the counter advanced
+    /// least, because the thread may be preempted in the middle of one.
     fn real(&self) -> Sample {
         let readings = [(); 3].map(|()| {
             let before = self.raw.raw();
@@ -209,7 +209,7 @@ mod tests {
             let after = counter.origin.elapsed();
             assert!(nanos >= last, "{nanos} after {last}");
             last = nanos;
-            // It may be behind by a few microseconds; by 500 if just now somebody began to slew the machine's clock.
+            // It may be behind by a few microseconds, or by 500 if the machine's clock has just begun to be slewed.
             let (low, high) = (before.as_nanos() - 1_000_000, after.as_nanos() + 1_000_000);
             assert!((low..=high).contains(&u128::from(nanos)), "{low} <= {nanos} <= {high}");
         }
@@ -223,7 +223,7 @@ mod tests {
             counter.line.set_rate(rate + rate / too_fast);
             std::thread::sleep(Duration::from_millis(1_100));
             let first = counter.nanos();
-            // It has been laid anew: no step back, and no more than what it was ahead by behind after that.
+            // The line has been adjusted: no step back, and now at most as far behind as it was ahead.
             std::thread::sleep(Duration::from_millis(1_100));
             let (before, nanos) = (counter.origin.elapsed(), counter.nanos());
             assert!(nanos >= first);

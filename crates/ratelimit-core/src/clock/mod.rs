@@ -1,4 +1,4 @@
-//! Where "now" comes from: the machine's clock, or one that a test moves by hand.
+//! Where "now" comes from: the machine's clock, or one that a test sets.
 #![allow(clippy::disallowed_methods)] // the one place that reads the machine's clocks
 
 mod counter;
@@ -12,37 +12,37 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use self::counter::{COUNTER, Counter};
 use crate::Timestamp;
 
-/// Tells the time.
+/// Returns the current time.
 pub trait Clock: Send + Sync {
     /// The present instant.
     fn now(&self) -> Timestamp;
 }
 
-/// A clock on which one can wait; what [`RateLimiter::acquire`](crate::RateLimiter::acquire) needs.
+/// A clock that can sleep, as [`RateLimiter::acquire`](crate::RateLimiter::acquire) requires.
 pub trait Timer: Clock {
     /// Completes when at least `duration` has passed on this clock.
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send;
 }
 
-/// The machine's clock: the wall clock as it stood when this value was made, moved on by the monotonic clock.
+/// The machine's clock: the wall clock as it was when this value was created, advanced by the monotonic clock.
 ///
-/// It therefore never goes back and never leaps when somebody sets the machine's time; a limiter in process is immune
-/// to both. Processes that share a store should have their wall clocks synchronised (NTP), or let the store use its
-/// own clock where it offers that.
+/// It therefore never goes back and does not jump when the machine's time is changed, so a limiter in process is immune
+/// to both. Processes that share a store should synchronise their wall clocks (NTP), or let the store use its own clock
+/// if it offers that.
 ///
-/// Between two looks at the monotonic clock, one a second, it counts by the processor's own counter, which takes a third
-/// of the time; it may be behind by some microseconds for that.
+/// It reads the monotonic clock once a second, and the processor's counter in between, which takes a third of the time.
+/// It may be behind by some microseconds for that.
 ///
-/// Cloning is free and keeps the anchor.
+/// Cloning is free and keeps the same origin.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
-    /// The wall clock's time when the counter was made, by the wall clock as it stood when this value was.
+    /// The wall clock's time when the counter was created, by the wall clock as it was when this value was created.
     origin: u64,
     counter: &'static Counter,
 }
 
 impl SystemClock {
-    /// A clock anchored at the wall clock's present time (at the epoch if that lies before 1970).
+    /// A clock that starts at the wall clock's current time (at the epoch if that lies before 1970).
     pub fn new() -> Self {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall = Timestamp::EPOCH + wall;
@@ -60,25 +60,25 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Timestamp {
-        // Neither is beyond 2^63.
+        // Both are below 2^63.
         Timestamp::from_nanos(self.origin.wrapping_add(self.counter.nanos()))
     }
 }
 
 #[cfg(feature = "tokio")]
 impl Timer for SystemClock {
-    /// Waits on tokio's timer (which rounds up to whole milliseconds).
+    /// Sleeps on tokio's timer, which rounds up to whole milliseconds.
     ///
     /// # Panics
-    /// As every tokio timer: outside of a tokio runtime, or in one without its time driver.
+    /// Like every tokio timer: outside of a tokio runtime, or in one without its time driver.
     async fn sleep(&self, duration: Duration) {
         tokio::time::sleep(duration).await;
     }
 }
 
-/// A clock that stands still until it is moved: for tests that need no waiting.
+/// A clock that stands still until it is set: for tests that need no waiting.
 ///
-/// Clones share the time. Sleepers wake when the clock has been moved past the end of their sleep.
+/// Clones share the time. A sleeper wakes when the clock has reached the end of its sleep.
 ///
 /// ```
 /// use ratelimit_core::{Clock, ManualClock, Timestamp};
@@ -107,19 +107,19 @@ impl ManualClock {
         clock
     }
 
-    /// Moves the clock on by `duration`.
+    /// Advances the clock by `duration`.
     pub fn advance(&self, duration: Duration) {
         self.set(self.now() + duration);
     }
 
-    /// Moves the clock to `now`, forward or back.
+    /// Sets the clock to `now`, forward or back.
     pub fn set(&self, now: Timestamp) {
         self.0.nanos.store(now.as_nanos(), Ordering::SeqCst);
         let sleepers = std::mem::take(&mut *self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner));
         sleepers.into_iter().for_each(Waker::wake);
     }
 
-    /// How many sleeps have been started and not yet woken; a test advances the clock once its task sleeps.
+    /// The number of sleeps that have started and not ended. A test advances the clock once its task sleeps.
     pub fn sleepers(&self) -> usize {
         self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -141,8 +141,8 @@ impl Timer for ManualClock {
     async fn sleep(&self, duration: Duration) {
         let until = self.now() + duration;
         std::future::poll_fn(|context| {
-            // The lock is taken before the time is read: `set` stores the time first and takes the lock after,
-            // so either this sees the new time or `set` sees this waker.
+            // The lock is taken before the time is read. `set` stores the time first and takes the lock after, so
+            // either this call sees the new time or `set` sees this waker.
             let mut sleepers = self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
             if self.now() >= until {
                 return Poll::Ready(());

@@ -1,9 +1,9 @@
-//! A box that is dropped by a call.
+//! A box that is dropped by a function call.
 
 use std::ops::Deref;
 
-/// A box that is dropped by a call. What has one in it is dropped by a few instructions then, wherever that is, and the
-/// optimizer sees that nobody looks at the rest.
+/// A box that is dropped by a function call. Dropping a value that contains one therefore takes only a few instructions
+/// where it happens, and the optimizer sees that the other fields are not read.
 #[derive(Clone)]
 pub(crate) struct Heap<T>(Option<Box<T>>);
 

@@ -1,4 +1,4 @@
-//! Decisions: what a limiter answers, and what it charged for it.
+//! Decisions: what a limiter returns, and what it charged.
 
 mod heap;
 mod parts;
@@ -16,18 +16,18 @@ use std::time::Duration;
 
 use crate::{Answer, ErrorKind, StoreError, Timestamp};
 
-/// What a limiter says of a request: may it pass, and how things stand.
+/// The result of a check: whether the request may pass, and how the limits stand.
 ///
-/// Where several limits were checked, [`limit`](Self::limit), [`remaining`](Self::remaining) and
-/// [`reset_after`](Self::reset_after) are those of the limit that [decided](Self::decided_by): of those that refused,
-/// the one that refuses longest; if all admitted, the one with the least remaining. [`each`](Self::each) has them all.
+/// If several limits were checked, [`limit`](Self::limit), [`remaining`](Self::remaining) and
+/// [`reset_after`](Self::reset_after) are those of the limit that [decided](Self::decided_by): among the limits that refused,
+/// the one with the longest wait; if all admitted, the one with the least remaining. [`each`](Self::each) returns all of them.
 ///
 /// A decision knows what it charged: which keys, under which limits, how many units. So
-/// [`RateLimiter::refund`](crate::RateLimiter::refund) and [`settle`](crate::RateLimiter::settle) need nothing besides it, and
-/// what they give back is what was charged, also if the limits have changed since.
+/// [`RateLimiter::refund`](crate::RateLimiter::refund) and [`settle`](crate::RateLimiter::settle) need no other
+/// argument, and they return what was charged, even if the limits have changed since.
 ///
-/// It borrows the limits that it was decided by, from the limiter or from the request. To keep it longer than those (in a
-/// struct, in a task, in an HTTP request's extensions) take [`into_owned`](Self::into_owned):
+/// It borrows the limits of the limiter or of the request. To keep it longer than those (in a struct, in a task, in an
+/// HTTP request's extensions), call [`into_owned`](Self::into_owned):
 ///
 /// ```
 /// # use ratelimit_core::{CheckError, CounterStore, Decision, RateLimiter};
@@ -49,10 +49,10 @@ pub struct Decision<'l> {
 }
 
 impl<'l> Decision<'l> {
-    /// The decision on these keys, whose bytes are kept if they were charged.
+    /// The decision on these keys. Their bytes are kept if they were charged.
     ///
     /// # Errors
-    /// If the store did not give one verdict for each of their limits.
+    /// If the store did not return one verdict for each of their limits.
     pub(crate) fn new<'k>(
         answer: Answer,
         namespace: &'l str,
@@ -61,7 +61,7 @@ impl<'l> Decision<'l> {
         let Answer { admitted, charged, now, verdicts } = answer;
         let given = verdicts.len();
         let parts = Parts::new(namespace, keys.collect(), verdicts, charged).map_err(|limits| {
-            let message = format!("it gave {given} verdicts for {limits} limits");
+            let message = format!("it returned {given} verdicts for {limits} limits");
             StoreError::new("the store", ErrorKind::Server, message).maybe_applied()
         })?;
         Ok(Self { admitted, charged, now, parts })
@@ -73,7 +73,7 @@ impl<'l> Decision<'l> {
         Self { admitted, charged, now, parts }
     }
 
-    /// The same decision, borrowing nothing: it can be kept for as long as you like.
+    /// Returns the same decision without borrows, so you can keep it for as long as you like.
     #[must_use]
     pub fn into_owned(self) -> Decision<'static> {
         let Self { admitted, charged, now, parts } = self;
@@ -86,12 +86,12 @@ impl<'l> Decision<'l> {
         self.admitted
     }
 
-    /// Whether the request was charged: it was allowed, and not just peeked at.
+    /// Whether the request was charged: it was allowed, and it was not just a peek.
     pub fn charged(&self) -> bool {
         self.charged
     }
 
-    /// The most units that the deciding limit can ever admit at once.
+    /// The maximum number of units that the deciding limit can admit at once.
     pub fn limit(&self) -> u64 {
         self.decided_by().limit()
     }
@@ -101,20 +101,20 @@ impl<'l> Decision<'l> {
         self.decided_by().remaining()
     }
 
-    /// How long to wait until the same request would be allowed if nobody else came: zero if it is allowed, `None` if
-    /// it never will be because it costs more than a limit can ever admit.
+    /// How long to wait until the same request is allowed if nothing else is charged. Zero if it is allowed now; `None`
+    /// if it never will be, because it costs more than a limit can admit.
     ///
-    /// Waiting exactly so long suffices; a nanosecond less does not.
+    /// Waiting exactly this long suffices; a nanosecond less does not.
     pub fn retry_after(&self) -> Option<Duration> {
         if self.admitted { Some(Duration::ZERO) } else { self.decided_by().retry_after() }
     }
 
-    /// How long until the deciding limit is as good as new if nobody comes.
+    /// How long until the deciding limit is as good as new if nothing else is charged.
     pub fn reset_after(&self) -> Duration {
         self.decided_by().reset_after()
     }
 
-    /// How long an admitted request has to wait for its turn. Zero unless the limit is a leaky queue.
+    /// How long an admitted request has to wait for its turn. Zero unless a limit is a leaky queue.
     #[inline]
     pub fn delay(&self) -> Duration {
         let verdicts = self.parts.verdicts();
@@ -125,19 +125,19 @@ impl<'l> Decision<'l> {
         verdicts.iter().map(|verdict| verdict.ready_at.since(self.now)).max().unwrap_or_default()
     }
 
-    /// The limit that decided: which one it is, and how it stands.
+    /// The limit that decided, and how it stands.
     #[inline]
     pub fn decided_by(&self) -> LimitStatus<'_> {
         self.status(self.parts.decided_by())
     }
 
-    /// How each limit stands: for each key of the request the limits that apply to it, in the order in which they were given.
+    /// The status of each limit: for each key of the request, the limits that apply to it, in the order in which you gave them.
     #[inline]
     pub fn each(&self) -> impl ExactSizeIterator<Item = LimitStatus<'_>> {
         (0..self.parts.verdicts().len()).map(|index| self.status(index))
     }
 
-    /// The time at which it was decided: the limiter's clock, or the server's.
+    /// The time of the decision, by the limiter's clock or the server's.
     pub fn now(&self) -> Timestamp {
         self.now
     }
@@ -150,7 +150,7 @@ impl<'l> Decision<'l> {
 }
 
 impl PartialEq<Decision<'_>> for Decision<'_> {
-    /// Whether both say the same, and have charged the same.
+    /// Whether both have the same result and charged the same.
     fn eq(&self, other: &Decision<'_>) -> bool {
         let all = |decision: &Decision<'_>| (decision.admitted, decision.charged, decision.now);
         all(self) == all(other)

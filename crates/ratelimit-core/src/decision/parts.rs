@@ -1,4 +1,4 @@
-//! What a decision was made of: keys, limits, verdicts.
+//! The parts of a decision: keys, limits, verdicts.
 
 use std::borrow::Cow;
 
@@ -8,10 +8,10 @@ use super::heap::Heap;
 use super::short_key::{KeyBytes, ShortKey};
 use crate::{Limit, Limits, Timestamp, Verdict, Verdicts};
 
-/// The keys of a decision, the limits that apply to each, and a verdict for each of those.
+/// The keys of a decision, the limits that apply to each, and a verdict for each limit.
 ///
-/// Most are on one short key under limits that are lent. Then there is nothing that has to be dropped, and so what nobody reads
-/// of a decision is not even written.
+/// Most decisions are on one short key under borrowed limits. Then nothing has to be dropped, so fields of a decision
+/// that are never read are not even written.
 #[derive(Clone)]
 pub(crate) enum Parts<'l> {
     One(One<'l>),
@@ -29,7 +29,7 @@ pub(crate) struct One<'l> {
     key: ShortKey,
 }
 
-/// How many limits are few.
+/// How many limits count as few.
 const FEW: usize = 4;
 
 /// One short key under a few limits.
@@ -48,32 +48,32 @@ pub(crate) struct Few<'l> {
 #[derive(Clone)]
 pub(crate) struct Any<'l> {
     namespace: &'l str,
-    /// The limits of each key, if all of them are lent.
+    /// The limits of each key, if all of them are borrowed.
     limits: Vec<&'l Limits>,
     owned: Heap<Owned>,
 }
 
-/// What borrows nothing. It is dropped by code of its own, which must not look at what is lent: a decision that nobody uses any
-/// more is in the way of nobody.
+/// The part that borrows nothing. It has its own drop code, which must not access what is borrowed, so a decision that
+/// is no longer used does not keep its limits borrowed.
 #[derive(Clone)]
 struct Owned {
-    /// Instead of the one that is lent.
+    /// Instead of the borrowed one.
     namespace: Option<Box<str>>,
-    /// Instead of those that are lent.
+    /// Instead of the borrowed ones.
     limits: Vec<Limits>,
     keys: Vec<Key>,
     decided_by: usize,
     verdicts: Verdicts,
 }
 
-/// A key that was decided.
+/// A key of a decision.
 #[derive(Clone)]
 struct Key {
     bytes: KeyBytes,
     cost: u64,
 }
 
-/// A key that is to be part of a decision.
+/// A key to include in a decision.
 pub(crate) struct AskedKey<'k, 'l> {
     pub(crate) bytes: &'k [u8],
     pub(crate) cost: u64,
@@ -88,9 +88,9 @@ pub(super) struct Place<'d> {
 }
 
 impl<'l> Parts<'l> {
-    /// The keys' bytes are kept if they were charged: nobody needs them otherwise.
+    /// Keeps the keys' bytes only if they were charged; otherwise they are not needed.
     ///
-    /// `Err` with the number of limits if there is not a verdict for each.
+    /// Returns `Err` with the number of limits if there is not one verdict for each.
     pub(super) fn new<'k>(
         namespace: &'l str,
         keys: SmallVec<[AskedKey<'k, 'l>; 1]>,
@@ -182,7 +182,7 @@ impl<'l> Parts<'l> {
         }
     }
 
-    /// The limit of this index. There is one for each verdict.
+    /// The limit at this index. There is one for each verdict.
     #[inline]
     pub(super) fn place(&self, index: usize) -> Place<'_> {
         match self {
@@ -203,7 +203,7 @@ impl<'l> Parts<'l> {
 }
 
 impl Any<'_> {
-    /// The limits of the key of this index.
+    /// The limits of the key at this index.
     fn limits(&self, key: usize) -> &Limits {
         self.limits.get(key).copied().unwrap_or_else(|| &self.owned.limits[key])
     }
@@ -218,10 +218,10 @@ impl Any<'_> {
     }
 }
 
-/// The place of the verdict that decided.
+/// The index of the verdict that decided.
 fn decisive(verdicts: &[Verdict]) -> usize {
     let rank = |verdict: &Verdict| {
-        // Refused before admitted; never before later before sooner; then the least remaining. The first of equals.
+        // Refused before admitted; among those never before later before sooner; then the least remaining. Ties: the first.
         let wait = if verdict.fits { 0 } else { verdict.fits_at.map_or(u64::MAX, Timestamp::as_nanos) };
         (std::cmp::Reverse((!verdict.fits, wait)), verdict.remaining)
     };

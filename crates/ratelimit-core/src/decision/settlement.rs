@@ -1,4 +1,4 @@
-//! What has to be given back and what has to be charged when the true cost of a decision is known.
+//! What to refund and what to charge when the true cost of a decision is known.
 
 use smallvec::SmallVec;
 
@@ -7,10 +7,10 @@ use super::short_key::KeyBytes;
 use super::{Decision, LimitStatus};
 use crate::{Claim, MeterId, Refund};
 
-/// The keys that a decision has charged; none if it has charged nothing.
+/// The keys that a decision has charged; empty if it has charged nothing.
 pub(crate) type ChargedKeys = SmallVec<[KeyBytes; 1]>;
 
-/// What makes a charge what it should have been.
+/// The difference between what was charged and the true cost.
 pub(crate) struct Settlement<'d> {
     /// What was charged too much.
     pub(crate) refunds: SmallVec<[Refund<'d>; 4]>,
@@ -24,8 +24,8 @@ impl Decision<'_> {
         if self.charged { self.parts.keys() } else { ChargedKeys::new() }
     }
 
-    /// What is to be done to what was charged for these keys, which are [its own](Self::charged_keys), if the true cost under
-    /// each limit was `units`.
+    /// The difference to the true cost, which is `units` for each limit. `keys` are the decision's
+    /// [own](Self::charged_keys).
     pub(crate) fn settlement<'d>(
         &'d self,
         keys: &'d ChargedKeys,
@@ -36,7 +36,7 @@ impl Decision<'_> {
             let Place { key_index, cost, limit } = self.parts.place(index);
             let Some(key) = keys.get(key_index) else { break };
             let id = MeterId { namespace: self.parts.namespace(), scope: limit.scope(), key };
-            // The limit is as it was when it was charged, so this is the meter that was charged.
+            // The limit is the one that was charged, so this is the meter that was charged.
             let meter = limit.meter_for(key);
             let units = units(self.status(index));
             if units < cost {

@@ -1,14 +1,14 @@
-//! A key that a decision keeps, so that what was charged can be given back.
+//! A key that a decision keeps, so that it can be refunded.
 
 use smallvec::SmallVec;
 
 /// A key's bytes.
 pub(crate) type KeyBytes = SmallVec<[u8; 48]>;
 
-/// A key of up to 48 bytes: as words from both ends, which overlap in the middle.
+/// A key of up to 48 bytes, stored as words from both ends that overlap in the middle.
 ///
-/// Each check that is admitted copies its key. So it is done by a few whole words, with no call and no loop; they are put together
-/// only if somebody wants them back.
+/// Each admitted check copies its key. So the copy is a few whole words, without a call or a loop; they are put
+/// together only if the key is needed again.
 #[derive(Clone, Copy)]
 pub(crate) struct ShortKey {
     length: usize,
@@ -16,7 +16,7 @@ pub(crate) struct ShortKey {
 }
 
 impl ShortKey {
-    /// `None` if it is too long.
+    /// Returns `None` if the key is too long.
     #[inline]
     pub(crate) fn of(key: &[u8]) -> Option<Self> {
         let length = key.len();
@@ -42,13 +42,13 @@ impl ShortKey {
             _ => 32,
         };
         let mut key = KeyBytes::from_slice(&bytes[..front]);
-        // The rest is the end of the last words.
+        // The rest is at the end of the last words.
         key.extend_from_slice(&bytes[bytes.len() - (length - front)..]);
         key
     }
 }
 
-/// The eight bytes that begin there.
+/// The eight bytes that begin at `place`.
 #[inline]
 fn word(key: &[u8], place: usize) -> u64 {
     let bytes = key.get(place..).and_then(|rest| rest.first_chunk());

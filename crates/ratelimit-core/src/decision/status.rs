@@ -1,11 +1,11 @@
-//! How one of the limits of a decision stands.
+//! The status of one of a decision's limits.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::{Limit, Timestamp, Verdict};
 
-/// How one limit stands after a decision, and which one it is.
+/// The status of one limit after a decision, and which limit it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct LimitStatus<'d> {
     pub(super) index: usize,
@@ -17,12 +17,12 @@ pub struct LimitStatus<'d> {
 }
 
 impl<'d> LimitStatus<'d> {
-    /// Its place among all limits of the request, from zero on; the place in [`Decision::each`](crate::Decision::each).
+    /// The limit's index among all limits of the request, which is its index in [`Decision::each`](crate::Decision::each).
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// The place of the key that it was checked for, among the keys of the request, from zero on.
+    /// The index of the key, among the keys of the request, that the limit was checked for.
     pub fn key_index(&self) -> usize {
         self.key_index
     }
@@ -37,7 +37,7 @@ impl<'d> LimitStatus<'d> {
         self.limit.name()
     }
 
-    /// How many units were asked for.
+    /// How many units the request asked for.
     pub fn cost(&self) -> u64 {
         self.cost
     }

@@ -1,9 +1,9 @@
-//! Lengths of time as text: `15min`, `1h`, `250ms`.
+//! Durations as text: `15min`, `1h`, `250ms`.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Units by falling length; the first spelling is the one that is printed.
+/// Units by falling length. The first spelling is the one that is printed.
 const UNITS: [(u64, &[&str]); 8] = [
     (7 * 86_400_000_000_000, &["w", "week", "weeks"]),
     (86_400_000_000_000, &["d", "day", "days"]),
@@ -15,9 +15,16 @@ const UNITS: [(u64, &[&str]); 8] = [
     (1, &["ns", "nanosecond", "nanoseconds"]),
 ];
 
-/// Nanoseconds of the unit called `word`.
+/// Returns the nanoseconds of the unit `word`.
 pub(super) fn unit(word: &str) -> Option<u64> {
     UNITS.iter().find(|(_, spellings)| spellings.contains(&word)).map(|(nanos, _)| *nanos)
+}
+
+/// Parses a whole number and its unit: `500ms`, `15 min`.
+pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+    let (number, word) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit())?);
+    let nanos = number.parse::<u64>().ok()?.checked_mul(unit(word.trim_start())?)?;
+    Some(Duration::from_nanos(nanos))
 }
 
 /// Prints a duration in the longest unit of which it is a whole number.

@@ -1,7 +1,10 @@
-//! Why a limit cannot be built or read.
+//! Why a limit cannot be built or parsed.
 
 use std::error::Error;
 use std::fmt;
+
+/// Separates limits in a text of several.
+pub(super) const SEPARATOR: char = ';';
 
 /// Why a limit cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,19 +12,19 @@ use std::fmt;
 pub enum LimitError {
     /// A number that must be at least one is zero.
     Zero {
-        /// Which one.
+        /// Which number.
         what: &'static str,
     },
-    /// A number of units is beyond what every store can count exactly.
+    /// A number of units is larger than what every store can count exactly.
     TooLarge {
-        /// Which one.
+        /// Which number.
         what: &'static str,
-        /// The most it may be.
+        /// The maximum.
         most: u64,
     },
-    /// A length of time is beyond ten years.
+    /// A duration is longer than ten years.
     TooLong {
-        /// Which one.
+        /// Which duration.
         what: &'static str,
     },
     /// The rate is so high that whole nanoseconds cannot keep it within 0.1 %.
@@ -36,18 +39,18 @@ pub enum LimitError {
     NotMicroseconds,
     /// A window's offset is not shorter than its segments.
     OffsetTooLong,
-    /// The option does not belong to the algorithm.
+    /// The option does not apply to the algorithm.
     Unsuitable {
         /// The option.
         option: &'static str,
-        /// What it belongs to.
+        /// What it applies to.
         needs: &'static str,
     },
     /// The name is empty, too long, or has characters besides letters, digits, `.`, `_` and `-`.
     BadName,
     /// Two limits of one check count on the same meter.
     SameMeterTwice,
-    /// There is no limit at all.
+    /// There are no limits.
     NoLimits,
     /// There are more limits than one check can hold.
     TooManyLimits,
@@ -66,10 +69,10 @@ impl fmt::Display for LimitError {
             Self::PrecisionDoesNotDivide => f.write_str("the precision must divide the period without remainder"),
             Self::TooManySegments => f.write_str("the precision must divide the period into at most 3600 segments"),
             Self::NotMicroseconds => {
-                f.write_str("windows and their offsets must be whole microseconds, as servers' clocks are")
+                f.write_str("windows and their offsets must be whole microseconds, the resolution of servers' clocks")
             }
             Self::OffsetTooLong => f.write_str("the offset must be shorter than the window's segments"),
-            Self::Unsuitable { option, needs } => write!(f, "{option} belongs to {needs}"),
+            Self::Unsuitable { option, needs } => write!(f, "{option} only applies to {needs}"),
             Self::BadName => f.write_str("a name is 1 to 64 letters, digits, '.', '_' or '-'"),
             Self::SameMeterTwice => f.write_str(
                 "two of the limits are of the same kind and period, and would count together: give them different names",
@@ -82,24 +85,24 @@ impl fmt::Display for LimitError {
 
 impl Error for LimitError {}
 
-/// Why a text is no [`Limit`](crate::Limit), or no [`Limits`](crate::Limits): where reading stopped, and what was expected
-/// there.
+/// Why a text is not a valid [`Limit`](crate::Limit) or [`Limits`](crate::Limits): where parsing stopped, and what was
+/// expected there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseLimitError {
     pub(super) text: String,
-    /// Where the limit that cannot be read ends.
+    /// The end of the limit that cannot be parsed.
     pub(super) end: usize,
     pub(super) position: usize,
     pub(super) place: Place,
     pub(super) expected: Expected,
 }
 
-/// What of the text is wrong.
+/// Which part of the text is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// The text is to be one limit.
+    /// The text, which is a single limit.
     Alone,
-    /// The limit of this index, of several.
+    /// The limit at this index, of several.
     Nth(usize),
     /// Several limits together.
     Together,
@@ -112,13 +115,13 @@ pub(super) enum Expected {
 }
 
 impl ParseLimitError {
-    /// The byte of the whole text at which something else was expected. Where a limit could be read but not built, it is the
-    /// limit's first byte.
+    /// The byte of the whole text at which something else was expected. If a limit could be parsed but not built, the
+    /// first byte of the limit.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// What is wrong with the limit, or with the limits together, if they could be read but not built.
+    /// What is wrong with the limit, or with the limits together, if they could be parsed but not built.
     pub fn limit_error(&self) -> Option<LimitError> {
         match self.expected {
             Expected::Text(_) => None,
@@ -126,11 +129,11 @@ impl ParseLimitError {
         }
     }
 
-    /// What stands where something else was expected.
+    /// The text at the position where something else was expected.
     fn found(&self) -> &str {
         let rest = self.text.get(self.position..self.end).unwrap_or_default();
         let next = self.text.get(self.end..).unwrap_or_default();
-        let end = if next.starts_with(super::limits::SEPARATOR) { ";" } else { "the end" };
+        let end = if next.starts_with(SEPARATOR) { ";" } else { "the end" };
         rest.split_whitespace().next().unwrap_or(end)
     }
 }

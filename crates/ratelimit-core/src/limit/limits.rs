@@ -6,16 +6,13 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::error::{Expected, Place};
+use super::error::{Expected, Place, SEPARATOR};
 use super::{Limit, LimitError, ParseLimitError, text};
 use crate::MAX_CLAIMS;
 
-/// Between limits in a text.
-pub(super) const SEPARATOR: char = ';';
-
 /// One or more limits that are checked together on one key, all or nothing. Cheap to clone.
 ///
-/// As text they stand one behind another, with `;` between them or each in a line of its own:
+/// As text, separate them with `;`, or write each on a line of its own:
 ///
 /// ```
 /// use ratelimit_core::{Limit, Limits};
@@ -38,10 +35,10 @@ pub(super) const SEPARATOR: char = ';';
 pub struct Limits(Arc<[Limit]>);
 
 impl Limits {
-    /// These limits together. Their order decides nothing; [`LimitStatus::index`](crate::LimitStatus::index) follows it.
+    /// Combines these limits. Their order decides nothing; [`LimitStatus::index`](crate::LimitStatus::index) follows it.
     ///
     /// # Errors
-    /// If there is none, if there are more than 64, or if two would count on one meter: same kind, same period,
+    /// If there are no limits, if there are more than 64, or if two would count on one meter: same kind, same period,
     /// no different names.
     pub fn new(limits: impl IntoIterator<Item = Limit>) -> Result<Self, LimitError> {
         let limits: Vec<Limit> = limits.into_iter().collect();
@@ -93,7 +90,7 @@ impl std::ops::Deref for Limits {
 }
 
 impl fmt::Display for Limits {
-    /// The text that reads back as these limits.
+    /// Prints the text that parses back as these limits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.iter().enumerate().try_for_each(|(index, limit)| match index {
             0 => write!(f, "{limit}"),
@@ -105,11 +102,14 @@ impl fmt::Display for Limits {
 impl FromStr for Limits {
     type Err = ParseLimitError;
 
-    /// Reads limits with `;` or the end of a line between them. Empty lines do not matter; nothing before or behind a `;` is an
-    /// error, for there a limit is missing.
+    /// Parses limits that are separated by `;` or by line breaks. Empty lines are ignored. Nothing before or after a
+    /// `;` is an error, because a limit is missing there.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let read = |(index, part)| text::read(text, part, Place::Nth(index));
-        let limits = parts(text).into_iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
+        let parts = parts(text);
+        let is_alone = parts.len() == 1;
+        let place = |index| if is_alone { Place::Alone } else { Place::Nth(index) };
+        let read = |(index, part)| text::read(text, part, place(index));
+        let limits = parts.into_iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()?;
         Self::new(limits).map_err(|error| ParseLimitError {
             text: text.to_owned(),
             end: text.len(),
@@ -128,7 +128,7 @@ impl TryFrom<&str> for Limits {
     }
 }
 
-/// Where the limits of a text are: its lines that are not empty, and what is between separators even if that is empty.
+/// The ranges of the limits in a text: lines that are not empty, and what is between separators even if that is empty.
 fn parts(text: &str) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -201,7 +201,7 @@ mod tests {
             assert_eq!((error.to_string().as_str(), error.position()), (message, position));
         }
         let units = "expected a number of units at character";
-        refuse("", 0, &format!(r#"cannot read limit 1 of "": {units} 1, found "the end""#));
+        refuse("", 0, &format!(r#"cannot read the limit "": {units} 1, found "the end""#));
         refuse("10/s; ", 6, &format!(r#"cannot read limit 2 of "10/s; ": {units} 7, found "the end""#));
         refuse("10/s;;5/h", 5, &format!(r#"cannot read limit 2 of "10/s;;5/h": {units} 6, found ";""#));
         refuse(";10/s", 0, &format!(r#"cannot read limit 1 of ";10/s": {units} 1, found ";""#));

@@ -1,4 +1,4 @@
-//! Limits: how many units, in which time, counted by which algorithm.
+//! Limits: how many units, per which period, counted by which algorithm.
 
 mod duration;
 mod error;
@@ -10,6 +10,8 @@ mod text;
 pub use error::{LimitError, ParseLimitError};
 pub use limits::Limits;
 
+pub(crate) use duration::parse_duration;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +19,12 @@ use std::time::Duration;
 use crate::key::stable_hash;
 use crate::meter::{Bucket, Log, Meter, Window};
 
-/// The longest name of a limit, in characters.
+/// The maximum length of a limit's name, in characters.
 const MAX_NAME: usize = 64;
 
-/// A limit: `quota` units in a `period`, counted by an [`Algorithm`].
+/// A limit: `quota` units per `period`, counted by an [`Algorithm`].
 ///
-/// Write it as text, or with the constructor of its algorithm:
+/// Write it as text, or use the constructor of its algorithm:
 ///
 /// ```
 /// use ratelimit_core::Limit;
@@ -48,17 +50,17 @@ const MAX_NAME: usize = 64;
 /// | `100/min leaky burst 20` | leaky bucket as a meter: refuses |
 /// | `100/min queue burst 20` | leaky bucket as a queue: admits with a delay, evenly spaced |
 ///
-/// Any of them can be followed by `name WORD`, windows by `staggered` or `offset DURATION`.
+/// Each of them can be followed by `name WORD`, and windows by `staggered` or `offset DURATION`.
 ///
 /// # What is counted together
 ///
-/// A meter belongs to a key and to the *kind* of limit: its algorithm and period, or its name if it has one. It does not
-/// belong to the quota. A limit whose quota or burst changes keeps what was counted: raised, there is more room at
-/// once; lowered, nothing remains until enough has passed. So plans (`100/min` and `3000/min`) share a key's meter,
-/// and a customer who upgrades keeps what was used. What a bucket has admitted drains at the rate of the limit that it was
-/// charged under. Two limits of one kind on one key need different names.
+/// A meter belongs to a key and to the *kind* of limit: its algorithm and period, or its name if it has one. It does
+/// not depend on the quota. A limit keeps its count if its quota or burst changes: after an increase, more units are
+/// available immediately; after a decrease, none remain until enough time has passed. So plans (`100/min` and
+/// `3000/min`) share a key's meter, and a customer who upgrades keeps what was used. What a bucket has admitted drains
+/// at the rate of the limit that it was charged under. Two limits of the same kind on one key need different names.
 ///
-/// A named bucket or log also keeps its count when the period changes. Windows of another length are always other
+/// A named bucket or log also keeps its count if the period changes. Windows of another length are always different
 /// windows.
 #[derive(Clone, Debug)]
 #[repr(C)] // what each claim needs is side by side
@@ -72,25 +74,25 @@ pub struct Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// A count that starts again at each whole multiple of the period. Cheapest; admits up to twice the quota around
-    /// a boundary.
+    /// A count that restarts at each whole multiple of the period. Cheapest; admits up to twice the quota around a
+    /// boundary.
     FixedWindow,
-    /// The count of this window and the previous one, weighted by the part of it that is still covered.
+    /// The count of this window, plus that of the previous one weighted by the part of it that is still covered.
     SlidingWindow,
-    /// A window of several segments that moves on by one segment at a time.
+    /// A window of several segments that advances by one segment at a time.
     SegmentedWindow {
         /// Length of a segment; divides the period.
         precision: Duration,
-        /// Counts the oldest segment whole: never more than the quota in *any* span as long as the period.
+        /// Counts the oldest segment in full: never more than the quota in *any* span as long as the period.
         strict: bool,
     },
-    /// The instant of each unit: exact, at eight bytes a unit.
+    /// The instant of each unit: exact, at eight bytes per unit.
     SlidingLog,
-    /// Tokens that come back evenly (the generic cell rate algorithm): smooth, and up to `burst` at once.
+    /// Tokens that are refilled evenly (the generic cell rate algorithm): smooth, and up to `burst` at once.
     TokenBucket,
-    /// Units drain evenly; what does not fit is refused. The token bucket, seen from the other side.
+    /// Units drain evenly; what does not fit is refused. Equivalent to the token bucket.
     LeakyBucket,
-    /// Units leave evenly, one after another: what is admitted is told how long to wait; up to `burst` may be waiting.
+    /// Units leave evenly, one after another. An admitted request has to wait for its turn; up to `burst` may be waiting.
     LeakyQueue,
 }
 
@@ -101,9 +103,9 @@ pub enum Alignment {
     /// At whole multiples of their length since the Unix epoch: the same instant for every key.
     #[default]
     Epoch,
-    /// So long before those. `Duration::from_secs(7200)` starts days at midnight of UTC+2.
+    /// Earlier than those by this duration. `Duration::from_secs(7200)` starts days at midnight of UTC+2.
     Offset(Duration),
-    /// At an instant of each key's own, so that not everybody's count starts again at once.
+    /// At a different instant for each key, so that counts do not all restart at the same time.
     Staggered,
 }
 
@@ -117,48 +119,48 @@ struct Spec {
     name: Option<Box<str>>,
 }
 
-/// Builds a [`Limit`]; see the constructors there.
+/// Builds a [`Limit`]; see its constructors.
 #[derive(Clone, Debug)]
 #[must_use = "call build()"]
 pub struct LimitBuilder(Spec);
 
 impl Limit {
-    /// A fixed window: see [`Algorithm::FixedWindow`].
+    /// A fixed window; see [`Algorithm::FixedWindow`].
     pub fn fixed_window(quota: u64, period: Duration) -> LimitBuilder {
         LimitBuilder::new(quota, period, Algorithm::FixedWindow)
     }
 
-    /// A sliding-window counter: see [`Algorithm::SlidingWindow`].
+    /// A sliding-window counter; see [`Algorithm::SlidingWindow`].
     pub fn sliding_window(quota: u64, period: Duration) -> LimitBuilder {
         LimitBuilder::new(quota, period, Algorithm::SlidingWindow)
     }
 
-    /// A segmented sliding window: see [`Algorithm::SegmentedWindow`].
+    /// A segmented sliding window; see [`Algorithm::SegmentedWindow`].
     pub fn segmented_window(quota: u64, period: Duration, precision: Duration) -> LimitBuilder {
         LimitBuilder::new(quota, period, Algorithm::SegmentedWindow { precision, strict: false })
     }
 
-    /// A sliding log: see [`Algorithm::SlidingLog`].
+    /// A sliding log; see [`Algorithm::SlidingLog`].
     pub fn sliding_log(quota: u64, period: Duration) -> LimitBuilder {
         LimitBuilder::new(quota, period, Algorithm::SlidingLog)
     }
 
-    /// A token bucket (GCRA): see [`Algorithm::TokenBucket`]. The burst is the quota unless it is set.
+    /// A token bucket (GCRA); see [`Algorithm::TokenBucket`]. Its burst is the quota unless you set it.
     pub fn token_bucket(quota: u64, period: Duration) -> LimitBuilder {
         LimitBuilder::new(quota, period, Algorithm::TokenBucket)
     }
 
-    /// A leaky bucket as a meter: see [`Algorithm::LeakyBucket`]. It holds the quota unless a burst is set.
+    /// A leaky bucket as a meter; see [`Algorithm::LeakyBucket`]. Its burst is the quota unless you set it.
     pub fn leaky_bucket(quota: u64, period: Duration) -> LimitBuilder {
         LimitBuilder::new(quota, period, Algorithm::LeakyBucket)
     }
 
-    /// A leaky bucket as a queue: see [`Algorithm::LeakyQueue`]. It holds the quota unless a burst is set.
+    /// A leaky bucket as a queue; see [`Algorithm::LeakyQueue`]. Its burst is the quota unless you set it.
     pub fn leaky_queue(quota: u64, period: Duration) -> LimitBuilder {
         LimitBuilder::new(quota, period, Algorithm::LeakyQueue)
     }
 
-    /// Units in a period.
+    /// Units per period.
     pub fn quota(&self) -> u64 {
         self.spec.quota
     }
@@ -173,7 +175,7 @@ impl Limit {
         self.spec.algorithm
     }
 
-    /// The most units at once: the burst of a bucket or queue, otherwise the quota.
+    /// The maximum number of units at once: the burst of a bucket or queue, otherwise the quota.
     pub fn burst(&self) -> u64 {
         self.meter.limit()
     }
@@ -188,18 +190,18 @@ impl Limit {
         self.spec.name.as_deref()
     }
 
-    /// What of a meter's name comes from the limit: its name, or its kind and period. ASCII.
+    /// The part of a meter's name that comes from the limit: its name, or its kind and period. ASCII.
     pub fn scope(&self) -> &str {
         &self.scope
     }
 
-    /// How all keys are counted, unless the limit is staggered.
+    /// The meter that all keys have in common, unless the limit is staggered.
     #[inline]
     pub(crate) fn meter_of_all(&self) -> Option<&Meter> {
         (self.spec.alignment != Alignment::Staggered).then_some(&self.meter)
     }
 
-    /// How `key` is counted. Depends on the key only if the limit is staggered.
+    /// Returns how `key` is counted. Depends on the key only if the limit is staggered.
     pub fn meter_for(&self, key: &[u8]) -> Meter {
         match self.meter {
             Meter::Window(window) if self.spec.alignment == Alignment::Staggered => {
@@ -223,53 +225,54 @@ impl LimitBuilder {
         Self(Spec { quota, period, algorithm, burst: None, alignment: Alignment::Epoch, name: None })
     }
 
-    /// How many units may come at once; for buckets and queues.
+    /// Sets how many units are admitted at once; for buckets and queues.
     pub fn burst(mut self, units: u64) -> Self {
         self.0.burst = Some(units);
         self
     }
 
-    /// Counts the oldest segment whole; for segmented windows.
+    /// Counts the oldest segment in full; for segmented windows.
     ///
-    /// On another algorithm it has no meaning, and [`build`](Self::build) says so.
+    /// For other algorithms [`build`](Self::build) returns an error.
     pub fn strict(mut self) -> Self {
         self.0.algorithm = match self.0.algorithm {
             Algorithm::SegmentedWindow { precision, .. } => {
                 Algorithm::SegmentedWindow { precision, strict: true }
             }
-            // A precision of zero is refused when it is built.
+            // `build` rejects a precision of zero.
             _ => Algorithm::SegmentedWindow { precision: Duration::ZERO, strict: true },
         };
         self
     }
 
-    /// Where windows begin.
+    /// Sets where windows begin.
     pub fn alignment(mut self, alignment: Alignment) -> Self {
         self.0.alignment = alignment;
         self
     }
 
-    /// Gives each key's windows a beginning of their own: [`Alignment::Staggered`].
+    /// Starts each key's windows at a different instant: [`Alignment::Staggered`].
     pub fn staggered(self) -> Self {
         self.alignment(Alignment::Staggered)
     }
 
-    /// Names the limit: letters, digits, `.`, `_`, `-`. See [`Limit`] for what a name does.
+    /// Names the limit: letters, digits, `.`, `_`, `-`. See [`Limit`] for the effect of a name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.0.name = Some(name.into().into_boxed_str());
         self
     }
 
-    /// The limit.
+    /// Builds the limit.
     ///
     /// # Errors
-    /// If a number is zero or too large, if the algorithm cannot represent the limit, if an option does not belong to
+    /// If a number is zero or too large, if the algorithm cannot represent the limit, if an option does not apply to
     /// the algorithm, or if the name has other characters.
     pub fn build(self) -> Result<Limit, LimitError> {
-        let spec = self.0;
+        let mut spec = self.0;
         if spec.name.as_deref().is_some_and(|name| !is_name(name)) {
             return Err(LimitError::BadName);
         }
+        spec.alignment = spec.reduced_alignment();
         let meter = spec.meter()?;
         let scope = spec.scope().into();
         Ok(Limit { spec, scope, meter })
@@ -282,13 +285,16 @@ fn is_name(name: &str) -> bool {
 }
 
 fn nanos(duration: Duration) -> u64 {
-    // What does not fit is far beyond the longest period, and is refused as that.
+    // What does not fit is far longer than the longest period, and is rejected as that.
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Spec {
     fn meter(&self) -> Result<Meter, LimitError> {
         let period = nanos(self.period);
+        if period == 0 {
+            return Err(LimitError::Zero { what: "period" });
+        }
         let bucket = |queue| {
             self.forbid_alignment()?;
             Bucket::new(self.quota, period, self.burst.unwrap_or(self.quota), queue).map(Meter::Bucket)
@@ -296,7 +302,7 @@ impl Spec {
         let window = |segment, carried, strict| {
             self.forbid_burst()?;
             let offset = match self.alignment {
-                Alignment::Offset(offset) => nanos(offset).checked_rem(segment).unwrap_or(0),
+                Alignment::Offset(offset) => nanos(offset),
                 Alignment::Epoch | Alignment::Staggered => 0,
             };
             Window::new(self.quota, segment, carried, strict, offset).map(Meter::Window)
@@ -339,7 +345,30 @@ impl Spec {
         }
     }
 
-    /// Everything but the quota that tells one meter from another on the same key.
+    /// Offsets that differ by whole segments are equal, so limits that count in the same windows share their meters.
+    fn reduced_alignment(&self) -> Alignment {
+        let segment = match self.algorithm {
+            Algorithm::SegmentedWindow { precision, .. } => precision,
+            _ => self.period,
+        };
+        match self.alignment {
+            Alignment::Offset(offset) => match nanos(offset).checked_rem(nanos(segment)) {
+                Some(0) if self.is_window() => Alignment::Epoch,
+                Some(rest) => Alignment::Offset(Duration::from_nanos(rest)),
+                None => self.alignment,
+            },
+            alignment => alignment,
+        }
+    }
+
+    fn is_window(&self) -> bool {
+        matches!(
+            self.algorithm,
+            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SegmentedWindow { .. }
+        )
+    }
+
+    /// Everything but the quota that distinguishes one meter from another on the same key.
     fn scope(&self) -> String {
         let period = duration::Text(self.period);
         let mut scope = self.name.as_deref().map(|name| format!("{name}=")).unwrap_or_default();
@@ -354,12 +383,8 @@ impl Spec {
             Algorithm::LeakyQueue => "queue",
         };
         scope.push_str(kind);
-        let is_window = matches!(
-            self.algorithm,
-            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SegmentedWindow { .. }
-        );
         // Writing to a string does not fail.
-        if is_window || self.name.is_none() {
+        if self.is_window() || self.name.is_none() {
             let _ = write!(scope, ":{period}");
         }
         if let Algorithm::SegmentedWindow { precision, .. } = self.algorithm {

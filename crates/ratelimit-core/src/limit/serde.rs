@@ -1,4 +1,4 @@
-//! Limits as strings in serde formats; several also as a list of strings.
+//! Limits as strings in serde formats; several limits also as a list of strings.
 
 use ::serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 

@@ -1,4 +1,4 @@
-//! Limits as text, read and printed back.
+//! Parses and prints limits as text.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::error::{Expected, Place};
 use super::{Algorithm, Alignment, Limit, LimitBuilder, LimitError, ParseLimitError};
 
 impl fmt::Display for Limit {
-    /// The shortest text that reads back as this limit.
+    /// Prints the shortest text that parses back as this limit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spec = &self.spec;
         write!(f, "{}/{}", spec.quota, Text(spec.period).as_period())?;
@@ -50,7 +50,7 @@ impl FromStr for Limit {
     }
 }
 
-/// The limit that stands in this part of `text`.
+/// Parses the limit in this part of `text`.
 pub(super) fn read(text: &str, part: Range<usize>, place: Place) -> Result<Limit, ParseLimitError> {
     let Range { start, end } = part;
     let mut reader = Reader { text: &text[..end], position: start };
@@ -82,7 +82,7 @@ struct Reader<'a> {
     position: usize,
 }
 
-/// What follows the rate, in any order.
+/// The options after the rate, in any order.
 #[derive(Default)]
 struct Options {
     algorithm: Option<Algorithm>,
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
         options.builder(quota, period).map_err(|error| (start, error.into()))
     }
 
-    /// One option; an error of `None` means that `word` is none, or stands there twice.
+    /// Parses one option. An error of `None` means that `word` is not an option, or occurs twice.
     fn option(&mut self, word: &str, options: &mut Options) -> Result<(), Option<Stopped>> {
         fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Option<Stopped>> {
             if place.is_some() {
@@ -142,7 +142,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A unit of time, with or without a number in front.
+    /// Parses a unit of time, with or without a number in front.
     fn period(&mut self) -> Result<Duration, Stopped> {
         self.skip_space();
         if self.rest().starts_with(|first: char| first.is_ascii_digit()) {
@@ -168,7 +168,7 @@ impl<'a> Reader<'a> {
         duration::unit(word).ok_or((start, Expected::Text("a unit of time: ns, us, ms, s, min, h, d or w")))
     }
 
-    /// Digits, with `_` between them where the writer likes.
+    /// Parses digits, with `_` allowed between them.
     fn number(&mut self, what: &'static str) -> Result<u64, Stopped> {
         self.skip_space();
         let rest = self.rest();
@@ -182,7 +182,7 @@ impl<'a> Reader<'a> {
         Ok(number)
     }
 
-    /// The next run of characters that are no space, and where it began.
+    /// The next run of characters that are not spaces, and where it begins.
     fn word(&mut self) -> Option<(usize, &'a str)> {
         self.skip_space();
         let start = self.position;
@@ -324,6 +324,7 @@ mod tests {
         assert_eq!(because("1/0s"), Some(LimitError::Zero { what: "period" }));
         assert_eq!(because("1/0s log"), Some(LimitError::Zero { what: "period" }));
         assert_eq!(because("1/0s bucket"), Some(LimitError::Zero { what: "period" }));
+        assert_eq!(because("1/0s precision 1s"), Some(LimitError::Zero { what: "period" }));
         assert_eq!(because("1/s burst 0"), Some(LimitError::Zero { what: "burst" }));
         assert_eq!(
             because("18446744073709551615/s"),
@@ -347,7 +348,22 @@ mod tests {
         assert!(matches!(because("1/s fixed precision 1ms"), Some(LimitError::Unsuitable { .. })));
         assert!(matches!(because("1/s strict"), Some(LimitError::Unsuitable { option: "strict", .. })));
         assert!(matches!(because("1/s bucket staggered"), Some(LimitError::Unsuitable { .. })));
-        assert_eq!(because("1/999999999999999d"), None); // too long already as a text
+        assert_eq!(because("1/999999999999999d"), None); // the text alone is too long already
+    }
+
+    #[test]
+    fn limits_that_count_in_the_same_windows_are_of_one_kind() {
+        let of = |text: &str| text.parse::<Limit>().unwrap();
+        for (one, other) in [
+            ("10/s", "10/s offset 0s"),
+            ("10/s", "10/s offset 7s"),
+            ("10/s fixed offset 500ms", "10/s fixed offset 1500ms"),
+            ("10/h precision 1min offset 1s", "10/h precision 1min offset 61s"),
+        ] {
+            assert_eq!((of(one).scope(), of(one)), (of(other).scope(), of(other)), "{one} and {other}");
+        }
+        assert_ne!(of("10/s offset 1ms").scope(), of("10/s offset 2ms").scope());
+        assert!("10/s log offset 1s".parse::<Limit>().is_err());
     }
 
     #[test]
@@ -365,7 +381,7 @@ mod tests {
 
         #[test]
         fn whatever_is_read_is_printed_back(
-            text in "[1-9][0-9]{0,3}/[1-9]{0,2}(ms|s|min|h|d)( fixed| log| bucket| leaky| queue)?( burst [1-9])?\
+            text in "[1-9][0-9]{0,3}/[0-9]{0,2}(ms|s|min|h|d)( fixed| log| bucket| leaky| queue)?( burst [1-9])?\
                      ( precision 1(ms|s|min))?( strict)?( staggered| offset 3ms)?( name [a-z]{1,3})?",
         ) {
             if let Ok(limit) = text.parse::<Limit>() {

@@ -12,35 +12,35 @@ use crate::{CounterStore, Decision, Mode, Timer, Timestamp};
 /// How to wait; see [`RateLimiter::acquire_with`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acquire {
-    /// Give up rather than be admitted, or have one's turn, later than this. `None` waits as long as it takes.
+    /// Give up if the request would be admitted, or get its turn, later than this. `None` waits as long as it takes.
     pub timeout: Option<Duration>,
-    /// After a refusal wait up to this much longer than told, at random, so that many waiters do not come back at the
-    /// same instant.
+    /// After a refusal, wait up to this much longer than the store says, at random, so that many waiters do not retry
+    /// at the same instant.
     pub jitter: Duration,
 }
 
-/// The least that is waited before asking a third time, or after a refusal that says to come back at once.
+/// The minimum wait before the third attempt, or after a refusal with a `retry_after` of zero.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// The most that a refusal which says to come back at once is answered with.
+/// The maximum wait after a refusal with a `retry_after` of zero.
 const MOST: Duration = Duration::from_secs(1);
 
 impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
     /// Waits until the request is admitted, however long it takes.
     ///
-    /// Comes back only with a permit: it checks again after each wait, and who is overtaken waits again. Under a leaky
-    /// queue the store gives each waiter its turn at once, so that many processes together release evenly, in order.
+    /// Returns only when the request is admitted: it checks again after each wait, and waits again if another caller was
+    /// faster. A leaky queue assigns each waiter its turn immediately, so many processes together proceed evenly, in order.
     ///
-    /// It waits as long as the store tells, on this limiter's clock. After a second refusal it waits at least a millisecond. A
-    /// refusal that says to come back at once (some stores do so under contention) is asked about again after one millisecond,
-    /// then two, four and so on up to a second. So a store that is wrong about its `retry_after` costs you some calls, but never
-    /// a busy loop.
+    /// It waits as long as the store says, on this limiter's clock. After a second refusal it waits at least a
+    /// millisecond. If a refusal has a `retry_after` of zero (some stores do so under contention), it retries after one
+    /// millisecond, then two, four and so on up to a second. So a store with a wrong `retry_after` costs you some
+    /// calls, but never a busy loop.
     ///
     /// # Errors
     /// If the request can never be admitted, or if the store did not answer.
     ///
     /// # Dropping
-    /// Dropping the future ends the waiting. A turn in a leaky queue that was already given is then used up.
+    /// Dropping the future stops the wait. A turn in a leaky queue that was already assigned is then used up.
     pub async fn acquire<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
@@ -48,12 +48,12 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
         self.acquire_with(request, Acquire::default()).await
     }
 
-    /// As [`acquire`](Self::acquire), with a deadline and jitter.
+    /// Like [`acquire`](Self::acquire), with a deadline and jitter.
     ///
-    /// A wait that would end after the deadline is not begun: the error comes at once.
+    /// If the wait would end after the deadline, it returns the error immediately.
     ///
     /// # Errors
-    /// As [`acquire`](Self::acquire), and if it would not be admitted in time.
+    /// Like [`acquire`](Self::acquire), and if the request would not be admitted in time.
     pub async fn acquire_with<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
@@ -86,13 +86,13 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
             let longest = deadline.map_or(Duration::MAX, |deadline| deadline.since(now));
             let wait = patience.wait(told) + random_up_to(options.jitter);
             self.clock.sleep(wait.min(longest)).await;
-            // Whatever the clock makes of the wait, others have their turn.
+            // However the clock implements the wait, yield to other tasks.
             step_aside().await;
         }
     }
 }
 
-/// How often a request was refused, and how often in a row it was told to come back at once.
+/// Whether a request was refused before, and how many consecutive refusals had a `retry_after` of zero.
 #[derive(Default)]
 struct Patience {
     refused: bool,
@@ -100,7 +100,7 @@ struct Patience {
 }
 
 impl Patience {
-    /// How long to wait after a refusal that tells so much.
+    /// Returns how long to wait after a refusal with this `retry_after`.
     fn wait(&mut self, told: Duration) -> Duration {
         let again = std::mem::replace(&mut self.refused, true);
         if told.is_zero() {
@@ -113,7 +113,7 @@ impl Patience {
     }
 }
 
-/// Completes when it is polled a second time, which is asked for at once.
+/// Completes at the second poll, for which it wakes itself immediately.
 async fn step_aside() {
     let mut done = false;
     poll_fn(|context| {
@@ -126,10 +126,10 @@ async fn step_aside() {
     .await;
 }
 
-/// A random part of `most`. Random enough to spread waiters, and needs no generator of its own.
+/// A random duration up to `most`. Random enough to spread waiters, without a generator.
 fn random_up_to(most: Duration) -> Duration {
     let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
-    // Each RandomState is keyed differently.
+    // Each `RandomState` has different keys.
     let random = RandomState::new().hash_one(());
     Duration::from_nanos(nanos.checked_add(1).map_or(random, |bound| random % bound))
 }

@@ -1,17 +1,17 @@
-//! Why a limiter has no decision.
+//! Why a limiter returns no decision.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::{Decision, InvalidClaims, StoreError};
 
-/// Why a check has no decision. A refusal is not an error.
+/// Why a check returns no decision. A refusal is not an error.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CheckError {
-    /// The store did not answer. Whether the request may pass is the caller's decision.
+    /// The store did not answer. You decide whether the request may pass.
     Store(StoreError),
-    /// The request cannot be checked at all: a mistake of the program.
+    /// The request cannot be checked at all: a bug in the program.
     Invalid(InvalidClaims),
 }
 
@@ -45,13 +45,13 @@ impl From<InvalidClaims> for CheckError {
     }
 }
 
-/// Why waiting for admission ended without it. Nothing is charged then, unless the store left it unknown.
+/// Why waiting for admission failed. Nothing is charged, unless the store could not tell.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// The request costs more than a limit can ever admit: the one that [decided](Decision::decided_by).
+    /// The request costs more than a limit can ever admit: the limit that [decided](Decision::decided_by).
     Never(Decision<'static>),
-    /// It would not be admitted, or not have its turn, before the deadline.
+    /// The request would not be admitted, or not get its turn, before the deadline.
     Deadline(Decision<'static>),
     /// There was no decision.
     Check(CheckError),
@@ -69,7 +69,7 @@ impl fmt::Display for AcquireError {
                 )
             }
             Self::Deadline(decision) if decision.allowed() => {
-                write!(f, "its turn comes after the deadline, in {:?}; it was given back", decision.delay())
+                write!(f, "its turn comes after the deadline, in {:?}; it was refunded", decision.delay())
             }
             Self::Deadline(decision) => {
                 let (rule, wait) = (decision.decided_by().rule(), decision.retry_after().unwrap_or_default());

@@ -35,10 +35,10 @@ use crate::{
 /// # }
 /// ```
 ///
-/// Every method takes anything that is [`Into<Request>`](Request): a `&str`, bytes, a [`Key`](crate::Key), or a request
-/// with a cost, limits of its own or several keys.
+/// Every method takes [`Into<Request>`](Request): a `&str`, bytes, a [`Key`](crate::Key), or a request with a cost, its
+/// own limits or several keys.
 ///
-/// Share it behind an `Arc`, or give each part of the program one of its own on a shared store.
+/// Share it behind an `Arc`, or create several limiters on a shared store.
 #[derive(Clone, Debug)]
 pub struct RateLimiter<S, C = SystemClock> {
     store: S,
@@ -48,30 +48,30 @@ pub struct RateLimiter<S, C = SystemClock> {
 }
 
 impl<S: CounterStore> RateLimiter<S> {
-    /// A limiter on `store`, on the system's clock, in the empty name space.
+    /// Creates a limiter on `store`, with the system's clock and the empty namespace.
     pub fn new(store: S, limits: impl Into<Limits>) -> Self {
         Self { store, limits: limits.into(), namespace: "".into(), clock: SystemClock::new() }
     }
 }
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
-    /// The same limiter on another clock.
+    /// Uses another clock.
     #[must_use]
     pub fn with_clock<D: Clock>(self, clock: D) -> RateLimiter<S, D> {
         RateLimiter { store: self.store, limits: self.limits, namespace: self.namespace, clock }
     }
 
-    /// The same limiter in a name space of its own.
+    /// Uses a namespace.
     ///
-    /// Limiters that share a store count together where name space, kind of limit and key are the same. ASCII letters,
-    /// digits and punctuation make it readable in the store; any text works.
+    /// Limiters that share a store count together if namespace, kind of limit and key are the same. ASCII letters,
+    /// digits and punctuation keep it readable in the store; any text works.
     #[must_use]
     pub fn with_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into().into_boxed_str();
         self
     }
 
-    /// The limits that apply where a request brings none of its own.
+    /// The limits of requests that do not have their own.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -88,7 +88,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
 
     /// Decides a request, and charges it if it is allowed. A refusal charges nothing.
     ///
-    /// The key is needed only for the call; the limits are borrowed by the [`Decision`].
+    /// The key is needed only during the call. The [`Decision`] borrows the limits.
     ///
     /// # Errors
     /// If the store did not answer, or if the request names one meter twice.
@@ -99,7 +99,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         self.decide(&request.into(), Mode::Charge).await
     }
 
-    /// Decides many independent requests in as few trips to the store as it can; most stores make one.
+    /// Decides many independent requests in as few round trips as the store can, in most stores one.
     ///
     /// They are decided in their order, each for itself.
     pub async fn check_many<'k, 'l, R: Into<Request<'k, 'l>>>(
@@ -123,11 +123,11 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         decisions.collect()
     }
 
-    /// Looks at how a key stands, and charges nothing: a request of cost zero. It is always allowed; what it tells is
-    /// what remains.
+    /// Returns the status of a key and charges nothing: a request of cost zero. It is always allowed; the decision
+    /// reports what remains.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Like [`check`](Self::check).
     pub async fn peek<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
@@ -135,10 +135,10 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         self.decide(&request.into().cost(0), Mode::Peek).await
     }
 
-    /// Tells whether [`check`](Self::check) would allow this request now, and charges nothing.
+    /// Returns whether [`check`](Self::check) would allow this request now, and charges nothing.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Like [`check`](Self::check).
     pub async fn would_allow<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
@@ -146,10 +146,10 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         self.decide(&request.into(), Mode::Peek).await
     }
 
-    /// Charges a request whether it fits or not: what was used has been used. Later requests wait longer for it.
+    /// Charges a request whether it fits or not, for what has already been used. Later requests wait longer for it.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Like [`check`](Self::check).
     pub async fn charge<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
@@ -157,10 +157,10 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         self.decide(&request.into(), Mode::Force).await
     }
 
-    /// Forgets what was counted for the request's keys under its limits, and nothing else.
+    /// Resets the counts of the request's keys under its limits, and nothing else.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Like [`check`](Self::check).
     pub async fn reset<'k, 'l>(&'l self, request: impl Into<Request<'k, 'l>>) -> Result<(), CheckError> {
         let request = request.into();
         let claims = request.claims(&self.namespace, &self.limits);
@@ -179,7 +179,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         Ok(self.decision(request, answer)?)
     }
 
-    /// What the store's answer to a request says to the caller.
+    /// Turns the store's answer to a request into a decision.
     fn decision<'l>(&'l self, request: &Request<'_, 'l>, answer: Answer) -> Result<Decision<'l>, StoreError> {
         let simple = request.as_simple().and_then(|simple| Some((simple, simple.only_limit(&self.limits)?)));
         if let (Some((Simple { key, cost, .. }, (limit, _))), &[verdict]) = (simple, &answer.verdicts[..])
@@ -192,8 +192,8 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     }
 }
 
-/// The error of a store that has answered fewer slices than it was asked.
+/// The error if a store returned fewer answers than it got claims.
 fn no_answer() -> StoreError {
-    StoreError::new("the store", ErrorKind::Server, "it gave fewer answers than it was asked for")
+    StoreError::new("the store", ErrorKind::Server, "it returned fewer answers than requested")
         .maybe_applied()
 }

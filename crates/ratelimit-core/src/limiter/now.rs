@@ -1,4 +1,4 @@
-//! Decisions on the spot, for stores whose state is in this process.
+//! Synchronous methods, for stores whose state is in this process.
 
 use super::request::Simple;
 use super::{CheckError, RateLimiter, Request};
@@ -9,7 +9,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`check`](Self::check) without waiting.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Like [`check`](Self::check).
     #[inline(always)]
     pub fn check_now<'k, 'l>(
         &'l self,
@@ -18,7 +18,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         self.decide_now(request.into(), Mode::Charge)
     }
 
-    /// [`check_many`](Self::check_many) without waiting: all at one instant.
+    /// [`check_many`](Self::check_many) without waiting, all at one instant.
     pub fn check_many_now<'k, 'l, R: Into<Request<'k, 'l>>>(
         &'l self,
         requests: impl IntoIterator<Item = R>,
@@ -31,7 +31,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`peek`](Self::peek) without waiting.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Like [`check`](Self::check).
     pub fn peek_now<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
@@ -42,7 +42,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`would_allow`](Self::would_allow) without waiting.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Like [`check`](Self::check).
     pub fn would_allow_now<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
@@ -53,7 +53,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`charge`](Self::charge) without waiting.
     ///
     /// # Errors
-    /// As [`check`](Self::check).
+    /// Like [`check`](Self::check).
     pub fn charge_now<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
@@ -83,13 +83,13 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         let (Some((limit, meter)), Some(short)) = (simple.only_limit(&self.limits), ShortKey::of(key)) else {
             return self.decide_all_now(simple.into(), now, mode);
         };
-        // No limit is less than one.
+        // Every limit is at least one.
         if cost > 1 && cost > meter.limit() {
             return self.decide_all_now(simple.into(), now, mode);
         }
         let namespace = &*self.namespace;
         let id = MeterId { namespace, scope: limit.scope(), key };
-        // The decision is made in its place, by what is at hand, so that nothing of it is moved.
+        // The decision is built in place from values in registers, so no part of it is moved.
         self.store.claim_one_now(now, mode, &id, cost, meter, move |decided| {
             let (admitted, verdict) = decided?;
             let charged = admitted && mode != Mode::Peek;
@@ -98,7 +98,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         })
     }
 
-    // Lent, the request would have to be in memory for simple ones, too.
+    // Passed by reference, the request would have to be in memory for simple ones, too.
     #[expect(clippy::needless_pass_by_value)]
     fn decide_all_now<'l>(
         &'l self,

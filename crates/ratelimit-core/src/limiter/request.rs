@@ -1,4 +1,4 @@
-//! Requests: what a limiter is asked.
+//! Requests: what a limiter checks.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::decision::AskedKey;
 use crate::{Claim, Claims, InvalidClaims, Key, Limit, Limits, Meter, MeterId, Mode, Timestamp};
 
-/// What to check: a key, what it costs, and the limits if they are known only now.
+/// What to check: a key, its cost, and the limits if they depend on the request.
 ///
 /// A string or byte slice is a request of cost 1 under the limiter's own limits, so most programs never name this type:
 ///
@@ -28,14 +28,14 @@ use crate::{Claim, Claims, InvalidClaims, Key, Limit, Limits, Meter, MeterId, Mo
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// `'k` is how long the keys live, which is needed only until there is a decision. `'l` is how long the limits live, which the
-/// decision borrows.
+/// `'k` is the lifetime of the keys, which are needed only until there is a decision. `'l` is the lifetime of the
+/// limits, which the decision borrows.
 #[derive(Clone, Debug)]
 pub struct Request<'k, 'l> {
     parts: Parts<'k, 'l>,
 }
 
-/// Nearly always there is one, and then it is no list, so that a check takes it by registers.
+/// Nearly always there is one part. It is not stored in a list, so that a check takes it in registers.
 #[derive(Clone, Debug)]
 enum Parts<'k, 'l> {
     One(Part<'k, 'l>),
@@ -51,20 +51,20 @@ pub(super) struct Part<'k, 'l> {
 }
 
 impl std::fmt::Debug for Part<'_, '_> {
-    /// Keys identify people: only the length is shown.
+    /// Keys identify people: shows only the length.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "key of {} bytes, cost {}", self.key.len(), self.cost)
     }
 }
 
 impl<'k, 'l> Request<'k, 'l> {
-    /// One unit for `key`.
+    /// A request of one unit for `key`.
     #[inline]
     pub fn new<K: AsRef<[u8]> + ?Sized>(key: &'k K) -> Self {
         Self { parts: Parts::One(Part { key: key.as_ref(), cost: 1, limits: None }) }
     }
 
-    /// Costs `units` instead of one. Zero asks without charging; it always fits.
+    /// Sets the cost to `units` instead of one. A cost of zero charges nothing and always fits.
     #[must_use]
     #[inline]
     pub fn cost(self, units: u64) -> Self {
@@ -80,9 +80,9 @@ impl<'k, 'l> Request<'k, 'l> {
         self
     }
 
-    /// Under these limits instead of the limiter's own: `&Limits`, or [`Limits`] or a [`Limit`] that the request keeps.
+    /// Uses these limits instead of the limiter's own: `&Limits`, or [`Limits`] or a [`Limit`] that the request owns.
     ///
-    /// Read limits once and lend them: reading a text and keeping limits allocate, lending does not.
+    /// Parse limits once and pass them by reference: parsing and owning limits allocate, borrowing does not.
     ///
     /// ```
     /// # use ratelimit_core::{CheckError, CounterStore, Limit, Limits, RateLimiter, Request};
@@ -111,7 +111,7 @@ impl<'k, 'l> Request<'k, 'l> {
         self
     }
 
-    /// Together with `other`: both are admitted or neither is.
+    /// Adds `other`: both are admitted or neither is.
     #[must_use]
     pub fn and(self, other: impl Into<Request<'k, 'l>>) -> Self {
         let mut parts = match self.parts {
@@ -141,7 +141,7 @@ impl<'k, 'l> Request<'k, 'l> {
         }
     }
 
-    /// This request if it is a simple one. It is given back if not, so that nothing of a simple one is left to be dropped.
+    /// Converts a simple request. Returns any other request, so that nothing of a simple one is left to be dropped.
     #[inline]
     pub(super) fn into_simple(self) -> Result<Simple<'k, 'l>, Self> {
         let Some(simple) = self.as_simple() else { return Err(self) };
@@ -150,7 +150,7 @@ impl<'k, 'l> Request<'k, 'l> {
         Ok(simple)
     }
 
-    /// The same of a request that is still needed.
+    /// The same for a request that is still needed.
     #[inline]
     pub(super) fn as_simple(&self) -> Option<Simple<'k, 'l>> {
         match &self.parts {
@@ -162,8 +162,8 @@ impl<'k, 'l> Request<'k, 'l> {
         }
     }
 
-    /// The meter's name, the cost and the meter of the claim that it makes, if it is only one and the meter does not depend on the
-    /// key.
+    /// The meter's name, the cost and the meter of the request's only claim; `None` if there are several, or if the
+    /// meter depends on the key.
     #[inline]
     pub(super) fn only_claim<'s>(
         &'s self,
@@ -189,7 +189,7 @@ impl<'k, 'l> Request<'k, 'l> {
         claims
     }
 
-    /// The question that these claims of it are. A cost that is above a limit is only looked at: nothing of it can be charged.
+    /// Builds [`Claims`] from this request's claims. A cost above a limit is only peeked at, since it can never be charged.
     pub(super) fn ask<'c>(
         &self,
         claims: &'c [Claim<'c>],
@@ -198,14 +198,14 @@ impl<'k, 'l> Request<'k, 'l> {
     ) -> Result<Claims<'c>, InvalidClaims> {
         let never_fits = |claim: &Claim<'_>| claim.cost > claim.meter.limit();
         let mode = if mode == Mode::Charge && claims.iter().any(never_fits) { Mode::Peek } else { mode };
-        // On one key no two of them are on one meter: `Limits` has seen to it.
+        // Claims on one key are never on the same meter: `Limits` has checked that.
         match self.parts {
             Parts::One(_) => Ok(Claims::known(now, mode, claims)),
             Parts::Several(_) => Claims::new(now, mode, claims),
         }
     }
 
-    /// Its keys, as they are part of a decision.
+    /// The keys, as parts of a decision.
     pub(super) fn keys(&self, own: &'l Limits) -> impl Iterator<Item = AskedKey<'k, 'l>> {
         self.parts().iter().map(|part| {
             let limits = part.limits.clone().unwrap_or(Cow::Borrowed(own));
@@ -214,7 +214,7 @@ impl<'k, 'l> Request<'k, 'l> {
     }
 }
 
-/// What most requests are: one key, and limits that are lent.
+/// The form of most requests: one key and borrowed limits.
 #[derive(Clone, Copy)]
 pub(super) struct Simple<'k, 'l> {
     pub(super) key: &'k [u8],
@@ -223,7 +223,7 @@ pub(super) struct Simple<'k, 'l> {
 }
 
 impl<'l> Simple<'_, 'l> {
-    /// The limit and its meter, if it is only one and the meter does not depend on the key.
+    /// The limit and its meter, if there is only one limit and the meter does not depend on the key.
     #[inline]
     pub(super) fn only_limit(&self, own: &'l Limits) -> Option<(&'l Limit, &'l Meter)> {
         match &**self.limits.unwrap_or(own) {

@@ -1,16 +1,16 @@
-//! Giving back, and correcting what was charged.
+//! Refunds, and corrections of what was charged.
 
 use super::RateLimiter;
 use crate::{Claims, Clock, CounterStore, Decision, LimitStatus, Mode, StoreError, SyncCounterStore};
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
-    /// Gives back what `decision` charged, as if the request had never come.
+    /// Refunds what `decision` charged, as if the request had never been made.
     ///
-    /// The decision knows its keys, its limits as they were and its costs; call this on the limiter that made it, or on
-    /// another one on the same store. What has left the limit's memory since then (its window has passed, its tokens have come
-    /// back) is not given out a second time. Nothing happens for a decision that charged nothing.
+    /// The decision knows its keys, its limits as they were and its costs. Call this on the limiter that made it, or on
+    /// another one on the same store. Units that have left the meter since then (their window has passed, their tokens
+    /// have come back) are not returned a second time. Does nothing if the decision charged nothing.
     ///
-    /// Give back once: a store cannot tell a second time from another request's.
+    /// Refund a decision only once: a store cannot distinguish a second refund from that of another request.
     ///
     /// ```
     /// # use ratelimit_core::{CounterStore, RateLimiter};
@@ -32,8 +32,8 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
 
     /// Settles a decision that charged an estimate: the true cost was `units` under each of its limits.
     ///
-    /// What was charged too much is given back, what was charged too little is charged now, even beyond the limit.
-    /// Nothing happens for a decision that charged nothing. Settle once, as you [refund](Self::refund) once.
+    /// If too much was charged, the difference is refunded; if too little, it is charged now, even beyond the limit.
+    /// Does nothing if the decision charged nothing. Settle a decision only once, as with [`refund`](Self::refund).
     ///
     /// ```
     /// # use ratelimit_core::{CounterStore, RateLimiter, Request};
@@ -54,9 +54,9 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         self.settle_each(decision, |_| units).await
     }
 
-    /// As [`settle`](Self::settle), where the true cost is another one under each limit or for each key: `units` tells it.
+    /// Like [`settle`](Self::settle), with a true cost for each limit and key, which `units` returns.
     ///
-    /// To leave what a limit was charged as it is, tell its [`cost`](LimitStatus::cost).
+    /// To leave the charge of a limit as it is, return its [`cost`](LimitStatus::cost).
     ///
     /// ```
     /// # use ratelimit_core::{CounterStore, Limits, RateLimiter, Request};
@@ -94,9 +94,9 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     }
 }
 
-/// The same on the spot, for stores whose state is in this process.
+/// The same without waiting, for stores whose state is in this process.
 impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
-    /// [`refund`](Self::refund) without waiting. It cannot fail: giving back needs no room.
+    /// [`refund`](Self::refund) without waiting. It cannot fail, because a refund needs no space.
     pub fn refund_now(&self, decision: &Decision<'_>) {
         let keys = decision.charged_keys();
         self.store.refund_now(self.clock.now(), &decision.settlement(&keys, |_| 0).refunds);
@@ -105,7 +105,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`settle`](Self::settle) without waiting.
     ///
     /// # Errors
-    /// If the store has forgotten the meter and cannot take another.
+    /// If the store has forgotten the meter and has no room for another.
     pub fn settle_now(&self, decision: &Decision<'_>, units: u64) -> Result<(), StoreError> {
         self.settle_each_now(decision, |_| units)
     }
@@ -113,7 +113,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`settle_each`](Self::settle_each) without waiting.
     ///
     /// # Errors
-    /// As [`settle_now`](Self::settle_now).
+    /// Like [`settle_now`](Self::settle_now).
     pub fn settle_each_now(
         &self,
         decision: &Decision<'_>,

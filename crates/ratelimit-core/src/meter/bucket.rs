@@ -2,30 +2,28 @@
 
 use smallvec::SmallVec;
 
+use super::charged::Charged;
+use super::check::{check_period, check_units};
 use super::divisor::Divisor;
-use super::{Charged, MAX_PERIOD_NANOS, MAX_UNITS, check_period, check_units};
-use crate::{LimitError, Mode, Timestamp, Verdict};
+use crate::{LimitError, MAX_PERIOD_NANOS, MAX_RATES, MAX_UNITS, Mode, Timestamp, Verdict};
 
-/// The longest `burst x interval`: 2<sup>61</sup> ns, about 73 years.
+/// The maximum of `burst x interval`: 2<sup>61</sup> ns, about 73 years.
 const MAX_TOLERANCE: u64 = 1 << 61;
 
-/// The longest debt that forced charges can run up: 2<sup>62</sup> - 1 ns, about 146 years.
+/// The maximum debt that forced charges can create: 2<sup>62</sup> - 1 ns, about 146 years.
 const MAX_DEBT: u64 = (1 << 62) - 1;
 
-/// A rate that is off by more than one part in this many is refused when the limit is built.
+/// A limit cannot be built if its rate is off by more than one part in this many.
 const PRECISION: u128 = 1_000;
 
-/// The most rates at which the units of one bucket drain; see [`BucketState`].
-pub const MAX_RATES: usize = 16;
-
-/// Counts units as time: each takes `interval` nanoseconds to drain, and `burst` of them may be there at once.
+/// Counts units as time: each takes `interval` nanoseconds to drain, and up to `burst` of them may be in the bucket.
 ///
-/// A claim is admitted iff `max(tat, now) + cost x interval <= now + burst x interval` (the generic cell rate
-/// algorithm of ITU-T I.371, as a virtual schedule). Token bucket, leaky bucket as a meter and leaky bucket as a queue
-/// are this one meter; in the queue form an admitted claim is told to wait for its turn, `max(tat, now)`.
+/// A claim is admitted if and only if `max(tat, now) + cost x interval <= now + burst x interval` (the generic cell
+/// rate algorithm of ITU-T I.371, as a virtual schedule). Token bucket, leaky bucket as a meter and leaky bucket as a
+/// queue are all this meter; in the queue form an admitted claim has to wait for its turn, `max(tat, now)`.
 ///
-/// Where limits of several rates charge one bucket, each unit drains at the rate of the limit that it was charged under, and
-/// every limit counts all units that are there; see [`BucketState`].
+/// If limits of several rates charge one bucket, each unit drains at the rate of the limit that it was charged under,
+/// and every limit counts all units in the bucket; see [`BucketState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     interval: Divisor,
@@ -33,43 +31,43 @@ pub struct Bucket {
     queue: bool,
 }
 
-/// What is kept of a [`Bucket`].
+/// The state of a [`Bucket`].
 ///
-/// Nearly always there is one debt. There are several while units are there that were charged under limits of different
-/// rates: because a limit has been changed, or because several limits share the bucket. Then there is a debt for each rate,
-/// which has the units of that rate and of all slower ones, and drains at that rate. The bucket owes what the largest of them
-/// owes, in units.
+/// Nearly always there is one debt. There are several while the bucket has units that were charged under limits of
+/// different rates: because a limit has changed, or because several limits share the bucket. Then there is a debt for
+/// each rate. It contains the units of that rate and of all slower ones, and drains at that rate. The bucket owes the
+/// largest of them, in units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketState {
-    /// The newest instant at which it was charged.
+    /// The latest instant at which it was charged.
     pub at: Timestamp,
-    /// A debt for each rate, by rising interval: the first one has all units.
+    /// A debt for each rate, by rising interval: the first one contains all units.
     pub debts: SmallVec<[Debt; 1]>,
 }
 
 /// Units of a [`BucketState`] that drain one after another.
 ///
-/// As numbers, in stores and in [`State::to_bytes`](crate::State::to_bytes), a bucket of one debt is `at`, `tat`, `interval`; any
-/// other is `at`, and `tat`, `interval`, `receipt` of each debt.
+/// As numbers, in stores and in [`State::to_bytes`](crate::State::to_bytes), a bucket with one debt is `at`, `tat`,
+/// `interval`; any other is `at`, and `tat`, `interval`, `receipt` of each debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debt {
-    /// When all of them will have drained: the theoretical arrival time.
+    /// When all of its units will have drained: the theoretical arrival time.
     pub tat: Timestamp,
-    /// How long one of them takes, in nanoseconds.
+    /// How long one unit takes to drain, in nanoseconds.
     pub interval: u64,
-    /// The receipt of the newest of this very rate: where their line ends, on a clock that only runs as they drain. Where there
-    /// is one debt this is `tat`.
+    /// The receipt of the latest charge of exactly this rate: the end of the line of its units, on a clock that runs
+    /// only while they drain. If there is one debt, this is `tat`.
     pub receipt: Timestamp,
 }
 
 impl Bucket {
-    /// A bucket meter for `quota` units a `period` (nanoseconds), of which `burst` may come at once.
+    /// Creates a bucket meter for `quota` units per `period` (nanoseconds), which admits up to `burst` at once.
     ///
     /// The interval is rounded up to whole nanoseconds, so the rate is never exceeded in the long run.
     ///
     /// # Errors
-    /// A zero or a number beyond its bound; a rate that whole nanoseconds cannot keep within 0.1 %; a burst that
-    /// would take longer than 73 years to drain.
+    /// If a number is zero or beyond its bound, if whole nanoseconds cannot represent the rate within 0.1 %, or if the
+    /// burst would take more than 73 years to drain.
     pub fn new(quota: u64, period: u64, burst: u64, queue: bool) -> Result<Self, LimitError> {
         check_units("quota", quota, MAX_UNITS)?;
         check_units("burst", burst, MAX_UNITS)?;
@@ -82,10 +80,10 @@ impl Bucket {
         Self::with_interval(interval, burst, queue)
     }
 
-    /// A bucket meter that drains one unit each `interval` nanoseconds.
+    /// Creates a bucket meter that drains one unit every `interval` nanoseconds.
     ///
     /// # Errors
-    /// A zero or a number beyond its bound; a burst that would take longer than 73 years to drain.
+    /// If a number is zero or beyond its bound, or if the burst would take more than 73 years to drain.
     pub fn with_interval(interval: u64, burst: u64, queue: bool) -> Result<Self, LimitError> {
         check_period("period", interval)?;
         check_units("burst", burst, MAX_UNITS)?;
@@ -100,7 +98,7 @@ impl Bucket {
         self.interval.get()
     }
 
-    /// The most units at once.
+    /// The maximum number of units at once.
     pub fn burst(&self) -> u64 {
         self.burst
     }
@@ -119,13 +117,13 @@ impl Bucket {
         BucketState { at: Timestamp::EPOCH, debts: SmallVec::new() }
     }
 
-    /// What `units` take to drain.
+    /// The time that `units` take to drain.
     fn drain_time(&self, units: u64) -> u64 {
         drain_time(units, self.interval())
     }
 
-    /// One claim from end to end, on a bucket with one debt that drains at this meter's interval: whether it is admitted, and
-    /// the verdict. `at` and `tat` are those of its [`BucketState`]; a fresh bucket has any instants that have passed.
+    /// Decides one claim on a bucket with one debt that drains at this meter's interval. Returns whether it is admitted,
+    /// and the verdict. `at` and `tat` are those of its [`BucketState`]; for a fresh bucket, any instants in the past.
     ///
     /// ```
     /// use ratelimit_core::{Bucket, Mode, Timestamp};
@@ -151,7 +149,7 @@ impl Bucket {
         let ready_at = if self.queue && debt > 0 { *tat } else { now };
         let fits = cost == 0 || (cost <= self.burst && debt <= (self.burst - cost) * self.interval());
         if cost > 0 && mode != Mode::Peek && (fits || mode == Mode::Force) {
-            // What fits is within the tolerance; only what is charged by force can be too much.
+            // What fits is within the tolerance; only a forced charge can exceed it.
             let after = match mode {
                 Mode::Force => (debt + self.drain_time(cost)).min(MAX_DEBT),
                 Mode::Charge | Mode::Peek => debt + self.interval() * cost,
@@ -187,7 +185,7 @@ impl Bucket {
         state.only_debt().is_some_and(|debt| debt.interval == self.interval())
     }
 
-    /// How many whole units fit beside this debt.
+    /// The number of whole units that fit beside this debt.
     #[inline]
     fn remaining(&self, debt: u64) -> u64 {
         self.interval.divide(self.tolerance().saturating_sub(debt)).0
@@ -199,8 +197,8 @@ impl Bucket {
         cost == 0 || self.burst.checked_sub(cost).is_some_and(fits)
     }
 
-    /// Adds the units to the debts of this rate and of all faster ones. Those had drained down to the units of slower rates,
-    /// if they would be less: what drains slowly is there as long as it is there.
+    /// Adds the units to the debts of this rate and of all faster ones. If those had drained below the units of slower
+    /// rates, they start from these: a unit that drains slowly stays until it has drained.
     pub(super) fn charge(&self, state: &mut BucketState, cost: u64, now: Timestamp) -> Charged {
         let seen = state.seen(now);
         let ready_at = self.turn(state, now);
@@ -220,14 +218,14 @@ impl Bucket {
             state.debts[place].tat = Timestamp::derived(seen + after);
         }
         if state.debts.len() > MAX_RATES {
-            // Its units are in the first one, too, and drain as that does.
+            // Its units are in the first debt as well, and drain at the rate of that.
             state.debts.remove(1);
         }
         Charged { receipt, ready_at }
     }
 
-    /// When a claim that comes `now` may go on: in a queue, when all before it has drained, at this rate what drains more
-    /// slowly.
+    /// When a claim that arrives `now` may proceed. In a queue, this is when all units before it have drained, if those
+    /// of slower rates drain at this rate.
     fn turn(&self, state: &BucketState, now: Timestamp) -> Timestamp {
         if !self.queue {
             return now;
@@ -239,8 +237,8 @@ impl Bucket {
         if left > 0 { Timestamp::derived(seen + left) } else { now }
     }
 
-    /// Units of one rate drain in the order in which they came. So what has not drained of this charge is what lies before its
-    /// receipt in the line of them.
+    /// Units of one rate drain in the order in which they were charged. So what has not drained of this charge is what
+    /// lies before its receipt in their line.
     pub(super) fn refund(&self, state: &mut BucketState, cost: u64, receipt: Timestamp, now: Timestamp) {
         let Ok(own) = state.place(self.interval()) else { return };
         let seen = state.seen(now);
@@ -259,7 +257,7 @@ impl Bucket {
         }
     }
 
-    /// The figures of an answer from the state after the decision.
+    /// Computes the figures of an answer from the state after the decision.
     pub(super) fn verdict(
         &self,
         state: &BucketState,
@@ -287,7 +285,7 @@ impl Bucket {
 }
 
 impl BucketState {
-    /// This state as numbers, for a store that keeps numbers: see [`Debt`].
+    /// Returns this state as numbers, for a store that keeps numbers; see [`Debt`].
     pub fn numbers(&self) -> SmallVec<[u64; 4]> {
         let mut numbers: SmallVec<[u64; 4]> = SmallVec::from_slice(&[self.at.as_nanos()]);
         if let Some(debt) = self.only_debt() {
@@ -300,7 +298,7 @@ impl BucketState {
         numbers
     }
 
-    /// The state that these numbers are; `None` if they are none.
+    /// Returns the state that these numbers represent, or `None` if they are not valid.
     pub fn from_numbers(numbers: &[u64]) -> Option<Self> {
         let (at, debts) = numbers.split_first()?;
         let instant = |nanos: u64| (nanos <= i64::MAX as u64).then(|| Timestamp::derived(nanos));
@@ -321,30 +319,30 @@ impl BucketState {
         sound.then(|| Self { at: Timestamp::derived(*at), debts })
     }
 
-    /// The instant of a decision that is asked for `now`.
+    /// The instant as of which a claim at `now` is decided.
     fn seen(&self, now: Timestamp) -> u64 {
         now.max(self.at).as_nanos()
     }
 
-    /// Where the debt of this interval is; `Err` with where it would be, after all faster ones.
+    /// The index of the debt of this interval; `Err` with where it would be, after all faster ones.
     fn place(&self, interval: u64) -> Result<usize, usize> {
         self.debts.binary_search_by_key(&interval, |debt| debt.interval)
     }
 
-    /// What the units of the very rate of the debt at this place take to drain: those that are not of slower ones.
+    /// The drain time of the units of exactly this debt's rate, without those of slower rates.
     fn own(&self, place: usize, seen: u64) -> u64 {
         let Debt { interval, .. } = self.debts[place];
         let slower = self.debts[place + 1..].iter().map(|debt| debt.owed(seen).whole_nanos(interval)).max();
         self.left_from(place, interval, seen).saturating_sub(slower.unwrap_or(0))
     }
 
-    /// What the debts from this place on take to drain at an interval not longer than theirs. A part of a nanosecond counts
-    /// as a whole one, which makes no unit more of it.
+    /// The drain time of the debts from this place on, at an interval not longer than theirs. A part of a nanosecond is
+    /// rounded up, which does not change the number of units.
     fn left_from(&self, place: usize, interval: u64, seen: u64) -> u64 {
         self.debts[place..].iter().map(|debt| debt.owed(seen).at(interval)).max().unwrap_or(0)
     }
 
-    /// The only debt, if there is one with nothing beside it: what a store may keep in three numbers.
+    /// Returns the only debt, if there is exactly one without a separate receipt: a store may keep this in three numbers.
     pub fn only_debt(&self) -> Option<Debt> {
         match self.debts[..] {
             [debt] if debt.receipt == debt.tat => Some(debt),
@@ -352,7 +350,7 @@ impl BucketState {
         }
     }
 
-    /// How many units have not drained by `now`, those begun counted whole: the same under each limit.
+    /// Returns how many units have not drained by `now`, counting partly drained ones in full: the same under each limit.
     ///
     /// ```
     /// use ratelimit_core::{BucketState, Debt, Timestamp};
@@ -367,8 +365,8 @@ impl BucketState {
         self.debts.iter().map(|debt| debt.left(seen).div_ceil(debt.interval)).max().unwrap_or(0)
     }
 
-    /// How far the line of the units of this rate has drained, on the clock of their receipts; `None` if there is none. A
-    /// [`refund`](super::Meter::refund) with a receipt so much later gives back no more than what takes as long to drain.
+    /// Returns how far the line of this rate's units has drained, on the clock of their receipts; `None` if there is none. A
+    /// [`refund`](super::Meter::refund) whose receipt is later by some time returns at most what takes that time to drain.
     ///
     /// ```
     /// use ratelimit_core::{BucketState, Debt, Timestamp};
@@ -383,24 +381,24 @@ impl BucketState {
         Some(Timestamp::derived(self.debts[place].receipt.as_nanos().saturating_sub(own)))
     }
 
-    /// When all that was charged will have drained; `None` if nothing was.
+    /// When all that was charged will have drained; `None` if nothing was charged.
     pub fn tat(&self) -> Option<Timestamp> {
         self.debts.iter().map(|debt| debt.tat).max()
     }
 
-    /// When all that was charged has drained, and not before the newest instant that late claims are decided as of.
+    /// When all that was charged has drained, but not before `at`, as of which late claims are decided.
     pub(super) fn forget_at(&self) -> Timestamp {
         self.tat().map_or(self.at, |tat| tat.max(self.at))
     }
 }
 
 impl Debt {
-    /// The only debt of a bucket.
+    /// The debt of a bucket that has only this one.
     pub fn only(tat: Timestamp, interval: u64) -> Self {
         Self { tat, interval, receipt: tat }
     }
 
-    /// What has not drained, in nanoseconds.
+    /// The time that is left until it has drained, in nanoseconds.
     fn left(&self, seen: u64) -> u64 {
         self.tat.as_nanos().saturating_sub(seen)
     }
@@ -410,7 +408,7 @@ impl Debt {
     }
 }
 
-/// Units, as the time that they take to drain at an interval.
+/// Units, expressed as the time that they take to drain at an interval.
 #[derive(Clone, Copy)]
 struct Owed {
     time: u64,
@@ -418,7 +416,7 @@ struct Owed {
 }
 
 impl Owed {
-    /// What they take at another interval, rounded up.
+    /// The time at another interval, rounded up.
     fn at(self, interval: u64) -> u64 {
         if interval == self.interval {
             return self.time;
@@ -434,7 +432,7 @@ impl Owed {
     }
 }
 
-/// What `units`, at most [`MAX_UNITS`], take to drain at this interval, at most [`MAX_DEBT`].
+/// The time that `units`, at most [`MAX_UNITS`], take to drain at this interval, at most [`MAX_DEBT`].
 fn drain_time(units: u64, interval: u64) -> u64 {
     units.min(MAX_UNITS).saturating_mul(interval).min(MAX_DEBT)
 }

@@ -1,17 +1,17 @@
-//! States as bytes, for stores that keep them as they are: a tag, then unsigned 64-bit numbers, big-endian.
+//! States as bytes, for stores that keep opaque values: a tag, then unsigned 64-bit numbers, big-endian.
 
 use std::fmt;
 
 use smallvec::SmallVec;
 
-use super::{BucketState, LogState, MAX_UNITS, State, WindowState};
-use crate::Timestamp;
+use super::{BucketState, LogState, State, WindowState};
+use crate::{MAX_UNITS, Timestamp};
 
 const WINDOW: u8 = b'w';
 const BUCKET: u8 = b'b';
 const LOG: u8 = b'l';
 
-/// Bytes under a meter's name that are no state of a meter: somebody else wrote them.
+/// The bytes that are stored under a meter's name are not the state of a meter: another program wrote them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptState;
 
@@ -24,7 +24,7 @@ impl fmt::Display for CorruptState {
 impl std::error::Error for CorruptState {}
 
 impl State {
-    /// This state as bytes.
+    /// Encodes this state as bytes.
     ///
     /// ```
     /// use ratelimit_core::{Limit, State, Timestamp};
@@ -45,10 +45,10 @@ impl State {
         }
     }
 
-    /// The state that [`State::to_bytes`] wrote.
+    /// Decodes a state that [`State::to_bytes`] has encoded.
     ///
     /// # Errors
-    /// [`CorruptState`] if it cannot have written these bytes.
+    /// [`CorruptState`] if `to_bytes` cannot have written these bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, CorruptState> {
         let (tag, rest) = bytes.split_first().ok_or(CorruptState)?;
         let (words, []) = rest.as_chunks::<8>() else {

@@ -1,15 +1,15 @@
-//! Division by a number that is known long before: a multiplication instead.
+//! Division by a number that is known in advance, as a multiplication.
 
-/// A number that others are divided by often. Not zero.
+/// A divisor that is used often. Not zero.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Divisor {
     by: u64,
-    /// The largest whole number of `by` in 2<sup>64</sup> - 1.
+    /// 2<sup>64</sup> - 1 divided by `by`, rounded down.
     reciprocal: u64,
 }
 
 impl Divisor {
-    /// Prepares for divisions by `by`; by one if it is zero.
+    /// Prepares divisions by `by`, or by one if it is zero.
     pub(super) const fn new(by: u64) -> Self {
         let by = if by == 0 { 1 } else { by };
         Self { by, reciprocal: u64::MAX / by }
@@ -19,10 +19,10 @@ impl Divisor {
         self.by
     }
 
-    /// `number / by` and `number % by`.
+    /// Returns `number / by` and `number % by`.
     ///
-    /// With `r` the reciprocal, 2<sup>64</sup>/by - r is less than 1 + 1/by, so number * r / 2<sup>64</sup> is less than two
-    /// below number / by: the quotient is at most two too small, and is put right by what is left over.
+    /// With `r` the reciprocal, 2<sup>64</sup>/by - r is less than 1 + 1/by, so number * r / 2<sup>64</sup> is less
+    /// than two below number / by: the quotient is at most two too small, and the remainder shows by how much.
     #[inline]
     pub(super) fn divide(self, number: u64) -> (u64, u64) {
         let mut quotient = high(u128::from(number) * u128::from(self.reciprocal));
@@ -35,7 +35,7 @@ impl Divisor {
     }
 }
 
-/// The upper half.
+/// The upper 64 bits.
 #[inline]
 const fn high(product: u128) -> u64 {
     (product >> 64) as u64

@@ -2,52 +2,53 @@
 
 use std::collections::VecDeque;
 
-use super::{Charged, MAX_LOG_UNITS, check_period, check_units};
-use crate::{LimitError, Timestamp, Verdict};
+use super::charged::Charged;
+use super::check::{check_period, check_units};
+use crate::{LimitError, MAX_LOG_UNITS, Timestamp, Verdict};
 
-/// Remembers each admitted unit for the length of the window: exact, at eight bytes a unit.
+/// Stores the instant of each admitted unit for the length of the window: exact, at eight bytes per unit.
 ///
-/// A unit counts through `instant + window` inclusive and leaves strictly after. Two units at one instant are two.
+/// A unit counts through `instant + window` inclusive and leaves strictly after. Two units at one instant count as two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log {
     limit: u64,
     window: u64,
 }
 
-/// What is kept of a [`Log`]: the instants of its units in nanoseconds, oldest first.
+/// The state of a [`Log`]: the instants of its units in nanoseconds, oldest first.
 ///
-/// Units that have left may still be there; the next charge drops them.
+/// It may still contain units that have left; the next charge drops them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogState {
     /// Nanoseconds since the epoch, in ascending order, one entry for each unit.
     pub units: VecDeque<u64>,
 }
 
-/// All that a decision needs to know of a log: what a store answers that does not send the whole of it.
+/// What a decision needs to know of a log. A store that does not return the whole log returns this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSight {
-    /// The instant of the decision: the claim's, or that of the newest unit if it is later.
+    /// The instant of the decision: the claim's, or that of the latest unit if that is later.
     pub now: Timestamp,
     /// Units in the window that ends at `now`.
     pub live: u64,
-    /// The instant of the newest unit, if any is live.
+    /// The instant of the latest unit, if any is live.
     pub newest: Option<Timestamp>,
-    /// The instant of the unit with whose leaving the claim's cost would fit; `None` if it fits or never will.
+    /// The unit after whose leaving the claim's cost fits, as its instant; `None` if it fits now or never will.
     pub blocker: Option<Timestamp>,
 }
 
 impl Log {
-    /// A log of at most `limit` units in any `window` (nanoseconds).
+    /// Creates a log of at most `limit` units in any `window` (nanoseconds).
     ///
     /// # Errors
-    /// A zero or a number beyond its bound ([`MAX_LOG_UNITS`](crate::MAX_LOG_UNITS) units).
+    /// If a number is zero or beyond its bound ([`MAX_LOG_UNITS`](crate::MAX_LOG_UNITS) units).
     pub fn new(limit: u64, window: u64) -> Result<Self, LimitError> {
         check_units("quota", limit, MAX_LOG_UNITS)?;
         check_period("period", window)?;
         Ok(Self { limit, window })
     }
 
-    /// The most units in any window.
+    /// The maximum number of units in any window.
     pub fn limit(&self) -> u64 {
         self.limit
     }
@@ -57,7 +58,7 @@ impl Log {
         self.window
     }
 
-    /// What `state` looks like to a claim of `cost` at `now`. Takes logarithmic time.
+    /// Returns the part of `state` that matters to a claim of `cost` at `now`. Takes logarithmic time.
     pub fn sight(&self, state: &LogState, cost: u64, now: Timestamp) -> LogSight {
         let units = &state.units;
         let newest = units.back().copied().unwrap_or(0);
@@ -74,10 +75,10 @@ impl Log {
         LogSight { now: Timestamp::derived(now), live, newest, blocker }
     }
 
-    /// How many of the oldest units have left by `now`.
+    /// Returns how many of the oldest units have left by `now`.
     ///
-    /// In steps that double, and then between the last two: as a rule few have left since somebody looked, and they are
-    /// found without touching the rest of a long log.
+    /// Searches in steps that double, and then between the last two. Usually few units have left since the last search,
+    /// and they are found without touching the rest of a long log.
     fn gone(&self, state: &LogState, now: u64) -> usize {
         let has_left = |unit: u64| unit.saturating_add(self.window) < now;
         let (mut gone, mut step) = (0, 1);
@@ -99,7 +100,7 @@ impl Log {
         cost == 0 || sight.live + cost.min(self.limit + 1) <= self.limit
     }
 
-    /// Only the newest `limit` units are kept: older ones cannot decide anything.
+    /// Keeps only the latest `limit` units: older ones cannot affect a decision.
     pub(super) fn charge(&self, state: &mut LogState, cost: u64, now: Timestamp) -> Charged {
         let ready_at = now;
         let now = now.as_nanos().max(state.units.back().copied().unwrap_or(0));
@@ -115,7 +116,7 @@ impl Log {
         Charged { receipt: Timestamp::derived(now), ready_at }
     }
 
-    /// Grows by an eighth and never beyond the limit: doubling would cost up to sixteen bytes a unit.
+    /// Grows by an eighth and never beyond the limit: doubling would cost up to sixteen bytes per unit.
     fn make_room(&self, units: &mut VecDeque<u64>, added: usize) {
         let needed = units.len() + added;
         if needed > units.capacity() {
@@ -133,7 +134,7 @@ impl Log {
         state.units.drain(first..first + given_back);
     }
 
-    /// The figures of an answer from what was seen of the log *after* the decision.
+    /// Computes the figures of an answer from what was read of the log *after* the decision.
     pub fn verdict(&self, sight: &LogSight, cost: u64, now: Timestamp, charged: Option<Charged>) -> Verdict {
         let fits = charged.is_some() || self.fits(sight, cost);
         let charged = charged.unwrap_or(Charged { receipt: now, ready_at: now });
@@ -149,7 +150,7 @@ impl Log {
         }
     }
 
-    /// When the newest unit has left.
+    /// When the latest unit has left.
     pub(super) fn reset_at(&self, state: &LogState) -> Timestamp {
         state.units.back().map_or(Timestamp::EPOCH, |unit| Timestamp::derived(unit + self.window + 1))
     }

@@ -1,40 +1,28 @@
-//! The three meters: what is counted, and the one pure transition of each.
+//! The three meters: what is counted, and the pure state transition of each.
 //!
-//! Nothing here reads a clock, does I/O or knows a store. A store that runs in a Rust process calls these functions on
-//! the state that it holds; a script or an SQL statement does the same arithmetic on its server and is checked
-//! against them, decision by decision.
+//! Nothing here reads a clock, does I/O or depends on a store. A store that runs in a Rust process calls these
+//! functions on its state. A script or an SQL statement does the same arithmetic on its server, and tests compare it
+//! with them, decision by decision.
 
 mod bucket;
 mod bytes;
+mod charged;
+mod check;
 mod divisor;
 mod log;
 mod slice;
 mod window;
 
-pub use bucket::{Bucket, BucketState, Debt, MAX_RATES};
+pub use bucket::{Bucket, BucketState, Debt};
 pub use bytes::CorruptState;
+pub use charged::Charged;
 pub use log::{Log, LogSight, LogState};
 pub use slice::{decide, refund};
 pub use window::{Window, WindowState};
 
-use crate::{LimitError, Mode, Timestamp, Verdict};
+use crate::{Mode, Timestamp, Verdict};
 
-/// The most units a limit may allow, a claim may cost and a meter ever counts: 999,999,999,999,999.
-///
-/// It is the largest integer that an HTTP structured field can carry, and leaves every store room to add exactly
-/// (a script on Redis has 53 bits).
-pub const MAX_UNITS: u64 = 999_999_999_999_999;
-
-/// The most units a sliding log may hold: it keeps eight bytes for each.
-pub const MAX_LOG_UNITS: u64 = 1_000_000;
-
-/// The longest period of a limit: 3,660 days (ten years).
-pub const MAX_PERIOD_NANOS: u64 = 3_660 * 86_400 * 1_000_000_000;
-
-/// The most segments that a segmented window may be divided into.
-pub const MAX_SEGMENTS: u32 = 3_600;
-
-/// How a meter counts. Plain data that can travel to any store.
+/// How a meter counts. Plain data that can be sent to any store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meter {
     /// A count for each segment of time: fixed window, sliding-window counter, segmented sliding window.
@@ -45,7 +33,7 @@ pub enum Meter {
     Log(Log),
 }
 
-/// What a store keeps for one meter.
+/// The state that a store keeps for one meter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// State of a [`Meter::Window`].
@@ -54,15 +42,6 @@ pub enum State {
     Bucket(BucketState),
     /// State of a [`Meter::Log`].
     Log(LogState),
-}
-
-/// What a charge leaves behind for the answer and for a later refund.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Charged {
-    /// What [`Meter::refund`] needs to find this charge again.
-    pub receipt: Timestamp,
-    /// When the charged units may be used: at once, or for a leaky queue when their turn comes.
-    pub ready_at: Timestamp,
 }
 
 impl Meter {
@@ -84,10 +63,10 @@ impl Meter {
         }
     }
 
-    /// Whether `cost` units may be taken at `now`. Costs of zero always fit.
+    /// Returns whether `cost` units may be taken at `now`. A cost of zero always fits.
     ///
-    /// A `state` of another meter's kind is taken for a fresh one; check with [`Meter::owns`] where it came from
-    /// outside of the process.
+    /// A `state` of another kind of meter is treated as a fresh one. If it comes from outside of the process, check it
+    /// with [`Meter::owns`].
     pub fn fits(&self, state: &State, cost: u64, now: Timestamp) -> bool {
         match (self, state) {
             (Self::Window(window), State::Window(state)) if window.owns(state) => {
@@ -99,7 +78,7 @@ impl Meter {
         }
     }
 
-    /// Takes `cost` units at `now`, whether they fit or not: ask [`Meter::fits`] first, unless the charge is forced.
+    /// Takes `cost` units at `now`, whether they fit or not: call [`Meter::fits`] first, unless the charge is forced.
     pub fn charge(&self, state: &mut State, cost: u64, now: Timestamp) -> Charged {
         if !self.owns(state) {
             *state = self.fresh();
@@ -112,8 +91,8 @@ impl Meter {
         }
     }
 
-    /// One claim from end to end: whether it is admitted, and the verdict. The same as [`Meter::fits`],
-    /// [`Meter::charge`] and [`Meter::verdict`] one after another, in one go.
+    /// Decides one claim. Returns whether it is admitted, and the verdict. Equivalent to [`Meter::fits`],
+    /// [`Meter::charge`] and [`Meter::verdict`] one after another.
     #[inline]
     pub fn claim(&self, state: &mut State, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {
         match (self, &mut *state) {
@@ -137,10 +116,10 @@ impl Meter {
         (admitted, self.verdict(state, cost, now, charged))
     }
 
-    /// The figures of an answer, worked out from the state *after* the decision.
+    /// Computes the figures of an answer from the state *after* the decision.
     ///
-    /// `charged` is what [`Meter::charge`] gave back, or `None` if nothing was charged. Then `fits` of the verdict
-    /// says whether `cost` alone would have fitted.
+    /// `charged` is the result of [`Meter::charge`], or `None` if nothing was charged. In that case the verdict's
+    /// `fits` says whether `cost` alone would have fitted.
     pub fn verdict(&self, state: &State, cost: u64, now: Timestamp, charged: Option<Charged>) -> Verdict {
         match (self, state) {
             (Self::Window(window), State::Window(state)) if window.owns(state) => {
@@ -157,11 +136,11 @@ impl Meter {
         }
     }
 
-    /// Gives back `cost` units that were charged with `receipt` by this meter: of a bucket, at this interval.
+    /// Refunds `cost` units that this meter has charged with `receipt`; in a bucket, at this interval.
     ///
     /// Units that have left the meter by `now` (their window has passed, they have drained from the bucket) are not
-    /// given back: that would hand them out twice. Of a bucket that is not quite so after several refunds: the page
-    /// *Algorithms* of the project's documentation has the case, and its bound.
+    /// returned, because they would be available twice. After several refunds to one bucket this is not quite exact:
+    /// the page *Algorithms* of the project's documentation describes the case and its bound.
     pub fn refund(&self, state: &mut State, cost: u64, receipt: Timestamp, now: Timestamp) {
         match (self, state) {
             (Self::Window(window), State::Window(state)) if window.owns(state) => {
@@ -175,7 +154,7 @@ impl Meter {
 
     /// The instant from which `state` decides like a fresh one, and may be forgotten.
     ///
-    /// A store keeps it a little longer, for claims whose clock is behind: see
+    /// A store keeps it a little longer, for callers whose clock is behind: see
     /// [`CounterStore`](crate::CounterStore#memory).
     pub fn forget_at(&self, state: &State) -> Timestamp {
         match (self, state) {
@@ -186,7 +165,7 @@ impl Meter {
         }
     }
 
-    /// The most units that can ever be taken at once.
+    /// The maximum number of units that can be taken at once.
     pub fn limit(&self) -> u64 {
         match self {
             Self::Window(window) => window.limit(),
@@ -194,26 +173,4 @@ impl Meter {
             Self::Log(log) => log.limit(),
         }
     }
-}
-
-/// Checks a number of units that a limit allows.
-fn check_units(what: &'static str, units: u64, most: u64) -> Result<(), LimitError> {
-    if units == 0 {
-        return Err(LimitError::Zero { what });
-    }
-    if units > most {
-        return Err(LimitError::TooLarge { what, most });
-    }
-    Ok(())
-}
-
-/// Checks a length of time of a limit, in nanoseconds.
-fn check_period(what: &'static str, nanos: u64) -> Result<(), LimitError> {
-    if nanos == 0 {
-        return Err(LimitError::Zero { what });
-    }
-    if nanos > MAX_PERIOD_NANOS {
-        return Err(LimitError::TooLong { what });
-    }
-    Ok(())
 }

@@ -1,15 +1,15 @@
-//! A slice of claims decided all or nothing, on states that are at hand.
+//! Decides a set of claims all or nothing, on states in memory.
 
 use super::{Charged, Meter, State};
 use crate::{Answer, Claim, Claims, Mode, Timestamp, Verdict, Verdicts};
 
-/// Decides `claims` on the states of their meters, and charges them if the whole slice is admitted.
+/// Decides `claims` on the states of their meters, and charges them if all of them are admitted.
 ///
-/// `states[i]` is the state of the meter of `claims[i]`, `None` for a meter that the store does not know. After an
-/// admitted slice the states are the new ones; otherwise they are as they were. Whoever calls this holds a lock or a
-/// transaction on all of them.
+/// `states[i]` is the state of the meter of `claims[i]`, or `None` for a meter that the store does not know. If the
+/// claims are charged, the states are updated; otherwise they are unchanged, but a state of another kind of meter
+/// becomes `None`. The caller holds a lock or a transaction on all of them.
 ///
-/// Only states of claims with a cost have to be written back, and only if the answer says
+/// You have to write back only the states of claims with a cost, and only if the answer is
 /// [`charged`](Answer::charged).
 ///
 /// ```
@@ -81,9 +81,9 @@ fn verdict_of(
     }
 }
 
-/// Gives back `cost` units charged with `receipt` on a state that is at hand.
+/// Refunds `cost` units that were charged with `receipt`, on a state in memory.
 ///
-/// Gives `true` if the state has to be written back.
+/// Returns `true` if you have to write the state back.
 pub fn refund(
     meter: &Meter,
     state: &mut Option<State>,

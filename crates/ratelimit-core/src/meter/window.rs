@@ -2,11 +2,12 @@
 
 use smallvec::SmallVec;
 
+use super::charged::Charged;
+use super::check::{check_period, check_units};
 use super::divisor::Divisor;
-use super::{Charged, MAX_SEGMENTS, MAX_UNITS, check_period, check_units};
-use crate::{LimitError, Mode, Timestamp, Verdict};
+use crate::{LimitError, MAX_SEGMENTS, MAX_UNITS, Mode, Timestamp, Verdict};
 
-/// Counts units in segments of time, and admits what fits with the carried segments.
+/// Counts units per segment of time, and admits what fits together with the carried segments.
 ///
 /// | carried segments | algorithm |
 /// |---|---|
@@ -14,8 +15,8 @@ use crate::{LimitError, Mode, Timestamp, Verdict};
 /// | 1 | sliding-window counter: the previous window counts by the fraction of it that is still covered |
 /// | p | segmented sliding window of p segments |
 ///
-/// The oldest carried segment is weighted by its overlap with the window that ends now; in the `strict` form it
-/// counts whole, so that never more than the limit is admitted in *any* span of p segments.
+/// The oldest carried segment is weighted by its overlap with the window that ends now. In the `strict` form it counts
+/// in full, so that never more than the limit is admitted in *any* span of p segments.
 ///
 /// Segments begin at whole multiples of their length since the epoch, moved back by `offset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,45 +25,44 @@ pub struct Window {
     segment: Divisor,
     offset: u64,
     carried: u32,
-    /// How many of those count by overlap: the oldest, or in the strict form none.
+    /// How many of the carried segments are weighted by overlap: the oldest, or in the strict form none.
     partial: u32,
 }
 
-/// What is kept of a [`Window`]: when it was last charged, and the counts.
+/// The state of a [`Window`]: when it was last charged, and the counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WindowState {
-    /// The newest instant at which it was charged.
+    /// The latest instant at which it was charged.
     pub at: Timestamp,
-    /// Units by age: first those of the segment that `at` lies in, last those of the oldest carried one.
+    /// Units by age: first those of the segment that contains `at`, last those of the oldest carried one.
     pub counts: SmallVec<[u64; 2]>,
 }
 
-/// A window as seen from one instant.
+/// A window at one instant.
 #[derive(Clone, Copy)]
 struct Sight {
-    /// The instant: the claim's, or the newest at which the window was charged.
+    /// The instant: the claim's, or the latest at which the window was charged.
     now: Timestamp,
-    /// The segment that `now` lies in.
+    /// The segment that contains `now`.
     index: u64,
     /// Nanoseconds since that segment began.
     elapsed: u64,
-    /// How many segments have begun since the state was written; if all that was counted has left, one more than are
-    /// carried.
+    /// How many segments have begun since the state was written; one more than are carried if all counts have left.
     aged: u64,
-    /// Units that count whole.
+    /// Units that count in full.
     whole: u64,
-    /// Units of the oldest segment, which count by overlap.
+    /// Units of the oldest segment, which are weighted by overlap.
     oldest: u64,
-    /// What those of the oldest segment count for at this instant: `ceil(oldest * (S - elapsed) / S)`.
+    /// The weight of the oldest segment at this instant: `ceil(oldest * (S - elapsed) / S)`.
     weighted: u64,
 }
 
 impl Window {
-    /// A window meter; `segment` and `offset` in nanoseconds.
+    /// Creates a window meter; `segment` and `offset` in nanoseconds.
     ///
     /// # Errors
-    /// A limit or segment of zero or beyond its bound, a segment or offset that is no whole number of microseconds
-    /// (what every server's clock can tell), an offset that is not shorter than the segment, too many segments.
+    /// If a limit or segment is zero or beyond its bound, if a segment or offset is not a whole number of microseconds (the
+    /// resolution of every server's clock), if the offset is not shorter than the segment, or if there are too many segments.
     pub fn new(
         limit: u64,
         segment: u64,
@@ -82,12 +82,12 @@ impl Window {
             return Err(LimitError::TooManySegments);
         }
         check_period("period", segment.saturating_mul(u64::from(carried.max(1))))?;
-        // A fixed window carries nothing, so nothing is weighted: it is strict by nature.
+        // A fixed window carries nothing, so nothing is weighted: it is always strict.
         let partial = u32::from(!strict && carried > 0);
         Ok(Self { limit, segment: Divisor::new(segment), offset, carried, partial })
     }
 
-    /// The most units in a window.
+    /// The maximum number of units in a window.
     pub fn limit(&self) -> u64 {
         self.limit
     }
@@ -102,23 +102,23 @@ impl Window {
         self.offset
     }
 
-    /// How many earlier segments are carried beside the current one.
+    /// How many earlier segments are carried in addition to the current one.
     pub fn carried(&self) -> u32 {
         self.carried
     }
 
-    /// Whether the oldest carried segment counts whole. Always so when none is carried.
+    /// Whether the oldest carried segment counts in full. Always so if none is carried.
     pub fn strict(&self) -> bool {
         self.partial == 0
     }
 
-    /// The number of the segment that `instant` lies in, and the nanoseconds since it began.
+    /// Returns the number of the segment that contains `instant`, and the nanoseconds since that segment began.
     #[inline]
     pub fn place(&self, instant: Timestamp) -> (u64, u64) {
         self.segment.divide(instant.as_nanos() + self.offset)
     }
 
-    /// The instant at which the nanoseconds `elapsed` of segment `index` have passed: the inverse of
+    /// Returns the instant at which `elapsed` nanoseconds of segment `index` have passed: the inverse of
     /// [`Window::place`]. Instants before the epoch become the epoch.
     #[inline]
     pub fn instant(&self, index: u64, elapsed: u64) -> Timestamp {
@@ -127,12 +127,12 @@ impl Window {
         )
     }
 
-    /// The same window, its segments begun at a point that `hash` chooses.
+    /// The same window, with segments that begin at a point chosen by `hash`.
     pub(crate) fn staggered(self, hash: u64) -> Self {
         Self { offset: hash % (self.segment() / 1_000) * 1_000, ..self }
     }
 
-    /// A window without a count.
+    /// The state of a window that has counted nothing.
     pub(super) fn fresh(&self) -> WindowState {
         WindowState { at: Timestamp::EPOCH, counts: SmallVec::from_elem(0, self.carried as usize + 1) }
     }
@@ -151,11 +151,11 @@ impl Window {
         Sight { now, index, elapsed, aged, whole, oldest, weighted: self.weighted(oldest, elapsed) }
     }
 
-    /// Units that count whole, and those of the oldest segment, which count by overlap.
+    /// Units that count in full, and those of the oldest segment, which are weighted by overlap.
     #[inline(always)]
     fn seen(&self, counts: &[u64], aged: u64) -> (u64, u64) {
         if self.carried == 1 && self.partial == 1 {
-            // As in the general case, for most windows there are.
+            // The general case, specialised for the most common windows.
             let count = |place: usize| counts.get(place).copied().unwrap_or(0);
             return match aged {
                 0 => (count(0), count(1)),
@@ -168,7 +168,7 @@ impl Window {
 
     #[inline(never)]
     fn seen_by_age(&self, counts: &[u64], aged: u64) -> (u64, u64) {
-        // The ages that are still seen are `aged` and up; there may be more counts.
+        // The ages that still count are `aged` and up; there may be more counts.
         let ages = usize::try_from(u64::from(self.carried) + 1 - aged).unwrap_or(usize::MAX);
         let seen = &counts[..ages.min(counts.len())];
         match seen.split_last() {
@@ -177,13 +177,13 @@ impl Window {
         }
     }
 
-    /// How many segments begin in the so many nanoseconds, at least one, up to the beginning of a segment, that one included.
+    /// How many segments begin within `nanos` before the beginning of a segment, including that one: at least one.
     fn begun_in(&self, nanos: u64) -> u64 {
         let (whole, rest) = self.segment.divide(nanos);
         (whole + u64::from(rest > 0)).min(u64::from(self.carried) + 1)
     }
 
-    /// What `oldest` counts for when `elapsed` of a segment has passed.
+    /// The weight of `oldest` when `elapsed` nanoseconds of a segment have passed.
     #[inline]
     fn weighted(&self, oldest: u64, elapsed: u64) -> u64 {
         if oldest == 0 {
@@ -210,10 +210,10 @@ impl Window {
         cost <= self.remaining(&self.sight(state.at, &state.counts, now))
     }
 
-    /// One claim from end to end, on counts that are kept in a form of one's own: whether it is admitted, and the verdict.
+    /// Decides one claim on counts that you store yourself. Returns whether it is admitted, and the verdict.
     ///
-    /// `at` and `counts` are those of a [`WindowState`] which this window [owns](crate::Meter::owns), after which there may be
-    /// room for more counts.
+    /// `at` and `counts` are those of a [`WindowState`] that this window [owns](crate::Meter::owns). `counts` may have
+    /// room for more.
     ///
     /// ```
     /// use ratelimit_core::{Mode, Timestamp, Window};
@@ -249,7 +249,7 @@ impl Window {
         self.charge_seen(at, counts, &mut sight, cost, now, Mode::Force)
     }
 
-    /// Charges a window that has been looked at; the sight becomes that of the charged window.
+    /// Charges a window whose counts have been read, and updates `sight` accordingly.
     #[inline]
     fn charge_seen(
         &self,
@@ -268,7 +268,7 @@ impl Window {
         }
         if let [newest, ..] = counts {
             let before = *newest;
-            // What fits is within the limit; only what is charged by force can be too much to count.
+            // What fits is within the limit; only a forced charge can be too large to count.
             *newest = match mode {
                 Mode::Force => before.saturating_add(cost).min(MAX_UNITS),
                 Mode::Charge | Mode::Peek => before + cost,
@@ -305,7 +305,7 @@ impl Window {
         }
     }
 
-    /// The verdict on a charge of some units, from what was seen after it.
+    /// The verdict on a charge, from the counts after it.
     #[inline]
     fn verdict_charged(&self, sight: &Sight, now: Timestamp, charged: Charged) -> Verdict {
         Verdict {
@@ -319,7 +319,7 @@ impl Window {
         }
     }
 
-    /// The verdict where nothing is charged.
+    /// The verdict if nothing is charged.
     #[inline]
     fn verdict_seen(&self, counts: &[u64], sight: &Sight, cost: u64, now: Timestamp) -> Verdict {
         let remaining = self.remaining(sight);
@@ -335,21 +335,21 @@ impl Window {
         }
     }
 
-    /// `L - whole - ceil(oldest * (S - e) / S)`, at least zero: what fits. For room is a whole number, so
-    /// `oldest * (S - e) <= room * S` says the same as `ceil(oldest * (S - e) / S) <= room`.
+    /// What fits: `L - whole - ceil(oldest * (S - e) / S)`, at least zero. Since room is a whole number, `oldest * (S -
+    /// e) <= room * S` is equivalent to `ceil(oldest * (S - e) / S) <= room`.
     #[inline]
     fn remaining(&self, sight: &Sight) -> u64 {
         self.limit.saturating_sub(sight.whole + sight.weighted)
     }
 
-    /// How long a count is seen from the beginning of its segment on.
+    /// How long a unit counts after the beginning of its segment.
     #[inline]
     fn memory(&self) -> u64 {
         self.segment() * (u64::from(self.carried) + 1)
     }
 
-    /// The earliest instant at which `cost` would fit: segments leave one by one, the oldest first, and within a
-    /// segment the weight of the oldest falls evenly.
+    /// The earliest instant at which `cost` fits: segments leave one by one, the oldest first, and within a segment the
+    /// weight of the oldest falls evenly.
     fn fits_at(&self, counts: &[u64], sight: Sight, cost: u64) -> Option<Timestamp> {
         let for_others = self.limit.checked_sub(cost)?;
         let last = u64::from(self.carried);
@@ -371,7 +371,7 @@ impl Window {
                 return Some(self.instant(sight.index + passed, elapsed));
             }
         }
-        None // not reached: with all segments gone every cost up to the limit fits
+        None // not reached: with all segments gone, every cost up to the limit fits
     }
 
     /// The earliest point of a segment at which `oldest`, weighted, is at most `room`: `S - floor(room * S / oldest)`.
@@ -390,7 +390,7 @@ impl Window {
         segment - covered
     }
 
-    /// When the newest segment with a count has left, by what was seen at `now`; `now` if none has a count.
+    /// When the latest segment with a count has left, as seen at `now`; `now` if no segment has a count.
     #[inline]
     fn resets(&self, counts: &[u64], sight: &Sight, now: Timestamp) -> Timestamp {
         let age = (sight.aged..).zip(counts).find(|(_, count)| **count > 0).map(|(age, _)| age);
@@ -400,7 +400,7 @@ impl Window {
         }
     }
 
-    /// When the newest segment with a count has left: from then on the meter is as good as new.
+    /// When the latest segment with a count has left. From then on the meter is as good as new.
     pub(super) fn reset_at(&self, state: &WindowState) -> Timestamp {
         let Some(age) = state.counts.iter().position(|count| *count > 0) else {
             return Timestamp::EPOCH;

@@ -1,12 +1,12 @@
-//! The same contract behind a pointer, for a backend that is chosen at run time.
+//! The contract as a trait object, for a backend that is chosen at run time.
 
 use std::fmt::Debug;
 
 use crate::{Answer, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
 
-/// [`CounterStore`] as a trait object. Every store is one; `Arc<dyn DynCounterStore>` is a store again.
+/// [`CounterStore`] as a trait object. Every store implements it; `Arc<dyn DynCounterStore>` is a store again.
 ///
-/// Each call boxes its future; a store that is known when the program is compiled needs none of this.
+/// Each call boxes its future. You do not need this if the store is known at compile time.
 ///
 /// ```
 /// use ratelimit_core::{DynCounterStore, Limit, RateLimiter};

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
-/// A store did not answer. Whether the request may pass is the caller's decision (fail open or closed).
+/// A store did not answer. You decide whether the request may pass (fail open or closed).
 ///
-/// Says which store and where, what happened, whether trying again can help, and whether the claim may have been
-/// charged all the same. Carries no password and no key.
+/// Contains the store and its address, what happened, whether a retry can help, and whether the claim may have been
+/// charged all the same. Never contains a password or a key.
 ///
 /// ```
 /// use ratelimit_core::{Applied, ErrorKind, StoreError};
@@ -33,72 +33,81 @@ struct Parts {
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
-/// What kind of failure it was.
+/// The kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// No connection, or it broke.
+    /// There is no connection, or it broke.
     Unreachable,
-    /// No answer within the store's time limit.
+    /// There was no answer within the store's time limit.
     Timeout,
-    /// The server refused the log-in or forbids the operation.
+    /// The server rejected the credentials or forbids the operation.
     Denied,
-    /// The server takes no writes (a replica, or set read-only).
+    /// The server accepts no writes (a replica, or read-only).
     ReadOnly,
     /// The store is full.
     Full,
-    /// What is stored under the meter's name is not a meter's state.
+    /// The value that is stored under the meter's name is not a meter's state.
     Corrupt,
-    /// Too many others claimed the same meter at the same moment.
+    /// Too many other callers claimed the same meter at the same time.
     Contended,
     /// The store cannot do this (an old server, a feature that is switched off, a missing table).
     Unsupported,
-    /// The server reported something else.
+    /// The address or an option of the store is not valid.
+    Misconfigured,
+    /// The server reported another error.
     Server,
 }
 
-/// Whether a claim that got no answer was charged.
+/// Whether a claim without an answer was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Applied {
-    /// Surely not.
+    /// It was not charged.
     No,
-    /// It cannot be known: the request had been sent.
+    /// It is unknown: the request had been sent.
     Unknown,
 }
 
 impl StoreError {
-    /// A failure of the store called `store`. Until [`maybe_applied`](Self::maybe_applied) is called it says that
-    /// nothing was charged, except for [`ErrorKind::Timeout`].
+    /// Creates the error of a failure of `store`. It reports that nothing was charged, except for
+    /// [`ErrorKind::Timeout`], unless you call [`maybe_applied`](Self::maybe_applied).
     pub fn new(store: &'static str, kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         let applied = if kind == ErrorKind::Timeout { Applied::Unknown } else { Applied::No };
         Self(Box::new(Parts { store, kind, address: None, applied, message: message.into(), source: None }))
     }
 
-    /// Where the store is: an address without user or password.
+    /// Sets where the store is: an address without user or password.
     #[must_use]
     pub fn at(mut self, address: impl Into<String>) -> Self {
         self.0.address = Some(address.into());
         self
     }
 
-    /// The claim may have been charged.
+    /// Marks that the claim may have been charged.
     #[must_use]
     pub fn maybe_applied(mut self) -> Self {
         self.0.applied = Applied::Unknown;
         self
     }
 
-    /// The claim was surely not charged.
+    /// Marks that the claim was not charged.
     #[must_use]
     pub fn not_applied(mut self) -> Self {
         self.0.applied = Applied::No;
         self
     }
 
-    /// The error underneath.
+    /// Sets the underlying error.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.0.source = Some(source.into());
+        self
+    }
+
+    /// Renames the store, for a store that contains a layer such as [`Batched`](crate::layers::Batched).
+    #[must_use]
+    pub fn of_store(mut self, store: &'static str) -> Self {
+        self.0.store = store;
         self
     }
 
@@ -107,12 +116,12 @@ impl StoreError {
         self.0.store
     }
 
-    /// What kind of failure it was.
+    /// The kind of failure.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// Where the store is.
+    /// The store's address.
     pub fn address(&self) -> Option<&str> {
         self.0.address.as_deref()
     }
@@ -122,7 +131,7 @@ impl StoreError {
         self.0.applied
     }
 
-    /// Whether the same call can succeed later without anybody changing anything.
+    /// Whether the same call can succeed later without intervention.
     pub fn is_retryable(&self) -> bool {
         match self.0.kind {
             ErrorKind::Unreachable
@@ -130,7 +139,11 @@ impl StoreError {
             | ErrorKind::ReadOnly
             | ErrorKind::Full
             | ErrorKind::Contended => true,
-            ErrorKind::Denied | ErrorKind::Corrupt | ErrorKind::Unsupported | ErrorKind::Server => false,
+            ErrorKind::Denied
+            | ErrorKind::Corrupt
+            | ErrorKind::Unsupported
+            | ErrorKind::Misconfigured
+            | ErrorKind::Server => false,
         }
     }
 }
@@ -146,11 +159,13 @@ impl fmt::Display for StoreError {
             ErrorKind::Unreachable => "is unreachable",
             ErrorKind::Timeout => "did not answer in time",
             ErrorKind::Denied => "denied access",
-            ErrorKind::ReadOnly => "takes no writes",
+            ErrorKind::ReadOnly => "accepts no writes",
             ErrorKind::Full => "is full",
-            ErrorKind::Corrupt => "holds a foreign value",
+            ErrorKind::Corrupt => "contains unexpected data",
             ErrorKind::Contended => "is contended",
-            ErrorKind::Unsupported => "cannot do this",
+            ErrorKind::Unsupported => "does not support this",
+            // Nothing was sent, so there is nothing to report about charges.
+            ErrorKind::Misconfigured => return write!(f, " is misconfigured: {}", parts.message),
             ErrorKind::Server => "reported an error",
         };
         let applied = match parts.applied {

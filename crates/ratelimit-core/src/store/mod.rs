@@ -1,96 +1,84 @@
 //! The contract of a store.
 
-#[cfg(feature = "tokio")]
-mod batched;
-mod crowd;
 mod erased;
 mod error;
-#[cfg(feature = "tokio")]
-mod owned;
-mod refusal_cache;
-#[cfg(feature = "tokio")]
-mod timeout;
+mod url;
 
-#[cfg(feature = "tokio")]
-pub use batched::{BatchConfig, Batched};
-pub use crowd::Crowd;
 pub use erased::DynCounterStore;
 pub use error::{Applied, ErrorKind, StoreError};
-pub use refusal_cache::RefusalCache;
-#[cfg(feature = "tokio")]
-pub use timeout::Timeout;
+pub use url::{StoreUrl, UrlOption};
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use crate::{Answer, Claims, Meter, MeterId, Mode, Refund, Timestamp, Verdict};
 
-/// Keeps meters, and decides claims on them.
+/// Stores meters, and decides claims on them.
 ///
-/// Three methods and a declaration have to be written: [`claim`](Self::claim), [`refund`](Self::refund),
-/// [`reset`](Self::reset) and [`promises`](Self::promises). A store whose state is at hand while it decides (in a lock
-/// or a transaction) leaves the arithmetic to [`decide`](crate::decide); the guide *Writing a store* goes through a
-/// whole one, and the crate `ratelimit-conformance` proves it.
+/// You have to write three methods and a declaration: [`claim`](Self::claim), [`refund`](Self::refund),
+/// [`reset`](Self::reset) and [`promises`](Self::promises). If a store has the states in memory while it decides (under
+/// a lock or in a transaction), [`decide`](crate::decide) does the arithmetic. The guide *Writing a store* builds a
+/// complete one, and the crate `ratelimit-conformance` tests it.
 ///
 /// # Contract
 ///
 /// ## Atomic
-/// Claims on one meter behave as if they were executed one after another, from however many handles, threads and
-/// machines they come. A store that cannot promise this declares [`Decisions::Conservative`]: it never admits more
-/// than the meter allows, and may refuse under contention what would have fitted. One that decides by what its node
-/// knows of the others declares [`Decisions::Eventual`]; then this holds for the claims of one node.
+/// Claims on one meter behave as if they were executed one after another, from any number of handles, threads and
+/// machines. A store that cannot guarantee this declares [`Decisions::Conservative`]: it never admits more than the
+/// meter allows, but under contention it may refuse what would have fitted. A store whose nodes learn of each other's
+/// charges later declares [`Decisions::Eventual`]; then this holds for the claims of one node.
 ///
 /// ## All or nothing
-/// A slice is admitted whole or not at all. A refusal changes no state, and neither does [`Mode::Peek`](crate::Mode).
-/// A conservative store gives back what it had reserved, also when the caller drops the future.
+/// Claims are admitted together or not at all. A refusal changes no state, and neither does
+/// [`Mode::Peek`](crate::Mode). A conservative store returns what it has reserved, even if the caller drops the future.
 ///
 /// ## The same decision everywhere
-/// The same claims at the same instants get the same answers from every store. All arithmetic is on integers, as in
-/// [`Meter`](crate::Meter); products are compared in 128 bits; nothing is rounded in the client's favour.
+/// The same claims at the same instants get the same answers from every store. All arithmetic uses integers, as in
+/// [`Meter`](crate::Meter). Products are compared in 128 bits. Nothing is rounded in the client's favour.
 ///
 /// ## Time never runs backwards for a meter
-/// A claim with an older `now` than the meter has seen is decided as of the newest instant at which it was charged.
-/// A store that cannot know that instant declares [`Time::CallerUnordered`].
+/// A claim whose `now` is older than the meter's latest charge is decided as of that charge. A store that cannot know
+/// the instant of that charge declares [`Time::CallerUnordered`].
 ///
 /// ## Memory
-/// A meter survives as long as it can influence a decision: until [`Meter::forget_at`](crate::Meter::forget_at), and
-/// [`CLOCK_SLACK`] longer for callers whose clock is behind. It is forgotten by itself soon after. No meter is
-/// immortal, and none is cut short by a limit of the server's own.
+/// A meter is kept as long as it can influence a decision: until [`Meter::forget_at`](crate::Meter::forget_at), and
+/// [`CLOCK_SLACK`] longer for callers whose clock is behind. Soon after, it is removed automatically. No meter is kept
+/// forever, and no server setting makes one expire earlier.
 ///
-/// ## One trip
-/// One request and one response for each slice, the first after connecting included. Nothing is retried without a
-/// bound, and no call outlasts the store's time limit.
+/// ## One round trip
+/// There is one request and one response for each set of claims, including the first one after connecting. The number
+/// of retries is bounded, and no call takes longer than the store's time limit.
 ///
 /// ## Keys are opaque
-/// A key is any bytes of any length. Two [`MeterId`](crate::MeterId)s never share a meter, and nothing in one can reach
-/// the protocol.
+/// A key is any bytes of any length. Two different [`MeterId`](crate::MeterId)s never share a meter, and a key cannot
+/// inject anything into the protocol.
 ///
 /// ## Answers
-/// The verdicts are those of [`Meter::verdict`](crate::Meter::verdict) on the state that the slice was decided on. A
-/// conservative store that decides by what it has set aside may say that less remains, and give another instant of the same
-/// segment as the receipt.
-/// A refusal is an answer, never an error. [`StoreError`] means that the store did not answer.
+/// The verdicts are those of [`Meter::verdict`](crate::Meter::verdict) on the state on which the claims were decided. A
+/// conservative store that decides by what it has reserved may report fewer remaining units, and another instant of the
+/// same segment as the receipt. A refusal is an answer, never an error. [`StoreError`] means that the store did not
+/// answer.
 ///
 /// # Dropped futures
-/// A caller may drop a future at any time. Whether the claim was charged is then unknown, but everything above still
-/// holds for the others.
+/// A caller may drop a future at any time. It is then unknown whether the claim was charged, but all of the above still
+/// holds for other callers.
 ///
 /// # Sharing
-/// `&S`, `Arc<S>` and `Arc<dyn DynCounterStore>` are stores where `S` is.
+/// `&S`, `Arc<S>` and `Arc<dyn DynCounterStore>` are stores if `S` is.
 pub trait CounterStore: Debug + Send + Sync {
-    /// What this store promises.
+    /// Declares the guarantees of this store.
     fn promises(&self) -> Promises;
 
-    /// Decides a slice of claims, and charges it if it is admitted and the mode says so.
+    /// Decides `claims` together, and charges them if they are admitted and the mode says so.
     ///
     /// # Errors
     /// If the store did not answer.
     fn claim(&self, claims: Claims<'_>) -> impl Future<Output = Result<Answer, StoreError>> + Send;
 
-    /// Decides independent slices, in their order, in as few trips as the store can.
+    /// Decides independent sets of claims, in their order, in as few round trips as possible.
     ///
-    /// Each is admitted or refused for itself, and a slice sees what those before it have charged. The default puts
-    /// one after another to [`claim`](Self::claim).
+    /// Each set is admitted or refused for itself, and sees what those before it have charged. The default calls
+    /// [`claim`](Self::claim) for each in turn.
     fn claim_many(
         &self,
         slices: &[Claims<'_>],
@@ -104,7 +92,7 @@ pub trait CounterStore: Debug + Send + Sync {
         }
     }
 
-    /// Gives units back, as [`Meter::refund`](crate::Meter::refund) does.
+    /// Refunds units, as [`Meter::refund`](crate::Meter::refund) does.
     ///
     /// # Errors
     /// If the store did not answer.
@@ -114,27 +102,27 @@ pub trait CounterStore: Debug + Send + Sync {
         refunds: &[Refund<'_>],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Forgets the meters of these claims, and no others. Costs and mode do not matter.
+    /// Removes the meters of these claims, and no others. Costs and mode do not matter.
     ///
     /// # Errors
     /// If the store did not answer.
     fn reset(&self, claims: Claims<'_>) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
-/// A store that can also answer without waiting, because its state is in this process.
+/// A store that can also answer synchronously, because its state is in this process.
 pub trait SyncCounterStore: CounterStore {
-    /// [`CounterStore::claim`] on the spot.
+    /// [`CounterStore::claim`] without waiting.
     ///
     /// # Errors
-    /// If the store cannot take a further meter.
+    /// If the store has no room for another meter.
     fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError>;
 
-    /// The same for a single [`Claim`](crate::Claim), of `cost` units on the meter called `id`, which is charged if it is
-    /// admitted and the mode says so. `then` gets whether it is admitted and the verdict, or the error of
-    /// [`claim_now`](Self::claim_now); what it gives is given back.
+    /// Decides a single [`Claim`](crate::Claim) of `cost` units on the meter `id`, and charges it if it is admitted and
+    /// the mode says so. Calls `then` with whether it is admitted and the verdict, or with the error of
+    /// [`claim_now`](Self::claim_now), and returns the result.
     ///
-    /// A store that decides most claims in a few steps calls `then` where those end: the verdict then goes into the decision
-    /// without having been in memory in between, as the claim comes without having been put together there.
+    /// A store that decides most claims in a few steps calls `then` at the end of each of these code paths. The claim
+    /// and the verdict then stay in registers and are not copied through memory.
     fn claim_one_now<R>(
         &self,
         now: Timestamp,
@@ -145,57 +133,74 @@ pub trait SyncCounterStore: CounterStore {
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R;
 
-    /// [`CounterStore::refund`] on the spot.
+    /// [`CounterStore::refund`] without waiting.
     fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]);
 
-    /// [`CounterStore::reset`] on the spot.
+    /// [`CounterStore::reset`] without waiting.
     fn reset_now(&self, claims: Claims<'_>);
 }
 
-/// How far behind the newest claim on a meter a claim may be and still be decided right: one second.
+/// How far a claim may be behind the latest claim on a meter and still be decided correctly: one second.
 ///
-/// Stores keep a meter at least this long after it has become irrelevant.
+/// Stores keep a meter at least this long after it can no longer influence a decision.
 pub const CLOCK_SLACK: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// What a store promises, for those who choose one and for the suite that checks it.
+/// The guarantees of a store, for choosing one and for the conformance suite.
+///
+/// ```
+/// use ratelimit_core::{Decisions, Promises, Time};
+///
+/// let promises = Promises::new(Decisions::Exact, Time::Caller);
+/// assert_eq!(promises.time, Time::Caller);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Promises {
     /// How exact the decisions are.
     pub decisions: Decisions,
-    /// Whose time they are made by.
+    /// Whose time the decisions use.
     pub time: Time,
 }
 
-/// How exact a store's decisions are. None admits more than a meter allows, but for [`Eventual`](Self::Eventual) ones.
+impl Promises {
+    /// Declares how exact the decisions are, and whose time they use.
+    pub const fn new(decisions: Decisions, time: Time) -> Self {
+        Self { decisions, time }
+    }
+}
+
+/// How exact a store's decisions are. Only [`Eventual`](Self::Eventual) ones may admit more than a meter allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Decisions {
-    /// Every slice is decided as if it were alone.
+    /// Every check is decided as if it were the only one.
     Exact,
-    /// So is every slice whose claims are on one key; one with several keys may be refused under contention
-    /// although it would have fitted.
+    /// A check whose claims are on one key is exact. One with several keys may be refused under contention although it
+    /// would have fitted.
     ExactPerKey,
-    /// Any slice may be refused under contention although it would have fitted, and of one that is admitted it may be said that
-    /// less remains than does.
+    /// Any check may be refused under contention although it would have fitted, and an admitted one may report fewer
+    /// remaining units than there are.
     Conservative,
-    /// Exact by what this node knows. What other nodes have charged comes to it later, so that several nodes may
-    /// admit more together than a meter allows; the store's documentation bounds how much. A node by itself is
-    /// [`Exact`](Self::Exact), and held to that by the suite.
+    /// Exact by what this node knows. It learns later what other nodes have charged, so several nodes together may
+    /// admit more than a meter allows; the store's documentation states the bound. A single node is
+    /// [`Exact`](Self::Exact), and the conformance suite tests it as such.
     Eventual,
 }
 
 impl Decisions {
-    /// Whether every slice is decided as if it were alone when nobody uses other nodes.
+    /// Whether every check is decided as if it were the only one, as long as no other nodes are used.
     pub fn are_exact_on_one_node(self) -> bool {
         matches!(self, Self::Exact | Self::Eventual)
     }
 }
 
-/// Whose time a store decides by.
+/// Whose time a store uses for its decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Time {
-    /// The caller's, and a meter remembers the newest instant at which it was charged.
+    /// The caller's. A meter remembers the latest instant at which it was charged.
     Caller,
-    /// The caller's, and a meter cannot tell that a claim is late; the store's documentation bounds the effect.
+    /// The caller's, but a meter cannot detect that a claim is late; the store's documentation bounds the effect.
     CallerUnordered,
     /// The server's.
     Server,

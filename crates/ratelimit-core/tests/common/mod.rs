@@ -1,4 +1,4 @@
-//! A store for tests: one map under one lock.
+//! A store for tests: one map behind one lock.
 #![allow(dead_code)] // each test file uses its part
 
 use std::collections::HashMap;
@@ -13,13 +13,13 @@ use ratelimit_core::{
 #[derive(Debug, Default)]
 pub(crate) struct MapStore {
     states: Mutex<HashMap<Vec<u8>, State>>,
-    /// Claims that reached the store.
+    /// Number of claims that reached the store.
     pub(crate) asked: AtomicU64,
 }
 
 impl CounterStore for MapStore {
     fn promises(&self) -> Promises {
-        Promises { decisions: Decisions::Exact, time: Time::Caller }
+        Promises::new(Decisions::Exact, Time::Caller)
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {

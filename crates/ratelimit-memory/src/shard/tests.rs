@@ -1,4 +1,4 @@
-//! What a shard holds while meters come and go, and when it is due.
+//! The contents of a shard while meters come and go, and when it is due.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::slot::NEVER;
 
 const NOW: Timestamp = Timestamp::from_secs(1_000);
 
-/// A shard that is told the fingerprints, so that they can collide.
+/// A shard that takes fingerprints as arguments, so that they can collide.
 struct Driver {
     shard: Shard,
     limit: Limit,
@@ -20,25 +20,25 @@ impl Driver {
         Self { shard: Shard::default(), limit: "100/s burst 100".parse().unwrap() }
     }
 
-    /// All of them have one home, one tag, and one of four low halves.
-    fn print(key: u16) -> Fingerprint {
+    /// All of them have the same home and tag, and one of four lower halves.
+    fn fingerprint(key: u16) -> Fingerprint {
         Fingerprint { low: u64::from(key % 4), high: u64::from(key / 4) << 32 }
     }
 
     fn charge(&mut self, key: u16) -> u64 {
         let id = MeterId { namespace: "n", scope: self.limit.scope(), key: b"" };
         let meter = self.limit.meter_for(id.key);
-        let ask = Ask { cost: 1, meter: &meter, now: NOW, mode: Mode::Charge };
-        let print = Self::print(key);
-        let decided = match self.shard.find(print) {
-            Some(place) => self.shard.claim(place, ask),
-            None => self.shard.claim_new(print, ask),
+        let demand = Demand { cost: 1, meter: &meter, now: NOW, mode: Mode::Charge };
+        let fingerprint = Self::fingerprint(key);
+        let decided = match self.shard.find(fingerprint) {
+            Some(place) => self.shard.claim(place, demand),
+            None => self.shard.claim_new(fingerprint, demand),
         };
         decided.1.remaining
     }
 
     fn reset(&mut self, key: u16) {
-        self.shard.reset(Self::print(key));
+        self.shard.reset(Self::fingerprint(key));
     }
 }
 
@@ -89,24 +89,25 @@ fn nothing_is_due_before_the_shard_says_so_and_the_walk_finds_out_when_it_is() {
         for step in 0..20_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let number = random >> 33;
-            // Most homes are one of a few, so that many go round the end of the table.
-            let print = Fingerprint { low: number % most, high: (u64::from(u32::MAX) - number % 3) << 32 };
+            // Most homes are one of a few, so that many wrap around the end of the table.
+            let fingerprint =
+                Fingerprint { low: number % most, high: (u64::from(u32::MAX) - number % 3) << 32 };
             let text = ["1000/s burst 100", "1000/10s", "1000/min fixed", "1000/min precision 10s"]
                 [number as usize % 4];
             let limit: Limit = text.parse().unwrap();
             let id = MeterId { namespace: "n", scope: limit.scope(), key: b"" };
             let (meter, shard) = (limit.meter_for(id.key), &mut driver.shard);
-            let ask = Ask { cost: 1 + number / 16 % 50, meter: &meter, now, mode: Mode::Charge };
+            let demand = Demand { cost: 1 + number / 16 % 50, meter: &meter, now, mode: Mode::Charge };
             match (random >> 20) % 16 {
-                0 => shard.reset(print),
-                1 => shard.refund(print, &Refund { id, cost: ask.cost, meter, receipt: now }, now),
+                0 => shard.reset(fingerprint),
+                1 => shard.refund(fingerprint, &Refund { id, cost: demand.cost, meter, receipt: now }, now),
                 2 => now = now + std::time::Duration::from_millis(number % 3_000),
                 3..8 => _ = shard.sweep(8, now),
                 8 if step % 64 == 0 => _ = shard.shrink_to_fit(),
                 _ => {
-                    _ = match shard.find(print) {
-                        Some(place) => shard.claim(place, ask),
-                        None => shard.claim_new(print, ask),
+                    _ = match shard.find(fingerprint) {
+                        Some(place) => shard.claim(place, demand),
+                        None => shard.claim_new(fingerprint, demand),
                     }
                 }
             }
@@ -120,7 +121,7 @@ fn nothing_is_due_before_the_shard_says_so_and_the_walk_finds_out_when_it_is() {
     }
 }
 
-/// When the first of its meters may be forgotten.
+/// When the first of its meters may be removed.
 fn earliest(shard: &Shard) -> u32 {
     let taken = (0..shard.table.end()).filter(|place| shard.table.is_taken(*place));
     taken.map(|place| shard.table.slot(place).forget_at).min().unwrap_or(NEVER)
@@ -134,7 +135,7 @@ fn a_sweep_passes_few_of_many_free_places_and_comes_to_all() {
     while driver.shard.len() > 0 {
         driver.shard.sweep(8, later);
     }
-    // One that has just been looked at.
+    // A meter that has just been visited.
     driver.charge(3);
     while driver.shard.sweep(8, NOW) == 0 {}
     let buckets = driver.shard.table.end() / STRIDE;

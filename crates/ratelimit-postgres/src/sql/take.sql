@@ -74,8 +74,11 @@ BEGIN
     RETURN state;
 END $$;
 
--- Until the end of the transaction, what our own connections have set. A procedure that commits can have no settings.
-CREATE OR REPLACE FUNCTION ratelimit.settle_v1() RETURNS void LANGUAGE sql AS $$ SELECT @settle@ $$;
+-- Until the end of the transaction, what our own connections have set, and how `put` is written in an answer that is text. A
+-- procedure that commits can have no settings.
+CREATE OR REPLACE FUNCTION ratelimit.settle_v1() RETURNS void LANGUAGE sql AS $$
+    SELECT @settle@, set_config('bytea_output', 'hex', true)
+$$;
 
 -- Charges claims on the meters `ids`, which are in ascending order and without repetition, in that order.
 --

@@ -1,4 +1,4 @@
-//! What the tests share: a schema of their own on a real server, and a small generator of numbers.
+//! Shared by the tests: a schema for each test on a real server, and a small random number generator.
 #![allow(dead_code)] // each test uses a part of it
 
 use std::sync::OnceLock;
@@ -8,31 +8,31 @@ use ratelimit_postgres::{PostgresConfig, PostgresStore};
 use ratelimit_testbed::{Postgres, Server, Settings, Testbed, Way};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
-/// The address of the server that all tests of this file share. It ends with this process.
+/// The address of the server that all tests of this file share. It stops with this process.
 pub(crate) fn url() -> String {
     static SERVER: OnceLock<Server> = OnceLock::new();
     let obtain = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(Testbed::from_env().postgres()).unwrap_or_else(|error| panic!("{error}"))
     };
-    // A thread of its own: the caller's may be one of a runtime.
+    // On its own thread, because the caller's may belong to a runtime.
     SERVER.get_or_init(|| std::thread::spawn(obtain).join().unwrap()).url().to_owned()
 }
 
-/// A server of the test's own, as a process: whatever else there is must not be disturbed.
+/// A server for one test, as a process, so that no other server is disturbed.
 pub(crate) async fn own_server(postgres: Postgres) -> Server {
     let settings =
         Settings { addresses: Default::default(), only: Some(Way::Process), ..Settings::from_env() };
     Testbed::new(settings).postgres_with(postgres).await.unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A schema that is dropped afterwards.
+/// A schema that is dropped at the end.
 pub(crate) struct Schema {
     pub(crate) name: String,
 }
 
 impl Schema {
-    /// A new name; nothing is made yet.
+    /// A new name; nothing is created yet.
     pub(crate) fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -40,12 +40,11 @@ impl Schema {
     }
 
     pub(crate) fn config(&self) -> PostgresConfig {
-        PostgresConfig {
-            schema: self.name.clone(),
-            prune_every: None,
-            timeout: std::time::Duration::from_secs(20),
-            ..PostgresConfig::from_url(&url()).unwrap()
-        }
+        PostgresConfig::from_url(&url())
+            .unwrap()
+            .schema(&self.name)
+            .prune_every(None)
+            .timeout(std::time::Duration::from_secs(20))
     }
 
     pub(crate) async fn store(&self) -> PostgresStore {
@@ -58,14 +57,14 @@ impl Schema {
         PgConnection::connect(&url()).await.unwrap()
     }
 
-    /// Runs SQL, `{s}` in it standing for the schema.
+    /// Runs SQL, with `{s}` replaced by the schema.
     pub(crate) async fn run(&self, sql: &str) {
         let mut connection = PgConnection::connect(&url()).await.unwrap();
         let sql = sql.replace("{s}", &format!("\"{}\"", self.name));
         connection.execute(AssertSqlSafe(sql)).await.unwrap();
     }
 
-    /// How many rows the table has.
+    /// The number of rows in the table.
     pub(crate) async fn rows(&self) -> i64 {
         let mut connection = PgConnection::connect(&url()).await.unwrap();
         let sql = format!("SELECT count(*) FROM \"{}\".meters", self.name);
@@ -76,7 +75,7 @@ impl Schema {
 impl Drop for Schema {
     fn drop(&mut self) {
         let sql = format!("SET client_min_messages = error; DROP SCHEMA IF EXISTS \"{}\" CASCADE", self.name);
-        // A runtime of its own: the test's may be at its end, and cannot be waited for here.
+        // On its own runtime, because the test's may be shutting down, and a drop cannot wait for it.
         let cleaner = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -89,7 +88,7 @@ impl Drop for Schema {
     }
 }
 
-/// A small generator: the same numbers each time, so that a failure comes again.
+/// A small generator with the same numbers each time, so that failures can be reproduced.
 pub(crate) struct Random(pub u64);
 
 impl Random {

@@ -1,7 +1,7 @@
--- The bucket meter: its claims.
+-- The claims of the bucket meter.
 
 local function bucket_see(key, arg, now_high, now_low)
-  -- room: what the burst leaves beside the cost. class 0: a cost of zero; 1: a cost up to the burst; 2: more.
+  -- room: the burst minus the cost. class 0: a cost of zero; 1: a cost up to the burst; 2: more.
   local _, class, room, cost, high, low = unpack('>BBI8I8I4I4', arg)
   local value = read('GET', key)
   if value == nil then return nil end
@@ -22,7 +22,7 @@ local function bucket_see(key, arg, now_high, now_low)
   }
 end
 
--- Adds the units to the debts of this interval and of all shorter ones.
+-- Adds the units to the debts of this interval and of all shorter intervals.
 local function bucket_charge(c, slack)
   local now_high, now_low, debts = c.now_high, c.now_low, {}
   for nth = 1, #c.debts do
@@ -37,7 +37,7 @@ local function bucket_charge(c, slack)
     })
   end
   local most_high, most_low = plus(now_high, now_low, 1073741823, WORD - 1) -- a debt is at most 2^62 - 1
-  -- An instant moved on by what the cost takes to drain.
+  -- An instant plus the time in which the cost drains.
   local function after(debt, high, low)
     high, low = plus(high, low, times(c.cost, debt.high, debt.low))
     if less(most_high, most_low, high, low) then return most_high, most_low end
@@ -55,7 +55,7 @@ local function bucket_charge(c, slack)
   for nth = 1, #debts do
     if less(high, low, debts[nth].tat_high, debts[nth].tat_low) then high, low = debts[nth].tat_high, debts[nth].tat_low end
   end
-  -- Until the next whole high part: as long as that stays the same, so does the expiry (see fast.lua).
+  -- Until the next whole high part: the expiry changes only with the high part (see fast.lua).
   high, low = minus(high + 1, 0, c.asked_high, c.asked_low)
   local left = math.ceil((high * WORD + low) / 1000000)
   redis.call('SET', c.key, bucket_value(now_high, now_low, debts), 'PX', string.format('%.0f', left + slack))

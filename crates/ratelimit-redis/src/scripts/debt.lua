@@ -1,6 +1,6 @@
--- The state of a bucket. Value: 'b', the instant of the newest charge, then the debts by rising interval: of one that is all
--- there is its theoretical arrival time (TAT) and its interval, otherwise of each its TAT, its interval and its receipt.
--- What debts are, and why they are worked out so, is told in core's meter/bucket.rs.
+-- The state of a bucket. Value: 'b', the instant of the newest charge, then the debts by ascending interval: a single one
+-- as its theoretical arrival time (TAT) and interval, several as TAT, interval and receipt each. For what debts are and how
+-- they are computed, see core's meter/bucket.rs.
 
 -- units * (high, low), at most 2^62 - 1.
 local function times(units, high, low)
@@ -15,11 +15,11 @@ local function times(units, high, low)
   return h, l
 end
 
--- time * by / from, where `by` is at most `from` and `from` is below 2^59: its whole part, and whether there is more.
+-- time * by / from, where `by` is at most `from` and `from` is below 2^59: the quotient, and whether there is a remainder.
 local function convert(high, low, from_high, from_low, by_high, by_low)
   if from_high == by_high and from_low == by_low then return high, low, false end
   local from = from_high * WORD + from_low
-  -- A long division, by digits of 16 bits; h, l is the remainder.
+  -- Long division with digits of 16 bits; h, l is the remainder.
   local to_high, to_low, h, l = 0, 0, 0, 0
   for nth = 1, 4 do
     local digit = nth < 3 and high or low
@@ -47,7 +47,7 @@ local function convert(high, low, from_high, from_low, by_high, by_low)
   return to_high, to_low, h > 0 or l > 0
 end
 
--- The debts of a value; nil if it is no bucket's.
+-- The debts of a value; nil if it is not a bucket.
 local function bucket_debts(value)
   local size = #value == 25 and 16 or 24
   local number = (#value - 9) / size
@@ -68,12 +68,12 @@ local function bucket_debts(value)
   return debts
 end
 
--- What a debt has left, in nanoseconds.
+-- What is left of a debt, in nanoseconds.
 local function debt_left(debt, seen_high, seen_low)
   return minus(debt.tat_high, debt.tat_low, seen_high, seen_low)
 end
 
--- The most that the debts from this place on have left, at the interval of `to`; rounded up unless it is said otherwise.
+-- The maximum left of the debts from this place on, at the interval of `to`; rounded up unless `down` is set.
 local function debts_left(debts, place, to, seen_high, seen_low, down)
   local high, low = 0, 0
   for nth = place, #debts do
@@ -87,14 +87,14 @@ local function debts_left(debts, place, to, seen_high, seen_low, down)
   return high, low
 end
 
--- The part of the debt at this place that is not of slower ones.
+-- The part of the debt at this place that does not come from slower ones.
 local function debt_own(debts, place, seen_high, seen_low)
   local debt = debts[place]
   local high, low = debts_left(debts, place, debt, seen_high, seen_low)
   return minus(high, low, debts_left(debts, place + 1, debt, seen_high, seen_low, true))
 end
 
--- Where the debt of this interval is, or would be, and whether it is there.
+-- The place of the debt of this interval, or where it belongs, and whether it exists.
 local function debt_place(debts, high, low)
   local place = 1
   while debts[place] and less(debts[place].high, debts[place].low, high, low) do place = place + 1 end
@@ -102,7 +102,7 @@ local function debt_place(debts, high, low)
   return place, debt ~= nil and debt.high == high and debt.low == low
 end
 
--- The value of a bucket, the short one if it can be and may be.
+-- The value of a bucket, in the short form if possible and `long` is not set.
 local function bucket_value(at_high, at_low, debts, long)
   local value = pack('>BI4I4', 98, at_high, at_low)
   local first = debts[1]

@@ -1,12 +1,12 @@
--- Slices of one claim each, charged at the caller's time: windows of at most one carried segment, and buckets whose numbers
--- are below 2^53. One by itself is decided without a function or a table, several without a function; what turns out to need
--- more than that is left to `general`.
--- ARGV: the header that `general` takes, with a two instead of the server's flag, or a three if no key comes twice; then a
--- record for each key. One that begins with '=' is the one before it at another instant.
+-- The fast path: slices of one claim each, charged at the caller's time, on windows of at most one carried segment and on
+-- buckets whose numbers are below 2^53. A single slice is decided without functions or tables, several without functions; a
+-- claim that turns out to need more is left to `general`. ARGV: the header for `general`, with a 2 instead of the server
+-- flag, or a 3 if no key occurs twice; then a record for each key. A record that begins with '=' equals the one before it
+-- except for its instant.
 --
--- One claim is answered with the value before the charge, false if there was none; with {0, value} if nothing was charged.
--- Several are answered with one string: of each that value, 'n' if there was none, 'r' and the value if nothing was charged;
--- 'g' for what `general` has answered. If there is such, an array: that string, then those answers.
+-- Reply to one claim: the value before the charge, false if there was none; {0, value} if nothing was charged. Reply to
+-- several: one string with, for each claim, that value, 'n' if there was none, 'r' and the value if nothing was charged, or
+-- 'g' if `general` decided. With any 'g', an array of that string and the answers of `general`.
 local ask, byte = ARGV[1], string.byte
 local way = byte(ask)
 if way > 1 then
@@ -22,11 +22,11 @@ if way > 1 then
     local key, value = keys[nth]
     if seen then
       if not seen[key] then value = values[nth] end
-      seen[key] = true -- who comes again sees what was charged
+      seen[key] = true -- a later claim reads the key again, with this charge
     elseif values then
       value = values[nth]
     end
-    value = value or get('GET', key) -- a table if it is no string
+    value = value or get('GET', key) -- a table if it is not a string
     local mark, fits, answer = byte(ask, place)
     if mark ~= 61 then shape = mark end
     if shape ~= 98 then
@@ -49,7 +49,7 @@ if way > 1 then
         else
           count, old = 0, 0
         end
-        if at > index or tag ~= 119 then -- the meter's time is a segment ahead, or it is no window
+        if at > index or tag ~= 119 then -- the meter is a segment ahead, or not a window
         elseif shape == 102 then
           fits = count + cost <= limit
         else
@@ -61,14 +61,14 @@ if way > 1 then
           else
             local left, right = old * ((S - at_e) * 1000 - at_r), free * S * 1000
             if left < 9007199254740992 and right < 9007199254740992 then fits = left <= right
-            -- Each side is off by at most four roundings of 2^-53, so a difference of 90 of them is a real one.
+            -- Each side has at most four rounding errors of 2^-53, so a difference of 90 of them is real.
             elseif math.abs(left - right) > left * 1e-14 then fits = left < right end
           end
         end
       end
       if not fits then -- nothing is written
       elseif at == index then
-        -- The end of the segment has not changed, and with it the expiry.
+        -- The end of the segment has not changed, and neither has the expiry.
         call('SETRANGE', key, '9', pack('>I8I2I8', at_e, at_r, count + cost))
       else
         local new = pack(shape == 102 and '>BI8I8I2I8' or '>BI8I8I2I8I8', 119, index, e, r, cost, old)
@@ -92,7 +92,7 @@ if way > 1 then
         local tag, h, l, tat_high, tat_low, old = unpack('>BI4I4I4I4c8', value)
         old_high = tat_high
         if h > high or (h == high and l > low) then at_high, at_low = h, l end
-        -- Exact below 2^53; beyond that it is more than any room in any case.
+        -- Exact below 2^53; a larger debt exceeds every room anyway.
         debt = (tat_high - at_high) * 4294967296 + tat_low - at_low
         if tag ~= 98 or (debt > 0 and old ~= interval) then debt = nil elseif debt < 0 then debt = 0 end
       elseif value then
@@ -107,7 +107,7 @@ if way > 1 then
         if h == old_high then
           call('SETRANGE', key, '0', new)
         else
-          -- Until the next whole high part, four seconds at most: as long as that stays the same, so does the expiry.
+          -- Until the next whole high part, at most four seconds: the expiry changes only with the high part.
           local left = ((h + 1 - high) * 4294967296 - low) / 1000000
           call('SET', key, new, 'PX', string.format('%.0f', math.ceil(left) + unpack('>I8', ask, 2)))
         end

@@ -1,6 +1,5 @@
--- The log meter. Value: 'l', place of the oldest unit, number of units, the newest instant, then a ring of instants,
--- eight bytes for each unit. Room for more is made by writing the value anew: SETRANGE past the end and APPEND would
--- double the memory.
+-- The log meter. Value: 'l', place of the oldest unit, number of units, the newest instant, then a ring of instants of
+-- eight bytes for each unit. To grow, the value is rewritten: SETRANGE past the end and APPEND would double its memory.
 
 local function log_sight(blocked, live, newest_high, newest_low, blocker_high, blocker_low, now_high, now_low)
   return pack('>BBI4I4I4I4I4I4I4', 76, blocked, live, newest_high, newest_low, blocker_high, blocker_low, now_high, now_low)
@@ -8,7 +7,7 @@ end
 
 local function log_see(key, arg, now_high, now_low)
   local _, window_high, window_low, limit, added, demand = unpack('>BI4I4I8I8I8', arg)
-  -- A short one is read at once.
+  -- A short log is read with one command.
   local value, size
   if limit <= 128 then
     value = read('GET', key)

@@ -1,5 +1,5 @@
--- Exact arithmetic: numbers here are doubles, so whole numbers are exact up to 2^53. Longer ones (nanoseconds since the
--- epoch) are pairs of a high and a low part, base 2^32.
+-- Exact arithmetic: Lua numbers are doubles, so integers are exact up to 2^53. Larger ones (nanoseconds since the epoch)
+-- are pairs of a high and a low part, base 2^32.
 local WORD, EXACT = 4294967296, 9007199254740992
 local pack, unpack, floor = struct.pack, struct.unpack, math.floor
 
@@ -13,7 +13,7 @@ local function plus(ah, al, bh, bl)
   return ah + bh, low
 end
 
--- a - b, at least zero.
+-- a - b, but at least zero.
 local function minus(ah, al, bh, bl)
   if less(ah, al, bh, bl) then return 0, 0 end
   if al < bl then return ah - bh - 1, al - bl + WORD end
@@ -26,7 +26,7 @@ local function read(command, key, first, last)
   if first then value = redis.pcall(command, key, first, last) else value = redis.pcall(command, key) end
   if type(value) == 'table' then
     if string.find(value.err, 'WRONGTYPE', 1, true) then return nil end
-    if first then redis.call(command, key, first, last) else redis.call(command, key) end -- raises it as it is
+    if first then redis.call(command, key, first, last) else redis.call(command, key) end -- raises the original error
   end
   return value
 end

@@ -1,4 +1,4 @@
--- Gives units back. ARGV: a header, then one argument for each key. Expiry stays as it is, unless more has to be remembered.
+-- Gives units back. ARGV: a header, then one argument for each key. The expiry is kept.
 
 local function window_refund(key, arg)
   local _, index, cost, p = unpack('>BI8I8I2', arg)

@@ -1,14 +1,14 @@
--- The window meter. Value: 'w', segment number, microseconds and nanoseconds into it (of the newest charge), with more
--- than one carried segment the total as a pair, then the counts by age.
+-- The window meter. Value: 'w', segment number, microseconds and nanoseconds into the segment (of the newest charge); with
+-- more than one carried segment the total as a pair; then the counts by age.
 
 -- Whether oldest * (S - e) <= room * S, where S is in microseconds and e in microseconds and nanoseconds.
 local function weighted_fits(oldest, room, S, e, r)
   if oldest == 0 then return true end
   local left, right = oldest * ((S - e) * 1000 - r), room * S * 1000
   if left < EXACT and right < EXACT then return left <= right end
-  -- Each side is off by at most four roundings of 2^-53, so a difference of 90 of them is a real one.
+  -- Each side has at most four rounding errors of 2^-53, so a difference of 90 of them is real.
   if math.abs(left - right) > left * 1e-14 then return left < right end
-  -- Too close to tell: the difference exactly, in limbs base 10^6. No limb exceeds 4e15.
+  -- Too close for doubles: computes the difference exactly, in limbs base 10^6. No limb exceeds 4e15.
   local x, D = S - e, { [0] = 0, 0, 0, 0, 0 }
   local function limbs(n)
     local low = n % 1000000
@@ -25,21 +25,21 @@ local function weighted_fits(oldest, room, S, e, r)
   return D[4] >= 0
 end
 
--- What is known of a claim: its arguments and what was seen. Nothing if the value is no window's.
+-- What is known of a claim: its arguments and the stored state. Nothing if the value is not a window.
 local function window_see(key, arg, micros)
   local _, index, e, r, cost, limit, p, strict, S, offset = unpack('>BI8I8I2I8I8I2BI8I8', arg)
   if micros then
     r, e = 0, math.fmod(micros + offset, S)
     index = (micros + offset - e) / S
   end
-  -- Of a long one only the ends are read: header and newest count, and what leaves.
+  -- Of a long window only the ends are read: the header, the newest count, and the counts that expire.
   local long = p > 64
   local value
   if long then value = read('GETRANGE', key, '0', '34') else value = read('GET', key) end
   if value == nil then return nil end
   if long and value == '' then value = false end
   local asked_index, asked_e, aged = index, e, 0
-  -- What counts whole, as a pair; what is weighted.
+  -- The units that count in full, as a pair; those that are weighted.
   local high, low, oldest = 0, 0, 0
   if value then
     local size = long and redis.call('STRLEN', key) or #value
@@ -49,7 +49,7 @@ local function window_see(key, arg, micros)
       index, e, r = at_index, at_e, at_r
     end
     aged = index - at_index
-    if aged > p then -- all of it has left
+    if aged > p then -- all of it has expired
     elseif p == 0 then
       low = first
     elseif p == 1 then
@@ -57,7 +57,7 @@ local function window_see(key, arg, micros)
       if strict == 1 then low = first + second else low, oldest = first, second end
     else
       high, low = unpack('>I4I4', value, 20)
-      local left = 28 + 8 * (p - aged) -- the oldest that is left; behind it what has left
+      local left = 28 + 8 * (p - aged) -- the oldest count left; after it, those that have expired
       local tail = long and redis.call('GETRANGE', key, string.format('%.0f', left - 1), '-1') or string.sub(value, left)
       for place = 9, 8 * aged + 1, 8 do
         high, low = minus(high, low, unpack('>I4I4', tail, place))
@@ -102,7 +102,7 @@ local function window_charge(c, slack)
   end
   value = pack('>BI8I8I2', 119, c.index, c.e, c.r) .. total .. pack('>I8', first)
   if in_place then
-    -- The end of the segment has not changed, and with it the expiry.
+    -- The end of the segment has not changed, and neither has the expiry.
     redis.call('SETRANGE', c.key, '0', value)
   else
     redis.call('SET', c.key, value .. rest, 'PX', string.format('%.0f', math.ceil(c.lives / 1000) + slack))

@@ -1,5 +1,7 @@
 //! A private Redis server for a test.
-#![allow(dead_code)] // each test file uses its part
+#![allow(dead_code)] // each test file uses a part of it
+
+pub(crate) mod ways;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -11,14 +13,14 @@ pub(crate) struct Server {
     server: ratelimit_testbed::Server,
 }
 
-/// Servers of the tests' own, as processes: whatever else there is must not be disturbed.
+/// Starts servers for the tests only, as processes, so that no other server is disturbed.
 pub(crate) fn testbed() -> Testbed {
     let addresses = std::collections::BTreeMap::new();
     Testbed::new(Settings { addresses, only: Some(Way::Process), ..Settings::from_env() })
 }
 
 impl Server {
-    /// Starts a server on a free port, with these options beside the usual ones.
+    /// Starts a server on a free port, with these options added to the usual ones.
     pub(crate) async fn start(options: &[&str]) -> Self {
         let arguments = options.iter().map(|option| (*option).to_owned()).collect();
         Self::start_with(Redis { arguments, ..Redis::default() }).await
@@ -34,7 +36,7 @@ impl Server {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// Kills it if it runs, and starts it empty.
+    /// Kills it if it is running, and starts it empty.
     pub(crate) async fn restart(&self) {
         self.kill().await;
         self.server.start().await.unwrap();
@@ -58,7 +60,7 @@ impl Server {
     }
 }
 
-/// Sends a command inline, and gives what comes back.
+/// Sends an inline command and returns the reply.
 pub(crate) fn say(port: u16, line: &str) -> String {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
     stream.write_all(format!("{line}\r\nQUIT\r\n").as_bytes()).unwrap();

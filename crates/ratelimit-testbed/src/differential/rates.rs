@@ -1,4 +1,4 @@
-//! Buckets that several limits share, and whose limits change.
+//! Buckets that several limits share, with limits that change.
 
 use ratelimit_core::{
     Bucket, Claim, Claims, CounterStore, MAX_RATES, MAX_UNITS, Meter, MeterId, Mode, Refund, State, Timestamp,
@@ -6,20 +6,20 @@ use ratelimit_core::{
 
 use super::{Differential, MAX_SEGMENT, Random, cost, instant, span};
 
-/// What has happened in all histories, so that none is one-sided.
+/// What has happened in all histories, to check that each case was covered.
 #[derive(Debug, Default)]
 struct Counts {
     refused: u64,
     admitted: u64,
-    /// Calls that left more than one debt, and as many as a bucket can have.
+    /// Calls that left more than one debt, and those that left the maximum number of debts.
     several: u64,
     full: u64,
-    /// Refunds that gave something back where there were several debts.
+    /// Refunds that gave something back with several debts.
     refunds: u64,
 }
 
 impl<S: CounterStore> Differential<S> {
-    /// So many random histories of buckets that are charged under several limits in turn, of so many steps each.
+    /// Runs `seeds` random histories, of `steps` steps each, of buckets that several limits charge in turn.
     pub async fn rates(&mut self, seeds: u64, steps: usize) {
         let mut counts = Counts::default();
         for seed in 1..=seeds {
@@ -42,7 +42,7 @@ impl<S: CounterStore> Differential<S> {
         assert!(refunds > seeds / 2 && full > seeds / 10, "one-sided: {counts:?}");
     }
 
-    /// Charges one bucket under all limits at once.
+    /// Charges one bucket under all limits.
     async fn fill(&mut self, history: &mut History<'_>) {
         let (id, now) = (history.ids[0], Timestamp::from_nanos(history.now));
         let random = &mut history.random;
@@ -54,7 +54,7 @@ impl<S: CounterStore> Differential<S> {
         self.claim_many(&slices).await;
     }
 
-    /// One slice or several; of one limit, for which some stores have a shorter way, or of any.
+    /// One slice or several; of one limit, for which some stores have a fast path, or of any.
     async fn charge(&mut self, history: &mut History<'_>, counts: &mut Counts) {
         let random = &mut history.random;
         let (size, same) = (random.pick(&[1, 1, 1, 1, 3, 6]), random.below(2) == 0);
@@ -95,7 +95,7 @@ impl<S: CounterStore> Differential<S> {
         counts.full += u64::from(debts == MAX_RATES);
     }
 
-    /// Gives one of the last charges back now and then, whole or in part, and looks at what that has left.
+    /// Sometimes refunds one of the last charges, wholly or partly, and peeks at the result.
     async fn give_back(&mut self, history: &mut History<'_>, counts: &mut Counts) {
         let random = &mut history.random;
         if random.below(3) > 0 || history.charges.is_empty() {
@@ -107,7 +107,7 @@ impl<S: CounterStore> Differential<S> {
             given.cost = random.below(given.cost) + 1;
         }
         if random.below(6) == 0 {
-            given.meter = random.pick(&history.plans); // another limit's
+            given.meter = random.pick(&history.plans); // of another limit
         }
         let (id, meter, now) = (given.id, random.pick(&history.plans), Timestamp::from_nanos(history.now));
         let (debts, before) = (self.debts(&id), self.map.get(&id.to_bytes()).cloned());
@@ -153,7 +153,7 @@ impl<'k> History<'k> {
         }
     }
 
-    /// Changes a limit now and then.
+    /// Sometimes changes a limit.
     fn change(&mut self) {
         if self.random.below(20) == 0 {
             let nth = self.random.below(self.plans.len() as u64) as usize;
@@ -162,7 +162,7 @@ impl<'k> History<'k> {
     }
 }
 
-/// The rates of one history: near enough to one another that their debts meet, or any.
+/// The rates of one history: close enough to each other that their debts meet, or arbitrary.
 struct Rates {
     fastest: u64,
     slowest: u64,

@@ -5,19 +5,21 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 
-use super::{Answer, Reason, Refusal, problem};
+use super::Answer;
+use super::detail::detail as in_words;
+use super::refusal::{Reason, Refusal};
 
 const GRPC: &str = "application/grpc";
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// Answers as gRPC does, whatever the request was: for services whose body is made of nothing but gRPC's, as tonic's.
+/// Answers every request in gRPC's form: for services whose bodies are always gRPC, such as tonic's.
 ///
-/// A response of trailers only: 200 with `grpc-status` `RESOURCE_EXHAUSTED` (8), `UNAVAILABLE` (14) when the store does not
-/// answer, `UNAUTHENTICATED` (16) where the client did not send what is counted by, `INTERNAL` (13) for mistakes of the
-/// program. `grpc-status-details-bin` has a `google.rpc.Status` with a `RetryInfo` (to the nanosecond; no such detail if
-/// waiting does not help) and a `QuotaFailure` that names the limits.
+/// The response has only trailers: 200 with `grpc-status` `RESOURCE_EXHAUSTED` (8), `UNAVAILABLE` (14) if the store
+/// does not answer, `UNAUTHENTICATED` (16) if the client did not send what the policy counts by, or `INTERNAL` (13) for
+/// mistakes in the program. `grpc-status-details-bin` contains a `google.rpc.Status` with a `RetryInfo` (to the
+/// nanosecond; omitted if waiting does not help) and a `QuotaFailure` that names the limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grpc;
 
@@ -36,7 +38,7 @@ impl Grpc {
             Reason::Misconfigured => 13,
         };
         // ASCII without control characters or `%`, so it needs no encoding.
-        let message = problem::detail(refusal);
+        let message = in_words(refusal);
         let mut response = Response::new(body);
         let headers = response.headers_mut();
         let asked =
@@ -53,7 +55,7 @@ impl Grpc {
     }
 }
 
-/// Whether these are the headers of a message of gRPC (or gRPC-Web).
+/// Whether these are the headers of a gRPC (or gRPC-Web) message.
 pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     kind.is_some_and(|kind| {
@@ -61,7 +63,7 @@ pub(super) fn is_grpc(headers: &HeaderMap) -> bool {
     })
 }
 
-/// A `google.rpc.Status` (google/rpc/status.proto, google/rpc/error_details.proto).
+/// Encodes a `google.rpc.Status` (google/rpc/status.proto, google/rpc/error_details.proto).
 fn status(code: u8, message: &str, refusal: &Refusal<'_>) -> Vec<u8> {
     let mut status = Vec::new();
     number(&mut status, 1, u64::from(code));
@@ -95,7 +97,7 @@ fn detail(status: &mut Vec<u8>, kind: &str, value: &[u8]) {
     bytes(status, 3, &any);
 }
 
-/// Appends a field that is a number; zero is the default, and left out.
+/// Appends a numeric field. Zero is the default, and omitted.
 fn number(message: &mut Vec<u8>, field: u8, value: u64) {
     if value > 0 {
         message.push(field << 3);
@@ -103,7 +105,7 @@ fn number(message: &mut Vec<u8>, field: u8, value: u64) {
     }
 }
 
-/// Appends a field that has a length.
+/// Appends a field with a length.
 fn bytes(message: &mut Vec<u8>, field: u8, value: &[u8]) {
     message.push(field << 3 | 2);
     variable(message, value.len() as u64);
@@ -115,7 +117,7 @@ fn lowest(value: u64) -> u8 {
     value.to_le_bytes()[0]
 }
 
-/// Appends a number in groups of seven bits, the lowest first.
+/// Appends a number as a varint: groups of seven bits, the lowest first.
 fn variable(message: &mut Vec<u8>, mut value: u64) {
     while value > 0x7f {
         message.push(lowest(value) | 0x80);

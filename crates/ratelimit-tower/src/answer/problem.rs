@@ -5,9 +5,11 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 use serde_json::json;
 
-use super::{Answer, Grpc, Reason, Refusal, grpc};
+use super::detail::detail;
+use super::refusal::{Reason, Refusal};
+use super::{Answer, Grpc, grpc};
 
-/// Answers with `application/problem+json`, and requests of gRPC as [`Grpc`] does. The default.
+/// Answers with `application/problem+json`, and gRPC requests like [`Grpc`]. The default.
 ///
 /// ```json
 /// {
@@ -20,8 +22,8 @@ use super::{Answer, Grpc, Reason, Refusal, grpc};
 /// ```
 ///
 /// The types are those that the draft of the `RateLimit` fields registers: `quota-exceeded` (429) and
-/// `temporary-reduced-capacity` (503, when the store does not answer). 400 and 500 have no type of their own, and tell
-/// nothing of the inside.
+/// `temporary-reduced-capacity` (503, if the store does not answer). 400 and 500 have no type of their own and reveal
+/// no internals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Problem;
 
@@ -61,18 +63,4 @@ fn body(refusal: &Refusal<'_>) -> String {
         body["violated-policies"] = refusal.violated_policies().collect();
     }
     body.to_string()
-}
-
-/// What to do, in one sentence.
-pub(super) fn detail(refusal: &Refusal<'_>) -> String {
-    match (refusal.reason(), refusal.retry_after_seconds()) {
-        (Reason::QuotaExceeded | Reason::StoreUnavailable, Some(1)) => "try again in 1 second".to_owned(),
-        (Reason::QuotaExceeded | Reason::StoreUnavailable, Some(seconds)) => {
-            format!("try again in {seconds} seconds")
-        }
-        (Reason::QuotaExceeded, None) => "the request costs more than can ever be admitted".to_owned(),
-        (Reason::StoreUnavailable, None) => "try again later".to_owned(),
-        (Reason::Unidentified, _) => "the request does not say who sends it".to_owned(),
-        (Reason::Misconfigured, _) => "the request cannot be counted".to_owned(),
-    }
 }

@@ -1,17 +1,17 @@
-//! One entry of a header: an address with its trimmings, or nothing.
+//! One entry of a forwarding header: an address with optional port, brackets and quotes, or nothing.
 
 use std::net::IpAddr;
 use std::str;
 
-/// Reads an address as proxies write it: `192.0.2.1`, `192.0.2.1:443`, `2001:db8::1`, `[2001:db8::1]`,
-/// `[2001:db8::1]:443`, each also in quotes. Anything else is `None`.
+/// Parses an address as proxies write it: `192.0.2.1`, `192.0.2.1:443`, `2001:db8::1`, `[2001:db8::1]`,
+/// `[2001:db8::1]:443`, each also in quotes. Returns `None` for anything else.
 pub(super) fn address(entry: &[u8]) -> Option<IpAddr> {
     node(unquoted(entry.trim_ascii())?)
 }
 
-/// Reads the parameter `for` of an element of `Forwarded`: `proto=https;for="[2001:db8::1]:443"`.
+/// Parses the parameter `for` of an element of `Forwarded`: `proto=https;for="[2001:db8::1]:443"`.
 ///
-/// `None` if there is none or more than one, or if it is no address (`unknown`, `_hidden`).
+/// Returns `None` if there is none or more than one, or if it is not an address (`unknown`, `_hidden`).
 pub(super) fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     for pair in split_outside_quotes(element, b';') {
@@ -27,7 +27,7 @@ pub(super) fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     address(found?)
 }
 
-/// An address, perhaps with brackets and a port. The port may be hidden (`192.0.2.1:_web`), as RFC 7239 allows.
+/// Parses an address, with optional brackets and port. The port may be obfuscated (`192.0.2.1:_web`), as RFC 7239 allows.
 fn node(text: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(text).ok()?;
     let address = if let Some(rest) = text.strip_prefix('[') {
@@ -56,7 +56,7 @@ fn is_hidden_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"._-".contains(&byte)
 }
 
-/// Without the quotes around it. One quote alone makes it malformed; an address needs no escapes.
+/// Removes the quotes. A single quote makes the text malformed; an address needs no escapes.
 fn unquoted(text: &[u8]) -> Option<&[u8]> {
     match text {
         [b'"', inner @ .., b'"'] => Some(inner),
@@ -65,7 +65,7 @@ fn unquoted(text: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The parts between separators that are outside of quotes.
+/// Splits at separators that are outside of quotes.
 fn split_outside_quotes(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
     let (mut in_quotes, mut escaped) = (false, false);
     text.split(move |byte| {

@@ -1,4 +1,4 @@
-//! Who sent a request: the peer, or what proxies that are trusted say of it.
+//! The client's address: that of the peer, or the one that trusted proxies report.
 
 mod entry;
 mod network;
@@ -14,19 +14,19 @@ use ipnet::IpNet;
 pub(crate) use network::parse as parse_network;
 pub use network::{ClientNetwork, Grouping, ParseNetworkError};
 
-/// Which proxies may say who the client is, in which header; and how much of the address makes a client.
+/// Which proxies may report the client's address, in which header, and how much of the address identifies a client.
 ///
-/// Without proxies ([`none`](Self::none), the default) the client is the peer of the connection, and no header is read:
-/// anybody can write a header.
+/// Without proxies ([`none`](Self::none), the default), the client is the peer of the connection. No header is read,
+/// because any client can write one.
 ///
-/// With proxies the header is read if the peer is one of them. All lines of the header are joined in their order, and
-/// walked from the right, where the nearest proxy wrote: over addresses that are trusted themselves, up to the first
-/// that is not, which is the client. What stands to the left of it came from the client and is not looked at, so it
-/// can never make a new key.
+/// With proxies, the header is read if the peer is one of them. All lines of the header are joined in their order and
+/// read from the right, where the nearest proxy wrote: past addresses that are themselves trusted, up to the first one
+/// that is not, which is the client. Everything to the left of it came from the client and is ignored, so it can never
+/// create a new key.
 ///
-/// The walk also stops where an entry is no address (`unknown`, `_hidden`, an empty or malformed one): the client is
-/// then the proxy that wrote it. Where every address is trusted it is the leftmost. IPv4 addresses written as IPv6
-/// (`::ffff:192.0.2.1`) are IPv4 addresses everywhere.
+/// Reading also stops at an entry that is not an address (`unknown`, `_hidden`, an empty or malformed one): the client
+/// is then the proxy that wrote it. If every address is trusted, the client is the leftmost one. IPv4 addresses written
+/// as IPv6 (`::ffff:192.0.2.1`) count as IPv4 addresses everywhere.
 ///
 /// ```
 /// use http::HeaderMap;
@@ -47,8 +47,8 @@ pub use network::{ClientNetwork, Grouping, ParseNetworkError};
 /// ```
 ///
 /// # Bounds
-/// At most 64 entries are walked, and an entry of more than 1,024 bytes counts as malformed: how long a header is does
-/// not decide how long it takes. Nothing is allocated.
+/// At most 64 entries are read, and an entry of more than 1,024 bytes counts as malformed, so a long header does not
+/// take longer. Nothing is allocated.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies {
     networks: Vec<IpNet>,
@@ -56,27 +56,27 @@ pub struct TrustedProxies {
     grouping: Grouping,
 }
 
-/// The header in which trusted proxies say who the client is.
+/// The header in which trusted proxies report the client's address.
 ///
-/// Only this one is read. A proxy that writes one of these headers usually passes on the others as the client sent them.
+/// Only this header is read. A proxy that writes one of these headers usually passes on the others as the client sent them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForwardedHeader {
-    /// `X-Forwarded-For`: addresses with commas between them, each proxy adds its peer on the right. An entry may have a
+    /// `X-Forwarded-For`: addresses separated by commas; each proxy appends its peer on the right. An entry may have a
     /// port, brackets and quotes.
     #[default]
     XForwardedFor,
-    /// `Forwarded` of RFC 7239: the same with the parameter `for` of each element.
+    /// `Forwarded` of RFC 7239: the same, with the parameter `for` of each element.
     Forwarded,
     /// One address, which the proxy sets whatever the client sent: `CF-Connecting-IP`, `True-Client-IP`, `X-Real-IP`.
     ///
-    /// If it is missing, malformed or there more than once, the client is the peer. An IPv6 address with a port needs
-    /// brackets, so `CloudFront-Viewer-Address`, which has none, is no such header.
+    /// If it is missing, malformed or occurs more than once, the client is the peer. An IPv6 address with a port needs
+    /// brackets, so `CloudFront-Viewer-Address`, which has none, cannot be used.
     Single(HeaderName),
 }
 
 impl TrustedProxies {
-    /// Nobody is trusted: the client is the peer.
+    /// Trusts no proxy: the client is the peer.
     pub fn none() -> Self {
         Self::default()
     }
@@ -84,27 +84,27 @@ impl TrustedProxies {
     /// Trusts these networks and addresses: `10.0.0.0/8`, `192.0.2.1`, `2001:db8::/32`.
     ///
     /// # Errors
-    /// If one of them is neither.
+    /// If one of them is neither a network nor an address.
     pub fn parse<T: AsRef<str>>(networks: impl IntoIterator<Item = T>) -> Result<Self, ParseNetworkError> {
         networks.into_iter().map(|network| network::parse(network.as_ref())).collect()
     }
 
-    /// The same, with the client in another header.
+    /// Reads the client's address from another header.
     #[must_use]
     pub fn with_header(mut self, header: ForwardedHeader) -> Self {
         self.header = header;
         self
     }
 
-    /// The same, with another part of the address making a client.
+    /// Uses another part of the address to identify a client.
     #[must_use]
     pub fn with_grouping(mut self, grouping: Grouping) -> Self {
         self.grouping = grouping;
         self
     }
 
-    /// The network of a client that nobody can be in front of, if it has an IPv4 address: that of [`group`](Self::group) for
-    /// [`client`](Self::client), in the usual case. Its first address and how many bits of it count.
+    /// The network of a peer that is the client, if it has an IPv4 address: its first address and its prefix length. In
+    /// the common case, the same as [`group`](Self::group) of [`client`](Self::client).
     #[inline]
     pub(crate) fn direct_ipv4(&self, peer: IpAddr) -> Option<(u32, u8)> {
         match peer {
@@ -113,7 +113,7 @@ impl TrustedProxies {
         }
     }
 
-    /// The address of the client that sent a request with these headers over a connection from `peer`.
+    /// Returns the address of the client that sent a request with these headers over a connection from `peer`.
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let peer = peer.to_canonical();
         if self.networks.is_empty() || !self.trusts(peer) {
@@ -122,16 +122,17 @@ impl TrustedProxies {
         self.walk(peer, headers)
     }
 
-    /// What a trusted peer says of it.
+    /// The client's address as reported by a trusted peer.
     fn walk(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let trusts = |address| self.trusts(address);
         match &self.header {
-            ForwardedHeader::XForwardedFor => walk::x_forwarded_for(self, peer, headers),
-            ForwardedHeader::Forwarded => walk::forwarded(self, peer, headers),
+            ForwardedHeader::XForwardedFor => walk::x_forwarded_for(trusts, peer, headers),
+            ForwardedHeader::Forwarded => walk::forwarded(trusts, peer, headers),
             ForwardedHeader::Single(name) => walk::single(name, headers).unwrap_or(peer),
         }
     }
 
-    /// What is counted as one client: the network of `address`, by default the address for IPv4 and its /64 for IPv6.
+    /// Returns the network that counts as one client: by default the address itself for IPv4, and its /64 for IPv6.
     pub fn group(&self, address: IpAddr) -> ClientNetwork {
         self.grouping.of(address)
     }
@@ -152,7 +153,7 @@ impl FromIterator<IpNet> for TrustedProxies {
 impl FromStr for ForwardedHeader {
     type Err = http::header::InvalidHeaderName;
 
-    /// Reads a header's name; those that are lists are known by theirs.
+    /// Parses a header's name. Those that are lists are recognised by name.
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         let name: HeaderName = name.parse()?;
         Ok(match name.as_str() {

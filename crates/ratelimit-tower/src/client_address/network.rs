@@ -1,4 +1,4 @@
-//! Networks: those that are trusted, and those that count as one client.
+//! Networks: those of trusted proxies, and those that count as one client.
 
 use std::error::Error;
 use std::fmt;
@@ -6,11 +6,12 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv4Net};
 
-/// How much of an address makes a client.
+/// How much of an address identifies a client.
 ///
-/// A single household has a whole IPv6 /64, so whoever counts single IPv6 addresses counts nobody. Where IPv4 clients come
-/// through a translator (as `64:ff9b::192.0.2.1`), they are all in one /64: take a prefix of 128 there.
+/// A single household has a whole IPv6 /64, so counting single IPv6 addresses limits nobody. If IPv4 clients connect
+/// through a translator (as `64:ff9b::192.0.2.1`), all of them are in one /64: use a prefix of 128 in that case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Grouping {
     /// Leading bits of an IPv4 address that count: 32 by default. More than 32 means 32; 0 makes all of them one client.
     pub ipv4_prefix: u8,
@@ -25,7 +26,21 @@ impl Default for Grouping {
 }
 
 impl Grouping {
-    /// The network that `address` belongs to.
+    /// Sets [`ipv4_prefix`](Self#structfield.ipv4_prefix).
+    #[must_use]
+    pub fn ipv4_prefix(mut self, ipv4_prefix: u8) -> Self {
+        self.ipv4_prefix = ipv4_prefix;
+        self
+    }
+
+    /// Sets [`ipv6_prefix`](Self#structfield.ipv6_prefix).
+    #[must_use]
+    pub fn ipv6_prefix(mut self, ipv6_prefix: u8) -> Self {
+        self.ipv6_prefix = ipv6_prefix;
+        self
+    }
+
+    /// Returns the network of `address`.
     ///
     /// ```
     /// use ratelimit_tower::Grouping;
@@ -50,7 +65,7 @@ impl Grouping {
         }
     }
 
-    /// The first address of the network that `address` belongs to, and how many of its leading bits count.
+    /// The first address of the network of `address`, and how many of its leading bits count.
     #[inline]
     pub(crate) fn of_ipv4(self, address: Ipv4Addr) -> (u32, u8) {
         let prefix = self.ipv4_prefix.min(32);
@@ -59,9 +74,9 @@ impl Grouping {
     }
 }
 
-/// What is counted as one client: an address, or the network that it is in.
+/// The network that counts as one client; it may be a single address.
 ///
-/// As a key it is the bytes of the address, then the length of the prefix: 5 bytes or 17.
+/// As a key, the bytes of the address and then the prefix length: 5 bytes or 17.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClientNetwork {
     bytes: [u8; 17],
@@ -77,7 +92,7 @@ impl ClientNetwork {
         Self { bytes, length: if address.len() == 4 { 5 } else { 17 } }
     }
 
-    /// Its first address.
+    /// The first address.
     pub fn address(&self) -> IpAddr {
         match self.as_ref() {
             [a, b, c, d, _] => [*a, *b, *c, *d].into(),
@@ -85,7 +100,7 @@ impl ClientNetwork {
         }
     }
 
-    /// How many leading bits of the address it has.
+    /// The prefix length: how many leading bits of the address count.
     pub fn prefix(&self) -> u8 {
         self.bytes[usize::from(self.length) - 1]
     }
@@ -104,7 +119,7 @@ impl fmt::Display for ClientNetwork {
 }
 
 impl fmt::Debug for ClientNetwork {
-    /// Addresses identify people: only the kind is shown.
+    /// Addresses identify people: shows only the kind.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = if self.length == 5 { "IPv4" } else { "IPv6" };
         write!(f, "ClientNetwork({kind}, /{})", self.prefix())
@@ -121,7 +136,7 @@ impl fmt::Display for ParseNetworkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:?} is no network: write an address (192.0.2.1) or a network (10.0.0.0/8, 2001:db8::/32)",
+            "{:?} is not a network: write an address (192.0.2.1) or a network (10.0.0.0/8, 2001:db8::/32)",
             self.text
         )
     }
@@ -129,14 +144,14 @@ impl fmt::Display for ParseNetworkError {
 
 impl Error for ParseNetworkError {}
 
-/// Reads a network, or an address as the network of it alone.
+/// Parses a network, or an address as the network of that address alone.
 pub(crate) fn parse(text: &str) -> Result<IpNet, ParseNetworkError> {
     let text = text.trim();
     let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     network.map_err(|_| ParseNetworkError { text: text.to_owned() })
 }
 
-/// A network of IPv4 addresses written as IPv6 becomes one of IPv4 addresses, as the addresses do.
+/// Converts a network of IPv4 addresses written as IPv6 to one of IPv4 addresses, as is done with addresses.
 pub(super) fn canonical(network: IpNet) -> IpNet {
     if let IpNet::V6(v6) = network
         && let Some(v4) = v6.addr().to_ipv4_mapped()

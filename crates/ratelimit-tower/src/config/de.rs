@@ -1,4 +1,4 @@
-//! Fills the shape of a file from a document; each error says where.
+//! Deserialises a document into the structure of a file. Each error has its place.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,12 +12,12 @@ use serde::{Deserialize, forward_to_deserialize_any};
 
 use super::document::{Key, Node, Place, Problem, Value};
 
-/// Reads `T` from a document.
+/// Deserialises `T` from a document.
 pub(super) fn from_node<T: DeserializeOwned>(node: &Node) -> Result<T, Problem> {
     T::deserialize(Reader { node })
 }
 
-/// A value together with its place, for what can be judged only once all is read.
+/// A value together with its place, for checks that are only possible when everything has been read.
 #[derive(Clone, Debug)]
 pub(super) struct Located<T> {
     pub(super) place: Place,
@@ -32,7 +32,7 @@ impl<T> Deref for Located<T> {
     }
 }
 
-/// The name under which [`Located`] asks for its place. No field can have it.
+/// The name with which [`Located`] asks for its place. No field can have it.
 const LOCATED: &str = "\0located";
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Located<T> {

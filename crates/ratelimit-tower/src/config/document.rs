@@ -1,8 +1,8 @@
-//! A document as a tree in which each value knows its line and the path of its field, whatever format it was read from.
+//! A document as a tree in which each value has its line and the path of its field, whatever the file's format.
 
 use std::fmt;
 
-/// A value, where it stands, and what it is called.
+/// A value and its place.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) place: Place,
@@ -17,20 +17,20 @@ pub(super) enum Value {
     Integer(i128),
     Float(f64),
     Text(String),
-    /// A date or a time, which no field is.
+    /// A date or a time. No field takes one.
     Date,
     List(Vec<Node>),
     Table(Vec<(Key, Node)>),
 }
 
-/// A key of a table. Its place is its own: what is wrong with a key is shown there.
+/// A key of a table. It has its own place, for errors in the key itself.
 #[derive(Clone, Debug)]
 pub(super) struct Key {
     pub(super) place: Place,
     pub(super) name: String,
 }
 
-/// Where a value stands, and its field.
+/// The place of a value: its line and its field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// The line, from 1.
@@ -39,7 +39,7 @@ pub(super) struct Place {
     pub(super) field: String,
 }
 
-/// What is wrong, and where if it is known.
+/// What is wrong, and where if known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) place: Option<Place>,
@@ -51,12 +51,12 @@ impl Problem {
         Self { place: Some(place.clone()), message: message.into() }
     }
 
-    /// For what is no document at all: only the line is known.
+    /// For text that is not a valid document: only the line is known.
     pub(super) fn in_line(line: usize, message: impl Into<String>) -> Self {
         Self { place: Some(Place { line, field: String::new() }), message: message.into() }
     }
 
-    /// Says where it is, unless that is known already.
+    /// Sets the place, unless it is known already.
     pub(super) fn or_at(mut self, place: &Place) -> Self {
         self.place.get_or_insert_with(|| place.clone());
         self
@@ -74,7 +74,7 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// The field `name` of the table `field`.
+/// The path of the field `name` in the table `field`.
 pub(super) fn field_of(field: &str, name: &str) -> String {
     let is_plain =
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
@@ -82,7 +82,7 @@ pub(super) fn field_of(field: &str, name: &str) -> String {
     if field.is_empty() { name } else { format!("{field}.{name}") }
 }
 
-/// The element at `index` of the list `field`.
+/// The path of the element at `index` in the list `field`.
 pub(super) fn element_of(field: &str, index: usize) -> String {
     format!("{field}[{}]", index + 1)
 }

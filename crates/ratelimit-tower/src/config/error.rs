@@ -1,4 +1,4 @@
-//! What is wrong with a configuration file.
+//! Errors in a configuration file.
 
 use std::error::Error;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::io;
 
 use super::document::Problem;
 
-/// Why a configuration file cannot be used: the file, the line, the field, and what is wrong there.
+/// Why a configuration file cannot be used: the file, the line, the field, and the problem.
 ///
 /// ```
 /// use ratelimit_tower::config::Config;
@@ -25,7 +25,7 @@ pub struct ConfigError {
 enum Cause {
     /// The file could not be read.
     Unreadable(io::Error),
-    /// It could, and this is wrong.
+    /// It could be read, but has this problem.
     Wrong(Problem),
 }
 
@@ -38,12 +38,12 @@ impl ConfigError {
         Self { file: file.into(), cause: Cause::Wrong(problem) }
     }
 
-    /// The file, as it was named.
+    /// The file's name, as you passed it.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// The line, from 1, if it is something in the file that is wrong.
+    /// The line, from 1, if the problem is in the file's content.
     pub fn line(&self) -> Option<usize> {
         match &self.cause {
             Cause::Unreadable(_) => None,
@@ -51,7 +51,7 @@ impl ConfigError {
         }
     }
 
-    /// The field, as `policies[2].limit`: elements count from 1.
+    /// The field, such as `policies[2].limit`; elements are counted from 1.
     pub fn field(&self) -> Option<&str> {
         match &self.cause {
             Cause::Unreadable(_) => None,

@@ -1,4 +1,4 @@
-//! The shape of a file: its fields as they are written, before their meaning is judged.
+//! The structure of a file: its fields as written, before they are interpreted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::de::{self, Deserializer, Visitor};
 use super::de::Located;
 use super::document::Place;
 
-/// A whole file.
+/// The whole file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -19,7 +19,7 @@ pub(super) struct File {
     pub(super) shadow: bool,
     #[serde(default)]
     pub(super) on_store_failure: Option<Located<StoreFailure>>,
-    /// Routes that no policy is for.
+    /// Routes that no policy applies to.
     #[serde(default)]
     pub(super) exempt: Vec<Located<String>>,
     #[serde(default)]
@@ -27,7 +27,7 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) headers: Headers,
     pub(super) policies: Located<Vec<Located<Policy>>>,
-    /// For each plan the limits of some policies.
+    /// For each plan, the limits of some policies.
     #[serde(default)]
     pub(super) plans: BTreeMap<String, Located<BTreeMap<String, Located<Texts>>>>,
 }
@@ -41,18 +41,18 @@ pub(super) struct Policy {
     pub(super) key: Located<Texts>,
     #[serde(default)]
     pub(super) cost: Cost,
-    /// The routes that it is for; all if it is left out.
+    /// The routes that it applies to; all routes if omitted.
     pub(super) routes: Option<Located<Texts>>,
-    /// Count a request only if it is answered with one of these.
+    /// Count a request only if its response has one of these statuses.
     pub(super) count_only: Option<Located<Vec<Statuses>>>,
-    /// Give back what it cost if it is answered with one of these.
+    /// Refund a request if its response has one of these statuses.
     pub(super) refund: Option<Located<Vec<Statuses>>>,
     pub(super) missing: Option<Missing>,
     #[serde(default)]
     pub(super) shadow: bool,
 }
 
-/// Who the client is.
+/// How to identify the client.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Client {
@@ -63,7 +63,7 @@ pub(super) struct Client {
     pub(super) ipv6_prefix: Option<Located<u64>>,
 }
 
-/// What clients are told.
+/// Which fields to send to clients.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Headers {
@@ -81,7 +81,7 @@ pub(super) enum StoreFailure {
     Fallback,
 }
 
-/// What happens to a request without what is counted by.
+/// What to do with a request that does not have what the policy counts by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Missing {
@@ -101,7 +101,7 @@ pub(super) enum Family {
     XRateLimit,
 }
 
-/// What the fields `-Reset` mean.
+/// The meaning of the `-Reset` fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Reset {
@@ -110,7 +110,7 @@ pub(super) enum Reset {
     UnixSeconds,
 }
 
-/// One text or a list of them.
+/// A string or a list of strings.
 #[derive(Debug)]
 pub(super) enum Texts {
     One(String),
@@ -118,7 +118,7 @@ pub(super) enum Texts {
 }
 
 impl Located<Texts> {
-    /// The texts, each with its place.
+    /// The strings, each with its place.
     pub(super) fn each(&self) -> Vec<(&Place, &str)> {
         match &self.value {
             Texts::One(text) => vec![(&self.place, text)],
@@ -134,7 +134,7 @@ impl<'de> Deserialize<'de> for Texts {
             type Value = Texts;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a list of texts")
+                f.write_str("a string or a list of strings")
             }
 
             fn visit_str<E>(self, text: &str) -> Result<Texts, E> {
@@ -153,12 +153,12 @@ impl<'de> Deserialize<'de> for Texts {
     }
 }
 
-/// Some statuses: one, or a class.
+/// A status, or a class of statuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Statuses {
-    /// The first of them.
+    /// The first status.
     pub(super) first: u16,
-    /// The last.
+    /// The last status.
     pub(super) last: u16,
 }
 
@@ -200,12 +200,12 @@ pub(super) enum Cost {
     Bytes(Bytes),
 }
 
-/// One unit for so many bytes of the body.
+/// One unit per this many bytes of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Bytes {
     pub(super) per_bytes: NonZeroU64,
-    /// What a body of unknown length costs.
+    /// The cost of a body of unknown length.
     pub(super) if_unknown: NonZeroU64,
 }
 

@@ -1,4 +1,4 @@
-//! Keys, as a file writes them.
+//! Parses keys as written in a file.
 
 use http::HeaderName;
 
@@ -13,17 +13,17 @@ pub(super) struct Keys<'a> {
 }
 
 impl Keys<'_> {
-    /// The key that all these texts make together.
+    /// The combined key of these strings.
     pub(super) fn all(&self, whole: &Place, texts: &[(&Place, &str)]) -> Result<KeySource, Problem> {
         let mut sources =
             texts.iter().map(|(place, text)| self.any(text).map_err(|error| Problem::at(place, error)));
         let first = sources
             .next()
-            .unwrap_or_else(|| Err(Problem::at(whole, "a key is made of at least one thing")))?;
+            .unwrap_or_else(|| Err(Problem::at(whole, "the key is empty: give at least one source")))?;
         sources.try_fold(first, |key, source| Ok(key.and(source?)))
     }
 
-    /// The first of several that is there: `api-key:x-api-key or address`.
+    /// The first of several that is present: `api-key:x-api-key or address`.
     fn any(&self, text: &str) -> Result<KeySource, String> {
         let mut sources = text.split(" or ").map(|word| self.one(word.trim()));
         let first = sources.next().unwrap_or_else(|| Err(self.unknown(text)))?;
@@ -32,7 +32,7 @@ impl Keys<'_> {
 
     fn one(&self, word: &str) -> Result<KeySource, String> {
         let header = |name: &str| {
-            name.trim().parse::<HeaderName>().map_err(|_| format!("{:?} is no name of a header", name.trim()))
+            name.trim().parse::<HeaderName>().map_err(|_| format!("{:?} is not a header name", name.trim()))
         };
         match word.split_once(':') {
             Some(("header", name)) => return Ok(KeySource::header(header(name)?)),

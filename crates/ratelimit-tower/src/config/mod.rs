@@ -42,21 +42,21 @@
 //! requests = "3000/min"
 //! ```
 //!
-//! YAML has the same fields. What they mean is told by the types that they become: [`TrustedProxies`], [`Headers`],
+//! YAML has the same fields. Their meaning is documented at the types that they configure: [`TrustedProxies`], [`Headers`],
 //! [`OnFailure`], [`Policy`], [`KeySource`], [`Cost`], [`Charge`], [`Missing`], and for limits [`Limit`](ratelimit_core::Limit).
 //!
 //! # Keys
 //! `address`, `bearer-token`, `everybody`, `path`, `path-template` (with the feature `axum`), `header:NAME`,
-//! `api-key:NAME`, and what the program [provides](Provided::key). `"api-key:x-api-key or address"` takes the first that is
-//! there; a list, `["address", "path"]`, counts by all of them together.
+//! `api-key:NAME`, and keys that the program [provides](Provided::key). `"api-key:x-api-key or address"` uses the first
+//! that is present; a list, `["address", "path"]`, counts by all of them together.
 //!
 //! # Plans
-//! A plan gives policies other limits. Which plan a request has is known to the program: middleware around the layer looks it
-//! up and puts a [`PlanName`] into the request's extensions. All plans of a policy share a client's counts where their limits
-//! are of one kind, so who upgrades keeps what was used.
+//! A plan gives policies other limits. The program chooses the plan of a request: middleware around the layer looks it
+//! up and puts a [`PlanName`] into the request's extensions. All plans of a policy share a client's counts if their
+//! limits are of the same kind, so a client that upgrades keeps what was used.
 //!
-//! # What is wrong is said before anything is limited
-//! A file is used as a whole or not at all. An error names file, line and field; see [`ConfigError`].
+//! # Errors are reported before anything is limited
+//! A file is used as a whole or not at all. An error contains file, line and field; see [`ConfigError`].
 //!
 //! # Changes
 //! See [`ConfigFile`].
@@ -76,6 +76,7 @@ mod error;
 mod file;
 mod key;
 mod observe;
+mod plan_name;
 mod policies;
 mod provided;
 mod reload;
@@ -87,9 +88,10 @@ mod toml;
 mod yaml;
 
 pub use error::ConfigError;
+pub use plan_name::PlanName;
 pub use provided::Provided;
 pub use reload::{ConfigFile, Reloaded};
-pub use text::{Config, PlanName};
+pub use text::Config;
 
 /// Compiles the examples of the guide.
 #[cfg(all(doctest, feature = "axum"))]

@@ -1,8 +1,8 @@
-//! What can be observed of files that change.
+//! Events and metrics of configuration files that change.
 
 use super::ConfigError;
 
-/// The policies of `file` were replaced.
+/// Records that the policies of `file` were replaced.
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(super) fn replaced(file: &str) {
     #[cfg(feature = "metrics")]
@@ -11,7 +11,7 @@ pub(super) fn replaced(file: &str) {
     tracing::info!(file, "the policies were replaced");
 }
 
-/// A file has changed and cannot be used.
+/// Records that a file has changed and cannot be used.
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(super) fn failed(error: &ConfigError) {
     #[cfg(feature = "metrics")]

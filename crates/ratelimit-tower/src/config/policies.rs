@@ -1,10 +1,10 @@
-//! Makes policies of a file whose shape is right, or says where it is wrong.
+//! Builds policies from the structure of a file, and reports errors with their place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::Head;
-use ratelimit_core::{Limits, MAX_CLAIMS};
+use ratelimit_core::{Limit, Limits, MAX_CLAIMS};
 
 use super::de::Located;
 use super::document::{Place, Problem};
@@ -17,7 +17,7 @@ use crate::{
     TrustedProxies,
 };
 
-/// The policies of a file.
+/// Builds the policies of a file.
 pub(super) fn build(file: &file::File, provided: &Provided) -> Result<Policies, Problem> {
     let proxies = proxies(&file.client)?;
     let keys = Keys { proxies: &proxies, provided };
@@ -52,15 +52,15 @@ fn one(policy: &Located<file::Policy>, plans: &Plans, keys: &Keys<'_>) -> Result
     let plans = plans_of(&policy.name, plans)?;
     let source = keys.all(&policy.key.place, &policy.key.each())?;
     let is_for_all = own.is_some();
-    // Without limits of its own it is only for requests with one of its plans; which one it is made with is no matter.
+    // Without its own limits it applies only to requests with one of its plans; any of them can be its default.
     let plan = own.map(|limits| Plan::known(&policy.name, limits)).or_else(|| plans.values().next().cloned());
     let Some(plan) = plan else {
-        return Err(Problem::at(&policy.place, "it has no limit: give it one, or one in a plan"));
+        return Err(Problem::at(&policy.place, "the policy has no limit: set `limit`, or one in a plan"));
     };
     let mut made = Policy::known(&policy.name, source, plan).cost(cost(policy.cost)).charge(charge(policy)?);
     if let Some(texts) = &policy.routes {
         if texts.each().is_empty() {
-            return Err(Problem::at(&texts.place, "it is for no route: leave it out for all"));
+            return Err(Problem::at(&texts.place, "there is no route: omit `routes` to apply to all"));
         }
         made = made.only(on(Arc::new(routes(texts.each().into_iter())?)));
     }
@@ -84,12 +84,12 @@ fn one(policy: &Located<file::Policy>, plans: &Plans, keys: &Keys<'_>) -> Result
 
 type Plans = BTreeMap<String, Located<BTreeMap<String, Located<file::Texts>>>>;
 
-/// The plan that earlier middleware found for a request.
+/// The plan that earlier middleware has chosen for a request.
 fn chosen<'p>(plans: &'p BTreeMap<String, Plan>, request: &Head<'_>) -> Option<&'p Plan> {
     plans.get(request.extensions.get::<PlanName>()?.as_str())
 }
 
-/// What each plan says of the policy `name`.
+/// What each plan says about the policy `name`.
 fn plans_of(name: &str, plans: &Plans) -> Result<BTreeMap<String, Plan>, Problem> {
     let said = plans.iter().filter_map(|(plan, said)| said.get(name).map(|texts| (plan, texts)));
     said.map(|(plan, texts)| Ok((plan.clone(), Plan::known(&format!("{name}.{plan}"), limits(texts)?))))
@@ -102,7 +102,7 @@ fn plans_are_known(file: &file::File) -> Result<(), Problem> {
         for (policy, texts) in said.iter() {
             if !file.policies.iter().any(|known| *known.name == *policy) {
                 let known: Vec<&str> = file.policies.iter().map(|policy| policy.name.as_str()).collect();
-                let message = format!("no policy is called {policy:?}; there are: {}", known.join(", "));
+                let message = format!("no policy is called {policy:?}; use one of {}", known.join(", "));
                 return Err(Problem::at(&texts.place, message));
             }
         }
@@ -110,17 +110,23 @@ fn plans_are_known(file: &file::File) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A check can hold so many limits, whichever plan a request has.
+/// Checks that no request can have more limits than one check can hold, whatever its plan.
 fn few_enough(file: &file::File) -> Result<(), Problem> {
     let of = |policy: &file::Policy| {
         let plans = file.plans.values().filter_map(|said| said.get(policy.name.as_str()));
-        policy.limit.iter().chain(plans).map(|texts| texts.each().len()).max().unwrap_or(0)
+        policy
+            .limit
+            .iter()
+            .chain(plans)
+            .map(|texts| limits(texts).map(|limits| limits.len()))
+            .try_fold(0, |most, count| count.map(|count| most.max(count)))
     };
-    let limits: usize = file.policies.iter().map(|policy| of(policy)).sum();
-    if limits <= MAX_CLAIMS {
+    let together = file.policies.iter().map(|policy| of(policy)).sum::<Result<usize, Problem>>()?;
+    if together <= MAX_CLAIMS {
         return Ok(());
     }
-    let message = format!("there are {limits} limits together: at most {MAX_CLAIMS} can be checked at once");
+    let message =
+        format!("there are {together} limits together: at most {MAX_CLAIMS} can be checked at once");
     Err(Problem::at(&file.policies.place, message))
 }
 
@@ -132,9 +138,11 @@ fn name(place: &Place, name: &str) -> Result<(), Problem> {
 }
 
 fn limits(texts: &Located<file::Texts>) -> Result<Limits, Problem> {
-    let read =
-        |(place, text): (&Place, &str)| text.parse().map_err(|error| Problem::at(place, format!("{error}")));
-    let limits = texts.each().into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let mut limits: Vec<Limit> = Vec::new();
+    for (place, text) in texts.each() {
+        let read: Limits = text.parse().map_err(|error| Problem::at(place, format!("{error}")))?;
+        limits.extend(read.iter().cloned());
+    }
     Limits::new(limits).map_err(|error| Problem::at(&texts.place, error.to_string()))
 }
 
@@ -187,7 +195,7 @@ fn proxies(client: &file::Client) -> Result<TrustedProxies, Problem> {
     if let Some(header) = &client.header {
         let known = header
             .parse()
-            .map_err(|_| Problem::at(&header.place, format!("{:?} is no name of a header", **header)))?;
+            .map_err(|_| Problem::at(&header.place, format!("{:?} is not a header name", **header)))?;
         if client.trusted_proxies.is_empty() {
             let message =
                 "it is read from trusted proxies only, and there are none: add client.trusted_proxies";
@@ -204,7 +212,7 @@ fn proxies(client: &file::Client) -> Result<TrustedProxies, Problem> {
 fn prefix(bits: Option<&Located<u64>>, usual: u8, most: u8) -> Result<u8, Problem> {
     let Some(bits) = bits else { return Ok(usual) };
     let known = u8::try_from(bits.value).ok().filter(|known| (1..=most).contains(known));
-    known.ok_or_else(|| Problem::at(&bits.place, format!("{} is no prefix: use 1 to {most}", bits.value)))
+    known.ok_or_else(|| Problem::at(&bits.place, format!("{} is invalid: use 1 to {most}", bits.value)))
 }
 
 fn headers(file: &file::Headers) -> Headers {

@@ -1,10 +1,10 @@
-//! What the program provides, for files to name.
+//! What the program provides for use in files.
 
 use std::collections::BTreeMap;
 
 use crate::{Fallback, KeySource};
 
-/// What a file can name besides what is built in.
+/// Names that a file can use in addition to the built-in ones.
 ///
 /// ```
 /// use ratelimit_tower::KeySource;
@@ -31,14 +31,14 @@ pub struct Provided {
 }
 
 impl Provided {
-    /// A key that a file can name. Where the name is one of those built in, that one is meant.
+    /// Adds a key that a file can name. Built-in names take precedence.
     #[must_use]
     pub fn key(mut self, name: impl Into<String>, source: KeySource) -> Self {
         self.keys.insert(name.into(), source);
         self
     }
 
-    /// The limiter that `on_store_failure = "fallback"` means.
+    /// Sets the limiter for `on_store_failure = "fallback"`.
     #[must_use]
     pub fn fallback(mut self, fallback: Fallback) -> Self {
         self.fallback = Some(fallback);

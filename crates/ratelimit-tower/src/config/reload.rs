@@ -1,4 +1,4 @@
-//! A file that is read again when it changes.
+//! A file that is reloaded when it changes.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -13,7 +13,7 @@ use super::text::Format;
 use super::{Config, ConfigError, PlanName, Provided, observe};
 use crate::SharedPolicies;
 
-/// The largest file that is read, in bytes.
+/// The maximum size of a file, in bytes.
 const LARGEST: u64 = 1 << 20;
 
 /// A configuration file in use. Clones share it.
@@ -38,20 +38,20 @@ const LARGEST: u64 = 1 << 20;
 /// ```
 ///
 /// # Changes
-/// [`reload`](Self::reload) exchanges the policies if the file's content has changed; [`watch`](Self::watch) does so again and
-/// again. Requests that were begun end under the policies that they began under.
+/// [`reload`](Self::reload) replaces the policies if the file's content has changed; [`watch`](Self::watch) does so
+/// periodically. Requests in progress complete under the policies that they started with.
 ///
-/// Counts are kept in the store, by the policy's name, the kind of limit and the key. So a policy that did not change keeps
-/// its counts whatever else does. One whose quota changed keeps them, too: raised, there is more room at once; lowered,
-/// nothing remains until enough has passed. One that is renamed, counts by another key or in windows of another length starts
-/// from nothing; see [`Limit`](ratelimit_core::Limit).
+/// Counts are stored by the policy's name, the kind of limit and the key. So a policy that did not change keeps its
+/// counts whatever else changes. One whose quota changed keeps them, too: after an increase, more units are available
+/// immediately; after a decrease, none remain until enough time has passed. A policy that is renamed, or that counts by
+/// another key or in windows of another length, starts from zero; see [`Limit`](ratelimit_core::Limit).
 ///
-/// A file that cannot be used changes nothing: the policies stay, and the error is logged and [counted](Self::failures), once
-/// for each content that is broken.
+/// A file that cannot be used changes nothing: the policies stay, and the error is logged and
+/// [counted](Self::failures), once for each broken content.
 ///
-/// The content is compared, not the time of the last change: that also sees two changes within one tick of the file system's
-/// clock, a mounted folder that is exchanged as a whole, and a network's file system, where notifications come late or never.
-/// It costs reading a small file every few seconds.
+/// The content is compared, not the modification time. This also detects two changes within one tick of the file
+/// system's clock, a mounted directory that is replaced as a whole, and changes on a network file system, where
+/// notifications are late or missing. It costs reading a small file every few seconds.
 #[derive(Clone, Debug)]
 pub struct ConfigFile {
     inner: Arc<Inner>,
@@ -63,7 +63,7 @@ struct Inner {
     format: Format,
     provided: Provided,
     policies: SharedPolicies,
-    /// What the file says. Asked for each request, so it is not behind the lock, which is held while a file is read.
+    /// The file's content. It is read for each request, so it is not behind the lock, which is held while a file is read.
     config: ArcSwap<Config>,
     state: Mutex<State>,
     replaced: AtomicU64,
@@ -72,21 +72,22 @@ struct Inner {
 
 #[derive(Debug)]
 struct State {
-    /// What was read last, good or broken.
+    /// What was read last, valid or not.
     last: Seen,
-    /// What was seen once, and has to be seen again.
+    /// What was seen once, and has to be seen again before it is used.
     pending: Option<Seen>,
 }
 
-/// The content, or why there was none.
+/// The content, or the error.
 type Seen = Result<Vec<u8>, io::ErrorKind>;
 
 /// What [`ConfigFile::reload`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reloaded {
-    /// Nothing: the file is as it was when it was last looked at. It may have been broken then.
+    /// Nothing: the file is as it was at the last check. It may have been broken then.
     Unchanged,
-    /// The policies are those of the new content.
+    /// The policies have been replaced by those of the new content.
     Replaced,
 }
 
@@ -94,19 +95,19 @@ impl ConfigFile {
     /// Reads a file whose name ends in `.toml`, `.yaml` or `.yml`.
     ///
     /// # Errors
-    /// If it cannot be read, is larger than 1 MiB, or says what cannot be done.
+    /// If it cannot be read, is larger than 1 MiB, or is not a valid configuration.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, ConfigError> {
         Self::open_with(path, Provided::default())
     }
 
-    /// Reads a file that can name what the program provides.
+    /// Reads a file that can use names that the program provides.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// Like [`open`](Self::open).
     pub fn open_with(path: impl Into<PathBuf>, provided: Provided) -> Result<Self, ConfigError> {
         let path = path.into();
         let format = Format::of(&path).ok_or_else(|| {
-            let message = "its name has to end in .toml, .yaml or .yml";
+            let message = "the file name must end in .toml, .yaml or .yml";
             ConfigError::unreadable(name(&path), io::Error::new(io::ErrorKind::InvalidInput, message))
         })?;
         let bytes = read(&path).map_err(|error| ConfigError::unreadable(name(&path), error))?;
@@ -125,35 +126,35 @@ impl ConfigFile {
         self.inner.policies.clone()
     }
 
-    /// The plan of this name, to be put into a request's extensions; `None` if the file has no such plan now.
+    /// Returns the plan of this name, to put into a request's extensions; `None` if the file currently has no such plan.
     pub fn plan(&self, name: &str) -> Option<PlanName> {
         self.inner.config.load().plan(name)
     }
 
-    /// How often the policies were replaced since the file was opened.
+    /// How often the policies have been replaced since the file was opened.
     pub fn replaced(&self) -> u64 {
         self.inner.replaced.load(Ordering::Relaxed)
     }
 
-    /// How often the file had changed and could not be used.
+    /// How often the file has changed and could not be used.
     pub fn failures(&self) -> u64 {
         self.inner.failures.load(Ordering::Relaxed)
     }
 
-    /// Reads the file, and replaces the policies if it has changed. Blocks while it reads.
+    /// Reads the file, and replaces the policies if it has changed. Blocks while reading.
     ///
     /// # Errors
-    /// If the file has changed and cannot be used. The policies stay as they are; it has been logged and counted.
+    /// If the file has changed and cannot be used. The policies stay as they are; the error has been logged and counted.
     pub fn reload(&self) -> Result<Reloaded, ConfigError> {
         let seen = read(&self.inner.path);
         self.inner.take(seen, &mut self.inner.state())
     }
 
-    /// Reloads the file again and again, `every` so often, until the future is dropped. Give it a task of its own.
+    /// Reloads the file at this interval, until the future is dropped. Run it on a task of its own.
     ///
-    /// A change counts once it has been seen twice, so that a file that is just being written is not taken for half of it.
-    /// Errors have been logged and counted by then. The file is read on a thread for blocking work: a file system that hangs
-    /// holds up nobody else.
+    /// A change is used once it has been seen twice, so that a partly written file is not used. Errors have been logged
+    /// and counted by then. The file is read on a thread for blocking work, so a file system that hangs blocks no other
+    /// task.
     pub async fn watch(&self, every: Duration) {
         loop {
             tokio::time::sleep(every.max(Duration::from_millis(1))).await;
@@ -163,7 +164,7 @@ impl ConfigFile {
         }
     }
 
-    /// As [`reload`](Self::reload), for content that was there the last time, too.
+    /// Like [`reload`](Self::reload), but ignores content that was not there at the previous check.
     fn reload_what_stays(&self) -> Result<Reloaded, ConfigError> {
         let seen = read(&self.inner.path);
         let mut state = self.inner.state();
@@ -191,7 +192,7 @@ fn is_same(known: &Seen, seen: &io::Result<Vec<u8>>) -> bool {
 }
 
 impl Inner {
-    /// Uses what was seen, if it is new and can be used.
+    /// Uses what was read, if it is new and valid.
     fn take(&self, seen: io::Result<Vec<u8>>, state: &mut State) -> Result<Reloaded, ConfigError> {
         state.pending = None;
         if state.is_unchanged(&seen) {
@@ -225,7 +226,7 @@ impl Inner {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // A panic while it was held leaves it whole: it is changed in single steps.
+        // After a panic the state is still consistent, because it is changed in single steps.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -246,7 +247,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 fn understand(path: &Path, bytes: &[u8], format: Format, provided: &Provided) -> Result<Config, ConfigError> {
     let text = str::from_utf8(bytes).map_err(|error| {
         let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
-        ConfigError::wrong(name(path), super::document::Problem::in_line(line, "this is no UTF-8"))
+        ConfigError::wrong(name(path), super::document::Problem::in_line(line, "invalid UTF-8"))
     })?;
     Config::read(text, format, provided).map_err(|problem| ConfigError::wrong(name(path), problem))
 }
@@ -279,7 +280,7 @@ mod tests {
         assert_eq!(file.reload_what_stays().unwrap(), Reloaded::Unchanged);
         file.reload_what_stays().unwrap_err();
         assert_eq!((file.replaced(), file.failures(), known()), (2, 1, 2));
-        // What was asked for is read at once.
+        // An explicit reload uses the content immediately.
         fs::write(&path, policies(1)).unwrap();
         assert_eq!((file.reload().unwrap(), known()), (Reloaded::Replaced, 1));
     }

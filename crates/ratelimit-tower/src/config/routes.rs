@@ -1,9 +1,9 @@
-//! Routes: which requests a policy is for, as a file writes them.
+//! Routes: which requests a policy applies to, as written in a file.
 
 use http::Method;
 use matchit::Router;
 
-/// Some routes, as `METHOD /path` each. A path is written as axum writes it: `/users/{id}`, `/files/{*path}`.
+/// A set of routes, each `METHOD /path`. Paths have axum's syntax: `/users/{id}`, `/files/{*path}`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Routes {
     /// The paths of each method, and of all methods.
@@ -23,7 +23,7 @@ const METHODS: [Method; 9] = [
 ];
 
 impl Routes {
-    /// Adds a route; the error says what is wrong with it.
+    /// Adds a route. The error says what is wrong with it.
     pub(super) fn add(&mut self, text: &str) -> Result<(), String> {
         let (method, path) = split(text)?;
         let place = self.paths.iter().position(|(known, _)| *known == method).unwrap_or_else(|| {
@@ -33,15 +33,15 @@ impl Routes {
         match self.paths[place].1.insert(path, ()) {
             Ok(()) => Ok(()),
             Err(matchit::InsertError::Conflict { with }) => {
-                Err(format!("the route {text:?} is for the same requests as {with:?} above"))
+                Err(format!("the route {text:?} matches the same requests as {with:?} above"))
             }
-            Err(error) => Err(format!("the route {text:?} is none: {error}")),
+            Err(error) => Err(format!("the route {text:?} is not valid: {error}")),
         }
     }
 
-    /// Whether a request with this method and path is on one of the routes. `GET` is for `HEAD` as well.
+    /// Whether a request with this method and path is on one of the routes. `GET` includes `HEAD`.
     ///
-    /// The path is taken as it was sent, as routers do it: `//login` and `/%6Cogin` are not `/login`.
+    /// The path is compared as sent, as in routers: `//login` and `/%6Cogin` are not `/login`.
     pub(crate) fn contain(&self, method: &Method, path: &str) -> bool {
         self.paths.iter().any(|(known, paths)| {
             let is_meant = match known {
@@ -53,7 +53,7 @@ impl Routes {
     }
 }
 
-/// The method, if there is one, and the path.
+/// Splits a route into method, if any, and path.
 fn split(text: &str) -> Result<(Option<Method>, &str), String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let (method, path) = match words[..] {
@@ -61,16 +61,16 @@ fn split(text: &str) -> Result<(Option<Method>, &str), String> {
         [word, path] => {
             let method = METHODS.iter().find(|method| method.as_str() == word).ok_or_else(|| {
                 format!(
-                    "{word:?} is no method: use {}, or leave it out for all",
+                    "{word:?} is not a method: use {}, or leave it out for all",
                     METHODS.each_ref().map(Method::as_str).join(", ")
                 )
             })?;
             (Some(method.clone()), path)
         }
-        _ => return Err(format!("{text:?} is no route: write \"/path\" or \"GET /path\"")),
+        _ => return Err(format!("{text:?} is not a route: write \"/path\" or \"GET /path\"")),
     };
     if !path.starts_with('/') || path.contains(['?', '#']) {
-        return Err(format!("{path:?} is no path: it begins with '/' and has no query"));
+        return Err(format!("{path:?} is not a path: a path begins with '/' and has no query"));
     }
     Ok((method, path))
 }
@@ -130,12 +130,12 @@ mod tests {
         for (text, expected) in [
             ("", "\"/path\" or \"GET /path\""),
             ("GET /a b", "\"/path\" or \"GET /path\""),
-            ("get /a", "\"get\" is no method: use GET, HEAD"),
-            ("GET a", "\"a\" is no path"),
-            ("/a?b=c", "\"/a?b=c\" is no path"),
-            ("/{a", "the route \"/{a\" is none"),
-            ("/{*rest}/a", "the route \"/{*rest}/a\" is none"),
-            ("GET /users/{name}", "is for the same requests as \"/users/{id}\" above"),
+            ("get /a", "\"get\" is not a method: use GET, HEAD"),
+            ("GET a", "\"a\" is not a path"),
+            ("/a?b=c", "\"/a?b=c\" is not a path"),
+            ("/{a", "the route \"/{a\" is not valid"),
+            ("/{*rest}/a", "the route \"/{*rest}/a\" is not valid"),
+            ("GET /users/{name}", "matches the same requests as \"/users/{id}\" above"),
         ] {
             let error = routes.add(text).unwrap_err();
             assert!(error.contains(expected), "{error}");

@@ -1,4 +1,4 @@
-//! Tests of what files say: each mistake is found, with its line and field.
+//! Tests of the contents of files: each mistake is found, with its line and field.
 
 use ratelimit_core::MAX_CLAIMS;
 
@@ -101,7 +101,7 @@ fn the_example_of_the_documentation_can_be_used() {
     assert!(config.plan("free").is_some() && config.plan("starter").is_some());
 }
 
-/// The error of a file, without the file's name: `line: field: message`.
+/// The error for a file, without the file's name: `line: field: message`.
 fn toml(text: &str) -> String {
     let error = Config::from_toml(text, "limits.toml").unwrap_err().to_string();
     error.strip_prefix("limits.toml:").unwrap_or_else(|| panic!("{error}")).to_owned()
@@ -124,19 +124,19 @@ fn check(error: &str, expected: &str) {
 
 #[test]
 fn a_text_that_is_no_toml_or_yaml_is_shown_by_its_line() {
-    check(&toml("policies = [\n"), "1: this is no TOML: unclosed array");
-    check(&toml("shadow = true\n\nshadow = false\n"), "3: this is no TOML: duplicate key");
-    check(&toml("a = 1\nb = \n"), "2: this is no TOML");
-    check(&toml("[plans.free]\na = \"1/s\"\n[plans.free]\n"), "3: this is no TOML: duplicate key");
+    check(&toml("policies = [\n"), "1: invalid TOML: unclosed array");
+    check(&toml("shadow = true\n\nshadow = false\n"), "3: invalid TOML: duplicate key");
+    check(&toml("a = 1\nb = \n"), "2: invalid TOML");
+    check(&toml("[plans.free]\na = \"1/s\"\n[plans.free]\n"), "3: invalid TOML: duplicate key");
     check(
         &toml("shadow = 99999999999999999999999999999999999999999999"),
         "1: shadow: the number is too large",
     );
-    check(&yaml("shadow: true\n\nshadow: false\n"), "3: this is no YAML: duplicate mapping key: shadow");
-    check(&yaml("policies:\n\t- name: a"), "2: this is no YAML: tabs disallowed");
-    check(&yaml("policies: [\n"), "1: this is no YAML: unclosed bracket");
-    check(&yaml("shadow: true\n---\nshadow: true"), "3: this is no YAML: multiple YAML documents");
-    check(&yaml("policies:\n  - *unknown"), "2: this is no YAML: alias references unknown anchor");
+    check(&yaml("shadow: true\n\nshadow: false\n"), "3: invalid YAML: duplicate mapping key: shadow");
+    check(&yaml("policies:\n\t- name: a"), "2: invalid YAML: tabs disallowed");
+    check(&yaml("policies: [\n"), "1: invalid YAML: unclosed bracket");
+    check(&yaml("shadow: true\n---\nshadow: true"), "3: invalid YAML: multiple YAML documents");
+    check(&yaml("policies:\n  - *unknown"), "2: invalid YAML: alias references unknown anchor");
 }
 
 #[test]
@@ -146,11 +146,11 @@ fn a_yaml_text_that_grows_without_bound_is_refused() {
         let earlier = format!("*a{}, ", depth - 1).repeat(10);
         text.push_str(&format!("a{depth}: &a{depth} [{earlier}]\n"));
     }
-    assert!(yaml(&text).contains("this is no YAML: budget breached"));
+    assert!(yaml(&text).contains("invalid YAML: budget breached"));
     let nested = format!("policies: {}", "[".repeat(100_000));
-    assert!(yaml(&nested).contains("this is no YAML"));
+    assert!(yaml(&nested).contains("invalid YAML"));
     let nested = format!("policies = {}", "[".repeat(100_000));
-    assert!(toml(&nested).contains("this is no TOML"));
+    assert!(toml(&nested).contains("invalid TOML"));
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_value_of_the_wrong_kind_is_named() {
     );
     check(
         &toml(&with("limit = 10")),
-        "4: policies[1].limit: invalid type: integer `10`, expected a text or a list",
+        "4: policies[1].limit: invalid type: integer `10`, expected a string or a list",
     );
     check(&toml(&with("limit = [\n\"1/s\",\n2]")), "6: policies[1].limit[2]: invalid type: integer `2`");
     check(&toml(&with("missing = \"ignore\"")), "4: policies[1].missing: unknown variant `ignore`");
@@ -212,7 +212,11 @@ fn limits_are_read_when_the_file_is() {
         "4: policies[1].limit: two of the limits are of the same kind",
     );
     check(&toml(&with("limit = []")), "4: policies[1].limit: at least one limit");
-    check(&toml(&with("")), "1: policies[1]: it has no limit");
+    check(
+        &toml(&with("limit = \"1/s; 0/h\"")),
+        "4: policies[1].limit: limit 2 of \"1/s; 0/h\" is not possible",
+    );
+    check(&toml(&with("")), "1: policies[1]: the policy has no limit");
     let error = toml(&format!("{}\n[plans.free]\n\na = \"0/min\"", with("")));
     check(&error, "8: plans.free.a: the limit \"0/min\" is not possible");
     let error = yaml("policies:\n  - name: a\n    key: address\n    limit: 99999999999999999999/s");
@@ -224,7 +228,7 @@ fn names_are_unique_and_plans_name_policies() {
     let twice = format!("{}{}", with("limit = \"1/s\""), with("limit = \"2/s\""));
     check(&toml(&twice), "6: policies[2].name: two policies are called \"a\": the other one is in line 2");
     let error = toml(&format!("{}[plans.free]\nb = \"1/s\"\n", with("limit = \"1/s\"")));
-    check(&error, "6: plans.free.b: no policy is called \"b\"; there are: a");
+    check(&error, "6: plans.free.b: no policy is called \"b\"; use one of a");
     // An alias is wrong where it is used.
     let error = yaml(
         "policies:\n  - {name: &a x, key: address, limit: 1/s}\n  - {name: *a, key: address, limit: 1/s}",
@@ -242,6 +246,11 @@ fn names_are_unique_and_plans_name_policies() {
     let other = with(&format!("limit = [{first}]")).replace("\"a\"", "\"b\"");
     let error = toml(&format!("{other}{}[plans.big]\na = [{second}]", with("limit = \"1/s\"")));
     check(&error, "1: policies: there are 65 limits together");
+    // Several limits in one text count as several.
+    let in_one_text = |limits: &str| format!("\"{}\"", limits.replace('"', "").replace(',', "; "));
+    let other = with(&format!("limit = {}", in_one_text(&first))).replace("\"a\"", "\"b\"");
+    let error = toml(&format!("{other}{}", with(&format!("limit = {}", in_one_text(&second)))));
+    check(&error, "1: policies: there are 65 limits together");
 }
 
 #[test]
@@ -255,10 +264,10 @@ fn keys_costs_and_routes_are_checked() {
         &toml(&with_key("[\"address\",\n\"header\"]")),
         "5: policies[1].key[2]: unknown kind of key \"header\"",
     );
-    check(&toml(&with_key("\"header:x y\"")), "4: policies[1].key: \"x y\" is no name of a header");
-    check(&toml(&with_key("\"api-key:\"")), "4: policies[1].key: \"\" is no name of a header");
+    check(&toml(&with_key("\"header:x y\"")), "4: policies[1].key: \"x y\" is not a header name");
+    check(&toml(&with_key("\"api-key:\"")), "4: policies[1].key: \"\" is not a header name");
     check(&toml(&with_key("\"address or \"")), "4: policies[1].key: unknown kind of key");
-    check(&toml(&with_key("[]")), "4: policies[1].key: a key is made of at least one thing");
+    check(&toml(&with_key("[]")), "4: policies[1].key: the key is empty");
     let with = |lines: &str| with(&format!("limit = \"1/s\"\n{lines}"));
     check(&toml(&with("cost = 0")), "5: policies[1].cost: invalid value: integer `0`");
     check(&toml(&with("cost = -1")), "5: policies[1].cost: invalid type: integer `-1`");
@@ -267,12 +276,12 @@ fn keys_costs_and_routes_are_checked() {
         &toml(&with("cost = { per_bytes = 0, if_unknown = 1 }")),
         "5: policies[1].cost.per_bytes: invalid value",
     );
-    check(&toml(&with("routes = [\n\"/a\",\n\"GTE /b\"]")), "7: policies[1].routes[2]: \"GTE\" is no method");
-    check(&toml(&with("routes = []")), "5: policies[1].routes: it is for no route");
+    check(&toml(&with("routes = [\n\"/a\",\n\"GTE /b\"]")), "7: policies[1].routes[2]: \"GTE\" is not a");
+    check(&toml(&with("routes = []")), "5: policies[1].routes: there is no route");
     check(&toml(&with("refund = [\"6xx\"]")), "5: policies[1].refund[1]: invalid value: string \"6xx\"");
     check(&toml(&with("refund = [99]")), "5: policies[1].refund[1]: invalid value: integer `99`");
     check(&toml(&with("count_only = [401]\nrefund = [500]")), "6: policies[1].refund: it cannot be combined");
-    check(&toml("exempt = [\"health\"]\npolicies = []"), "1: exempt[1]: \"health\" is no path");
+    check(&toml("exempt = [\"health\"]\npolicies = []"), "1: exempt[1]: \"health\" is not a path");
 }
 
 #[test]
@@ -280,7 +289,7 @@ fn the_client_is_checked() {
     let with = |lines: &str| format!("{}[client]\n{lines}\n", with("limit = \"1/s\""));
     check(
         &toml(&with("trusted_proxies = [\n\"10.0.0.0/8\",\n\"10.0.0.0/33\"]")),
-        "8: client.trusted_proxies[2]: \"10.0.0.0/33\" is no network",
+        "8: client.trusted_proxies[2]: \"10.0.0.0/33\" is not a network",
     );
     check(
         &toml(&with("header = \"x-forwarded-for\"")),
@@ -288,10 +297,10 @@ fn the_client_is_checked() {
     );
     check(
         &toml(&with("trusted_proxies = [\"::1\"]\nheader = \"x y\"")),
-        "7: client.header: \"x y\" is no name of a header",
+        "7: client.header: \"x y\" is not a header name",
     );
-    check(&toml(&with("ipv4_prefix = 33")), "6: client.ipv4_prefix: 33 is no prefix: use 1 to 32");
-    check(&toml(&with("ipv6_prefix = 0")), "6: client.ipv6_prefix: 0 is no prefix: use 1 to 128");
+    check(&toml(&with("ipv4_prefix = 33")), "6: client.ipv4_prefix: 33 is invalid: use 1 to 32");
+    check(&toml(&with("ipv6_prefix = 0")), "6: client.ipv6_prefix: 0 is invalid: use 1 to 128");
     check(&toml(&with("ipv6_prefix = 18446744073709551616")), "6: client.ipv6_prefix: invalid");
 }
 

@@ -1,14 +1,15 @@
-//! The text of a file, and what it says.
+//! Parses the text of a file.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::document::Problem;
+use super::plan_name::PlanName;
 use super::{ConfigError, Provided, de, file, policies, toml, yaml};
 use crate::Policies;
 
-/// What a file says: policies and plans. See [the module](super) for how it is written.
+/// The contents of a file: policies and plans. See [the module](super) for the format.
 ///
 /// ```
 /// use ratelimit_tower::config::Config;
@@ -23,20 +24,6 @@ pub struct Config {
     plans: BTreeSet<Arc<str>>,
 }
 
-/// The plan that a request has, as an extension of it: put there by middleware around the layer.
-///
-/// It comes from [`Config::plan`] or [`ConfigFile::plan`](super::ConfigFile::plan), so a plan that the file does not know is
-/// noticed where the client is looked up, and cannot silently mean "no limit".
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct PlanName(pub(super) Arc<str>);
-
-impl PlanName {
-    /// The name.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Format {
     Toml,
@@ -44,34 +31,34 @@ pub(super) enum Format {
 }
 
 impl Config {
-    /// Reads TOML. Errors name `file`.
+    /// Parses TOML. Errors contain the name `file`.
     ///
     /// # Errors
-    /// If the text is no TOML, or says what cannot be done.
+    /// If the text is not TOML, or not a valid configuration.
     pub fn from_toml(text: &str, file: &str) -> Result<Self, ConfigError> {
         Self::from_toml_with(text, file, &Provided::default())
     }
 
-    /// Reads TOML that can name what the program provides.
+    /// Parses TOML that can use names that the program provides.
     ///
     /// # Errors
-    /// As [`from_toml`](Self::from_toml).
+    /// Like [`from_toml`](Self::from_toml).
     pub fn from_toml_with(text: &str, file: &str, provided: &Provided) -> Result<Self, ConfigError> {
         Self::read(text, Format::Toml, provided).map_err(|problem| ConfigError::wrong(file, problem))
     }
 
-    /// Reads YAML. Errors name `file`.
+    /// Parses YAML. Errors contain the name `file`.
     ///
     /// # Errors
-    /// If the text is no YAML, or says what cannot be done.
+    /// If the text is not YAML, or not a valid configuration.
     pub fn from_yaml(text: &str, file: &str) -> Result<Self, ConfigError> {
         Self::from_yaml_with(text, file, &Provided::default())
     }
 
-    /// Reads YAML that can name what the program provides.
+    /// Parses YAML that can use names that the program provides.
     ///
     /// # Errors
-    /// As [`from_yaml`](Self::from_yaml).
+    /// Like [`from_yaml`](Self::from_yaml).
     pub fn from_yaml_with(text: &str, file: &str, provided: &Provided) -> Result<Self, ConfigError> {
         Self::read(text, Format::Yaml, provided).map_err(|problem| ConfigError::wrong(file, problem))
     }
@@ -81,7 +68,7 @@ impl Config {
         &self.policies
     }
 
-    /// The plan of this name, to be put into a request's extensions; `None` if the file has no such plan.
+    /// Returns the plan of this name, to put into a request's extensions; `None` if the file has no such plan.
     pub fn plan(&self, name: &str) -> Option<PlanName> {
         self.plans.get(name).cloned().map(PlanName)
     }
@@ -98,7 +85,7 @@ impl Config {
 }
 
 impl Format {
-    /// The format that a file's name says.
+    /// The format according to a file's name.
     pub(super) fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "toml" => Some(Self::Toml),

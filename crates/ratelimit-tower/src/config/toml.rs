@@ -1,4 +1,4 @@
-//! Reads a document from TOML.
+//! Parses TOML into a document.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,12 +8,12 @@ use toml::de::{DeTable, DeValue};
 
 use super::document::{Key, Node, Place, Problem, Value, element_of, field_of};
 
-/// Reads TOML. Its own rules (a key twice, a string without an end) are checked here.
+/// Parses TOML. Checks TOML's own rules (duplicate keys, unterminated strings).
 pub(super) fn read(text: &str) -> Result<Node, Problem> {
     let lines = Lines { text };
     let table = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| lines.of(&span));
-        Problem::in_line(line, format!("this is no TOML: {}", error.message()))
+        Problem::in_line(line, format!("invalid TOML: {}", error.message()))
     })?;
     let value = lines.table(table.into_inner(), "")?;
     Ok(Node { place: Place { line: 1, field: String::new() }, value })
@@ -24,7 +24,7 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// The line in which a span begins.
+    /// The line on which a span begins.
     fn of(&self, span: &Range<usize>) -> usize {
         self.text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1
     }

@@ -1,4 +1,4 @@
-//! Reads a document from YAML.
+//! Parses YAML into a document.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use serde_saphyr::{DuplicateKeyPolicy, Location, Spanned};
 
 use super::document::{Key, Node, Place, Problem, Value, element_of, field_of};
 
-/// Reads YAML. Its own rules (a key twice, an alias of nothing) are checked here; aliases are bounded by the library.
+/// Parses YAML. Checks YAML's own rules (duplicate keys, undefined aliases); the library bounds aliases.
 pub(super) fn read(text: &str) -> Result<Node, Problem> {
     let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::Error, with_snippet: false };
     let raw: Option<Spanned<Raw>> = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let line = error.location().map_or(1, line);
         let message = error.render();
-        // The library goes on with advice to programmers.
+        // The library's message continues with advice for programmers.
         let message = message.split([';', ',']).next().unwrap_or(&message);
-        Problem::in_line(line, format!("this is no YAML: {message}"))
+        Problem::in_line(line, format!("invalid YAML: {message}"))
     })?;
     let raw = raw.map_or(Raw::Table(Vec::new()), |spanned| spanned.value);
     Ok(Node { place: Place { line: 1, field: String::new() }, value: value(raw, "") })

@@ -1,4 +1,4 @@
-//! The bytes of a key: what a request is counted by, in parts that cannot run into one another.
+//! The bytes of a key: the parts that a request is counted by, encoded so that different parts never collide.
 
 use std::net::IpAddr;
 
@@ -7,34 +7,34 @@ use sha2::{Digest, Sha256};
 use crate::ClientNetwork;
 use crate::short::ShortBytes;
 
-/// The longest part that is kept as it is. A longer one is kept as its SHA-256, so that no client decides how long keys are.
+/// The maximum length of a part that is stored as it is. A longer one is stored as its SHA-256, so clients cannot make keys long.
 const MOST: u8 = 64;
 
-/// Stands where the length of a part would, before the hash of a long one.
+/// Replaces the length of a part, before the hash of a long part.
 const LONG: u8 = 0xff;
 /// The same before the hash of a secret.
 const SECRET: u8 = 0xfe;
-/// The same where a part is missing and all requests without it are counted together.
+/// The same if a part is missing, and all requests without it are counted together.
 const ABSENT: u8 = 0xfd;
 
-/// A key in the making. Most fit without an allocation.
+/// A key that is being built. Most fit without an allocation.
 #[derive(Clone)]
 pub(crate) struct KeyBytes(ShortBytes<48>);
 
 impl KeyBytes {
-    /// Nothing yet.
+    /// An empty key.
     #[inline]
     pub(crate) fn new() -> Self {
         Self(ShortBytes::new())
     }
 
-    /// Begins a key as all of a policy begin.
+    /// Starts a key with the prefix of its policy.
     #[inline]
     pub(crate) fn begin_with(&mut self, beginning: &Self) {
         self.0.begin_with(&beginning.0);
     }
 
-    /// Appends a part, with its length in front, or its hash if it is long.
+    /// Appends a part with its length in front, or its hash if it is long.
     #[inline]
     pub(crate) fn part(&mut self, bytes: &[u8]) {
         match u8::try_from(bytes.len()) {
@@ -54,30 +54,30 @@ impl KeyBytes {
         }
     }
 
-    /// Appends a network of IPv4 addresses as a part, with two bytes to spare: eight bytes are written, and read by who
-    /// hashes the key, in one piece.
+    /// Appends a network of IPv4 addresses as a part. It is written as eight bytes, of which two are spare, so that
+    /// hashing the key reads them in one piece.
     #[inline]
     pub(crate) fn ipv4_network(&mut self, address: u32, prefix: u8) {
         let part = 7 << 56 | u64::from(address) << 24 | u64::from(prefix) << 16;
         self.0.append_array(&part.to_be_bytes());
     }
 
-    /// Appends a secret: only its hash ever reaches a store.
+    /// Appends a secret: only its hash reaches a store.
     pub(crate) fn secret(&mut self, bytes: &[u8]) {
         self.hashed(SECRET, bytes);
     }
 
-    /// Appends the sign that there was nothing to append.
+    /// Appends a marker for a missing part.
     pub(crate) fn absent(&mut self) {
         self.0.append(&[ABSENT]);
     }
 
-    /// Appends one byte that says which of several ways was taken.
+    /// Appends one byte for the alternative that was chosen.
     pub(crate) fn choice(&mut self, index: u8) {
         self.0.append(&[index]);
     }
 
-    /// Takes back what was appended since the key had this length.
+    /// Removes everything after this length.
     pub(crate) fn truncate(&mut self, length: usize) {
         self.0.truncate(length);
     }

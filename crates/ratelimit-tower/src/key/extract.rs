@@ -1,4 +1,4 @@
-//! Takes a key out of a request.
+//! Extracts a key from a request.
 
 use crate::Head;
 use http::header::AUTHORIZATION;
@@ -7,12 +7,12 @@ use http::{HeaderName, HeaderValue};
 use super::{KeyBytes, KeySource, Source};
 use crate::peer;
 
-/// What a key was to be made of is not there.
+/// The part of a request that the key is made of is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// The client did not send it.
     Client,
-    /// The program did not provide it: what is missing is named.
+    /// The program did not provide it; the message says what is missing.
     Program(&'static str),
 }
 
@@ -33,7 +33,7 @@ impl KeySource {
         }
     }
 
-    /// The same for what is not the client's address, which is the usual key.
+    /// The same for keys other than the client's address, which is the most common one.
     fn extract_other(&self, request: &Head<'_>, key: &mut KeyBytes) -> Result<(), Absent> {
         match &self.0 {
             Source::Everybody | Source::Client(_) => Ok(()),
@@ -52,16 +52,16 @@ impl KeySource {
             Source::Template => {
                 let matched = request.extensions.get::<axum::extract::MatchedPath>();
                 let matched = matched.ok_or(Absent::Program(
-                    "no route has matched: put the layer inside of the router, with Router::layer",
+                    "no route has matched: put the layer inside the router, with Router::layer",
                 ))?;
                 key.part(matched.as_str().as_bytes());
                 Ok(())
             }
             Source::Extension(extract) => match extract(request, key) {
                 true => Ok(()),
-                false => {
-                    Err(Absent::Program("the extension is not there: put what sets it around this layer"))
-                }
+                false => Err(Absent::Program(
+                    "the extension is missing: run the middleware that sets it before this layer",
+                )),
             },
             Source::Function(extract) => {
                 if extract(request, key) {
@@ -89,7 +89,7 @@ impl KeySource {
     }
 }
 
-/// The value of a header that is there once.
+/// The value of a header that occurs once.
 fn only<'r>(request: &Head<'r>, name: &HeaderName) -> Result<&'r HeaderValue, Absent> {
     let mut values = request.headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -98,7 +98,7 @@ fn only<'r>(request: &Head<'r>, name: &HeaderName) -> Result<&'r HeaderValue, Ab
     }
 }
 
-/// The token of `Bearer token`; the scheme is known in any case of its letters.
+/// The token of `Bearer token`. The scheme is not case-sensitive.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked(7)?;
     let token = token.trim_ascii();

@@ -16,10 +16,10 @@ use crate::TrustedProxies;
 
 type Extract = Arc<dyn Fn(&Head<'_>, &mut KeyBytes) -> bool + Send + Sync>;
 
-/// What a request is counted by: where its key comes from.
+/// What a request is counted by: the source of its key.
 ///
-/// Sources combine: [`and`](Self::and) counts by both (each user on each route), [`or`](Self::or) by the second where the
-/// first is missing (the API key, else the address).
+/// You can combine sources: [`and`](Self::and) counts by both (each user on each route), [`or`](Self::or) by the second
+/// if the first is missing (the API key, else the address).
 ///
 /// ```
 /// use http::header::HeaderName;
@@ -32,12 +32,12 @@ type Extract = Arc<dyn Fn(&Head<'_>, &mut KeyBytes) -> bool + Send + Sync>;
 /// ```
 ///
 /// # Any bytes
-/// A key is any bytes; header values need not be ASCII. A part of more than 64 bytes is counted by its SHA-256, so keys of
-/// megabytes become 33 bytes. Different parts are different keys, however they are put together.
+/// A key is any bytes; header values need not be ASCII. A part of more than 64 bytes is stored as its SHA-256, so a key
+/// of megabytes becomes 33 bytes. Different parts are always different keys, however you combine them.
 ///
 /// # Pitfall
-/// A value that the client chooses and nobody checks (a header, an API key before it was looked up, a path with an id in
-/// it) makes as many keys as the client likes, each with a full quota. Use it beside a policy on the address.
+/// If a client can choose a value that is not verified (a header, an API key that has not been looked up, a path that contains
+/// an id), it can create any number of keys, each with a full quota. Combine such a policy with one on the address.
 #[derive(Clone)]
 pub struct KeySource(Source);
 
@@ -63,19 +63,19 @@ impl KeySource {
         Self(Source::Everybody)
     }
 
-    /// The client's address: the peer's, or what `proxies` say of it. See [`TrustedProxies`], also for how IPv6 addresses
-    /// are grouped, and [`PeerAddress`](crate::PeerAddress) for where the peer's address comes from.
+    /// The client's address: the peer's, or the one that `proxies` report. See [`TrustedProxies`], also for the
+    /// grouping of IPv6 addresses, and [`PeerAddress`](crate::PeerAddress) for the source of the peer's address.
     pub fn client_address(proxies: TrustedProxies) -> Self {
         Self(Source::Client(proxies))
     }
 
-    /// The value of a header: any bytes. One that is there more than once counts as missing, for it cannot be known which
-    /// of them others will believe.
+    /// The value of a header: any bytes. A header that occurs more than once counts as missing, because it is not known
+    /// which value other programs will use.
     pub fn header(name: HeaderName) -> Self {
         Self(Source::Header(name))
     }
 
-    /// The value of a header that is a secret. As [`header`](Self::header), but only its SHA-256 reaches the store.
+    /// The value of a header that is a secret. Like [`header`](Self::header), but only its SHA-256 reaches the store.
     pub fn api_key(name: HeaderName) -> Self {
         Self(Source::Secret(name))
     }
@@ -85,19 +85,19 @@ impl KeySource {
         Self(Source::Bearer)
     }
 
-    /// The path as the client wrote it: for gRPC, and for services whose paths have no variables in them.
+    /// The path as the client sent it: for gRPC, and for services whose paths contain no variables.
     pub fn path() -> Self {
         Self(Source::Path)
     }
 
-    /// The template of the route that matched, as `/users/{id}`. Needs axum, and a layer inside of its router
-    /// (`Router::layer` or `route_layer`): around the router no route has matched yet.
+    /// The template of the matched route, such as `/users/{id}`. Needs axum, and a layer inside its router
+    /// (`Router::layer` or `route_layer`): around the router, no route has been matched yet.
     #[cfg(feature = "axum")]
     pub fn path_template() -> Self {
         Self(Source::Template)
     }
 
-    /// What earlier middleware has put into the request's extensions.
+    /// A key from an extension that earlier middleware has inserted into the request.
     pub fn extension<T, K>(key: impl Fn(&T) -> K + Send + Sync + 'static) -> Self
     where
         T: Send + Sync + 'static,
@@ -112,7 +112,7 @@ impl KeySource {
         })))
     }
 
-    /// What a closure makes of the request's head. `None` counts as missing.
+    /// The result of a closure that gets the request's head. `None` counts as missing.
     pub fn function<K: AsRef<[u8]>>(key: impl Fn(&Head<'_>) -> Option<K> + Send + Sync + 'static) -> Self {
         Self(Source::Function(Arc::new(move |request, bytes| match key(request) {
             Some(key) => {
@@ -123,13 +123,13 @@ impl KeySource {
         })))
     }
 
-    /// This and `other` together. Missing if one of them is.
+    /// Combines this source with `other`. The key is missing if one of them is.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(Source::Both(Arc::new((self, other))))
     }
 
-    /// This, or `other` if it is missing. A key of the one never equals a key of the other.
+    /// Uses this source, or `other` if it is missing. A key of one never equals a key of the other.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self(Source::Either(Arc::new((self, other))))

@@ -1,4 +1,4 @@
-//! What several tests need: a service behind the layer, requests, and what an answer says.
+//! Helpers for several tests: a service behind the layer, requests, and the contents of a response.
 #![allow(dead_code)] // no test needs all of it
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tower::{Layer, Service, ServiceExt};
 
 pub(crate) type Body = Full<Bytes>;
 
-/// A clock that stands at the beginning of a day.
+/// A clock that stands at the start of a day.
 pub(crate) fn clock() -> ManualClock {
     ManualClock::at(Timestamp::from_secs(86_400 * 20_000))
 }
@@ -33,7 +33,7 @@ pub(crate) fn layer(clock: &ManualClock, limits: &str) -> RateLimitLayer<MemoryS
     RateLimitLayer::in_process(limiter(clock)).with_policies(Policies::new([policy]).unwrap())
 }
 
-/// A service that answers with the status in the request's header `x-status` (200 if there is none), `error` fails.
+/// A service that answers with the status in the request's header `x-status` (200 if there is none); `error` makes it fail.
 pub(crate) fn service<S, A>(
     layer: &RateLimitLayer<S, ManualClock, A>,
 ) -> impl Service<Request<Body>, Response = Response<Body>, Error = String, Future: Send> + Clone + use<S, A>
@@ -73,7 +73,7 @@ where
     service.clone().oneshot(request).await.unwrap()
 }
 
-/// The statuses of so many requests like this one.
+/// The statuses of `count` requests like this one.
 pub(crate) async fn statuses<S>(service: &S, count: usize, headers: &[(&'static str, &str)]) -> Vec<u16>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = String> + Clone,

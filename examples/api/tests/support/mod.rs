@@ -1,11 +1,13 @@
-//! A running instance of the service, for each of the tests that talk to one.
+//! A running instance of the service, for the tests that call one.
 #![allow(dead_code)] // no test needs all of it
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// A running instance; ends with the test.
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A running instance; stops with the test.
 pub(crate) struct Instance {
     process: Child,
     output: BufReader<ChildStdout>,
@@ -32,7 +34,7 @@ impl Instance {
         Self { process, output, address }
     }
 
-    /// The status of a request, and everything after the status line.
+    /// Sends a request. Returns the status, and everything after the status line.
     pub(crate) fn ask(&self, api_key: Option<&str>) -> (u16, String) {
         let mut connection = TcpStream::connect(self.address).unwrap();
         let key = api_key.map(|key| format!("x-api-key: {key}\r\n")).unwrap_or_default();
@@ -43,14 +45,13 @@ impl Instance {
         (status.unwrap_or_else(|| panic!("answered {answer:?}")), answer)
     }
 
-    pub(crate) fn signal(&self, signal: &str) {
-        let pid = self.process.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
-    /// Asks it to end as Ctrl-C does; what it printed since it began, and whether it ended well.
+    /// Stops it as Ctrl-C does. Returns its output since it started, and whether it exited successfully.
     pub(crate) fn interrupt(mut self) -> (String, bool) {
-        self.signal("-INT");
+        self.signal(Signal::INT);
         let mut printed = String::new();
         self.output.read_to_string(&mut printed).unwrap();
         (printed, self.process.wait().unwrap().success())

@@ -1,7 +1,7 @@
-//! Units and states of meters, as they stand in updates and states.
+//! The encoding of units and states of meters in messages.
 //!
-//! An entry begins with a number. 0 makes a limit known, for the rest of the message; the limits of a message have the
-//! numbers 1, 2, … in their order. Another number is that of the limit, and the entry is of one meter under it.
+//! An entry begins with a number. 0 declares a limit for the rest of the message; the limits of a message are numbered 1, 2, …
+//! in order. Any other number refers to a limit, and the entry is of one meter under it.
 //!
 //! | what | what follows |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | units | of a window: the segment's number, the units (signed); of a bucket: what drains in nanoseconds (signed), the TAT; of a log: the newest instant, the units (signed) |
 //! | state | of a window: when it was charged last, how many counts, the counts from the newest segment on; of a bucket: how many numbers, and these: when it was charged last, the TAT, its interval – or, where units of several rates are there, when it was charged last, and of each rate by rising interval the TAT, the interval, the receipt of the newest; of a log: how many runs, and of each the nanoseconds since the one before and the units |
 //!
-//! Instants are nanoseconds since the Unix epoch; what is not said to be signed is not. A log that is too long for a
-//! message is told coarsely: neighbours become as new as the newer of them, so it is never less than the truth.
+//! Instants are nanoseconds since the Unix epoch. Numbers are unsigned unless stated otherwise. A log that is too long for a
+//! message is sent with less precision: adjacent units get the instant of the newer one, so it never counts for less.
 
 mod read;
 mod write;
@@ -61,9 +61,9 @@ mod tests {
         }
     }
 
-    type Told = (usize, Vec<u8>, Meter, Units, State);
+    type Sample = (usize, Vec<u8>, Meter, Units, State);
 
-    fn any_told() -> impl Strategy<Value = Told> {
+    fn any_sample() -> impl Strategy<Value = Sample> {
         let units = -1_000_000..1_000_000_i64;
         let charges = prop::collection::vec((1..50_u64, 0..1_u64 << 40, 1..6_u64), 0..20);
         let all = (0..3_usize, prop::collection::vec(any::<u8>(), 0..20), any_meter(), units, charges);
@@ -85,18 +85,18 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_comes_back_in_its_order(
-            told in prop::collection::vec(any_told(), 0..30),
+            samples in prop::collection::vec(any_sample(), 0..30),
             largest in 1_100..3_000_usize,
         ) {
             let mut units = Writer::new(largest, || vec![1, 2, 3]);
             let mut states = Writer::new(largest, Vec::new);
-            for (number, key, meter, some, state) in &told {
+            for (number, key, meter, some, state) in &samples {
                 units.units(&id(*number, key), meter, some);
                 states.state(&id(*number, key), meter, state);
             }
             let ((units, left_out), (states, none)) = (units.finish(), states.finish());
             prop_assert_eq!((left_out, none), (0, 0));
-            let mut expected = told.iter();
+            let mut expected = samples.iter();
             for page in &units {
                 prop_assert!(page.len() <= largest);
                 let mut entries = Entries::new(Reader::new(&page[3..]));
@@ -106,7 +106,7 @@ mod tests {
                 }
             }
             prop_assert!(expected.next().is_none());
-            let mut expected = told.iter();
+            let mut expected = samples.iter();
             for page in &states {
                 prop_assert!(page.len() <= largest);
                 let mut entries = Entries::new(Reader::new(page));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_too_long_is_told_coarsely_and_never_as_less() {
+    fn a_log_that_is_too_long_is_sent_with_less_precision_and_never_counts_for_less() {
         let meter = Meter::Log(Log::new(10_000, 1 << 40).unwrap());
         let units: std::collections::VecDeque<u64> = (0..10_000).map(|unit| unit * 1_000_003).collect();
         let state = State::Log(LogState { units: units.clone() });
@@ -190,12 +190,12 @@ mod tests {
         let (pages, left_out) = writer.finish();
         assert_eq!((pages.len(), left_out), (2, 0));
         assert!(pages[1].len() <= 2_000 && pages[1].len() > 1_000);
-        let Ok(Some((_, _, State::Log(told)))) = Entries::new(Reader::new(&pages[1])).state() else {
+        let Ok(Some((_, _, State::Log(read)))) = Entries::new(Reader::new(&pages[1])).state() else {
             panic!()
         };
-        assert_eq!(told.units.len(), units.len());
-        assert!(told.units.iter().zip(&units).all(|(told, unit)| told >= unit));
-        assert_eq!(told.units.back(), units.back());
+        assert_eq!(read.units.len(), units.len());
+        assert!(read.units.iter().zip(&units).all(|(read, unit)| read >= unit));
+        assert_eq!(read.units.back(), units.back());
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_fits_no_message_is_left_out() {
+    fn a_name_that_fits_no_message_is_skipped() {
         let meter = Meter::Log(Log::new(5, 1).unwrap());
         let units = Units::Log { newest: Timestamp::EPOCH, units: 1 };
         let mut writer = Writer::new(2_000, Vec::new);

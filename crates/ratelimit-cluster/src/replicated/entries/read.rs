@@ -1,4 +1,4 @@
-//! Entries are read, and nothing in them is believed.
+//! Decodes entries. Every value is validated.
 
 use ratelimit_core::{
     Bucket, BucketState, Log, LogState, MAX_LOG_UNITS, MAX_UNITS, Meter, MeterId, State, Timestamp, Window,
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::ledger::Units;
 use crate::replicated::wire::{Malformed, Reader};
 
-/// Reads entries, one after another.
+/// Decodes entries, one after another.
 pub(crate) struct Entries<'a> {
     reader: Reader<'a>,
     limits: Vec<(&'a str, &'a str, Meter)>,
@@ -104,7 +104,7 @@ impl<'a> Entries<'a> {
         for _ in 0..runs {
             last = last.checked_add(self.reader.number()?).ok_or(Malformed)?;
             let units = self.reader.number()?;
-            // One log may be as long as it likes, and a message has no more in all.
+            // The bound of one log is also the bound of all logs in a message.
             self.log_units = self.log_units.checked_add(units).ok_or(Malformed)?;
             if last > Timestamp::MAX.as_nanos() || self.log_units > MAX_LOG_UNITS {
                 return Err(Malformed);
@@ -151,7 +151,7 @@ fn instant(reader: &mut Reader<'_>) -> Result<Timestamp, Malformed> {
     if nanos > Timestamp::MAX.as_nanos() { Err(Malformed) } else { Ok(Timestamp::from_nanos(nanos)) }
 }
 
-/// An instant that may lie ahead by as much as a bucket can owe.
+/// An instant that may be ahead by as much as a bucket can owe.
 fn derived(reader: &mut Reader<'_>) -> Result<Timestamp, Malformed> {
     let nanos = reader.number()?;
     if nanos > i64::MAX.cast_unsigned() { Err(Malformed) } else { Ok(Timestamp::derived(nanos)) }

@@ -1,14 +1,14 @@
-//! Entries are written.
+//! Encodes entries.
 
 use ratelimit_core::{MAX_LOG_UNITS, Meter, MeterId, State, Window};
 
 use crate::ledger::Units;
 use crate::replicated::wire::{put_bytes, put_number, put_signed};
 
-/// How many limits are looked through for one that is known already; beyond that it is made known once more.
-const LOOK_BACK: usize = 64;
+/// How many of the last limits are searched for an equal one. Beyond that it is declared again.
+const SEARCHED: usize = 64;
 
-/// Whether a meter is under this limit: all but the offset of a window, which may be the key's own.
+/// Whether a meter is under this limit. The offset of a window does not matter: it may depend on the key.
 fn is_under(limit: &Meter, meter: &Meter) -> bool {
     match (limit, meter) {
         (Meter::Window(one), Meter::Window(other)) => {
@@ -20,27 +20,27 @@ fn is_under(limit: &Meter, meter: &Meter) -> bool {
     }
 }
 
-/// Writes entries into messages that grow no longer than they may.
+/// Encodes entries into messages of a bounded length.
 pub(crate) struct Writer<B> {
     largest: usize,
     begin: B,
-    /// The limits that are known on the page.
+    /// The limits declared on the page.
     limits: Vec<(String, String, Meter)>,
-    /// Begun when there is an entry for it.
+    /// The current message. Empty until there is an entry for it.
     page: Vec<u8>,
-    /// How long the page is without an entry.
-    empty: usize,
+    /// The length of the page without entries.
+    header: usize,
     pages: Vec<Vec<u8>>,
-    /// Units of logs on the page.
+    /// The units of logs on the page.
     log_units: u64,
     too_large: u64,
 }
 
 impl<B: FnMut() -> Vec<u8>> Writer<B> {
-    /// Each message begins as `begin` says, and has at most `largest` bytes.
+    /// Each message starts with the bytes of `begin`, and has at most `largest` bytes.
     pub(crate) fn new(largest: usize, begin: B) -> Self {
         let (limits, page, pages) = (Vec::new(), Vec::new(), Vec::new());
-        Self { largest, begin, limits, page, empty: 0, pages, log_units: 0, too_large: 0 }
+        Self { largest, begin, limits, page, header: 0, pages, log_units: 0, too_large: 0 }
     }
 
     pub(crate) fn units(&mut self, id: &MeterId<'_>, meter: &Meter, units: &Units) {
@@ -52,12 +52,12 @@ impl<B: FnMut() -> Vec<u8>> Writer<B> {
         self.put(id, meter, log_units, |out, room| put_state(out, state, room));
     }
 
-    /// The messages that are full.
-    pub(crate) fn full(&mut self) -> Vec<Vec<u8>> {
+    /// Takes the full messages.
+    pub(crate) fn take_full(&mut self) -> Vec<Vec<u8>> {
         std::mem::take(&mut self.pages)
     }
 
-    /// The messages, and how many meters have been left out because their names do not fit one.
+    /// The messages, and the number of meters that were skipped because their names do not fit a message.
     pub(crate) fn finish(mut self) -> (Vec<Vec<u8>>, u64) {
         if !self.page.is_empty() {
             self.pages.push(self.page);
@@ -75,30 +75,30 @@ impl<B: FnMut() -> Vec<u8>> Writer<B> {
         for is_last_try in [false, true] {
             if self.page.is_empty() {
                 self.page = (self.begin)();
-                self.empty = self.page.len();
+                self.header = self.page.len();
             }
             let (end, limits) = (self.page.len(), self.limits.len());
             self.put_meter(id, meter);
-            // On a page of its own it gets the room that there is.
+            // The first entry of a page gets all its room.
             let room =
-                if end == self.empty { self.largest.saturating_sub(self.page.len()) } else { usize::MAX };
+                if end == self.header { self.largest.saturating_sub(self.page.len()) } else { usize::MAX };
             content(&mut self.page, room);
             let fits = self.page.len() <= self.largest && self.log_units + log_units <= MAX_LOG_UNITS;
-            if fits || end == self.empty && self.page.len() <= self.largest {
+            if fits || end == self.header && self.page.len() <= self.largest {
                 self.log_units += log_units;
                 return;
             }
             self.page.truncate(end);
             self.limits.truncate(limits);
-            if is_last_try || end == self.empty {
+            if is_last_try || end == self.header {
                 self.too_large += 1;
                 return;
             }
-            self.turn();
+            self.next_page();
         }
     }
 
-    fn turn(&mut self) {
+    fn next_page(&mut self) {
         self.pages.push(std::mem::take(&mut self.page));
         self.limits.clear();
         self.log_units = 0;
@@ -108,7 +108,7 @@ impl<B: FnMut() -> Vec<u8>> Writer<B> {
         let is_same = |(namespace, scope, limit): &(String, String, Meter)| {
             namespace == id.namespace && scope == id.scope && is_under(limit, meter)
         };
-        let known = self.limits.iter().rev().take(LOOK_BACK).position(is_same);
+        let known = self.limits.iter().rev().take(SEARCHED).position(is_same);
         let number = if let Some(back) = known {
             self.limits.len() - back
         } else {
@@ -207,7 +207,7 @@ fn put_state(out: &mut Vec<u8>, state: &State, room: usize) {
     }
 }
 
-/// Units at some instants, all as new as the newest of them.
+/// Combines runs to one at their newest instant.
 fn coarser(runs: &[(u64, u64)]) -> (u64, u64) {
     (runs.last().map_or(0, |run| run.0), runs.iter().map(|run| run.1).sum())
 }

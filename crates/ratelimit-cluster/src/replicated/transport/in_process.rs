@@ -1,4 +1,4 @@
-//! Messages between nodes in one process.
+//! The transport between nodes in one process.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, Waker};
 
 use super::{Transport, TransportError};
-use crate::names::lock;
+use crate::table::lock;
 
-/// The most messages that wait for one node; beyond that the oldest is lost.
-const MOST: usize = 65_536;
+/// The most messages in the inbox of one node. Beyond that, the oldest are dropped.
+const MAX_MESSAGES: usize = 65_536;
 
-/// Where nodes in one process meet: for tests, and for a fleet that has just one node yet.
+/// Connects nodes in one process: for tests, and for a fleet of a single node.
 ///
 /// ```
 /// use ratelimit_cluster::Hub;
@@ -39,12 +39,12 @@ struct Inbox {
 }
 
 impl Hub {
-    /// A hub at which nobody is yet.
+    /// A hub without nodes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A transport to all that are on this hub. What was sent before it was made does not arrive.
+    /// A transport for one more node. It does not receive messages that were sent earlier.
     pub fn transport(&self) -> InProcess {
         let inbox = Arc::default();
         let mut members = lock(&self.0);
@@ -53,19 +53,19 @@ impl Hub {
         InProcess { hub: self.clone(), inbox }
     }
 
-    /// How many there are.
+    /// The number of transports.
     pub fn len(&self) -> usize {
         lock(&self.0).iter().filter(|member| member.strong_count() > 0).count()
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl InProcess {
-    /// The next message that has come, if any.
+    /// The next received message, if there is one.
     pub fn next(&self) -> Option<Arc<[u8]>> {
         lock(&self.inbox).messages.pop_front()
     }
@@ -87,7 +87,7 @@ impl Transport for InProcess {
         for member in members {
             let mut inbox = lock(&member);
             inbox.messages.extend(messages.iter().cloned());
-            let surplus = inbox.messages.len().saturating_sub(MOST);
+            let surplus = inbox.messages.len().saturating_sub(MAX_MESSAGES);
             inbox.messages.drain(..surplus);
             let waker = inbox.waker.take();
             drop(inbox);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_receives_what_is_sent_while_they_are_there() {
+    fn every_transport_receives_what_is_sent_while_it_exists() {
         let hub = Hub::new();
         let [one, other] = [hub.transport(), hub.transport()];
         block_on(one.send(&[message(1), message(2)])).unwrap();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_woken() {
+    fn a_waiting_receiver_is_woken() {
         let hub = Hub::new();
         let [one, other] = [hub.transport(), hub.transport()];
         let (received, sent) = block_on(join(one.receive(), other.send(&[message(3)])));
@@ -146,12 +146,13 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_takes_does_not_pile_up() {
+    fn the_length_of_an_inbox_is_bounded() {
         let hub = Hub::new();
         let one = hub.transport();
-        let many: Vec<_> = (0..MOST + 3).map(|number| message(u8::from(number >= MOST))).collect();
+        let many: Vec<_> =
+            (0..MAX_MESSAGES + 3).map(|number| message(u8::from(number >= MAX_MESSAGES))).collect();
         block_on(one.send(&many)).unwrap();
-        assert_eq!(lock(&one.inbox).messages.len(), MOST);
+        assert_eq!(lock(&one.inbox).messages.len(), MAX_MESSAGES);
         assert_eq!(lock(&one.inbox).messages.back(), Some(&message(1)));
     }
 }

@@ -1,4 +1,4 @@
-//! How messages get to the other nodes.
+//! Transports: how messages get to the other nodes.
 
 mod in_process;
 #[cfg(feature = "postgres")]
@@ -21,34 +21,33 @@ pub use redis::RedisTransport;
 ///
 /// # Contract
 ///
-/// ## What has to be kept
-/// A message that arrives is what was sent, whole. It arrives at every node that was there, or at some, or nowhere; once or
-/// several times, late, in any order; also at the one that sent it. [`Replicated`](crate::Replicated) copes with all of
-/// that; the less of it happens, the more exact the decisions.
+/// ## Delivery
+/// A message arrives unchanged. It may arrive at all nodes, at some or at none; once or several times; late; in any order; also
+/// at its sender. [`Replicated`](crate::Replicated) tolerates all of that, but decides more exactly the less of it happens.
 ///
 /// ## Errors
-/// A transport that has lost its server connects again by itself, at the next call. [`send`](Self::send) gives an
-/// error if it is not certain that the server has all of the messages; they are then sent again.
+/// A transport that has lost its connection reconnects at the next call. [`send`](Self::send) returns an error unless it is
+/// certain that the server has all messages; they are then sent again.
 ///
-/// ## No waiting without end
+/// ## Time limits
 /// [`send`](Self::send) ends within a time limit. [`receive`](Self::receive) waits until there is a message.
 ///
 /// ## Dropped futures
-/// A caller may drop either future at any time. A message may be lost by that.
+/// A caller may drop either future at any time. A message may be lost then.
 pub trait Transport: fmt::Debug + Send + Sync {
     /// The most bytes in one message; at least 1,024.
     fn largest(&self) -> usize;
 
-    /// Sends messages to all nodes, in this order if it can.
+    /// Sends messages to all nodes, in this order if possible.
     ///
     /// # Errors
-    /// If not all of them may have been sent.
+    /// If it is not certain that all messages were sent.
     fn send(&self, messages: &[Arc<[u8]>]) -> impl Future<Output = Result<(), TransportError>> + Send;
 
-    /// Waits for the next message. Only one call at a time is of use.
+    /// Waits for the next message. Make only one call at a time.
     ///
     /// # Errors
-    /// If there is no connection, and none could be made. To be called again after a pause.
+    /// If there is no connection and none could be made. Call it again after a pause.
     fn receive(&self) -> impl Future<Output = Result<Arc<[u8]>, TransportError>> + Send;
 }
 
@@ -66,7 +65,7 @@ impl<T: Transport + ?Sized> Transport for Arc<T> {
     }
 }
 
-/// Messages could not be sent or received. Carries no password.
+/// An error of sending or receiving messages. It contains no password.
 ///
 /// ```
 /// use ratelimit_cluster::TransportError;
@@ -83,19 +82,19 @@ pub struct TransportError {
 }
 
 impl TransportError {
-    /// A failure of the transport called `transport`.
+    /// An error of the transport named `transport`.
     pub fn new(transport: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         Self { transport, address: None, message: message.into(), source: None }
     }
 
-    /// Where its server is: an address without user or password.
+    /// Sets the address of the server, without user and password.
     #[must_use]
     pub fn at(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());
         self
     }
 
-    /// The error underneath.
+    /// Sets the error that caused this one.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());

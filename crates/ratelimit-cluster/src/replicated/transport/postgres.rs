@@ -1,4 +1,4 @@
-//! Messages by PostgreSQL's LISTEN and NOTIFY.
+//! The transport over PostgreSQL `LISTEN` and `NOTIFY`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,29 +13,29 @@ use tokio::time::timeout;
 
 use super::{Transport, TransportError};
 
-/// How long a call may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The time limit of a call.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// After so long without a message it is asked whether the server is still there.
+/// After this time without a message, a query checks whether the server is still there.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// The most bytes in one message: a payload is text and shorter than 8,000 bytes, and base64 makes four bytes of three.
+/// The most bytes in one message: a payload is text of less than 8,000 bytes, and base64 encodes three bytes as four.
 const LARGEST: usize = 7_999 / 4 * 3;
 
-/// The longest name of a channel.
+/// The most bytes in the name of a channel.
 const LONGEST_NAME: usize = 63;
 
-/// How many messages are sent in one statement.
-const TOGETHER: usize = 256;
+/// The most messages in one statement.
+const MAX_PER_STATEMENT: usize = 256;
 
-/// Carries messages by `NOTIFY` and `LISTEN` of one PostgreSQL server.
+/// Sends messages with `NOTIFY` and `LISTEN` of one PostgreSQL server.
 ///
-/// One connection notifies, another one listens; both are made again when they break. What is sent while this node does not
-/// listen it asks the others for. No table is needed. A pooler between the two must not be in transaction mode, which has no
-/// `LISTEN`. All nodes have to be on one database of the primary: a standby passes nothing on.
+/// It uses one connection to notify and another one to listen, and reconnects both when they break. The node requests messages
+/// again that were sent while it did not listen. It needs no table. A connection pooler must not be in transaction mode, which
+/// does not support `LISTEN`. All nodes have to use the same database of the primary: a standby forwards no notifications.
 ///
-/// A payload holds 8,000 bytes less one of text, so messages are cut to 5,997 bytes and sent as base64, up to 256 in one
-/// statement. Statements that notify are committed one after another in the whole database cluster.
+/// A payload is text of at most 7,999 bytes, so messages have at most 5,997 bytes and are sent as base64, up to 256 in one
+/// statement. Transactions that notify commit one at a time in the whole database cluster.
 ///
 /// ```no_run
 /// use ratelimit_cluster::{PostgresTransport, Replicated};
@@ -59,19 +59,19 @@ impl PostgresTransport {
     /// `channel`, of at most 63 bytes, are one fleet.
     ///
     /// # Errors
-    /// If the address or the channel is none, or the server cannot be reached.
+    /// If the address or the channel is not valid, or the server cannot be reached.
     pub async fn connect(url: &str, channel: impl Into<String>) -> Result<Self, TransportError> {
         let options: PgConnectOptions = url.parse().map_err(|_| {
-            // The error underneath may quote the address, and so the password.
+            // The original error may contain the address, and so the password.
             TransportError::new("postgres", "the address is not valid")
         })?;
         Self::connect_with(options, channel).await
     }
 
-    /// The same for options that are at hand.
+    /// As [`connect`](Self::connect), with connection options.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// See [`connect`](Self::connect).
     pub async fn connect_with(
         options: PgConnectOptions,
         channel: impl Into<String>,
@@ -92,13 +92,13 @@ impl PostgresTransport {
         Ok(transport)
     }
 
-    /// A listener with a connection of its own, which goes when it goes.
+    /// A listener with its own connection, which is closed with it.
     async fn listen(&self) -> Result<PgListener, TransportError> {
         let pool = PgPoolOptions::new().max_connections(1).max_lifetime(None).idle_timeout(None);
         let pool = pool.connect_lazy_with(self.options.clone());
         self.in_time(async {
             let mut listener = PgListener::connect_with(&pool).await?;
-            // A connection that broke shows in `try_recv`; the next one is made here, within the time limit.
+            // `try_recv` reports a broken connection; the next one is made here, within the time limit.
             listener.eager_reconnect(false);
             listener.listen(&self.channel).await?;
             Ok(listener)
@@ -110,7 +110,7 @@ impl PostgresTransport {
         &self,
         call: impl Future<Output = Result<T, sqlx::Error>>,
     ) -> Result<T, TransportError> {
-        match timeout(PATIENCE, call).await {
+        match timeout(TIMEOUT, call).await {
             Ok(outcome) => outcome.map_err(|error| self.failure(&error)),
             Err(_) => {
                 Err(TransportError::new("postgres", "no answer within the time limit").at(&self.address))
@@ -122,7 +122,7 @@ impl PostgresTransport {
         let message = match error {
             sqlx::Error::Database(error) => error.message().to_owned(),
             sqlx::Error::Io(error) => error.to_string(),
-            // May quote an option, and so a password.
+            // May contain an option, and so a password.
             sqlx::Error::Configuration(_) => "the connection's options are not valid".to_owned(),
             error => error.to_string(),
         };
@@ -146,12 +146,12 @@ impl Transport for PostgresTransport {
 
     async fn send(&self, messages: &[Arc<[u8]>]) -> Result<(), TransportError> {
         let mut notifier = self.notifier.lock().await;
-        // Taken out: if this is dropped half-way, or fails, the next call begins with a new connection.
+        // Taken out, so that after an error or a dropped future the next call makes a new connection.
         let mut connection = match notifier.take() {
             Some(connection) => connection,
             None => self.in_time(self.options.connect()).await?,
         };
-        for some in messages.chunks(TOGETHER) {
+        for some in messages.chunks(MAX_PER_STATEMENT) {
             let payloads: Vec<String> = some.iter().map(|message| STANDARD_NO_PAD.encode(message)).collect();
             let notify = "SELECT pg_notify($1, payload) FROM unnest($2::text[]) AS payload";
             let notify = sqlx::query(notify).bind(&self.channel).bind(payloads);
@@ -170,7 +170,7 @@ impl Transport for PostgresTransport {
             };
             match timeout(SILENCE, current.try_recv()).await {
                 Ok(Ok(Some(message))) => {
-                    // What is not base64 has been sent by somebody else.
+                    // What is not base64 was sent by another program.
                     if let Ok(message) = STANDARD_NO_PAD.decode(message.payload()) {
                         return Ok(message.into());
                     }
@@ -178,7 +178,7 @@ impl Transport for PostgresTransport {
                 Ok(_) => *listener = None,
                 Err(_) => {
                     let look = sqlx::query("SELECT 1");
-                    if !matches!(timeout(PATIENCE, look.execute(&mut *current)).await, Ok(Ok(_))) {
+                    if !matches!(timeout(TIMEOUT, look.execute(&mut *current)).await, Ok(Ok(_))) {
                         *listener = None;
                     }
                 }

@@ -1,4 +1,4 @@
-//! Messages by Redis publish/subscribe.
+//! The transport over Redis publish/subscribe.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,21 +12,21 @@ use tokio::time::timeout;
 
 use super::{Transport, TransportError};
 
-/// How long a call may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The time limit of a call.
+const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// After so long without a message it is asked whether the server is still there.
+/// After this time without a message, a ping checks whether the server is still there.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// The most bytes in one message: a subscriber's buffer on the server, 8 MiB for a minute unless set otherwise, has to hold
-/// a good many.
+/// The most bytes in one message. The server's buffer for a subscriber (8 MiB for a minute by default) has to hold many of
+/// them.
 const LARGEST: usize = 256 << 10;
 
-/// Carries messages by `PUBLISH` and `SUBSCRIBE` of one Redis server, or of a cluster by way of one of its nodes.
+/// Sends messages with `PUBLISH` and `SUBSCRIBE` of one Redis server, or of one node of a cluster.
 ///
-/// One connection publishes, another one is subscribed; both are made again when they break. What is published while this
-/// node is not subscribed it asks the others for. The server stores nothing, so it may lose all its data. The user needs
-/// the right to the channel: `+publish +subscribe +ping &channel`.
+/// It uses one connection to publish and another one to subscribe, and reconnects both when they break. The node requests
+/// messages again that were published while it was not subscribed. The server stores nothing, so it may lose all its data. The
+/// user needs the permissions `+publish +subscribe +ping &channel`.
 ///
 /// ```no_run
 /// use ratelimit_cluster::{RedisTransport, Replicated};
@@ -50,7 +50,7 @@ impl RedisTransport {
     /// of the crate `redis`). Nodes with the same `channel` are one fleet.
     ///
     /// # Errors
-    /// If the address is none, or the server cannot be reached.
+    /// If the address is not valid, or the server cannot be reached.
     pub async fn connect(url: &str, channel: impl Into<String>) -> Result<Self, TransportError> {
         let info = url.into_connection_info().map_err(|error| failure(&error))?;
         let address = info.addr().to_string();
@@ -79,14 +79,14 @@ impl RedisTransport {
         &self,
         call: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, TransportError> {
-        match timeout(PATIENCE, call).await {
+        match timeout(TIMEOUT, call).await {
             Ok(outcome) => outcome.map_err(|error| failure(&error).at(&self.address)),
             Err(_) => Err(TransportError::new("redis", "no answer within the time limit").at(&self.address)),
         }
     }
 }
 
-/// The error by its kind and the server's words, neither of which holds a password.
+/// The error with its kind and the server's message, neither of which contains a password.
 fn failure(error: &RedisError) -> TransportError {
     TransportError::new("redis", error.to_string())
 }
@@ -107,7 +107,7 @@ impl Transport for RedisTransport {
 
     async fn send(&self, messages: &[Arc<[u8]>]) -> Result<(), TransportError> {
         let mut publisher = self.publisher.lock().await;
-        // Taken out: if this is dropped half-way, or fails, the next call begins with a new connection.
+        // Taken out, so that after an error or a dropped future the next call makes a new connection.
         let mut connection = match publisher.take() {
             Some(connection) => connection,
             None => self.publisher().await?,
@@ -132,7 +132,7 @@ impl Transport for RedisTransport {
                 Ok(Some(message)) => return Ok(message.get_payload_bytes().into()),
                 Ok(None) => *subscriber = None,
                 Err(_) => {
-                    let is_there = timeout(PATIENCE, sink.ping::<redis::Value>()).await;
+                    let is_there = timeout(TIMEOUT, sink.ping::<redis::Value>()).await;
                     if !matches!(is_there, Ok(Ok(_))) {
                         *subscriber = None;
                     }

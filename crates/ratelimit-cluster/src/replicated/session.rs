@@ -1,0 +1,310 @@
+//! The state of the exchange with the other nodes, without any I/O: joining, requests, and held updates.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use super::message::{self, NodeId, UpdateRange};
+use super::outbox::Outbox;
+use super::peers::Peers;
+
+/// Encoded messages.
+pub(crate) type Messages = Vec<Arc<[u8]>>;
+
+/// The timeout of a state request, in intervals.
+const TIMEOUT: u64 = 3;
+
+/// How often a node that joins says hello.
+const MAX_HELLOS: u32 = 2;
+
+/// The most nodes whose last request is remembered.
+const MAX_ANSWERED: usize = 4_096;
+
+/// After this many intervals a node joins without the state of another one.
+const MAX_JOINING: u64 = 12;
+
+/// A node's exchange with its peers.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: NodeId,
+    /// The number of intervals that have passed.
+    pub(crate) interval: u64,
+    pub(crate) peers: Peers,
+    pub(crate) outbox: Outbox,
+    /// Present until the node has joined.
+    pub(crate) joining: Option<Joining>,
+    /// The state that is being received.
+    fetch: Option<Fetch>,
+    /// Nodes whose state has to be requested next.
+    wanted: BTreeSet<NodeId>,
+    /// The number of state requests of this node.
+    requests: u64,
+    /// The last answered request of each node.
+    answered: BTreeMap<NodeId, u64>,
+    /// The number of silent intervals after which a peer counts as gone.
+    patience: u64,
+    /// How often updates were given up.
+    pub(crate) given_up: u64,
+}
+
+/// The progress of joining.
+#[derive(Debug, Default)]
+pub(crate) struct Joining {
+    hellos: u32,
+    /// Nodes that offered their state and have not been asked for it.
+    offers: VecDeque<NodeId>,
+    /// Updates received in the meantime, which the state may contain.
+    held: Messages,
+    bytes: usize,
+}
+
+/// A state that is received in parts.
+#[derive(Debug)]
+struct Fetch {
+    from: NodeId,
+    request: u64,
+    /// The interval in which the last part was received.
+    since: u64,
+    /// The messages, which are applied when all have been received: after a part of one state and then another state, updates
+    /// in between could count twice.
+    parts: BTreeMap<u64, Arc<[u8]>>,
+    bytes: usize,
+    last: Option<u64>,
+    contained: Vec<UpdateRange>,
+}
+
+/// A complete state.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct FullState {
+    /// The messages with the states of meters.
+    pub(crate) states: Messages,
+    /// Updates that were held until the state was complete, to be applied after it.
+    pub(crate) held: Messages,
+}
+
+impl Session {
+    pub(crate) fn new(id: NodeId, keep: usize, patience: u64) -> Self {
+        Self {
+            id,
+            interval: 0,
+            peers: Peers::default(),
+            outbox: Outbox::new(keep),
+            joining: Some(Joining::default()),
+            fetch: None,
+            wanted: BTreeSet::new(),
+            requests: 0,
+            answered: BTreeMap::new(),
+            patience,
+            given_up: 0,
+        }
+    }
+
+    /// The number of other nodes.
+    pub(crate) fn peer_count(&self) -> usize {
+        self.peers.count_present(self.patience)
+    }
+
+    /// Ends an interval. Returns the requests to send, and the held updates if the node now joins without a state.
+    pub(crate) fn end_interval(&mut self) -> (Messages, Messages) {
+        self.interval += 1;
+        let mut requests = Vec::new();
+        if self.fetch.as_ref().is_some_and(|fetch| fetch.since + TIMEOUT <= self.interval) {
+            self.fetch = None; // request another one, or the same again
+        }
+        if self.joining.is_some() {
+            // Held updates are not marked, so they would look like gaps.
+            self.peers.skip_interval();
+            let held = self.join(&mut requests);
+            return (requests, held);
+        }
+        let missing = self.peers.end_interval(self.patience);
+        self.given_up += missing.states.len() as u64;
+        let updates = missing.updates.into_iter();
+        requests
+            .extend(updates.map(|(from, first, last)| message::resend(self.id, from, first, last).into()));
+        self.wanted.extend(missing.states);
+        if self.fetch.is_none()
+            && let Some(from) = self.wanted.pop_first()
+        {
+            requests.push(self.request_state(from));
+        }
+        (requests, Vec::new())
+    }
+
+    fn join(&mut self, requests: &mut Messages) -> Messages {
+        let Some(joining) = &mut self.joining else { return Vec::new() };
+        if self.fetch.is_some() {
+            return Vec::new();
+        }
+        if self.interval > MAX_JOINING {
+            return self.finish_joining();
+        }
+        if let Some(from) = joining.offers.pop_front() {
+            requests.push(self.request_state(from));
+        } else if joining.hellos < MAX_HELLOS {
+            joining.hellos += 1;
+            requests.push(message::hello(self.id).into());
+        } else {
+            return self.finish_joining();
+        }
+        Vec::new()
+    }
+
+    /// Ends joining. Returns the held updates.
+    pub(crate) fn finish_joining(&mut self) -> Messages {
+        self.joining.take().map_or_else(Vec::new, |joining| joining.held)
+    }
+
+    fn request_state(&mut self, from: NodeId) -> Arc<[u8]> {
+        self.requests += 1;
+        let (request, since) = (self.requests, self.interval);
+        let (parts, contained) = (BTreeMap::new(), Vec::new());
+        self.fetch = Some(Fetch { from, request, since, parts, bytes: 0, last: None, contained });
+        message::state_request(self.id, from, request).into()
+    }
+
+    /// Holds an update if the node is still joining; `false` if it is not. Applied before the state is raised, it could be lost
+    /// in it. Updates beyond `max` bytes are dropped, and requested later like lost ones.
+    pub(crate) fn hold(&mut self, update: &[u8], max: usize) -> bool {
+        let Some(joining) = &mut self.joining else { return false };
+        if joining.bytes + update.len() <= max {
+            joining.bytes += update.len();
+            joining.held.push(update.into());
+        }
+        true
+    }
+
+    /// Handles an offer of the state. Returns the request for it, if it is needed now.
+    pub(crate) fn offered(&mut self, from: NodeId) -> Option<Arc<[u8]>> {
+        let joining = self.joining.as_mut()?;
+        if self.fetch.is_some() {
+            if joining.offers.len() < 16 {
+                joining.offers.push_back(from);
+            }
+            return None;
+        }
+        Some(self.request_state(from))
+    }
+
+    /// Whether this node should send its state to another one: once for each request, because the parts of two answers must not
+    /// be mixed.
+    pub(crate) fn should_answer(&mut self, to: NodeId, request: u64) -> bool {
+        if self.answered.len() >= MAX_ANSWERED {
+            self.answered.clear();
+        }
+        let last = self.answered.entry(to).or_default();
+        let is_new = request > *last;
+        *last = request.max(*last);
+        is_new
+    }
+
+    /// Whether this node waits for this answer.
+    pub(crate) fn awaits(&self, from: NodeId, request: u64) -> bool {
+        self.fetch.as_ref().is_some_and(|fetch| fetch.from == from && fetch.request == request)
+    }
+
+    /// Adds a part of the state. Returns the state when it is complete. A state of more than `max` bytes is dropped.
+    pub(crate) fn add_part(
+        &mut self,
+        (part, is_last): (u64, bool),
+        contained: impl Iterator<Item = UpdateRange>,
+        message: &[u8],
+        max: usize,
+    ) -> Option<FullState> {
+        let (id, interval) = (self.id, self.interval);
+        let fetch = self.fetch.as_mut()?;
+        fetch.since = interval;
+        if fetch.parts.insert(part, message.into()).is_none() {
+            fetch.bytes += message.len();
+            fetch.contained.extend(contained.filter(|(peer, ..)| *peer != id));
+        }
+        if is_last {
+            fetch.last = Some(part);
+        }
+        if fetch.bytes > max {
+            self.fetch = None;
+            return None;
+        }
+        let count = fetch.last?.checked_add(1)?;
+        if fetch.parts.range(..count).count() as u64 != count {
+            return None;
+        }
+        let Fetch { parts, contained, .. } = self.fetch.take()?;
+        if self.joining.is_some() {
+            // The node had no units before, so the state contains these updates completely.
+            contained.into_iter().for_each(|updates| self.peers.mark_contained(updates));
+        }
+        Some(FullState { states: parts.into_values().collect(), held: self.finish_joining() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: NodeId = NodeId([1; 16]);
+    const ONE: NodeId = NodeId([2; 16]);
+    const OTHER: NodeId = NodeId([3; 16]);
+
+    fn request(session: &mut Session) -> Messages {
+        session.end_interval().0
+    }
+
+    fn joined(session: &Session) -> bool {
+        session.joining.is_none()
+    }
+
+    #[test]
+    fn a_node_alone_says_hello_twice_and_joins() {
+        let mut session = Session::new(ME, 100, 10);
+        let hello: Messages = vec![message::hello(ME).into()];
+        assert_eq!(request(&mut session), hello);
+        assert!(session.hold(&[7], 100));
+        assert_eq!(request(&mut session), hello);
+        assert!(!joined(&session));
+        assert_eq!(session.end_interval(), (vec![], vec![[7].into()]), "held updates are applied then");
+        assert!(joined(&session) && !session.hold(&[7], 100));
+    }
+
+    #[test]
+    fn the_parts_of_two_answers_are_not_mixed() {
+        let mut session = Session::new(ME, 100, 10);
+        request(&mut session);
+        assert_eq!(session.offered(ONE), Some(message::state_request(ME, ONE, 1).into()));
+        assert_eq!(session.offered(OTHER), None);
+        assert!(session.awaits(ONE, 1) && !session.awaits(OTHER, 1));
+        assert_eq!(session.add_part((0, false), [].into_iter(), &[5], 100), None);
+        for _ in 0..2 {
+            assert!(request(&mut session).is_empty());
+        }
+        assert_eq!(
+            request(&mut session),
+            [message::state_request(ME, OTHER, 2).into()],
+            "the first is silent"
+        );
+        assert!(!session.awaits(ONE, 1) && session.awaits(OTHER, 2));
+        let last = session.add_part((1, true), [(ONE, 1, 4)].into_iter(), &[7], 100);
+        assert_eq!(last, None, "part 0 is of the other answer");
+        assert!(!joined(&session));
+        let states = vec![[6].into(), [7].into()];
+        let state = FullState { states, held: vec![] };
+        assert_eq!(session.add_part((0, false), [].into_iter(), &[6], 100), Some(state));
+        assert!(joined(&session));
+        assert_eq!(session.peers.applied().collect::<Vec<_>>(), [(ONE, 1, 4)]);
+
+        assert!(
+            session.should_answer(ONE, 3) && !session.should_answer(ONE, 3) && !session.should_answer(ONE, 2)
+        );
+        assert!(session.should_answer(ONE, 4) && session.should_answer(OTHER, 1));
+    }
+
+    #[test]
+    fn the_length_of_a_state_is_bounded_and_any_part_numbers_are_accepted() {
+        let mut session = Session::new(ME, 100, 10);
+        request(&mut session);
+        assert!(session.offered(ONE).is_some());
+        assert_eq!(session.add_part((u64::MAX, true), [].into_iter(), &[1], 10), None);
+        assert!(session.awaits(ONE, 1));
+        assert_eq!(session.add_part((3, false), [].into_iter(), &[1; 10], 10), None);
+        assert!(!session.awaits(ONE, 1), "it is too long");
+    }
+}

@@ -1,0 +1,219 @@
+//! The requests to the shared store for a usage, and what their answers mean.
+
+use ratelimit_core::{
+    Bucket, Claim, MAX_PERIOD_NANOS, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Verdict, Window,
+};
+
+use crate::ledger::{BucketReading, Ledger, Reading, Units, Usage};
+
+/// A meter of the shared store. A log is stored as it is, and a bucket without an effective limit, so that the answer says how
+/// many units it owes. A window has one meter for each segment, so that the answer gives the total of the segment, and late
+/// units are added to their own segment.
+pub(super) struct Scope {
+    text: String,
+    pub(super) meter: Meter,
+    /// The first and the last instant at which requests may be made.
+    instants: (Timestamp, Timestamp),
+}
+
+/// One claim on a meter of the shared store, which charges units or only reads.
+pub(super) struct Request {
+    /// The index of the usage.
+    pub(super) usage: usize,
+    pub(super) scope: Scope,
+    pub(super) cost: u64,
+    pub(super) mode: Mode,
+    pub(super) at: Timestamp,
+    now: Timestamp,
+    segment: u64,
+    is_newest: bool,
+    /// Whether all known units of the bucket drain at the requested rate.
+    has_one_rate: bool,
+}
+
+/// Units to refund to a meter of the shared store.
+pub(super) struct Return {
+    pub(super) usage: usize,
+    pub(super) scope: Scope,
+    pub(super) cost: u64,
+    pub(super) receipt: Timestamp,
+}
+
+/// The longest that a full bucket may take to drain.
+const LONGEST: u64 = 1 << 61;
+
+impl Scope {
+    /// A bucket or a log.
+    pub(super) fn whole(id: &MeterId<'_>, meter: Meter) -> Self {
+        Self { text: id.scope.to_owned(), meter, instants: (Timestamp::EPOCH, Timestamp::MAX) }
+    }
+
+    /// A bucket without an effective limit.
+    fn of_bucket(id: &MeterId<'_>, bucket: &Bucket) -> Self {
+        let burst = (LONGEST / bucket.interval()).min(MAX_UNITS);
+        let wide = Bucket::with_interval(bucket.interval(), burst, bucket.queue());
+        Self::whole(id, Meter::Bucket(wide.unwrap_or(*bucket)))
+    }
+
+    /// A segment of a window: a fixed window without an effective limit, which begins with the segment and lasts until its units
+    /// have left.
+    pub(super) fn of_segment(id: &MeterId<'_>, window: &Window, segment: u64) -> Self {
+        let length = window.segment().saturating_mul(u64::from(window.carried()) + 3);
+        let length = length.min(MAX_PERIOD_NANOS); // still no shorter than the segment
+        let begin = window.instant(segment, 0).as_nanos();
+        let offset = (length - begin % length) % length;
+        let meter =
+            Window::new(MAX_UNITS, length, 0, true, offset).map_or(Meter::Window(*window), Meter::Window);
+        let last = begin.saturating_add(length - 1);
+        // The scope of a limit never has this sign after its period.
+        let text = format!("{}#{segment}", id.scope);
+        Self { text, meter, instants: (Timestamp::from_nanos(begin), Timestamp::from_nanos(last)) }
+    }
+
+    pub(super) fn id<'s>(&'s self, id: &MeterId<'s>) -> MeterId<'s> {
+        MeterId { scope: &self.text, ..*id }
+    }
+
+    pub(super) fn claim<'s>(&'s self, id: &MeterId<'s>, cost: u64) -> Claim<'s> {
+        Claim { id: self.id(id), cost, meter: self.meter }
+    }
+
+    /// The instant at which the store may drop the meter.
+    pub(super) fn forgotten_at(&self) -> Timestamp {
+        Timestamp::derived(self.instants.1.as_nanos().saturating_add(1))
+    }
+
+    fn within(&self, now: Timestamp) -> Timestamp {
+        now.clamp(self.instants.0, self.instants.1)
+    }
+}
+
+/// Adds the requests that send a usage and read the units of the other nodes.
+pub(super) fn requests(
+    ledger: &Ledger,
+    nth: usize,
+    usage: &Usage,
+    now: Timestamp,
+    requests: &mut Vec<Request>,
+    returns: &mut Vec<Return>,
+) {
+    let id = usage.name.id();
+    let has_one_rate = match &usage.meter {
+        Meter::Bucket(bucket) => ledger.has_one_rate(&id, bucket.interval()),
+        _ => true,
+    };
+    let request = |scope: Scope, cost: u64, at: Timestamp| {
+        let at = scope.within(at);
+        Request {
+            usage: nth,
+            scope,
+            cost: cost.min(MAX_UNITS),
+            mode: Mode::Force,
+            at,
+            now,
+            segment: 0,
+            is_newest: false,
+            has_one_rate,
+        }
+    };
+    let refund = |scope: Scope, cost: u64, receipt: Timestamp| {
+        let receipt = if matches!(scope.meter, Meter::Window(_)) { scope.within(receipt) } else { receipt };
+        Return { usage: nth, scope, cost: cost.min(MAX_UNITS), receipt }
+    };
+    match (&usage.meter, usage.units) {
+        (Meter::Window(window), Units::Window { segment: own, units }) => {
+            if units < 0 {
+                returns.push(refund(Scope::of_segment(&id, window, own), units.unsigned_abs(), now));
+            }
+            let charged = u64::try_from(units).unwrap_or(0);
+            let read = ledger.segments(usage, now);
+            let newest = read.as_ref().map(|read| *read.end());
+            let others = read.into_iter().flatten().filter(|segment| *segment != own);
+            // The newest segment comes last: after it all are known.
+            let mut segments: Vec<u64> = others.chain([own]).collect();
+            segments.sort_unstable();
+            for segment in segments {
+                let cost = if segment == own { charged } else { 0 };
+                let request = request(Scope::of_segment(&id, window, segment), cost, now);
+                requests.push(Request { segment, is_newest: newest == Some(segment), now, ..request });
+            }
+        }
+        (Meter::Bucket(bucket), Units::Bucket { drain, floor }) => {
+            // The charge is made as of the instant at which it would have begun in an empty bucket. In an empty bucket it leads
+            // to `floor`, in another one it adds `drain` to the TAT.
+            let length = drain.unsigned_abs();
+            let units = length.div_ceil(bucket.interval());
+            if drain < 0 {
+                // Units drain in order: those that are left are before the receipt.
+                let newest = ledger.newest(&id).map_or(now, |newest| now.max(newest));
+                let receipt = Timestamp::derived(newest.as_nanos().saturating_add(length));
+                let (units, receipt) = if has_one_rate {
+                    (units, receipt)
+                } else if let Some(receipt) = ledger.receipt(&id, bucket.interval(), length, now) {
+                    (units, receipt)
+                } else {
+                    // With several rates, units may drain later than that. Then nothing of a partly drained unit is refunded.
+                    (length / bucket.interval(), receipt)
+                };
+                returns.push(refund(Scope::of_bucket(&id, bucket), units, receipt));
+                requests.push(request(Scope::of_bucket(&id, bucket), 0, now));
+            } else {
+                let began = floor.as_nanos().saturating_sub(length);
+                requests.push(request(Scope::of_bucket(&id, bucket), units, Timestamp::from_nanos(began)));
+                if !has_one_rate {
+                    // Read the units of all rates as of now.
+                    requests.push(request(Scope::of_bucket(&id, bucket), 0, now));
+                }
+            }
+        }
+        (meter @ Meter::Log(_), Units::Log { newest, units }) => {
+            if units < 0 {
+                let sent_at = ledger.sent_at(usage, newest);
+                returns.push(refund(Scope::whole(&id, *meter), units.unsigned_abs(), sent_at));
+            } else {
+                requests.push(request(Scope::whole(&id, *meter), units.unsigned_abs(), newest));
+            }
+            // A peek for one more unit returns the number of units and, if it does not fit, the instant of the oldest.
+            requests.push(Request { mode: Mode::Peek, ..request(Scope::whole(&id, *meter), 1, newest) });
+        }
+        _ => {} // units always match the usage's meter
+    }
+}
+
+impl Request {
+    /// Whether the request charges units.
+    pub(super) fn charges(&self) -> bool {
+        self.mode == Mode::Force && self.cost > 0
+    }
+
+    /// The reading in an answer.
+    pub(super) fn reading(&self, verdict: &Verdict) -> Reading {
+        match self.scope.meter {
+            Meter::Window(_) => Reading::Window {
+                segment: self.segment,
+                total: verdict.limit.saturating_sub(verdict.remaining),
+                newest_at: self.is_newest.then_some(self.now),
+            },
+            Meter::Bucket(_) => Reading::Bucket(BucketReading {
+                units: verdict.limit.saturating_sub(verdict.remaining),
+                tat: verdict.reset_at,
+                at: self.at,
+                now: self.at.max(self.now),
+                // If all units have one rate, the receipt of the newest is when they will have drained.
+                has_one_rate: self.has_one_rate && (!self.charges() || verdict.receipt == verdict.reset_at),
+            }),
+            Meter::Log(_) if self.charges() => Reading::Sent { units: self.cost, at: verdict.receipt },
+            Meter::Log(log) => {
+                let unit = |leaves: Timestamp| {
+                    Timestamp::derived(leaves.as_nanos().saturating_sub(log.window() + 1))
+                };
+                Reading::Log {
+                    live: verdict.limit.saturating_sub(verdict.remaining),
+                    // The store decided as of the newest unit if that is later.
+                    at: verdict.receipt.max(unit(verdict.reset_at)),
+                    oldest: verdict.fits_at.filter(|_| !verdict.fits).map(unit),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! One synchronization: sends all pending usages to the shared store and applies its readings. Whatever happens, each usage is
+//! then confirmed, pending again, or unsure.
+
+use std::collections::{HashSet, VecDeque};
+use std::future::poll_fn;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
+use ratelimit_core::{
+    Answer, Applied, Claim, Claims, CounterStore, ErrorKind, MAX_CLAIMS, Refund, StoreError, Timestamp,
+};
+
+use super::config::SyncConfig;
+use super::request::{Request, Return, requests};
+use super::resets::Resets;
+use crate::ledger::{Ledger, Reading, Usage};
+use crate::table::lock;
+
+/// One synchronization with the shared store.
+pub(super) struct SyncRun<'n, S> {
+    pub(super) store: &'n S,
+    pub(super) ledger: &'n Ledger,
+    pub(super) resets: &'n Resets,
+    /// How many usages were sent of which it is not known whether the store applied them.
+    pub(super) unsure: &'n AtomicU64,
+    pub(super) config: &'n SyncConfig,
+    pub(super) now: Timestamp,
+}
+
+impl<S: CounterStore> SyncRun<'_, S> {
+    /// Sends all pending usages in batches, of which several are in flight at once. The usages of one meter are in the same
+    /// batch, so they are sent in order.
+    pub(super) async fn run(&self) -> Result<(), StoreError> {
+        let size = self.config.batch.max(1);
+        let parts = self.resets.take_parts(self.ledger, size).into_iter();
+        let batches: VecDeque<_> = parts.map(|usages| Batch::new(self, usages)).collect();
+        let count = self.config.at_once.clamp(1, batches.len().max(1));
+        let batches = Mutex::new(batches);
+        let send_in_turn = || async {
+            let mut result = Ok(());
+            loop {
+                let next = lock(&batches).pop_front();
+                let Some(mut batch) = next else { return result };
+                if let Err(error) = batch.send(size).await {
+                    if is_unreachable(&error) {
+                        // The other batches would only wait as long. Dropping them makes their usages pending again.
+                        let rest = std::mem::take(&mut *lock(&batches));
+                        drop(rest);
+                    }
+                    result = Err(error);
+                }
+            }
+        };
+        join_all((0..count).map(|_| send_in_turn())).await.into_iter().fold(Ok(()), Result::and)
+    }
+}
+
+/// Runs all futures concurrently and returns their outputs.
+async fn join_all<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut all: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
+    poll_fn(|context| {
+        for (one, output) in all.iter_mut().filter(|(_, output)| output.is_none()) {
+            if let Poll::Ready(ready) = one.as_mut().poll(context) {
+                *output = Some(ready);
+            }
+        }
+        if all.iter().all(|(_, output)| output.is_some()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    all.into_iter().filter_map(|(_, output)| output).collect()
+}
+
+/// Usages that were taken from the ledger. Those that were not sent go back when the batch is finished or dropped.
+struct Batch<'n, S> {
+    run: &'n SyncRun<'n, S>,
+    usages: Vec<Usage>,
+    /// The progress of each usage.
+    stages: Vec<Stage>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Not sent, or certainly not applied.
+    Pending,
+    /// Sent, and not answered.
+    Sent,
+    /// Applied by the store.
+    Confirmed,
+}
+
+/// Readings of the store with the indices of their usages.
+type Readings = Vec<(usize, Reading)>;
+
+impl<'n, S> Batch<'n, S> {
+    fn new(run: &'n SyncRun<'n, S>, usages: Vec<Usage>) -> Self {
+        let stages = vec![Stage::Pending; usages.len()];
+        Self { run, usages, stages }
+    }
+
+    /// Makes usages pending again that were not sent, and marks those as unsure that may have been applied. Returns all.
+    fn finish(&mut self) -> Vec<Usage> {
+        let SyncRun { ledger, resets, unsure, .. } = self.run;
+        let usages = std::mem::take(&mut self.usages);
+        for (usage, stage) in usages.iter().zip(&self.stages) {
+            match stage {
+                Stage::Pending => resets.unless_reset(usage, |usage| ledger.put_back([usage.clone()])),
+                Stage::Sent => {
+                    unsure.fetch_add(1, Ordering::Relaxed);
+                    resets.unless_reset(usage, |usage| ledger.mark_unsure(usage));
+                }
+                Stage::Confirmed => {}
+            }
+        }
+        usages
+    }
+}
+
+impl<S: CounterStore> Batch<'_, S> {
+    /// Sends all usages and applies the readings.
+    async fn send(&mut self, size: usize) -> Result<(), StoreError> {
+        let SyncRun { ledger, resets, now, .. } = *self.run;
+        let (mut claims, mut returns) = (Vec::new(), Vec::new());
+        for (nth, usage) in self.usages.iter().enumerate() {
+            requests(ledger, nth, usage, now, &mut claims, &mut returns);
+        }
+        let mut readings = Vec::with_capacity(claims.len());
+        let mut result = self.refund(&returns).await;
+        for chunk in claims.chunks(size) {
+            if result.as_ref().is_err_and(is_unreachable) {
+                break; // the rest would only wait as long
+            }
+            let claimed = self.claim(chunk, &mut readings).await;
+            result = if claimed.is_err() { claimed } else { result };
+        }
+        let usages = self.finish();
+        for (nth, reading) in newest_readings(&usages, readings) {
+            if resets.counts(&usages[nth], &reading) {
+                resets.unless_reset(&usages[nth], |usage| ledger.apply_reading(usage, reading));
+            }
+        }
+        result
+    }
+
+    async fn refund(&mut self, returns: &[Return]) -> Result<(), StoreError> {
+        for chunk in returns.chunks(MAX_CLAIMS) {
+            chunk.iter().for_each(|given| self.stages[given.usage] = Stage::Sent);
+            let names: Vec<_> = chunk.iter().map(|given| self.usages[given.usage].name.id()).collect();
+            let refunds = chunk.iter().zip(&names).map(|(given, id)| Refund {
+                id: given.scope.id(id),
+                cost: given.cost,
+                meter: given.scope.meter,
+                receipt: given.receipt,
+            });
+            let refunds: Vec<Refund<'_>> = refunds.collect();
+            let result = self.run.store.refund(self.run.now, &refunds).await;
+            let stage = stage_after(&result);
+            for given in chunk {
+                self.stages[given.usage] = stage;
+                if stage == Stage::Confirmed {
+                    let remove =
+                        |usage: &Usage| self.run.ledger.remove_sent(usage, given.receipt, given.cost);
+                    self.run.resets.unless_reset(&self.usages[given.usage], remove);
+                }
+            }
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Sends some requests in one call of the store, and returns its last failure.
+    async fn claim(&mut self, requests: &[Request], readings: &mut Readings) -> Result<(), StoreError> {
+        let names: Vec<_> = requests.iter().map(|request| self.usages[request.usage].name.id()).collect();
+        let claims = requests.iter().zip(&names).map(|(request, id)| [request.scope.claim(id, request.cost)]);
+        let claims: Vec<[Claim<'_>; 1]> = claims.collect();
+        let slices = claims
+            .iter()
+            .zip(requests)
+            .filter_map(|(claim, request)| Claims::new(request.at, request.mode, claim).ok());
+        let slices: Vec<Claims<'_>> = slices.collect(); // all are valid: each has one claim
+        for request in requests.iter().filter(|request| request.charges()) {
+            self.stages[request.usage] = Stage::Sent;
+        }
+        let mut answers = self.run.store.claim_many(&slices).await.into_iter();
+        let mut result = Ok(());
+        for request in requests {
+            let answer = answers.next().unwrap_or_else(|| Err(unanswered()));
+            if request.charges() {
+                self.stages[request.usage] = stage_after(&answer);
+            }
+            let reading =
+                answer.map(|answer: Answer| answer.verdicts.first().map(|verdict| request.reading(verdict)));
+            match reading {
+                Ok(reading) => readings.extend(reading.map(|reading| (request.usage, reading))),
+                Err(error) => result = Err(error),
+            }
+        }
+        result
+    }
+}
+
+impl<S> Drop for Batch<'_, S> {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// Keeps only the last reading of each meter or segment. An earlier one lacks the units that were sent after it, and claims made
+/// in between would be decided on it.
+fn newest_readings(usages: &[Usage], readings: Readings) -> Readings {
+    let mut seen = HashSet::new();
+    let mut last: Readings = readings
+        .into_iter()
+        .rev()
+        .filter(|(nth, reading)| {
+            let place = match reading {
+                Reading::Sent { .. } => return true, // these add up
+                Reading::Window { segment, .. } => Some(*segment),
+                Reading::Bucket(_) | Reading::Log { .. } => None,
+            };
+            seen.insert((usages[*nth].name.id(), place))
+        })
+        .collect();
+    last.reverse();
+    last
+}
+
+fn stage_after<T>(answer: &Result<T, StoreError>) -> Stage {
+    match answer {
+        Ok(_) => Stage::Confirmed,
+        Err(error) if error.applied() == Applied::No => Stage::Pending,
+        Err(_) => Stage::Sent,
+    }
+}
+
+pub(super) fn is_unreachable(error: &StoreError) -> bool {
+    matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Timeout)
+}
+
+#[cold]
+fn unanswered() -> StoreError {
+    let message = "the store gave fewer answers than it was asked for";
+    StoreError::new("synced", ErrorKind::Server, message).maybe_applied()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
+    use std::time::Duration;
+
+    use futures::executor::block_on;
+    use ratelimit_core::{Limit, MeterId, Mode, Promises, SyncCounterStore as _};
+    use ratelimit_memory::MemoryStore;
+
+    use super::*;
+    use crate::synced::Synced;
+
+    const START: Timestamp = Timestamp::from_secs(1_800_000_000);
+    const KEYS: u16 = 1_500;
+
+    /// A slow store that records how many batches are in flight at once, and the order of the charges.
+    #[derive(Debug, Default)]
+    struct Slow {
+        store: MemoryStore,
+        fails: AtomicBool,
+        calls: AtomicUsize,
+        in_flight: AtomicUsize,
+        most: AtomicUsize,
+        charges: Mutex<Vec<(Vec<u8>, String)>>,
+    }
+
+    impl CounterStore for Slow {
+        fn promises(&self) -> Promises {
+            self.store.promises()
+        }
+
+        async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+            self.store.claim(claims).await
+        }
+
+        async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+            let call = self.calls.fetch_add(1, Ordering::SeqCst);
+            self.most.fetch_max(self.in_flight.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            // Some take longer than others.
+            let mut left = call % 3 + 2;
+            poll_fn(|context| {
+                left -= 1;
+                context.waker().wake_by_ref();
+                if left == 0 { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            self.in_flight.fetch_sub(1, Ordering::SeqCst);
+            if self.fails.load(Ordering::SeqCst) {
+                let fail = |_| Err(StoreError::new("slow", ErrorKind::Unreachable, "on purpose"));
+                return slices.iter().map(fail).collect();
+            }
+            let charges = slices.iter().filter(|slice| slice[0].cost > 0);
+            lock(&self.charges)
+                .extend(charges.map(|slice| (slice[0].id.key.to_vec(), slice[0].id.scope.to_owned())));
+            self.store.claim_many(slices).await
+        }
+
+        async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+            self.store.refund(now, refunds).await
+        }
+
+        async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+            self.store.reset(claims).await
+        }
+    }
+
+    /// A node that was charged in two segments of each key.
+    fn charged(config: SyncConfig) -> (Arc<Slow>, Synced<Arc<Slow>>) {
+        let shared = Arc::new(Slow::default());
+        let node = Synced::with_config(shared.clone(), config);
+        let limit: Limit = "9/min fixed".parse().unwrap();
+        for (key, minute) in (0..KEYS).flat_map(|key| [(key, 0), (key, 1)]) {
+            let key = key.to_be_bytes();
+            let id = MeterId { namespace: "", scope: limit.scope(), key: &key };
+            let claim = Claim { id, cost: 1, meter: limit.meter_for(&key) };
+            let now = START + Duration::from_secs(60 * minute);
+            assert!(
+                node.claim_one_now(now, Mode::Charge, &claim.id, claim.cost, &claim.meter, |decided| decided)
+                    .unwrap()
+                    .0
+            );
+        }
+        (shared, node)
+    }
+
+    #[test]
+    fn several_batches_are_in_flight_and_each_meter_is_sent_in_order() {
+        for at_once in [1, 3] {
+            let (shared, node) = charged(SyncConfig::default().at_once(at_once));
+            let now = START + Duration::from_secs(60);
+            block_on(node.sync(now)).unwrap();
+            assert_eq!(shared.most.load(Ordering::SeqCst), at_once);
+            let charges = lock(&shared.charges);
+            assert_eq!(charges.len(), 2 * usize::from(KEYS));
+            for key in (0..KEYS).map(u16::to_be_bytes) {
+                let of_key = charges.iter().filter(|(of, _)| of == &key);
+                let segments: Vec<_> = of_key.map(|(_, scope)| scope).collect();
+                assert!(matches!(segments[..], [first, second] if first < second), "{key:?} {segments:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unreachable_store_ends_the_run_and_all_is_sent_the_next_time() {
+        let (shared, node) = charged(SyncConfig::default().at_once(3));
+        let now = START + Duration::from_secs(60);
+        shared.fails.store(true, Ordering::SeqCst);
+        assert!(block_on(node.sync(now)).is_err());
+        assert_eq!(shared.calls.load(Ordering::SeqCst), 3);
+        shared.fails.store(false, Ordering::SeqCst);
+        block_on(node.sync(now)).unwrap();
+        assert_eq!((lock(&shared.charges).len(), node.unsure()), (2 * usize::from(KEYS), 0));
+    }
+}

@@ -1,0 +1,282 @@
+//! A map behind a lock that a flaw can change in many places.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use ratelimit_core::{Answer, Claims, CounterStore, Mode, Promises, Refund, State, StoreError, Timestamp};
+use tokio::task::yield_now;
+
+use super::flaw::{Call, Flaw, Look, Write};
+
+/// Meters in a map behind a lock, with a flaw.
+#[derive(Default)]
+pub struct TableStore<F> {
+    flaw: F,
+    table: Mutex<Table>,
+    latch: AtomicBool,
+}
+
+#[derive(Default)]
+struct Table {
+    meters: HashMap<Vec<u8>, Kept>,
+    /// Names in the order of insertion, if the number of meters is limited.
+    order: VecDeque<Vec<u8>>,
+    writes: usize,
+}
+
+struct Kept {
+    state: State,
+    until: Timestamp,
+}
+
+/// The minimum number of writes between two sweeps.
+const SWEEP_EVERY: usize = 32;
+
+impl Table {
+    fn read(&self, name: &[u8], now: Timestamp) -> Option<State> {
+        let kept = self.meters.get(name).filter(|kept| kept.until >= now);
+        kept.map(|kept| kept.state.clone())
+    }
+
+    fn is_expired(&self, name: &[u8], now: Timestamp) -> bool {
+        self.meters.get(name).is_some_and(|kept| kept.until < now)
+    }
+
+    fn write(&mut self, name: Vec<u8>, kept: Kept, most: usize) {
+        if most < usize::MAX && !self.meters.contains_key(&name) {
+            self.order.push_back(name.clone());
+        }
+        self.meters.insert(name, kept);
+        while self.meters.len() > most {
+            let Some(oldest) = self.order.pop_front() else { break };
+            self.meters.remove(&oldest);
+        }
+        self.writes += 1;
+    }
+
+    /// Removes expired meters after as many writes as there are meters.
+    fn sweep(&mut self, now: Timestamp) {
+        if self.writes > self.meters.len().max(SWEEP_EVERY) {
+            self.meters.retain(|_, kept| kept.until >= now);
+            self.writes = 0;
+        }
+    }
+}
+
+impl<F: Flaw> TableStore<F> {
+    /// The number of stored meters.
+    pub fn len(&self) -> u64 {
+        self.table().meters.len() as u64
+    }
+
+    /// Whether no meter is stored.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    // A case that panics must not fail the others.
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn names(&self, call: Call, claims: &Claims<'_>) -> Vec<Vec<u8>> {
+        claims.iter().map(|claim| self.flaw.name_in(call, &claim.id)).collect()
+    }
+
+    fn write(
+        &self,
+        call: Call,
+        table: &mut Table,
+        claims: &Claims<'_>,
+        charged: bool,
+        states: Vec<Option<State>>,
+    ) {
+        let forget = |(claim, state): (&ratelimit_core::Claim<'_>, &Option<State>)| {
+            state.as_ref().map(|state| claim.meter.forget_at(state))
+        };
+        let first = claims.iter().zip(&states).find_map(forget);
+        let parts = claims.iter().zip(self.names(call, claims)).zip(states).enumerate();
+        for (place, ((claim, name), state)) in parts {
+            let Some(state) = state else { continue };
+            let forget_at = claim.meter.forget_at(&state);
+            let write = Write {
+                call,
+                mode: claims.mode(),
+                charged,
+                place,
+                now: claims.now(),
+                forget_at,
+                first_forget_at: first.unwrap_or(forget_at),
+                former: table.meters.get(&name).map(|kept| kept.until),
+            };
+            self.put(table, name, state, &write);
+        }
+        table.sweep(claims.now());
+    }
+
+    fn put(&self, table: &mut Table, name: Vec<u8>, state: State, write: &Write) {
+        let kept = Kept { state: self.flaw.kept(state), until: self.flaw.keep_until(write) };
+        table.write(name, kept, F::MOST_METERS);
+    }
+
+    async fn take_latch(&self, call: Call) {
+        if self.flaw.latched(call) {
+            while self.latch.swap(true, Ordering::SeqCst) {
+                yield_now().await;
+            }
+            yield_now().await;
+        }
+    }
+
+    fn give_latch_back(&self, call: Call) {
+        if self.flaw.latched(call) {
+            self.latch.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// The answer, or the states if other calls come between reading and writing.
+    fn decide(&self, call: Call, claims: &Claims<'_>) -> Result<Answer, Vec<Option<State>>> {
+        let mut table = self.table();
+        let names = self.names(call, claims);
+        let mut states: Vec<_> = names.iter().map(|name| table.read(name, claims.now())).collect();
+        let expired = names.iter().any(|name| table.is_expired(name, claims.now()));
+        if self.flaw.torn(&Look { call, claims, states: &states, expired }) {
+            return Err(states);
+        }
+        let answer = self.flaw.decide(claims, &mut states);
+        if self.flaw.writes(&answer) {
+            self.write(call, &mut table, claims, answer.charged, states);
+        }
+        Ok(answer)
+    }
+
+    async fn decide_torn(&self, call: Call, claims: &Claims<'_>, mut states: Vec<Option<State>>) -> Answer {
+        yield_now().await;
+        let answer = self.flaw.decide(claims, &mut states);
+        if self.flaw.writes(&answer) {
+            self.write(call, &mut self.table(), claims, answer.charged, states);
+        }
+        answer
+    }
+
+    async fn answer(&self, call: Call, claims: &Claims<'_>) -> Answer {
+        let claims = claims.at(self.flaw.instant(call, claims.now()));
+        self.take_latch(call).await;
+        let answer = match self.decide(call, &claims) {
+            Ok(answer) => answer,
+            Err(states) => self.decide_torn(call, &claims, states).await,
+        };
+        self.give_latch_back(call);
+        answer
+    }
+
+    fn give(&self, place: usize, given: &Refund<'_>, now: Timestamp, state: &mut Option<State>) -> bool {
+        let known = state.is_some();
+        self.flaw.refund(given, state, now);
+        self.flaw.goes_on(Call::Refund, place, known, given.cost)
+    }
+
+    fn put_refund(&self, table: &mut Table, place: usize, given: &Refund<'_>, now: Timestamp, state: State) {
+        let name = self.flaw.name_in(Call::Refund, &given.id);
+        let forget_at = given.meter.forget_at(&state);
+        let write = Write {
+            call: Call::Refund,
+            mode: Mode::Charge,
+            charged: false,
+            place,
+            now,
+            forget_at,
+            first_forget_at: forget_at,
+            former: table.meters.get(&name).map(|kept| kept.until),
+        };
+        self.put(table, name, state, &write);
+    }
+
+    fn read_refund(&self, table: &Table, given: &Refund<'_>, now: Timestamp) -> Option<State> {
+        table.read(&self.flaw.name_in(Call::Refund, &given.id), now)
+    }
+
+    fn refund_all(&self, now: Timestamp, refunds: &[Refund<'_>]) {
+        let mut table = self.table();
+        for (place, given) in refunds.iter().enumerate() {
+            let mut state = self.read_refund(&table, given, now);
+            let goes_on = self.give(place, given, now, &mut state);
+            if let Some(state) = state {
+                self.put_refund(&mut table, place, given, now, state);
+            }
+            if !goes_on {
+                break;
+            }
+        }
+    }
+
+    fn reset_all(&self, claims: &Claims<'_>) {
+        let mut table = self.table();
+        for (place, name) in self.names(Call::Reset, claims).iter().enumerate() {
+            let known = table.meters.remove(name).is_some();
+            if F::RESETS_PREFIXES {
+                table.meters.retain(|other, _| !other.starts_with(name));
+            }
+            if !self.flaw.goes_on(Call::Reset, place, known, 0) {
+                break;
+            }
+        }
+    }
+
+    async fn refund_torn(&self, now: Timestamp, refunds: &[Refund<'_>]) {
+        let read = |given| self.read_refund(&self.table(), given, now);
+        let states: Vec<_> = refunds.iter().map(read).collect();
+        yield_now().await;
+        for (place, (given, mut state)) in refunds.iter().zip(states).enumerate() {
+            self.give(place, given, now, &mut state);
+            if let Some(state) = state {
+                self.put_refund(&mut self.table(), place, given, now, state);
+            }
+        }
+    }
+}
+
+impl<F: Flaw> fmt::Debug for TableStore<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TableStore").field("flaw", &self.flaw).field("len", &self.len()).finish()
+    }
+}
+
+impl<F: Flaw> CounterStore for TableStore<F> {
+    fn promises(&self) -> Promises {
+        Promises::new(F::DECISIONS, F::TIME)
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        Ok(self.answer(Call::Claim, &claims).await)
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        let mut answers: Vec<Option<Result<Answer, StoreError>>> = slices.iter().map(|_| None).collect();
+        for place in self.flaw.order(slices.len()) {
+            answers[place] = Some(Ok(self.answer(Call::Batch, &slices[place]).await));
+        }
+        answers.into_iter().flatten().collect()
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        let now = self.flaw.instant(Call::Refund, now);
+        self.take_latch(Call::Refund).await;
+        if self.flaw.torn_refund() {
+            self.refund_torn(now, refunds).await;
+        } else {
+            self.refund_all(now, refunds);
+        }
+        self.give_latch_back(Call::Refund);
+        Ok(())
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.take_latch(Call::Reset).await;
+        self.reset_all(&claims);
+        self.give_latch_back(Call::Reset);
+        Ok(())
+    }
+}

@@ -1,0 +1,22 @@
+//! Upper bounds of numbers.
+
+/// The maximum number of units that a limit may allow, a claim may cost and a meter counts: 999,999,999,999,999.
+///
+/// It is the largest integer that an HTTP structured field can carry, and small enough for every store to add exactly
+/// (a script on Redis has 53 bits).
+pub const MAX_UNITS: u64 = 999_999_999_999_999;
+
+/// The maximum number of units in a sliding log, which stores eight bytes for each.
+pub const MAX_LOG_UNITS: u64 = 1_000_000;
+
+/// The longest period of a limit: 3,660 days (ten years).
+pub const MAX_PERIOD_NANOS: u64 = 3_660 * 86_400 * 1_000_000_000;
+
+/// The maximum number of segments of a segmented window.
+pub const MAX_SEGMENTS: u32 = 3_600;
+
+/// The maximum number of rates at which the units of one bucket drain; see [`BucketState`](crate::BucketState).
+pub const MAX_RATES: usize = 16;
+
+/// The maximum number of claims that can be decided together.
+pub const MAX_CLAIMS: usize = 64;

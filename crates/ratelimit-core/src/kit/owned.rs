@@ -1,0 +1,74 @@
+//! Claims and refunds that outlive their caller.
+
+use smallvec::SmallVec;
+
+use crate::{Claim, Claims, Meter, MeterId, Mode, Refund, Timestamp};
+
+/// [`Claims`] that own their data, so that a task or a queue can hold them.
+///
+/// `K` is the store's form of a [`MeterId`]: usually the key under which it stores the meter.
+///
+/// ```
+/// use ratelimit_core::kit::OwnedClaims;
+/// use ratelimit_core::Claims;
+///
+/// fn own(claims: &Claims<'_>) -> OwnedClaims<Vec<u8>> {
+///     OwnedClaims::new(claims, |id| id.to_bytes())
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct OwnedClaims<K> {
+    /// As [`Claims::now`].
+    pub now: Timestamp,
+    /// As [`Claims::mode`].
+    pub mode: Mode,
+    /// The claims, in their order.
+    pub claims: SmallVec<[OwnedClaim<K>; 2]>,
+}
+
+/// A [`Claim`] in a store's own form.
+#[derive(Clone, Debug)]
+pub struct OwnedClaim<K> {
+    /// Where the meter is stored.
+    pub key: K,
+    /// As [`Claim::cost`].
+    pub cost: u64,
+    /// As [`Claim::meter`].
+    pub meter: Meter,
+}
+
+/// A [`Refund`] in a store's own form.
+#[derive(Clone, Debug)]
+pub struct OwnedRefund<K> {
+    /// Where the meter is stored, how many units are returned, and how the meter counts.
+    pub claim: OwnedClaim<K>,
+    /// As [`Refund::receipt`].
+    pub receipt: Timestamp,
+}
+
+impl<K> OwnedClaims<K> {
+    /// Copies `claims`; `key` makes a store's key of each name.
+    pub fn new(claims: &Claims<'_>, mut key: impl FnMut(&MeterId<'_>) -> K) -> Self {
+        let own =
+            |claim: &Claim<'_>| OwnedClaim { key: key(&claim.id), cost: claim.cost, meter: claim.meter };
+        Self { now: claims.now(), mode: claims.mode(), claims: claims.iter().map(own).collect() }
+    }
+
+    /// Whether a cost is above its limit, so that these claims are refused whatever the state.
+    pub fn never_fit(&self) -> bool {
+        self.mode == Mode::Charge && self.claims.iter().any(|claim| claim.cost > claim.meter.limit())
+    }
+
+    /// Whether `claim`, which is one of these, changes its meter if all are admitted.
+    pub fn charges(&self, claim: &OwnedClaim<K>) -> bool {
+        self.mode != Mode::Peek && claim.cost > 0
+    }
+}
+
+impl<K> OwnedRefund<K> {
+    /// Copies `refund`; `key` makes a store's key of its name.
+    pub fn new(refund: &Refund<'_>, key: impl FnOnce(&MeterId<'_>) -> K) -> Self {
+        let claim = OwnedClaim { key: key(&refund.id), cost: refund.cost, meter: refund.meter };
+        Self { claim, receipt: refund.receipt }
+    }
+}

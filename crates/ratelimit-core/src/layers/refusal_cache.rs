@@ -1,0 +1,277 @@
+//! A layer that caches refusals.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::{
+    Answer, Claim, Claims, CounterStore, Decisions, Meter, MeterId, Mode, Promises, Refund, StoreError, Time,
+    Timestamp, Verdict, Verdicts,
+};
+
+/// The default of [`RefusalCache::with_max_age`].
+const MAX_AGE: Duration = Duration::from_secs(1);
+
+/// The default of [`RefusalCache::with_capacity`].
+const CAPACITY: usize = 8_192;
+
+/// Meters with longer keys are not cached.
+const LONGEST: usize = 512;
+
+/// A layer that repeats a store's refusals until units can have become available.
+///
+/// Refused clients that keep retrying cost no round trip: the first refusal says when the same cost fits, and until
+/// then this layer refuses it. Its answers are those that the store would give: how long to wait, how much remains,
+/// when everything is available again.
+///
+/// ```
+/// # use ratelimit_core::layers::RefusalCache;
+/// # use ratelimit_core::{CounterStore, Limit, RateLimiter};
+/// # fn example(store: impl CounterStore, limit: Limit) {
+/// let limiter = RateLimiter::new(RefusalCache::new(store), limit);
+/// # }
+/// ```
+///
+/// # When it asks the store
+/// - For several claims: what remains of the limits that do not refuse changes with time.
+/// - For another cost than the one that was refused, or a limit that has changed since.
+/// - If so much remained at the refusal that a smaller cost may fit earlier. A refusal is cached only if `cost - 1`
+///   units remained, which is always so for a cost of one.
+/// - On a store that decides by the server's clock: the client cannot know when units become available there.
+/// - On a store that is not [exact](crate::Decisions::Exact) throughout (Memcached, a Redis Cluster, a fleet): its
+///   refusal may be momentary, or costs no round trip to begin with.
+///
+/// # How stale it can be
+/// The cache knows of all calls through this layer and its clones: a refund, a reset or a charge removes the meter's
+/// entry. It does not know of other processes: after *another* process has refunded units or reset the key, this one
+/// may go on refusing for [`max_age`](Self::with_max_age) (one second by default), never longer. A cached entry never
+/// admits a request. Charges of other processes may make a cached `retry_after` too short by as much.
+///
+/// # Memory
+/// A table of fixed size ([`with_capacity`](Self::with_capacity), 8,192 meters by default). A keyed hash chooses the
+/// place of an entry, and a new entry replaces the old one in its place.
+#[derive(Clone, Debug)]
+pub struct RefusalCache<S> {
+    inner: S,
+    max_age: Duration,
+    table: Arc<Table>,
+}
+
+impl<S: CounterStore> RefusalCache<S> {
+    /// Wraps `inner` with an empty cache.
+    pub fn new(inner: S) -> Self {
+        Self { inner, max_age: MAX_AGE, table: Arc::new(Table::new(CAPACITY)) }
+    }
+
+    /// Sets how long a cached refusal is used, on the caller's clock.
+    #[must_use]
+    pub fn with_max_age(self, max_age: Duration) -> Self {
+        Self { max_age, ..self }
+    }
+
+    /// Sets the maximum number of cached refusals, at least one, and empties the cache.
+    #[must_use]
+    pub fn with_capacity(self, capacity: usize) -> Self {
+        Self { table: Arc::new(Table::new(capacity)), ..self }
+    }
+
+    /// The store underneath.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// The number of refusals that were answered from the cache.
+    pub fn answered(&self) -> u64 {
+        self.table.answered.load(Ordering::Relaxed)
+    }
+
+    /// The only claim, if its refusal can be cached.
+    fn only<'a>(&self, claims: &Claims<'a>) -> Option<Claim<'a>> {
+        let Promises { decisions, time } = self.inner.promises();
+        if decisions != Decisions::Exact || time == Time::Server {
+            return None;
+        }
+        match **claims {
+            [claim] if claim.cost > 0 && claims.mode() != Mode::Force => Some(claim),
+            _ => None,
+        }
+    }
+
+    fn answer(&self, claims: &Claims<'_>) -> Option<Answer> {
+        let verdict = self.table.find(&self.only(claims)?, claims.now())?;
+        self.table.answered.fetch_add(1, Ordering::Relaxed);
+        Some(Answer {
+            admitted: false,
+            charged: false,
+            now: claims.now(),
+            verdicts: Verdicts::from_slice(&[verdict]),
+        })
+    }
+
+    /// To be kept from before the call to the store until it has answered.
+    fn before(&self, claims: &Claims<'_>) -> Option<u64> {
+        self.only(claims).map(|claim| self.table.changes(&claim.id))
+    }
+
+    /// Updates the cache from the store's answer.
+    fn learn(&self, claims: &Claims<'_>, before: Option<u64>, answer: &Result<Answer, StoreError>) {
+        match answer {
+            Ok(answer) if !answer.charged => {
+                if let (Some(claim), Some(before)) = (self.only(claims), before)
+                    && let Some(verdict) = answer.verdicts.first()
+                {
+                    self.table.note(&claim, claims.now(), verdict, self.max_age, before);
+                }
+            }
+            Err(_) if claims.mode() == Mode::Peek => {}
+            // It was charged, or may have been.
+            _ => claims.iter().for_each(|claim| self.table.forget(&claim.id)),
+        }
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<S: CounterStore> CounterStore for RefusalCache<S> {
+    fn promises(&self) -> Promises {
+        self.inner.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        if let Some(answer) = self.answer(&claims) {
+            return Ok(answer);
+        }
+        let before = self.before(&claims);
+        let answer = self.inner.claim(claims).await;
+        self.learn(&claims, before, &answer);
+        answer
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        let mut answers: Vec<Option<Result<Answer, StoreError>>> = Vec::with_capacity(slices.len());
+        let (mut open, mut before, mut touched) = (Vec::new(), Vec::new(), HashSet::new());
+        for claims in slices {
+            // Claims see what those before them in the batch have charged.
+            let alone = claims.iter().all(|claim| !touched.contains(&self.table.place(&claim.id)));
+            let answer = if alone { self.answer(claims) } else { None };
+            if answer.is_none() {
+                open.push(*claims);
+                before.push(self.before(claims));
+                touched.extend(claims.iter().map(|claim| self.table.place(&claim.id)));
+            }
+            answers.push(answer.map(Ok));
+        }
+        let told = if open.is_empty() { Vec::new() } else { self.inner.claim_many(&open).await };
+        for ((claims, before), answer) in open.iter().zip(before).zip(&told) {
+            self.learn(claims, before, answer);
+        }
+        let mut told = told.into_iter();
+        answers.into_iter().filter_map(|answer| answer.or_else(|| told.next())).collect()
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        let given = self.inner.refund(now, refunds).await;
+        refunds.iter().for_each(|refund| self.table.forget(&refund.id));
+        given
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        let done = self.inner.reset(claims).await;
+        claims.iter().for_each(|claim| self.table.forget(&claim.id));
+        done
+    }
+}
+
+/// Cached refusals, each in the place that the hash of its meter's name chooses.
+#[derive(Debug)]
+struct Table {
+    hasher: RandomState,
+    places: Box<[Mutex<Place>]>,
+    answered: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    /// How often an entry was removed here. An answer to a call that began before a removal is not cached.
+    changes: u64,
+    known: Option<Refusal>,
+}
+
+/// A cached refusal of a meter.
+struct Refusal {
+    name: Vec<u8>,
+    meter: Meter,
+    cost: u64,
+    from: Timestamp,
+    until: Timestamp,
+    verdict: Verdict,
+}
+
+impl std::fmt::Debug for Refusal {
+    /// Keys identify people: does not show the name.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Refusal(of {} from {:?} until {:?})", self.cost, self.from, self.until)
+    }
+}
+
+impl Table {
+    fn new(capacity: usize) -> Self {
+        Self {
+            hasher: RandomState::new(),
+            places: (0..capacity.max(1)).map(|_| Mutex::default()).collect(),
+            answered: AtomicU64::new(0),
+        }
+    }
+
+    fn place(&self, id: &MeterId<'_>) -> usize {
+        let hash = self.hasher.hash_one((id.namespace, id.scope, id.key));
+        usize::try_from(hash % self.places.len() as u64).unwrap_or(0)
+    }
+
+    fn at(&self, id: &MeterId<'_>) -> MutexGuard<'_, Place> {
+        self.places[self.place(id)].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changes(&self, id: &MeterId<'_>) -> u64 {
+        self.at(id).changes
+    }
+
+    /// The store's verdict at `now`, if it is known to refuse.
+    fn find(&self, claim: &Claim<'_>, now: Timestamp) -> Option<Verdict> {
+        let place = self.at(&claim.id);
+        let known = place.known.as_ref()?;
+        let holds = known.cost == claim.cost
+            && known.meter == claim.meter
+            && (known.from..known.until).contains(&now)
+            && known.name == claim.id.to_bytes();
+        // In a queue the turn stays where it is; elsewhere it would be now.
+        holds.then(|| Verdict { ready_at: known.verdict.ready_at.max(now), receipt: now, ..known.verdict })
+    }
+
+    fn note(&self, claim: &Claim<'_>, now: Timestamp, verdict: &Verdict, max_age: Duration, before: u64) {
+        let Some(fits_at) = verdict.fits_at.filter(|_| !verdict.fits) else { return };
+        if verdict.remaining != claim.cost - 1 || claim.id.key.len() > LONGEST {
+            return;
+        }
+        let known = Refusal {
+            name: claim.id.to_bytes(),
+            meter: claim.meter,
+            cost: claim.cost,
+            from: now,
+            until: fits_at.min(now + max_age),
+            verdict: *verdict,
+        };
+        let mut place = self.at(&claim.id);
+        if place.changes == before {
+            place.known = Some(known);
+        }
+    }
+
+    /// Removes the meter's entry, or another one in its place, which costs one round trip.
+    fn forget(&self, id: &MeterId<'_>) {
+        let mut place = self.at(id);
+        place.changes += 1;
+        place.known = None;
+    }
+}

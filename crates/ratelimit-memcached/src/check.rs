@@ -1,0 +1,109 @@
+//! Validates a configuration.
+
+use ratelimit_core::ErrorKind;
+
+use crate::config::MemcachedConfig;
+use crate::error::Failure;
+use crate::url::Address;
+
+/// The longest prefix: keys have at most 250 bytes.
+const LONGEST_PREFIX: usize = 64;
+
+/// The addresses of the servers, if the whole configuration is valid.
+pub(crate) fn addresses(config: &MemcachedConfig) -> Result<Vec<Address>, Failure> {
+    let addresses = servers(&config.servers)?;
+    let wrong = prefix(&config.prefix).or_else(|| log_in(config)).or_else(|| tls(config, &addresses));
+    wrong.map_or(Ok(addresses), |message| Err(Failure::new(ErrorKind::Misconfigured, message)))
+}
+
+fn servers(texts: &[String]) -> Result<Vec<Address>, Failure> {
+    let invalid = |message: &'static str| Failure::new(ErrorKind::Misconfigured, message);
+    let mut addresses = Vec::with_capacity(texts.len());
+    for text in texts {
+        match Address::parse(text) {
+            Some(address) if !addresses.contains(&address) => addresses.push(address),
+            Some(_) => return Err(invalid("a server is named twice")),
+            None => {
+                return Err(invalid(
+                    "an address is not valid; it looks like memcached://user:password@host:11211,host:11211 or \
+                     memcached+unix:///path/to/socket, with %40 for an @ in the password",
+                ));
+            }
+        }
+    }
+    if addresses.is_empty() { Err(invalid("no server is configured")) } else { Ok(addresses) }
+}
+
+fn prefix(prefix: &str) -> Option<&'static str> {
+    if prefix.len() > LONGEST_PREFIX || !prefix.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Some("the prefix is not valid: up to 64 visible ASCII characters");
+    }
+    prefix.contains(['!', '#']).then_some("the prefix must not contain `!` or `#`")
+}
+
+fn log_in(config: &MemcachedConfig) -> Option<&'static str> {
+    match (&config.user, &config.password) {
+        (None, Some(_)) => Some("a password needs a `user`"),
+        // The server reads up to the first space as the user.
+        (Some(user), _) if user.is_empty() || user.contains(' ') => {
+            Some("`user` must not be empty or contain a space")
+        }
+        _ => None,
+    }
+}
+
+fn tls(config: &MemcachedConfig, addresses: &[Address]) -> Option<&'static str> {
+    if config.client_certificate.is_some() != config.client_key.is_some() {
+        return Some("`client_certificate` and `client_key` must be set together");
+    }
+    if !config.tls {
+        return None;
+    }
+    if !cfg!(feature = "tls") {
+        return Some("TLS needs the feature `tls` of the crate ratelimit-memcached");
+    }
+    let has_socket = addresses.iter().any(|address| matches!(address, Address::Unix(_)));
+    has_socket.then_some("TLS is not supported on a Unix socket")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(config: &MemcachedConfig) -> String {
+        addresses(config).err().map(|failure| failure.into_store_error().to_string()).unwrap_or_default()
+    }
+
+    #[test]
+    fn prefixes_are_checked() {
+        for (prefix, valid) in
+            [("", true), ("rl:", true), ("a b", false), ("a!", false), ("#", false), ("ä", false)]
+        {
+            let config = MemcachedConfig::default().prefix(prefix);
+            assert_eq!(addresses(&config).is_ok(), valid, "{prefix}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_without_secrets() {
+        let new = MemcachedConfig::of;
+        let secret = || Some("secret".to_owned());
+        for (config, told) in [
+            (new("a,a:11211"), "named twice"),
+            (new("a,,b"), "not valid"),
+            (new("me:se@secret@a"), "%40"),
+            (new("me:secret@a,you:secret@b"), "not valid"),
+            (new("a").servers(Vec::<String>::new()), "no server"),
+            (new("a").password(secret()), "needs a `user`"),
+            (new(":secret@a"), "must not be empty"),
+            (new("m%20e:secret@a"), "a space"),
+            (new("a").client_key(Some(b"secret".to_vec())), "set together"),
+        ] {
+            let message = message(&config);
+            assert!(message.contains(told) && !message.contains("secret"), "{message}");
+        }
+        assert_eq!(message(&new("memcached+unix://me:secret@/a")), "");
+        let told = if cfg!(feature = "tls") { "on a Unix socket" } else { "the feature `tls`" };
+        assert!(message(&new("/a").tls(true)).contains(told));
+    }
+}

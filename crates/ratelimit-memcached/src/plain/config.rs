@@ -1,0 +1,78 @@
+//! The configuration of a store on a pool.
+
+use std::time::Duration;
+
+use crate::MemcachedConfig;
+use crate::error::Failure;
+
+/// The configuration of a [`MemcachedStore`](crate::MemcachedStore) on a pool. Servers and connections belong to the pool.
+///
+/// ```
+/// use ratelimit_memcached::PlainConfig;
+/// use std::time::Duration;
+///
+/// let config = PlainConfig::default().timeout(Duration::from_millis(200)).prefix("limits");
+/// assert_eq!(config.prefix, "limits");
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PlainConfig {
+    /// The prefix of every key: up to 64 visible ASCII characters without `!` and `#`.
+    pub prefix: String,
+    /// The maximum duration of a call, including waiting for a connection of the pool, connecting, and the replies.
+    pub timeout: Duration,
+    /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind. At least
+    /// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK).
+    pub clock_slack: Duration,
+    /// The maximum size in bytes of an item on the servers (their option `-I`). A sliding log whose limit could need more
+    /// (eight bytes for each unit) is refused.
+    pub max_item_size: usize,
+}
+
+impl PlainConfig {
+    /// Sets [`prefix`](Self::prefix).
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets [`timeout`](Self::timeout).
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Sets [`clock_slack`](Self::clock_slack).
+    #[must_use]
+    pub fn clock_slack(mut self, clock_slack: Duration) -> Self {
+        self.clock_slack = clock_slack;
+        self
+    }
+
+    /// Sets [`max_item_size`](Self::max_item_size).
+    #[must_use]
+    pub fn max_item_size(mut self, max_item_size: usize) -> Self {
+        self.max_item_size = max_item_size;
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        crate::check::addresses(&self.clone().into_memcached()).map(drop)
+    }
+
+    /// The same settings, with defaults for the others, which are not used.
+    pub(super) fn into_memcached(self) -> MemcachedConfig {
+        let Self { prefix, timeout, clock_slack, max_item_size } = self;
+        MemcachedConfig { prefix, timeout, clock_slack, max_item_size, ..MemcachedConfig::default() }
+    }
+}
+
+impl Default for PlainConfig {
+    /// As [`MemcachedConfig::default`]: prefix `rl`, 500 ms, 10 s of slack, items up to 1 MiB.
+    fn default() -> Self {
+        let MemcachedConfig { prefix, timeout, clock_slack, max_item_size, .. } = MemcachedConfig::default();
+        Self { prefix, timeout, clock_slack, max_item_size }
+    }
+}

@@ -1,0 +1,114 @@
+//! Converts errors of the crate `memcache` to failures.
+
+use std::io;
+
+use memcache::{ClientError, CommandError, MemcacheError, ServerError};
+use ratelimit_core::ErrorKind;
+
+use crate::error::Failure;
+
+/// The failure of a command, and whether the connection is still in step with the server.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) failure: Failure,
+    pub(super) in_step: bool,
+    /// Whether the other side has closed the connection.
+    pub(super) hung_up: bool,
+}
+
+impl Fault {
+    /// A reply that says that nothing was done, after which the connection is usable as before.
+    fn refused(failure: Failure) -> Self {
+        Self { failure, in_step: true, hung_up: false }
+    }
+
+    /// It is unknown what was done, and what comes next on the connection.
+    fn broken(failure: Failure) -> Self {
+        Self { failure: failure.maybe_applied(), in_step: false, hung_up: false }
+    }
+
+    pub(super) fn new(error: MemcacheError) -> Self {
+        match error {
+            MemcacheError::IOError(error) => Self::from_io(&error),
+            MemcacheError::ClientError(ClientError::Error(line)) => match line.strip_prefix("CLIENT_ERROR") {
+                Some(_) => Self::from_refusal(line.trim_end()),
+                // The client's error if the connection was closed, or if a line has no end.
+                None => Self { hung_up: true, ..Self::broken(Failure::broken()) },
+            },
+            MemcacheError::ServerError(ServerError::Error(line)) => Self::from_refusal(line.trim_end()),
+            MemcacheError::CommandError(CommandError::InvalidCommand) => {
+                Self { failure: unknown_command(), in_step: false, hung_up: false }
+            }
+            MemcacheError::PoolError(_) => {
+                Self { failure: Failure::broken(), in_step: false, hung_up: false }
+            }
+            _ => Self::broken(Failure::strange_response()),
+        }
+    }
+
+    fn from_io(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::broken(Failure::late()),
+            _ => Self { hung_up: true, ..Self::broken(Failure::from_io(error)) },
+        }
+    }
+
+    /// The answer of a server or a proxy to a command that it refused.
+    fn from_refusal(line: &str) -> Self {
+        let says = |words: &str| line.to_ascii_lowercase().contains(words);
+        if says("non-numeric") || says("out of memory") || says("too large") {
+            return Self::refused(Failure::from_refusal(line));
+        }
+        let unreachable = |message| Failure::new(ErrorKind::Unreachable, message);
+        if says("connection refused") {
+            return Self::refused(unreachable(
+                "the proxy cannot connect to a server; is the server running?",
+            ));
+        }
+        if says("timed out") || says("timeout") {
+            let message = "the proxy got no answer from a server within its own time limit";
+            return Self::broken(Failure::new(ErrorKind::Timeout, message));
+        }
+        if says("connection") || says("broken pipe") || says("host") {
+            return Self::broken(unreachable("the proxy lost its connection to a server"));
+        }
+        Self::broken(Failure::from_refusal(line))
+    }
+}
+
+fn unknown_command() -> Failure {
+    Failure::new(
+        ErrorKind::Unsupported,
+        "it does not support a command of the plain protocol; it needs gets, add, cas, incr, decr, replace and delete",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_have_been_done_is_told() {
+        let server = |line: &str| MemcacheError::ServerError(ServerError::Error(format!("{line}\r\n")));
+        let io = |kind| MemcacheError::IOError(io::Error::from(kind));
+        let cases = [
+            (server("SERVER_ERROR Connection refused"), ErrorKind::Unreachable, false, true),
+            (server("SERVER_ERROR out of memory storing object"), ErrorKind::Full, false, true),
+            (server("SERVER_ERROR object too large for cache"), ErrorKind::Unsupported, false, true),
+            (server("SERVER_ERROR Connection timed out"), ErrorKind::Timeout, true, false),
+            (server("SERVER_ERROR Connection reset by peer"), ErrorKind::Unreachable, true, false),
+            (server("SERVER_ERROR something else"), ErrorKind::Server, true, false),
+            (io(io::ErrorKind::WouldBlock), ErrorKind::Timeout, true, false),
+            (io(io::ErrorKind::BrokenPipe), ErrorKind::Unreachable, true, false),
+            (CommandError::InvalidCommand.into(), ErrorKind::Unsupported, false, false),
+            (ServerError::BadResponse("HTTP/1.1 400".into()).into(), ErrorKind::Server, true, false),
+        ];
+        for (error, kind, maybe, in_step) in cases {
+            let told = error.to_string();
+            let fault = Fault::new(error);
+            let error = fault.failure.clone().into_store_error();
+            assert_eq!((error.kind(), fault.failure.is_maybe_applied()), (kind, maybe), "{told}");
+            assert_eq!(fault.in_step, in_step, "{told}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Performs a batch with a blocking client: one round trip for each change, and one for all reads.
+//!
+//! The reads are performed last, in one round trip, although they stand between changes in the batch. Units that are added
+//! later in the batch are subtracted from what was read, so that the result is the same as if it had been read in order.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use memcache::{Client, CommandError, MemcacheError};
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use super::failure::Fault;
+use super::order::{Order, Orders};
+use crate::error::Failure;
+use crate::queue::Replies;
+use crate::reply::{Counter, Reply};
+
+/// The maximum number of keys in one request, so that it fits into the 16 KiB that proxies have for one.
+const KEYS: usize = 64;
+
+/// How often a counter is created again that disappears before it is added to.
+const MAKINGS: u32 = 3;
+
+/// The outcome of a batch.
+pub(super) struct Performed {
+    pub(super) replies: Replies,
+    /// Whether the connection can be used again.
+    pub(super) in_step: bool,
+    /// Whether the other side has closed the connection.
+    pub(super) hung_up: bool,
+}
+
+/// An item as read, with its unique number.
+type Item = (Vec<u8>, u32, Option<u64>);
+
+/// A client with a deadline.
+struct Work<'a> {
+    client: &'a Client,
+    deadline: Instant,
+    in_step: bool,
+    hung_up: bool,
+}
+
+/// Performs a batch. Starts no command after the deadline has passed or the connection has failed.
+pub(super) fn perform(client: &Client, orders: &Orders, deadline: Instant) -> Performed {
+    let mut work = Work { client, deadline, in_step: true, hung_up: false };
+    let mut replies: Vec<Option<Result<Reply, Failure>>> = vec![None; orders.list.len()];
+    work.read(orders, &orders.first_reads(), &mut replies);
+    for (nth, (key, order)) in orders.list.iter().enumerate() {
+        if !matches!(order, Order::Read) {
+            replies[nth] = Some(work.change(key, order));
+        }
+    }
+    let last: Vec<usize> = (0..replies.len()).filter(|nth| replies[*nth].is_none()).collect();
+    work.read(orders, &last, &mut replies);
+    undo_later_additions(orders, &last, &mut replies);
+    let replies = replies.into_iter().map(|reply| reply.unwrap_or_else(|| Err(Failure::broken()))).collect();
+    Performed { replies, in_step: work.in_step, hung_up: work.hung_up }
+}
+
+/// Subtracts from each read what was added after it in the order of the batch.
+fn undo_later_additions(orders: &Orders, read: &[usize], replies: &mut [Option<Result<Reply, Failure>>]) {
+    let mut later: HashMap<&str, u64> = HashMap::new();
+    let read: HashSet<usize> = read.iter().copied().collect();
+    for (nth, (key, order)) in orders.list.iter().enumerate().rev() {
+        if let Order::Add { units, .. } = order
+            && matches!(replies[nth], Some(Ok(_)))
+        {
+            *later.entry(key).or_default() += units;
+        }
+        let Some(units) = later.get(key.as_str()).filter(|_| read.contains(&nth)) else { continue };
+        if let Some(Ok(reply)) = &mut replies[nth]
+            && let Ok(Counter::Count(count)) = reply.counter()
+        {
+            *reply = number(count.saturating_sub(*units));
+        }
+    }
+}
+
+fn number(count: u64) -> Reply {
+    let bytes = SmallVec::from_slice(itoa::Buffer::new().format(count).as_bytes());
+    Reply::Value { bytes, unique: None }
+}
+
+impl Work<'_> {
+    /// Sends one command.
+    fn ask<T>(&mut self, command: impl FnOnce(&Client) -> Result<T, MemcacheError>) -> Result<T, Ended> {
+        if !self.in_step {
+            return Err(Ended::Failed(Failure::broken()));
+        }
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Ended::Failed(Failure::late()));
+        }
+        // The system has no shorter time limit than one microsecond.
+        let left = Some(left.max(Duration::from_micros(1)));
+        let limited = self.client.set_read_timeout(left).and_then(|()| self.client.set_write_timeout(left));
+        match limited.and_then(|()| command(self.client)) {
+            Ok(reply) => Ok(reply),
+            Err(MemcacheError::CommandError(CommandError::KeyNotFound)) => Err(Ended::Missing),
+            Err(error) => {
+                let fault = Fault::new(error);
+                self.hung_up |= fault.hung_up;
+                self.in_step &= fault.in_step;
+                Err(Ended::Failed(fault.failure))
+            }
+        }
+    }
+
+    fn change(&mut self, key: &str, order: &Order) -> Result<Reply, Failure> {
+        let done = match order {
+            Order::Add { units, lifetime } => self.add(key, *units, *lifetime),
+            Order::Take { units } => self.ask(|client| client.decrement(key, *units)).map(number),
+            Order::Write { value, unique: Some(unique), lifetime } => {
+                self.replace_if_same(key, value, *unique, *lifetime)
+            }
+            Order::Write { value, unique: None, lifetime } => self.create(key, value, *lifetime),
+            Order::Reset { mark, lifetime } => {
+                let mark = format!("@{mark}");
+                self.ask(|client| client.replace(key, mark.as_str(), seconds(*lifetime)))
+                    .map(|()| Reply::Done)
+            }
+            Order::Delete => self.ask(|client| client.delete(key)).map(|_| Reply::Done),
+            Order::Read => Err(Ended::Missing),
+        };
+        match done {
+            Ok(reply) => Ok(reply),
+            Err(Ended::Missing) => Ok(Reply::Missing),
+            Err(Ended::Failed(failure)) => Err(failure),
+        }
+    }
+
+    /// Adds to a counter, creating it with zero if it does not exist. The client does not report whether another writer
+    /// created it first, which does not matter here. Adding does not change a counter's lifetime.
+    fn add(&mut self, key: &str, units: u64, lifetime: u64) -> Result<Reply, Ended> {
+        for _ in 0..MAKINGS {
+            match self.ask(|client| client.increment(key, units)) {
+                Err(Ended::Missing) => {
+                    let made = self.ask(|client| client.add(key, "0", seconds(lifetime)));
+                    made.map_err(Ended::unapplied)?;
+                }
+                added => return added.map(number),
+            }
+        }
+        let added = self.ask(|client| client.increment(key, units)).map(number);
+        added.map_err(|ended| match ended {
+            Ended::Missing => Ended::Failed(Failure::contended()),
+            failed => failed,
+        })
+    }
+
+    /// Writes an item if it does not exist. First creates an empty one, which is not a state of any meter: the client does
+    /// not report whether another writer created it first, but only one of them can replace it.
+    fn create(&mut self, key: &str, value: &[u8], lifetime: u64) -> Result<Reply, Ended> {
+        let empty: &[u8] = b"";
+        self.ask(|client| client.add(key, empty, seconds(lifetime))).map_err(Ended::unapplied)?;
+        let item = self.ask(|client| client.get::<Item>(key)).map_err(Ended::unapplied)?;
+        match item {
+            Some((bytes, _, Some(unique))) if bytes.is_empty() => {
+                self.replace_if_same(key, value, unique, lifetime)
+            }
+            _ => Ok(Reply::Lost),
+        }
+    }
+
+    fn replace_if_same(
+        &mut self,
+        key: &str,
+        value: &[u8],
+        unique: u64,
+        lifetime: u64,
+    ) -> Result<Reply, Ended> {
+        let stored = self.ask(|client| client.cas(key, value, seconds(lifetime), unique))?;
+        Ok(if stored { Reply::Done } else { Reply::Lost })
+    }
+
+    /// Performs the reads with these indices.
+    fn read(&mut self, orders: &Orders, which: &[usize], replies: &mut [Option<Result<Reply, Failure>>]) {
+        let mut keys: Vec<&str> = which.iter().map(|nth| orders.list[*nth].0.as_str()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let mut found: HashMap<String, Item> = HashMap::new();
+        let mut failed: HashMap<&str, Failure> = HashMap::new();
+        for keys in keys.chunks(KEYS) {
+            match self.ask(|client| client.gets::<Item>(keys)) {
+                Ok(items) => found.extend(items),
+                Err(Ended::Missing) => {}
+                Err(Ended::Failed(failure)) => {
+                    let failure = failure.not_applied(); // a read changes nothing
+                    failed.extend(keys.iter().map(|key| (*key, failure.clone())));
+                }
+            }
+        }
+        for nth in which {
+            let key = orders.list[*nth].0.as_str();
+            replies[*nth] = Some(match (found.get(key), failed.get(key)) {
+                (_, Some(failure)) => Err(failure.clone()),
+                (Some((bytes, _, unique)), None) => {
+                    Ok(Reply::Value { bytes: SmallVec::from_slice(bytes), unique: *unique })
+                }
+                (None, None) => Ok(Reply::Missing),
+            });
+        }
+    }
+}
+
+/// Why a command has no reply of its own kind.
+enum Ended {
+    /// There is no such item.
+    Missing,
+    Failed(Failure),
+}
+
+impl Ended {
+    /// So far nothing was counted.
+    fn unapplied(self) -> Self {
+        match self {
+            Self::Failed(failure) => Self::Failed(failure.not_applied()),
+            Self::Missing => Self::Missing,
+        }
+    }
+}
+
+/// A lifetime in the client's type.
+fn seconds(lifetime: u64) -> u32 {
+    u32::try_from(lifetime).unwrap_or(i32::MAX as u32)
+}

@@ -1,0 +1,84 @@
+//! Sends a batch: on a client of the pool, on a thread that may block, within the store's time limit.
+
+use std::sync::Arc;
+
+use deadpool::managed::{Object, PoolError};
+use memcache::MemcacheError;
+use ratelimit_core::ErrorKind;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout_at};
+
+use super::manager::MemcachePool;
+use super::order::Orders;
+use super::perform::{Performed, perform};
+use crate::error::Failure;
+use crate::queue::Replies;
+use crate::trip::Answers;
+
+/// The connections of a pool.
+pub(crate) struct Plain(MemcachePool);
+
+impl Plain {
+    pub(crate) fn new(pool: MemcachePool) -> Self {
+        Self(pool)
+    }
+
+    /// The address of the pool's server or proxy.
+    pub(crate) fn address(&self) -> &Arc<str> {
+        self.0.manager().shared_address()
+    }
+
+    pub(crate) async fn send(&self, orders: &Orders, deadline: Instant) -> Answers {
+        let count = orders.list.len();
+        let replies = match count {
+            0 => Ok(Replies::new()),
+            _ => self.exchange(orders, deadline).await,
+        };
+        let mut replies = replies.unwrap_or_else(|failure| vec![Err(failure); count]);
+        for reply in &mut replies {
+            if let Err(failure) = reply {
+                *failure = failure.clone().at(self.address());
+            }
+        }
+        Answers(vec![replies])
+    }
+
+    async fn exchange(&self, orders: &Orders, deadline: Instant) -> Result<Replies, Failure> {
+        let client = match timeout_at(deadline, self.0.get()).await {
+            Ok(client) => client.map_err(no_connection)?,
+            Err(_) => {
+                let message = "no connection of the pool was free within the time limit; increase max_size";
+                return Err(Failure::new(ErrorKind::Timeout, message));
+            }
+        };
+        let (pool, orders) = (self.0.clone(), orders.clone());
+        let work = spawn_blocking(move || {
+            let Performed { replies, in_step, hung_up } = perform(&client, &orders, deadline);
+            if !in_step {
+                drop(Object::take(client));
+            }
+            if hung_up {
+                // The others were closed as well, and their callers could not know whether their commands were executed.
+                pool.retain(|_, _| false);
+            }
+            replies
+        });
+        match timeout_at(deadline, work).await {
+            Ok(Ok(replies)) => Ok(replies),
+            Ok(Err(_)) => Err(Failure::abandoned()),
+            // The thread continues until it notices the deadline, and starts no further command.
+            Err(_) => Err(Failure::late().maybe_applied()),
+        }
+    }
+}
+
+fn no_connection(error: PoolError<MemcacheError>) -> Failure {
+    match error {
+        PoolError::Backend(MemcacheError::IOError(error)) => Failure::from_io(&error),
+        PoolError::Closed => Failure::new(ErrorKind::Unsupported, "the pool has been closed"),
+        PoolError::Timeout(_) => {
+            Failure::new(ErrorKind::Timeout, "no connection within the pool's own time limit")
+        }
+        _ => Failure::broken(),
+    }
+}

@@ -1,0 +1,87 @@
+//! TLS: trusted authorities and client certificates.
+
+use std::sync::Arc;
+
+use ratelimit_core::ErrorKind;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::Resumption;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::config::MemcachedConfig;
+use crate::error::Failure;
+
+/// The TLS connector of a configuration.
+pub(crate) fn connector(config: &MemcachedConfig) -> Result<TlsConnector, Failure> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|_| bad("this build of rustls has no protocol version in common with anybody"))?
+        .with_root_certificates(roots(config.authorities.as_deref())?);
+    let mut client = match (&config.client_certificate, &config.client_key) {
+        (Some(chain), Some(key)) => {
+            let chain = certificates(chain, "`client_certificate` holds no certificates in PEM form")?;
+            let key = PrivateKeyDer::from_pem_slice(key)
+                .map_err(|_| bad("`client_key` holds no private key in PEM form"))?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|_| bad("`client_key` does not belong to `client_certificate`"))?
+        }
+        _ => builder.with_no_client_auth(),
+    };
+    // A server that asks for certificates breaks off resumed sessions, because it sets no "session id context" in OpenSSL.
+    client.resumption = Resumption::disabled();
+    Ok(TlsConnector::from(Arc::new(client)))
+}
+
+/// The trusted authorities: the given ones, or the machine's.
+fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, Failure> {
+    let mut roots = RootCertStore::empty();
+    match authorities {
+        Some(pem) => {
+            for certificate in certificates(pem, "`authorities` holds no certificates in PEM form")? {
+                roots.add(certificate).map_err(|_| bad("a certificate in `authorities` cannot be read"))?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    if roots.is_empty() {
+        return Err(bad(
+            "no certificate authority to trust: give `authorities`, or install those of the system",
+        ));
+    }
+    Ok(roots)
+}
+
+/// All certificates in `pem`, at least one.
+fn certificates(pem: &[u8], or_else: &'static str) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    certificates.ok().filter(|certificates| !certificates.is_empty()).ok_or_else(|| bad(or_else))
+}
+
+fn bad(message: &'static str) -> Failure {
+    Failure::new(ErrorKind::Unsupported, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_certificate_is_told_by_the_field() {
+        let config = || MemcachedConfig::default().tls(true);
+        let pem = || Some(b"secret".to_vec());
+        for (config, field) in [
+            (config().authorities(pem()), "`authorities`"),
+            (config().client_certificate(pem()).client_key(pem()), "`client_certificate`"),
+        ] {
+            let error = connector(&config).err().expect("an error").into_store_error().to_string();
+            // On a machine without authorities, that error comes first.
+            let expected = error.contains(field) || error.contains("no certificate authority");
+            assert!(expected && !error.contains("secret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Round trips: commands for the servers and their replies, with meta commands or the plain protocol.
+
+use std::sync::Arc;
+
+use ratelimit_core::MeterId;
+use tokio::time::Instant;
+
+use crate::error::Failure;
+#[cfg(feature = "memcache")]
+use crate::plain::{Orders, Plain};
+use crate::servers::{self, Servers};
+use crate::wire::Command;
+
+pub(crate) use crate::servers::{Answers, Place};
+
+/// The connections to the servers.
+pub(crate) enum Way {
+    /// Our own connections, with meta commands.
+    Meta(Servers),
+    /// The program's pool, with the plain protocol.
+    #[cfg(feature = "memcache")]
+    Plain(Plain),
+}
+
+/// Commands that are sent together; those on one item take effect in order.
+pub(crate) enum Batch {
+    Meta(servers::Batch),
+    #[cfg(feature = "memcache")]
+    Plain(Orders),
+}
+
+impl Way {
+    /// Connects to each server.
+    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), Failure> {
+        match self {
+            Self::Meta(servers) => servers.connect(deadline).await,
+            #[cfg(feature = "memcache")]
+            Self::Plain(_) => Ok(()), // connects on its first call
+        }
+    }
+
+    /// The addresses of the servers.
+    pub(crate) fn addresses(&self) -> Vec<&str> {
+        match self {
+            Self::Meta(servers) => servers.addresses(),
+            #[cfg(feature = "memcache")]
+            Self::Plain(plain) => vec![plain.address()],
+        }
+    }
+
+    /// The address of a server.
+    pub(crate) fn address(&self, server: usize) -> &Arc<str> {
+        match self {
+            Self::Meta(servers) => servers.address(server),
+            #[cfg(feature = "memcache")]
+            Self::Plain(plain) => plain.address(),
+        }
+    }
+
+    /// The server that stores a meter.
+    pub(crate) fn choose(&self, id: &MeterId<'_>) -> usize {
+        match self {
+            Self::Meta(servers) => servers.choose(id),
+            #[cfg(feature = "memcache")]
+            Self::Plain(_) => 0, // the proxy distributes items by their keys
+        }
+    }
+
+    /// Sends a batch that was made for these servers.
+    #[cfg(not(feature = "memcache"))]
+    pub(crate) fn send<'a>(
+        &'a self,
+        batch: &'a Batch,
+        deadline: Instant,
+    ) -> impl Future<Output = Answers> + Send + 'a {
+        let (Self::Meta(servers), Batch::Meta(batch)) = (self, batch);
+        servers.send(batch, deadline)
+    }
+
+    /// Sends a batch that was made for these servers.
+    #[cfg(feature = "memcache")]
+    pub(crate) fn send<'a>(
+        &'a self,
+        batch: &'a Batch,
+        deadline: Instant,
+    ) -> impl Future<Output = Answers> + Send + 'a {
+        use futures_util::future::{BoxFuture, Either, ready};
+        let plain: BoxFuture<'a, Answers> = match (self, batch) {
+            (Self::Meta(servers), Batch::Meta(batch)) => return Either::Left(servers.send(batch, deadline)),
+            (Self::Plain(plain), Batch::Plain(orders)) => Box::pin(plain.send(orders, deadline)),
+            _ => Box::pin(ready(Answers(Vec::new()))), // a batch is never sent with the other protocol
+        };
+        Either::Right(plain)
+    }
+}
+
+impl Batch {
+    pub(crate) fn new(way: &Way) -> Self {
+        match way {
+            Way::Meta(servers) => Self::Meta(servers::Batch::new(servers)),
+            #[cfg(feature = "memcache")]
+            Way::Plain(_) => Self::Plain(Orders::default()),
+        }
+    }
+
+    /// A batch whose answers can be [appended](Answers::append) to these.
+    pub(crate) fn after(way: &Way, answers: &Answers) -> Self {
+        match way {
+            Way::Meta(_) => Self::Meta(servers::Batch::after(answers)),
+            #[cfg(feature = "memcache")]
+            Way::Plain(_) => Self::Plain(Orders::after(answers)),
+        }
+    }
+
+    pub(crate) fn push(&mut self, server: usize, command: &Command<'_>) -> Place {
+        match self {
+            Self::Meta(batch) => batch.push(server, command),
+            #[cfg(feature = "memcache")]
+            Self::Plain(orders) => orders.push(command),
+        }
+    }
+}

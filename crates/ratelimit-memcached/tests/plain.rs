@@ -1,0 +1,315 @@
+//! The plain protocol through a pool: the same counts as with meta commands, its races, its round trips, and its errors.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use common::{Limiter, between, limiter, plain, pool};
+use ratelimit_core::{Applied, CheckError, ErrorKind, Request, StoreError};
+use ratelimit_memcached::{MemcachedStore, PlainConfig};
+use ratelimit_testbed::differential::Differential;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+/// Limits whose meters are stored in different ways.
+const METERS: [&str; 5] = ["10/h fixed", "10/h", "10/h precision 15min", "10/h burst 10", "10/h log"];
+
+async fn failure(limiter: &Limiter) -> StoreError {
+    match limiter.check("k").await {
+        Err(CheckError::Store(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// How much of `limit` is used, read with meta commands.
+async fn used(server: &common::Server, limit: &str) -> u64 {
+    let peeked = limiter(&server.store().await, limit);
+    let peeked = peeked.peek("k").await.unwrap();
+    peeked.limit() - peeked.remaining()
+}
+
+#[tokio::test]
+async fn the_store_decides_as_core_does() {
+    let server = common::Server::start(&["-m", "256"]).await;
+    // The test's clock is not the server's: nothing may expire during the test.
+    let config = PlainConfig::default().timeout(common::PATIENCE).clock_slack(Duration::from_secs(86_400));
+    let store = MemcachedStore::with_pool_and(pool(&server.address(), 4), config).unwrap();
+    // The clock never goes back: a window cannot detect that a claim is late.
+    Differential::new(store, Duration::ZERO).histories(100, 60).await;
+    assert_eq!(server.stat("evictions"), 0);
+}
+
+#[tokio::test]
+async fn both_ways_count_in_the_same_items() {
+    let server = common::Server::start(&[]).await;
+    for limit in METERS {
+        let ways = [limiter(&server.store().await, limit), limiter(&plain(&server.address()), limit)];
+        for resetting in 0..2 {
+            let mut charged = Vec::new();
+            for nth in 0..10 {
+                let decision = ways[nth % 2].check("k").await.unwrap();
+                assert_eq!(decision.remaining(), 9 - nth as u64, "{limit}");
+                charged.push(decision.into_owned());
+            }
+            assert!(
+                !ways[0].check("k").await.unwrap().allowed() && !ways[1].check("k").await.unwrap().allowed()
+            );
+            ways[1].refund(&charged[0]).await.unwrap();
+            ways[0].refund(&charged[1]).await.unwrap();
+            for way in &ways {
+                assert_eq!(way.peek("k").await.unwrap().remaining(), 2, "{limit}");
+            }
+            ways[resetting].reset("k").await.unwrap();
+            for way in &ways {
+                assert_eq!(way.peek("k").await.unwrap().remaining(), 10, "{limit}");
+            }
+        }
+    }
+}
+
+/// Commands of a call, as in the crate documentation.
+#[tokio::test]
+async fn calls_take_as_many_trips_as_is_said() {
+    let server = common::Server::start(&[]).await;
+    let count = Arc::new(AtomicU64::new(0));
+    let counted = count.clone();
+    let address = between(server.address(), move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        false
+    })
+    .await;
+    let store = plain(&address.to_string());
+    for (limit, trips) in [
+        ("2/h fixed", [4, 2, 3, 1, 2, 4]),
+        ("2/h", [4, 2, 3, 1, 2, 4]),
+        ("2/h precision 15min", [4, 2, 3, 1, 2, 7]),
+        ("2/h burst 2", [4, 2, 1, 1, 2, 1]),
+        ("2/h log", [4, 2, 1, 1, 2, 1]),
+    ] {
+        let limiter = limiter(&store, limit);
+        let first = limiter.check("k").await.unwrap();
+        let mut seen = vec![count.swap(0, Ordering::SeqCst)];
+        assert!(limiter.check("k").await.unwrap().allowed());
+        seen.push(count.swap(0, Ordering::SeqCst));
+        for _ in 0..2 {
+            assert!(!limiter.check("k").await.unwrap().allowed());
+            seen.push(count.swap(0, Ordering::SeqCst));
+        }
+        limiter.refund(&first).await.unwrap();
+        seen.push(count.swap(0, Ordering::SeqCst));
+        limiter.reset("k").await.unwrap();
+        seen.push(count.swap(0, Ordering::SeqCst));
+        assert_eq!(seen, trips, "{limit}: first, second, refused, refused again, refund, reset");
+    }
+}
+
+/// A counter that disappears before it is incremented: evicted, or deleted by a reset.
+#[tokio::test]
+async fn a_counter_that_vanishes_is_made_again_and_counted_once() {
+    let server = Arc::new(common::Server::start(&[]).await);
+    let left = Arc::new(AtomicU64::new(0));
+    let (remover, vanishing) = (server.clone(), left.clone());
+    let address = between(server.address(), move |request| {
+        if let Some(rest) = request.strip_prefix("add ")
+            && vanishing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+        {
+            let key = rest.split(' ').next().unwrap();
+            remover.say(&format!("delete {key}\r\n"), "DELETED");
+        }
+        false
+    })
+    .await;
+    let store = plain(&address.to_string());
+    for limit in METERS {
+        for times in [1, 2, 100] {
+            left.store(times, Ordering::SeqCst);
+            let limiter = limiter(&store, limit);
+            match limiter.check(Request::new("k").cost(3)).await {
+                Ok(decision) => assert!(decision.allowed() && times < 100, "{limit}"),
+                Err(CheckError::Store(error)) => {
+                    assert_eq!((error.kind(), error.applied()), (ErrorKind::Contended, Applied::No));
+                    assert_eq!(times, 100, "{limit}");
+                }
+                Err(error) => panic!("{error}"),
+            }
+            left.store(0, Ordering::SeqCst);
+            let expected = if times < 100 { 3 } else { 0 };
+            assert_eq!(used(&server, limit).await, expected, "{limit}, {times} times");
+            server.say("flush_all\r\n", "OK");
+        }
+    }
+}
+
+/// The client does not report which of two writers created a meter: only one may be admitted on what it has read.
+#[tokio::test]
+async fn a_bucket_that_another_one_makes_meanwhile_is_not_written_over() {
+    let server = Arc::new(common::Server::start(&[]).await);
+    for limit in ["10/h burst 10", "10/h log"] {
+        for trap in ["add ", "gets "] {
+            let (address, once) = (server.address(), AtomicU64::new(1));
+            let address = between(server.address(), move |request| {
+                // Another caller charges seven between two commands of the first.
+                if request.starts_with(trap) && once.swap(0, Ordering::SeqCst) == 1 {
+                    let address = address.clone();
+                    std::thread::spawn(move || {
+                        let other = async {
+                            let other = limiter(&plain(&address), limit);
+                            assert!(other.check(Request::new("k").cost(7)).await.unwrap().allowed());
+                        };
+                        tokio::runtime::Runtime::new().unwrap().block_on(other);
+                    })
+                    .join()
+                    .unwrap();
+                }
+                false
+            })
+            .await;
+            let first = limiter(&plain(&address.to_string()), limit);
+            assert!(!first.check(Request::new("k").cost(7)).await.unwrap().allowed(), "{limit}, {trap}");
+            assert_eq!(used(&server, limit).await, 7, "{limit}, {trap}");
+            server.say("flush_all\r\n", "OK");
+        }
+    }
+}
+
+/// A caller that died between creating a meter and writing it.
+#[tokio::test]
+async fn a_meter_that_was_made_and_not_written_has_counted_nothing() {
+    let server = common::Server::start(&[]).await;
+    for (limit, scope) in [("10/h burst 10", "bucket"), ("10/h log", "log")] {
+        let limiter = limiter(&plain(&server.address()), limit);
+        limiter.check("k").await.unwrap();
+        let (key, _) = server.keys().pop().unwrap();
+        assert!(key.contains(scope), "{key}");
+        server.say(&format!("set {key} 0 0 0\r\n\r\n"), "STORED");
+        assert_eq!(limiter.check("k").await.unwrap().remaining(), 9, "{limit}");
+        server.say("flush_all\r\n", "OK");
+    }
+}
+
+#[tokio::test]
+async fn what_may_have_been_charged_is_told_and_not_done_twice() {
+    let server = common::Server::start(&[]).await;
+    for (limit, trap) in [("10/h", "incr "), ("10/h burst 10", "cas "), ("10/h log", "cas ")] {
+        let armed = Arc::new(AtomicU64::new(0));
+        let traps = armed.clone();
+        let address = between(server.address(), move |request| {
+            request.starts_with(trap) && traps.swap(0, Ordering::SeqCst) == 1
+        })
+        .await;
+        let limiter = limiter(&plain(&address.to_string()), limit);
+        limiter.check("k").await.unwrap();
+        armed.store(1, Ordering::SeqCst);
+        let error = failure(&limiter).await;
+        assert_eq!((error.kind(), error.applied()), (ErrorKind::Unreachable, Applied::Unknown), "{error}");
+        assert_eq!(error.address(), Some(&*address.to_string()));
+        assert_eq!(used(&server, limit).await, 2, "{limit}");
+        assert_eq!(limiter.check("k").await.unwrap().remaining(), 7, "{limit}");
+        server.say("flush_all\r\n", "OK");
+    }
+}
+
+#[tokio::test]
+async fn who_gets_no_connection_of_the_pool_in_time_is_not_charged() {
+    let server = common::Server::start(&[]).await;
+    let only_one = pool(&server.address(), 1);
+    let config = PlainConfig::default().timeout(Duration::from_millis(200));
+    let hasty = MemcachedStore::with_pool_and(only_one.clone(), config).unwrap();
+    let held = only_one.get().await.unwrap();
+    for limit in METERS {
+        let error = failure(&limiter(&hasty, limit)).await;
+        assert_eq!((error.kind(), error.applied()), (ErrorKind::Timeout, Applied::No), "{error}");
+        assert_eq!(used(&server, limit).await, 0, "{limit}");
+    }
+    drop(held);
+    let patient = PlainConfig::default().timeout(common::PATIENCE);
+    let patient = MemcachedStore::with_pool_and(only_one, patient).unwrap();
+    for limit in METERS {
+        assert!(limiter(&patient, limit).check("k").await.unwrap().allowed());
+    }
+}
+
+#[tokio::test]
+async fn a_restart_costs_one_call_and_not_one_for_each_connection() {
+    let server = common::Server::start(&[]).await;
+    let connections = pool(&server.address(), 4);
+    let held = futures_util::future::join_all((0..4).map(|_| connections.get())).await;
+    drop(held);
+    assert_eq!(connections.status().size, 4);
+    let config = PlainConfig::default().timeout(common::PATIENCE);
+    let store = MemcachedStore::with_pool_and(connections, config).unwrap();
+    let limiter = limiter(&store, "10/h");
+    server.restart().await;
+    let _at_most_one = limiter.check("k").await;
+    for left in [9, 8, 7] {
+        // If the first call got a connection that had been tested, it was counted.
+        let decision = limiter.check("k").await.unwrap();
+        assert!([left, left - 1].contains(&decision.remaining()), "{decision:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_is_no_memcached_server_is_told_apart() {
+    for (says, kind, applied) in [
+        ("ERROR\r\n", ErrorKind::Unsupported, Applied::No),
+        ("HTTP/1.1 400 Bad Request\r\n\r\n", ErrorKind::Server, Applied::Unknown),
+        ("SERVER_ERROR Connection refused\r\n", ErrorKind::Unreachable, Applied::No),
+        ("SERVER_ERROR Connection timed out\r\n", ErrorKind::Timeout, Applied::Unknown),
+        ("\u{fffd}\r\n", ErrorKind::Server, Applied::Unknown),
+        ("", ErrorKind::Unreachable, Applied::Unknown),
+    ] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut request = Vec::new();
+                    while !request.ends_with(b"\r\n") {
+                        if client.read_buf(&mut request).await.unwrap_or(0) == 0 {
+                            return;
+                        }
+                    }
+                    let _ = client.write_all(says.as_bytes()).await;
+                });
+            }
+        });
+        let error = failure(&limiter(&plain(&address), "10/h")).await;
+        assert_eq!((error.kind(), error.applied()), (kind, applied), "{says:?}: {error}");
+    }
+    let nobody = format!("127.0.0.1:{}", common::free_port());
+    let error = failure(&limiter(&plain(&nobody), "10/h")).await;
+    assert_eq!((error.kind(), error.applied()), (ErrorKind::Unreachable, Applied::No), "{error}");
+    assert_eq!(error.address(), Some(&*nobody));
+}
+
+/// The proxy runs and the servers behind it do not.
+#[tokio::test]
+async fn servers_behind_a_proxy_that_die_or_freeze_are_errors_until_they_are_back() {
+    let settings = ratelimit_testbed::Settings {
+        addresses: Default::default(),
+        ..ratelimit_testbed::Settings::from_env()
+    };
+    let group = ratelimit_testbed::Testbed::new(settings).twemproxy().await;
+    let group = group.unwrap_or_else(|error| panic!("{error}"));
+    let [one, two, proxy] = group.servers() else { panic!("{group:?}") };
+    let limiter = limiter(&plain(&proxy.address().to_string()), "1000/h");
+    let keys: Vec<String> = (0..20).map(|nth| format!("user:{nth}")).collect();
+    let check_all =
+        || async { futures_util::future::join_all(keys.iter().map(|key| limiter.check(key))).await };
+    assert!(check_all().await.into_iter().all(|answer| answer.unwrap().remaining() == 999));
+    one.freeze().await.unwrap();
+    two.freeze().await.unwrap();
+    let error = failure(&limiter).await;
+    assert_eq!((error.kind(), error.applied()), (ErrorKind::Timeout, Applied::Unknown), "{error}");
+    one.kill().await.unwrap();
+    two.kill().await.unwrap();
+    for answer in check_all().await {
+        let Err(CheckError::Store(error)) = answer else { panic!("{answer:?}") };
+        assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Timeout), "{error}");
+    }
+    one.start().await.unwrap();
+    two.start().await.unwrap();
+    while check_all().await.iter().any(Result::is_err) {}
+    assert!(check_all().await.iter().all(Result::is_ok));
+}

@@ -1,0 +1,148 @@
+//! The calls of the functions on the server: one statement for each, prepared or as text.
+
+use std::sync::Arc;
+
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, FromRow as _, Row as _};
+
+use crate::reply::{Many, Reply};
+use crate::schema::Names;
+use crate::sure::Sure;
+use crate::text;
+
+/// One call of one function.
+#[derive(Debug)]
+pub(crate) enum Call {
+    Claim {
+        ids: Vec<Vec<u8>>,
+        writes: i32,
+        slices: Vec<i64>,
+        claims: Vec<i64>,
+        by_server: bool,
+        slack: i64,
+    },
+    /// See `take.sql`.
+    Take {
+        ids: Vec<Vec<u8>>,
+        lasts: Vec<i32>,
+        claims: Vec<i64>,
+        sure: Vec<i64>,
+        shares: Vec<f64>,
+        by_server: bool,
+        slack: i64,
+    },
+    TakeOne {
+        id: Vec<u8>,
+        claim: [i64; 8],
+        by_server: bool,
+        slack: i64,
+        sure: Sure,
+    },
+    Refund {
+        ids: Vec<Vec<u8>>,
+        now: i64,
+        refunds: Vec<i64>,
+        by_server: bool,
+    },
+    Reset {
+        ids: Vec<Vec<u8>>,
+    },
+    Prune {
+        first: i64,
+        blocks: i64,
+    },
+}
+
+impl Call {
+    /// The statement, with its arguments as `$1`, `$2`, …; `pooled` for connections without our settings.
+    fn statement<'n>(&self, names: &'n Names, pooled: bool) -> &'n Arc<str> {
+        match self {
+            Self::TakeOne { .. } if pooled => &names.take_one_pooled,
+            Self::Claim { .. } => &names.claim,
+            Self::Take { .. } => &names.take,
+            Self::TakeOne { .. } => &names.take_one,
+            Self::Refund { .. } => &names.refund,
+            Self::Reset { .. } => &names.reset,
+            Self::Prune { .. } => &names.prune,
+        }
+    }
+
+    fn reply(&self, row: &PgRow) -> Result<Reply, sqlx::Error> {
+        Ok(match self {
+            Self::TakeOne { .. } => Reply::One(row.try_get(0)?),
+            Self::Take { .. } => Reply::Many(Box::new(Many::from_row(row)?)),
+            _ => Reply::Numbers(row.try_get(0)?),
+        })
+    }
+
+    /// Sends it as a prepared statement: one round trip if the connection has prepared it.
+    pub(crate) async fn send(
+        &self,
+        connection: &mut PgConnection,
+        names: &Names,
+    ) -> Result<Reply, sqlx::Error> {
+        let query = sqlx::query(AssertSqlSafe(self.statement(names, false).clone()));
+        let query = match self {
+            Self::TakeOne { id, claim, by_server, slack, sure } => {
+                let query = claim.iter().fold(query.bind(id), |query, number| query.bind(number));
+                let query = query.bind(by_server).bind(slack);
+                query.bind(sure.since).bind(sure.until).bind(sure.share).bind(sure.keep)
+            }
+            Self::Take { ids, lasts, claims, sure, shares, by_server, slack } => {
+                let query = query.bind(ids).bind(lasts).bind(claims).bind(sure).bind(shares);
+                query.bind(by_server).bind(slack)
+            }
+            Self::Claim { ids, writes, slices, claims, by_server, slack } => {
+                query.bind(ids).bind(writes).bind(slices).bind(claims).bind(by_server).bind(slack)
+            }
+            Self::Refund { ids, now, refunds, by_server } => {
+                query.bind(ids).bind(now).bind(refunds).bind(by_server)
+            }
+            Self::Reset { ids } => query.bind(ids),
+            Self::Prune { first, blocks } => query.bind(first).bind(blocks),
+        };
+        // Reads to the end of the reply, not just to its row: the statement is committed after that.
+        self.last(&query.fetch_all(connection).await?)
+    }
+
+    /// Sends it as text: one round trip on any connection, and nothing is left on the connection.
+    pub(crate) async fn send_text(
+        &self,
+        connection: &mut PgConnection,
+        names: &Names,
+    ) -> Result<Reply, sqlx::Error> {
+        let text = text::fill(self.statement(names, true), &self.literals());
+        self.last(&sqlx::raw_sql(AssertSqlSafe(text)).fetch_all(connection).await?)
+    }
+
+    fn last(&self, rows: &[PgRow]) -> Result<Reply, sqlx::Error> {
+        rows.last().map_or(Err(sqlx::Error::RowNotFound), |row| self.reply(row))
+    }
+
+    /// The arguments as literals.
+    fn literals(&self) -> Vec<String> {
+        use text::{array, bytes, bytes_array, one};
+        match self {
+            Self::TakeOne { id, claim, by_server, slack, sure } => {
+                let mut literals = vec![bytes(id)];
+                literals.extend(claim.iter().map(one));
+                literals.extend([one(by_server), one(slack), one(&sure.since), one(&sure.until)]);
+                literals.extend([one(&sure.share), one(&sure.keep)]);
+                literals
+            }
+            Self::Take { ids, lasts, claims, sure, shares, by_server, slack } => {
+                let lists = [bytes_array(ids), array(lasts), array(claims), array(sure), array(shares)];
+                lists.into_iter().chain([one(by_server), one(slack)]).collect()
+            }
+            Self::Claim { ids, writes, slices, claims, by_server, slack } => {
+                let lists = [bytes_array(ids), one(writes), array(slices), array(claims)];
+                lists.into_iter().chain([one(by_server), one(slack)]).collect()
+            }
+            Self::Refund { ids, now, refunds, by_server } => {
+                vec![bytes_array(ids), one(now), array(refunds), one(by_server)]
+            }
+            Self::Reset { ids } => vec![bytes_array(ids)],
+            Self::Prune { first, blocks } => vec![one(first), one(blocks)],
+        }
+    }
+}

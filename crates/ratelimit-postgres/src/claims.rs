@@ -1,0 +1,62 @@
+//! Claims that outlive their caller, and their encoding as arguments of the functions on the server.
+
+use ratelimit_core::{Bucket, Claims, MAX_UNITS, Meter, MeterId, kit};
+use sha2::{Digest, Sha256};
+
+/// Names up to this many bytes are stored as they are.
+const MAX_NAME: usize = 200;
+
+/// The longest debt that a charge adds to a bucket, as in core: 2<sup>62</sup> - 1 ns.
+const MAX_DEBT: u64 = (1 << 62) - 1;
+
+/// Claims, with their meters' names as stored.
+pub(crate) type OwnedClaims = kit::OwnedClaims<Vec<u8>>;
+
+/// A claim, with its meter's name as stored.
+pub(crate) type OwnedClaim = kit::OwnedClaim<Vec<u8>>;
+
+/// Owned `claims`, so that a task can hold them.
+pub(crate) fn owned(claims: &Claims<'_>) -> OwnedClaims {
+    OwnedClaims::new(claims, name_of)
+}
+
+/// A meter's name as stored. Short names begin with a digit, so none of them equals a digest.
+pub(crate) fn name_of(id: &MeterId<'_>) -> Vec<u8> {
+    let name = id.to_bytes();
+    if name.len() <= MAX_NAME {
+        return name;
+    }
+    let mut short = vec![b'#'];
+    short.extend_from_slice(&Sha256::digest(&name));
+    short
+}
+
+/// Kind, cost, and five numbers that depend on the kind: see `meter.sql`.
+pub(crate) fn claim_numbers(claim: &OwnedClaim) -> [i64; 7] {
+    // A larger cost never fits, and counts saturate.
+    let cost = claim.cost.min(MAX_UNITS + 1);
+    let numbers = match &claim.meter {
+        Meter::Window(window) => {
+            let [carried, strict] = [u64::from(window.carried()), u64::from(window.strict())];
+            [0, cost, window.limit(), window.segment(), window.offset(), carried, strict]
+        }
+        Meter::Bucket(bucket) => {
+            let room = bucket.burst().checked_sub(cost).map(|units| units * bucket.interval());
+            let drain = drain_time(bucket, cost);
+            let mut numbers = [1, cost, bucket.burst(), bucket.interval(), 0, drain, 0].map(signed);
+            numbers[4] = room.map_or(-1, signed);
+            return numbers;
+        }
+        Meter::Log(log) => [2, cost.min(log.limit() + 1), log.limit(), log.window(), 0, 0, 0],
+    };
+    numbers.map(signed)
+}
+
+/// The time in which `units` drain, as a charge adds it.
+fn drain_time(bucket: &Bucket, units: u64) -> u64 {
+    bucket.interval().saturating_mul(units).min(MAX_DEBT)
+}
+
+pub(crate) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,146 @@
+//! Parses a configuration from an address.
+
+use ratelimit_core::{ErrorKind, StoreError, StoreUrl};
+
+use crate::config::PostgresConfig;
+use crate::error::STORE;
+use crate::logged::Logged;
+use crate::time_source::TimeSource;
+
+/// The names of the options.
+const OPTIONS: &[&str] = &[
+    "clock_slack",
+    "connections",
+    "logged",
+    "migrate",
+    "pooler",
+    "prefix",
+    "prune_every",
+    "schema",
+    "time",
+    "timeout",
+];
+
+/// Options that the client library reads, as `psql` does.
+const OF_THE_CLIENT: &[&str] = &[
+    "application_name",
+    "dbname",
+    "host",
+    "hostaddr",
+    "options",
+    "password",
+    "port",
+    "ssl-ca",
+    "ssl-cert",
+    "ssl-key",
+    "ssl-mode",
+    "ssl-root-cert",
+    "sslcert",
+    "sslkey",
+    "sslmode",
+    "sslrootcert",
+    "statement-cache-capacity",
+    "user",
+];
+
+impl PostgresConfig {
+    /// Parses the configuration from `url`: `postgres://[user][:password@]host[:port][/database]`, and options.
+    ///
+    /// | option | value | sets |
+    /// |---|---|---|
+    /// | `clock_slack` | a duration: `10s` | [`clock_slack`](Self::clock_slack) |
+    /// | `connections` | a number | [`connections`](Self::connections) |
+    /// | `logged` | `true` or `false` | [`logged`](Self::logged) |
+    /// | `migrate` | `true` or `false` | [`migrate`](Self::migrate) |
+    /// | `pooler` | `true` or `false` | [`pooler`](Self::pooler) |
+    /// | `prefix` | text | [`prefix`](Self::prefix) |
+    /// | `prune_every` | a duration: `1min`; `0s` for never | [`prune_every`](Self::prune_every) |
+    /// | `schema` | text | [`schema`](Self::schema) |
+    /// | `time` | `caller` or `server` | [`time`](Self::time) |
+    /// | `timeout` | a duration: `500ms` | [`timeout`](Self::timeout) |
+    ///
+    /// The client library's own options (`host`, `sslmode`, `sslrootcert`, `options`, …) are passed on to it.
+    ///
+    /// ```
+    /// use ratelimit_postgres::{PostgresConfig, TimeSource};
+    ///
+    /// let config = PostgresConfig::from_url("postgres://app@db.internal/app?timeout=500ms&time=server&sslmode=require")?;
+    /// assert_eq!((config.timeout.as_millis(), config.time), (500, TimeSource::Server));
+    ///
+    /// let error = PostgresConfig::from_url("postgres://db.internal/app?timout=500ms").unwrap_err();
+    /// assert!(error.to_string().contains("there is no option `timout`; the options are `clock_slack`"));
+    /// # Ok::<(), ratelimit_core::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the address is not valid, if an option is unknown, or if its value is not valid.
+    pub fn from_url(url: &str) -> Result<Self, StoreError> {
+        let url = StoreUrl::parse(STORE, url)?;
+        let server = url.base_with(OF_THE_CLIENT).parse().map_err(|_| {
+            // The original error may quote the address, and with it the password.
+            let message =
+                "the address is not valid; it looks like postgres://user:password@host:5432/database";
+            StoreError::new(STORE, ErrorKind::Misconfigured, message)
+        })?;
+        let mut config = Self { server, ..Self::default() };
+        for option in url.options() {
+            match option.name() {
+                "clock_slack" => config.clock_slack = option.duration()?,
+                "connections" => config.connections = option.number()?,
+                "logged" => config.logged = if option.flag()? { Logged::Logged } else { Logged::Unlogged },
+                "migrate" => config.migrate = option.flag()?,
+                "pooler" => config.pooler = option.flag()?,
+                "prefix" => option.text().clone_into(&mut config.prefix),
+                "prune_every" => {
+                    config.prune_every = Some(option.duration()?).filter(|every| !every.is_zero());
+                }
+                "schema" => option.text().clone_into(&mut config.schema),
+                "time" => {
+                    let sources = [("caller", TimeSource::Caller), ("server", TimeSource::Server)];
+                    config.time = option.one_of(&sources)?;
+                }
+                "timeout" => config.timeout = option.duration()?,
+                name if OF_THE_CLIENT.contains(&name) => {}
+                _ => return Err(option.unknown(OPTIONS)),
+            }
+        }
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_option_is_known() {
+        let value = |name| match name {
+            "clock_slack" | "prune_every" | "timeout" => "3s",
+            "connections" => "7",
+            "logged" | "pooler" => "true",
+            "migrate" => "false",
+            "time" => "server",
+            _ => "x",
+        };
+        let query: Vec<_> = OPTIONS.iter().map(|name| format!("{name}={}", value(*name))).collect();
+        let config = PostgresConfig::from_url(&format!("postgres://a/?{}", query.join("&"))).unwrap();
+        let three = std::time::Duration::from_secs(3);
+        assert_eq!((config.timeout, config.clock_slack, config.prune_every), (three, three, Some(three)));
+        assert_eq!((config.logged, config.time), (Logged::Logged, TimeSource::Server));
+        assert!(config.pooler && !config.migrate);
+        assert_eq!((config.connections, config.prefix.as_str(), config.schema.as_str()), (7, "x", "x"));
+    }
+
+    #[test]
+    fn no_error_quotes_the_password() {
+        for url in [
+            "postgres://a:s3cret@b:x/",
+            "postgres://a:s3cret@b/?x=1",
+            "postgres://b/?password=s3cret&timeout=1",
+        ] {
+            let error = PostgresConfig::from_url(url).expect_err(url);
+            assert_eq!(error.kind(), ErrorKind::Misconfigured);
+            assert!(!format!("{error} {error:?}").contains("s3cret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The replies of the functions on the server.
+
+use sqlx::postgres::{PgRow, Postgres};
+use sqlx::{Decode, FromRow, Row, Type};
+
+use crate::error::Failure;
+
+/// The reply of a function.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Numbers(Vec<i64>),
+    /// The reply to [`Call::TakeOne`](crate::call::Call::TakeOne).
+    One(One),
+    /// The reply to [`Call::Take`](crate::call::Call::Take).
+    Many(Box<Many>),
+}
+
+impl Reply {
+    /// The reply to any call but [`Call::Take`](crate::call::Call::Take) and [`Call::TakeOne`](crate::call::Call::TakeOne).
+    pub(crate) fn numbers(self) -> Result<Vec<i64>, Failure> {
+        match self {
+            Self::Numbers(numbers) => Ok(numbers),
+            Self::One(_) | Self::Many(_) => Err(Failure::strange_reply()),
+        }
+    }
+}
+
+/// The reply of `take_one_v1`: whether it was written, the clock, the shape, the numbers a, b and c; or 2 for a claim that
+/// was charged immediately, nothing, the shape and the numbers of the state after that.
+pub(crate) type One = Vec<Option<i64>>;
+
+/// The reply of `take_v1`; see there.
+#[derive(Debug)]
+pub(crate) struct Many {
+    pub(crate) clock: Option<i64>,
+    pub(crate) taken: Vec<i32>,
+    pub(crate) x: Vec<i64>,
+    pub(crate) y: Vec<i64>,
+    pub(crate) z: Vec<Option<i64>>,
+    pub(crate) places: Vec<i32>,
+    pub(crate) shapes: Vec<i32>,
+    pub(crate) a: Vec<Option<i64>>,
+    pub(crate) b: Vec<Option<i64>>,
+    pub(crate) c: Vec<Option<i64>>,
+    pub(crate) done: Vec<i32>,
+    pub(crate) put: Vec<Vec<u8>>,
+    pub(crate) trouble: Option<String>,
+}
+
+/// An array of the reply; NULL is an empty one.
+fn list<'r, T>(row: &'r PgRow, name: &str) -> Result<Vec<T>, sqlx::Error>
+where
+    Vec<T>: Decode<'r, Postgres> + Type<Postgres>,
+{
+    row.try_get::<Option<_>, _>(name).map(Option::unwrap_or_default)
+}
+
+impl FromRow<'_, PgRow> for Many {
+    fn from_row(row: &PgRow) -> Result<Self, sqlx::Error> {
+        Ok(Self {
+            clock: row.try_get("clock")?,
+            taken: list(row, "taken")?,
+            x: list(row, "x")?,
+            y: list(row, "y")?,
+            z: list(row, "z")?,
+            places: list(row, "places")?,
+            shapes: list(row, "shapes")?,
+            a: list(row, "a")?,
+            b: list(row, "b")?,
+            c: list(row, "c")?,
+            done: list(row, "done")?,
+            put: list(row, "put")?,
+            trouble: row.try_get("trouble")?,
+        })
+    }
+}
+
+/// The number of columns of that reply.
+pub(crate) const MANY_ANSWERS: usize = 13;

@@ -1,0 +1,179 @@
+//! Checks on a cluster that share round trips: the checks that one node decides are written together.
+//!
+//! A script may only touch the keys of one slot, so each check stays a call of its own, but all the calls are sent as one
+//! request on the connection and answered as one. No check waits for another node.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use ratelimit_core::layers::{BatchConfig, Batched};
+use ratelimit_core::{Answer, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
+use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
+use tokio::time::Instant;
+
+use crate::direct::Direct;
+use crate::error::Failure;
+use crate::fast::{self, Single};
+use crate::keys::{key_of, slot_of};
+use crate::server::Server;
+
+/// A cluster whose checks are batched by node.
+pub(crate) struct ByNode {
+    direct: Direct,
+    config: BatchConfig,
+    /// By address.
+    nodes: RwLock<HashMap<String, Batched<OneNode>>>,
+}
+
+impl ByNode {
+    pub(crate) fn new(direct: Direct, config: BatchConfig) -> Self {
+        Self { direct, config, nodes: RwLock::default() }
+    }
+
+    pub(crate) async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        match self.node_of(&claims) {
+            Some(node) => node.claim(claims).await,
+            None => self.direct.claim(claims).await,
+        }
+    }
+
+    /// The node that decides a slice of one usual claim, if it is known.
+    fn node_of(&self, claims: &Claims<'_>) -> Option<Batched<OneNode>> {
+        let calls = self.direct.calls();
+        Single::of_claims(claims, calls.time())?;
+        let slot = slot_of(&key_of(calls.prefix(), &claims.first()?.id));
+        let node = calls.link.owner(slot)?;
+        let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
+        match nodes.get(node.address()).filter(|known| Arc::ptr_eq(&known.inner().node, &node)) {
+            Some(known) => Some(known.clone()),
+            None => {
+                drop(nodes);
+                Some(self.add(node))
+            }
+        }
+    }
+
+    fn add(&self, node: Arc<Server>) -> Batched<OneNode> {
+        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        // Nothing else holds a reference to a node that has left the cluster.
+        nodes.retain(|_, known| Arc::strong_count(&known.inner().node) > 1);
+        let address = node.address().to_owned();
+        if let Some(known) = nodes.get(&address).filter(|known| Arc::ptr_eq(&known.inner().node, &node)) {
+            return known.clone();
+        }
+        let batched = Batched::with_config(OneNode { direct: self.direct.clone(), node }, self.config);
+        nodes.insert(address, batched.clone());
+        batched
+    }
+}
+
+/// A node, for the usual claims on keys of its slots.
+#[derive(Clone)]
+struct OneNode {
+    direct: Direct,
+    node: Arc<Server>,
+}
+
+impl OneNode {
+    /// Writes the calls together. A call that the node has rejected unread is sent to the node that serves its slot.
+    async fn decide(&self, singles: &[Single<'_>], slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        let calls = self.direct.calls();
+        let deadline = calls.deadline();
+        let mut pipeline = Pipeline::with_capacity(singles.len());
+        for single in singles {
+            pipeline.add_command(calls.call_of(std::slice::from_ref(single)));
+        }
+        let replies = match self.node.connection().send_all(&pipeline, singles.len(), deadline).await {
+            Ok(replies) if replies.len() == singles.len() => replies,
+            Ok(_) => return self.all(slices, &Failure::strange_reply()),
+            Err(failure) if failure.may_go_elsewhere() => return self.elsewhere(slices, deadline).await,
+            Err(failure) => {
+                calls.link.look_soon();
+                return self.all(slices, &failure);
+            }
+        };
+        let (mut answers, mut away) = (Vec::with_capacity(slices.len()), Vec::new());
+        for (place, (single, reply)) in singles.iter().zip(replies).enumerate() {
+            answers.push(match reply.extract_error() {
+                Ok(reply) => self.answer(single, &reply),
+                Err(error) => {
+                    away.extend(was_not_read(&error).then_some(place));
+                    Err(self.fail(Failure::from_redis(error)))
+                }
+            });
+        }
+        let sent_away: Vec<_> = away.iter().filter_map(|place| slices.get(*place).copied()).collect();
+        for (place, answer) in away.into_iter().zip(self.elsewhere(&sent_away, deadline).await) {
+            if let Some(place) = answers.get_mut(place) {
+                *place = answer;
+            }
+        }
+        answers
+    }
+
+    fn answer(&self, single: &Single<'_>, reply: &Value) -> Result<Answer, StoreError> {
+        let fail = |failure| self.fail(failure);
+        let answers = fast::answers(std::slice::from_ref(single), reply, fail).map_err(fail)?;
+        answers.into_iter().next().unwrap_or_else(|| Err(self.fail(Failure::strange_reply())))
+    }
+
+    /// Decides each slice on its own, on the node that serves its slot.
+    async fn elsewhere(&self, slices: &[Claims<'_>], deadline: Instant) -> Vec<Result<Answer, StoreError>> {
+        if slices.is_empty() {
+            return Vec::new();
+        }
+        let calls = self.direct.calls();
+        let slices = slices.iter().map(|claims| calls.own(claims)).collect();
+        let answers = crate::spread::claim_many(calls, slices, deadline).await;
+        answers.into_iter().map(|answer| answer.map_err(Failure::into_store_error)).collect()
+    }
+
+    fn all(&self, slices: &[Claims<'_>], failure: &Failure) -> Vec<Result<Answer, StoreError>> {
+        slices.iter().map(|_| Err(self.fail(failure.clone()))).collect()
+    }
+
+    fn fail(&self, failure: Failure) -> StoreError {
+        failure.at(self.node.address()).into_store_error()
+    }
+}
+
+/// Whether the node has not run the call, because it belongs to another node or has to be sent in full.
+fn was_not_read(error: &RedisError) -> bool {
+    use ServerErrorKind as Kind;
+    matches!(error.kind(), ErrorKind::Server(Kind::Moved | Kind::Ask | Kind::TryAgain | Kind::NoScript))
+        || Failure::from_redis(error.clone()).may_go_elsewhere()
+}
+
+impl fmt::Debug for OneNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OneNode").field("address", &self.node.address()).finish_non_exhaustive()
+    }
+}
+
+impl CounterStore for OneNode {
+    fn promises(&self) -> Promises {
+        self.direct.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        self.direct.claim(claims).await
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        let time = self.direct.calls().time();
+        let singles: Option<Vec<_>> = slices.iter().map(|claims| Single::of_claims(claims, time)).collect();
+        match singles {
+            Some(singles) => self.decide(&singles, slices).await,
+            None => self.direct.claim_many(slices).await,
+        }
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.direct.refund(now, refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.direct.reset(claims).await
+    }
+}

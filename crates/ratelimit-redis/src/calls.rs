@@ -1,0 +1,177 @@
+//! The script calls: slices are encoded as one call, and its reply is decoded into answers.
+
+use std::time::Duration;
+
+use ratelimit_core::{Answer, Claims, Refund, StoreError, Timestamp};
+use tokio::time::Instant;
+
+use crate::error::Failure;
+use crate::fast::{self, Single};
+use crate::keys::key_of;
+use crate::link::Link;
+use crate::script::{CLAIM, REFUND};
+use crate::store_config::StoreConfig;
+use crate::time_source::TimeSource;
+use crate::wire::{self, OwnedClaims, OwnedRefund};
+
+/// The most slices in one call of [`CounterStore::claim_many`]: a server does nothing else while a script runs.
+const BATCH: usize = 256;
+
+/// Sends slices whose keys may be in the same call.
+pub(crate) struct Calls {
+    pub(crate) link: Link,
+    prefix: String,
+    time: TimeSource,
+    slack_millis: u64,
+    timeout: Duration,
+}
+
+impl Calls {
+    pub(crate) fn new(link: Link, config: StoreConfig) -> Self {
+        let slack_millis = config.slack_millis();
+        let StoreConfig { prefix, time, timeout, .. } = config;
+        Self { link, prefix, time, slack_millis, timeout }
+    }
+
+    /// The prefix of every key.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// The claims with their keys, owned, so that a task can hold them.
+    pub(crate) fn own(&self, claims: &Claims<'_>) -> OwnedClaims {
+        OwnedClaims::new(claims, |id| key_of(&self.prefix, id))
+    }
+
+    /// The refund with its key, owned, so that a task can hold it.
+    pub(crate) fn own_refund(&self, refund: &Refund<'_>) -> OwnedRefund {
+        OwnedRefund::new(refund, |id| key_of(&self.prefix, id))
+    }
+
+    /// Whose clock decides.
+    pub(crate) fn time(&self) -> TimeSource {
+        self.time
+    }
+
+    /// The call that decides these claims on the fast path.
+    pub(crate) fn call_of(&self, singles: &[Single<'_>]) -> redis::Cmd {
+        fast::claim_call(singles, &self.prefix, self.slack_millis)
+    }
+
+    /// The deadline of a call that begins now.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.timeout
+    }
+
+    /// Decides slices whose keys may be in the same call.
+    pub(crate) async fn decide_all(
+        &self,
+        slices: &[OwnedClaims],
+        deadline: Instant,
+    ) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+        let singles: Option<Vec<_>> = slices.iter().map(|slice| Single::of_slice(slice, self.time)).collect();
+        if let Some(singles) = singles {
+            return self.decide_singles(&singles, deadline, |failure| failure).await;
+        }
+        let call = wire::claim_call(slices, self.time, self.slack_millis);
+        let key = slices.iter().flat_map(|slice| &slice.claims).next().map_or(&[][..], |claim| &claim.key);
+        let reply = self.link.run(&CLAIM, call, key, deadline).await?;
+        let address = self.link.address();
+        let mut answers = wire::answers(slices, self.time, reply).map_err(|failure| failure.at(address))?;
+        for failure in answers.iter_mut().filter_map(|answer| answer.as_mut().err()) {
+            *failure = failure.clone().at(address);
+        }
+        Ok(answers)
+    }
+
+    /// The same on the fast path. On a cluster the keys exist already; elsewhere they are written into the call directly.
+    async fn decide_singles<E>(
+        &self,
+        singles: &[Single<'_>],
+        deadline: Instant,
+        fail: impl Fn(Failure) -> E,
+    ) -> Result<Vec<Result<Answer, E>>, Failure> {
+        let call = self.call_of(singles);
+        let key = singles.first().and_then(Single::key).unwrap_or_default();
+        let reply = self.link.run(&CLAIM, call, key, deadline).await?;
+        let address = self.link.address();
+        fast::answers(singles, &reply, |failure| fail(failure.at(address)))
+            .map_err(|failure| failure.at(address))
+    }
+
+    /// Decides one slice whose keys may be in the same call.
+    pub(crate) async fn decide(&self, slice: OwnedClaims, deadline: Instant) -> Result<Answer, Failure> {
+        let mut answers = self.decide_all(std::slice::from_ref(&slice), deadline).await?;
+        answers.pop().unwrap_or_else(|| Err(Failure::strange_reply()))
+    }
+
+    /// Decides slices batch by batch. A batch without a reply fails as a whole.
+    pub(crate) async fn decide_batches(
+        &self,
+        slices: &[OwnedClaims],
+        deadline: Instant,
+    ) -> Vec<Result<Answer, Failure>> {
+        let mut answers = Vec::new();
+        for batch in slices.chunks(BATCH) {
+            add(&mut answers, batch.len(), self.decide_all(batch, deadline).await, |failure| failure);
+        }
+        answers
+    }
+
+    /// The same on the fast path.
+    pub(crate) async fn decide_batches_of_singles(
+        &self,
+        singles: &[Single<'_>],
+        deadline: Instant,
+    ) -> Vec<Result<Answer, StoreError>> {
+        let mut answers = Vec::new();
+        for batch in singles.chunks(BATCH) {
+            let decided = self.decide_singles(batch, deadline, Failure::into_store_error).await;
+            add(&mut answers, batch.len(), decided, Failure::into_store_error);
+        }
+        answers
+    }
+
+    /// Gives back units of meters whose keys may be in the same call.
+    pub(crate) async fn give_back(
+        &self,
+        now: Timestamp,
+        refunds: &[OwnedRefund],
+        deadline: Instant,
+    ) -> Result<(), Failure> {
+        let Some(first) = refunds.first() else { return Ok(()) };
+        let call = wire::refund_call(now, refunds, self.time);
+        let reply = self.link.run(&REFUND, call, &first.claim.key, deadline).await?;
+        match reply {
+            redis::Value::Int(1) => Ok(()),
+            redis::Value::Int(_) => Err(Failure::corrupt().at(self.link.address())),
+            _ => Err(Failure::strange_reply().at(self.link.address())),
+        }
+    }
+
+    /// Groups the items that may be in the same call: all of them on one server, those of one slot on a cluster.
+    pub(crate) fn groups<T>(&self, items: Vec<T>, key: impl Fn(&T) -> &[u8]) -> Vec<Vec<T>> {
+        if self.link.has_slots() {
+            let mut slots = std::collections::BTreeMap::<u16, Vec<T>>::new();
+            for item in items {
+                slots.entry(crate::keys::slot_of(key(&item))).or_default().push(item);
+            }
+            return slots.into_values().collect();
+        }
+        if items.is_empty() { Vec::new() } else { vec![items] }
+    }
+}
+
+/// Adds the answers to a batch of `number` slices.
+fn add<E>(
+    answers: &mut Vec<Result<Answer, E>>,
+    number: usize,
+    decided: Result<Vec<Result<Answer, E>>, Failure>,
+    fail: impl Fn(Failure) -> E,
+) {
+    match decided {
+        Ok(decided) if answers.is_empty() => *answers = decided,
+        Ok(decided) => answers.extend(decided),
+        Err(failure) => answers.extend((0..number).map(|_| Err(fail(failure.clone())))),
+    }
+}

@@ -1,0 +1,118 @@
+//! Parses a configuration from an address.
+
+use ratelimit_core::layers::BatchConfig;
+use ratelimit_core::{StoreError, StoreUrl, UrlOption};
+
+use crate::config::RedisConfig;
+use crate::error::Failure;
+use crate::servers::Servers;
+use crate::time_source::TimeSource;
+
+/// The names of the options.
+const OPTIONS: &[&str] = &[
+    "authorities",
+    "batch",
+    "client_certificate",
+    "clock_slack",
+    "connections",
+    "prefix",
+    "time",
+    "timeout",
+];
+
+/// Options that configure the servers.
+const OF_SERVERS: &[&str] = &["db", "pass", "protocol", "sentinel_password", "sentinel_user", "user"];
+
+impl RedisConfig {
+    /// Parses the configuration from `url`. The scheme says what to connect to:
+    ///
+    /// | address | servers |
+    /// |---|---|
+    /// | `redis://[user][:password@]host[:port][/database]`, also `valkey://` | one server |
+    /// | `redis+unix:///path/to/socket` | one server, over its Unix socket |
+    /// | `redis+cluster://[user][:password@]host[:port][,host[:port]…]` | a cluster, given some of its nodes |
+    /// | `redis+sentinel://[user][:password@]host[:port][,host[:port]…]/name[/database]` | the primary that these sentinels watch under this name |
+    ///
+    /// With `rediss` instead of `redis`, connections are encrypted (feature `tls`). User and password are percent-decoded:
+    /// write `@` as `%40`. The query contains options:
+    ///
+    /// | option | value | sets |
+    /// |---|---|---|
+    /// | `authorities` | the path of a file | [`authorities`](Self::authorities) |
+    /// | `batch` | `true` or `false` | [`batch`](Self::batch); `true` by default |
+    /// | `client_certificate` | the path of a file | [`client_certificate`](Self::client_certificate) |
+    /// | `clock_slack` | a duration: `10s` | [`clock_slack`](Self::clock_slack); 10 s by default |
+    /// | `connections` | a number | [`connections`](Self::connections); 1 by default |
+    /// | `prefix` | text | [`prefix`](Self::prefix); `rl:` by default |
+    /// | `time` | `caller` or `server` | [`time`](Self::time); the caller's by default |
+    /// | `timeout` | a duration: `200ms` | [`timeout`](Self::timeout); 500 ms by default |
+    ///
+    /// Further options configure the servers: `protocol`; for a Unix socket `db`, `user` and `pass`; for sentinels
+    /// `sentinel_user` and `sentinel_password`, while user and password are those of the servers that they watch.
+    ///
+    /// ```
+    /// use ratelimit_redis::{RedisConfig, TimeSource};
+    ///
+    /// let config = RedisConfig::from_url("redis://cache.internal/?timeout=100ms&time=server&prefix=api:")?;
+    /// assert_eq!((config.timeout.as_millis(), config.time), (100, TimeSource::Server));
+    ///
+    /// let error = RedisConfig::from_url("redis://cache.internal/?timout=100ms").unwrap_err();
+    /// assert!(error.to_string().contains("there is no option `timout`; the options are `authorities`"));
+    /// # Ok::<(), ratelimit_core::StoreError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::Misconfigured`](ratelimit_core::ErrorKind::Misconfigured) if the address is not valid, if an option is
+    /// unknown or its value is not valid, or if a file cannot be read. No error quotes the address.
+    pub fn from_url(url: &str) -> Result<Self, StoreError> {
+        let url = StoreUrl::parse("redis", url)?;
+        let servers = Servers::parse(&url.base_with(OF_SERVERS)).map_err(Failure::into_store_error)?;
+        let mut config = Self::of(servers);
+        for option in url.options() {
+            match option.name() {
+                "authorities" => config.authorities = Some(file(option)?),
+                "batch" => config.batch = option.flag()?.then(BatchConfig::default),
+                "client_certificate" => config.client_certificate = Some(file(option)?),
+                "clock_slack" => config.clock_slack = option.duration()?,
+                "connections" => config.connections = option.number()?,
+                "prefix" => option.text().clone_into(&mut config.prefix),
+                "time" => {
+                    let sources = [("caller", TimeSource::Caller), ("server", TimeSource::Server)];
+                    config.time = option.one_of(&sources)?;
+                }
+                "timeout" => config.timeout = option.duration()?,
+                name if OF_SERVERS.contains(&name) => {}
+                _ => return Err(option.unknown(OPTIONS)),
+            }
+        }
+        Ok(config)
+    }
+}
+
+/// The contents of the file that an option names.
+fn file(option: &UrlOption<'_>) -> Result<Vec<u8>, StoreError> {
+    std::fs::read(option.text()).map_err(|_| option.expected("the path of a file that can be read"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_option_is_known() {
+        let value = |name| match name {
+            "authorities" | "client_certificate" => concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+            "batch" => "false",
+            "clock_slack" | "timeout" => "3s",
+            "connections" => "7",
+            "time" => "server",
+            _ => "x",
+        };
+        let query: Vec<_> = OPTIONS.iter().map(|name| format!("{name}={}", value(*name))).collect();
+        let config = RedisConfig::from_url(&format!("redis://a/?{}", query.join("&"))).unwrap();
+        assert!(config.batch.is_none());
+        assert_eq!((config.timeout, config.clock_slack), (std::time::Duration::from_secs(3), config.timeout));
+        assert!(config.authorities.is_some() && config.client_certificate.is_some());
+        assert_eq!((config.connections, config.prefix.as_str(), config.time), (7, "x", TimeSource::Server));
+    }
+}

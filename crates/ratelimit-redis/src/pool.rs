@@ -1,0 +1,135 @@
+//! Stores on a pool that the program already has.
+
+use std::ops::DerefMut;
+
+use deadpool::managed::{Manager, Object, Pool, PoolError};
+use ratelimit_core::ErrorKind;
+use redis::aio::ConnectionLike;
+use redis::{Cmd, RedisError};
+use tokio::time::{Instant, timeout_at};
+
+use crate::error::Failure;
+use crate::given::{Given, Sent, Source, request};
+use crate::link::Link;
+use crate::store::RedisStore;
+use crate::store_config::StoreConfig;
+
+/// A pool that lends a connection for each call.
+struct Lending<M: Manager, W: From<Object<M>>>(Pool<M, W>);
+
+impl<M, W> Source for Lending<M, W>
+where
+    M: Manager<Type: ConnectionLike, Error = RedisError>,
+    W: From<Object<M>> + DerefMut<Target = M::Type> + Send,
+{
+    fn send<'a>(&'a self, cmd: &'a Cmd, deadline: Instant) -> Sent<'a> {
+        Box::pin(async move {
+            let mut connection = match timeout_at(deadline, self.0.get()).await {
+                Ok(connection) => connection.map_err(refused)?,
+                Err(_) => return Err(late()),
+            };
+            request(&mut *connection, cmd, deadline).await
+        })
+    }
+}
+
+/// The pool gave no connection in time, so nothing has been sent.
+fn late() -> Failure {
+    Failure::new(ErrorKind::Unreachable, "the pool gave no connection within the time limit")
+}
+
+fn late_by_its_own() -> Failure {
+    Failure::new(ErrorKind::Unreachable, "the pool gave no connection within its own time limits")
+}
+
+/// Why the pool gave no connection. Nothing has been sent.
+fn refused(error: PoolError<RedisError>) -> Failure {
+    match error {
+        PoolError::Timeout(_) => late_by_its_own(),
+        PoolError::Backend(error) if error.is_timeout() => late_by_its_own(),
+        PoolError::Backend(error) => Failure::from_redis(error).not_applied(),
+        PoolError::Closed => Failure::new(ErrorKind::Unsupported, "the pool has been closed"),
+        PoolError::NoRuntimeSpecified => Failure::new(
+            ErrorKind::Unsupported,
+            "the pool has time limits but no runtime; build it with `Runtime::Tokio1`",
+        ),
+        PoolError::PostCreateHook(_) => {
+            Failure::new(ErrorKind::Unreachable, "a `post_create` hook of the pool refused the connection")
+        }
+    }
+}
+
+impl RedisStore {
+    /// A store on your own pool of connections to one server, with [`StoreConfig::default`]: a `deadpool_redis::Pool`, a
+    /// `deadpool_redis::sentinel::Pool`, or a deadpool with your own manager.
+    ///
+    /// Each call holds a connection until it ends. Waiting for the connection counts against [`StoreConfig::timeout`]; if
+    /// that expires first, nothing has been charged. Afterwards, as with any connection of yours, a call without a reply is
+    /// [maybe charged](ratelimit_core::Applied::Unknown). No call is sent twice.
+    ///
+    /// `deadpool-redis` sends a `PING` each time it lends a connection, so a check takes two round trips. Checks that share
+    /// a call ([`StoreConfig::batch`]) share both.
+    ///
+    /// ```no_run
+    /// use deadpool_redis::{Config, Runtime};
+    /// use ratelimit_redis::RedisStore;
+    ///
+    /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let pool = Config::from_url("redis://127.0.0.1/").create_pool(Some(Runtime::Tokio1))?;
+    /// let store = RedisStore::with_pool(pool.clone());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_pool<M, W>(pool: Pool<M, W>) -> Self
+    where
+        M: Manager<Type: ConnectionLike, Error = RedisError> + 'static,
+        W: From<Object<M>> + DerefMut<Target = M::Type> + Send + 'static,
+    {
+        Self::with_pool_config(pool, StoreConfig::default())
+    }
+
+    /// [`with_pool`](Self::with_pool) with a configuration.
+    pub fn with_pool_config<M, W>(pool: Pool<M, W>, config: StoreConfig) -> Self
+    where
+        M: Manager<Type: ConnectionLike, Error = RedisError> + 'static,
+        W: From<Object<M>> + DerefMut<Target = M::Type> + Send + 'static,
+    {
+        Self::on(Link::Given(Given::single(Lending(pool), "the given pool")), config)
+    }
+
+    /// A store on your own pool of connections to a cluster, with [`StoreConfig::default`]: a
+    /// `deadpool_redis::cluster::Pool`, or a deadpool with your own manager.
+    ///
+    /// What [`with_cluster_connection`](Self::with_cluster_connection) says about retries applies here as well. The
+    /// connections of a `deadpool_redis::cluster::Pool` retry 16 times, which cannot be changed: after a connection has
+    /// broken, a check may have been charged twice, and a refund given back twice. Where that matters, share one
+    /// `ClusterConnection` with `retries(0)`, or create such connections in your own manager.
+    ///
+    /// ```no_run
+    /// use deadpool_redis::cluster::{Config, Runtime};
+    /// use ratelimit_redis::RedisStore;
+    ///
+    /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let nodes = vec!["redis://10.0.0.1/".to_owned(), "redis://10.0.0.2/".to_owned()];
+    /// let pool = Config::from_urls(nodes).create_pool(Some(Runtime::Tokio1))?;
+    /// let store = RedisStore::with_cluster_pool(pool.clone());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_cluster_pool<M, W>(pool: Pool<M, W>) -> Self
+    where
+        M: Manager<Type: ConnectionLike, Error = RedisError> + 'static,
+        W: From<Object<M>> + DerefMut<Target = M::Type> + Send + 'static,
+    {
+        Self::with_cluster_pool_config(pool, StoreConfig::default())
+    }
+
+    /// [`with_cluster_pool`](Self::with_cluster_pool) with a configuration.
+    pub fn with_cluster_pool_config<M, W>(pool: Pool<M, W>, config: StoreConfig) -> Self
+    where
+        M: Manager<Type: ConnectionLike, Error = RedisError> + 'static,
+        W: From<Object<M>> + DerefMut<Target = M::Type> + Send + 'static,
+    {
+        Self::on(Link::Given(Given::cluster(Lending(pool), "the given cluster pool")), config)
+    }
+}

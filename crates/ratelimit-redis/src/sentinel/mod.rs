@@ -1,0 +1,113 @@
+//! A primary and replicas watched by sentinels: calls are sent to whichever server is the primary.
+
+mod address;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratelimit_core::ErrorKind;
+use redis::{Cmd, Value};
+use tokio::time::Instant;
+
+use crate::config::RedisConfig;
+use crate::error::Failure;
+use crate::script::Script;
+use crate::server::Server;
+use crate::survey::Survey;
+
+pub(crate) use self::address::Address;
+use self::watch::Watch;
+
+/// How often a store in use asks the sentinels although nothing has failed: a primary that they have replaced may still
+/// answer this program.
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// How often a call is sent to another server because the previous one is not the primary.
+const CHANGES: u32 = 3;
+
+/// The connections to the primary.
+pub(crate) struct Sentinel {
+    watch: Arc<Watch>,
+    survey: Survey,
+    address: String,
+}
+
+impl Sentinel {
+    pub(crate) fn new(address: &Address, config: &RedisConfig) -> Result<Self, Failure> {
+        let watch = Watch::new(address.clone(), config)?;
+        let address = watch.address();
+        Ok(Self { watch: Arc::new(watch), survey: Survey::new(), address })
+    }
+
+    /// The addresses of the sentinels.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Finds the primary and connects to it.
+    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), Failure> {
+        self.primary(deadline).await?.connect(deadline).await
+    }
+
+    /// Sends a command to the primary, or calls `script` there.
+    pub(crate) async fn send(
+        &self,
+        cmd: &Cmd,
+        script: Option<&Script>,
+        deadline: Instant,
+    ) -> Result<Value, Failure> {
+        let mut primary = self.primary(deadline).await?;
+        let mut changes = 0;
+        loop {
+            let outcome = match script {
+                Some(script) => primary.run(script, cmd, deadline).await,
+                None => primary.send(cmd, deadline).await,
+            };
+            match outcome {
+                Err(failure) if changes < CHANGES => {
+                    changes += 1;
+                    primary = self.other_primary(&primary, failure, deadline).await?;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// The last known primary; waits for a survey if there is none.
+    async fn primary(&self, deadline: Instant) -> Result<Arc<Server>, Failure> {
+        if let Some(primary) = self.watch.primary() {
+            if self.survey.is_older_than(REFRESH) {
+                self.survey.begin(|| self.watch.clone().look());
+            }
+            return Ok(primary);
+        }
+        let at_sentinels = |failure: Failure| failure.or_at(&self.address);
+        self.survey.wait(|| self.watch.clone().look(), deadline).await.map_err(at_sentinels)?;
+        self.watch.primary().ok_or_else(|| {
+            Failure::new(ErrorKind::Unreachable, "the sentinels know no primary").at(&self.address)
+        })
+    }
+
+    /// The primary that has replaced a failed one, or the failure if there is none.
+    async fn other_primary(
+        &self,
+        failed: &Arc<Server>,
+        failure: Failure,
+        deadline: Instant,
+    ) -> Result<Arc<Server>, Failure> {
+        if !failure.may_go_elsewhere() {
+            if matches!(failure.kind(), ErrorKind::Unreachable | ErrorKind::Timeout) {
+                self.survey.begin(|| self.watch.clone().look());
+            }
+            return Err(failure);
+        }
+        let other = || self.watch.primary().filter(|primary| !Arc::ptr_eq(primary, failed));
+        if let Some(other) = other() {
+            return Ok(other);
+        }
+        // The original failure says more than that of the survey.
+        let _ = self.survey.wait(|| self.watch.clone().look(), deadline).await;
+        other().ok_or(failure)
+    }
+}

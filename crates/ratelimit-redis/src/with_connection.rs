@@ -1,0 +1,99 @@
+//! Stores on a connection that the program already has.
+
+use redis::Cmd;
+use redis::aio::ConnectionLike;
+use tokio::time::Instant;
+
+use crate::given::{Given, Sent, Source, request};
+use crate::link::Link;
+use crate::store::RedisStore;
+use crate::store_config::StoreConfig;
+
+/// A connection that is cloned for each call.
+struct Shared<C>(C);
+
+impl<C: ConnectionLike + Clone + Send + Sync> Source for Shared<C> {
+    fn send<'a>(&'a self, cmd: &'a Cmd, deadline: Instant) -> Sent<'a> {
+        let mut connection = self.0.clone();
+        Box::pin(async move { request(&mut connection, cmd, deadline).await })
+    }
+}
+
+impl RedisStore {
+    /// A store on your own connection to one server, with [`StoreConfig::default`].
+    ///
+    /// Takes a [`MultiplexedConnection`](redis::aio::MultiplexedConnection), a `redis::aio::ConnectionManager` or any other
+    /// connection of the `redis` crate 1.x whose clones share it. Nothing is sent before the first call.
+    ///
+    /// - A `ConnectionManager` reconnects. A plain `MultiplexedConnection` does not: once it is broken, every call is an
+    ///   error.
+    /// - Neither sends a call twice.
+    /// - A call ends at [`StoreConfig::timeout`] or at the connection's own `response_timeout` (500 ms by default),
+    ///   whichever is shorter.
+    /// - A broken connection and a call without a reply are [maybe charged](ratelimit_core::Applied::Unknown), because the
+    ///   store cannot see what was written.
+    ///
+    /// For a cluster use [`with_cluster_connection`](Self::with_cluster_connection). A connection to a cluster that is
+    /// passed to this function works as long as all keys of a call are in one slot; otherwise the call is an error
+    /// ([`ErrorKind::Unsupported`](ratelimit_core::ErrorKind::Unsupported)).
+    ///
+    /// ```no_run
+    /// use ratelimit_redis::{Limit, RateLimiter, RedisStore};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = redis::Client::open("redis://127.0.0.1/")?;
+    /// let connection = client.get_multiplexed_async_connection().await?;
+    /// let store = RedisStore::with_connection(connection.clone());
+    /// let limiter = RateLimiter::new(store, "100/min".parse::<Limit>()?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_connection(connection: impl ConnectionLike + Clone + Send + Sync + 'static) -> Self {
+        Self::with_connection_config(connection, StoreConfig::default())
+    }
+
+    /// [`with_connection`](Self::with_connection) with a configuration.
+    pub fn with_connection_config(
+        connection: impl ConnectionLike + Clone + Send + Sync + 'static,
+        config: StoreConfig,
+    ) -> Self {
+        Self::on(Link::Given(Given::single(Shared(connection), "the given connection")), config)
+    }
+
+    /// A store on your own connection to a cluster, with [`StoreConfig::default`]: a
+    /// `redis::cluster_async::ClusterConnection`.
+    ///
+    /// Its decisions are those of a store that [connects](Self::connect) to a cluster: exact for all limits of one key.
+    ///
+    /// # Set `retries(0)`
+    /// By default a `ClusterConnection` sends a call again up to 16 times, even if the connection broke after the server
+    /// had executed it. A check is then charged twice, which admits less than the limit; but a refund is given back twice,
+    /// which admits up to its cost too much. With `retries(0)` it sends each call once. The store retries the calls that a
+    /// node has refused because another node serves the slot.
+    ///
+    /// If you must keep the retries, do not set `overall_response_timeout` longer than `response_timeout`; otherwise a call
+    /// that timed out is sent again as well. Every error of this store is [maybe
+    /// charged](ratelimit_core::Applied::Unknown), since the store cannot see what the client did before.
+    ///
+    /// ```no_run
+    /// use ratelimit_redis::RedisStore;
+    /// use redis::cluster::ClusterClientBuilder;
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = ClusterClientBuilder::new(["redis://10.0.0.1/", "redis://10.0.0.2/"]).retries(0).build()?;
+    /// let store = RedisStore::with_cluster_connection(client.get_async_connection().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn with_cluster_connection(connection: impl ConnectionLike + Clone + Send + Sync + 'static) -> Self {
+        Self::with_cluster_connection_config(connection, StoreConfig::default())
+    }
+
+    /// [`with_cluster_connection`](Self::with_cluster_connection) with a configuration.
+    pub fn with_cluster_connection_config(
+        connection: impl ConnectionLike + Clone + Send + Sync + 'static,
+        config: StoreConfig,
+    ) -> Self {
+        Self::on(Link::Given(Given::cluster(Shared(connection), "the given cluster connection")), config)
+    }
+}

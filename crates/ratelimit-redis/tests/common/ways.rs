@@ -1,0 +1,80 @@
+//! The ways to open a store in a test: with its own client, or on what the program already has.
+
+use std::error::Error;
+
+#[cfg(feature = "deadpool")]
+use deadpool_redis::Runtime;
+use ratelimit_redis::{RedisConfig, RedisStore, StoreConfig};
+use redis::aio::{ConnectionManager, ConnectionManagerConfig, MultiplexedConnection};
+use redis::cluster::ClusterClientBuilder;
+use redis::{AsyncConnectionConfig, Client};
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// What a store is opened on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The store's own client.
+    Own,
+    /// A [`MultiplexedConnection`].
+    Connection,
+    /// A [`ConnectionManager`].
+    Manager,
+    /// A `ClusterConnection` that sends each call once.
+    ClusterConnection,
+    /// A `deadpool_redis::Pool`.
+    #[cfg(feature = "deadpool")]
+    Pool,
+    /// A `deadpool_redis::cluster::Pool`.
+    #[cfg(feature = "deadpool")]
+    ClusterPool,
+}
+
+impl Way {
+    /// Opens a store. Connections and pools of the program have no time limits of their own. `urls` are the servers of the
+    /// configuration, one address each.
+    pub(crate) async fn open(self, config: &RedisConfig, urls: &[String]) -> Result<RedisStore, BoxError> {
+        let store = StoreConfig::default()
+            .prefix(config.prefix.clone())
+            .timeout(config.timeout)
+            .time(config.time)
+            .batch(config.batch);
+        let (urls, url) = (urls.to_vec(), urls.first().ok_or("no address")?.clone());
+        Ok(match self {
+            Self::Own => RedisStore::connect_with(config.clone()).await?,
+            Self::Connection => {
+                RedisStore::with_connection_config(connection(Client::open(url)?).await?, store)
+            }
+            Self::Manager => RedisStore::with_connection_config(manager(&url).await?, store),
+            Self::ClusterConnection => {
+                let client = ClusterClientBuilder::new(urls).retries(0).build()?;
+                RedisStore::with_cluster_connection_config(client.get_async_connection().await?, store)
+            }
+            #[cfg(feature = "deadpool")]
+            Self::Pool => RedisStore::with_pool_config(pool(&url, 16)?, store),
+            #[cfg(feature = "deadpool")]
+            Self::ClusterPool => {
+                let mut config = deadpool_redis::cluster::Config::from_urls(urls);
+                config.pool = Some(deadpool_redis::PoolConfig::new(16));
+                RedisStore::with_cluster_pool_config(config.create_pool(Some(Runtime::Tokio1))?, store)
+            }
+        })
+    }
+}
+
+pub(crate) async fn connection(client: Client) -> Result<MultiplexedConnection, BoxError> {
+    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+    Ok(client.get_multiplexed_async_connection_with_config(&config).await?)
+}
+
+pub(crate) async fn manager(url: &str) -> Result<ConnectionManager, BoxError> {
+    let config = ConnectionManagerConfig::new().set_response_timeout(None).set_connection_timeout(None);
+    Ok(ConnectionManager::new_with_config(Client::open(url)?, config).await?)
+}
+
+#[cfg(feature = "deadpool")]
+pub(crate) fn pool(url: &str, size: usize) -> Result<deadpool_redis::Pool, BoxError> {
+    let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
+    let manager = deadpool_redis::Manager::new_with_config(url, config)?;
+    Ok(deadpool_redis::Pool::builder(manager).max_size(size).runtime(Runtime::Tokio1).build()?)
+}

@@ -1,0 +1,88 @@
+//! Refusals: the reason, and the data for a response.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+
+use crate::Head;
+use crate::headers::{self, Lines};
+
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A limit is used up: 429.
+    QuotaExceeded,
+    /// The store did not answer, and [`OnFailure`](crate::OnFailure) refuses in this case: 503.
+    StoreUnavailable,
+    /// The client did not send what the policy counts by, and [`Missing`](crate::Missing) refuses in this case: 400.
+    Unidentified,
+    /// The program did not provide what the policy counts by, or its policies cannot be checked: 500. The log has the details.
+    Misconfigured,
+}
+
+impl Reason {
+    /// The status code for this reason.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::QuotaExceeded => StatusCode::TOO_MANY_REQUESTS,
+            Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unidentified => StatusCode::BAD_REQUEST,
+            Self::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+/// A refused request, with the data for a response.
+pub struct Refusal<'a> {
+    pub(super) refused: &'a Refused,
+    pub(super) request: Head<'a>,
+}
+
+impl Refusal<'_> {
+    /// Why the request is refused.
+    pub fn reason(&self) -> Reason {
+        self.refused.reason
+    }
+
+    /// The head of the request.
+    pub fn request(&self) -> Head<'_> {
+        self.request
+    }
+
+    /// How long to wait until the same request is admitted if nothing else is charged. `None` if waiting does not help.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.refused.retry_after
+    }
+
+    /// The value of `Retry-After`: the same in whole seconds, rounded up, at least one.
+    pub fn retry_after_seconds(&self) -> Option<u64> {
+        self.refused.retry_after.map(|wait| headers::whole_seconds(wait).max(1))
+    }
+
+    /// The names of the limits that refused, as in [`Plan`](crate::Plan); if the store did not answer, of those that
+    /// could not be checked.
+    pub fn violated_policies(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.refused.violated.iter().map(|name| &**name)
+    }
+}
+
+impl std::fmt::Debug for Refusal<'_> {
+    /// Does not show the request, which contains secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Refusal")
+            .field("reason", &self.reason())
+            .field("retry_after", &self.retry_after())
+            .field("violated_policies", &self.refused.violated)
+            .finish()
+    }
+}
+
+/// The data of a refusal, before the response is built.
+pub(crate) struct Refused {
+    pub(crate) reason: Reason,
+    pub(crate) violated: Vec<Arc<str>>,
+    pub(crate) retry_after: Option<Duration>,
+    pub(crate) lines: Lines,
+}

@@ -1,0 +1,48 @@
+//! Why a policy or plan cannot be created.
+
+use std::error::Error;
+use std::fmt;
+
+use ratelimit_core::MAX_CLAIMS;
+
+/// Why a policy or plan cannot be created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// A name is empty, too long, or has characters other than letters, digits, `.`, `_` and `-`.
+    BadName(String),
+    /// Two policies have the same name.
+    SameName(String),
+    /// There are no policies.
+    NoPolicies,
+    /// The policies have more limits than one check can hold.
+    TooManyLimits(usize),
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BadName(name) => {
+                write!(
+                    f,
+                    "a policy or plan cannot be called {name:?}: a name is 1 to 64 letters, digits, '.', '_' or '-'"
+                )
+            }
+            Self::SameName(name) => {
+                write!(
+                    f,
+                    "two policies are called {name:?}: they would count together, so give them different names"
+                )
+            }
+            Self::NoPolicies => f.write_str("there is no policy: to limit nothing, leave out the layer"),
+            Self::TooManyLimits(limits) => {
+                write!(
+                    f,
+                    "the policies have {limits} limits together: at most {MAX_CLAIMS} can be checked at once"
+                )
+            }
+        }
+    }
+}
+
+impl Error for PolicyError {}

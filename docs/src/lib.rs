@@ -1,0 +1,29 @@
+//! The pages, so that the compiler reads their examples. Pages that belong to one crate are read there.
+#![forbid(unsafe_code)]
+
+/// A page, by its path in this folder.
+#[cfg(doctest)]
+macro_rules! pages {
+    ($($name:ident: $path:literal,)*) => {$(
+        #[doc = include_str!(concat!("../", $path))]
+        struct $name;
+    )*};
+}
+
+#[cfg(doctest)]
+pages! {
+    BehindProxies: "behind-proxies.md",
+    Choose: "choose.md",
+    Comparison: "comparison.md",
+    CountingTogether: "counting-together.md",
+    FromBucket4j: "migrating/bucket4j.md",
+    FromGovernor: "migrating/governor.md",
+    FromLimits: "migrating/limits.md",
+    FromRedisRate: "migrating/redis-rate.md",
+    FromTowerGovernor: "migrating/tower-governor.md",
+    Glossary: "glossary.md",
+    Kubernetes: "kubernetes.md",
+    LimitsInText: "limits-in-text.md",
+    Start: "start.md",
+    Troubleshooting: "troubleshooting.md",
+}
