@@ -10,7 +10,7 @@ use ratelimit_core::{
     Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, Meter, MeterId, Mode, StoreError,
     Timestamp, Window,
 };
-use ratelimit_postgres::PostgresStore;
+use ratelimit_postgres::{PostgresConfig, PostgresStore};
 use sqlx::postgres::PgConnectOptions;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -46,6 +46,17 @@ fn check(error: &StoreError, kind: ErrorKind, applied: Applied, says: &str) {
 
 fn options() -> PgConnectOptions {
     url().parse::<PgConnectOptions>().unwrap().password("pa55word")
+}
+
+/// A store with a short time limit: on a slow machine it takes several attempts to connect.
+async fn connected(config: PostgresConfig) -> PostgresStore {
+    for _ in 0..100 {
+        match PostgresStore::connect_with(config.clone()).await {
+            Ok(store) => return store,
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+        }
+    }
+    panic!("no connection in a hundred attempts")
 }
 
 #[tokio::test]
@@ -183,8 +194,7 @@ async fn a_row_that_is_no_bucket() {
 async fn a_row_that_somebody_holds() {
     let schema = Schema::new();
     schema.store().await;
-    let config = schema.config().timeout(Duration::from_millis(300));
-    let store = PostgresStore::connect_with(config).await.unwrap();
+    let store = connected(schema.config().timeout(Duration::from_millis(300))).await;
     while claim(&store).await.is_err() {} // on a slow machine
     let mut holder = schema.connection().await;
     let sql = format!("BEGIN; SELECT FROM \"{}\".meters FOR UPDATE", schema.name);
@@ -200,8 +210,7 @@ async fn a_row_that_somebody_holds() {
 async fn what_was_charged_is_told_when_the_rest_fails() {
     let schema = Schema::new();
     schema.store().await;
-    let config = schema.config().timeout(Duration::from_millis(400));
-    let store = PostgresStore::connect_with(config).await.unwrap();
+    let store = connected(schema.config().timeout(Duration::from_millis(400))).await;
     let segment = 1_000_000_000;
     let meter = Meter::Window(Window::new(100, segment, 1, false, 0).unwrap());
     let claim =
@@ -263,7 +272,7 @@ async fn a_silent_server_hangs_nobody() {
         .server(options().host("127.0.0.1").port(port))
         .timeout(Duration::from_millis(500))
         .connections(2);
-    let store = PostgresStore::connect_with(config).await.unwrap();
+    let store = connected(config).await;
     while claim(&store).await.is_err() {} // on a slow machine
     stop.send(true).unwrap();
     let tasks: Vec<_> = (0..20)

@@ -205,7 +205,12 @@ async fn a_cluster_client_without_retries_sends_a_call_once() {
             .overall_response_timeout(None)
             .build()
             .unwrap();
-        let connection = client.get_async_connection().await.unwrap();
+        let connection = loop {
+            match client.get_async_connection().await {
+                Ok(connection) => break connection,
+                Err(error) => assert!(error.is_timeout() || error.is_io_error(), "{error}"),
+            }
+        };
         let store = RedisStore::with_cluster_connection_config(connection, config(PATIENCE / 2));
         assert_eq!(taken(&store, key).await, 0);
         cluster.freeze().await.unwrap();
