@@ -1,6 +1,6 @@
 //! When a shard may have expired meters.
 
-use crate::slot::NEVER;
+use crate::kit::expiry::NEVER;
 
 /// The second from which on there may be expired meters, so that the sweep can skip shards without any.
 #[derive(Clone, Copy)]

@@ -47,7 +47,8 @@
 mod config;
 mod demand;
 mod due;
-mod fingerprint;
+#[doc(hidden)]
+pub mod kit;
 mod options;
 mod refusal;
 mod shard;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::fingerprint::Fingerprint;
+use crate::kit::{CompactState, Fingerprint};
 use crate::slot::Slot;
 
 /// A meter that has refused, in its state at that time; or none. Only the thread that holds the lock writes it.
@@ -35,13 +35,13 @@ impl Refusal {
         fence(Ordering::Acquire);
         let is_whole = turn.is_multiple_of(2) && self.turn.load(Ordering::Relaxed) == turn;
         let is_it = low == fingerprint.low && high == THERE | u64::from(fingerprint.kept());
-        (is_whole && is_it).then(|| Slot::of_words(fingerprint, words))
+        (is_whole && is_it).then(|| Slot::of_state(fingerprint, CompactState::from_words(words)))
     }
 
     /// Publishes this meter, or none. Only for the thread that holds the shard's lock.
     pub(crate) fn show(&self, slot: Option<&Slot>) {
         let (low, high, words) = match slot {
-            Some(slot) => (slot.low(), THERE | u64::from(slot.high), slot.words()),
+            Some(slot) => (slot.low(), THERE | u64::from(slot.high), slot.state().words()),
             None => (0, 0, [0; 3]),
         };
         let turn = self.turn.load(Ordering::Relaxed);
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     fn slot(number: u64) -> Slot {
-        Slot::of_words(fingerprint(number), [number; 3])
+        Slot::of_state(fingerprint(number), CompactState::from_words([number; 3]))
     }
 
     fn fingerprint(number: u64) -> Fingerprint {
@@ -93,7 +93,7 @@ mod tests {
                     let mut seen = 0;
                     while !done.load(Ordering::Relaxed) || seen == 0 {
                         if let Some(slot) = refusal.of(fingerprint(number)) {
-                            assert_eq!(slot.words(), [number; 3]);
+                            assert_eq!(slot.state().words(), [number; 3]);
                             seen += 1;
                         }
                     }

@@ -4,8 +4,9 @@ use ratelimit_core::{Meter, Refund, State, Timestamp, Verdict};
 
 use crate::demand::Demand;
 use crate::due::Due;
-use crate::fingerprint::Fingerprint;
-use crate::slot::{Content, Slot, Way, forget_second, has_passed};
+use crate::kit::expiry::{forget_second, has_passed};
+use crate::kit::{Fingerprint, InPlace};
+use crate::slot::Slot;
 use crate::table::{Blocks, Place, STRIDE, Table};
 
 /// How many meters are compared to find one to evict.
@@ -84,9 +85,9 @@ impl Shard {
     /// Whether a claim fits.
     pub(crate) fn fits(&self, place: Option<Place>, demand: Demand<'_>) -> bool {
         let Some(place) = place else { return demand.fits_fresh() };
-        match self.table.slot(place).content() {
-            Content::Here(state) => demand.meter.fits(&state, demand.cost, demand.now),
-            Content::Elsewhere(number) => {
+        match self.table.slot(place).state().state() {
+            Ok(state) => demand.meter.fits(&state, demand.cost, demand.now),
+            Err(number) => {
                 demand.meter.fits(self.large_state(number), demand.cost, demand.now)
             }
         }
@@ -95,10 +96,10 @@ impl Shard {
     /// The verdict if nothing is charged.
     pub(crate) fn look(&self, place: Option<Place>, demand: Demand<'_>) -> Verdict {
         let verdict = |state: &State| demand.meter.verdict(state, demand.cost, demand.now, None);
-        match place.map(|place| self.table.slot(place).content()) {
+        match place.map(|place| self.table.slot(place).state().state()) {
             None => verdict(&demand.meter.fresh()),
-            Some(Content::Here(state)) => verdict(&state),
-            Some(Content::Elsewhere(number)) => verdict(self.large_state(number)),
+            Some(Ok(state)) => verdict(&state),
+            Some(Err(number)) => verdict(self.large_state(number)),
         }
     }
 
@@ -118,9 +119,9 @@ impl Shard {
         &mut self,
         fingerprint: Fingerprint,
         meter: &'m Meter,
-    ) -> Result<(Place, &mut Slot, Way<'m>), Option<Place>> {
+    ) -> Result<(Place, &mut Slot, InPlace<'m>), Option<Place>> {
         let Some((place, slot)) = self.table.find_mut(fingerprint) else { return Err(None) };
-        match slot.way(meter) {
+        match slot.in_place(meter) {
             Some(way) => Ok((place, slot, way)),
             None => Err(Some(place)),
         }
@@ -188,15 +189,15 @@ impl Shard {
     /// Decides a claim on a meter whose state is stored elsewhere, or is of another kind or shape than the claim's.
     pub(crate) fn claim_other(&mut self, place: Place, demand: Demand<'_>) -> (bool, Verdict) {
         let slot = self.table.slot_mut(place);
-        let (admitted, verdict) = match slot.content() {
-            Content::Here(mut state) => {
+        let (admitted, verdict) = match slot.state().state() {
+            Ok(mut state) => {
                 let decided = demand.meter.claim(&mut state, demand.cost, demand.now, demand.mode);
                 if decided.0 && demand.charges() && !slot.keep(&state) {
                     self.keep_large(place, state);
                 }
                 decided
             }
-            Content::Elsewhere(number) => {
+            Err(number) => {
                 let decided =
                     demand.meter.claim(self.large_state_mut(number), demand.cost, demand.now, demand.mode);
                 if matches!(demand.meter, Meter::Bucket(_)) {
@@ -224,8 +225,8 @@ impl Shard {
             return self.claim_large(fingerprint, demand);
         };
         let decided = match way {
-            Way::Window(window) => slot.claim_window(window, demand),
-            Way::Bucket(bucket) => slot.claim_bucket(bucket, demand),
+            InPlace::Window(window) => slot.claim_window(window, demand),
+            InPlace::Bucket(bucket) => slot.claim_bucket(bucket, demand),
         };
         self.put(fingerprint, slot);
         decided
@@ -261,17 +262,17 @@ impl Shard {
 
     pub(crate) fn refund(&mut self, fingerprint: Fingerprint, refund: &Refund<'_>, now: Timestamp) {
         let Some(place) = self.find(fingerprint) else { return };
-        let mut state = match self.table.slot(place).content() {
-            Content::Here(state) => state,
-            Content::Elsewhere(number) => self.large_state(number).clone(),
+        let mut state = match self.table.slot(place).state().state() {
+            Ok(state) => state,
+            Err(number) => self.large_state(number).clone(),
         };
         if refund.cost > 0 && refund.meter.owns(&state) {
             refund.meter.refund(&mut state, refund.cost, refund.receipt, now);
             let forget_at = refund.meter.forget_at(&state);
             let slot = self.table.slot_mut(place);
-            match slot.content() {
-                Content::Elsewhere(number) => *self.large_state_mut(number) = state,
-                Content::Here(_) => _ = slot.keep(&state),
+            match slot.state().state() {
+                Err(number) => *self.large_state_mut(number) = state,
+                Ok(_) => _ = slot.keep(&state),
             }
             let slot = self.table.slot_mut(place);
             slot.forget_at = forget_second(forget_at);
@@ -363,13 +364,13 @@ impl Shard {
 
     /// How much is lost by evicting a meter: its expiry, and among equals how much was charged recently.
     fn weight(&self, place: Place) -> (u32, u64) {
-        (self.table.slot(place).forget_at, self.table.slot(place).charged())
+        (self.table.slot(place).forget_at, self.table.slot(place).state().newest_count())
     }
 
     fn remove(&mut self, place: Place) {
         self.is_news = true;
         self.has_changed(place);
-        if let Content::Elsewhere(number) = self.table.remove(place).content() {
+        if let Err(number) = self.table.remove(place).state().state() {
             self.large[number] = None;
             self.free.push(number);
         }

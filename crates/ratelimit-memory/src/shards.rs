@@ -2,16 +2,15 @@
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use ratelimit_core::{Mode, Timestamp, Verdict};
-use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 use crate::demand::Demand;
-use crate::fingerprint::Fingerprint;
+use crate::kit::expiry::{NEVER, has_passed};
+use crate::kit::{Fingerprint, SpinGuard, SpinLock};
 use crate::refusal::Refusal;
 use crate::shard::Shard;
-use crate::slot::{NEVER, Slot, has_passed};
+use crate::slot::Slot;
 
 /// The shards of a store.
 pub(crate) struct Shards {
@@ -32,24 +31,15 @@ struct Glance {
 /// down; what is read without the lock is not on the lock's cache line.
 #[repr(C, align(128))]
 pub(crate) struct ShardCell {
-    shard: SpinMutex<Shard>,
+    shard: SpinLock<Shard>,
     refusal: Refusal,
 }
 
 const _: () = assert!(size_of::<ShardCell>() == 256);
 
-/// How long to back off from a locked shard: one to five microseconds on today's processors.
-const PAUSES: u32 = 128;
-
-/// How often to retry before sleeping.
-const WAITS: u32 = 8;
-
-/// How long to sleep before a retry; a thread that holds a shard for longer has been preempted.
-const SLEEP: Duration = Duration::from_micros(50);
-
 /// A shard whose lock is held.
 pub(crate) struct ShardGuard<'a> {
-    shard: SpinMutexGuard<'a, Shard>,
+    shard: SpinGuard<'a, Shard>,
     shards: &'a Shards,
 }
 
@@ -97,7 +87,7 @@ impl Shards {
     /// not panic.
     #[inline]
     pub(crate) fn lock_cell<'s>(&'s self, cell: &'s ShardCell) -> ShardGuard<'s> {
-        self.try_lock_cell(cell).unwrap_or_else(|| self.wait(cell))
+        ShardGuard { shard: cell.shard.lock(), shards: self }
     }
 
     /// Locks the shard of this number in the same way.
@@ -105,36 +95,9 @@ impl Shards {
         self.lock_cell(&self.shards[number])
     }
 
-    /// Locks a shard as soon as other threads release it.
-    ///
-    /// Moving a meter from one core's cache to another's takes longer than deciding on it. So a second thread backs off for as
-    /// long as the first needs for some dozen decisions: both get more done than if they alternated. After several failed
-    /// attempts it sleeps, so that the thread that holds the shard gets the processor even if it has a lower priority.
-    #[cold]
-    fn wait<'s>(&'s self, cell: &'s ShardCell) -> ShardGuard<'s> {
-        for _ in 0..WAITS {
-            (0..PAUSES).for_each(|_| std::hint::spin_loop());
-            if let Some(held) = self.try_lock_cell(cell) {
-                return held;
-            }
-        }
-        loop {
-            std::thread::sleep(SLEEP);
-            if let Some(held) = self.try_lock_cell(cell) {
-                return held;
-            }
-        }
-    }
-
-    /// Locks a shard if no other thread holds it.
-    #[inline]
-    fn try_lock_cell<'s>(&'s self, cell: &'s ShardCell) -> Option<ShardGuard<'s>> {
-        cell.shard.try_lock().map(|shard| ShardGuard { shard, shards: self })
-    }
-
-    /// Locks the shard of this number in the same way.
+    /// Locks the shard of this number if no other thread holds it.
     pub(crate) fn try_lock(&self, number: usize) -> Option<ShardGuard<'_>> {
-        self.try_lock_cell(&self.shards[number])
+        self.shards[number].shard.try_lock().map(|shard| ShardGuard { shard, shards: self })
     }
 
     /// Publishes the changes for threads that read a shard without its lock.
@@ -153,7 +116,7 @@ impl Shards {
 
 impl ShardCell {
     fn new(number: usize) -> Self {
-        Self { shard: SpinMutex::new(Shard::new(number)), refusal: Refusal::default() }
+        Self { shard: SpinLock::new(Shard::new(number)), refusal: Refusal::default() }
     }
 
     /// Returns the verdict if the shard's last refusal shows that this claim is refused. Takes no lock.
@@ -199,55 +162,5 @@ impl Drop for ShardGuard<'_> {
         if self.shard.is_news() {
             self.shards.tell(&mut self.shard);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicUsize;
-
-    use super::*;
-
-    #[test]
-    fn a_panic_of_one_thread_is_no_panic_of_another() {
-        let shards = Shards::new(1);
-        let panicked = std::thread::scope(|scope| {
-            scope
-                .spawn(|| {
-                    let _held = shards.lock(0);
-                    std::panic::resume_unwind(Box::new("on purpose"));
-                })
-                .join()
-        });
-        assert!(panicked.is_err());
-        assert_eq!(shards.lock(0).len(), 0);
-        assert!(shards.try_lock(0).is_some());
-        let held = shards.lock(0);
-        assert!(shards.try_lock(0).is_none());
-        drop(held);
-    }
-
-    #[test]
-    fn a_shard_that_is_held_for_long_is_had_in_the_end() {
-        let shards = Shards::new(1);
-        let held = shards.lock(0);
-        let (waits, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        std::thread::scope(|scope| {
-            for _ in 0..3 {
-                scope.spawn(|| {
-                    waits.fetch_add(1, Ordering::SeqCst);
-                    drop(shards.lock(0));
-                    done.fetch_add(1, Ordering::SeqCst);
-                });
-            }
-            while waits.load(Ordering::SeqCst) < 3 {
-                std::thread::yield_now();
-            }
-            // Long enough for each of them to sleep several times.
-            std::thread::sleep(SLEEP * 100);
-            assert_eq!(done.load(Ordering::SeqCst), 0);
-            drop(held);
-        });
-        assert_eq!(done.load(Ordering::SeqCst), 3);
     }
 }

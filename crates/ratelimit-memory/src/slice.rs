@@ -4,7 +4,7 @@ use ratelimit_core::{Claim, Claims, Mode, Timestamp, Verdicts};
 use smallvec::SmallVec;
 
 use crate::demand::Demand;
-use crate::fingerprint::Fingerprint;
+use crate::kit::Fingerprint;
 use crate::shard::Bound;
 use crate::shards::{ShardGuard, Shards};
 

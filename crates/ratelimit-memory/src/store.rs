@@ -10,11 +10,11 @@ use ratelimit_core::{
 };
 
 use crate::demand::Demand;
-use crate::fingerprint::{Fingerprint, Fingerprints};
+use crate::kit::{Fingerprint, Fingerprints, InPlace};
 use crate::shard::Bound;
 use crate::shards::{ShardGuard, Shards};
 use crate::slice::Slice;
-use crate::slot::{Slot, Way};
+use crate::slot::Slot;
 use crate::table::Place;
 use crate::{MemoryConfig, WhenFull};
 
@@ -203,13 +203,13 @@ impl MemoryStore {
         }
         let decided = match Slot::fresh(fingerprint, demand.meter, demand.now) {
             // Each code path is separate up to its end, as for a known meter.
-            Some((mut slot, Way::Window(window))) => {
+            Some((mut slot, InPlace::Window(window))) => {
                 let decided = slot.claim_window(window, demand);
                 shard.put(fingerprint, slot);
                 self.let_go(shard, true, demand.now);
                 return then(Ok(decided));
             }
-            Some((mut slot, Way::Bucket(bucket))) => {
+            Some((mut slot, InPlace::Bucket(bucket))) => {
                 let decided = slot.claim_bucket(bucket, demand);
                 shard.put(fingerprint, slot);
                 self.let_go(shard, true, demand.now);
@@ -362,11 +362,11 @@ impl SyncCounterStore for MemoryStore {
         let mut shard = self.shards.lock_cell(cell);
         // Each code path is separate up to its end, so that the verdict stays in registers.
         match shard.find_here(fingerprint, meter) {
-            Ok((place, slot, Way::Window(window))) => {
+            Ok((place, slot, InPlace::Window(window))) => {
                 let decided = slot.claim_window(window, demand());
                 self.claimed(shard, place, decided, demand(), then)
             }
-            Ok((place, slot, Way::Bucket(bucket))) => {
+            Ok((place, slot, InPlace::Bucket(bucket))) => {
                 let decided = slot.claim_bucket(bucket, demand());
                 self.claimed(shard, place, decided, demand(), then)
             }

@@ -1,6 +1,6 @@
 //! A hash table of meters by fingerprint: open addressing in buckets of seven.
 
-use crate::fingerprint::Fingerprint;
+use crate::kit::Fingerprint;
 use crate::slot::Slot;
 
 /// Meters per bucket.

@@ -260,7 +260,7 @@ fn charged(charges: &[(u64, u64, u64)]) -> (State, Timestamp) {
 fn a_state_goes_back_into_its_slot() {
     let [ledger] = ledgers();
     let [second, slow, ..] = meters();
-    let fingerprint = ledger.fingerprinter.of(&ID);
+    let fingerprint = ledger.fingerprint(&ID);
     let is_in_slot = |meter| {
         let claim = Claim { id: ID, cost: 0, meter };
         ledger.shard(fingerprint).claim_in_slot(fingerprint, &claim, START, Mode::Peek).is_some()

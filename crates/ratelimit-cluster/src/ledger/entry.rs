@@ -1,7 +1,6 @@
 //! A view of one meter that combines its slot and its cold part.
 
-use ratelimit_core::{BucketState, Claim, Debt, Meter, Mode, Refund, State, Timestamp, Verdict};
-use smallvec::smallvec;
+use ratelimit_core::{Claim, Meter, Mode, Refund, State, Timestamp, Verdict};
 
 use super::fingerprint::Fingerprint;
 use super::reading::Reading;
@@ -163,16 +162,5 @@ impl<'s> Entry<'s> {
 
     fn usage(&self, units: Units) -> Usage {
         Usage { name: self.cold.name.clone(), meter: self.meter, units }
-    }
-}
-
-/// The state of a meter without charges, in the form that fits a slot.
-pub(super) fn initial_state(meter: &Meter) -> State {
-    match meter {
-        Meter::Bucket(bucket) => {
-            let debt = Debt::only(Timestamp::EPOCH, bucket.interval());
-            State::Bucket(BucketState { at: Timestamp::EPOCH, debts: smallvec![debt] })
-        }
-        _ => meter.fresh(),
     }
 }

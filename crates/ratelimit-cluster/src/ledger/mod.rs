@@ -42,9 +42,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use ratelimit_core::{
     Answer, Claim, Claims, Meter, MeterId, Mode, Refund, State, StoreError, Timestamp, Verdict, Verdicts,
 };
+use ratelimit_memory::kit::Fingerprints;
 
 use self::capacity::{Capacity, full};
-use self::fingerprint::{Fingerprint, Fingerprinter};
+use self::fingerprint::Fingerprint;
 pub(crate) use self::reading::{BucketReading, Reading};
 use self::remote_batch::RemoteBatch;
 use self::shards::{LockedShard, Shards};
@@ -56,7 +57,7 @@ use crate::table::Name;
 /// The meters of a node.
 pub(crate) struct Ledger {
     shards: Shards,
-    fingerprinter: Fingerprinter,
+    fingerprints: Fingerprints,
     capacity: Capacity,
     next_shard: NextShard,
 }
@@ -86,7 +87,7 @@ impl Ledger {
         let shards = (max_keys / METERS_PER_SHARD).clamp(1, MAX_SHARDS).next_power_of_two();
         Self {
             shards: Shards::new(shards),
-            fingerprinter: Fingerprinter::new(seed),
+            fingerprints: seed.map_or_else(Fingerprints::new, Fingerprints::with_seed),
             capacity: Capacity::new(max_keys),
             next_shard: NextShard::default(),
         }
@@ -95,6 +96,11 @@ impl Ledger {
     /// The number of meters.
     pub(crate) fn len(&self) -> usize {
         self.capacity.used()
+    }
+
+    #[inline]
+    fn fingerprint(&self, id: &MeterId<'_>) -> Fingerprint {
+        Fingerprint::of(&self.fingerprints, id)
     }
 
     #[inline]
@@ -114,7 +120,7 @@ impl Ledger {
         if mode != Mode::Peek {
             self.make_room(claims.len(), now);
         }
-        slice::decide(&self.shards, &self.fingerprinter, &self.capacity, claims)
+        slice::decide(&self.shards, &self.fingerprints, &self.capacity, claims)
     }
 
     /// See [`SyncCounterStore::claim_one_now`](ratelimit_core::SyncCounterStore::claim_one_now).
@@ -129,7 +135,7 @@ impl Ledger {
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {
         let claim = &Claim { id: *id, cost, meter: *meter };
-        let fingerprint = self.fingerprinter.of(id);
+        let fingerprint = self.fingerprint(id);
         let mut shard = self.shard(fingerprint);
         let Some((admitted, verdict, tidy)) = shard.claim_in_slot(fingerprint, claim, now, mode) else {
             return then(self.claim_slow(now, mode, claim, fingerprint, shard));
@@ -190,7 +196,7 @@ impl Ledger {
     /// See [`SyncCounterStore::refund_now`](ratelimit_core::SyncCounterStore::refund_now).
     pub(crate) fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
         for refund in refunds {
-            let fingerprint = self.fingerprinter.of(&refund.id);
+            let fingerprint = self.fingerprint(&refund.id);
             self.shard(fingerprint).refund(fingerprint, refund, now);
         }
     }
@@ -198,7 +204,7 @@ impl Ledger {
     /// Removes meters and their pending units, on this node only.
     pub(crate) fn reset_now(&self, claims: Claims<'_>) {
         for claim in claims.iter() {
-            let fingerprint = self.fingerprinter.of(&claim.id);
+            let fingerprint = self.fingerprint(&claim.id);
             self.shard(fingerprint).remove(fingerprint, &self.capacity);
         }
     }
@@ -243,7 +249,7 @@ impl Ledger {
     /// Makes usages pending again that could not be sent, except those of meters that were reset in the meantime.
     pub(crate) fn put_back(&self, usages: impl IntoIterator<Item = Usage>) {
         for usage in usages {
-            let fingerprint = self.fingerprinter.of(&usage.name.id());
+            let fingerprint = self.fingerprint(&usage.name.id());
             self.shard(fingerprint).put_back(fingerprint, usage);
         }
     }
@@ -253,7 +259,7 @@ impl Ledger {
     pub(crate) fn merge<'a>(&self, mut usages: impl Iterator<Item = (MeterId<'a>, Meter, Units)>) -> u64 {
         let mut batch = RemoteBatch::default();
         let mut uncounted = 0;
-        while batch.fill(&self.fingerprinter, &mut usages) {
+        while batch.fill(&self.fingerprints, &mut usages) {
             let order = batch.by_shard(self.shards.len());
             let shard_of = |index: &u32| batch.at(*index).fingerprint.shard(self.shards.len());
             for indices in order.chunk_by(|one, other| shard_of(one) == shard_of(other)) {
@@ -273,7 +279,7 @@ impl Ledger {
     /// Merges the state of another node by maximum and adds what is pending here. `false` if it cannot be counted, as in
     /// [`merge`](Self::merge).
     pub(crate) fn raise(&self, id: &MeterId<'_>, meter: &Meter, state: State) -> bool {
-        let fingerprint = self.fingerprinter.of(id);
+        let fingerprint = self.fingerprint(id);
         self.shard(fingerprint).raise((fingerprint, id), meter, state, &self.capacity)
     }
 

@@ -1,8 +1,9 @@
 //! Usages received from another node, sorted by shard: each shard is locked once, and memory is accessed in order.
 
 use ratelimit_core::{Meter, MeterId};
+use ratelimit_memory::kit::Fingerprints;
 
-use super::fingerprint::{Fingerprint, Fingerprinter};
+use super::fingerprint::Fingerprint;
 use super::units::Units;
 
 /// How many usages are sorted at once: about a megabyte.
@@ -28,7 +29,7 @@ impl<'a> RemoteBatch<'a> {
     /// Replaces the usages by the next ones; `false` if there are none.
     pub(super) fn fill(
         &mut self,
-        fingerprinter: &Fingerprinter,
+        fingerprints: &Fingerprints,
         usages: &mut impl Iterator<Item = (MeterId<'a>, Meter, Units)>,
     ) -> bool {
         self.usages.clear();
@@ -41,7 +42,7 @@ impl<'a> RemoteBatch<'a> {
             if !self.limits.last().is_some_and(is_same) {
                 self.limits.push((id.namespace, id.scope, meter));
             }
-            let (fingerprint, limit) = (fingerprinter.of(&id), self.limits.len() - 1);
+            let (fingerprint, limit) = (Fingerprint::of(fingerprints, &id), self.limits.len() - 1);
             self.usages.push(RemoteUsage { fingerprint, units, key: id.key, limit });
         }
         !self.usages.is_empty()

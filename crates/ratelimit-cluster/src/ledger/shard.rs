@@ -4,7 +4,7 @@ use hashbrown::HashTable;
 use ratelimit_core::{Claim, Meter, MeterId, Mode, Refund, State, Timestamp, Verdict};
 
 use super::capacity::Capacity;
-use super::entry::{Entry, Outgoing, initial_state};
+use super::entry::{Entry, Outgoing};
 use super::fingerprint::Fingerprint;
 use super::merge;
 use super::slab::{Cold, Meters, Slab};
@@ -126,8 +126,10 @@ impl Shard {
             return false;
         }
         let number = self.colds.insert(Cold::new(name(), fingerprint.hash));
-        let mut slot = Slot::new(fingerprint, self.meters.acquire(meter), number);
-        self.colds.at_mut(number).keep_state(&mut slot, initial_state(meter));
+        let mut slot = Slot::new(fingerprint, meter, self.meters.acquire(meter), number);
+        if slot.is_large() {
+            self.colds.at_mut(number).keep_state(&mut slot, meter.fresh());
+        }
         self.table.insert_unique(fingerprint.hash, slot, |slot| slot.fingerprint().hash);
         // So that a charge of an existing meter allocates nothing.
         self.prune();

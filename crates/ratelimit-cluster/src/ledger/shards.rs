@@ -2,9 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use spin::mutex::{SpinMutex, SpinMutexGuard};
+use ratelimit_memory::kit::{SpinGuard, SpinLock};
 
 use super::shard::Shard;
 
@@ -18,18 +17,13 @@ pub(super) struct Shards {
 /// A shard behind its lock, aligned to cache lines.
 #[derive(Default)]
 #[repr(align(128))]
-struct PaddedShard(SpinMutex<Shard>);
+struct PaddedShard(SpinLock<Shard>);
 
 const _: () = assert!(size_of::<PaddedShard>() == 256);
 
-/// Spin-loop hints between two attempts to lock a shard, spin-loop hints in total, and the sleep between later attempts.
-const SPIN: u32 = 128;
-const MAX_SPINS: u32 = 8 * SPIN;
-const SLEEP: Duration = Duration::from_micros(50);
-
 /// A shard whose lock is held. Records on release whether it has new pending usages.
 pub(super) struct LockedShard<'l> {
-    shard: SpinMutexGuard<'l, Shard>,
+    shard: SpinGuard<'l, Shard>,
     pending: &'l AtomicU64,
     bit: u64,
 }
@@ -48,24 +42,7 @@ impl Shards {
 
     #[inline]
     pub(super) fn lock(&self, number: usize) -> LockedShard<'_> {
-        self.try_lock(number).unwrap_or_else(|| self.wait(number))
-    }
-
-    /// Waits for the lock like the memory store: spins for about a microsecond between attempts, and later sleeps.
-    #[cold]
-    fn wait(&self, number: usize) -> LockedShard<'_> {
-        let mut spins = 0;
-        loop {
-            if spins < MAX_SPINS {
-                spins += SPIN;
-                (0..SPIN).for_each(|_| std::hint::spin_loop());
-            } else {
-                std::thread::sleep(SLEEP);
-            }
-            if let Some(locked) = self.try_lock(number) {
-                return locked;
-            }
-        }
+        self.locked(number, self.shards[number].0.lock())
     }
 
     /// The shard, unless it is locked.
@@ -75,7 +52,7 @@ impl Shards {
     }
 
     #[inline]
-    fn locked<'l>(&'l self, number: usize, shard: SpinMutexGuard<'l, Shard>) -> LockedShard<'l> {
+    fn locked<'l>(&'l self, number: usize, shard: SpinGuard<'l, Shard>) -> LockedShard<'l> {
         LockedShard { shard, pending: &self.pending[number / 64], bit: 1 << (number % 64) }
     }
 

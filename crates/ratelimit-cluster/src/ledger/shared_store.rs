@@ -26,7 +26,7 @@ impl Ledger {
 
     /// The newest known instant of a charge to the meter.
     pub(crate) fn newest(&self, id: &MeterId<'_>) -> Option<Timestamp> {
-        let fingerprint = self.fingerprinter.of(id);
+        let fingerprint = self.fingerprint(id);
         let newest = |entry: &mut Entry<'_>| match &entry.state {
             State::Window(state) => Some(state.at),
             State::Bucket(state) => Some(state.at),
@@ -37,7 +37,7 @@ impl Ledger {
 
     /// Whether all known units of a bucket drain at this rate.
     pub(crate) fn has_one_rate(&self, id: &MeterId<'_>, interval: u64) -> bool {
-        let fingerprint = self.fingerprinter.of(id);
+        let fingerprint = self.fingerprint(id);
         let is_alone = |entry: &mut Entry<'_>| match &entry.state {
             State::Bucket(state) => state.only_debt().is_some_and(|debt| debt.interval == interval),
             _ => true,
@@ -54,7 +54,7 @@ impl Ledger {
         time: u64,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        let fingerprint = self.fingerprinter.of(id);
+        let fingerprint = self.fingerprint(id);
         let receipt = |entry: &mut Entry<'_>| {
             entry.cold.shared.as_ref().filter(|shared| shared.is_known)?;
             let State::Bucket(state) = &entry.state else { return None };
@@ -102,7 +102,7 @@ impl Ledger {
     }
 
     fn with<R>(&self, usage: &Usage, f: impl FnOnce(&mut Entry<'_>, &mut Outgoing) -> R) -> Option<R> {
-        let fingerprint = self.fingerprinter.of(&usage.name.id());
+        let fingerprint = self.fingerprint(&usage.name.id());
         self.shard(fingerprint).open(fingerprint, f)
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use ratelimit_core::{Limit, MeterId, Mode};
 
 use super::*;
-use crate::slot::NEVER;
+use crate::kit::expiry::NEVER;
 
 const NOW: Timestamp = Timestamp::from_secs(1_000);
 

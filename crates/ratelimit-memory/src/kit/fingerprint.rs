@@ -10,29 +10,29 @@ use ratelimit_core::MeterId;
 /// A table stores 96 of the 128 bits; the shard and the tag depend on up to 24 more. With ten million meters, the
 /// probability that two of them share the stored bits is 10<sup>-15</sup>.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Fingerprint {
+pub struct Fingerprint {
     /// Stored in a table.
-    pub(crate) low: u64,
+    pub low: u64,
     /// From the top: 32 bits that a table stores as well, eight bits for the tag, eight spare bits, and 16 bits for the shard.
-    pub(crate) high: u64,
+    pub high: u64,
 }
 
 impl Fingerprint {
     /// The bits of the second hash that a table stores, and that determine where a search begins.
     #[inline]
-    pub(crate) fn kept(self) -> u32 {
+    pub fn kept(self) -> u32 {
         (self.high >> 32) as u32
     }
 
     /// Eight bits that are not among the stored ones; at least two.
     #[inline]
-    pub(crate) fn tag(self) -> u64 {
+    pub fn tag(self) -> u64 {
         ((self.high >> 24) & 0xff).max(2)
     }
 
     /// The shard, of at most 2<sup>16</sup>, a power of two.
     #[inline]
-    pub(crate) fn shard(self, shards: usize) -> usize {
+    pub fn shard(self, shards: usize) -> usize {
         (self.high & 0xffff) as usize & (shards - 1)
     }
 }
@@ -45,21 +45,36 @@ impl Fingerprint {
 /// Without the seeds, collisions cannot be prepared. No hash and no order of keys is ever shown, which an attacker would need
 /// to compute the seeds. foldhash does not claim to resist an attacker who can time single look-ups to the nanosecond; over a
 /// network and behind a lock, nobody can. SipHash would resist even that, but takes several times as long.
+#[derive(Debug)]
 #[repr(C)] // what each key needs is side by side
-pub(crate) struct Fingerprints {
+pub struct Fingerprints {
     /// The seed for a limit's name, and the value that distinguishes the two hashes of a key.
     own: [u64; 2],
     shared: [SharedSeed; 2],
 }
 
 impl Fingerprints {
-    pub(crate) fn new() -> Self {
-        Self { shared: [(); 2].map(|()| SharedSeed::from_u64(random())), own: [(); 2].map(|()| random()) }
+    /// With secrets from the operating system.
+    #[expect(clippy::new_without_default, reason = "each has secrets of its own")]
+    pub fn new() -> Self {
+        Self::of_secrets([(); 4].map(|()| random()))
     }
+
+    /// With secrets that everybody can know, for a test that must be repeatable.
+    pub fn with_seed(seed: u64) -> Self {
+        Self::of_secrets([seed, !seed, seed.rotate_left(16), !seed.rotate_left(16)])
+    }
+
+    fn of_secrets([name, key, low, high]: [u64; 4]) -> Self {
+        Self { own: [name, key], shared: [low, high].map(SharedSeed::from_u64) }
+    }
+
+    /// The fingerprint of a meter's name.
+    ///
 
     /// There are few namespaces and scopes, and no client chooses them, so one hash of them is the seed of both of the key's.
     #[inline(always)]
-    pub(crate) fn of(&self, id: &MeterId<'_>) -> Fingerprint {
+    pub fn of(&self, id: &MeterId<'_>) -> Fingerprint {
         let mut name = fast::FoldHasher::with_seed(self.own[0], &self.shared[0]);
         // Each part is mixed in after the previous state was rotated by the part's length, and then multiplied. This
         // marks where one part ends and the next begins.
@@ -92,6 +107,9 @@ mod tests {
         assert_eq!(one.of(&id), one.of(&id));
         assert_ne!(one.of(&id).low, other.of(&id).low);
         assert_ne!(one.of(&id).high, other.of(&id).high);
+        let [same, again, different] = [7, 7, 8].map(|seed| Fingerprints::with_seed(seed).of(&id));
+        assert_eq!(same, again);
+        assert!(same.low != different.low && same.high != different.high);
     }
 
     #[test]

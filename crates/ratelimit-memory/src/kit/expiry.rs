@@ -1,0 +1,49 @@
+//! When a meter may be removed: a second since the epoch, in 32 bits, up to the year 2106.
+
+use ratelimit_core::{CLOCK_SLACK, Timestamp};
+
+/// Meters with this expiry are kept.
+pub const NEVER: u32 = u32::MAX;
+
+const SECOND: u64 = 1_000_000_000;
+const SLACK: u64 = CLOCK_SLACK.as_secs() * SECOND;
+
+/// The second from which on a meter may be removed that is as good as new at `instant`: that instant plus the slack for
+/// late callers, rounded up.
+pub fn forget_second(instant: Timestamp) -> u32 {
+    u32::try_from(instant.as_nanos().saturating_add(SLACK).div_ceil(SECOND)).unwrap_or(NEVER)
+}
+
+/// Delays `second` if a meter that is as good as new at `instant` must be kept for longer. It is never brought forward:
+/// if claims count in different ways (a log's period was changed), the answers to all of them stay true.
+#[inline]
+pub fn keep_until(second: &mut u32, instant: Timestamp) {
+    // Anything later than `NEVER` means never.
+    if instant.as_nanos().saturating_add(SLACK) > u64::from(*second) * SECOND {
+        *second = forget_second(instant);
+    }
+}
+
+/// Whether a meter that may be removed from `second` on can no longer influence a decision.
+#[inline]
+pub fn has_passed(second: u32, now: Timestamp) -> bool {
+    second != NEVER && u64::from(second) <= now.as_nanos() / SECOND
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_meter_is_kept_until_its_second_has_come_and_for_ever_beyond_2106() {
+        let mut second = 0;
+        keep_until(&mut second, Timestamp::from_millis(10_500));
+        assert_eq!(second, 12);
+        keep_until(&mut second, Timestamp::from_millis(5_500));
+        assert_eq!(second, 12, "it is never brought forward");
+        assert!(!has_passed(12, Timestamp::from_nanos(11_999_999_999)));
+        assert!(has_passed(12, Timestamp::from_secs(12)));
+        keep_until(&mut second, Timestamp::MAX);
+        assert!(!has_passed(second, Timestamp::MAX));
+    }
+}
