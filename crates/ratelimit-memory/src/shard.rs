@@ -87,9 +87,7 @@ impl Shard {
         let Some(place) = place else { return demand.fits_fresh() };
         match self.table.slot(place).state().state() {
             Ok(state) => demand.meter.fits(&state, demand.cost, demand.now),
-            Err(number) => {
-                demand.meter.fits(self.large_state(number), demand.cost, demand.now)
-            }
+            Err(number) => demand.meter.fits(self.large_state(number), demand.cost, demand.now),
         }
     }
 

@@ -194,7 +194,7 @@ fn explain(code: &str, message: &str) -> (ErrorKind, Cow<'static, str>) {
         _ if code.starts_with("57P") || code.starts_with("08") => {
             (ErrorKind::Unreachable, "it closed the connection")
         }
-        _ if code.starts_with("22") || code.starts_with("XX") => return corrupt(code),
+        _ if code.starts_with("22") || matches!(code, "XX001" | "XX002") => return corrupt(code),
         _ => {
             return (ErrorKind::Server, format!("{} (SQLSTATE {code})", told(message)).into());
         }

@@ -86,7 +86,7 @@ impl Dialer {
     }
 
     async fn dial_in_time(&self) -> Result<Wire, Failure> {
-        let late = || Failure::new(ErrorKind::Timeout, "no connection within the time limit");
+        let late = || Failure::new(ErrorKind::Unreachable, "no connection within the time limit");
         timeout(self.patience, self.dial()).await.unwrap_or_else(|_| Err(late()))
     }
 
@@ -168,7 +168,7 @@ impl Connection {
             match sent {
                 Err(_) => {
                     self.hang_up(&wire);
-                    return Err(self.late("no answer within the time limit", unwritten));
+                    return Err(self.late(unwritten));
                 }
                 Ok(Err(error)) if error.is_io_error() || error.is_unrecoverable_error() => {
                     self.hang_up(&wire);
@@ -206,7 +206,7 @@ impl Connection {
         let failure = match sent {
             Ok(Ok(replies)) => return Ok(replies),
             Ok(Err(error)) => Failure::from_redis(error).at(self.dialer.address()),
-            Err(_) => self.late("no answer within the time limit", true),
+            Err(_) => self.late(true),
         };
         self.hang_up(&wire);
         Err(if unwritten { failure } else { failure.maybe_applied() })
@@ -232,7 +232,9 @@ impl Connection {
                     .at(address)
             }),
             Ok(Err(failure)) => Err(failure.at(address)),
-            Err(_) => Err(self.late("no connection within the time limit", true)),
+            Err(_) => {
+                Err(Failure::new(ErrorKind::Unreachable, "no connection within the time limit").at(address))
+            }
         }
     }
 
@@ -258,8 +260,9 @@ impl Connection {
         }
     }
 
-    fn late(&self, message: &'static str, unwritten: bool) -> Failure {
-        let failure = Failure::new(ErrorKind::Timeout, message).at(self.dialer.address());
+    fn late(&self, unwritten: bool) -> Failure {
+        let failure =
+            Failure::new(ErrorKind::Timeout, "no answer within the time limit").at(self.dialer.address());
         if unwritten { failure } else { failure.maybe_applied() }
     }
 }

@@ -36,7 +36,7 @@ impl Survey {
         }
         match timeout_at(deadline, self.flight.join(|| self.noted(work()))).await {
             Ok((outcome, _)) => outcome.unwrap_or_else(|| Err(Failure::stopped())),
-            Err(_) => Err(Failure::new(ErrorKind::Timeout, "no connection within the time limit")),
+            Err(_) => Err(Failure::new(ErrorKind::Unreachable, "no connection within the time limit")),
         }
     }
 

@@ -13,6 +13,9 @@ use ratelimit_stores::{Store, connect};
 /// Instances with the same name form a fleet.
 const CHANNEL: &str = "ratelimit-api";
 
+/// The beginnings of addresses of a Redis or Valkey server.
+const REDIS: [&str; 4] = ["redis://", "rediss://", "valkey://", "valkeys://"];
+
 /// How instances count together.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Counting {
@@ -41,7 +44,7 @@ impl Member {
             Counting::Straight => Self::Straight(connect(url).await?),
             Counting::Leased => Self::Leased(Arc::new(Leased::new(connect(url).await?))),
             Counting::Synced => Self::Synced(Arc::new(Synced::new(connect(url).await?))),
-            Counting::Replicated if url.starts_with("redis://") || url.starts_with("rediss://") => {
+            Counting::Replicated if REDIS.iter().any(|scheme| url.starts_with(scheme)) => {
                 Self::ByRedis(Arc::new(Replicated::new(RedisTransport::connect(url, CHANNEL).await?)))
             }
             Counting::Replicated if url.starts_with("postgres") => {

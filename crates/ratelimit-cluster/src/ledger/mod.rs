@@ -112,8 +112,7 @@ impl Ledger {
     pub(crate) fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         let (now, mode) = (claims.now(), claims.mode());
         if let [claim] = &*claims {
-            let (admitted, verdict) =
-                self.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter, |decided| decided)?;
+            let (admitted, verdict) = self.claim_one_now(now, mode, claim)?;
             let charged = admitted && mode != Mode::Peek;
             return Ok(Answer { admitted, charged, now, verdicts: Verdicts::from_iter([verdict]) });
         }
@@ -123,41 +122,20 @@ impl Ledger {
         slice::decide(&self.shards, &self.fingerprints, &self.capacity, claims)
     }
 
-    /// See [`SyncCounterStore::claim_one_now`](ratelimit_core::SyncCounterStore::claim_one_now).
+    /// Decides a single claim: whether it is admitted, and its verdict.
     #[inline]
-    pub(crate) fn claim_one_now<R>(
-        &self,
-        now: Timestamp,
-        mode: Mode,
-        id: &MeterId<'_>,
-        cost: u64,
-        meter: &Meter,
-        then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
-    ) -> R {
-        let claim = &Claim { id: *id, cost, meter: *meter };
-        let fingerprint = self.fingerprint(id);
-        let mut shard = self.shard(fingerprint);
-        let Some((admitted, verdict, tidy)) = shard.claim_in_slot(fingerprint, claim, now, mode) else {
-            return then(self.claim_slow(now, mode, claim, fingerprint, shard));
-        };
-        drop(shard);
-        if tidy {
-            self.tidy(now);
-        }
-        then(Ok((admitted, verdict)))
-    }
-
-    /// Decides a claim on a new meter, or on one that cannot be decided in its slot.
-    #[inline(never)]
-    fn claim_slow(
+    pub(crate) fn claim_one_now(
         &self,
         now: Timestamp,
         mode: Mode,
         claim: &Claim<'_>,
-        fingerprint: Fingerprint,
-        mut shard: LockedShard<'_>,
     ) -> Result<(bool, Verdict), StoreError> {
-        let decided = shard.claim_in_entry(fingerprint, claim, now, mode);
+        let fingerprint = self.fingerprint(&claim.id);
+        let mut shard = self.shard(fingerprint);
+        let decided = match shard.claim_in_slot(fingerprint, claim, now, mode) {
+            None => shard.claim_in_entry(fingerprint, claim, now, mode),
+            decided => decided,
+        };
         drop(shard);
         let Some((admitted, verdict, tidy)) = decided else {
             return self.claim_new(now, mode, claim, fingerprint);

@@ -40,7 +40,8 @@ macro_rules! sync_counter_store_methods {
             meter: &Meter,
             then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
         ) -> R {
-            self.ledger.claim_one_now(now, mode, id, cost, meter, then)
+            let claim = &Claim { id: *id, cost, meter: *meter };
+            then(self.ledger.claim_one_now(now, mode, claim))
         }
 
         fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {

@@ -32,7 +32,7 @@ pub(super) fn claim_on(
     mode: Mode,
     claim: &Claim<'_>,
 ) -> Result<(bool, Verdict), StoreError> {
-    ledger.claim_one_now(now, mode, &claim.id, claim.cost, &claim.meter, |decided| decided)
+    ledger.claim_one_now(now, mode, claim)
 }
 
 fn claim(ledger: &Ledger, limit: &Limit, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Mutex;
 
 use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, Meter, MeterId, Mode, Promises, Refund, StoreError,
+    Answer, Claim, Claims, CounterStore, Decisions, Meter, MeterId, Mode, Promises, Refund, StoreError,
     SyncCounterStore, Time, Timestamp, Verdict,
 };
 

@@ -37,9 +37,9 @@ struct Parts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// There is no connection, or it broke.
+    /// There is no connection, none came about in time, or it broke.
     Unreachable,
-    /// There was no answer within the store's time limit.
+    /// The server did not answer within the store's time limit.
     Timeout,
     /// The server rejected the credentials or forbids the operation.
     Denied,

@@ -48,7 +48,7 @@ impl Plain {
             Ok(client) => client.map_err(no_connection)?,
             Err(_) => {
                 let message = "no connection of the pool was free within the time limit; increase max_size";
-                return Err(Failure::new(ErrorKind::Timeout, message));
+                return Err(Failure::new(ErrorKind::Unreachable, message));
             }
         };
         let (pool, orders) = (self.0.clone(), orders.clone());
@@ -77,7 +77,7 @@ fn no_connection(error: PoolError<MemcacheError>) -> Failure {
         PoolError::Backend(MemcacheError::IOError(error)) => Failure::from_io(&error),
         PoolError::Closed => Failure::new(ErrorKind::Unsupported, "the pool has been closed"),
         PoolError::Timeout(_) => {
-            Failure::new(ErrorKind::Timeout, "no connection within the pool's own time limit")
+            Failure::new(ErrorKind::Unreachable, "no connection within the pool's own time limit")
         }
         _ => Failure::broken(),
     }

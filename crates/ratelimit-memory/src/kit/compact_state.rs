@@ -1,6 +1,8 @@
 //! The state of a meter in three words.
 
-use ratelimit_core::{Bucket, BucketState, Debt, Meter, Mode, State, Timestamp, Verdict, Window, WindowState};
+use ratelimit_core::{
+    Bucket, BucketState, Debt, Meter, Mode, State, Timestamp, Verdict, Window, WindowState,
+};
 use smallvec::{SmallVec, smallvec};
 
 /// The state of a window of at most two counts, or of a bucket of one rate; or the number of a larger state that is
@@ -89,7 +91,10 @@ impl CompactState {
     pub fn state(&self) -> Result<State, usize> {
         let [first, second, third] = self.0;
         let window = |len| {
-            State::Window(WindowState { at: self.at(), counts: SmallVec::from_buf_and_len([second, third], len) })
+            State::Window(WindowState {
+                at: self.at(),
+                counts: SmallVec::from_buf_and_len([second, third], len),
+            })
         };
         match first >> KIND {
             ONE_COUNT => Ok(window(1)),
@@ -139,13 +144,7 @@ impl CompactState {
     /// Decides a claim, and charges it if it is admitted and the mode says so; `None` if it cannot be decided [in
     /// place](Self::in_place).
     #[inline]
-    pub fn claim(
-        &mut self,
-        meter: &Meter,
-        cost: u64,
-        now: Timestamp,
-        mode: Mode,
-    ) -> Option<(bool, Verdict)> {
+    pub fn claim(&mut self, meter: &Meter, cost: u64, now: Timestamp, mode: Mode) -> Option<(bool, Verdict)> {
         Some(match self.in_place(meter)? {
             InPlace::Window(window) => self.claim_window(window, cost, now, mode),
             InPlace::Bucket(bucket) => self.claim_bucket(bucket, cost, now, mode),

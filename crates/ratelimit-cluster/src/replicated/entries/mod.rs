@@ -23,8 +23,8 @@ pub(crate) use write::Writer;
 mod tests {
     use proptest::prelude::*;
     use ratelimit_core::{
-        Bucket, BucketState, Log, LogState, MAX_LOG_UNITS, MAX_UNITS, Meter, MeterId, Mode, Refund, State,
-        Timestamp, Window,
+        Bucket, BucketState, Claim, Log, LogState, MAX_LOG_UNITS, MAX_UNITS, Meter, MeterId, Mode, Refund,
+        State, Timestamp, Window,
     };
 
     use super::super::wire::{Malformed, Reader, put_number};
@@ -161,7 +161,7 @@ mod tests {
                     prop_assert!(ledger.raise(&other, &at_rate(meter, 3), State::Bucket(state.clone())));
                     for (rate, cost) in [(1, 1), (3, MAX_UNITS), (2, 1)] {
                         let meter = at_rate(meter, rate);
-                        let decide = |mode| ledger.claim_one_now(now, mode, &other, cost, &meter, |decided| decided);
+                        let decide = |mode| ledger.claim_one_now(now, mode, &Claim { id: other, cost, meter });
                         let (_, verdict) = decide(Mode::Force).unwrap();
                         prop_assert!(decide(Mode::Charge).is_ok());
                         let receipt = verdict.receipt;
