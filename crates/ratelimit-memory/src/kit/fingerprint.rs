@@ -71,7 +71,6 @@ impl Fingerprints {
 
     /// The fingerprint of a meter's name.
     ///
-
     /// There are few namespaces and scopes, and no client chooses them, so one hash of them is the seed of both of the key's.
     #[inline(always)]
     pub fn of(&self, id: &MeterId<'_>) -> Fingerprint {
