@@ -8,19 +8,19 @@ use crate::error::Failure;
 
 /// Where a meter is stored: its name and its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct MeterLocation {
     pub(crate) name: Arc<str>,
     pub(crate) server: usize,
 }
 
 /// Claims, and where their meters are stored.
-pub(crate) type OwnedClaims = kit::OwnedClaims<Spot>;
+pub(crate) type OwnedClaims = kit::OwnedClaims<MeterLocation>;
 
 /// A claim, and where its meter is stored.
-pub(crate) type OwnedClaim = kit::OwnedClaim<Spot>;
+pub(crate) type OwnedClaim = kit::OwnedClaim<MeterLocation>;
 
 /// Units to give back, and where their meter is stored.
-pub(crate) type OwnedRefund = kit::OwnedRefund<Spot>;
+pub(crate) type OwnedRefund = kit::OwnedRefund<MeterLocation>;
 
 /// Decides claims in this mode on these states, as [`decide`] does.
 pub(crate) fn decide_as(

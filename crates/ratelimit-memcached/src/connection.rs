@@ -59,33 +59,33 @@ impl Commands {
 ///
 /// A batch that is not answered in time closes the connection: the server may be frozen or its packets may be lost, and
 /// every later batch would time out as well.
-pub(crate) struct Line {
+pub(crate) struct Connection {
     address: Arc<str>,
     opener: Arc<Opener>,
-    current: Mutex<Option<Arc<Wire>>>,
+    current: Mutex<Option<Arc<OpenConnection>>>,
     dialling: tokio::sync::Mutex<()>,
 }
 
 /// An open connection.
-struct Wire {
+struct OpenConnection {
     queue: Arc<Queue>,
     tasks: [AbortHandle; 2],
 }
 
-impl Drop for Wire {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
     }
 }
 
-impl Line {
+impl Connection {
     pub(crate) fn new(address: Arc<str>, opener: Arc<Opener>) -> Self {
         Self { address, opener, current: Mutex::new(None), dialling: tokio::sync::Mutex::new(()) }
     }
 
     /// Connects unless it is connected.
     pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), Failure> {
-        self.wire(deadline).await.map(drop)
+        self.open(deadline).await.map(drop)
     }
 
     /// Sends a batch and returns one reply for each of its commands.
@@ -110,17 +110,17 @@ impl Line {
 
     async fn exchange(&self, commands: &Commands, deadline: Instant) -> Result<Outcome, Failure> {
         // Boxed, because few calls need it and its size would count for all of them.
-        let wire = match self.open_wire() {
-            Some(wire) => wire,
-            None => Box::pin(self.wire(deadline)).await?,
+        let open = match self.open_connection() {
+            Some(open) => open,
+            None => Box::pin(self.open(deadline)).await?,
         };
         let (answer, outcome) = oneshot::channel();
         let Commands { count, stamp, bytes, .. } = commands;
         let pending = Pending { stamp: *stamp, count: *count, replies: Vec::with_capacity(*count), answer };
-        if let Err(pending) = wire.queue.try_push(bytes, pending) {
-            let pushed = Box::pin(timeout_at(deadline, wire.queue.push(bytes, pending))).await;
+        if let Err(pending) = open.queue.try_push(bytes, pending) {
+            let pushed = Box::pin(timeout_at(deadline, open.queue.push(bytes, pending))).await;
             if pushed.is_err() {
-                self.hang_up(&wire, *stamp);
+                self.hang_up(&open, *stamp);
                 return Err(Failure::late());
             }
         }
@@ -128,24 +128,24 @@ impl Line {
             Ok(Ok(outcome)) => Ok(outcome),
             // The tasks of the connection ended without an outcome: their runtime has shut down.
             Ok(Err(_)) => {
-                self.hang_up(&wire, *stamp);
+                self.hang_up(&open, *stamp);
                 Err(Failure::broken().maybe_applied())
             }
-            Err(_) if self.hang_up(&wire, *stamp) => Err(Failure::late()),
+            Err(_) if self.hang_up(&open, *stamp) => Err(Failure::late()),
             Err(_) => Err(Failure::late().maybe_applied()),
         }
     }
 
     /// The open connection, or a new one.
-    async fn wire(&self, deadline: Instant) -> Result<Arc<Wire>, Failure> {
+    async fn open(&self, deadline: Instant) -> Result<Arc<OpenConnection>, Failure> {
         let dial = async {
             let _only_one = self.dialling.lock().await;
-            if let Some(wire) = self.open_wire() {
-                return Ok(wire);
+            if let Some(open) = self.open_connection() {
+                return Ok(open);
             }
-            let wire = Arc::new(Wire::dial(&self.opener).await?);
-            *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(wire.clone());
-            Ok(wire)
+            let open = Arc::new(OpenConnection::dial(&self.opener).await?);
+            *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
+            Ok(open)
         };
         match timeout_at(deadline, dial).await {
             Ok(dialled) => dialled.map_err(|failure: Failure| failure.at(&self.address)),
@@ -156,24 +156,24 @@ impl Line {
         }
     }
 
-    fn open_wire(&self) -> Option<Arc<Wire>> {
+    fn open_connection(&self) -> Option<Arc<OpenConnection>> {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.as_ref().filter(|wire| !wire.queue.is_closed()).cloned()
+        current.as_ref().filter(|open| !open.queue.is_closed()).cloned()
     }
 
     /// Stops sending on this connection, and drops it unless a newer one has replaced it. Returns whether the batch with
     /// this stamp is known not to have been sent.
-    fn hang_up(&self, wire: &Arc<Wire>, stamp: u64) -> bool {
-        let unsent = wire.queue.close(Some(stamp), Failure::broken());
+    fn hang_up(&self, open: &Arc<OpenConnection>, stamp: u64) -> bool {
+        let unsent = open.queue.close(Some(stamp), Failure::broken());
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.as_ref().is_some_and(|held| Arc::ptr_eq(held, wire)) {
+        if current.as_ref().is_some_and(|held| Arc::ptr_eq(held, open)) {
             *current = None;
         }
         unsent
     }
 }
 
-impl Wire {
+impl OpenConnection {
     async fn dial(opener: &Opener) -> Result<Self, Failure> {
         let queue = Arc::new(Queue::default());
         let tasks = start(opener.open().await?, &queue);

@@ -9,11 +9,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::backoff::pause;
 use crate::claims::{OwnedClaim, OwnedClaims, OwnedRefund, decide_as};
 use crate::error::Failure;
-use crate::optimistic::{Cells, Written, check_size, is_optimistic};
+use crate::optimistic::{Entries, Written, check_size, is_optimistic};
 use crate::refund::GivenAt;
 use crate::space::Space;
 use crate::trip::{Answers, Batch};
-use crate::window::{Look, Takes};
+use crate::window::{Deductions, WindowCommands};
 
 /// How often a write is tried before the meter counts as contended.
 const ATTEMPTS: u32 = 16;
@@ -35,21 +35,21 @@ struct Step<'a> {
 
 /// A claim during one round.
 enum Part {
-    Window(Look),
-    Cell(usize),
+    Window(WindowCommands),
+    Entry(usize),
 }
 
 /// What a round has to undo.
 #[derive(Default)]
-struct Undo {
-    takes: Takes,
+struct Rollback {
+    deductions: Deductions,
     refunds: Vec<GivenAt>,
 }
 
 /// Decides slices in order, in as few round trips as possible. Must run to completion, because it undoes its reservations.
 pub(crate) async fn decide(space: &Arc<Space>, slices: &[OwnedClaims], deadline: Instant) -> Vec<Outcome> {
-    let _turns = match space.turns_of(slices, deadline).await {
-        Ok(turns) => turns,
+    let _locks = match space.locks_of(slices, deadline).await {
+        Ok(locks) => locks,
         Err(failure) => return slices.iter().map(|_| Err(failure.clone())).collect(),
     };
     let mut outcomes: Vec<Option<Outcome>> =
@@ -93,22 +93,22 @@ fn is_cautious(space: &Space, slice: &OwnedClaims) -> bool {
 
 /// One attempt at slices. Those whose outcome stays `None` are tried again.
 async fn round(space: &Arc<Space>, steps: &mut [Step<'_>], deadline: Instant) {
-    let (mut batch, mut cells) = (Batch::new(&space.servers), Cells::default());
+    let (mut batch, mut entries) = (Batch::new(&space.servers), Entries::default());
     for step in &mut *steps {
-        step.ask(space, &mut batch, &mut cells);
+        step.ask(space, &mut batch, &mut entries);
     }
     let mut answers = space.servers.send(&batch, deadline).await;
-    cells.receive(&answers);
+    entries.receive(&answers);
     // Boxed, because few claims need it and its size would count for all of them.
-    if steps.iter_mut().flat_map(Step::looks).any(|look| look.meets_reset(&answers)) {
+    if steps.iter_mut().flat_map(Step::windows).any(|commands| commands.meets_reset(&answers)) {
         Box::pin(follow(space, steps, &mut answers, deadline)).await;
     }
-    let mut undo = Undo::default();
+    let mut undo = Rollback::default();
     for step in &mut *steps {
-        step.decide(space, &answers, &mut cells, &mut undo.takes);
+        step.decide(space, &answers, &mut entries, &mut undo.deductions);
     }
-    if cells.are_changed() {
-        Box::pin(write(space, &cells, steps, &answers, &mut undo, deadline)).await;
+    if entries.are_changed() {
+        Box::pin(write(space, &entries, steps, &answers, &mut undo, deadline)).await;
     }
     if !undo.is_empty() {
         Box::pin(take_back(space, undo, deadline)).await;
@@ -118,21 +118,21 @@ async fn round(space: &Arc<Space>, steps: &mut [Step<'_>], deadline: Instant) {
 /// Sends the commands again where a reset has left its mark.
 async fn follow(space: &Space, steps: &mut [Step<'_>], answers: &mut Answers, deadline: Instant) {
     let mut batch = Batch::after(&space.servers, answers);
-    steps.iter_mut().flat_map(Step::looks).for_each(|look| look.follow(answers, &mut batch));
+    steps.iter_mut().flat_map(Step::windows).for_each(|commands| commands.follow(answers, &mut batch));
     answers.append(space.servers.send(&batch, deadline).await);
 }
 
 /// Writes the meters that were changed.
 async fn write(
     space: &Space,
-    cells: &Cells,
+    entries: &Entries,
     steps: &mut [Step<'_>],
     answers: &Answers,
-    undo: &mut Undo,
+    undo: &mut Rollback,
     deadline: Instant,
 ) {
     let mut batch = Batch::new(&space.servers);
-    let places = cells.write(&mut batch, &space.lifetimes);
+    let places = entries.write(&mut batch, &space.lifetimes);
     let written = space.servers.send(&batch, deadline).await;
     let written: Vec<_> = places.into_iter().map(|place| Written::new(&written, place)).collect();
     for step in steps {
@@ -141,21 +141,21 @@ async fn write(
 }
 
 /// Undoes reservations and charges in a task that may outlive this deadline, and waits for it until the deadline.
-async fn take_back(space: &Arc<Space>, undo: Undo, deadline: Instant) {
-    let takes = undo.takes.into_list();
+async fn take_back(space: &Arc<Space>, undo: Rollback, deadline: Instant) {
+    let deductions = undo.deductions.into_list();
     let space = space.clone();
     let task = tokio::spawn(async move {
         let deadline = space.deadline();
         // A failure leaves too much counted. Nothing is tried twice, because that could leave too little.
-        let _ = crate::refund::take(&space, takes, deadline).await;
+        let _ = crate::refund::take(&space, deductions, deadline).await;
         let _ = crate::refund::refund(&space, undo.refunds, deadline).await;
     });
     let _ = timeout_at(deadline, task).await;
 }
 
-impl Undo {
+impl Rollback {
     fn is_empty(&self) -> bool {
-        self.takes.is_empty() && self.refunds.is_empty()
+        self.deductions.is_empty() && self.refunds.is_empty()
     }
 }
 
@@ -166,22 +166,33 @@ impl<'a> Step<'a> {
     }
 
     /// Adds its commands to the batch.
-    fn ask(&mut self, space: &Space, batch: &mut Batch, cells: &mut Cells) {
+    fn ask(&mut self, space: &Space, batch: &mut Batch, entries: &mut Entries) {
         let OwnedClaims { now, claims, .. } = self.slice;
         for claim in claims {
             self.parts.push(match &claim.meter {
-                Meter::Window(window) => {
-                    Part::Window(Look::push(batch, claim, window, *now, !self.looking, &space.lifetimes))
-                }
-                Meter::Bucket(_) | Meter::Log(_) => Part::Cell(cells.push(batch, &claim.key)),
+                Meter::Window(window) => Part::Window(WindowCommands::push(
+                    batch,
+                    claim,
+                    window,
+                    *now,
+                    !self.looking,
+                    &space.lifetimes,
+                )),
+                Meter::Bucket(_) | Meter::Log(_) => Part::Entry(entries.push(batch, &claim.key)),
             });
         }
     }
 
     /// Decides it with the replies.
-    fn decide(&mut self, space: &Space, answers: &Answers, cells: &mut Cells, takes: &mut Takes) {
+    fn decide(
+        &mut self,
+        space: &Space,
+        answers: &Answers,
+        entries: &mut Entries,
+        deductions: &mut Deductions,
+    ) {
         let mode = if self.looking { Mode::Peek } else { self.slice.mode };
-        let decided = self.states(space, answers, cells, takes).and_then(|mut states| {
+        let decided = self.states(space, answers, entries, deductions).and_then(|mut states| {
             let answer = decide_as(mode, self.slice, &mut states)?;
             Ok((answer, states))
         });
@@ -189,7 +200,7 @@ impl<'a> Step<'a> {
             Ok((answer, states)) => {
                 let charged = answer.charged;
                 if charged {
-                    self.keep(states, cells);
+                    self.keep(states, entries);
                 }
                 self.note(space, &answer);
                 // If a read shows room, the claim itself follows.
@@ -202,11 +213,11 @@ impl<'a> Step<'a> {
                 false
             }
         };
-        for look in self.looks() {
+        for commands in self.windows() {
             if charged {
-                look.trim(answers, takes);
+                commands.trim(answers, deductions);
             } else {
-                look.undo(answers, takes);
+                commands.undo(answers, deductions);
             }
         }
     }
@@ -215,14 +226,14 @@ impl<'a> Step<'a> {
         &self,
         space: &Space,
         answers: &Answers,
-        cells: &Cells,
-        takes: &Takes,
+        entries: &Entries,
+        deductions: &Deductions,
     ) -> Result<Vec<Option<State>>, Failure> {
         let state = |(part, claim): (&Part, &OwnedClaim)| match (part, &claim.meter) {
-            (Part::Window(look), Meter::Window(window)) => {
-                look.state(answers, window, self.slice.now, takes).map(Some)
+            (Part::Window(commands), Meter::Window(window)) => {
+                commands.state(answers, window, self.slice.now, deductions).map(Some)
             }
-            (Part::Cell(nth), _) => cells.state(*nth),
+            (Part::Entry(nth), _) => entries.state(*nth),
             (Part::Window(_), _) => Ok(None),
         };
         let at = |pair: (&Part, &OwnedClaim)| {
@@ -231,12 +242,12 @@ impl<'a> Step<'a> {
         self.parts.iter().zip(&self.slice.claims).map(at).collect()
     }
 
-    fn keep(&self, states: Vec<Option<State>>, cells: &mut Cells) {
+    fn keep(&self, states: Vec<Option<State>>, entries: &mut Entries) {
         for ((part, claim), state) in self.parts.iter().zip(&self.slice.claims).zip(states) {
-            if let Part::Cell(nth) = part
+            if let Part::Entry(nth) = part
                 && claim.cost > 0
             {
-                cells.change(*nth, state, &claim.meter, self.slice.now);
+                entries.change(*nth, state, &claim.meter, self.slice.now);
             }
         }
     }
@@ -254,8 +265,8 @@ impl<'a> Step<'a> {
     }
 
     /// Checks the outcome of its writes.
-    fn conclude(&mut self, written: &[Written], answers: &Answers, undo: &mut Undo) {
-        let outcomes: SmallVec<[&Written; 4]> = self.cells().map(|nth| &written[nth]).collect();
+    fn conclude(&mut self, written: &[Written], answers: &Answers, undo: &mut Rollback) {
+        let outcomes: SmallVec<[&Written; 4]> = self.entries().map(|nth| &written[nth]).collect();
         let failed = outcomes.iter().find_map(|written| match written {
             Written::Failed(failure) => Some(failure.clone()),
             _ => None,
@@ -273,11 +284,11 @@ impl<'a> Step<'a> {
             }
             _ => return,
         };
-        for look in self.looks() {
-            look.undo(answers, &mut undo.takes);
+        for commands in self.windows() {
+            commands.undo(answers, &mut undo.deductions);
         }
         for ((part, claim), verdict) in self.parts.iter().zip(&self.slice.claims).zip(&charged.verdicts) {
-            if let Part::Cell(nth) = part
+            if let Part::Entry(nth) = part
                 && claim.cost > 0
                 && matches!(written[*nth], Written::Stored)
             {
@@ -289,21 +300,23 @@ impl<'a> Step<'a> {
     }
 
     fn with_ambiguity(&self, failure: Failure, answers: &Answers) -> Failure {
-        let ambiguous =
-            self.parts.iter().any(|part| matches!(part, Part::Window(look) if look.is_ambiguous(answers)));
+        let ambiguous = self
+            .parts
+            .iter()
+            .any(|part| matches!(part, Part::Window(commands) if commands.is_ambiguous(answers)));
         if ambiguous { failure.maybe_applied() } else { failure.not_applied() }
     }
 
-    fn looks(&mut self) -> impl Iterator<Item = &mut Look> {
+    fn windows(&mut self) -> impl Iterator<Item = &mut WindowCommands> {
         self.parts.iter_mut().filter_map(|part| match part {
-            Part::Window(look) => Some(look),
-            Part::Cell(_) => None,
+            Part::Window(commands) => Some(commands),
+            Part::Entry(_) => None,
         })
     }
 
-    fn cells(&self) -> impl Iterator<Item = usize> {
+    fn entries(&self) -> impl Iterator<Item = usize> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Cell(nth) => Some(*nth),
+            Part::Entry(nth) => Some(*nth),
             Part::Window(_) => None,
         })
     }

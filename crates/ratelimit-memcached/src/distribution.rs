@@ -26,14 +26,14 @@ pub enum Distribution {
 }
 
 /// Chooses servers.
-pub(crate) enum Chooser {
+pub(crate) enum ServerSelector {
     /// A seed for each server.
     Rendezvous(Vec<u64>),
     /// Points in ascending order, with their servers.
     Ketama(Vec<(u32, usize)>),
 }
 
-impl Chooser {
+impl ServerSelector {
     pub(crate) fn new(distribution: Distribution, servers: &[Address]) -> Self {
         match distribution {
             Distribution::Rendezvous => {
@@ -112,8 +112,8 @@ mod tests {
 
     fn choices(distribution: Distribution, names: &[&str]) -> Vec<String> {
         let addresses = addresses(names);
-        let chooser = Chooser::new(distribution, &addresses);
-        let choice = |nth: u64| addresses[chooser.choose(&id(&nth.to_be_bytes()))].text();
+        let selector = ServerSelector::new(distribution, &addresses);
+        let choice = |nth: u64| addresses[selector.choose(&id(&nth.to_be_bytes()))].text();
         (0..10_000).map(choice).collect()
     }
 
@@ -157,8 +157,8 @@ mod tests {
         // Other choices would reset the meters of a running fleet.
         let three = addresses(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
         let chosen = |distribution| -> Vec<usize> {
-            let chooser = Chooser::new(distribution, &three);
-            (0..12_u8).map(|nth| chooser.choose(&id(&[nth]))).collect()
+            let selector = ServerSelector::new(distribution, &three);
+            (0..12_u8).map(|nth| selector.choose(&id(&[nth]))).collect()
         };
         assert_eq!(chosen(Distribution::Rendezvous), [1, 0, 0, 0, 0, 2, 2, 0, 1, 1, 1, 0]);
         assert_eq!(chosen(Distribution::Ketama), [1, 0, 1, 1, 1, 1, 0, 1, 0, 1, 1, 0]);

@@ -105,7 +105,6 @@ mod connection;
 mod decide;
 mod distribution;
 mod error;
-mod finish;
 mod hints;
 mod keys;
 mod lifetime;

@@ -5,25 +5,25 @@ use std::sync::Arc;
 
 use ratelimit_core::{ErrorKind, Meter, State, Timestamp};
 
-use crate::claims::{OwnedClaim, Spot};
+use crate::claims::{MeterLocation, OwnedClaim};
 use crate::error::Failure;
 use crate::lifetime::Lifetimes;
 use crate::reply::Reply;
-use crate::trip::{Answers, Batch, Place};
+use crate::trip::{Answers, Batch, CommandIndex};
 use crate::wire::Command;
 
 /// The states of bucket and log meters during a decision.
 #[derive(Debug, Default)]
-pub(crate) struct Cells {
-    cells: Vec<Cell>,
+pub(crate) struct Entries {
+    entries: Vec<Entry>,
     places: HashMap<Arc<str>, usize>,
 }
 
 /// The state of one meter.
 #[derive(Debug)]
-struct Cell {
-    spot: Spot,
-    place: Place,
+struct Entry {
+    location: MeterLocation,
+    place: CommandIndex,
     /// The unique number of the item when it was read; `None` if there was none.
     unique: Option<u64>,
     state: Result<Option<State>, Failure>,
@@ -58,22 +58,28 @@ pub(crate) fn check_size(meter: &Meter, max_value: usize) -> Result<(), Failure>
     Err(Failure::new(ErrorKind::Unsupported, message))
 }
 
-impl Cells {
-    /// Adds the read of a meter to the batch, once; returns the number of its cell.
-    pub(crate) fn push(&mut self, batch: &mut Batch, spot: &Spot) -> usize {
-        if let Some(nth) = self.places.get(&spot.name) {
+impl Entries {
+    /// Adds the read of a meter to the batch, once; returns its index.
+    pub(crate) fn push(&mut self, batch: &mut Batch, location: &MeterLocation) -> usize {
+        if let Some(nth) = self.places.get(&location.name) {
             return *nth;
         }
-        let place = batch.push(spot.server, &Command::Read { key: &spot.name });
-        self.cells.push(Cell { spot: spot.clone(), place, unique: None, state: Ok(None), changed: None });
-        self.places.insert(spot.name.clone(), self.cells.len() - 1);
-        self.cells.len() - 1
+        let place = batch.push(location.server, &Command::Read { key: &location.name });
+        self.entries.push(Entry {
+            location: location.clone(),
+            place,
+            unique: None,
+            state: Ok(None),
+            changed: None,
+        });
+        self.places.insert(location.name.clone(), self.entries.len() - 1);
+        self.entries.len() - 1
     }
 
     /// Decodes the states from the answers.
     pub(crate) fn receive(&mut self, answers: &Answers) {
-        for cell in &mut self.cells {
-            let (state, unique) = match answers.reply(cell.place) {
+        for entry in &mut self.entries {
+            let (state, unique) = match answers.reply(entry.place) {
                 Ok(Reply::Missing) => (Ok(None), None),
                 // The plain protocol creates a meter with an empty value.
                 Ok(Reply::Value { bytes, unique: Some(unique) }) if bytes.is_empty() => {
@@ -85,50 +91,50 @@ impl Cells {
                 Ok(_) => (Err(Failure::strange_response()), None),
                 Err(failure) => (Err(failure.clone()), None),
             };
-            (cell.state, cell.unique) = (state, unique);
+            (entry.state, entry.unique) = (state, unique);
         }
     }
 
     /// The state of a meter after the changes so far.
     pub(crate) fn state(&self, nth: usize) -> Result<Option<State>, Failure> {
-        self.cells[nth].state.clone()
+        self.entries[nth].state.clone()
     }
 
     /// Changes the state of a meter.
     pub(crate) fn change(&mut self, nth: usize, state: Option<State>, meter: &Meter, now: Timestamp) {
-        self.cells[nth].state = Ok(state);
-        self.cells[nth].changed = Some((*meter, now));
+        self.entries[nth].state = Ok(state);
+        self.entries[nth].changed = Some((*meter, now));
     }
 
     /// Whether any of them was changed.
     pub(crate) fn are_changed(&self) -> bool {
-        self.cells.iter().any(|cell| cell.changed.is_some())
+        self.entries.iter().any(|entry| entry.changed.is_some())
     }
 
     /// Adds the writes of changed meters to a batch, in the order of their names: of several writers of the same items, the
     /// one that writes one of them first is then usually the first on the others as well.
-    pub(crate) fn write(&self, batch: &mut Batch, lifetimes: &Lifetimes) -> Vec<Option<Place>> {
-        let mut write = |cell: &Cell| {
-            let (meter, now) = cell.changed.as_ref()?;
-            let state = cell.state.as_ref().ok()?.as_ref()?;
+    pub(crate) fn write(&self, batch: &mut Batch, lifetimes: &Lifetimes) -> Vec<Option<CommandIndex>> {
+        let mut write = |entry: &Entry| {
+            let (meter, now) = entry.changed.as_ref()?;
+            let state = entry.state.as_ref().ok()?.as_ref()?;
             let life = meter.forget_at(state).since(*now);
             let lifetime = lifetimes.token(u64::try_from(life.as_nanos()).unwrap_or(u64::MAX));
             let value = &state.to_bytes();
-            let command = Command::Write { key: &cell.spot.name, value, unique: cell.unique, lifetime };
-            Some(batch.push(cell.spot.server, &command))
+            let command = Command::Write { key: &entry.location.name, value, unique: entry.unique, lifetime };
+            Some(batch.push(entry.location.server, &command))
         };
-        let mut order: Vec<usize> = (0..self.cells.len()).collect();
-        order.sort_unstable_by_key(|nth| &self.cells[*nth].spot.name);
-        let mut places = vec![None; self.cells.len()];
+        let mut order: Vec<usize> = (0..self.entries.len()).collect();
+        order.sort_unstable_by_key(|nth| &self.entries[*nth].location.name);
+        let mut places = vec![None; self.entries.len()];
         for nth in order {
-            places[nth] = write(&self.cells[nth]);
+            places[nth] = write(&self.entries[nth]);
         }
         places
     }
 }
 
 impl Written {
-    pub(crate) fn new(answers: &Answers, place: Option<Place>) -> Self {
+    pub(crate) fn new(answers: &Answers, place: Option<CommandIndex>) -> Self {
         match place.map(|place| answers.reply(place)) {
             None => Self::Unchanged,
             Some(Ok(Reply::Done)) => Self::Stored,

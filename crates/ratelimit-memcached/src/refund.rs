@@ -7,11 +7,11 @@ use crate::backoff::pause;
 use crate::claims::OwnedRefund;
 use crate::error::Failure;
 use crate::keys::since_reset;
-use crate::optimistic::{Cells, Written};
+use crate::optimistic::{Entries, Written};
 use crate::reply::Counter;
 use crate::space::Space;
 use crate::trip::Batch;
-use crate::window::Take;
+use crate::window::Deduction;
 use crate::wire::Command;
 
 /// Units to give back, and the instant of the refund.
@@ -25,21 +25,21 @@ pub(crate) struct GivenAt {
 /// would be admitted twice.
 pub(crate) async fn take_everywhere(
     space: &Space,
-    takes: Vec<Take>,
+    deductions: Vec<Deduction>,
     deadline: Instant,
 ) -> Result<(), Failure> {
     let mut batch = Batch::new(&space.servers);
-    let push = |take: &Take| {
+    let push = |take: &Deduction| {
         let taken = batch.push(take.server, &take.command());
-        (taken, batch.push(take.server, &Command::Look { key: &take.key }))
+        (taken, batch.push(take.server, &Command::WindowCommands { key: &take.key }))
     };
-    let places: Vec<_> = takes.iter().map(push).collect();
+    let places: Vec<_> = deductions.iter().map(push).collect();
     let answers = space.servers.send(&batch, deadline).await;
     let mut moved = Vec::new();
-    for (Take { server, key, units }, (taken, value)) in takes.into_iter().zip(places) {
+    for (Deduction { server, key, units }, (taken, value)) in deductions.into_iter().zip(places) {
         match (answers.reply(taken), answers.reply(value)) {
             (Err(failure), Ok(value)) if failure.is_corrupt() => match value.counter()? {
-                Counter::Reset(mark) => moved.push(Take { server, key: since_reset(&key, mark), units }),
+                Counter::Reset(mark) => moved.push(Deduction { server, key: since_reset(&key, mark), units }),
                 Counter::Count(_) => return Err(failure.clone()),
             },
             (taken, _) => drop(taken.clone()?),
@@ -49,9 +49,13 @@ pub(crate) async fn take_everywhere(
 }
 
 /// Takes units off existing counters that have not been reset.
-pub(crate) async fn take(space: &Space, takes: Vec<Take>, deadline: Instant) -> Result<(), Failure> {
+pub(crate) async fn take(
+    space: &Space,
+    deductions: Vec<Deduction>,
+    deadline: Instant,
+) -> Result<(), Failure> {
     let mut batch = Batch::new(&space.servers);
-    let places: Vec<_> = takes.iter().map(|take| batch.push(take.server, &take.command())).collect();
+    let places: Vec<_> = deductions.iter().map(|take| batch.push(take.server, &take.command())).collect();
     let answers = space.servers.send(&batch, deadline).await;
     places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))
 }
@@ -83,20 +87,20 @@ async fn refund_once(
     has_given: &mut bool,
     deadline: Instant,
 ) -> Result<(), Failure> {
-    let (mut batch, mut cells) = (Batch::new(&space.servers), Cells::default());
+    let (mut batch, mut entries) = (Batch::new(&space.servers), Entries::default());
     let places: Vec<usize> =
-        open.iter().map(|given| cells.push(&mut batch, &given.refund.claim.key)).collect();
-    cells.receive(&space.servers.send(&batch, deadline).await);
+        open.iter().map(|given| entries.push(&mut batch, &given.refund.claim.key)).collect();
+    entries.receive(&space.servers.send(&batch, deadline).await);
     for (given, nth) in open.iter().zip(&places) {
         let GivenAt { refund: OwnedRefund { claim, receipt }, now } = given;
         // So far this has only read.
-        let mut state = cells.state(*nth).map_err(Failure::not_applied)?;
+        let mut state = entries.state(*nth).map_err(Failure::not_applied)?;
         if give_back(&claim.meter, &mut state, claim.cost, *receipt, *now) {
-            cells.change(*nth, state, &claim.meter, *now);
+            entries.change(*nth, state, &claim.meter, *now);
         }
     }
     let mut batch = Batch::new(&space.servers);
-    let writes = cells.write(&mut batch, &space.lifetimes);
+    let writes = entries.write(&mut batch, &space.lifetimes);
     let answers = space.servers.send(&batch, deadline).await;
     let mut failure = None;
     let mut places = places.into_iter();

@@ -7,7 +7,7 @@
 use ratelimit_core::{Claims, Meter};
 use tokio::time::Instant;
 
-use crate::claims::Spot;
+use crate::claims::MeterLocation;
 use crate::error::Failure;
 use crate::keys::{MARK, since_reset};
 use crate::reply::Counter;
@@ -21,7 +21,7 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
     let (mut batch, mark) = (Batch::new(&space.servers), new_mark());
     let (mut places, mut former) = (Vec::new(), Vec::new());
     for claim in claims.iter() {
-        let Spot { name, server } = space.spot(&claim.id);
+        let MeterLocation { name, server } = space.location(&claim.id);
         let Meter::Window(window) = &claim.meter else {
             places.push(batch.push(server, &Command::Delete { key: &name }));
             continue;
@@ -30,7 +30,7 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
         // The newest segment may begin after this instant.
         let lifetime = space.lifetimes.token(life(window).saturating_add(window.segment()));
         for key in live {
-            let before = batch.push(server, &Command::Look { key: &key });
+            let before = batch.push(server, &Command::WindowCommands { key: &key });
             places.push(batch.push(server, &Command::Reset { key: &key, mark: &mark, lifetime }));
             former.push((server, key, before));
         }

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 
 use crate::check;
 use crate::config::MemcachedConfig;
-use crate::connection::{Commands, Line};
-use crate::distribution::Chooser;
+use crate::connection::{Commands, Connection};
+use crate::distribution::ServerSelector;
 use crate::error::Failure;
 use crate::queue::Replies;
 use crate::reply::Reply;
@@ -25,12 +25,12 @@ const NO_METER: &str = "!ratelimit-says-hello";
 /// All servers.
 pub(crate) struct Servers {
     list: Vec<Server>,
-    chooser: Chooser,
+    selector: ServerSelector,
 }
 
 struct Server {
     address: Arc<str>,
-    lines: Vec<Line>,
+    connections: Vec<Connection>,
     turn: AtomicUsize,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Batch {
 
 /// The place of a command in a [`Batch`], and of its reply in the [`Answers`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CommandIndex {
     pub(crate) server: usize,
     pub(crate) nth: usize,
 }
@@ -52,16 +52,16 @@ pub(crate) struct Answers(pub(crate) Vec<Replies>);
 impl Servers {
     pub(crate) fn new(config: &MemcachedConfig) -> Result<Self, Failure> {
         let addresses = check::addresses(config)?;
-        let chooser = Chooser::new(config.distribution, &addresses);
+        let selector = ServerSelector::new(config.distribution, &addresses);
         let server = |opener: Opener| {
             let address: Arc<str> = opener.address().text().into();
             let opener = Arc::new(opener);
-            let line = |_| Line::new(address.clone(), opener.clone());
-            let lines = (0..config.connections.max(1)).map(line).collect();
-            Server { address, lines, turn: AtomicUsize::new(0) }
+            let connection = |_| Connection::new(address.clone(), opener.clone());
+            let connections = (0..config.connections.max(1)).map(connection).collect();
+            Server { address, connections, turn: AtomicUsize::new(0) }
         };
         let list = Opener::all(config, addresses)?.into_iter().map(server).collect();
-        Ok(Self { list, chooser })
+        Ok(Self { list, selector })
     }
 
     /// The addresses of the servers.
@@ -77,18 +77,19 @@ impl Servers {
     /// Connects to each server and checks that it understands the commands.
     pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), Failure> {
         // Opens all connections, so that no call has to wait for a log-in later.
-        let lines = self.list.iter().flat_map(|server| &server.lines);
-        try_join_all(lines.map(|line| line.connect(deadline))).await?;
+        let connections = self.list.iter().flat_map(|server| &server.connections);
+        try_join_all(connections.map(|connection| connection.connect(deadline))).await?;
         let mut batch = Batch::new(self);
-        let places: Vec<_> =
-            (0..self.list.len()).map(|server| batch.push(server, &Command::Look { key: NO_METER })).collect();
+        let places: Vec<_> = (0..self.list.len())
+            .map(|server| batch.push(server, &Command::WindowCommands { key: NO_METER }))
+            .collect();
         let answers = self.send(&batch, deadline).await;
         places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))
     }
 
     /// The server that stores a meter.
     pub(crate) fn choose(&self, id: &MeterId<'_>) -> usize {
-        self.chooser.choose(id)
+        self.selector.choose(id)
     }
 
     /// Performs one round trip: sends each server its commands, concurrently.
@@ -97,7 +98,7 @@ impl Servers {
         match batch.asked() {
             (None, _) => {}
             (Some(only), None) => {
-                answers.0[only] = self.list[only].line().send(&batch.servers[only], deadline).await;
+                answers.0[only] = self.list[only].connection().send(&batch.servers[only], deadline).await;
             }
             // Boxed, so that calls to one server are spared its size.
             (Some(_), Some(_)) => Box::pin(self.send_to_several(batch, deadline, &mut answers)).await,
@@ -109,7 +110,7 @@ impl Servers {
         let asked = batch.servers.iter().zip(&self.list).zip(&mut answers.0);
         let asked = asked.filter(|((commands, _), _)| commands.count > 0);
         join_all(asked.map(|((commands, server), replies)| async move {
-            *replies = server.line().send(commands, deadline).await;
+            *replies = server.connection().send(commands, deadline).await;
         }))
         .await;
     }
@@ -117,9 +118,9 @@ impl Servers {
 
 impl Server {
     /// The next of its connections, in turn.
-    fn line(&self) -> &Line {
+    fn connection(&self) -> &Connection {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        &self.lines[turn % self.lines.len()]
+        &self.connections[turn % self.connections.len()]
     }
 }
 
@@ -139,8 +140,8 @@ impl Batch {
         (asked.next(), asked.next())
     }
 
-    pub(crate) fn push(&mut self, server: usize, command: &Command<'_>) -> Place {
-        Place { server, nth: self.servers[server].push(command) }
+    pub(crate) fn push(&mut self, server: usize, command: &Command<'_>) -> CommandIndex {
+        CommandIndex { server, nth: self.servers[server].push(command) }
     }
 }
 
@@ -151,7 +152,7 @@ impl Answers {
     }
 
     /// The reply to a command of the batch.
-    pub(crate) fn reply(&self, place: Place) -> &Result<Reply, Failure> {
+    pub(crate) fn reply(&self, place: CommandIndex) -> &Result<Reply, Failure> {
         static NONE: Result<Reply, Failure> = Ok(Reply::Lost);
         self.0.get(place.server).and_then(|replies| replies.get(place.nth)).unwrap_or(&NONE)
     }

@@ -7,7 +7,7 @@ use ratelimit_core::{MeterId, Mode};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 
-use crate::claims::{OwnedClaim, OwnedClaims, Spot};
+use crate::claims::{MeterLocation, OwnedClaim, OwnedClaims};
 use crate::config::MemcachedConfig;
 use crate::error::Failure;
 use crate::hints::Hints;
@@ -15,14 +15,14 @@ use crate::keys::{OFFSET, name_of, stable_hash};
 use crate::lifetime::Lifetimes;
 use crate::optimistic::is_optimistic;
 use crate::servers::Servers;
-use crate::trip::Way;
+use crate::trip::Connections;
 
 /// The number of locks for bucket and log meters.
 const STRIPES: usize = 1_024;
 
 /// What the calls of a store share.
 pub(crate) struct Space {
-    pub(crate) servers: Way,
+    pub(crate) servers: Connections,
     pub(crate) prefix: String,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) max_value: usize,
@@ -33,16 +33,16 @@ pub(crate) struct Space {
 }
 
 /// The locks on some meters.
-pub(crate) type Turns<'a> = Vec<MutexGuard<'a, ()>>;
+pub(crate) type MeterLocks<'a> = Vec<MutexGuard<'a, ()>>;
 
 impl Space {
     pub(crate) fn new(config: MemcachedConfig) -> Result<Arc<Self>, Failure> {
         let servers = Servers::new(&config)?;
-        Ok(Self::on(Way::Meta(servers), config))
+        Ok(Self::on(Connections::Meta(servers), config))
     }
 
     /// On these servers. The servers and connections in `config` are not used.
-    pub(crate) fn on(servers: Way, config: MemcachedConfig) -> Arc<Self> {
+    pub(crate) fn on(servers: Connections, config: MemcachedConfig) -> Arc<Self> {
         Arc::new(Self {
             servers,
             lifetimes: Lifetimes::new(config.slack()),
@@ -55,8 +55,8 @@ impl Space {
     }
 
     /// Where a meter is stored.
-    pub(crate) fn spot(&self, id: &MeterId<'_>) -> Spot {
-        Spot { name: name_of(&self.prefix, id).into(), server: self.servers.choose(id) }
+    pub(crate) fn location(&self, id: &MeterId<'_>) -> MeterLocation {
+        MeterLocation { name: name_of(&self.prefix, id).into(), server: self.servers.choose(id) }
     }
 
     /// The deadline of a call that begins now.
@@ -65,32 +65,32 @@ impl Space {
     }
 
     /// Waits until no other task of this process writes the same bucket or log meters: they would only collide.
-    pub(crate) async fn turns<'a, 'b>(
+    pub(crate) async fn locks<'a, 'b>(
         &'a self,
         claims: impl Iterator<Item = &'b OwnedClaim>,
         deadline: Instant,
-    ) -> Result<Turns<'a>, Failure> {
+    ) -> Result<MeterLocks<'a>, Failure> {
         let written = claims.filter(|claim| claim.cost > 0 && is_optimistic(claim));
         let mut stripes: Vec<usize> = written.map(|claim| stripe(&claim.key.name)).collect();
         // In ascending order, so that tasks do not deadlock.
         stripes.sort_unstable();
         stripes.dedup();
-        let mut turns = Vec::with_capacity(stripes.len());
+        let mut locks = Vec::with_capacity(stripes.len());
         for stripe in stripes {
             let turn = timeout_at(deadline, self.stripes[stripe].lock()).await;
-            turns.push(turn.map_err(|_| Failure::contended())?);
+            locks.push(turn.map_err(|_| Failure::contended())?);
         }
-        Ok(turns)
+        Ok(locks)
     }
 
     /// The locks that slices need.
-    pub(crate) async fn turns_of(
+    pub(crate) async fn locks_of(
         &self,
         slices: &[OwnedClaims],
         deadline: Instant,
-    ) -> Result<Turns<'_>, Failure> {
+    ) -> Result<MeterLocks<'_>, Failure> {
         let charging = slices.iter().filter(|slice| slice.mode != Mode::Peek && !slice.never_fit());
-        self.turns(charging.flat_map(|slice| &slice.claims), deadline).await
+        self.locks(charging.flat_map(|slice| &slice.claims), deadline).await
     }
 }
 

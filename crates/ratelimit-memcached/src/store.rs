@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ratelimit_core::kit::RunToEnd;
 use ratelimit_core::{
     Answer, Claims, CounterStore, Decisions, Meter, Promises, Refund, StoreError, Time, Timestamp,
 };
@@ -11,7 +12,6 @@ use crate::claims::{OwnedClaim, OwnedClaims, OwnedRefund};
 use crate::config::MemcachedConfig;
 use crate::decide::decide;
 use crate::error::Failure;
-use crate::finish::Finish;
 use crate::refund::GivenAt;
 use crate::space::Space;
 use crate::{refund, reset, window};
@@ -58,13 +58,13 @@ impl MemcachedStore {
     }
 
     fn slice(&self, claims: &Claims<'_>) -> OwnedClaims {
-        OwnedClaims::new(claims, |id| self.space.spot(id))
+        OwnedClaims::new(claims, |id| self.space.location(id))
     }
 
     /// Decides slices. Runs to completion even if the call is dropped, so that nothing stays reserved.
-    fn decide(&self, slices: Vec<OwnedClaims>) -> Finish<Vec<Result<Answer, Failure>>> {
+    fn decide(&self, slices: Vec<OwnedClaims>) -> RunToEnd<Vec<Result<Answer, Failure>>> {
         let (space, deadline) = (self.space.clone(), self.space.deadline());
-        Finish::new(async move {
+        RunToEnd::new(async move {
             let mut outcomes = Vec::new();
             let mut rest = &slices[..];
             while !rest.is_empty() {
@@ -128,18 +128,20 @@ impl CounterStore for MemcachedStore {
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
         let deadline = self.space.deadline();
         let refunds = refunds.iter().filter(|refund| refund.cost > 0);
-        let (mut takes, mut cells) = (Vec::new(), Vec::new());
-        for given in refunds.map(|given| OwnedRefund::new(given, |id| self.space.spot(id))) {
+        let (mut deductions, mut entries) = (Vec::new(), Vec::new());
+        for given in refunds.map(|given| OwnedRefund::new(given, |id| self.space.location(id))) {
             match &given.claim.meter {
-                Meter::Window(window) => takes.push(window::refund(&given.claim, window, given.receipt)),
-                Meter::Bucket(_) | Meter::Log(_) => cells.push(GivenAt { refund: given, now }),
+                Meter::Window(window) => deductions.push(window::refund(&given.claim, window, given.receipt)),
+                Meter::Bucket(_) | Meter::Log(_) => entries.push(GivenAt { refund: given, now }),
             }
         }
-        let has_windows = !takes.is_empty();
-        refund::take_everywhere(&self.space, takes, deadline).await.map_err(Failure::into_store_error)?;
+        let has_windows = !deductions.is_empty();
+        refund::take_everywhere(&self.space, deductions, deadline)
+            .await
+            .map_err(Failure::into_store_error)?;
         let others = async {
-            let _turns = self.space.turns(cells.iter().map(|given| &given.refund.claim), deadline).await?;
-            refund::refund(&self.space, cells.clone(), deadline).await
+            let _locks = self.space.locks(entries.iter().map(|given| &given.refund.claim), deadline).await?;
+            refund::refund(&self.space, entries.clone(), deadline).await
         };
         // The units of windows have been given back by now.
         let told = |failure: Failure| if has_windows { failure.maybe_applied() } else { failure };

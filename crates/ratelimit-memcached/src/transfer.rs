@@ -28,17 +28,17 @@ pub(crate) fn start(opened: Opened, queue: &Arc<Queue>) -> [AbortHandle; 2] {
     match stream {
         Stream::Tcp(stream) => {
             let (reader, writer) = stream.into_split();
-            spawn(reader, writer, Way { socket, is_encrypted: false }, queue)
+            spawn(reader, writer, Transport { socket, is_encrypted: false }, queue)
         }
         #[cfg(feature = "tls")]
         Stream::Tls(stream) => {
             let (reader, writer) = tokio::io::split(stream);
-            spawn(reader, writer, Way { socket, is_encrypted: true }, queue)
+            spawn(reader, writer, Transport { socket, is_encrypted: true }, queue)
         }
         #[cfg(unix)]
         Stream::Unix(stream) => {
             let (reader, writer) = stream.into_split();
-            spawn(reader, writer, Way { socket, is_encrypted: false }, queue)
+            spawn(reader, writer, Transport { socket, is_encrypted: false }, queue)
         }
     }
 }
@@ -46,12 +46,12 @@ pub(crate) fn start(opened: Opened, queue: &Arc<Queue>) -> [AbortHandle; 2] {
 fn spawn(
     reader: impl AsyncRead + Send + Unpin + 'static,
     writer: impl AsyncWrite + Send + Unpin + 'static,
-    way: Way,
+    transport: Transport,
     queue: &Arc<Queue>,
 ) -> [AbortHandle; 2] {
     [
         tokio::spawn(read(reader, Closing(queue.clone()))).abort_handle(),
-        tokio::spawn(write(writer, way, Closing(queue.clone()))).abort_handle(),
+        tokio::spawn(write(writer, transport, Closing(queue.clone()))).abort_handle(),
     ]
 }
 
@@ -65,13 +65,13 @@ impl Drop for Closing {
 }
 
 /// Writes batches as they arrive, all waiting ones together. Ends when the connection does.
-async fn write(mut stream: impl AsyncWrite + Unpin, way: Way, queue: Closing) {
+async fn write(mut stream: impl AsyncWrite + Unpin, transport: Transport, queue: Closing) {
     let Closing(queue) = &queue;
     let mut buffer = Vec::new();
     loop {
         queue.work().await;
         if queue.is_idle() {
-            if way.has_hung_up(queue).await {
+            if transport.has_hung_up(queue).await {
                 return;
             }
         } else {
@@ -85,7 +85,7 @@ async fn write(mut stream: impl AsyncWrite + Unpin, way: Way, queue: Closing) {
         }
         let written = tokio::select! {
             biased;
-            written = way.send(&mut stream, &buffer) => written.is_ok(),
+            written = transport.send(&mut stream, &buffer) => written.is_ok(),
             () = queue.end() => false,
         };
         if !written {
@@ -95,12 +95,12 @@ async fn write(mut stream: impl AsyncWrite + Unpin, way: Way, queue: Closing) {
 }
 
 /// The socket that a connection uses.
-struct Way {
+struct Transport {
     socket: Socket,
     is_encrypted: bool,
 }
 
-impl Way {
+impl Transport {
     async fn send(&self, stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
         #[cfg(feature = "tls")]
         if self.is_encrypted {
@@ -131,7 +131,7 @@ impl Way {
 }
 
 /// The batches whose replies are pending. They fail when this is dropped.
-struct Awaited {
+struct PendingReplies {
     queue: Closing,
     batches: VecDeque<Pending>,
     /// The number of batches answered since the last update of the queue.
@@ -140,7 +140,7 @@ struct Awaited {
     end: Failure,
 }
 
-impl Awaited {
+impl PendingReplies {
     /// Updates the queue, and takes the batches sent since then.
     fn update(&mut self) {
         self.queue.0.answered(std::mem::take(&mut self.answered), &mut self.batches);
@@ -163,7 +163,7 @@ impl Awaited {
     }
 }
 
-impl Drop for Awaited {
+impl Drop for PendingReplies {
     fn drop(&mut self) {
         self.queue.0.close(None, self.end.clone());
         self.update();
@@ -174,7 +174,7 @@ impl Drop for Awaited {
 /// Reads replies and hands them to their batches. Ends when the connection does, or when it is out of step.
 async fn read(mut stream: impl AsyncRead + Unpin, queue: Closing) {
     let end = Failure::broken().maybe_applied();
-    let mut awaited = Awaited { queue, batches: VecDeque::new(), answered: 0, end };
+    let mut awaited = PendingReplies { queue, batches: VecDeque::new(), answered: 0, end };
     let mut buffer = Vec::with_capacity(READ);
     let mut has_answered = false;
     loop {

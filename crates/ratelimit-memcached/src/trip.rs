@@ -11,10 +11,10 @@ use crate::plain::{Orders, Plain};
 use crate::servers::{self, Servers};
 use crate::wire::Command;
 
-pub(crate) use crate::servers::{Answers, Place};
+pub(crate) use crate::servers::{Answers, CommandIndex};
 
 /// The connections to the servers.
-pub(crate) enum Way {
+pub(crate) enum Connections {
     /// Our own connections, with meta commands.
     Meta(Servers),
     /// The program's pool, with the plain protocol.
@@ -29,7 +29,7 @@ pub(crate) enum Batch {
     Plain(Orders),
 }
 
-impl Way {
+impl Connections {
     /// Connects to each server.
     pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), Failure> {
         match self {
@@ -95,24 +95,24 @@ impl Way {
 }
 
 impl Batch {
-    pub(crate) fn new(way: &Way) -> Self {
+    pub(crate) fn new(way: &Connections) -> Self {
         match way {
-            Way::Meta(servers) => Self::Meta(servers::Batch::new(servers)),
+            Connections::Meta(servers) => Self::Meta(servers::Batch::new(servers)),
             #[cfg(feature = "memcache")]
-            Way::Plain(_) => Self::Plain(Orders::default()),
+            Connections::Plain(_) => Self::Plain(Orders::default()),
         }
     }
 
     /// A batch whose answers can be [appended](Answers::append) to these.
-    pub(crate) fn after(way: &Way, answers: &Answers) -> Self {
+    pub(crate) fn after(way: &Connections, answers: &Answers) -> Self {
         match way {
-            Way::Meta(_) => Self::Meta(servers::Batch::after(answers)),
+            Connections::Meta(_) => Self::Meta(servers::Batch::after(answers)),
             #[cfg(feature = "memcache")]
-            Way::Plain(_) => Self::Plain(Orders::after(answers)),
+            Connections::Plain(_) => Self::Plain(Orders::after(answers)),
         }
     }
 
-    pub(crate) fn push(&mut self, server: usize, command: &Command<'_>) -> Place {
+    pub(crate) fn push(&mut self, server: usize, command: &Command<'_>) -> CommandIndex {
         match self {
             Self::Meta(batch) => batch.push(server, command),
             #[cfg(feature = "memcache")]

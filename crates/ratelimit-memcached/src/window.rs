@@ -13,17 +13,17 @@ use std::collections::HashMap;
 use ratelimit_core::{MAX_UNITS, State, Timestamp, Window, WindowState};
 use smallvec::SmallVec;
 
-use crate::claims::{OwnedClaim, Spot};
+use crate::claims::{MeterLocation, OwnedClaim};
 use crate::error::Failure;
 use crate::keys::{segment_of, since_reset};
 use crate::lifetime::Lifetimes;
 use crate::reply::Counter;
-use crate::trip::{Answers, Batch, Place};
+use crate::trip::{Answers, Batch, CommandIndex};
 use crate::wire::Command;
 
 /// Units to take off a counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Take {
+pub(crate) struct Deduction {
     pub(crate) server: usize,
     pub(crate) key: String,
     pub(crate) units: u64,
@@ -31,43 +31,43 @@ pub(crate) struct Take {
 
 /// The units to take off each counter: a reply still counts them although they are being given back.
 #[derive(Debug, Default)]
-pub(crate) struct Takes {
+pub(crate) struct Deductions {
     units: HashMap<String, u64>,
-    list: Vec<Take>,
+    list: Vec<Deduction>,
 }
 
 /// A window's commands in a batch.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct WindowCommands {
     server: usize,
     /// The counter of the current segment.
-    current: Seat,
+    current: CounterIndex,
     /// The place of the segment's new count, if something was added to it.
-    added: Option<Place>,
+    added: Option<CommandIndex>,
     /// The lifetime of a new counter.
     lifetime: u64,
     /// The units that were added to it.
     reserved: u64,
     /// How many of those are being taken back.
     taken: u64,
-    carried: SmallVec<[Seat; 1]>,
+    carried: SmallVec<[CounterIndex; 1]>,
 }
 
 /// A counter, and the place of its value in the answers.
 #[derive(Debug)]
-struct Seat {
+struct CounterIndex {
     key: String,
-    value: Place,
+    value: CommandIndex,
 }
 
-impl Take {
+impl Deduction {
     pub(crate) fn command(&self) -> Command<'_> {
-        Command::Take { key: &self.key, units: self.units }
+        Command::Deduction { key: &self.key, units: self.units }
     }
 }
 
-impl Takes {
-    fn push(&mut self, take: Take) {
+impl Deductions {
+    fn push(&mut self, take: Deduction) {
         if take.units > 0 {
             *self.units.entry(take.key.clone()).or_default() += take.units;
             self.list.push(take);
@@ -78,7 +78,7 @@ impl Takes {
         self.list.is_empty()
     }
 
-    pub(crate) fn into_list(self) -> Vec<Take> {
+    pub(crate) fn into_list(self) -> Vec<Deduction> {
         self.list
     }
 
@@ -87,7 +87,7 @@ impl Takes {
     }
 }
 
-impl Look {
+impl WindowCommands {
     /// Adds the commands for a claim to the batch.
     pub(crate) fn push(
         batch: &mut Batch,
@@ -97,31 +97,33 @@ impl Look {
         reserve: bool,
         lifetimes: &Lifetimes,
     ) -> Self {
-        let Spot { name, server } = &claim.key;
+        let MeterLocation { name, server } = &claim.key;
         let (index, _) = window.place(now);
         // Counts stay at this bound or below, far from 2^63, where servers have had arithmetic errors.
         let reserved = if reserve { claim.cost.min(MAX_UNITS) } else { 0 };
         let lifetime = lifetimes.token(life(window));
-        let (current, added) = Seat::push_first(batch, *server, segment_of(name, index), reserved, lifetime);
+        let (current, added) =
+            CounterIndex::push_first(batch, *server, segment_of(name, index), reserved, lifetime);
         let carried = (1..=u64::from(window.carried())).map_while(|age| index.checked_sub(age));
-        let carried = carried.map(|index| Seat::push(batch, *server, segment_of(name, index))).collect();
+        let carried =
+            carried.map(|index| CounterIndex::push(batch, *server, segment_of(name, index))).collect();
         Self { server: *server, current, added, lifetime, reserved, taken: 0, carried }
     }
 
     /// Whether one of its counters has been replaced by the mark of a reset.
     pub(crate) fn meets_reset(&self, answers: &Answers) -> bool {
-        self.moved(answers).is_some() || self.carried.iter().any(|seat| seat.moved(answers).is_some())
+        self.moved(answers).is_some() || self.carried.iter().any(|counter| counter.moved(answers).is_some())
     }
 
     /// Adds the commands for the counters that follow the marks of resets.
     pub(crate) fn follow(&mut self, answers: &Answers, batch: &mut Batch) {
         if let Some(key) = self.moved(answers) {
             (self.current, self.added) =
-                Seat::push_first(batch, self.server, key, self.reserved, self.lifetime);
+                CounterIndex::push_first(batch, self.server, key, self.reserved, self.lifetime);
         }
-        for seat in &mut self.carried {
-            if let Some(key) = seat.moved(answers) {
-                *seat = Seat::push(batch, self.server, key);
+        for counter in &mut self.carried {
+            if let Some(key) = counter.moved(answers) {
+                *counter = CounterIndex::push(batch, self.server, key);
             }
         }
     }
@@ -141,37 +143,37 @@ impl Look {
         answers: &Answers,
         window: &Window,
         now: Timestamp,
-        takes: &Takes,
+        deductions: &Deductions,
     ) -> Result<State, Failure> {
         let mut counts: SmallVec<[u64; 2]> = SmallVec::with_capacity(window.carried() as usize + 1);
         let current = count(answers, self.counted())?.saturating_sub(self.reserved);
-        counts.push(current.saturating_sub(takes.of(&self.current.key)).min(MAX_UNITS));
-        for Seat { key, value } in &self.carried {
-            counts.push(count(answers, *value)?.saturating_sub(takes.of(key)).min(MAX_UNITS));
+        counts.push(current.saturating_sub(deductions.of(&self.current.key)).min(MAX_UNITS));
+        for CounterIndex { key, value } in &self.carried {
+            counts.push(count(answers, *value)?.saturating_sub(deductions.of(key)).min(MAX_UNITS));
         }
         counts.resize(window.carried() as usize + 1, 0);
         Ok(State::Window(WindowState { at: now, counts }))
     }
 
     /// Takes the reservation back. Takes nothing if it is unknown whether the reservation was made.
-    pub(crate) fn undo(&mut self, answers: &Answers, takes: &mut Takes) {
+    pub(crate) fn undo(&mut self, answers: &Answers, deductions: &mut Deductions) {
         if answers.reply(self.counted()).is_ok() {
-            self.take(self.reserved - self.taken, takes);
+            self.take(self.reserved - self.taken, deductions);
         }
     }
 
     /// Takes back what exceeds the maximum count of a meter, which a forced charge can reach.
-    pub(crate) fn trim(&mut self, answers: &Answers, takes: &mut Takes) {
+    pub(crate) fn trim(&mut self, answers: &Answers, deductions: &mut Deductions) {
         if self.reserved > 0 {
             let after = count(answers, self.counted()).unwrap_or(0);
-            let after = after.saturating_sub(takes.of(&self.current.key));
-            self.take(after.saturating_sub(MAX_UNITS).min(self.reserved), takes);
+            let after = after.saturating_sub(deductions.of(&self.current.key));
+            self.take(after.saturating_sub(MAX_UNITS).min(self.reserved), deductions);
         }
     }
 
-    fn take(&mut self, units: u64, takes: &mut Takes) {
+    fn take(&mut self, units: u64, deductions: &mut Deductions) {
         self.taken += units;
-        takes.push(Take { server: self.server, key: self.current.key.clone(), units });
+        deductions.push(Deduction { server: self.server, key: self.current.key.clone(), units });
     }
 
     /// Whether units may have been added without a reply.
@@ -180,14 +182,14 @@ impl Look {
     }
 
     /// The place of the current segment's count in the answers.
-    fn counted(&self) -> Place {
+    fn counted(&self) -> CommandIndex {
         self.added.unwrap_or(self.current.value)
     }
 }
 
-impl Seat {
+impl CounterIndex {
     fn push(batch: &mut Batch, server: usize, key: String) -> Self {
-        let value = batch.push(server, &Command::Look { key: &key });
+        let value = batch.push(server, &Command::WindowCommands { key: &key });
         Self { key, value }
     }
 
@@ -199,7 +201,7 @@ impl Seat {
         key: String,
         units: u64,
         lifetime: u64,
-    ) -> (Self, Option<Place>) {
+    ) -> (Self, Option<CommandIndex>) {
         let add = Command::Add { key: &key, units, lifetime };
         let added = (units > 0).then(|| batch.push(server, &add));
         (Self::push(batch, server, key), added)
@@ -214,7 +216,7 @@ impl Seat {
     }
 }
 
-fn count(answers: &Answers, place: Place) -> Result<u64, Failure> {
+fn count(answers: &Answers, place: CommandIndex) -> Result<u64, Failure> {
     match answers.reply(place).as_ref().map_err(Failure::clone)?.counter()? {
         Counter::Count(count) => Ok(count),
         Counter::Reset(_) => Err(Failure::contended()), // it was reset twice during this call
@@ -227,10 +229,10 @@ pub(crate) fn life(window: &Window) -> u64 {
 }
 
 /// The units that a refund takes off a counter.
-pub(crate) fn refund(claim: &OwnedClaim, window: &Window, receipt: Timestamp) -> Take {
+pub(crate) fn refund(claim: &OwnedClaim, window: &Window, receipt: Timestamp) -> Deduction {
     let (index, _) = window.place(receipt);
     let key = segment_of(&claim.key.name, index);
-    Take { server: claim.key.server, key, units: claim.cost.min(MAX_UNITS) }
+    Deduction { server: claim.key.server, key, units: claim.cost.min(MAX_UNITS) }
 }
 
 /// The counters that are relevant around an instant.

@@ -6,9 +6,9 @@ pub(crate) enum Command<'a> {
     /// Adds to a counter, creating it if it does not exist; returns the new count.
     Add { key: &'a str, units: u64, lifetime: u64 },
     /// Takes from a counter if it exists; stops at zero.
-    Take { key: &'a str, units: u64 },
+    Deduction { key: &'a str, units: u64 },
     /// Reads a counter, and marks it as used.
-    Look { key: &'a str },
+    WindowCommands { key: &'a str },
     /// Reads a value and its unique number.
     Read { key: &'a str },
     /// Writes a value if the item still has this unique number; without a number, if the item does not exist.
@@ -22,14 +22,14 @@ pub(crate) enum Command<'a> {
 impl Command<'_> {
     /// Appends the command with a stamp, which its reply carries.
     pub(crate) fn encode(&self, stamp: u64, bytes: &mut Vec<u8>) {
-        let mut line = Line(bytes);
+        let mut line = CommandLine(bytes);
         match *self {
             // A new counter starts with J, and D is not added to it.
             Self::Add { key, units, lifetime } => {
                 line.text("ma ").text(key).flag("N", lifetime).flag("J", units).flag("D", units).text(" v");
             }
-            Self::Take { key, units } => _ = line.text("ma ").text(key).text(" MD").flag("D", units),
-            Self::Look { key } => _ = line.text("mg ").text(key).text(" v"),
+            Self::Deduction { key, units } => _ = line.text("ma ").text(key).text(" MD").flag("D", units),
+            Self::WindowCommands { key } => _ = line.text("mg ").text(key).text(" v"),
             Self::Read { key } => _ = line.text("mg ").text(key).text(" v c"),
             Self::Write { key, value, unique, lifetime } => {
                 line.text("ms ").text(key).flag("", value.len() as u64).flag("T", lifetime);
@@ -49,16 +49,16 @@ impl Command<'_> {
                 bytes.extend_from_slice(value);
                 bytes.extend_from_slice(b"\r\n");
             }
-            Self::Reset { mark, .. } => _ = Line(bytes).text("@").text(mark).text("\r\n"),
+            Self::Reset { mark, .. } => _ = CommandLine(bytes).text("@").text(mark).text("\r\n"),
             _ => {}
         }
     }
 }
 
 /// Appends a command's line to a buffer.
-struct Line<'a>(&'a mut Vec<u8>);
+struct CommandLine<'a>(&'a mut Vec<u8>);
 
-impl Line<'_> {
+impl CommandLine<'_> {
     fn text(&mut self, text: &str) -> &mut Self {
         self.0.extend_from_slice(text.as_bytes());
         self
@@ -93,12 +93,12 @@ mod tests {
         };
         let key = "k";
         assert_eq!(text(Command::Add { key, units: 3, lifetime: 60 }), "ma k N60 J3 D3 v O1f\r\n");
-        assert_eq!(text(Command::Take { key, units: 3 }), "ma k MD D3 O1f\r\n");
+        assert_eq!(text(Command::Deduction { key, units: 3 }), "ma k MD D3 O1f\r\n");
         let write = |unique| text(Command::Write { key, value: b"abc", unique, lifetime: 60 });
         assert_eq!(write(Some(9)), "ms k 3 T60 C9 O1f\r\nabc\r\n");
         assert_eq!(write(None), "ms k 3 T60 ME O1f\r\nabc\r\n");
         assert_eq!(text(Command::Read { key }), "mg k v c O1f\r\n");
-        assert_eq!(text(Command::Look { key }), "mg k v O1f\r\n");
+        assert_eq!(text(Command::WindowCommands { key }), "mg k v O1f\r\n");
         assert_eq!(text(Command::Reset { key, mark: "0f", lifetime: 60 }), "ms k 3 MR T60 O1f\r\n@0f\r\n");
         assert_eq!(text(Command::Delete { key }), "md k O1f\r\n");
         for stamp in [0, 1, 0xf, 0x10, 0x00a0_0000, u64::MAX] {

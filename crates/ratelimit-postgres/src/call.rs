@@ -5,9 +5,9 @@ use std::sync::Arc;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, FromRow as _, Row as _};
 
+use crate::certain_fit::CertainFit;
 use crate::reply::{Many, Reply};
 use crate::schema::Names;
-use crate::sure::Sure;
 use crate::text;
 
 /// One call of one function.
@@ -22,21 +22,21 @@ pub(crate) enum Call {
         slack: i64,
     },
     /// See `take.sql`.
-    Take {
+    FastPath {
         ids: Vec<Vec<u8>>,
         lasts: Vec<i32>,
         claims: Vec<i64>,
-        sure: Vec<i64>,
+        certain: Vec<i64>,
         shares: Vec<f64>,
         by_server: bool,
         slack: i64,
     },
-    TakeOne {
+    FastPathOne {
         id: Vec<u8>,
         claim: [i64; 8],
         by_server: bool,
         slack: i64,
-        sure: Sure,
+        certain: CertainFit,
     },
     Refund {
         ids: Vec<Vec<u8>>,
@@ -57,10 +57,10 @@ impl Call {
     /// The statement, with its arguments as `$1`, `$2`, …; `pooled` for connections without our settings.
     fn statement<'n>(&self, names: &'n Names, pooled: bool) -> &'n Arc<str> {
         match self {
-            Self::TakeOne { .. } if pooled => &names.take_one_pooled,
+            Self::FastPathOne { .. } if pooled => &names.take_one_pooled,
             Self::Claim { .. } => &names.claim,
-            Self::Take { .. } => &names.take,
-            Self::TakeOne { .. } => &names.take_one,
+            Self::FastPath { .. } => &names.take,
+            Self::FastPathOne { .. } => &names.take_one,
             Self::Refund { .. } => &names.refund,
             Self::Reset { .. } => &names.reset,
             Self::Prune { .. } => &names.prune,
@@ -69,8 +69,8 @@ impl Call {
 
     fn reply(&self, row: &PgRow) -> Result<Reply, sqlx::Error> {
         Ok(match self {
-            Self::TakeOne { .. } => Reply::One(row.try_get(0)?),
-            Self::Take { .. } => Reply::Many(Box::new(Many::from_row(row)?)),
+            Self::FastPathOne { .. } => Reply::One(row.try_get(0)?),
+            Self::FastPath { .. } => Reply::Many(Box::new(Many::from_row(row)?)),
             _ => Reply::Numbers(row.try_get(0)?),
         })
     }
@@ -83,13 +83,13 @@ impl Call {
     ) -> Result<Reply, sqlx::Error> {
         let query = sqlx::query(AssertSqlSafe(self.statement(names, false).clone()));
         let query = match self {
-            Self::TakeOne { id, claim, by_server, slack, sure } => {
+            Self::FastPathOne { id, claim, by_server, slack, certain } => {
                 let query = claim.iter().fold(query.bind(id), |query, number| query.bind(number));
                 let query = query.bind(by_server).bind(slack);
-                query.bind(sure.since).bind(sure.until).bind(sure.share).bind(sure.keep)
+                query.bind(certain.since).bind(certain.until).bind(certain.share).bind(certain.keep)
             }
-            Self::Take { ids, lasts, claims, sure, shares, by_server, slack } => {
-                let query = query.bind(ids).bind(lasts).bind(claims).bind(sure).bind(shares);
+            Self::FastPath { ids, lasts, claims, certain, shares, by_server, slack } => {
+                let query = query.bind(ids).bind(lasts).bind(claims).bind(certain).bind(shares);
                 query.bind(by_server).bind(slack)
             }
             Self::Claim { ids, writes, slices, claims, by_server, slack } => {
@@ -123,15 +123,15 @@ impl Call {
     fn literals(&self) -> Vec<String> {
         use text::{array, bytes, bytes_array, one};
         match self {
-            Self::TakeOne { id, claim, by_server, slack, sure } => {
+            Self::FastPathOne { id, claim, by_server, slack, certain } => {
                 let mut literals = vec![bytes(id)];
                 literals.extend(claim.iter().map(one));
-                literals.extend([one(by_server), one(slack), one(&sure.since), one(&sure.until)]);
-                literals.extend([one(&sure.share), one(&sure.keep)]);
+                literals.extend([one(by_server), one(slack), one(&certain.since), one(&certain.until)]);
+                literals.extend([one(&certain.share), one(&certain.keep)]);
                 literals
             }
-            Self::Take { ids, lasts, claims, sure, shares, by_server, slack } => {
-                let lists = [bytes_array(ids), array(lasts), array(claims), array(sure), array(shares)];
+            Self::FastPath { ids, lasts, claims, certain, shares, by_server, slack } => {
+                let lists = [bytes_array(ids), array(lasts), array(claims), array(certain), array(shares)];
                 lists.into_iter().chain([one(by_server), one(slack)]).collect()
             }
             Self::Claim { ids, writes, slices, claims, by_server, slack } => {

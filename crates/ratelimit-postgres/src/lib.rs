@@ -75,9 +75,11 @@
 
 mod address;
 mod call;
+mod certain_fit;
 mod claims;
 mod config;
 mod error;
+mod fast_path;
 mod link;
 mod logged;
 mod options;
@@ -87,8 +89,6 @@ mod reply;
 mod schema;
 mod source;
 mod store;
-mod sure;
-mod take;
 mod text;
 mod time_source;
 mod wire;

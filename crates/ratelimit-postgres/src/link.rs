@@ -15,7 +15,7 @@ use crate::config::PostgresConfig;
 use crate::error::Failure;
 use crate::reply::Reply;
 use crate::schema::Names;
-use crate::source::{Source, Wire};
+use crate::source::{ActiveConnection, Source};
 
 /// How often a statement is tried that the server rolls back because of concurrent ones.
 const TRIES: usize = 4;
@@ -64,7 +64,7 @@ impl Link {
     /// Opens the first connection.
     pub(crate) async fn connect(&self) -> Result<(), Failure> {
         let deadline = Instant::now() + self.config.timeout;
-        self.wire(deadline).await.map(|(_permit, wire)| self.source.give_back(wire))
+        self.acquire(deadline).await.map(|(_permit, active)| self.source.give_back(active))
     }
 
     /// Ensures that there is a connection for the next call. On a pool it does nothing, to save a round trip.
@@ -72,7 +72,7 @@ impl Link {
         if self.source.is_pool() {
             return Ok(());
         }
-        self.wire(deadline).await.map(|(_permit, wire)| self.source.give_back(wire))
+        self.acquire(deadline).await.map(|(_permit, active)| self.source.give_back(active))
     }
 
     /// Calls a function, again if the server rolled it back because of concurrent statements.
@@ -88,37 +88,37 @@ impl Link {
     }
 
     async fn run_once(&self, call: &Call, deadline: Instant) -> Result<Reply, Failure> {
-        let (_permit, mut wire) = self.wire(deadline).await?;
+        let (_permit, mut active) = self.acquire(deadline).await?;
         let sending = async {
             match self.source.is_pooled() {
-                true => call.send_text(wire.connection(), &self.names).await,
-                false => call.send(wire.connection(), &self.names).await,
+                true => call.send_text(active.connection(), &self.names).await,
+                false => call.send(active.connection(), &self.names).await,
             }
         };
         let failure = match timeout_at(deadline, sending).await {
             Ok(Ok(reply)) => {
-                self.source.give_back(wire);
+                self.source.give_back(active);
                 return Ok(reply);
             }
             Ok(Err(error)) => Failure::calling(error),
             Err(_) => Failure::new(ErrorKind::Timeout, "no answer within the time limit").maybe_applied(),
         };
         if failure.sane {
-            self.source.give_back(wire);
+            self.source.give_back(active);
         } else {
-            self.source.hang_up(wire, failure.kind);
+            self.source.hang_up(active, failure.kind);
         }
         Err(failure.at(&self.address))
     }
 
-    async fn wire(&self, deadline: Instant) -> Result<(SemaphorePermit<'_>, Wire), Failure> {
+    async fn acquire(&self, deadline: Instant) -> Result<(SemaphorePermit<'_>, ActiveConnection), Failure> {
         let late = |message| Failure::new(ErrorKind::Timeout, message).at(&self.address);
         let permit = match timeout_at(deadline, self.permits.acquire()).await {
             Ok(Ok(permit)) => permit,
             _ => return Err(late("all connections were busy until the time limit")),
         };
         match timeout_at(deadline, self.source.open(&self.names)).await {
-            Ok(Ok(wire)) => Ok((permit, wire)),
+            Ok(Ok(active)) => Ok((permit, active)),
             Ok(Err(error)) => Err(Failure::connecting(error).at(&self.address)),
             Err(_) => {
                 let failure = Failure::new(ErrorKind::Unreachable, "no connection within the time limit");
@@ -130,10 +130,10 @@ impl Link {
     /// Creates the table and the functions unless they exist.
     pub(crate) async fn migrate(&self) -> Result<(), Failure> {
         let migration = async {
-            let mut wire = self.source.open_bare().await?;
-            let done = self.migrate_on(wire.connection()).await;
+            let mut active = self.source.open_bare().await?;
+            let done = self.migrate_on(active.connection()).await;
             if done.is_err() {
-                self.source.hang_up(wire, ErrorKind::Server);
+                self.source.hang_up(active, ErrorKind::Server);
             }
             done
         };

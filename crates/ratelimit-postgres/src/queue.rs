@@ -1,21 +1,19 @@
 //! The queue of slices for the server: slices that wait for a connection share the next statement.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use ratelimit_core::kit::RecentPeak;
+use ratelimit_core::kit::{RecentPeak, RunToEnd};
 use ratelimit_core::{Answer, ErrorKind};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::claims::OwnedClaims;
 use crate::error::Failure;
+use crate::fast_path::{FastPath, are_plain};
 use crate::link::Link;
-use crate::take::{Take, are_plain};
 use crate::wire;
 
 /// The maximum number of claims in a shared statement.
@@ -101,7 +99,7 @@ impl Queue {
         let deadline = Instant::now() + self.link.timeout();
         let sent = Arc::new(AtomicBool::new(false));
         let (reply, mut answer) = oneshot::channel();
-        let _presence = Presence(self);
+        let _presence = CountedCaller(self);
         if let Some(worker) = self.push(Job { slices, deadline, sent: sent.clone(), reply }) {
             worker.begin(&sent).await;
         }
@@ -156,9 +154,9 @@ impl Queue {
 }
 
 /// Counts a caller until it is dropped, with or without an answer.
-struct Presence<'a>(&'a Queue);
+struct CountedCaller<'a>(&'a Queue);
 
-impl Drop for Presence<'_> {
+impl Drop for CountedCaller<'_> {
     fn drop(&mut self) {
         self.0.state().callers.leave();
     }
@@ -180,32 +178,6 @@ impl Drop for Worker {
                 state.plain.clear();
                 state.mixed.clear();
             }
-        }
-    }
-}
-
-/// A caller's own statement, polled by the caller. If the caller is dropped, a task takes over.
-struct Errand(Option<Pin<Box<dyn Future<Output = ()> + Send>>>);
-
-impl Future for Errand {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let Some(errand) = &mut self.0 else { return Poll::Ready(()) };
-        let polled = errand.as_mut().poll(context);
-        if polled.is_ready() {
-            self.0 = None;
-        }
-        polled
-    }
-}
-
-impl Drop for Errand {
-    fn drop(&mut self) {
-        if let Some(errand) = self.0.take()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(errand);
         }
     }
 }
@@ -234,7 +206,7 @@ impl Worker {
             }
         };
         if own {
-            Errand(Some(Box::pin(first))).await;
+            RunToEnd::new(first).await;
         } else {
             tokio::spawn(first);
         }
@@ -323,7 +295,7 @@ impl Worker {
 
 /// Decides slices in one statement, and in a second one those that the fast path left open.
 async fn decide(link: &Link, slices: &[OwnedClaims], deadline: Instant) -> Result<Answers, Failure> {
-    let Some(take) = Take::new(slices, link.config()) else {
+    let Some(take) = FastPath::new(slices, link.config()) else {
         return Ok(decide_long(link, slices, deadline).await);
     };
     let answers = match link.run(&take.call(link.config()), deadline).await {

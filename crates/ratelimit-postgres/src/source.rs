@@ -29,12 +29,12 @@ enum Kind {
 }
 
 /// A connection in use.
-pub(crate) enum Wire {
+pub(crate) enum ActiveConnection {
     Own(Box<PgConnection>),
     Pool(PoolConnection<Postgres>),
 }
 
-impl Wire {
+impl ActiveConnection {
     pub(crate) fn connection(&mut self) -> &mut PgConnection {
         match self {
             Self::Own(connection) => connection,
@@ -70,13 +70,13 @@ impl Source {
     }
 
     /// A connection for a call: an idle one, or a new one with prepared statements if it can keep them.
-    pub(crate) async fn open(&self, names: &Names) -> Result<Wire, sqlx::Error> {
+    pub(crate) async fn open(&self, names: &Names) -> Result<ActiveConnection, sqlx::Error> {
         let (settled, bare) = match &self.kind {
-            Kind::Pool(pool) => return Ok(Wire::Pool(pool.acquire().await?)),
+            Kind::Pool(pool) => return Ok(ActiveConnection::Pool(pool.acquire().await?)),
             Kind::Own { settled, bare, .. } => (settled, bare),
         };
         if let Some(connection) = self.idle().and_then(|mut idle| idle.pop()) {
-            return Ok(Wire::Own(Box::new(connection)));
+            return Ok(ActiveConnection::Own(Box::new(connection)));
         }
         if !self.is_pooled() {
             match settled.connect().await {
@@ -86,7 +86,7 @@ impl Source {
                     } else {
                         self.pooled.store(true, Ordering::Relaxed);
                     }
-                    return Ok(Wire::Own(Box::new(connection)));
+                    return Ok(ActiveConnection::Own(Box::new(connection)));
                 }
                 Err(error) if refuses_settings(&error) => {}
                 Err(error) => return Err(error),
@@ -94,29 +94,29 @@ impl Source {
         }
         let connection = bare.connect().await?;
         self.pooled.store(true, Ordering::Relaxed);
-        Ok(Wire::Own(Box::new(connection)))
+        Ok(ActiveConnection::Own(Box::new(connection)))
     }
 
     /// A connection for a migration, without the time limit of calls.
-    pub(crate) async fn open_bare(&self) -> Result<Wire, sqlx::Error> {
+    pub(crate) async fn open_bare(&self) -> Result<ActiveConnection, sqlx::Error> {
         match &self.kind {
-            Kind::Pool(pool) => Ok(Wire::Pool(pool.acquire().await?)),
-            Kind::Own { bare, .. } => Ok(Wire::Own(Box::new(bare.connect().await?))),
+            Kind::Pool(pool) => Ok(ActiveConnection::Pool(pool.acquire().await?)),
+            Kind::Own { bare, .. } => Ok(ActiveConnection::Own(Box::new(bare.connect().await?))),
         }
     }
 
     /// Takes back a connection that can be used again.
-    pub(crate) fn give_back(&self, wire: Wire) {
-        if let (Wire::Own(connection), Some(mut idle)) = (wire, self.idle()) {
+    pub(crate) fn give_back(&self, active: ActiveConnection) {
+        if let (ActiveConnection::Own(connection), Some(mut idle)) = (active, self.idle()) {
             idle.push(*connection);
         }
     }
 
     /// Closes a broken connection, and the idle ones if they are probably broken as well.
-    pub(crate) fn hang_up(&self, wire: Wire, kind: ErrorKind) {
-        match wire {
-            Wire::Own(connection) => drop(connection),
-            Wire::Pool(connection) => drop(connection.detach()),
+    pub(crate) fn hang_up(&self, active: ActiveConnection, kind: ErrorKind) {
+        match active {
+            ActiveConnection::Own(connection) => drop(connection),
+            ActiveConnection::Pool(connection) => drop(connection.detach()),
         }
         if kind == ErrorKind::Unreachable {
             self.forget();

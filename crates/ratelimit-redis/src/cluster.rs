@@ -12,13 +12,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::config::RedisConfig;
+use crate::discovery::Discovery;
 use crate::error::Failure;
 use crate::keys::slot_of;
 use crate::node_address::NodeAddress;
 use crate::nodes::Nodes;
 use crate::script::Script;
 use crate::server::Server;
-use crate::survey::Survey;
 
 /// How many redirects a call follows.
 const REDIRECTS: u32 = 8;
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// A cluster and the connections to its nodes.
 pub(crate) struct Cluster {
     nodes: Arc<Nodes>,
-    survey: Survey,
+    survey: Discovery,
     address: String,
 }
 
@@ -51,7 +51,7 @@ impl Cluster {
     pub(crate) fn new(nodes: &[ConnectionInfo], config: &RedisConfig) -> Result<Self, Failure> {
         let nodes = Nodes::new(nodes, config)?;
         let address = nodes.address();
-        Ok(Self { nodes: Arc::new(nodes), survey: Survey::new(), address })
+        Ok(Self { nodes: Arc::new(nodes), survey: Discovery::new(), address })
     }
 
     pub(crate) fn address(&self) -> &str {

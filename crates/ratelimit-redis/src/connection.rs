@@ -10,9 +10,9 @@ use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisErro
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::Failure;
-use crate::flight::Flight;
 use crate::node_address::NodeAddress;
 use crate::script::{CLAIM, REFUND};
+use crate::single_flight::SingleFlight;
 use crate::stream::Opener;
 
 /// Connecting may take this long, in the background, even if the time limit of a call is shorter.
@@ -37,8 +37,8 @@ pub(crate) struct Dialer {
 /// for the same attempt, which continues when their deadlines pass.
 pub(crate) struct Connection {
     dialer: Arc<Dialer>,
-    current: Arc<Mutex<Option<Wire>>>,
-    dialling: Flight<Result<(), Failure>>,
+    current: Arc<Mutex<Option<OpenConnection>>>,
+    dialling: SingleFlight<Result<(), Failure>>,
 }
 
 /// A server's reply, which may be an error.
@@ -46,7 +46,7 @@ pub(crate) type Reply = Result<Value, RedisError>;
 
 /// An open connection.
 #[derive(Clone)]
-struct Wire {
+struct OpenConnection {
     connection: MultiplexedConnection,
     shared: Arc<Shared>,
 }
@@ -85,12 +85,12 @@ impl Dialer {
         self.opener.leads_to(place)
     }
 
-    async fn dial_in_time(&self) -> Result<Wire, Failure> {
+    async fn dial_in_time(&self) -> Result<OpenConnection, Failure> {
         let late = || Failure::new(ErrorKind::Unreachable, "no connection within the time limit");
         timeout(self.patience, self.dial()).await.unwrap_or_else(|_| Err(late()))
     }
 
-    async fn dial(&self) -> Result<Wire, Failure> {
+    async fn dial(&self) -> Result<OpenConnection, Failure> {
         let written = Arc::new(AtomicU64::new(0));
         let stream =
             self.opener.open(written.clone()).await.map_err(|error| self.opener.explain(error.into()))?;
@@ -109,7 +109,7 @@ impl Dialer {
         });
         let shared = Arc::new(Shared { written, closed, driver });
         self.greet(&mut connection).await?;
-        Ok(Wire { connection, shared })
+        Ok(OpenConnection { connection, shared })
     }
 
     async fn greet(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
@@ -142,7 +142,7 @@ async fn load(connection: &mut MultiplexedConnection) -> Result<(), Failure> {
 
 impl Connection {
     pub(crate) fn new(dialer: Arc<Dialer>) -> Self {
-        Self { dialer, current: Arc::default(), dialling: Flight::new() }
+        Self { dialer, current: Arc::default(), dialling: SingleFlight::new() }
     }
 
     pub(crate) fn dialer(&self) -> &Dialer {
@@ -151,7 +151,7 @@ impl Connection {
 
     /// Connects unless it is connected.
     pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), Failure> {
-        self.wire(deadline).await.map(drop)
+        self.open(deadline).await.map(drop)
     }
 
     /// Sends a command, after an `ASKING` if another node of the cluster has redirected it here although this node does not
@@ -161,17 +161,17 @@ impl Connection {
     pub(crate) async fn send(&self, cmd: &Cmd, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
         let mut again = true;
         loop {
-            let mut wire = self.wire(deadline).await?;
-            let before = wire.shared.written.load(Ordering::SeqCst);
-            let sent = timeout_at(deadline, request(&mut wire.connection, cmd, asking)).await;
-            let unwritten = wire.shared.written.load(Ordering::SeqCst) == before;
+            let mut open = self.open(deadline).await?;
+            let before = open.shared.written.load(Ordering::SeqCst);
+            let sent = timeout_at(deadline, request(&mut open.connection, cmd, asking)).await;
+            let unwritten = open.shared.written.load(Ordering::SeqCst) == before;
             match sent {
                 Err(_) => {
-                    self.hang_up(&wire);
+                    self.hang_up(&open);
                     return Err(self.late(unwritten));
                 }
                 Ok(Err(error)) if error.is_io_error() || error.is_unrecoverable_error() => {
-                    self.hang_up(&wire);
+                    self.hang_up(&open);
                     if unwritten && again {
                         again = false;
                         continue;
@@ -183,7 +183,7 @@ impl Connection {
                     let reply = reply.and_then(Value::extract_error);
                     if reply.as_ref().is_err_and(is_read_only) {
                         // The server has become a replica. Its name may resolve to the new primary, so connect again.
-                        self.hang_up(&wire);
+                        self.hang_up(&open);
                     }
                     return Ok(reply);
                 }
@@ -199,23 +199,23 @@ impl Connection {
         number: usize,
         deadline: Instant,
     ) -> Result<Vec<Value>, Failure> {
-        let mut wire = self.wire(deadline).await?;
-        let before = wire.shared.written.load(Ordering::SeqCst);
-        let sent = timeout_at(deadline, wire.connection.send_packed_commands(calls, 0, number)).await;
-        let unwritten = wire.shared.written.load(Ordering::SeqCst) == before;
+        let mut open = self.open(deadline).await?;
+        let before = open.shared.written.load(Ordering::SeqCst);
+        let sent = timeout_at(deadline, open.connection.send_packed_commands(calls, 0, number)).await;
+        let unwritten = open.shared.written.load(Ordering::SeqCst) == before;
         let failure = match sent {
             Ok(Ok(replies)) => return Ok(replies),
             Ok(Err(error)) => Failure::from_redis(error).at(self.dialer.address()),
             Err(_) => self.late(true),
         };
-        self.hang_up(&wire);
+        self.hang_up(&open);
         Err(if unwritten { failure } else { failure.maybe_applied() })
     }
 
     /// The open connection, or a new one.
-    async fn wire(&self, deadline: Instant) -> Result<Wire, Failure> {
-        if let Some(wire) = self.open_wire() {
-            return Ok(wire);
+    async fn open(&self, deadline: Instant) -> Result<OpenConnection, Failure> {
+        if let Some(open) = self.open_connection() {
+            return Ok(open);
         }
         let address = self.dialer.address();
         let dial = async {
@@ -227,7 +227,7 @@ impl Connection {
             outcome.unwrap_or_else(|| Err(Failure::stopped()))
         };
         match timeout_at(deadline, dial).await {
-            Ok(Ok(())) => self.open_wire().ok_or_else(|| {
+            Ok(Ok(())) => self.open_connection().ok_or_else(|| {
                 Failure::new(ErrorKind::Unreachable, "the server closed the connection immediately")
                     .at(address)
             }),
@@ -241,21 +241,21 @@ impl Connection {
     fn dial(&self) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
         let (dialer, current) = (self.dialer.clone(), self.current.clone());
         async move {
-            let wire = dialer.dial_in_time().await?;
-            *current.lock().unwrap_or_else(PoisonError::into_inner) = Some(wire);
+            let open = dialer.dial_in_time().await?;
+            *current.lock().unwrap_or_else(PoisonError::into_inner) = Some(open);
             Ok(())
         }
     }
 
-    fn open_wire(&self) -> Option<Wire> {
+    fn open_connection(&self) -> Option<OpenConnection> {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.as_ref().filter(|wire| !wire.shared.closed.load(Ordering::SeqCst)).cloned()
+        current.as_ref().filter(|open| !open.shared.closed.load(Ordering::SeqCst)).cloned()
     }
 
     /// Drops this connection, unless a newer one has replaced it.
-    fn hang_up(&self, wire: &Wire) {
+    fn hang_up(&self, open: &OpenConnection) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.as_ref().is_some_and(|held| Arc::ptr_eq(&held.shared, &wire.shared)) {
+        if current.as_ref().is_some_and(|held| Arc::ptr_eq(&held.shared, &open.shared)) {
             *current = None;
         }
     }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use crate::cluster::Cluster;
 use crate::config::RedisConfig;
 use crate::error::Failure;
-use crate::given::Given;
+use crate::provided::Provided;
 use crate::script::Script;
 use crate::sentinel::Sentinel;
 use crate::server::Server;
@@ -23,7 +23,7 @@ pub(crate) enum Link {
     /// A cluster.
     Cluster(Box<Cluster>),
     /// A connection or a pool of the program.
-    Given(Given),
+    Provided(Provided),
 }
 
 impl Link {
@@ -46,7 +46,7 @@ impl Link {
             Self::Single(lines) => lines.connect(deadline).await,
             Self::Sentinel(sentinel) => sentinel.connect(deadline).await,
             Self::Cluster(cluster) => cluster.connect(deadline).await,
-            Self::Given(_) => Ok(()),
+            Self::Provided(_) => Ok(()),
         }
     }
 
@@ -62,7 +62,7 @@ impl Link {
             Self::Single(lines) => lines.run(script, &call, deadline).await,
             Self::Sentinel(sentinel) => sentinel.send(&call, Some(script), deadline).await,
             Self::Cluster(cluster) => cluster.send(call, Some(script), key, deadline).await,
-            Self::Given(given) => given.send(call, Some(script), deadline).await,
+            Self::Provided(given) => given.send(call, Some(script), deadline).await,
         }
     }
 
@@ -72,7 +72,7 @@ impl Link {
             Self::Single(lines) => lines.send(&cmd, deadline).await,
             Self::Sentinel(sentinel) => sentinel.send(&cmd, None, deadline).await,
             Self::Cluster(cluster) => cluster.send(cmd, None, key, deadline).await,
-            Self::Given(given) => given.send(cmd, None, deadline).await,
+            Self::Provided(given) => given.send(cmd, None, deadline).await,
         }
     }
 
@@ -93,7 +93,7 @@ impl Link {
         match self {
             Self::Single(_) | Self::Sentinel(_) => false,
             Self::Cluster(_) => true,
-            Self::Given(given) => given.has_slots(),
+            Self::Provided(given) => given.has_slots(),
         }
     }
 
@@ -103,7 +103,7 @@ impl Link {
             Self::Single(lines) => lines.address(),
             Self::Sentinel(sentinel) => sentinel.address(),
             Self::Cluster(cluster) => cluster.address(),
-            Self::Given(given) => given.address(),
+            Self::Provided(given) => given.address(),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::keys::SLOTS;
 use crate::node_address::NodeAddress;
 use crate::server::Server;
 use crate::stream::Opener;
-use crate::topology::View;
+use crate::topology::ClusterView;
 
 /// The minimum time limit for a node's view of the cluster.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -34,12 +34,12 @@ pub(crate) struct Nodes {
     opener: Opener,
     timeout: Duration,
     connections: usize,
-    map: RwLock<Map>,
+    map: RwLock<SlotMap>,
 }
 
 /// Which node serves which slot.
 #[derive(Default)]
-struct Map {
+struct SlotMap {
     /// By slot.
     owners: Vec<Option<Arc<Server>>>,
     /// By address, replicas too.
@@ -121,12 +121,12 @@ impl Nodes {
     }
 
     /// The most recent view of the cluster. Nodes that are down or frozen are not waited for.
-    async fn best_view(&self, nodes: Vec<Arc<Server>>) -> Result<View, Failure> {
+    async fn best_view(&self, nodes: Vec<Arc<Server>>) -> Result<ClusterView, Failure> {
         let mut deadline = Instant::now() + self.timeout.max(PATIENCE);
         let mut best = Err(Failure::new(ErrorKind::Unreachable, "no node of the cluster is known"));
         let mut asked = JoinSet::new();
         for node in nodes {
-            asked.spawn(async move { View::of(&node, deadline).await });
+            asked.spawn(async move { ClusterView::of(&node, deadline).await });
         }
         while let Ok(Some(answer)) = timeout_at(deadline, asked.join_next()).await {
             match (answer, &best) {
@@ -142,9 +142,9 @@ impl Nodes {
         best
     }
 
-    fn take_over(&self, view: &View) {
+    fn take_over(&self, view: &ClusterView) {
         let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
-        let mut new = Map { owners: vec![None; SLOTS], nodes: HashMap::new(), turn: map.turn };
+        let mut new = SlotMap { owners: vec![None; SLOTS], nodes: HashMap::new(), turn: map.turn };
         std::mem::swap(&mut new.nodes, &mut map.nodes);
         let mut present = HashMap::new();
         for (range, place) in &view.shares {
@@ -164,7 +164,7 @@ impl Nodes {
     }
 }
 
-impl Map {
+impl SlotMap {
     /// The node at this address; a new one if it is unknown or was known without the name in its certificate.
     fn node(&mut self, nodes: &Nodes, place: &NodeAddress) -> Arc<Server> {
         let opener = nodes.opener.towards(place);

@@ -9,15 +9,15 @@ use redis::{Cmd, RedisError};
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::Failure;
-use crate::given::{Given, Sent, Source, request};
 use crate::link::Link;
+use crate::provided::{Provided, Sent, Source, request};
 use crate::store::RedisStore;
 use crate::store_config::StoreConfig;
 
 /// A pool that lends a connection for each call.
-struct Lending<M: Manager, W: From<Object<M>>>(Pool<M, W>);
+struct PoolSource<M: Manager, W: From<Object<M>>>(Pool<M, W>);
 
-impl<M, W> Source for Lending<M, W>
+impl<M, W> Source for PoolSource<M, W>
 where
     M: Manager<Type: ConnectionLike, Error = RedisError>,
     W: From<Object<M>> + DerefMut<Target = M::Type> + Send,
@@ -94,7 +94,7 @@ impl RedisStore {
         M: Manager<Type: ConnectionLike, Error = RedisError> + 'static,
         W: From<Object<M>> + DerefMut<Target = M::Type> + Send + 'static,
     {
-        Self::on(Link::Given(Given::single(Lending(pool), "the given pool")), config)
+        Self::on(Link::Provided(Provided::single(PoolSource(pool), "the given pool")), config)
     }
 
     /// A store on your own pool of connections to a cluster, with [`StoreConfig::default`]: a
@@ -130,6 +130,6 @@ impl RedisStore {
         M: Manager<Type: ConnectionLike, Error = RedisError> + 'static,
         W: From<Object<M>> + DerefMut<Target = M::Type> + Send + 'static,
     {
-        Self::on(Link::Given(Given::cluster(Lending(pool), "the given cluster pool")), config)
+        Self::on(Link::Provided(Provided::cluster(PoolSource(pool), "the given cluster pool")), config)
     }
 }

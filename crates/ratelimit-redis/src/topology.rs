@@ -13,7 +13,7 @@ use crate::value::{list, text};
 
 /// The cluster as seen by one node.
 #[derive(Clone, Debug)]
-pub(crate) struct View {
+pub(crate) struct ClusterView {
     /// The cluster's epoch: nodes with the same view agree on it, and a failover increases it.
     epoch: u64,
     /// Whether the node considers the cluster to be working.
@@ -24,7 +24,7 @@ pub(crate) struct View {
     pub(crate) others: Vec<NodeAddress>,
 }
 
-impl View {
+impl ClusterView {
     /// Orders views by how up to date they are: a node that was cut off from the others has an older epoch.
     pub(crate) fn rank(&self) -> (bool, u64) {
         (self.sound, self.epoch)
@@ -125,7 +125,7 @@ mod tests {
             share(9, 16_383, vec![named(5, "name"), named(6, "")]),
         ]);
         let info = bulk("cluster_state:ok\r\ncluster_current_epoch:7\r\n");
-        let view = View::read(&slots, &info, "asked").unwrap();
+        let view = ClusterView::read(&slots, &info, "asked").unwrap();
         let place = |host: &str, port| NodeAddress { host: host.to_owned(), port, name: None };
         let named = NodeAddress { name: Some("name".to_owned()), ..place("1.2.3.4", 5) };
         let shares = [
@@ -138,11 +138,13 @@ mod tests {
             (view.rank(), view.shares, view.others),
             ((true, 7), shares.to_vec(), vec![place("b", 2), place("1.2.3.4", 6)])
         );
-        assert!(View::read(&slots, &Value::Nil, "asked").is_some_and(|view| view.rank() == (false, 0)));
+        assert!(
+            ClusterView::read(&slots, &Value::Nil, "asked").is_some_and(|view| view.rank() == (false, 0))
+        );
         for wrong in [Value::Nil, Value::Array(vec![Value::Nil]), Value::Array(vec![share(0, 1, vec![])])] {
-            assert!(View::read(&wrong, &info, "asked").is_none(), "{wrong:?}");
+            assert!(ClusterView::read(&wrong, &info, "asked").is_none(), "{wrong:?}");
         }
         let far = Value::Array(vec![share(0, 70_000, vec![node(bulk("a"), 1)])]);
-        assert!(View::read(&far, &info, "asked").is_none());
+        assert!(ClusterView::read(&far, &info, "asked").is_none());
     }
 }

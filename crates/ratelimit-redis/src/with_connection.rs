@@ -4,8 +4,8 @@ use redis::Cmd;
 use redis::aio::ConnectionLike;
 use tokio::time::Instant;
 
-use crate::given::{Given, Sent, Source, request};
 use crate::link::Link;
+use crate::provided::{Provided, Sent, Source, request};
 use crate::store::RedisStore;
 use crate::store_config::StoreConfig;
 
@@ -57,7 +57,7 @@ impl RedisStore {
         connection: impl ConnectionLike + Clone + Send + Sync + 'static,
         config: StoreConfig,
     ) -> Self {
-        Self::on(Link::Given(Given::single(Shared(connection), "the given connection")), config)
+        Self::on(Link::Provided(Provided::single(Shared(connection), "the given connection")), config)
     }
 
     /// A store on your own connection to a cluster, with [`StoreConfig::default`]: a
@@ -94,6 +94,9 @@ impl RedisStore {
         connection: impl ConnectionLike + Clone + Send + Sync + 'static,
         config: StoreConfig,
     ) -> Self {
-        Self::on(Link::Given(Given::cluster(Shared(connection), "the given cluster connection")), config)
+        Self::on(
+            Link::Provided(Provided::cluster(Shared(connection), "the given cluster connection")),
+            config,
+        )
     }
 }

@@ -74,6 +74,7 @@ pub use group::Group;
 pub use memcached::Memcached;
 pub use obtain::Testbed;
 pub use pgbouncer::PgBouncer;
+pub use port::Port;
 pub use postgres::Postgres;
 pub use redis::Redis;
 pub use sentinel::Sentinel;

@@ -15,8 +15,9 @@ const COUNT: u16 = 10_000;
 /// The distance of a Redis Cluster node's bus from its port.
 const BUS: u16 = 10_000;
 
-/// A free port of the loopback interface that no other reservation gets.
-pub(crate) struct Port {
+/// A free port of the loopback interface that no other reservation gets while this one is held.
+#[derive(Debug)]
+pub struct Port {
     number: u16,
     // Held only for its lock, which ends with the file.
     _lock: File,
@@ -24,7 +25,10 @@ pub(crate) struct Port {
 
 impl Port {
     /// Reserves a port; the one 10,000 above it is free as well.
-    pub(crate) fn reserve() -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// If there is no free port, or the folder of the reservations cannot be written.
+    pub fn reserve() -> io::Result<Self> {
         let folder =
             std::env::temp_dir().join(format!("ratelimit-testbed-{}", rustix::process::getuid().as_raw()));
         fs::create_dir_all(&folder)?;
@@ -45,7 +49,8 @@ impl Port {
         ))
     }
 
-    pub(crate) fn number(&self) -> u16 {
+    /// The port's number.
+    pub fn number(&self) -> u16 {
         self.number
     }
 }

@@ -12,11 +12,11 @@ use crate::policy::Applied;
 use crate::policy_check::PolicyCheck;
 use crate::{Plan, Policies, Policy};
 
-pub(crate) type Asks = SmallVec<[PolicyCheck; 1]>;
+pub(crate) type PolicyChecks = SmallVec<[PolicyCheck; 1]>;
 
 /// The checks of all policies for `request`; or what is missing for them.
-pub(crate) fn asks(policies: &Policies, request: &Head<'_>) -> Result<Asks, Absent> {
-    let mut asks = Asks::new();
+pub(crate) fn asks(policies: &Policies, request: &Head<'_>) -> Result<PolicyChecks, Absent> {
+    let mut asks = PolicyChecks::new();
     for (index, policy) in policies.policies.iter().enumerate() {
         let mut ask = PolicyCheck::new(index);
         match policy.apply(request, &mut ask) {
@@ -30,18 +30,18 @@ pub(crate) fn asks(policies: &Policies, request: &Head<'_>) -> Result<Asks, Abse
 
 /// Checks that are sent to the store together.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Round {
+pub(crate) struct CheckBatch {
     pub(crate) shadow: bool,
     pub(crate) how: How,
 }
 
 /// Checks that charge nothing yet come first, so that a refusal charges nothing. Those in shadow come last, for
 /// requests that are admitted.
-const ROUNDS: [Round; 4] = [
-    Round { shadow: false, how: How::Look },
-    Round { shadow: false, how: How::Take },
-    Round { shadow: true, how: How::Look },
-    Round { shadow: true, how: How::Take },
+const ROUNDS: [CheckBatch; 4] = [
+    CheckBatch { shadow: false, how: How::Look },
+    CheckBatch { shadow: false, how: How::Take },
+    CheckBatch { shadow: true, how: How::Look },
+    CheckBatch { shadow: true, how: How::Take },
 ];
 
 impl PolicyCheck {
@@ -64,20 +64,20 @@ impl PolicyCheck {
         !policies.shadow && self.policy(policies).is_usual()
     }
 
-    pub(crate) fn round(&self, policies: &Policies) -> Round {
+    pub(crate) fn round(&self, policies: &Policies) -> CheckBatch {
         let policy = self.policy(policies);
         let how = if matches!(policy.when(), When::OnlyIf(_)) { How::Look } else { How::Take };
-        Round { shadow: policies.shadow || policy.is_shadow(), how }
+        CheckBatch { shadow: policies.shadow || policy.is_shadow(), how }
     }
 }
 
 /// The decisions of the rounds so far. A refusal that is not in shadow ends the rounds.
 #[derive(Default)]
-pub(crate) struct Checked<'l>(pub(crate) SmallVec<[(Round, Decision<'l>); 1]>);
+pub(crate) struct Checked<'l>(pub(crate) SmallVec<[(CheckBatch, Decision<'l>); 1]>);
 
 impl<'l> Checked<'l> {
     /// The decision that refuses the request.
-    pub(crate) fn refusal(&self) -> Option<&(Round, Decision<'l>)> {
+    pub(crate) fn refusal(&self) -> Option<&(CheckBatch, Decision<'l>)> {
         self.0.iter().find(|(round, decision)| !round.shadow && !decision.allowed())
     }
 
@@ -85,7 +85,7 @@ impl<'l> Checked<'l> {
     pub(crate) fn kept(self, policies: &Policies, asks: &[PolicyCheck]) -> Option<Checked<'static>> {
         let depends = |ask: &PolicyCheck| !matches!(ask.policy(policies).when(), When::Before);
         let depends = self.refusal().is_none() && asks.iter().any(depends);
-        let own = |(round, decision): (Round, Decision<'_>)| (round, decision.into_owned());
+        let own = |(round, decision): (CheckBatch, Decision<'_>)| (round, decision.into_owned());
         depends.then(|| Checked(self.0.into_iter().map(own).collect()))
     }
 }

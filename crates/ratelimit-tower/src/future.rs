@@ -23,7 +23,7 @@ use crate::verdict::Verdict;
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A request that waits for its verdict, and the service that was ready for it.
-pub(crate) struct Held<Inner, B> {
+pub(crate) struct WaitingRequest<Inner, B> {
     pub(crate) ready: Inner,
     pub(crate) request: Request<B>,
 }
@@ -56,11 +56,11 @@ pin_project! {
         C: 'static,
     {
         /// Waiting for the store.
-        Asking { asking: BoxFuture<Decided<S, C>>, held: Option<Box<Held<Inner, ReqBody>>>, shared: Arc<Shared<S, C, A>> },
+        Asking { asking: BoxFuture<Decided<S, C>>, held: Option<Box<WaitingRequest<Inner, ReqBody>>>, shared: Arc<Shared<S, C, A>> },
         /// Admitted by a leaky queue, and waiting for its turn.
         Waiting {
             turn: BoxFuture<()>,
-            held: Option<Box<Held<Inner, ReqBody>>>,
+            held: Option<Box<WaitingRequest<Inner, ReqBody>>>,
             lines: Lines,
             after: Option<Box<After<S, C>>>,
         },
@@ -90,7 +90,7 @@ where
 
     pub(crate) fn asking(
         asking: BoxFuture<Decided<S, C>>,
-        held: Box<Held<Inner, ReqBody>>,
+        held: Box<WaitingRequest<Inner, ReqBody>>,
         shared: Arc<Shared<S, C, A>>,
     ) -> Self {
         Self { state: State::Asking { asking, held: Some(held), shared } }
@@ -173,7 +173,7 @@ where
     }
 }
 
-impl<Inner, B> Held<Inner, B> {
+impl<Inner, B> WaitingRequest<Inner, B> {
     fn call<F>(mut self) -> F
     where
         Inner: Service<Request<B>, Future = F>,
@@ -184,7 +184,7 @@ impl<Inner, B> Held<Inner, B> {
 
 fn after_asking<Inner, F, E, ReqBody, ResBody, S, C, A>(
     decided: Decided<S, C>,
-    held: Box<Held<Inner, ReqBody>>,
+    held: Box<WaitingRequest<Inner, ReqBody>>,
     shared: &Arc<Shared<S, C, A>>,
 ) -> State<Inner, F, E, ReqBody, ResBody, S, C, A>
 where

@@ -44,6 +44,7 @@ pub struct Headers {
 
 /// A family of fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "config", derive(serde::Deserialize), serde(rename_all = "lowercase"))]
 #[non_exhaustive]
 pub enum Family {
     /// `RateLimit` and `RateLimit-Policy` of the drafts since 08: lists with one item per limit.
@@ -51,11 +52,13 @@ pub enum Family {
     /// `RateLimit-Limit`, `-Remaining` and `-Reset` of the drafts up to 06: the limit that decided.
     RateLimit,
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`: the same.
+    #[cfg_attr(feature = "config", serde(rename = "x-ratelimit"))]
     XRateLimit,
 }
 
 /// The meaning of a `-Reset` field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "config", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Reset {
     /// Seconds from now, rounded up.
@@ -95,12 +98,12 @@ impl Headers {
 
     /// The fields for a request with these decisions.
     #[inline]
-    pub(crate) fn lines(&self, standings: &[Standing<'_>]) -> Lines {
+    pub(crate) fn lines(&self, standings: &[PlanStatus<'_>]) -> Lines {
         if self.families.is_empty() { Lines::default() } else { self.some_lines(standings) }
     }
 
     #[inline(never)]
-    fn some_lines(&self, standings: &[Standing<'_>]) -> Lines {
+    fn some_lines(&self, standings: &[PlanStatus<'_>]) -> Lines {
         match (&self.families[..], standings) {
             (_, []) => Lines::default(),
             ([Family::Draft], [one]) => one.line().unwrap_or_else(|| self.all_lines(standings)),
@@ -108,7 +111,7 @@ impl Headers {
         }
     }
 
-    fn all_lines(&self, standings: &[Standing<'_>]) -> Lines {
+    fn all_lines(&self, standings: &[PlanStatus<'_>]) -> Lines {
         let mut lines = Fields::default();
         for family in &self.families {
             match family {
@@ -122,14 +125,14 @@ impl Headers {
 }
 
 /// The status of one plan's limits after a decision on all of them.
-pub(crate) struct Standing<'a> {
+pub(crate) struct PlanStatus<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) decision: &'a Decision<'a>,
     /// The index of the plan's first limit in the decision.
     pub(crate) first: usize,
 }
 
-impl Standing<'_> {
+impl PlanStatus<'_> {
     /// The limits' indices in the plan, and their status; on a refusal only those of limits that refused.
     pub(crate) fn each(&self) -> impl Iterator<Item = (usize, LimitStatus<'_>)> {
         let refused = !self.decision.allowed();
@@ -201,7 +204,7 @@ const X_THREE: [HeaderName; 3] = [
 ];
 
 impl Fields {
-    fn draft(&mut self, standings: &[Standing<'_>]) {
+    fn draft(&mut self, standings: &[PlanStatus<'_>]) {
         let policy = match standings {
             [one] => one.plan.field().cloned(),
             several => {
@@ -222,7 +225,7 @@ impl Fields {
         self.draft = both(policy, &state);
     }
 
-    fn three(&mut self, standings: &[Standing<'_>], reset: Reset, names: &[HeaderName; 3]) {
+    fn three(&mut self, standings: &[PlanStatus<'_>], reset: Reset, names: &[HeaderName; 3]) {
         // The limit that refuses longest, or has the least remaining.
         let rank = |(now, status): &(Timestamp, LimitStatus<'_>)| {
             let wait =

@@ -98,11 +98,11 @@ impl Policies {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct SharedPolicies(Arc<Exchange>);
+pub struct SharedPolicies(Arc<CurrentPolicies>);
 
 /// Most policies are never replaced, and are then read without going through an `ArcSwap`.
 #[derive(Debug)]
-struct Exchange {
+struct CurrentPolicies {
     /// The first policies stay here, even after they have been replaced.
     first: Arc<Policies>,
     /// Those that have replaced them.
@@ -133,6 +133,6 @@ impl SharedPolicies {
 
 impl From<Policies> for SharedPolicies {
     fn from(policies: Policies) -> Self {
-        Self(Arc::new(Exchange { first: Arc::new(policies), later: OnceLock::new() }))
+        Self(Arc::new(CurrentPolicies { first: Arc::new(policies), later: OnceLock::new() }))
     }
 }

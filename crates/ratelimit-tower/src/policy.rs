@@ -17,6 +17,7 @@ type Choice = Arc<dyn Fn(&Head<'_>) -> Option<Plan> + Send + Sync>;
 
 /// What to do with a request that does not have what a policy counts by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "config", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
 pub enum Missing {
     /// Refuse it: with 400 if the client did not send it, with 500 (and an error in the log) if the program did not

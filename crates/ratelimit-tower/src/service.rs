@@ -12,9 +12,9 @@ use tower_service::Service;
 
 use crate::answer::{Answer, Refused, refuse};
 use crate::ask::{Tell, at_once};
-use crate::check::{Asks, Checked, asks, check};
+use crate::check::{Checked, PolicyChecks, asks, check};
 use crate::decided::Decided;
-use crate::future::{BoxFuture, Held, ResponseFuture};
+use crate::future::{BoxFuture, ResponseFuture, WaitingRequest};
 use crate::headers::Lines;
 use crate::policy::Applied;
 use crate::policy_check::PolicyCheck;
@@ -66,7 +66,7 @@ impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
     #[inline(never)]
     fn unusual<ReqBody, ResBody>(
         &mut self,
-        begun: Unusual<S, C>,
+        begun: OtherFields<S, C>,
         request: Request<ReqBody>,
     ) -> ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
     where
@@ -74,41 +74,41 @@ impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
         A: Answer<ResBody>,
     {
         let asking: BoxFuture<Decided<S, C>> = match begun {
-            Unusual::Decided(Decided { verdict: Verdict::Refuse(refused), .. }) => {
+            OtherFields::Decided(Decided { verdict: Verdict::Refuse(refused), .. }) => {
                 return ResponseFuture::answered(refuse(&*self.shared.answers, refused, Head::of(&request)));
             }
-            Unusual::Decided(Decided { verdict: Verdict::Pass { lines, delay }, after })
+            OtherFields::Decided(Decided { verdict: Verdict::Pass { lines, delay }, after })
                 if delay.is_zero() =>
             {
                 return ResponseFuture::calling(self.inner.call(request), lines, after);
             }
-            Unusual::Decided(decided) => Box::pin(std::future::ready(decided)),
-            Unusual::Later(asking) => asking,
+            OtherFields::Decided(decided) => Box::pin(std::future::ready(decided)),
+            OtherFields::Later(asking) => asking,
         };
         let shared = self.shared.clone();
         ResponseFuture::asking(asking, self.held(request), shared)
     }
 
     /// The request, with the service that was ready; a clone, which need not be ready, stays here.
-    fn held<B>(&mut self, request: Request<B>) -> Box<Held<Inner, B>> {
+    fn held<B>(&mut self, request: Request<B>) -> Box<WaitingRequest<Inner, B>> {
         let clone = self.inner.clone();
-        Box::new(Held { ready: mem::replace(&mut self.inner, clone), request })
+        Box::new(WaitingRequest { ready: mem::replace(&mut self.inner, clone), request })
     }
 }
 
 /// The fields of a request that is admitted immediately, and for which nothing is left to do at its end: the common
 /// case. Everything else is boxed, so that no space is reserved for it.
-type Begun<S, C> = Result<Lines, Box<Unusual<S, C>>>;
+type Begun<S, C> = Result<Lines, Box<OtherFields<S, C>>>;
 
-enum Unusual<S: CounterStore + 'static, C: Clock + 'static> {
+enum OtherFields<S: CounterStore + 'static, C: Clock + 'static> {
     Decided(Decided<S, C>),
     Later(BoxFuture<Decided<S, C>>),
 }
 
-impl<S: CounterStore + 'static, C: Clock + 'static> From<Verdict> for Box<Unusual<S, C>> {
+impl<S: CounterStore + 'static, C: Clock + 'static> From<Verdict> for Box<OtherFields<S, C>> {
     #[inline(never)]
     fn from(verdict: Verdict) -> Self {
-        Self::new(Unusual::Decided(Decided { verdict, after: None }))
+        Self::new(OtherFields::Decided(Decided { verdict, after: None }))
     }
 }
 
@@ -172,27 +172,27 @@ fn begin_any<S: CounterStore + 'static, C: Clock + 'static>(
         match at_once(ask(&**core, policies, &asks)) {
             Some(Ok((verdict, kept))) => {
                 let after = After::new(core, policies, asks, kept, None);
-                return Err(Box::new(Unusual::Decided(Decided { verdict, after })));
+                return Err(Box::new(OtherFields::Decided(Decided { verdict, after })));
             }
             Some(Err(error)) => return begin_failed(core, policies, asks, &error),
             None => {}
         }
     }
     let deciding = decide(core.clone(), policies.clone(), asks);
-    Err(Box::new(Unusual::Later(Box::pin(observe::span(deciding)))))
+    Err(Box::new(OtherFields::Later(Box::pin(observe::span(deciding)))))
 }
 
 #[cold]
 fn begin_failed<S: CounterStore + 'static, C: Clock + 'static>(
     core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
-    asks: Asks,
+    asks: PolicyChecks,
     error: &CheckError,
 ) -> Begun<S, C> {
     if let OnFailure::Fallback(fallback) = &policies.on_failure {
         observe::failed(error, "fallback");
         let (core, policies, fallback) = (core.clone(), policies.clone(), fallback.clone());
-        return Err(Box::new(Unusual::Later(Box::pin(fall_back(core, policies, asks, fallback)))));
+        return Err(Box::new(OtherFields::Later(Box::pin(fall_back(core, policies, asks, fallback)))));
     }
     Err(failed(policies, &asks, error).into())
 }
@@ -200,7 +200,7 @@ fn begin_failed<S: CounterStore + 'static, C: Clock + 'static>(
 async fn decide<S: CounterStore + 'static, C: Clock + 'static>(
     core: Arc<Core<S, C>>,
     policies: Arc<Policies>,
-    asks: Asks,
+    asks: PolicyChecks,
 ) -> Decided<S, C> {
     match ask(&*core, &policies, &asks).await {
         Ok((verdict, kept)) => Decided { verdict, after: After::new(&core, &policies, asks, kept, None) },
@@ -228,7 +228,7 @@ async fn ask(
 async fn fall_back<S: CounterStore + 'static, C: Clock + 'static>(
     core: Arc<Core<S, C>>,
     policies: Arc<Policies>,
-    asks: Asks,
+    asks: PolicyChecks,
     fallback: Fallback,
 ) -> Decided<S, C> {
     match ask(&fallback, &policies, &asks).await {

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::ask::{How, Tell, at_once};
 use crate::charge::{Outcome, When};
-use crate::check::{Asks, Checked, request};
+use crate::check::{Checked, PolicyChecks, request};
 use crate::policy_check::PolicyCheck;
 use crate::shared::Core;
 use crate::{Fallback, Policies, observe};
@@ -18,7 +18,7 @@ pub(crate) struct After<S: CounterStore + 'static, C: Clock + 'static>(Option<Pe
 struct Pending<S, C> {
     core: Arc<Core<S, C>>,
     policies: Arc<Policies>,
-    asks: Asks,
+    asks: PolicyChecks,
     checked: Checked<'static>,
     /// The limiter that decided, if it was the fallback.
     fallback: Option<Fallback>,
@@ -32,7 +32,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> After<S, C> {
     pub(crate) fn new(
         core: &Arc<Core<S, C>>,
         policies: &Arc<Policies>,
-        asks: Asks,
+        asks: PolicyChecks,
         kept: Option<Checked<'static>>,
         fallback: Option<Fallback>,
     ) -> Option<Box<Self>> {

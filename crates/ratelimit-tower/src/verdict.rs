@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::answer::{Reason, Refused};
 use crate::check::Checked;
-use crate::headers::{Lines, Standing};
+use crate::headers::{Lines, PlanStatus};
 use crate::key::Absent;
 use crate::policy_check::PolicyCheck;
 use crate::{OnFailure, Plan, Policies, observe};
@@ -39,11 +39,11 @@ impl Refused {
 pub(crate) fn decided(policies: &Policies, asks: &[PolicyCheck], checked: &Checked<'_>) -> Verdict {
     let decisions = || checked.0.iter().map(|(round, decision)| (*round, decision));
     let refusal = checked.refusal();
-    let mut standings: SmallVec<[Standing<'_>; 2]> = SmallVec::new();
+    let mut standings: SmallVec<[PlanStatus<'_>; 2]> = SmallVec::new();
     for (round, decision) in decisions() {
         let mut first = 0;
         for ask in asks.iter().filter(|ask| ask.round(policies) == round) {
-            let standing = Standing { plan: ask.plan(policies), decision, first };
+            let standing = PlanStatus { plan: ask.plan(policies), decision, first };
             first += standing.plan.limits().len();
             if !decision.allowed() {
                 names(&standing).for_each(|name| observe::refused(name, round.shadow));
@@ -71,7 +71,7 @@ pub(crate) fn decided_alone(
     plan: &Plan,
     decision: &Decision<'_>,
 ) -> Result<Lines, Verdict> {
-    let standings = [Standing { plan, decision, first: 0 }];
+    let standings = [PlanStatus { plan, decision, first: 0 }];
     if !decision.allowed() {
         return Err(refused_alone(policies, &standings));
     }
@@ -81,17 +81,17 @@ pub(crate) fn decided_alone(
 }
 
 #[inline(never)]
-fn refused_alone(policies: &Policies, standings: &[Standing<'_>; 1]) -> Verdict {
+fn refused_alone(policies: &Policies, standings: &[PlanStatus<'_>; 1]) -> Verdict {
     names(&standings[0]).for_each(|name| observe::refused(name, false));
     refused(policies, standings, standings[0].decision)
 }
 
 #[inline]
-fn admitted_lines(policies: &Policies, standings: &[Standing<'_>]) -> Lines {
+fn admitted_lines(policies: &Policies, standings: &[PlanStatus<'_>]) -> Lines {
     if policies.headers.on_admitted { policies.headers.lines(standings) } else { Lines::default() }
 }
 
-fn refused(policies: &Policies, standings: &[Standing<'_>], decision: &Decision<'_>) -> Verdict {
+fn refused(policies: &Policies, standings: &[PlanStatus<'_>], decision: &Decision<'_>) -> Verdict {
     Verdict::Refuse(Refused {
         reason: Reason::QuotaExceeded,
         violated: standings.iter().flat_map(names).cloned().collect(),
@@ -101,7 +101,7 @@ fn refused(policies: &Policies, standings: &[Standing<'_>], decision: &Decision<
 }
 
 /// The names of the plan's limits in a standing.
-fn names<'a>(standing: &'a Standing<'a>) -> impl Iterator<Item = &'a Arc<str>> {
+fn names<'a>(standing: &'a PlanStatus<'a>) -> impl Iterator<Item = &'a Arc<str>> {
     standing.each().filter_map(|(place, _)| standing.plan.name(place))
 }
 

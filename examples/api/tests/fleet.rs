@@ -9,13 +9,13 @@ mod support;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ratelimit_testbed::Testbed;
+use ratelimit_testbed::{Port, Testbed};
 
 use crate::support::Instance;
 use rustix::process::Signal;
@@ -32,11 +32,13 @@ const INTERVAL: &str = "200";
 struct Proxy {
     process: Child,
     address: SocketAddr,
+    _port: Port,
 }
 
 impl Proxy {
     fn start(program: &Path, folder: &Path, instances: &[SocketAddr]) -> Self {
-        let address = free_address();
+        let port = Port::reserve().unwrap();
+        let address = address(&port);
         let mut config = format!(
             "global\n    maxconn 256\ndefaults\n    mode http\n    timeout connect 1s\n    timeout client 10s\n    \
              timeout server 1s\n    timeout check 200ms\n    retries 3\n    option redispatch 1\n    \
@@ -50,7 +52,7 @@ impl Proxy {
         fs::write(&path, config).unwrap();
         let mut command = Command::new(program);
         command.arg("-f").arg(&path).arg("-db").stdout(Stdio::null()).stderr(Stdio::null());
-        let proxy = Self { process: command.spawn().unwrap(), address };
+        let proxy = Self { process: command.spawn().unwrap(), address, _port: port };
         wait_until("the proxy answers", || proxy.ask().is_some_and(|status| status == 401));
         proxy
     }
@@ -78,8 +80,8 @@ impl Drop for Proxy {
     }
 }
 
-fn free_address() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+fn address(port: &Port) -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, port.number()).into()
 }
 
 fn wait_until(what: &str, holds: impl Fn() -> bool) {
@@ -160,7 +162,8 @@ async fn trial(counting: &'static str) -> u64 {
     fs::write(&config, format!("{policies}\nplans: {{free: {{requests: {limit}}}}}")).unwrap();
     let fleet = Fleet { store: server.url().to_owned(), counting, config };
 
-    let addresses = [(); 4].map(|()| free_address());
+    let ports = [(); 4].map(|()| Port::reserve().unwrap());
+    let addresses = ports.each_ref().map(address);
     let [first, second, third, fourth] = addresses;
     let [first, second, third] = [first, second, third].map(|address| fleet.instance(address));
     let proxy = Proxy::start(&haproxy, folder.path(), &addresses);

@@ -16,7 +16,8 @@ use ratelimit_core::{
 pub use self::config::LeaseConfig;
 use self::lease::{Lease, Part};
 use self::request::Request;
-use crate::table::{Name, Table};
+use crate::table::Table;
+use ratelimit_core::kit::OwnedName;
 
 /// A store that claims several units at a time from the store underneath and spends them in this process.
 ///
@@ -64,7 +65,7 @@ pub struct Leased<S> {
 
 /// Units to return to the store.
 struct Return {
-    name: Name,
+    name: OwnedName,
     window: Window,
     units: u64,
     receipt: Timestamp,
@@ -72,7 +73,7 @@ struct Return {
 
 impl Return {
     fn new(claim: &Claim<'_>, lease: &Lease, units: u64) -> Self {
-        Self { name: Name::new(&claim.id), window: lease.window, units, receipt: lease.receipt }
+        Self { name: OwnedName::new(&claim.id), window: lease.window, units, receipt: lease.receipt }
     }
 
     fn refund(&self) -> Refund<'_> {
@@ -141,7 +142,7 @@ impl<S: CounterStore> Leased<S> {
             let has_ended = lease.has_ended(now);
             let units = if has_ended || all { lease.surrender(now) } else { lease.idle() };
             let (window, receipt) = (lease.window, lease.receipt);
-            back.extend(units.map(|units| Return { name: Name::new(id), window, units, receipt }));
+            back.extend(units.map(|units| Return { name: OwnedName::new(id), window, units, receipt }));
             !has_ended
         });
         let mut done = Ok(());

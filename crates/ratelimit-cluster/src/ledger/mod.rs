@@ -52,7 +52,7 @@ use self::shards::{LockedShard, Shards};
 pub(crate) use self::store_methods::{counter_store_methods, sync_counter_store_methods};
 pub(crate) use self::units::Units;
 pub(crate) use self::usage::{Known, Usage};
-use crate::table::Name;
+use ratelimit_core::kit::OwnedName;
 
 /// The meters of a node.
 pub(crate) struct Ledger {
@@ -163,7 +163,7 @@ impl Ledger {
         let mut shard = self.shard(fingerprint);
         // Another thread may have inserted it in the meantime.
         if !shard.contains(fingerprint)
-            && !shard.insert(fingerprint, || Name::new(&claim.id), &claim.meter, &self.capacity)
+            && !shard.insert(fingerprint, || OwnedName::new(&claim.id), &claim.meter, &self.capacity)
         {
             return Err(full());
         }
@@ -193,7 +193,7 @@ impl Ledger {
         let mut parts: Vec<Vec<Usage>> = Vec::new();
         for number in self.shards.take_pending() {
             let mut taken = Vec::new();
-            let each = |name: &Name, meter: &Meter, units| {
+            let each = |name: &OwnedName, meter: &Meter, units| {
                 taken.push(Usage { name: name.clone(), meter: *meter, units });
             };
             let is_each_once = self.shards.lock(number).take_pending(each);
@@ -218,7 +218,7 @@ impl Ledger {
     }
 
     /// Takes all pending usages, one after another. `each` runs with a shard locked, so it must be short.
-    pub(crate) fn take_each(&self, mut each: impl FnMut(&Name, &Meter, Units)) {
+    pub(crate) fn take_each(&self, mut each: impl FnMut(&OwnedName, &Meter, Units)) {
         for number in self.shards.take_pending() {
             self.shards.lock(number).take_pending(&mut each);
         }

@@ -11,7 +11,7 @@ use super::slab::{Cold, Meters, Slab};
 use super::slot::Slot;
 use super::units::{Units, counts_alike};
 use super::usage::{Known, Usage};
-use crate::table::Name;
+use ratelimit_core::kit::OwnedName;
 
 /// One in this many claims on existing meters removes expired ones.
 const TIDY_EVERY: u32 = 64;
@@ -118,7 +118,7 @@ impl Shard {
     pub(super) fn insert(
         &mut self,
         fingerprint: Fingerprint,
-        name: impl FnOnce() -> Name,
+        name: impl FnOnce() -> OwnedName,
         meter: &Meter,
         capacity: &Capacity,
     ) -> bool {
@@ -185,7 +185,7 @@ impl Shard {
     }
 
     /// Takes all pending usages. Returns whether there was at most one for each meter.
-    pub(super) fn take_pending(&mut self, mut each: impl FnMut(&Name, &Meter, Units)) -> bool {
+    pub(super) fn take_pending(&mut self, mut each: impl FnMut(&OwnedName, &Meter, Units)) -> bool {
         let is_each_once = self.outgoing.queue.is_empty();
         for (_, usage) in self.outgoing.queue.drain(..) {
             each(&usage.name, &usage.meter, usage.units);
@@ -242,7 +242,7 @@ impl Shard {
         capacity: &Capacity,
         f: impl FnOnce(&mut Entry<'_>, &mut Outgoing) -> bool,
     ) -> bool {
-        (self.contains(fingerprint) || self.insert(fingerprint, || Name::new(id), meter, capacity))
+        (self.contains(fingerprint) || self.insert(fingerprint, || OwnedName::new(id), meter, capacity))
             && self.open(fingerprint, f).is_some_and(|is_done| is_done)
     }
 

@@ -4,7 +4,7 @@ use ratelimit_core::{LogState, Meter, State};
 
 use super::shared_state::SharedState;
 use super::slot::Slot;
-use crate::table::Name;
+use ratelimit_core::kit::OwnedName;
 
 /// Values by number. The numbers of removed values are reused.
 pub(super) struct Slab<T> {
@@ -14,7 +14,7 @@ pub(super) struct Slab<T> {
 
 /// The part of a meter that most claims do not need: they need only the slot.
 pub(super) struct Cold {
-    pub(super) name: Name,
+    pub(super) name: OwnedName,
     /// The hash by which its slot is found.
     pub(super) hash: u64,
     /// The state, if it does not fit the slot.
@@ -83,7 +83,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl Cold {
-    pub(super) fn new(name: Name, hash: u64) -> Self {
+    pub(super) fn new(name: OwnedName, hash: u64) -> Self {
         Self { name, hash, large: None, shared: None }
     }
 

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::capacity::{Capacity, full};
 use super::fingerprint::Fingerprint;
 use super::shards::Shards;
-use crate::table::Name;
+use ratelimit_core::kit::OwnedName;
 
 /// Decides several claims as one step.
 pub(super) fn decide(
@@ -42,7 +42,7 @@ pub(super) fn decide(
         if shard.contains(*fingerprint) {
             continue;
         }
-        if !shard.insert(*fingerprint, || Name::new(&claim.id), &claim.meter, capacity) {
+        if !shard.insert(*fingerprint, || OwnedName::new(&claim.id), &claim.meter, capacity) {
             for fingerprint in inserted {
                 shards[place(&fingerprint)].remove(fingerprint, capacity);
             }

@@ -3,12 +3,12 @@
 use ratelimit_core::{Meter, State};
 
 use super::units::Units;
-use crate::table::Name;
+use ratelimit_core::kit::OwnedName;
 
 /// Units charged to one meter on one node that have not been sent yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Usage {
-    pub(crate) name: Name,
+    pub(crate) name: OwnedName,
     /// The meter at the time of the charge.
     pub(crate) meter: Meter,
     pub(crate) units: Units,
@@ -17,7 +17,7 @@ pub(crate) struct Usage {
 /// The state of one meter on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    pub(crate) name: Name,
+    pub(crate) name: OwnedName,
     pub(crate) meter: Meter,
     pub(crate) state: State,
 }

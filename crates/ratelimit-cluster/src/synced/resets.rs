@@ -6,13 +6,14 @@ use std::sync::Mutex;
 use ratelimit_core::{CLOCK_SLACK, Claim, Claims, Meter, MeterId, Timestamp};
 
 use crate::ledger::{Ledger, Reading, Usage};
-use crate::table::{Name, lock};
+use crate::table::lock;
+use ratelimit_core::kit::OwnedName;
 
 /// Meters that were reset.
 #[derive(Debug, Default)]
 pub(super) struct Resets {
     /// Meters that were reset on this node, and have to be reset in the shared store before more is sent for them.
-    pending: Mutex<HashMap<Name, Reset>>,
+    pending: Mutex<HashMap<OwnedName, Reset>>,
     cutoffs: Mutex<Cutoffs>,
 }
 
@@ -20,7 +21,7 @@ pub(super) struct Resets {
 /// earlier ones until it forgets them.
 #[derive(Debug, Default)]
 struct Cutoffs {
-    of: HashMap<Name, Cutoff>,
+    of: HashMap<OwnedName, Cutoff>,
     /// The number of cutoffs from which on expired ones are dropped.
     prune_at: usize,
 }
@@ -47,7 +48,7 @@ impl Resets {
         let mut pending = lock(&self.pending);
         for claim in claims.iter() {
             let reset = Reset::of(claim, ledger, claims.now());
-            let known = pending.entry(Name::new(&claim.id)).or_insert(reset);
+            let known = pending.entry(OwnedName::new(&claim.id)).or_insert(reset);
             *known = Reset { at: known.at.max(reset.at), ..reset };
         }
         ledger.reset_now(claims);
@@ -56,7 +57,7 @@ impl Resets {
     /// Records that segments of a window before `from` no longer count. The store has forgotten them at `until`.
     pub(super) fn add_cutoff(&self, id: &MeterId<'_>, from: Timestamp, until: Timestamp, now: Timestamp) {
         let mut cutoffs = lock(&self.cutoffs);
-        let cutoff = cutoffs.of.entry(Name::new(id)).or_insert(Cutoff { from, until });
+        let cutoff = cutoffs.of.entry(OwnedName::new(id)).or_insert(Cutoff { from, until });
         *cutoff = Cutoff { from: cutoff.from.max(from), until: cutoff.until.max(until) };
         if cutoffs.of.len() > cutoffs.prune_at.max(64) {
             cutoffs.expire(now);
@@ -81,12 +82,12 @@ impl Resets {
     }
 
     /// Takes the pending resets.
-    pub(super) fn take(&self) -> Vec<(Name, Reset)> {
+    pub(super) fn take(&self) -> Vec<(OwnedName, Reset)> {
         std::mem::take(&mut *lock(&self.pending)).into_iter().collect()
     }
 
     /// Makes resets pending again that failed, unless there is a newer one.
-    pub(super) fn put_back(&self, undone: impl IntoIterator<Item = (Name, Reset)>) {
+    pub(super) fn put_back(&self, undone: impl IntoIterator<Item = (OwnedName, Reset)>) {
         let mut pending = lock(&self.pending);
         for (name, reset) in undone {
             pending.entry(name).or_insert(reset);

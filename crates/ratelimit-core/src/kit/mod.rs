@@ -1,10 +1,16 @@
-//! Helpers that this project's stores share, for stores of your own: claims that outlive their caller, and the recent
-//! number of concurrent callers.
+//! Helpers that this project's stores share, for stores of your own: claims that outlive their caller,
+//! calls that do, and the recent number of concurrent callers.
 //!
 //! Nothing here is part of the contract; you can write a store without it.
 
 mod concurrency;
+mod name;
 mod owned;
+#[cfg(feature = "tokio")]
+mod run_to_end;
 
 pub use concurrency::RecentPeak;
+pub use name::OwnedName;
 pub use owned::{OwnedClaim, OwnedClaims, OwnedRefund};
+#[cfg(feature = "tokio")]
+pub use run_to_end::RunToEnd;

@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::OwnedName;
 use crate::{Claim, Claims, Meter, MeterId, Mode, Refund, Timestamp};
 
 /// [`Claims`] that own their data, so that a task or a queue can hold them.
@@ -62,6 +63,13 @@ impl<K> OwnedClaims<K> {
     /// Whether `claim`, which is one of these, changes its meter if all are admitted.
     pub fn charges(&self, claim: &OwnedClaim<K>) -> bool {
         self.mode != Mode::Peek && claim.cost > 0
+    }
+}
+
+impl OwnedClaims<OwnedName> {
+    /// The claims, borrowed.
+    pub fn borrowed(&self) -> impl Iterator<Item = Claim<'_>> {
+        self.claims.iter().map(|claim| Claim { id: claim.key.id(), cost: claim.cost, meter: claim.meter })
     }
 }
 

@@ -10,8 +10,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::BatchConfig;
-use super::owned::OwnedSlice;
-use crate::kit::RecentPeak;
+use crate::kit::{OwnedClaims, OwnedName, RecentPeak};
 use crate::{Answer, Claims, CounterStore, ErrorKind, Promises, Refund, StoreError, Timestamp, Verdict};
 
 /// A layer that sends concurrent claims together under load.
@@ -70,7 +69,7 @@ impl<S> Drop for Presence<'_, S> {
 
 struct Waiting {
     number: u64,
-    slice: Box<OwnedSlice>,
+    claims: Box<OwnedClaims<OwnedName>>,
     answer: oneshot::Sender<Told>,
 }
 
@@ -145,7 +144,11 @@ impl<S: CounterStore + 'static> Batched<S> {
         let (answer, receiver) = oneshot::channel();
         let number = line.next;
         line.next += 1;
-        line.waiting.push_back(Waiting { number, slice: OwnedSlice::new(claims), answer });
+        line.waiting.push_back(Waiting {
+            number,
+            claims: Box::new(OwnedClaims::new(claims, OwnedName::new)),
+            answer,
+        });
         let trip = self.shared.next_trip(&mut line);
         drop(line);
         if let Some(trip) = trip {
@@ -204,12 +207,12 @@ async fn go<S: CounterStore + 'static>(mut trip: Trip<S>) {
     if batch.is_empty() {
         return;
     }
-    let claims: Vec<_> = batch.iter().flat_map(|waiting| waiting.slice.claims()).collect();
+    let claims: Vec<_> = batch.iter().flat_map(|waiting| waiting.claims.borrowed()).collect();
     let mut left = claims.as_slice();
     let mut slices = Vec::with_capacity(batch.len());
-    for Waiting { slice, .. } in &batch {
-        let (own, others) = left.split_at(slice.len());
-        slices.push(slice.slice(own));
+    for Waiting { claims, .. } in &batch {
+        let (own, others) = left.split_at(claims.claims.len());
+        slices.push(Claims::known(claims.now, claims.mode, own));
         left = others;
     }
     let answers = trip.shared.inner.claim_many(&slices).await;

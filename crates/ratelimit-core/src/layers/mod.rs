@@ -12,7 +12,6 @@ mod batch_config;
 #[cfg(feature = "tokio")]
 mod batched;
 #[cfg(feature = "tokio")]
-mod owned;
 mod refusal_cache;
 #[cfg(feature = "tokio")]
 mod timeout;

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 /// A store did not answer. You decide whether the request may pass (fail open or closed).
 ///
@@ -20,17 +21,17 @@ use std::fmt;
 ///     "redis at 127.0.0.1:6379 is unreachable: connection refused (nothing was charged; try again later)",
 /// );
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct StoreError(Box<Parts>);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Parts {
     store: &'static str,
     kind: ErrorKind,
     address: Option<String>,
     applied: Applied,
     message: Cow<'static, str>,
-    source: Option<Box<dyn Error + Send + Sync>>,
+    source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 /// The kind of failure.
@@ -100,7 +101,7 @@ impl StoreError {
     /// Sets the underlying error.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into());
+        self.0.source = Some(Arc::from(source.into()));
         self
     }
 

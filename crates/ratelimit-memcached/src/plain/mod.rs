@@ -17,7 +17,7 @@ use ratelimit_core::StoreError;
 use crate::MemcachedStore;
 use crate::error::Failure;
 use crate::space::Space;
-use crate::trip::Way;
+use crate::trip::Connections;
 
 impl MemcachedStore {
     /// A store that sends only the plain protocol, over the connections of this pool: for a proxy (twemproxy, mcrouter),
@@ -52,6 +52,6 @@ impl MemcachedStore {
     }
 
     fn plain(pool: MemcachePool, config: PlainConfig) -> Self {
-        Self { space: Space::on(Way::Plain(Plain::new(pool)), config.into_memcached()) }
+        Self { space: Space::on(Connections::Plain(Plain::new(pool)), config.into_memcached()) }
     }
 }

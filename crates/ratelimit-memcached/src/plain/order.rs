@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::trip::{Answers, Place};
+use crate::trip::{Answers, CommandIndex};
 use crate::wire::Command;
 
 /// A command. Names and meanings are those of [`Command`].
@@ -12,7 +12,7 @@ pub(super) enum Order {
         units: u64,
         lifetime: u64,
     },
-    Take {
+    Deduction {
         units: u64,
     },
     /// `Look` and `Read`, which are the same here.
@@ -42,11 +42,11 @@ impl Orders {
         Self { before: answers.0.first().map_or(0, Vec::len), list: Vec::new() }
     }
 
-    pub(crate) fn push(&mut self, command: &Command<'_>) -> Place {
+    pub(crate) fn push(&mut self, command: &Command<'_>) -> CommandIndex {
         let (key, order) = match *command {
             Command::Add { key, units, lifetime } => (key, Order::Add { units, lifetime }),
-            Command::Take { key, units } => (key, Order::Take { units }),
-            Command::Look { key } | Command::Read { key } => (key, Order::Read),
+            Command::Deduction { key, units } => (key, Order::Deduction { units }),
+            Command::WindowCommands { key } | Command::Read { key } => (key, Order::Read),
             Command::Write { key, value, unique, lifetime } => {
                 (key, Order::Write { value: value.to_vec(), unique, lifetime })
             }
@@ -54,7 +54,7 @@ impl Orders {
             Command::Delete { key } => (key, Order::Delete),
         };
         self.list.push((key.to_owned(), order));
-        Place { server: 0, nth: self.before + self.list.len() - 1 }
+        CommandIndex { server: 0, nth: self.before + self.list.len() - 1 }
     }
 
     /// The reads that come before everything else: of items that a reset is about to replace. All other reads come after

@@ -85,25 +85,25 @@ fn number(count: u64) -> Reply {
 
 impl Work<'_> {
     /// Sends one command.
-    fn ask<T>(&mut self, command: impl FnOnce(&Client) -> Result<T, MemcacheError>) -> Result<T, Ended> {
+    fn ask<T>(&mut self, command: impl FnOnce(&Client) -> Result<T, MemcacheError>) -> Result<T, NoReply> {
         if !self.in_step {
-            return Err(Ended::Failed(Failure::broken()));
+            return Err(NoReply::Failed(Failure::broken()));
         }
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Ended::Failed(Failure::late()));
+            return Err(NoReply::Failed(Failure::late()));
         }
         // The system has no shorter time limit than one microsecond.
         let left = Some(left.max(Duration::from_micros(1)));
         let limited = self.client.set_read_timeout(left).and_then(|()| self.client.set_write_timeout(left));
         match limited.and_then(|()| command(self.client)) {
             Ok(reply) => Ok(reply),
-            Err(MemcacheError::CommandError(CommandError::KeyNotFound)) => Err(Ended::Missing),
+            Err(MemcacheError::CommandError(CommandError::KeyNotFound)) => Err(NoReply::Missing),
             Err(error) => {
                 let fault = Fault::new(error);
                 self.hung_up |= fault.hung_up;
                 self.in_step &= fault.in_step;
-                Err(Ended::Failed(fault.failure))
+                Err(NoReply::Failed(fault.failure))
             }
         }
     }
@@ -111,7 +111,7 @@ impl Work<'_> {
     fn change(&mut self, key: &str, order: &Order) -> Result<Reply, Failure> {
         let done = match order {
             Order::Add { units, lifetime } => self.add(key, *units, *lifetime),
-            Order::Take { units } => self.ask(|client| client.decrement(key, *units)).map(number),
+            Order::Deduction { units } => self.ask(|client| client.decrement(key, *units)).map(number),
             Order::Write { value, unique: Some(unique), lifetime } => {
                 self.replace_if_same(key, value, *unique, *lifetime)
             }
@@ -122,40 +122,40 @@ impl Work<'_> {
                     .map(|()| Reply::Done)
             }
             Order::Delete => self.ask(|client| client.delete(key)).map(|_| Reply::Done),
-            Order::Read => Err(Ended::Missing),
+            Order::Read => Err(NoReply::Missing),
         };
         match done {
             Ok(reply) => Ok(reply),
-            Err(Ended::Missing) => Ok(Reply::Missing),
-            Err(Ended::Failed(failure)) => Err(failure),
+            Err(NoReply::Missing) => Ok(Reply::Missing),
+            Err(NoReply::Failed(failure)) => Err(failure),
         }
     }
 
     /// Adds to a counter, creating it with zero if it does not exist. The client does not report whether another writer
     /// created it first, which does not matter here. Adding does not change a counter's lifetime.
-    fn add(&mut self, key: &str, units: u64, lifetime: u64) -> Result<Reply, Ended> {
+    fn add(&mut self, key: &str, units: u64, lifetime: u64) -> Result<Reply, NoReply> {
         for _ in 0..MAKINGS {
             match self.ask(|client| client.increment(key, units)) {
-                Err(Ended::Missing) => {
+                Err(NoReply::Missing) => {
                     let made = self.ask(|client| client.add(key, "0", seconds(lifetime)));
-                    made.map_err(Ended::unapplied)?;
+                    made.map_err(NoReply::unapplied)?;
                 }
                 added => return added.map(number),
             }
         }
         let added = self.ask(|client| client.increment(key, units)).map(number);
         added.map_err(|ended| match ended {
-            Ended::Missing => Ended::Failed(Failure::contended()),
+            NoReply::Missing => NoReply::Failed(Failure::contended()),
             failed => failed,
         })
     }
 
     /// Writes an item if it does not exist. First creates an empty one, which is not a state of any meter: the client does
     /// not report whether another writer created it first, but only one of them can replace it.
-    fn create(&mut self, key: &str, value: &[u8], lifetime: u64) -> Result<Reply, Ended> {
+    fn create(&mut self, key: &str, value: &[u8], lifetime: u64) -> Result<Reply, NoReply> {
         let empty: &[u8] = b"";
-        self.ask(|client| client.add(key, empty, seconds(lifetime))).map_err(Ended::unapplied)?;
-        let item = self.ask(|client| client.get::<Item>(key)).map_err(Ended::unapplied)?;
+        self.ask(|client| client.add(key, empty, seconds(lifetime))).map_err(NoReply::unapplied)?;
+        let item = self.ask(|client| client.get::<Item>(key)).map_err(NoReply::unapplied)?;
         match item {
             Some((bytes, _, Some(unique))) if bytes.is_empty() => {
                 self.replace_if_same(key, value, unique, lifetime)
@@ -170,7 +170,7 @@ impl Work<'_> {
         value: &[u8],
         unique: u64,
         lifetime: u64,
-    ) -> Result<Reply, Ended> {
+    ) -> Result<Reply, NoReply> {
         let stored = self.ask(|client| client.cas(key, value, seconds(lifetime), unique))?;
         Ok(if stored { Reply::Done } else { Reply::Lost })
     }
@@ -185,8 +185,8 @@ impl Work<'_> {
         for keys in keys.chunks(KEYS) {
             match self.ask(|client| client.gets::<Item>(keys)) {
                 Ok(items) => found.extend(items),
-                Err(Ended::Missing) => {}
-                Err(Ended::Failed(failure)) => {
+                Err(NoReply::Missing) => {}
+                Err(NoReply::Failed(failure)) => {
                     let failure = failure.not_applied(); // a read changes nothing
                     failed.extend(keys.iter().map(|key| (*key, failure.clone())));
                 }
@@ -206,13 +206,13 @@ impl Work<'_> {
 }
 
 /// Why a command has no reply of its own kind.
-enum Ended {
+enum NoReply {
     /// There is no such item.
     Missing,
     Failed(Failure),
 }
 
-impl Ended {
+impl NoReply {
     /// So far nothing was counted.
     fn unapplied(self) -> Self {
         match self {

@@ -2,7 +2,7 @@
 #![allow(dead_code)] // each test file uses a part of it
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::time::Duration;
 
 use ratelimit_core::{Clock, Limit, Limits, ManualClock, RateLimiter, SystemClock, Timestamp};
@@ -193,5 +193,8 @@ pub(crate) async fn between(
 
 /// A port on which nothing listens.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+    let port = ratelimit_testbed::Port::reserve().unwrap();
+    let number = port.number();
+    std::mem::forget(port); // reserved until the tests end
+    number
 }

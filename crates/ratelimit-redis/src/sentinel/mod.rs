@@ -11,10 +11,10 @@ use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use crate::config::RedisConfig;
+use crate::discovery::Discovery;
 use crate::error::Failure;
 use crate::script::Script;
 use crate::server::Server;
-use crate::survey::Survey;
 
 pub(crate) use self::address::Address;
 use self::watch::Watch;
@@ -29,7 +29,7 @@ const CHANGES: u32 = 3;
 /// The connections to the primary.
 pub(crate) struct Sentinel {
     watch: Arc<Watch>,
-    survey: Survey,
+    survey: Discovery,
     address: String,
 }
 
@@ -37,7 +37,7 @@ impl Sentinel {
     pub(crate) fn new(address: &Address, config: &RedisConfig) -> Result<Self, Failure> {
         let watch = Watch::new(address.clone(), config)?;
         let address = watch.address();
-        Ok(Self { watch: Arc::new(watch), survey: Survey::new(), address })
+        Ok(Self { watch: Arc::new(watch), survey: Discovery::new(), address })
     }
 
     /// The addresses of the sentinels.

@@ -4,7 +4,7 @@
 pub(crate) mod ways;
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 
 use ratelimit_testbed::{Redis, Settings, Testbed, Way};
 
@@ -72,5 +72,8 @@ pub(crate) fn say(port: u16, line: &str) -> String {
 
 /// A port on which nothing listens.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+    let port = ratelimit_testbed::Port::reserve().unwrap();
+    let number = port.number();
+    std::mem::forget(port); // reserved until the tests end
+    number
 }

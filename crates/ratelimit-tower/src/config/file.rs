@@ -10,6 +10,7 @@ use serde::de::{self, Deserializer, Visitor};
 
 use super::de::Located;
 use super::document::Place;
+use crate::{Family, Missing, Reset};
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -79,35 +80,6 @@ pub(super) enum StoreFailure {
     Open,
     Closed,
     Fallback,
-}
-
-/// What to do with a request that does not have what the policy counts by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Missing {
-    Refuse,
-    Share,
-    Exempt,
-}
-
-/// A family of header fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub(super) enum Family {
-    #[serde(rename = "draft")]
-    Draft,
-    #[serde(rename = "ratelimit")]
-    RateLimit,
-    #[serde(rename = "x-ratelimit")]
-    XRateLimit,
-}
-
-/// The meaning of the `-Reset` fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Reset {
-    Seconds,
-    Milliseconds,
-    UnixSeconds,
 }
 
 /// A string or a list of strings.

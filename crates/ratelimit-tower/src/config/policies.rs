@@ -12,10 +12,7 @@ use super::key::Keys;
 use super::routes::Routes;
 use super::{PlanName, Provided, file};
 use crate::plan::is_name;
-use crate::{
-    Charge, Cost, Family, Grouping, Headers, Missing, OnFailure, Plan, Policies, Policy, Reset,
-    TrustedProxies,
-};
+use crate::{Charge, Cost, Grouping, Headers, OnFailure, Plan, Policies, Policy, TrustedProxies};
 
 /// Builds the policies of a file.
 pub(super) fn build(file: &file::File, provided: &Provided) -> Result<Policies, Problem> {
@@ -65,11 +62,7 @@ fn one(policy: &Located<file::Policy>, plans: &Plans, keys: &Keys<'_>) -> Result
         made = made.only(on(Arc::new(routes(texts.each().into_iter())?)));
     }
     if let Some(missing) = policy.missing {
-        made = made.when_missing(match missing {
-            file::Missing::Refuse => Missing::Refuse,
-            file::Missing::Share => Missing::Share,
-            file::Missing::Exempt => Missing::Exempt,
-        });
+        made = made.when_missing(missing);
     }
     if !plans.is_empty() {
         let plans = Arc::new(plans);
@@ -217,21 +210,9 @@ fn prefix(bits: Option<&Located<u64>>, usual: u8, most: u8) -> Result<u8, Proble
 
 fn headers(file: &file::Headers) -> Headers {
     let mut headers = Headers::default();
-    if let Some(families) = &file.families {
-        let family = |family: &file::Family| match family {
-            file::Family::Draft => Family::Draft,
-            file::Family::RateLimit => Family::RateLimit,
-            file::Family::XRateLimit => Family::XRateLimit,
-        };
-        headers.families = families.iter().map(family).collect();
-    }
+    headers.families = file.families.clone().unwrap_or(headers.families);
     headers.on_admitted = file.on_admitted.unwrap_or(headers.on_admitted);
-    headers.reset = match file.reset {
-        None => headers.reset,
-        Some(file::Reset::Seconds) => Reset::Seconds,
-        Some(file::Reset::Milliseconds) => Reset::Milliseconds,
-        Some(file::Reset::UnixSeconds) => Reset::UnixSeconds,
-    };
+    headers.reset = file.reset.unwrap_or(headers.reset);
     headers
 }
 

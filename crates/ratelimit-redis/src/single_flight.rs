@@ -6,11 +6,11 @@ use tokio::sync::watch;
 
 /// Work that continues when its callers give up. If a caller with a short time limit cancelled work that takes longer, the
 /// work would never complete.
-pub(crate) struct Flight<T> {
+pub(crate) struct SingleFlight<T> {
     latest: Mutex<Option<watch::Receiver<Option<T>>>>,
 }
 
-impl<T: Clone + Send + Sync + 'static> Flight<T> {
+impl<T: Clone + Send + Sync + 'static> SingleFlight<T> {
     pub(crate) const fn new() -> Self {
         Self { latest: Mutex::new(None) }
     }

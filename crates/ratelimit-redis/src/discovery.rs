@@ -7,23 +7,23 @@ use ratelimit_core::ErrorKind;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::Failure;
-use crate::flight::Flight;
+use crate::single_flight::SingleFlight;
 
 /// A result younger than this is used again.
 const FRESH: Duration = Duration::from_millis(100);
 
 /// Work in the background that finds out which servers to use. It continues when its callers give up.
-pub(crate) struct Survey {
-    flight: Flight<Result<(), Failure>>,
+pub(crate) struct Discovery {
+    flight: SingleFlight<Result<(), Failure>>,
     latest: Arc<Mutex<Option<Latest>>>,
 }
 
 /// When the last survey ended, and its outcome.
 type Latest = (Instant, Result<(), Failure>);
 
-impl Survey {
+impl Discovery {
     pub(crate) fn new() -> Self {
-        Self { flight: Flight::new(), latest: Arc::default() }
+        Self { flight: SingleFlight::new(), latest: Arc::default() }
     }
 
     /// Waits for a survey, or returns the outcome of one that has just ended.

@@ -4,17 +4,17 @@ use ratelimit_core::{Answer, Meter, Mode, State, Timestamp, WindowState};
 use smallvec::smallvec;
 
 use crate::call::Call;
+use crate::certain_fit::CertainFit;
 use crate::claims::{OwnedClaim, OwnedClaims, claim_numbers, signed};
 use crate::config::PostgresConfig;
 use crate::error::Failure;
 use crate::reply::Reply;
-use crate::sure::Sure;
 use crate::time_source::TimeSource;
 use crate::wire::{bucket_state, unsigned};
 
 /// The state of a meter that the server has read, and what it has charged.
 #[derive(Clone)]
-struct Seen {
+struct RowState {
     shape: i64,
     numbers: [Option<i64>; 3],
     charged: Charges,
@@ -30,14 +30,14 @@ enum Charges {
 }
 
 /// Slices for the fast path.
-pub(crate) struct Take<'s> {
+pub(crate) struct FastPath<'s> {
     slices: &'s [OwnedClaims],
     /// The indices of the slices, grouped by meter and in their order.
     order: Vec<usize>,
     /// For each meter, the end of its group in `order`.
     ends: Vec<usize>,
     /// For each meter, the states that its slices certainly fit.
-    sure: Vec<Sure>,
+    certain: Vec<CertainFit>,
 }
 
 /// The only claim of a slice, if it can take the fast path.
@@ -70,7 +70,7 @@ fn alike(one: &Meter, other: &Meter) -> bool {
     }
 }
 
-impl<'s> Take<'s> {
+impl<'s> FastPath<'s> {
     /// `None` if one of them needs the general path.
     pub(crate) fn new(slices: &'s [OwnedClaims], config: &PostgresConfig) -> Option<Self> {
         let claims: Vec<&OwnedClaim> = slices.iter().map(plain).collect::<Option<_>>()?;
@@ -88,29 +88,31 @@ impl<'s> Take<'s> {
             }
         }
         let mut begin = 0;
-        let sure = ends.iter().map(|end| {
+        let certain = ends.iter().map(|end| {
             let meter = order[std::mem::replace(&mut begin, *end)..*end].iter();
             match config.time {
-                TimeSource::Caller => Sure::of(meter.map(|place| &slices[*place]), config.slack_micros()),
-                TimeSource::Server => Sure::NONE,
+                TimeSource::Caller => {
+                    CertainFit::of(meter.map(|place| &slices[*place]), config.slack_micros())
+                }
+                TimeSource::Server => CertainFit::NONE,
             }
         });
-        let sure = sure.collect();
-        Some(Self { slices, order, ends, sure })
+        let certain = certain.collect();
+        Some(Self { slices, order, ends, certain })
     }
 
     pub(crate) fn call(&self, config: &PostgresConfig) -> Call {
         let (by_server, slack) = (config.time == TimeSource::Server, config.slack_micros());
-        if let ([slice], [sure]) = (self.slices, self.sure.as_slice()) {
+        if let ([slice], [certain]) = (self.slices, self.certain.as_slice()) {
             let id = slice.claims[0].key.clone();
-            return Call::TakeOne { id, claim: numbers(slice), by_server, slack, sure: *sure };
+            return Call::FastPathOne { id, claim: numbers(slice), by_server, slack, certain: *certain };
         }
-        Call::Take {
+        Call::FastPath {
             ids: self.names().map(<[u8]>::to_vec).collect(),
             lasts: self.ends.iter().map(|end| i32::try_from(*end).unwrap_or(i32::MAX)).collect(),
             claims: self.order.iter().flat_map(|place| numbers(&self.slices[*place])).collect(),
-            sure: self.sure.iter().flat_map(Sure::numbers).collect(),
-            shares: self.sure.iter().map(|sure| sure.share).collect(),
+            certain: self.certain.iter().flat_map(CertainFit::numbers).collect(),
+            shares: self.certain.iter().map(|certain| certain.share).collect(),
             by_server,
             slack,
         }
@@ -166,15 +168,15 @@ impl<'s> Take<'s> {
     }
 
     /// The server's clock, and the states that it has read. `None` if the reply does not match this call.
-    fn seen(&self, reply: Reply) -> Option<(Option<i64>, Vec<Option<Seen>>)> {
+    fn seen(&self, reply: Reply) -> Option<(Option<i64>, Vec<Option<RowState>>)> {
         match reply {
             Reply::One(numbers) => {
                 let [written, clock, shape, numbers @ ..] = <[_; 6]>::try_from(numbers).ok()?;
                 let seen = match (written?, numbers) {
                     (2, [Some(x), Some(y), z]) => self.before(0, [x, y], z)?,
                     (2, _) => return None,
-                    (0, _) => Seen { shape: shape?, numbers, charged: Charges::None },
-                    _ => Seen { shape: shape?, numbers, charged: Charges::Fitting },
+                    (0, _) => RowState { shape: shape?, numbers, charged: Charges::None },
+                    _ => RowState { shape: shape?, numbers, charged: Charges::Fitting },
                 };
                 (self.ends.len() == 1).then(|| (clock, vec![Some(seen)]))
             }
@@ -190,7 +192,8 @@ impl<'s> Take<'s> {
                 for (nth, place) in many.places.into_iter().enumerate() {
                     let shape = i64::from(*many.shapes.get(nth)?);
                     let numbers = [*many.a.get(nth)?, *many.b.get(nth)?, *many.c.get(nth)?];
-                    *seen.get_mut(place_of(place)?)? = Some(Seen { shape, numbers, charged: Charges::None });
+                    *seen.get_mut(place_of(place)?)? =
+                        Some(RowState { shape, numbers, charged: Charges::None });
                 }
                 for place in many.done {
                     seen.get_mut(place_of(place)?)?.as_mut()?.charged = Charges::Fitting;
@@ -207,13 +210,13 @@ impl<'s> Take<'s> {
     }
 
     /// The state of a meter before charges that certainly fitted, computed from the state after them.
-    fn before(&self, place: usize, [at, sum]: [i64; 2], carried: Option<i64>) -> Option<Seen> {
-        let sure = self.sure.get(place)?;
+    fn before(&self, place: usize, [at, sum]: [i64; 2], carried: Option<i64>) -> Option<RowState> {
+        let certain = self.certain.get(place)?;
         // If the newest charge was before all of these, its instant does not matter: a window's was in the same segment, and
         // a bucket's debt has drained up to now. Otherwise this is its instant, as for a single charge.
-        let before = if at > sure.until { sure.since } else { at };
-        let numbers = [Some(before), Some(sum.checked_sub(sure.more)?), carried];
-        Some(Seen { shape: 1, numbers, charged: Charges::All })
+        let before = if at > certain.until { certain.since } else { at };
+        let numbers = [Some(before), Some(sum.checked_sub(certain.more)?), carried];
+        Some(RowState { shape: 1, numbers, charged: Charges::All })
     }
 }
 
@@ -225,7 +228,7 @@ fn numbers(slice: &OwnedClaims) -> [i64; 8] {
 }
 
 /// The state of a meter that the server has read.
-fn state(meter: &Meter, seen: &Seen) -> Option<State> {
+fn state(meter: &Meter, seen: &RowState) -> Option<State> {
     match seen.shape {
         0 => return Some(meter.fresh()),
         1 => {}

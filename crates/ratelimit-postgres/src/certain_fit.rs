@@ -18,7 +18,7 @@ const MARGIN: f64 = 1.0 + f64::EPSILON * 16.0;
 /// These are states of a window that was last charged in the same segment, and of a bucket with the same interval that was
 /// not charged later.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Sure {
+pub(crate) struct CertainFit {
     /// As in `meter.sql`.
     pub(crate) kind: i64,
     /// The number of numbers in the state.
@@ -39,7 +39,7 @@ pub(crate) struct Sure {
     pub(crate) share: f64,
 }
 
-impl Sure {
+impl CertainFit {
     /// Matches no state.
     pub(crate) const NONE: Self =
         Self { kind: 0, size: 0, since: 1, until: 0, asked: 0, more: 0, room: -1, keep: 0, share: 0.0 };
@@ -51,11 +51,11 @@ impl Sure {
     }
 
     fn all<'s>(mut slices: impl Iterator<Item = &'s OwnedClaims> + Clone, slack: i64) -> Option<Self> {
-        let mut sure = Self::one(slices.next()?, slack)?;
+        let mut certain = Self::one(slices.next()?, slack)?;
         for slice in slices {
-            sure = sure.then(Self::one(slice, slack)?)?;
+            certain = certain.then(Self::one(slice, slack)?)?;
         }
-        Some(sure)
+        Some(certain)
     }
 
     fn one(slice: &OwnedClaims, slack: i64) -> Option<Self> {

@@ -1,30 +1,41 @@
 //! A future that runs to completion even if the caller drops it.
 
+use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
-/// Runs within the caller's future. If that is dropped halfway, a task continues, so that reservations are undone.
-pub(crate) struct Finish<T: Send + 'static> {
+/// A future that runs within its caller's. If that is dropped halfway, a task continues: what was reserved is given back,
+/// and a connection stays usable.
+///
+/// ```
+/// use ratelimit_core::kit::RunToEnd;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// assert_eq!(RunToEnd::new(async { 7 }).await, 7);
+/// # }
+/// ```
+pub struct RunToEnd<T: Send + 'static> {
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     /// The runtime to continue on, once the future has been polled.
     handle: Option<Handle>,
 }
 
-impl<T: Send + 'static> Finish<T> {
-    pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
+impl<T: Send + 'static> RunToEnd<T> {
+    /// Boxes a future. Nothing runs before it is polled.
+    pub fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self { future: Some(Box::pin(future)), handle: None }
     }
 
     /// The size of its allocation in bytes.
-    #[cfg(test)]
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.future.as_deref().map_or(0, size_of_val)
     }
 }
 
-impl<T: Send + 'static> Future for Finish<T> {
+impl<T: Send + 'static> Future for RunToEnd<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
@@ -40,7 +51,13 @@ impl<T: Send + 'static> Future for Finish<T> {
     }
 }
 
-impl<T: Send + 'static> Drop for Finish<T> {
+impl<T: Send + 'static> fmt::Debug for RunToEnd<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunToEnd").field("ended", &self.future.is_none()).finish()
+    }
+}
+
+impl<T: Send + 'static> Drop for RunToEnd<T> {
     fn drop(&mut self) {
         if let (Some(future), Some(handle)) = (self.future.take(), self.handle.take()) {
             handle.spawn(future);
@@ -55,9 +72,9 @@ mod tests {
 
     use super::*;
 
-    fn steps(done: &Arc<AtomicU32>) -> Finish<()> {
+    fn steps(done: &Arc<AtomicU32>) -> RunToEnd<()> {
         let done = done.clone();
-        Finish::new(async move {
+        RunToEnd::new(async move {
             for _ in 0..3 {
                 done.fetch_add(1, Ordering::SeqCst);
                 tokio::task::yield_now().await;

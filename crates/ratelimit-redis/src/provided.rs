@@ -28,13 +28,13 @@ pub(crate) trait Source: Send + Sync {
 }
 
 /// A store's link over a connection or a pool of the program.
-pub(crate) struct Given {
+pub(crate) struct Provided {
     source: Box<dyn Source>,
     address: &'static str,
     slots: bool,
 }
 
-impl Given {
+impl Provided {
     /// One server.
     pub(crate) fn single(source: impl Source + 'static, address: &'static str) -> Self {
         Self { source: Box::new(source), address, slots: false }
