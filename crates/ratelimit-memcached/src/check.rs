@@ -1,23 +1,23 @@
 //! Validates a configuration.
 
-use ratelimit_core::ErrorKind;
+use ratelimit_core::{ErrorKind, StoreError};
 
 use crate::config::MemcachedConfig;
-use crate::error::Failure;
+use crate::error;
 use crate::url::Address;
 
 /// The longest prefix: keys have at most 250 bytes.
 const LONGEST_PREFIX: usize = 64;
 
 /// The addresses of the servers, if the whole configuration is valid.
-pub(crate) fn addresses(config: &MemcachedConfig) -> Result<Vec<Address>, Failure> {
+pub(crate) fn addresses(config: &MemcachedConfig) -> Result<Vec<Address>, StoreError> {
     let addresses = servers(&config.servers)?;
     let wrong = prefix(&config.prefix).or_else(|| log_in(config)).or_else(|| tls(config, &addresses));
-    wrong.map_or(Ok(addresses), |message| Err(Failure::new(ErrorKind::Misconfigured, message)))
+    wrong.map_or(Ok(addresses), |message| Err(error::new(ErrorKind::Misconfigured, message)))
 }
 
-fn servers(texts: &[String]) -> Result<Vec<Address>, Failure> {
-    let invalid = |message: &'static str| Failure::new(ErrorKind::Misconfigured, message);
+fn servers(texts: &[String]) -> Result<Vec<Address>, StoreError> {
+    let invalid = |message: &'static str| error::new(ErrorKind::Misconfigured, message);
     let mut addresses = Vec::with_capacity(texts.len());
     for text in texts {
         match Address::parse(text) {
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     fn message(config: &MemcachedConfig) -> String {
-        addresses(config).err().map(|failure| failure.into_store_error().to_string()).unwrap_or_default()
+        addresses(config).err().map(|failure| failure.to_string()).unwrap_or_default()
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use ratelimit_core::{Answer, Claim, Claims, ErrorKind, InvalidClaims, MeterId, Mode, State, decide, kit};
+use ratelimit_core::{
+    Answer, Claim, Claims, ErrorKind, InvalidClaims, MeterId, Mode, State, StoreError, decide, kit,
+};
 
-use crate::error::Failure;
+use crate::error;
 
 /// Where a meter is stored: its name and its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,9 +29,9 @@ pub(crate) fn decide_as(
     mode: Mode,
     owned: &OwnedClaims,
     states: &mut [Option<State>],
-) -> Result<Answer, Failure> {
+) -> Result<Answer, StoreError> {
     let claims: Vec<Claim<'_>> = owned.claims.iter().map(borrow).collect();
-    let invalid = |error: InvalidClaims| Failure::new(ErrorKind::Server, error.to_string());
+    let invalid = |error: InvalidClaims| error::new(ErrorKind::Server, error.to_string());
     Ok(decide(&Claims::new(owned.now, mode, &claims).map_err(invalid)?, states))
 }
 

@@ -9,12 +9,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ratelimit_core::ErrorKind;
+use ratelimit_core::{ErrorKind, StoreError};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout_at};
 
-use crate::error::Failure;
+use crate::error;
 use crate::queue::{Outcome, Pending, Queue, Replies};
 use crate::stream::Opener;
 use crate::transfer::start;
@@ -84,7 +84,7 @@ impl Connection {
     }
 
     /// Connects unless it is connected.
-    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), Failure> {
+    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), StoreError> {
         self.open(deadline).await.map(drop)
     }
 
@@ -102,13 +102,13 @@ impl Connection {
         };
         for reply in &mut replies {
             if let Err(failure) = reply {
-                *failure = failure.clone().at(&self.address);
+                *failure = error::at(failure.clone(), &self.address);
             }
         }
         replies
     }
 
-    async fn exchange(&self, commands: &Commands, deadline: Instant) -> Result<Outcome, Failure> {
+    async fn exchange(&self, commands: &Commands, deadline: Instant) -> Result<Outcome, StoreError> {
         // Boxed, because few calls need it and its size would count for all of them.
         let open = match self.open_connection() {
             Some(open) => open,
@@ -121,7 +121,7 @@ impl Connection {
             let pushed = Box::pin(timeout_at(deadline, open.queue.push(bytes, pending))).await;
             if pushed.is_err() {
                 self.hang_up(&open, *stamp);
-                return Err(Failure::late());
+                return Err(error::late());
             }
         }
         match timeout_at(deadline, outcome).await {
@@ -129,15 +129,15 @@ impl Connection {
             // The tasks of the connection ended without an outcome: their runtime has shut down.
             Ok(Err(_)) => {
                 self.hang_up(&open, *stamp);
-                Err(Failure::broken().maybe_applied())
+                Err(error::broken().maybe_applied())
             }
-            Err(_) if self.hang_up(&open, *stamp) => Err(Failure::late()),
-            Err(_) => Err(Failure::late().maybe_applied()),
+            Err(_) if self.hang_up(&open, *stamp) => Err(error::late()),
+            Err(_) => Err(error::late().maybe_applied()),
         }
     }
 
     /// The open connection, or a new one.
-    async fn open(&self, deadline: Instant) -> Result<Arc<OpenConnection>, Failure> {
+    async fn open(&self, deadline: Instant) -> Result<Arc<OpenConnection>, StoreError> {
         let dial = async {
             let _only_one = self.dialling.lock().await;
             if let Some(open) = self.open_connection() {
@@ -148,10 +148,10 @@ impl Connection {
             Ok(open)
         };
         match timeout_at(deadline, dial).await {
-            Ok(dialled) => dialled.map_err(|failure: Failure| failure.at(&self.address)),
+            Ok(dialled) => dialled.map_err(|failure| error::at(failure, &self.address)),
             Err(_) => {
-                let late = Failure::new(ErrorKind::Unreachable, "no connection within the time limit");
-                Err(late.at(&self.address))
+                let late = error::new(ErrorKind::Unreachable, "no connection within the time limit");
+                Err(error::at(late, &self.address))
             }
         }
     }
@@ -164,7 +164,7 @@ impl Connection {
     /// Stops sending on this connection, and drops it unless a newer one has replaced it. Returns whether the batch with
     /// this stamp is known not to have been sent.
     fn hang_up(&self, open: &Arc<OpenConnection>, stamp: u64) -> bool {
-        let unsent = open.queue.close(Some(stamp), Failure::broken());
+        let unsent = open.queue.close(Some(stamp), error::broken());
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.as_ref().is_some_and(|held| Arc::ptr_eq(held, open)) {
             *current = None;
@@ -174,7 +174,7 @@ impl Connection {
 }
 
 impl OpenConnection {
-    async fn dial(opener: &Opener) -> Result<Self, Failure> {
+    async fn dial(opener: &Opener) -> Result<Self, StoreError> {
         let queue = Arc::new(Queue::default());
         let tasks = start(opener.open().await?, &queue);
         Ok(Self { queue, tasks })

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use ratelimit_core::{Answer, Meter, Mode, State};
+use ratelimit_core::{Answer, Meter, Mode, State, StoreError};
 use smallvec::SmallVec;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::backoff::pause;
 use crate::claims::{OwnedClaim, OwnedClaims, OwnedRefund, decide_as};
-use crate::error::Failure;
+use crate::error;
 use crate::optimistic::{Entries, Written, check_size, is_optimistic};
 use crate::refund::GivenAt;
 use crate::space::Space;
@@ -22,7 +22,7 @@ const ATTEMPTS: u32 = 16;
 const MANY: u64 = 1 << 40;
 
 /// The outcome of a slice.
-type Outcome = Result<Answer, Failure>;
+type Outcome = Result<Answer, StoreError>;
 
 /// A slice during one round.
 struct Step<'a> {
@@ -71,10 +71,10 @@ pub(crate) async fn decide(space: &Arc<Space>, slices: &[OwnedClaims], deadline:
         attempt += u32::from(!cautious);
         cautious = false;
     }
-    outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(Failure::contended()))).collect()
+    outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(error::contended()))).collect()
 }
 
-fn check(space: &Space, slice: &OwnedClaims) -> Result<(), Failure> {
+fn check(space: &Space, slice: &OwnedClaims) -> Result<(), StoreError> {
     slice.claims.iter().try_for_each(|claim| check_size(&claim.meter, space.max_value))
 }
 
@@ -228,7 +228,7 @@ impl<'a> Step<'a> {
         answers: &Answers,
         entries: &Entries,
         deductions: &Deductions,
-    ) -> Result<Vec<Option<State>>, Failure> {
+    ) -> Result<Vec<Option<State>>, StoreError> {
         let state = |(part, claim): (&Part, &OwnedClaim)| match (part, &claim.meter) {
             (Part::Window(commands), Meter::Window(window)) => {
                 commands.state(answers, window, self.slice.now, deductions).map(Some)
@@ -237,7 +237,7 @@ impl<'a> Step<'a> {
             (Part::Window(_), _) => Ok(None),
         };
         let at = |pair: (&Part, &OwnedClaim)| {
-            state(pair).map_err(|failure| failure.at(space.servers.address(pair.1.key.server)))
+            state(pair).map_err(|failure| error::at(failure, space.servers.address(pair.1.key.server)))
         };
         self.parts.iter().zip(&self.slice.claims).map(at).collect()
     }
@@ -299,7 +299,7 @@ impl<'a> Step<'a> {
         *self.done = failed.map(Err);
     }
 
-    fn with_ambiguity(&self, failure: Failure, answers: &Answers) -> Failure {
+    fn with_ambiguity(&self, failure: StoreError, answers: &Answers) -> StoreError {
         let ambiguous = self
             .parts
             .iter()

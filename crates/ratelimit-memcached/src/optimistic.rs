@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ratelimit_core::{ErrorKind, Meter, State, Timestamp};
+use ratelimit_core::{ErrorKind, Meter, State, StoreError, Timestamp};
 
 use crate::claims::{MeterLocation, OwnedClaim};
-use crate::error::Failure;
+use crate::error;
 use crate::lifetime::Lifetimes;
 use crate::reply::Reply;
 use crate::trip::{Answers, Batch, CommandIndex};
@@ -26,7 +26,7 @@ struct Entry {
     place: CommandIndex,
     /// The unique number of the item when it was read; `None` if there was none.
     unique: Option<u64>,
-    state: Result<Option<State>, Failure>,
+    state: Result<Option<State>, StoreError>,
     /// The meter and the instant of the newest change.
     changed: Option<(Meter, Timestamp)>,
 }
@@ -41,11 +41,11 @@ pub(crate) enum Written {
     /// Another writer was faster.
     Lost,
     /// The failure says whether the change may be stored.
-    Failed(Failure),
+    Failed(StoreError),
 }
 
 /// Refuses a log that may grow beyond the size of an item.
-pub(crate) fn check_size(meter: &Meter, max_value: usize) -> Result<(), Failure> {
+pub(crate) fn check_size(meter: &Meter, max_value: usize) -> Result<(), StoreError> {
     let Meter::Log(log) = meter else { return Ok(()) };
     let bytes = usize::try_from(log.limit()).ok().and_then(|units| units.checked_mul(8)?.checked_add(1));
     if bytes.is_some_and(|bytes| bytes <= max_value) {
@@ -55,7 +55,7 @@ pub(crate) fn check_size(meter: &Meter, max_value: usize) -> Result<(), Failure>
         "a sliding log of {} units does not fit into an item; use a sliding window, or raise the servers' option -I and `max_item_size`",
         log.limit()
     );
-    Err(Failure::new(ErrorKind::Unsupported, message))
+    Err(error::new(ErrorKind::Unsupported, message))
 }
 
 impl Entries {
@@ -86,9 +86,9 @@ impl Entries {
                     (Ok(None), Some(*unique))
                 }
                 Ok(Reply::Value { bytes, unique: Some(unique) }) => {
-                    (State::from_bytes(bytes).map(Some).map_err(|_| Failure::corrupt()), Some(*unique))
+                    (State::from_bytes(bytes).map(Some).map_err(|_| error::corrupt()), Some(*unique))
                 }
-                Ok(_) => (Err(Failure::strange_response()), None),
+                Ok(_) => (Err(error::strange_response()), None),
                 Err(failure) => (Err(failure.clone()), None),
             };
             (entry.state, entry.unique) = (state, unique);
@@ -96,7 +96,7 @@ impl Entries {
     }
 
     /// The state of a meter after the changes so far.
-    pub(crate) fn state(&self, nth: usize) -> Result<Option<State>, Failure> {
+    pub(crate) fn state(&self, nth: usize) -> Result<Option<State>, StoreError> {
         self.entries[nth].state.clone()
     }
 
@@ -139,7 +139,7 @@ impl Written {
             None => Self::Unchanged,
             Some(Ok(Reply::Done)) => Self::Stored,
             Some(Ok(Reply::Lost | Reply::Missing)) => Self::Lost,
-            Some(Ok(Reply::Value { .. })) => Self::Failed(Failure::strange_response()),
+            Some(Ok(Reply::Value { .. })) => Self::Failed(error::strange_response()),
             Some(Err(failure)) => Self::Failed(failure.clone()),
         }
     }

@@ -7,14 +7,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::error::Failure;
 use crate::reply::{Reply, Stamp};
+use ratelimit_core::StoreError;
 
 /// Callers have to wait while this many bytes are to be sent.
 const MOST: usize = 1 << 20;
 
 /// The reply to each command of a batch.
-pub(crate) type Replies = Vec<Result<Reply, Failure>>;
+pub(crate) type Replies = Vec<Result<Reply, StoreError>>;
 
 /// The outcome of a batch.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) enum Outcome {
     /// One reply for each command.
     Replied(Replies),
     /// It was not sent and will not be, because the connection was closed.
-    Unsent(Failure),
+    Unsent(StoreError),
 }
 
 /// A batch whose replies are pending.
@@ -49,7 +49,7 @@ pub(crate) struct Queue {
 #[derive(Debug, Default)]
 struct State {
     /// Why the queue was closed.
-    end: Option<Failure>,
+    end: Option<StoreError>,
     /// The bytes to be sent, and their batches.
     bytes: Vec<u8>,
     unsent: VecDeque<Pending>,
@@ -138,7 +138,7 @@ impl Queue {
 
     /// Closes the queue: batches that were not sent fail with the failure that closed it first. Returns whether the batch
     /// with this stamp was among them.
-    pub(crate) fn close(&self, stamp: Option<u64>, failure: Failure) -> bool {
+    pub(crate) fn close(&self, stamp: Option<u64>, failure: StoreError) -> bool {
         let mut state = self.state();
         let failure = state.end.get_or_insert(failure.not_applied()).clone();
         state.bytes = Vec::new();
@@ -158,13 +158,13 @@ impl Queue {
 }
 
 impl Pending {
-    fn give_back(self, failure: Failure) {
+    fn give_back(self, failure: StoreError) {
         // A dropped receiver is ignored.
         let _ = self.answer.send(Outcome::Unsent(failure));
     }
 
     /// Takes the reply to its next command; `false` if the reply belongs to another one.
-    pub(crate) fn receive(&mut self, reply: Result<Reply, Failure>, stamp: Stamp) -> bool {
+    pub(crate) fn receive(&mut self, reply: Result<Reply, StoreError>, stamp: Stamp) -> bool {
         let expected = self.stamp.wrapping_add(self.replies.len() as u64);
         let own = stamp == Stamp::None || stamp == Stamp::Of(expected);
         if own {
@@ -179,7 +179,7 @@ impl Pending {
     }
 
     /// Completes the batch: missing replies fail with `end`, the reason why the connection was closed.
-    pub(crate) fn finish(mut self, end: &Failure) {
+    pub(crate) fn finish(mut self, end: &StoreError) {
         self.replies.resize_with(self.count, || Err(end.clone()));
         let _ = self.answer.send(Outcome::Replied(self.replies));
     }
@@ -193,6 +193,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::error;
 
     fn batch(stamp: u64) -> (Pending, oneshot::Receiver<Outcome>) {
         let (answer, outcome) = oneshot::channel();
@@ -233,7 +234,7 @@ mod tests {
             assert!(!pending.receive(Ok(Reply::Done), Stamp::Of(foreign)));
             assert!(!pending.receive(Ok(Reply::Done), Stamp::Lacking));
             assert!(pending.receive(Ok(Reply::Done), Stamp::Of(own)) && pending.is_complete());
-            pending.finish(&Failure::broken());
+            pending.finish(&error::broken());
             let Ok(Outcome::Replied(replies)) = outcome.try_recv() else { panic!("no replies") };
             assert!(matches!(replies[..], [Ok(Reply::Done)]));
         }
@@ -250,10 +251,10 @@ mod tests {
         let queue = Queue::default();
         let mut outcome = push(&queue, b"1;", 1);
         assert!(queue.take(&mut Vec::new()));
-        let end = Failure::broken().maybe_applied();
+        let end = error::broken().maybe_applied();
         sent(&queue, 0).into_iter().for_each(|pending| pending.finish(&end));
         let Ok(Outcome::Replied(replies)) = outcome.try_recv() else { panic!("no replies") };
-        assert!(matches!(&replies[..], [Err(failure)] if failure.is_maybe_applied()));
+        assert!(matches!(&replies[..], [Err(failure)] if error::is_maybe_applied(failure)));
     }
 
     #[test]
@@ -262,12 +263,12 @@ mod tests {
         let (mut first, second) = (push(&queue, b"1;", 1), push(&queue, b"2;", 2));
         assert!(queue.take(&mut Vec::new()));
         let third = push(&queue, b"3;", 3);
-        assert!(!queue.close(Some(2), Failure::unanswered()), "it has been sent");
+        assert!(!queue.close(Some(2), error::unanswered()), "it has been sent");
         assert!(is_unsent(third) && queue.is_closed());
-        queue.close(None, Failure::broken());
+        queue.close(None, error::broken());
         let Ok(Outcome::Unsent(failure)) = push(&queue, b"4;", 4).try_recv() else { panic!("it is sent") };
-        assert!(!failure.is_maybe_applied());
-        let told = failure.into_store_error().to_string();
+        assert!(!error::is_maybe_applied(&failure));
+        let told = failure.to_string();
         assert!(told.contains("without an answer"), "{told}: not why it was closed first");
         assert!(first.try_recv().is_err() && !is_unsent(second), "their replies may still come");
         let mut buffer = Vec::new();
@@ -276,7 +277,7 @@ mod tests {
 
         let queue = Queue::default();
         let (first, second) = (push(&queue, b"1;", 1), push(&queue, b"2;", 2));
-        assert!(queue.close(Some(2), Failure::broken()));
+        assert!(queue.close(Some(2), error::broken()));
         assert!(is_unsent(first) && is_unsent(second));
     }
 
@@ -293,7 +294,7 @@ mod tests {
             assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
             let mut buffer = Vec::new();
             if closes {
-                queue.close(None, Failure::broken());
+                queue.close(None, error::broken());
             } else {
                 assert!(queue.take(&mut buffer));
             }
@@ -318,7 +319,7 @@ mod tests {
         assert!(queue.take(&mut Vec::new()));
         let _outcome = push(&queue, b";", 3);
         assert!(works(&queue));
-        queue.close(None, Failure::broken());
+        queue.close(None, error::broken());
         assert!(works(&queue));
         queue.end().await;
     }

@@ -1,11 +1,11 @@
 //! Gives units back.
 
-use ratelimit_core::{Timestamp, refund as give_back};
+use ratelimit_core::{StoreError, Timestamp, refund as give_back};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::backoff::pause;
 use crate::claims::OwnedRefund;
-use crate::error::Failure;
+use crate::error;
 use crate::keys::since_reset;
 use crate::optimistic::{Entries, Written};
 use crate::reply::Counter;
@@ -27,7 +27,7 @@ pub(crate) async fn take_everywhere(
     space: &Space,
     deductions: Vec<Deduction>,
     deadline: Instant,
-) -> Result<(), Failure> {
+) -> Result<(), StoreError> {
     let mut batch = Batch::new(&space.servers);
     let push = |take: &Deduction| {
         let taken = batch.push(take.server, &take.command());
@@ -38,7 +38,7 @@ pub(crate) async fn take_everywhere(
     let mut moved = Vec::new();
     for (Deduction { server, key, units }, (taken, value)) in deductions.into_iter().zip(places) {
         match (answers.reply(taken), answers.reply(value)) {
-            (Err(failure), Ok(value)) if failure.is_corrupt() => match value.counter()? {
+            (Err(failure), Ok(value)) if error::is_corrupt(failure) => match value.counter()? {
                 Counter::Reset(mark) => moved.push(Deduction { server, key: since_reset(&key, mark), units }),
                 Counter::Count(_) => return Err(failure.clone()),
             },
@@ -53,7 +53,7 @@ pub(crate) async fn take(
     space: &Space,
     deductions: Vec<Deduction>,
     deadline: Instant,
-) -> Result<(), Failure> {
+) -> Result<(), StoreError> {
     let mut batch = Batch::new(&space.servers);
     let places: Vec<_> = deductions.iter().map(|take| batch.push(take.server, &take.command())).collect();
     let answers = space.servers.send(&batch, deadline).await;
@@ -62,7 +62,11 @@ pub(crate) async fn take(
 
 /// Gives units back to bucket and log meters. Retries until the deadline: units that are not given back stay charged
 /// without reason, and a retry repeats only the writes that lost to another writer.
-pub(crate) async fn refund(space: &Space, mut open: Vec<GivenAt>, deadline: Instant) -> Result<(), Failure> {
+pub(crate) async fn refund(
+    space: &Space,
+    mut open: Vec<GivenAt>,
+    deadline: Instant,
+) -> Result<(), StoreError> {
     let mut has_given = false;
     for attempt in 0.. {
         if open.is_empty() {
@@ -70,7 +74,7 @@ pub(crate) async fn refund(space: &Space, mut open: Vec<GivenAt>, deadline: Inst
         }
         let mut given = Ok(());
         if attempt > 0 {
-            given = timeout_at(deadline, sleep(pause(attempt))).await.map_err(|_| Failure::contended());
+            given = timeout_at(deadline, sleep(pause(attempt))).await.map_err(|_| error::contended());
         }
         if given.is_ok() {
             given = refund_once(space, &mut open, &mut has_given, deadline).await;
@@ -86,7 +90,7 @@ async fn refund_once(
     open: &mut Vec<GivenAt>,
     has_given: &mut bool,
     deadline: Instant,
-) -> Result<(), Failure> {
+) -> Result<(), StoreError> {
     let (mut batch, mut entries) = (Batch::new(&space.servers), Entries::default());
     let places: Vec<usize> =
         open.iter().map(|given| entries.push(&mut batch, &given.refund.claim.key)).collect();
@@ -94,7 +98,7 @@ async fn refund_once(
     for (given, nth) in open.iter().zip(&places) {
         let GivenAt { refund: OwnedRefund { claim, receipt }, now } = given;
         // So far this has only read.
-        let mut state = entries.state(*nth).map_err(Failure::not_applied)?;
+        let mut state = entries.state(*nth).map_err(StoreError::not_applied)?;
         if give_back(&claim.meter, &mut state, claim.cost, *receipt, *now) {
             entries.change(*nth, state, &claim.meter, *now);
         }

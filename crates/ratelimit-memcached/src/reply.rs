@@ -2,8 +2,9 @@
 
 use smallvec::SmallVec;
 
-use crate::error::Failure;
+use crate::error;
 use crate::keys::MARK;
+use ratelimit_core::StoreError;
 
 /// The longest first line of a reply: its code, a size and the requested flags, or the text of an error.
 const LONGEST_LINE: usize = 2_048;
@@ -39,7 +40,7 @@ pub(crate) enum Received {
     /// An incomplete reply.
     Part,
     /// A reply and its size in bytes.
-    Whole { reply: Result<Reply, Failure>, stamp: Stamp, size: usize },
+    Whole { reply: Result<Reply, StoreError>, stamp: Stamp, size: usize },
     /// Not a reply of a Memcached server.
     Strange,
 }
@@ -58,14 +59,14 @@ impl Reply {
     /// The content of a counter's item; a missing item is a count of zero.
     ///
     /// The server pads a count that has lost a digit with spaces.
-    pub(crate) fn counter(&self) -> Result<Counter<'_>, Failure> {
+    pub(crate) fn counter(&self) -> Result<Counter<'_>, StoreError> {
         match self {
             Self::Missing => Ok(Counter::Count(0)),
             Self::Value { bytes, .. } => match number(bytes.trim_ascii_end()) {
                 Some(count) => Ok(Counter::Count(count)),
-                None => mark(bytes).map(Counter::Reset).ok_or_else(Failure::corrupt),
+                None => mark(bytes).map(Counter::Reset).ok_or_else(error::corrupt),
             },
-            Self::Done | Self::Lost => Err(Failure::strange_response()),
+            Self::Done | Self::Lost => Err(error::strange_response()),
         }
     }
 }
@@ -85,7 +86,7 @@ pub(crate) fn receive(bytes: &[u8]) -> Received {
         b"EN" | b"NF" => whole(Reply::Missing, stamp(words).unwrap_or(Stamp::None)),
         b"EX" | b"NS" => whole(Reply::Lost, stamp(words).unwrap_or(Stamp::Lacking)),
         b"ERROR" | b"CLIENT_ERROR" | b"SERVER_ERROR" => {
-            let failure = Failure::from_refusal(&String::from_utf8_lossy(line));
+            let failure = error::from_refusal(&String::from_utf8_lossy(line));
             Received::Whole { reply: Err(failure), stamp: Stamp::None, size }
         }
         _ => Received::Strange,
@@ -162,7 +163,7 @@ mod tests {
     }
 
     /// The reply, its stamp, and the bytes after it.
-    fn whole(bytes: &[u8]) -> (Result<Reply, Failure>, Stamp, &[u8]) {
+    fn whole(bytes: &[u8]) -> (Result<Reply, StoreError>, Stamp, &[u8]) {
         match receive(bytes) {
             Received::Whole { reply, stamp, size } => (reply, stamp, &bytes[size..]),
             other => panic!("{other:?}"),

@@ -4,11 +4,10 @@
 //! about to take back, and they would take them from a new counter. It is replaced by a mark, under which the segment is
 //! counted from then on; see [`window`](crate::window).
 
-use ratelimit_core::{Claims, Meter};
+use ratelimit_core::{Claims, Meter, StoreError};
 use tokio::time::Instant;
 
 use crate::claims::MeterLocation;
-use crate::error::Failure;
 use crate::keys::{MARK, since_reset};
 use crate::reply::Counter;
 use crate::space::Space;
@@ -17,7 +16,7 @@ use crate::window::{Counters, counters, life};
 use crate::wire::Command;
 
 /// Resets the meters of these claims as of their instant: in one round trip, or two if a meter was reset before.
-pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant) -> Result<(), Failure> {
+pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant) -> Result<(), StoreError> {
     let (mut batch, mark) = (Batch::new(&space.servers), new_mark());
     let (mut places, mut former) = (Vec::new(), Vec::new());
     for claim in claims.iter() {
@@ -40,7 +39,8 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
     places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))?;
     let mut batch = Batch::new(&space.servers);
     for (server, key, before) in former {
-        if let Ok(Counter::Reset(mark)) = answers.reply(before).as_ref().map_err(Failure::clone)?.counter() {
+        if let Ok(Counter::Reset(mark)) = answers.reply(before).as_ref().map_err(StoreError::clone)?.counter()
+        {
             // Nothing reads it any more. A concurrent claim may create it again, which has no effect, and it expires.
             batch.push(server, &Command::Delete { key: &since_reset(&key, mark) });
         }

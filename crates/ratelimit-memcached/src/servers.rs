@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::future::{join_all, try_join_all};
-use ratelimit_core::MeterId;
+use ratelimit_core::{MeterId, StoreError};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -12,7 +12,6 @@ use crate::check;
 use crate::config::MemcachedConfig;
 use crate::connection::{Commands, Connection};
 use crate::distribution::ServerSelector;
-use crate::error::Failure;
 use crate::queue::Replies;
 use crate::reply::Reply;
 use crate::stream::Opener;
@@ -50,7 +49,7 @@ pub(crate) struct CommandIndex {
 pub(crate) struct Answers(pub(crate) Vec<Replies>);
 
 impl Servers {
-    pub(crate) fn new(config: &MemcachedConfig) -> Result<Self, Failure> {
+    pub(crate) fn new(config: &MemcachedConfig) -> Result<Self, StoreError> {
         let addresses = check::addresses(config)?;
         let selector = ServerSelector::new(config.distribution, &addresses);
         let server = |opener: Opener| {
@@ -75,7 +74,7 @@ impl Servers {
     }
 
     /// Connects to each server and checks that it understands the commands.
-    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), Failure> {
+    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), StoreError> {
         // Opens all connections, so that no call has to wait for a log-in later.
         let connections = self.list.iter().flat_map(|server| &server.connections);
         try_join_all(connections.map(|connection| connection.connect(deadline))).await?;
@@ -152,8 +151,8 @@ impl Answers {
     }
 
     /// The reply to a command of the batch.
-    pub(crate) fn reply(&self, place: CommandIndex) -> &Result<Reply, Failure> {
-        static NONE: Result<Reply, Failure> = Ok(Reply::Lost);
+    pub(crate) fn reply(&self, place: CommandIndex) -> &Result<Reply, StoreError> {
+        static NONE: Result<Reply, StoreError> = Ok(Reply::Lost);
         self.0.get(place.server).and_then(|replies| replies.get(place.nth)).unwrap_or(&NONE)
     }
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::{MeterId, Mode};
+use ratelimit_core::{MeterId, Mode, StoreError};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
 
 use crate::claims::{MeterLocation, OwnedClaim, OwnedClaims};
 use crate::config::MemcachedConfig;
-use crate::error::Failure;
+use crate::error;
 use crate::hints::Hints;
 use crate::keys::{OFFSET, name_of, stable_hash};
 use crate::lifetime::Lifetimes;
@@ -36,7 +36,7 @@ pub(crate) struct Space {
 pub(crate) type MeterLocks<'a> = Vec<MutexGuard<'a, ()>>;
 
 impl Space {
-    pub(crate) fn new(config: MemcachedConfig) -> Result<Arc<Self>, Failure> {
+    pub(crate) fn new(config: MemcachedConfig) -> Result<Arc<Self>, StoreError> {
         let servers = Servers::new(&config)?;
         Ok(Self::on(Connections::Meta(servers), config))
     }
@@ -69,7 +69,7 @@ impl Space {
         &'a self,
         claims: impl Iterator<Item = &'b OwnedClaim>,
         deadline: Instant,
-    ) -> Result<MeterLocks<'a>, Failure> {
+    ) -> Result<MeterLocks<'a>, StoreError> {
         let written = claims.filter(|claim| claim.cost > 0 && is_optimistic(claim));
         let mut stripes: Vec<usize> = written.map(|claim| stripe(&claim.key.name)).collect();
         // In ascending order, so that tasks do not deadlock.
@@ -78,7 +78,7 @@ impl Space {
         let mut locks = Vec::with_capacity(stripes.len());
         for stripe in stripes {
             let turn = timeout_at(deadline, self.stripes[stripe].lock()).await;
-            locks.push(turn.map_err(|_| Failure::contended())?);
+            locks.push(turn.map_err(|_| error::contended())?);
         }
         Ok(locks)
     }
@@ -88,7 +88,7 @@ impl Space {
         &self,
         slices: &[OwnedClaims],
         deadline: Instant,
-    ) -> Result<MeterLocks<'_>, Failure> {
+    ) -> Result<MeterLocks<'_>, StoreError> {
         let charging = slices.iter().filter(|slice| slice.mode != Mode::Peek && !slice.never_fit());
         self.locks(charging.flat_map(|slice| &slice.claims), deadline).await
     }

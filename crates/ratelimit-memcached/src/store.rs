@@ -11,7 +11,7 @@ use ratelimit_core::{
 use crate::claims::{OwnedClaim, OwnedClaims, OwnedRefund};
 use crate::config::MemcachedConfig;
 use crate::decide::decide;
-use crate::error::Failure;
+use crate::error;
 use crate::refund::GivenAt;
 use crate::space::Space;
 use crate::{refund, reset, window};
@@ -45,7 +45,7 @@ impl MemcachedStore {
     /// As [`connect`](Self::connect).
     pub async fn connect_with(config: MemcachedConfig) -> Result<Self, StoreError> {
         let store = Self::lazy(config)?;
-        store.space.servers.connect(store.space.deadline()).await.map_err(Failure::into_store_error)?;
+        store.space.servers.connect(store.space.deadline()).await?;
         Ok(store)
     }
 
@@ -54,7 +54,7 @@ impl MemcachedStore {
     /// # Errors
     /// If an address or the prefix is not valid.
     pub fn lazy(config: MemcachedConfig) -> Result<Self, StoreError> {
-        Ok(Self { space: Space::new(config).map_err(Failure::into_store_error)? })
+        Ok(Self { space: Space::new(config)? })
     }
 
     fn slice(&self, claims: &Claims<'_>) -> OwnedClaims {
@@ -62,7 +62,7 @@ impl MemcachedStore {
     }
 
     /// Decides slices. Runs to completion even if the call is dropped, so that nothing stays reserved.
-    fn decide(&self, slices: Vec<OwnedClaims>) -> RunToEnd<Vec<Result<Answer, Failure>>> {
+    fn decide(&self, slices: Vec<OwnedClaims>) -> RunToEnd<Vec<Result<Answer, StoreError>>> {
         let (space, deadline) = (self.space.clone(), self.space.deadline());
         RunToEnd::new(async move {
             let mut outcomes = Vec::new();
@@ -115,14 +115,12 @@ impl CounterStore for MemcachedStore {
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         let mut outcomes = self.decide(vec![self.slice(&claims)]).await;
-        let outcome = outcomes.pop().unwrap_or_else(|| Err(Failure::abandoned()));
-        outcome.map_err(Failure::into_store_error)
+        outcomes.pop().unwrap_or_else(|| Err(error::abandoned()))
     }
 
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
         let slices = slices.iter().map(|claims| self.slice(claims)).collect();
-        let outcomes = self.decide(slices).await;
-        outcomes.into_iter().map(|outcome| outcome.map_err(Failure::into_store_error)).collect()
+        self.decide(slices).await
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
@@ -136,21 +134,19 @@ impl CounterStore for MemcachedStore {
             }
         }
         let has_windows = !deductions.is_empty();
-        refund::take_everywhere(&self.space, deductions, deadline)
-            .await
-            .map_err(Failure::into_store_error)?;
+        refund::take_everywhere(&self.space, deductions, deadline).await?;
         let others = async {
             let _locks = self.space.locks(entries.iter().map(|given| &given.refund.claim), deadline).await?;
             refund::refund(&self.space, entries.clone(), deadline).await
         };
         // The units of windows have been given back by now.
-        let told = |failure: Failure| if has_windows { failure.maybe_applied() } else { failure };
-        others.await.map_err(|failure| told(failure).into_store_error())
+        let told = |failure: StoreError| if has_windows { failure.maybe_applied() } else { failure };
+        others.await.map_err(told)
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         let deadline = self.space.deadline();
-        reset::forget(&self.space, claims, deadline).await.map_err(Failure::into_store_error)
+        reset::forget(&self.space, claims, deadline).await
     }
 }
 

@@ -10,8 +10,9 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 
 use crate::config::MemcachedConfig;
-use crate::error::Failure;
+use crate::error;
 use crate::url::Address;
+use ratelimit_core::StoreError;
 
 /// The longest answer to a log-in.
 const LONGEST_ANSWER: usize = 2_048;
@@ -46,7 +47,7 @@ pub(crate) enum Stream {
 
 impl Opener {
     /// One opener for each address.
-    pub(crate) fn all(config: &MemcachedConfig, addresses: Vec<Address>) -> Result<Vec<Self>, Failure> {
+    pub(crate) fn all(config: &MemcachedConfig, addresses: Vec<Address>) -> Result<Vec<Self>, StoreError> {
         let log_in = config.user.as_ref().map(|user| log_in(user, config.password.as_deref().unwrap_or("")));
         #[cfg(feature = "tls")]
         let connector = if config.tls { Some(crate::tls::connector(config)?) } else { None };
@@ -70,7 +71,7 @@ impl Opener {
     }
 
     /// Opens a stream and logs in.
-    pub(crate) async fn open(&self) -> Result<Opened, Failure> {
+    pub(crate) async fn open(&self) -> Result<Opened, StoreError> {
         let mut opened = self.connect().await?;
         if let Some(request) = &self.log_in {
             match &mut opened.stream {
@@ -84,8 +85,8 @@ impl Opener {
         Ok(opened)
     }
 
-    async fn connect(&self) -> Result<Opened, Failure> {
-        let failure = |error: io::Error| Failure::from_io(&error);
+    async fn connect(&self) -> Result<Opened, StoreError> {
+        let failure = |error: io::Error| error::from_io(&error);
         match &self.address {
             Address::Tcp { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failure)?;
@@ -94,7 +95,7 @@ impl Opener {
                 #[cfg(feature = "tls")]
                 if let Some(Tls { connector, name }) = &self.tls {
                     let stream = connector.connect(name.clone(), stream).await;
-                    let stream = stream.map_err(|error| Failure::from_tls(&error))?;
+                    let stream = stream.map_err(|error| error::from_tls(&error))?;
                     return Ok(Opened { stream: Stream::Tls(Box::new(stream)), socket });
                 }
                 Ok(Opened { stream: Stream::Tcp(stream), socket })
@@ -113,14 +114,14 @@ impl Opener {
 
 /// The name that the server's certificate has to be for.
 #[cfg(feature = "tls")]
-fn name(address: &Address) -> Result<tokio_rustls::rustls::pki_types::ServerName<'static>, Failure> {
+fn name(address: &Address) -> Result<tokio_rustls::rustls::pki_types::ServerName<'static>, StoreError> {
     let host = match address {
         Address::Tcp { host, .. } => host.clone(),
         Address::Unix(path) => path.clone(),
     };
     let invalid = |_| {
         let message = "a server's host is not a name that a certificate can have";
-        Failure::new(ratelimit_core::ErrorKind::Unsupported, message)
+        error::new(ratelimit_core::ErrorKind::Unsupported, message)
     };
     host.try_into().map_err(invalid)
 }
@@ -134,7 +135,7 @@ fn log_in(user: &str, password: &str) -> Arc<[u8]> {
 async fn authenticate(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     request: &[u8],
-) -> Result<(), Failure> {
+) -> Result<(), StoreError> {
     let answer = async {
         stream.write_all(request).await?;
         stream.flush().await?;
@@ -148,9 +149,9 @@ async fn authenticate(
     };
     match answer.await {
         Ok(Some(answer)) if answer == b"STORED\r\n" => Ok(()),
-        Ok(Some(answer)) => Err(Failure::from_log_in(&String::from_utf8_lossy(&answer))),
-        Ok(None) => Err(Failure::unanswered()),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Err(Failure::unanswered()),
-        Err(error) => Err(Failure::from_stream(&error)),
+        Ok(Some(answer)) => Err(error::from_log_in(&String::from_utf8_lossy(&answer))),
+        Ok(None) => Err(error::unanswered()),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Err(error::unanswered()),
+        Err(error) => Err(error::from_stream(&error)),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ratelimit_core::ErrorKind;
+use ratelimit_core::{ErrorKind, StoreError};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring;
@@ -11,10 +11,10 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::config::MemcachedConfig;
-use crate::error::Failure;
+use crate::error;
 
 /// The TLS connector of a configuration.
-pub(crate) fn connector(config: &MemcachedConfig) -> Result<TlsConnector, Failure> {
+pub(crate) fn connector(config: &MemcachedConfig) -> Result<TlsConnector, StoreError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|_| bad("this build of rustls has no protocol version in common with anybody"))?
@@ -36,7 +36,7 @@ pub(crate) fn connector(config: &MemcachedConfig) -> Result<TlsConnector, Failur
 }
 
 /// The trusted authorities: the given ones, or the machine's.
-fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, Failure> {
+fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, StoreError> {
     let mut roots = RootCertStore::empty();
     match authorities {
         Some(pem) => {
@@ -57,13 +57,13 @@ fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, Failure> {
 }
 
 /// All certificates in `pem`, at least one.
-fn certificates(pem: &[u8], or_else: &'static str) -> Result<Vec<CertificateDer<'static>>, Failure> {
+fn certificates(pem: &[u8], or_else: &'static str) -> Result<Vec<CertificateDer<'static>>, StoreError> {
     let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     certificates.ok().filter(|certificates| !certificates.is_empty()).ok_or_else(|| bad(or_else))
 }
 
-fn bad(message: &'static str) -> Failure {
-    Failure::new(ErrorKind::Unsupported, message)
+fn bad(message: &'static str) -> StoreError {
+    error::new(ErrorKind::Unsupported, message)
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
             (config().authorities(pem()), "`authorities`"),
             (config().client_certificate(pem()).client_key(pem()), "`client_certificate`"),
         ] {
-            let error = connector(&config).err().expect("an error").into_store_error().to_string();
+            let error = connector(&config).err().expect("an error").to_string();
             // On a machine without authorities, that error comes first.
             let expected = error.contains(field) || error.contains("no certificate authority");
             assert!(expected && !error.contains("secret"), "{error}");

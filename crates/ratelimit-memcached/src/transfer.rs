@@ -9,12 +9,13 @@ use socket2::Socket;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::task::AbortHandle;
 
-use crate::error::Failure;
+use crate::error;
 use crate::queue::{Pending, Queue};
 #[cfg(feature = "tls")]
 use crate::records::first_piece;
 use crate::reply::{Received, Reply, Stamp, receive};
 use crate::stream::{Opened, Stream};
+use ratelimit_core::{ErrorKind, StoreError};
 
 /// The minimum number of bytes to read with one call.
 const READ: usize = 16 * 1024;
@@ -60,7 +61,7 @@ struct Closing(Arc<Queue>);
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        self.0.close(None, Failure::broken());
+        self.0.close(None, error::broken());
     }
 }
 
@@ -137,7 +138,7 @@ struct PendingReplies {
     /// The number of batches answered since the last update of the queue.
     answered: usize,
     /// Why the connection was closed; the failure of missing replies.
-    end: Failure,
+    end: StoreError,
 }
 
 impl PendingReplies {
@@ -147,7 +148,7 @@ impl PendingReplies {
     }
 
     /// Hands a reply to the oldest batch; `false` if the reply does not belong to it.
-    fn receive(&mut self, reply: Result<Reply, Failure>, stamp: Stamp) -> bool {
+    fn receive(&mut self, reply: Result<Reply, StoreError>, stamp: Stamp) -> bool {
         if self.batches.is_empty() {
             self.update();
         }
@@ -173,7 +174,7 @@ impl Drop for PendingReplies {
 
 /// Reads replies and hands them to their batches. Ends when the connection does, or when it is out of step.
 async fn read(mut stream: impl AsyncRead + Unpin, queue: Closing) {
-    let end = Failure::broken().maybe_applied();
+    let end = error::broken().maybe_applied();
     let mut awaited = PendingReplies { queue, batches: VecDeque::new(), answered: 0, end };
     let mut buffer = Vec::with_capacity(READ);
     let mut has_answered = false;
@@ -182,26 +183,26 @@ async fn read(mut stream: impl AsyncRead + Unpin, queue: Closing) {
         match stream.read_buf(&mut buffer).await {
             Ok(1..) => {}
             Ok(0) if has_answered => return,
-            Ok(0) => return awaited.end = Failure::unanswered().maybe_applied(),
+            Ok(0) => return awaited.end = error::unanswered().maybe_applied(),
             Err(error) if !has_answered && error.kind() == io::ErrorKind::ConnectionReset => {
-                return awaited.end = Failure::unanswered().maybe_applied();
+                return awaited.end = error::unanswered().maybe_applied();
             }
-            Err(error) => return awaited.end = Failure::from_stream(&error).maybe_applied(),
+            Err(error) => return awaited.end = error::from_stream(&error).maybe_applied(),
         }
         let mut done = 0;
         loop {
             match receive(&buffer[done..]) {
                 Received::Part => break,
-                Received::Strange => return awaited.end = Failure::strange_response(),
+                Received::Strange => return awaited.end = error::strange_response(),
                 // Before the log-in the server executes nothing, and does not answer each command.
-                Received::Whole { reply: Err(failure), .. } if failure.is_denied() => {
+                Received::Whole { reply: Err(failure), .. } if failure.kind() == ErrorKind::Denied => {
                     return awaited.end = failure;
                 }
                 Received::Whole { reply, stamp, size } => {
                     done += size;
                     has_answered = true;
                     if !awaited.receive(reply, stamp) {
-                        return awaited.end = Failure::strange_response();
+                        return awaited.end = error::strange_response();
                     }
                 }
             }

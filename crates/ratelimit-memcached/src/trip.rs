@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use ratelimit_core::MeterId;
+use ratelimit_core::{MeterId, StoreError};
 use tokio::time::Instant;
 
-use crate::error::Failure;
 #[cfg(feature = "memcache")]
 use crate::plain::{Orders, Plain};
 use crate::servers::{self, Servers};
@@ -31,7 +30,7 @@ pub(crate) enum Batch {
 
 impl Connections {
     /// Connects to each server.
-    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), Failure> {
+    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), StoreError> {
         match self {
             Self::Meta(servers) => servers.connect(deadline).await,
             #[cfg(feature = "memcache")]

@@ -10,11 +10,11 @@
 
 use std::collections::HashMap;
 
-use ratelimit_core::{MAX_UNITS, State, Timestamp, Window, WindowState};
+use ratelimit_core::{MAX_UNITS, State, StoreError, Timestamp, Window, WindowState};
 use smallvec::SmallVec;
 
 use crate::claims::{MeterLocation, OwnedClaim};
-use crate::error::Failure;
+use crate::error;
 use crate::keys::{segment_of, since_reset};
 use crate::lifetime::Lifetimes;
 use crate::reply::Counter;
@@ -132,7 +132,7 @@ impl WindowCommands {
     fn moved(&self, answers: &Answers) -> Option<String> {
         let reset = match self.added.map(|place| answers.reply(place)) {
             None => true,
-            Some(added) => added.as_ref().is_err_and(Failure::is_corrupt),
+            Some(added) => added.as_ref().is_err_and(error::is_corrupt),
         };
         self.current.moved(answers).filter(|_| reset)
     }
@@ -144,7 +144,7 @@ impl WindowCommands {
         window: &Window,
         now: Timestamp,
         deductions: &Deductions,
-    ) -> Result<State, Failure> {
+    ) -> Result<State, StoreError> {
         let mut counts: SmallVec<[u64; 2]> = SmallVec::with_capacity(window.carried() as usize + 1);
         let current = count(answers, self.counted())?.saturating_sub(self.reserved);
         counts.push(current.saturating_sub(deductions.of(&self.current.key)).min(MAX_UNITS));
@@ -178,7 +178,7 @@ impl WindowCommands {
 
     /// Whether units may have been added without a reply.
     pub(crate) fn is_ambiguous(&self, answers: &Answers) -> bool {
-        self.reserved > 0 && answers.reply(self.counted()).as_ref().is_err_and(Failure::is_maybe_applied)
+        self.reserved > 0 && answers.reply(self.counted()).as_ref().is_err_and(error::is_maybe_applied)
     }
 
     /// The place of the current segment's count in the answers.
@@ -216,10 +216,10 @@ impl CounterIndex {
     }
 }
 
-fn count(answers: &Answers, place: CommandIndex) -> Result<u64, Failure> {
-    match answers.reply(place).as_ref().map_err(Failure::clone)?.counter()? {
+fn count(answers: &Answers, place: CommandIndex) -> Result<u64, StoreError> {
+    match answers.reply(place).as_ref().map_err(StoreError::clone)?.counter()? {
         Counter::Count(count) => Ok(count),
-        Counter::Reset(_) => Err(Failure::contended()), // it was reset twice during this call
+        Counter::Reset(_) => Err(error::contended()), // it was reset twice during this call
     }
 }
 

@@ -9,7 +9,7 @@ use sqlx::error::DatabaseError;
 /// The store's name in errors.
 pub(crate) const STORE: &str = "postgres";
 
-/// Why a call failed. Unlike a [`StoreError`] it can be cloned for several callers.
+/// Why a call failed, and what that says about the connection and the statement.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: ErrorKind,

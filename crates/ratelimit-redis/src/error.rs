@@ -8,7 +8,7 @@ use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
 /// The store's name in errors.
 pub(crate) const STORE: &str = "redis";
 
-/// Why a call failed. Unlike a [`StoreError`] it can be cloned for several callers.
+/// Why a call failed, with what the client library reported.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     kind: ErrorKind,

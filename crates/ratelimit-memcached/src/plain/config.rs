@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::MemcachedConfig;
-use crate::error::Failure;
+use ratelimit_core::StoreError;
 
 /// The configuration of a [`MemcachedStore`](crate::MemcachedStore) on a pool. Servers and connections belong to the pool.
 ///
@@ -58,7 +58,7 @@ impl PlainConfig {
         self
     }
 
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(super) fn check(&self) -> Result<(), StoreError> {
         crate::check::addresses(&self.clone().into_memcached()).map(drop)
     }
 

@@ -3,14 +3,14 @@
 use std::io;
 
 use memcache::{ClientError, CommandError, MemcacheError, ServerError};
-use ratelimit_core::ErrorKind;
+use ratelimit_core::{ErrorKind, StoreError};
 
-use crate::error::Failure;
+use crate::error;
 
 /// The failure of a command, and whether the connection is still in step with the server.
 #[derive(Debug)]
 pub(super) struct Fault {
-    pub(super) failure: Failure,
+    pub(super) failure: StoreError,
     pub(super) in_step: bool,
     /// Whether the other side has closed the connection.
     pub(super) hung_up: bool,
@@ -18,12 +18,12 @@ pub(super) struct Fault {
 
 impl Fault {
     /// A reply that says that nothing was done, after which the connection is usable as before.
-    fn refused(failure: Failure) -> Self {
+    fn refused(failure: StoreError) -> Self {
         Self { failure, in_step: true, hung_up: false }
     }
 
     /// It is unknown what was done, and what comes next on the connection.
-    fn broken(failure: Failure) -> Self {
+    fn broken(failure: StoreError) -> Self {
         Self { failure: failure.maybe_applied(), in_step: false, hung_up: false }
     }
 
@@ -33,23 +33,21 @@ impl Fault {
             MemcacheError::ClientError(ClientError::Error(line)) => match line.strip_prefix("CLIENT_ERROR") {
                 Some(_) => Self::from_refusal(line.trim_end()),
                 // The client's error if the connection was closed, or if a line has no end.
-                None => Self { hung_up: true, ..Self::broken(Failure::broken()) },
+                None => Self { hung_up: true, ..Self::broken(error::broken()) },
             },
             MemcacheError::ServerError(ServerError::Error(line)) => Self::from_refusal(line.trim_end()),
             MemcacheError::CommandError(CommandError::InvalidCommand) => {
                 Self { failure: unknown_command(), in_step: false, hung_up: false }
             }
-            MemcacheError::PoolError(_) => {
-                Self { failure: Failure::broken(), in_step: false, hung_up: false }
-            }
-            _ => Self::broken(Failure::strange_response()),
+            MemcacheError::PoolError(_) => Self { failure: error::broken(), in_step: false, hung_up: false },
+            _ => Self::broken(error::strange_response()),
         }
     }
 
     fn from_io(error: &io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::broken(Failure::late()),
-            _ => Self { hung_up: true, ..Self::broken(Failure::from_io(error)) },
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::broken(error::late()),
+            _ => Self { hung_up: true, ..Self::broken(error::from_io(error)) },
         }
     }
 
@@ -57,9 +55,9 @@ impl Fault {
     fn from_refusal(line: &str) -> Self {
         let says = |words: &str| line.to_ascii_lowercase().contains(words);
         if says("non-numeric") || says("out of memory") || says("too large") {
-            return Self::refused(Failure::from_refusal(line));
+            return Self::refused(error::from_refusal(line));
         }
-        let unreachable = |message| Failure::new(ErrorKind::Unreachable, message);
+        let unreachable = |message| error::new(ErrorKind::Unreachable, message);
         if says("connection refused") {
             return Self::refused(unreachable(
                 "the proxy cannot connect to a server; is the server running?",
@@ -67,17 +65,17 @@ impl Fault {
         }
         if says("timed out") || says("timeout") {
             let message = "the proxy got no answer from a server within its own time limit";
-            return Self::broken(Failure::new(ErrorKind::Timeout, message));
+            return Self::broken(error::new(ErrorKind::Timeout, message));
         }
         if says("connection") || says("broken pipe") || says("host") {
             return Self::broken(unreachable("the proxy lost its connection to a server"));
         }
-        Self::broken(Failure::from_refusal(line))
+        Self::broken(error::from_refusal(line))
     }
 }
 
-fn unknown_command() -> Failure {
-    Failure::new(
+fn unknown_command() -> StoreError {
+    error::new(
         ErrorKind::Unsupported,
         "it does not support a command of the plain protocol; it needs gets, add, cas, incr, decr, replace and delete",
     )
@@ -106,8 +104,8 @@ mod tests {
         for (error, kind, maybe, in_step) in cases {
             let told = error.to_string();
             let fault = Fault::new(error);
-            let error = fault.failure.clone().into_store_error();
-            assert_eq!((error.kind(), fault.failure.is_maybe_applied()), (kind, maybe), "{told}");
+            let error = fault.failure.clone();
+            assert_eq!((error.kind(), error::is_maybe_applied(&fault.failure)), (kind, maybe), "{told}");
             assert_eq!(fault.in_step, in_step, "{told}");
         }
     }

@@ -12,7 +12,7 @@ use scheduled_thread_pool::ScheduledThreadPool;
 use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 
-use crate::error::Failure;
+use crate::error;
 
 /// The default port.
 const PORT: u16 = 11_211;
@@ -49,7 +49,7 @@ impl MemcacheManager {
     pub fn new(url: &str) -> Result<Self, StoreError> {
         let invalid = || {
             let message = "the address is not valid; it looks like memcached://host:port";
-            Failure::new(ErrorKind::Misconfigured, message).into_store_error()
+            error::new(ErrorKind::Misconfigured, message)
         };
         let address = address(url).ok_or_else(invalid)?;
         let url = Url::parse(&format!("memcache://{address}?protocol=ascii")).map_err(|_| invalid())?;

@@ -15,7 +15,6 @@ pub(crate) use pool::Plain;
 use ratelimit_core::StoreError;
 
 use crate::MemcachedStore;
-use crate::error::Failure;
 use crate::space::Space;
 use crate::trip::Connections;
 
@@ -47,7 +46,7 @@ impl MemcachedStore {
     /// If the prefix is not valid.
     #[cfg_attr(docsrs, doc(cfg(feature = "memcache")))]
     pub fn with_pool_and(pool: MemcachePool, config: PlainConfig) -> Result<Self, StoreError> {
-        config.check().map_err(Failure::into_store_error)?;
+        config.check()?;
         Ok(Self::plain(pool, config))
     }
 

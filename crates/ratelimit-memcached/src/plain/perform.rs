@@ -12,9 +12,10 @@ use tokio::time::Instant;
 
 use super::failure::Fault;
 use super::order::{Order, Orders};
-use crate::error::Failure;
+use crate::error;
 use crate::queue::Replies;
 use crate::reply::{Counter, Reply};
+use ratelimit_core::StoreError;
 
 /// The maximum number of keys in one request, so that it fits into the 16 KiB that proxies have for one.
 const KEYS: usize = 64;
@@ -45,7 +46,7 @@ struct Work<'a> {
 /// Performs a batch. Starts no command after the deadline has passed or the connection has failed.
 pub(super) fn perform(client: &Client, orders: &Orders, deadline: Instant) -> Performed {
     let mut work = Work { client, deadline, in_step: true, hung_up: false };
-    let mut replies: Vec<Option<Result<Reply, Failure>>> = vec![None; orders.list.len()];
+    let mut replies: Vec<Option<Result<Reply, StoreError>>> = vec![None; orders.list.len()];
     work.read(orders, &orders.first_reads(), &mut replies);
     for (nth, (key, order)) in orders.list.iter().enumerate() {
         if !matches!(order, Order::Read) {
@@ -55,12 +56,12 @@ pub(super) fn perform(client: &Client, orders: &Orders, deadline: Instant) -> Pe
     let last: Vec<usize> = (0..replies.len()).filter(|nth| replies[*nth].is_none()).collect();
     work.read(orders, &last, &mut replies);
     undo_later_additions(orders, &last, &mut replies);
-    let replies = replies.into_iter().map(|reply| reply.unwrap_or_else(|| Err(Failure::broken()))).collect();
+    let replies = replies.into_iter().map(|reply| reply.unwrap_or_else(|| Err(error::broken()))).collect();
     Performed { replies, in_step: work.in_step, hung_up: work.hung_up }
 }
 
 /// Subtracts from each read what was added after it in the order of the batch.
-fn undo_later_additions(orders: &Orders, read: &[usize], replies: &mut [Option<Result<Reply, Failure>>]) {
+fn undo_later_additions(orders: &Orders, read: &[usize], replies: &mut [Option<Result<Reply, StoreError>>]) {
     let mut later: HashMap<&str, u64> = HashMap::new();
     let read: HashSet<usize> = read.iter().copied().collect();
     for (nth, (key, order)) in orders.list.iter().enumerate().rev() {
@@ -87,11 +88,11 @@ impl Work<'_> {
     /// Sends one command.
     fn ask<T>(&mut self, command: impl FnOnce(&Client) -> Result<T, MemcacheError>) -> Result<T, NoReply> {
         if !self.in_step {
-            return Err(NoReply::Failed(Failure::broken()));
+            return Err(NoReply::Failed(error::broken()));
         }
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(NoReply::Failed(Failure::late()));
+            return Err(NoReply::Failed(error::late()));
         }
         // The system has no shorter time limit than one microsecond.
         let left = Some(left.max(Duration::from_micros(1)));
@@ -108,7 +109,7 @@ impl Work<'_> {
         }
     }
 
-    fn change(&mut self, key: &str, order: &Order) -> Result<Reply, Failure> {
+    fn change(&mut self, key: &str, order: &Order) -> Result<Reply, StoreError> {
         let done = match order {
             Order::Add { units, lifetime } => self.add(key, *units, *lifetime),
             Order::Deduction { units } => self.ask(|client| client.decrement(key, *units)).map(number),
@@ -145,7 +146,7 @@ impl Work<'_> {
         }
         let added = self.ask(|client| client.increment(key, units)).map(number);
         added.map_err(|ended| match ended {
-            NoReply::Missing => NoReply::Failed(Failure::contended()),
+            NoReply::Missing => NoReply::Failed(error::contended()),
             failed => failed,
         })
     }
@@ -176,12 +177,12 @@ impl Work<'_> {
     }
 
     /// Performs the reads with these indices.
-    fn read(&mut self, orders: &Orders, which: &[usize], replies: &mut [Option<Result<Reply, Failure>>]) {
+    fn read(&mut self, orders: &Orders, which: &[usize], replies: &mut [Option<Result<Reply, StoreError>>]) {
         let mut keys: Vec<&str> = which.iter().map(|nth| orders.list[*nth].0.as_str()).collect();
         keys.sort_unstable();
         keys.dedup();
         let mut found: HashMap<String, Item> = HashMap::new();
-        let mut failed: HashMap<&str, Failure> = HashMap::new();
+        let mut failed: HashMap<&str, StoreError> = HashMap::new();
         for keys in keys.chunks(KEYS) {
             match self.ask(|client| client.gets::<Item>(keys)) {
                 Ok(items) => found.extend(items),
@@ -209,7 +210,7 @@ impl Work<'_> {
 enum NoReply {
     /// There is no such item.
     Missing,
-    Failed(Failure),
+    Failed(StoreError),
 }
 
 impl NoReply {

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use deadpool::managed::{Object, PoolError};
 use memcache::MemcacheError;
-use ratelimit_core::ErrorKind;
+use ratelimit_core::{ErrorKind, StoreError};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 
 use super::manager::MemcachePool;
 use super::order::Orders;
 use super::perform::{Performed, perform};
-use crate::error::Failure;
+use crate::error;
 use crate::queue::Replies;
 use crate::trip::Answers;
 
@@ -37,18 +37,18 @@ impl Plain {
         let mut replies = replies.unwrap_or_else(|failure| vec![Err(failure); count]);
         for reply in &mut replies {
             if let Err(failure) = reply {
-                *failure = failure.clone().at(self.address());
+                *failure = error::at(failure.clone(), self.address());
             }
         }
         Answers(vec![replies])
     }
 
-    async fn exchange(&self, orders: &Orders, deadline: Instant) -> Result<Replies, Failure> {
+    async fn exchange(&self, orders: &Orders, deadline: Instant) -> Result<Replies, StoreError> {
         let client = match timeout_at(deadline, self.0.get()).await {
             Ok(client) => client.map_err(no_connection)?,
             Err(_) => {
                 let message = "no connection of the pool was free within the time limit; increase max_size";
-                return Err(Failure::new(ErrorKind::Unreachable, message));
+                return Err(error::new(ErrorKind::Unreachable, message));
             }
         };
         let (pool, orders) = (self.0.clone(), orders.clone());
@@ -65,20 +65,20 @@ impl Plain {
         });
         match timeout_at(deadline, work).await {
             Ok(Ok(replies)) => Ok(replies),
-            Ok(Err(_)) => Err(Failure::abandoned()),
+            Ok(Err(_)) => Err(error::abandoned()),
             // The thread continues until it notices the deadline, and starts no further command.
-            Err(_) => Err(Failure::late().maybe_applied()),
+            Err(_) => Err(error::late().maybe_applied()),
         }
     }
 }
 
-fn no_connection(error: PoolError<MemcacheError>) -> Failure {
+fn no_connection(error: PoolError<MemcacheError>) -> StoreError {
     match error {
-        PoolError::Backend(MemcacheError::IOError(error)) => Failure::from_io(&error),
-        PoolError::Closed => Failure::new(ErrorKind::Unsupported, "the pool has been closed"),
+        PoolError::Backend(MemcacheError::IOError(error)) => error::from_io(&error),
+        PoolError::Closed => error::new(ErrorKind::Unsupported, "the pool has been closed"),
         PoolError::Timeout(_) => {
-            Failure::new(ErrorKind::Unreachable, "no connection within the pool's own time limit")
+            error::new(ErrorKind::Unreachable, "no connection within the pool's own time limit")
         }
-        _ => Failure::broken(),
+        _ => error::broken(),
     }
 }
