@@ -10,7 +10,7 @@ use crate::executables::{self, Executable, Job};
 use crate::report::Report;
 use crate::settings::{Servers, has_docker};
 use crate::step::{NotRun, Totals, shown};
-use crate::targets::{TARGETS, TEST, chosen};
+use crate::targets::{Runs, TARGETS, TEST, chosen};
 use crate::{junit, workspace};
 
 /// The crate that opens the store at an address.
@@ -66,14 +66,17 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if arguments.list {
         for target in TARGETS {
-            let only = if target.usual { "" } else { " (--all)" };
+            let only = if target.runs == Runs::Nightly { " (--all)" } else { "" };
             println!("{:24} {:20} {}{only}", target.name, target.package, target.about);
         }
         return Ok(());
     }
     match &arguments.store {
         Some(url) => prove_at(arguments, url),
-        None => prove(arguments, None, &mut Totals::default()),
+        None => {
+            let unnamed = if arguments.all { Runs::Nightly } else { Runs::EachChange };
+            prove(arguments, unnamed, None, &mut Totals::default())
+        }
     }
 }
 
@@ -95,18 +98,24 @@ fn prove_at(arguments: &Arguments, url: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs the usual targets, or all, with these executables.
+/// Runs the targets that run then, with these executables.
 pub(crate) fn prove_all(
     executables: &[Executable],
     servers: &Servers,
-    all: bool,
+    unnamed: Runs,
     totals: &mut Totals,
 ) -> Result<()> {
-    prove(&Arguments { all, servers: servers.clone(), ..Arguments::default() }, Some(executables), totals)
+    let arguments = Arguments { servers: servers.clone(), ..Arguments::default() };
+    prove(&arguments, unnamed, Some(executables), totals)
 }
 
-fn prove(arguments: &Arguments, built: Option<&[Executable]>, totals: &mut Totals) -> Result<()> {
-    let targets = chosen(&arguments.targets, arguments.all)?;
+fn prove(
+    arguments: &Arguments,
+    unnamed: Runs,
+    built: Option<&[Executable]>,
+    totals: &mut Totals,
+) -> Result<()> {
+    let targets = chosen(&arguments.targets, unnamed)?;
     let own;
     let executables = match built {
         Some(executables) => executables,

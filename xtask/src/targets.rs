@@ -9,16 +9,26 @@ pub(crate) struct Target {
     /// The crate whose `tests/conformance.rs` knows the target.
     pub(crate) package: &'static str,
     pub(crate) about: &'static str,
-    /// Whether it runs by default; the others run with `--all` or if they are named.
-    pub(crate) usual: bool,
+    pub(crate) runs: Runs,
+}
+
+/// When a target runs that is not named: each of these includes those before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Runs {
+    /// With each `cargo xtask test`.
+    Always,
+    /// With `cargo xtask conformance` and `cargo xtask test --all --usual-targets`: for each change.
+    EachChange,
+    /// With `--all`: each night.
+    Nightly,
 }
 
 const fn target(name: &'static str, package: &'static str, about: &'static str) -> Target {
-    Target { name, package, about, usual: false }
+    Target { name, package, about, runs: Runs::Nightly }
 }
 
 const fn usual(name: &'static str, package: &'static str, about: &'static str) -> Target {
-    Target { usual: true, ..target(name, package, about) }
+    Target { runs: Runs::Always, ..target(name, package, about) }
 }
 
 /// All of them.
@@ -36,7 +46,10 @@ pub(crate) const TARGETS: &[Target] = &[
     usual("redis", "ratelimit-redis", "one Redis server"),
     target("redis-direct", "ratelimit-redis", "the same, each check a call of its own"),
     target("redis-server-clock", "ratelimit-redis", "one Redis server that decides by its own clock"),
-    usual("redis-cluster", "ratelimit-redis", "Redis Cluster of three masters"),
+    Target {
+        runs: Runs::EachChange,
+        ..target("redis-cluster", "ratelimit-redis", "Redis Cluster of three masters")
+    },
     target("redis-6.2", "ratelimit-redis", "one server of Redis 6.2"),
     target("valkey-9", "ratelimit-redis", "one server of Valkey 9"),
     target("redis-connection", "ratelimit-redis", "one Redis server by the program's own connection"),
@@ -85,14 +98,14 @@ pub(crate) const TARGETS: &[Target] = &[
 /// The name of the test in each crate.
 pub(crate) const TEST: &str = "conformance";
 
-/// The targets with these names; without names, all of them or the usual ones.
-pub(crate) fn chosen(names: &[String], all: bool) -> Result<Vec<Target>> {
+/// The targets with these names; without names, those that run then.
+pub(crate) fn chosen(names: &[String], unnamed: Runs) -> Result<Vec<Target>> {
     if let Some(unknown) = names.iter().find(|name| !TARGETS.iter().any(|target| target.name == **name)) {
         let known: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
         bail!("there is no target {unknown:?}; the targets are {}", known.join(", "));
     }
     let is_chosen = |target: &&Target| match names {
-        [] => all || target.usual,
+        [] => target.runs <= unnamed,
         names => names.iter().any(|name| name == target.name),
     };
     Ok(TARGETS.iter().filter(is_chosen).copied().collect())
@@ -100,19 +113,19 @@ pub(crate) fn chosen(names: &[String], all: bool) -> Result<Vec<Target>> {
 
 #[cfg(test)]
 mod tests {
-    use super::{TARGETS, chosen};
+    use super::{Runs, TARGETS, chosen};
 
     #[test]
     fn an_unknown_target_is_told_the_known_ones() {
-        let error = chosen(&["memroy".to_owned()], false).expect_err("misspelt").to_string();
+        let error = chosen(&["memroy".to_owned()], Runs::Always).expect_err("misspelt").to_string();
         assert!(error.contains("\"memroy\"") && error.contains("memory-erased, "), "{error}");
     }
 
     #[test]
-    fn no_name_means_the_usual_ones_or_all() {
-        let count = |names: &[String], all| chosen(names, all).expect("targets").len();
-        assert_eq!(count(&[], true), TARGETS.len());
-        assert_eq!(count(&[], false), TARGETS.iter().filter(|target| target.usual).count());
-        assert_eq!(count(&["valkey-9".to_owned()], false), 1);
+    fn no_name_means_those_that_run_then() {
+        let count = |names: &[String], unnamed| chosen(names, unnamed).expect("targets").len();
+        assert_eq!(count(&[], Runs::Nightly), TARGETS.len());
+        assert!(count(&[], Runs::Always) < count(&[], Runs::EachChange));
+        assert_eq!(count(&["valkey-9".to_owned()], Runs::Always), 1);
     }
 }

@@ -9,7 +9,7 @@ use clap::Args;
 use crate::executables::{self, Executable, Job};
 use crate::settings::Servers;
 use crate::step::{NotRun, Outcome, Totals, run as command, step};
-use crate::targets::{TARGETS, TEST};
+use crate::targets::{Runs, TARGETS, TEST};
 use crate::workspace::{Package, cargo, packages};
 use crate::{availability::missing, conformance, containers, package};
 
@@ -18,11 +18,11 @@ pub(crate) struct Arguments {
     /// Leave out the conformance suite.
     #[arg(long, conflicts_with = "all")]
     quick: bool,
-    /// Run everything: also lints, single features, documentation, packages, the benchmark's tests, servers in containers,
+    /// Run everything: also the tests that take long, lints, single features, documentation, packages, the benchmark's tests, servers in containers,
     /// and the suite on the examples, on each kind of connection and on other versions of the servers.
     #[arg(long)]
     all: bool,
-    /// With --all: run the suite only on the targets that run without --all.
+    /// With --all: run the suite only on one target for each store and each fleet.
     #[arg(long, requires = "all")]
     usual_targets: bool,
     #[command(flatten)]
@@ -64,7 +64,11 @@ fn steps<'a>(
     cell: &'a Built,
 ) -> Vec<(&'static str, Work<'a>)> {
     let Arguments { quick, all, usual_targets, servers } = arguments;
-    let all_targets = *all && !usual_targets;
+    let targets = match (all, usual_targets) {
+        (false, _) => Runs::Always,
+        (true, true) => Runs::EachChange,
+        (true, false) => Runs::Nightly,
+    };
     let mut steps: Vec<(&'static str, Work<'a>)> = vec![
         ("format", Box::new(|totals| command(cargo().args(["fmt", "--all", "--check"]), totals))),
         ("build of the tests", Box::new(|_| built(cell).map(drop))),
@@ -75,9 +79,9 @@ fn steps<'a>(
         ("documentation tests", Box::new(|totals| documentation_tests(servers, totals))),
     ];
     if !quick {
-        let name = if all_targets { "the suite on every target" } else { "the suite on each store" };
-        let work =
-            move |totals: &mut Totals| conformance::prove_all(built(cell)?, servers, all_targets, totals);
+        let name =
+            if targets == Runs::Nightly { "the suite on every target" } else { "the suite on each store" };
+        let work = move |totals: &mut Totals| conformance::prove_all(built(cell)?, servers, targets, totals);
         steps.push((name, Box::new(work)));
     }
     if *all {
@@ -114,8 +118,8 @@ fn bench(servers: &Servers, totals: &mut Totals) -> Result<()> {
     command(&mut servers.apply_to(bench), totals)
 }
 
-/// All tests but the suite, which is a step of its own. With `--all` also the suite on stores that are not targets: those
-/// of the examples. Tests whose servers are not available are not run.
+/// All tests but the suite, which is a step of its own. With `--all` also those that take long, and the suite on stores
+/// that are not targets: those of the examples. Tests whose servers are not available are not run.
 fn tests(
     executables: &[Executable],
     arguments: &Arguments,
@@ -123,17 +127,26 @@ fn tests(
     totals: &mut Totals,
 ) -> Result<()> {
     let Arguments { all, servers, .. } = arguments;
-    let is_left_out = |executable: &Executable| {
+    let of_package = |executable: &Executable| {
+        let package = packages.iter().find(|package| package.name == executable.package);
+        package.filter(|_| !executable.is_unit_tests)
+    };
+    let is_long = |executable: &Executable| {
+        of_package(executable).is_some_and(|package| package.long.contains(&executable.name))
+    };
+    let is_suite = |executable: &Executable| {
         let is_target = || TARGETS.iter().any(|target| target.package == executable.package);
         executable.name == TEST && (!all || is_target())
     };
     let needs = |executable: &Executable| -> &[String] {
-        let package = packages.iter().find(|package| package.name == executable.package);
-        let package = package.filter(|_| !executable.is_unit_tests);
-        package.map_or(&[], |package| package.servers(&executable.name))
+        of_package(executable).map_or(&[], |package| package.servers(&executable.name))
     };
-    let tests: Vec<&Executable> =
-        executables.iter().filter(|executable| executable.is_test && !is_left_out(executable)).collect();
+    let tests = executables.iter().filter(|executable| executable.is_test && !is_suite(executable));
+    let (long, tests): (Vec<&Executable>, Vec<&Executable>) = tests.partition(|test| !all && is_long(test));
+    if !long.is_empty() {
+        let names: Vec<String> = long.iter().map(ToString::to_string).collect();
+        println!("left out, because they take long (--all runs them): {}", names.join("; "));
+    }
     let needed = tests.iter().flat_map(|test| needs(test)).cloned().collect();
     let missing = missing(executables, servers, &needed)?;
     let mut jobs = Vec::new();

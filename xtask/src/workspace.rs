@@ -33,6 +33,8 @@ pub(crate) struct Package {
     pub(crate) published: bool,
     /// The servers that its integration tests need, by test; `*` applies to tests that are not named.
     servers: BTreeMap<String, Vec<String>>,
+    /// Integration tests that only `cargo xtask test --all` runs, because they take long.
+    pub(crate) long: Vec<String>,
 }
 
 impl Package {
@@ -67,6 +69,7 @@ fn package(value: &Value) -> Package {
             .flatten()
             .map(|(test, names)| (test.clone(), list(names).iter().map(text).collect()))
             .collect(),
+        long: list(&value["metadata"]["tests"]["long"]).iter().map(text).collect(),
     }
 }
 
