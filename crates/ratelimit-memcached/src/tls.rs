@@ -63,7 +63,7 @@ fn certificates(pem: &[u8], or_else: &'static str) -> Result<Vec<CertificateDer<
 }
 
 fn bad(message: &'static str) -> StoreError {
-    error::new(ErrorKind::Unsupported, message)
+    error::new(ErrorKind::Misconfigured, message)
 }
 
 #[cfg(test)]

@@ -47,9 +47,11 @@ pub struct RedisConfig {
     pub batch: Option<BatchConfig>,
     /// Certificates (PEM) of the authorities to trust for `rediss://`, instead of the machine's.
     pub authorities: Option<Vec<u8>>,
-    /// The certificate for servers that ask clients for one (`tls-auth-clients yes`): the certificate, any intermediate
-    /// certificates, and the private key, all in PEM form, one after another.
+    /// The certificate (PEM) for servers that ask clients for one (`tls-auth-clients yes`), with any intermediate
+    /// certificates after it. Needs [`client_key`](Self::client_key).
     pub client_certificate: Option<Vec<u8>>,
+    /// The private key (PEM) of [`client_certificate`](Self::client_certificate).
+    pub client_key: Option<Vec<u8>>,
 }
 
 impl RedisConfig {
@@ -66,6 +68,7 @@ impl RedisConfig {
             batch,
             authorities: None,
             client_certificate: None,
+            client_key: None,
         }
     }
 
@@ -120,8 +123,15 @@ impl RedisConfig {
 
     /// Sets [`client_certificate`](Self::client_certificate).
     #[must_use]
-    pub fn client_certificate(mut self, client_certificate: impl Into<Option<Vec<u8>>>) -> Self {
-        self.client_certificate = client_certificate.into();
+    pub fn client_certificate(mut self, client_certificate: Option<Vec<u8>>) -> Self {
+        self.client_certificate = client_certificate;
+        self
+    }
+
+    /// Sets [`client_key`](Self::client_key).
+    #[must_use]
+    pub fn client_key(mut self, client_key: Option<Vec<u8>>) -> Self {
+        self.client_key = client_key;
         self
     }
 
@@ -138,7 +148,7 @@ impl RedisConfig {
 }
 
 impl fmt::Debug for RedisConfig {
-    /// The address may contain a password and the client certificate contains a key, so neither is shown.
+    /// The address may contain a password, so it is not shown, and neither is the private key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisConfig")
             .field("prefix", &self.prefix)
@@ -148,7 +158,8 @@ impl fmt::Debug for RedisConfig {
             .field("clock_slack", &self.clock_slack)
             .field("batch", &self.batch)
             .field("authorities", &self.authorities.as_ref().map(Vec::len))
-            .field("client_certificate", &self.client_certificate.as_ref().map(|_| "hidden"))
+            .field("client_certificate", &self.client_certificate.as_ref().map(Vec::len))
+            .field("client_key", &self.client_key.as_ref().map(|_| "hidden"))
             .finish_non_exhaustive()
     }
 }

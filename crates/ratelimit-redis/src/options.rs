@@ -13,6 +13,7 @@ const OPTIONS: &[&str] = &[
     "authorities",
     "batch",
     "client_certificate",
+    "client_key",
     "clock_slack",
     "connections",
     "prefix",
@@ -41,6 +42,7 @@ impl RedisConfig {
     /// | `authorities` | the path of a file | [`authorities`](Self::authorities) |
     /// | `batch` | `true` or `false` | [`batch`](Self::batch); `true` by default |
     /// | `client_certificate` | the path of a file | [`client_certificate`](Self::client_certificate) |
+    /// | `client_key` | the path of a file | [`client_key`](Self::client_key) |
     /// | `clock_slack` | a duration: `10s` | [`clock_slack`](Self::clock_slack); 10 s by default |
     /// | `connections` | a number | [`connections`](Self::connections); 1 by default |
     /// | `prefix` | text | [`prefix`](Self::prefix); `rl:` by default |
@@ -73,6 +75,7 @@ impl RedisConfig {
                 "authorities" => config.authorities = Some(file(option)?),
                 "batch" => config.batch = option.flag()?.then(BatchConfig::default),
                 "client_certificate" => config.client_certificate = Some(file(option)?),
+                "client_key" => config.client_key = Some(file(option)?),
                 "clock_slack" => config.clock_slack = option.duration()?,
                 "connections" => config.connections = option.number()?,
                 "prefix" => option.text().clone_into(&mut config.prefix),
@@ -101,7 +104,9 @@ mod tests {
     #[test]
     fn each_option_is_known() {
         let value = |name| match name {
-            "authorities" | "client_certificate" => concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
+            "authorities" | "client_certificate" | "client_key" => {
+                concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")
+            }
             "batch" => "false",
             "clock_slack" | "timeout" => "3s",
             "connections" => "7",
@@ -112,7 +117,11 @@ mod tests {
         let config = RedisConfig::from_url(&format!("redis://a/?{}", query.join("&"))).unwrap();
         assert!(config.batch.is_none());
         assert_eq!((config.timeout, config.clock_slack), (std::time::Duration::from_secs(3), config.timeout));
-        assert!(config.authorities.is_some() && config.client_certificate.is_some());
+        assert!(
+            config.authorities.is_some()
+                && config.client_certificate.is_some()
+                && config.client_key.is_some()
+        );
         assert_eq!((config.connections, config.prefix.as_str(), config.time), (7, "x", TimeSource::Server));
     }
 }

@@ -32,14 +32,17 @@ impl Tls {
             .with_safe_default_protocol_versions()
             .map_err(|_| bad("this build of rustls has no protocol version in common with anybody"))?
             .with_root_certificates(roots(config.authorities.as_deref())?);
-        let client = match &config.client_certificate {
-            Some(pem) => {
-                let (chain, key) = certificate(pem)?;
-                let mismatch =
-                    "the key in `client_certificate` cannot be used with the certificate before it";
-                builder.with_client_auth_cert(chain, key).map_err(|_| bad(mismatch))?
+        let client = match (&config.client_certificate, &config.client_key) {
+            (Some(chain), Some(key)) => {
+                let chain = certificates(chain, "`client_certificate` holds no certificates in PEM form")?;
+                let key = PrivateKeyDer::from_pem_slice(key)
+                    .map_err(|_| bad("`client_key` holds no private key in PEM form"))?;
+                builder
+                    .with_client_auth_cert(chain, key)
+                    .map_err(|_| bad("`client_key` does not belong to `client_certificate`"))?
             }
-            None => builder.with_no_client_auth(),
+            (None, None) => builder.with_no_client_auth(),
+            _ => return Err(bad("`client_certificate` and `client_key` must be set together")),
         };
         Ok(Self {
             connector: TlsConnector::from(Arc::new(client)),
@@ -105,9 +108,7 @@ fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, Failure> {
     let mut roots = RootCertStore::empty();
     match authorities {
         Some(pem) => {
-            for certificate in CertificateDer::pem_slice_iter(pem) {
-                let certificate =
-                    certificate.map_err(|_| bad("`authorities` holds no certificates in PEM form"))?;
+            for certificate in certificates(pem, "`authorities` holds no certificates in PEM form")? {
                 roots.add(certificate).map_err(|_| bad("a certificate in `authorities` cannot be read"))?;
             }
         }
@@ -123,13 +124,10 @@ fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, Failure> {
     Ok(roots)
 }
 
-/// A certificate with its intermediate certificates, and its key.
-fn certificate(pem: &[u8]) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Failure> {
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let chain = chain.ok().filter(|chain| !chain.is_empty());
-    let chain = chain.ok_or_else(|| bad("`client_certificate` holds no certificate in PEM form"))?;
-    let key = PrivateKeyDer::from_pem_slice(pem);
-    Ok((chain, key.map_err(|_| bad("`client_certificate` holds no key in PEM form"))?))
+/// All certificates in `pem`, at least one.
+fn certificates(pem: &[u8], or_else: &'static str) -> Result<Vec<CertificateDer<'static>>, Failure> {
+    let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    certificates.ok().filter(|certificates| !certificates.is_empty()).ok_or_else(|| bad(or_else))
 }
 
 /// The error of rustls underneath.

@@ -273,7 +273,8 @@ mod tls {
             // Without optimisation, hundreds of encrypted calls in sequence take seconds on a busy machine.
             config.timeout = 3 * TIMEOUT;
             config.authorities = Some(authority.clone());
-            config.client_certificate = Some([certificate.as_slice(), key].concat());
+            config.client_certificate = Some(certificate.clone());
+            config.client_key = Some(key.clone());
         }
         config
     }

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ratelimit_core::{CounterStore, Decisions, ErrorKind, Limit, RateLimiter};
@@ -21,11 +22,14 @@ fn redis(tls: &Tls) -> Redis {
     Redis { tls: Some(tls.clone()), ..Redis::default() }
 }
 
-/// The certificate of the client and its key.
-fn client(certificates: &Certificates) -> Vec<u8> {
-    let [certificate, key] =
-        [certificates.client(), certificates.client_key()].map(|path| std::fs::read(path).unwrap());
-    [certificate, key].concat()
+/// Sets the client's certificate and its key.
+fn with_client(config: RedisConfig, [certificate, key]: [PathBuf; 2]) -> RedisConfig {
+    let read = |path: PathBuf| Some(std::fs::read(path).unwrap());
+    config.client_certificate(read(certificate)).client_key(read(key))
+}
+
+fn client(certificates: &Certificates) -> [PathBuf; 2] {
+    [certificates.client(), certificates.client_key()]
 }
 
 async fn decides(store: &RedisStore) {
@@ -66,7 +70,7 @@ async fn tls_trusts_whom_it_is_told_to() {
 async fn a_server_asks_for_a_certificate() {
     let tls = Tls { asks_clients: true, ..Tls::new(Certificates::new().unwrap()) };
     let server = common::testbed().redis_with(redis(&tls)).await.unwrap();
-    let config = trusting(server.url(), &tls).client_certificate(client(&tls.certificates));
+    let config = with_client(trusting(server.url(), &tls), client(&tls.certificates));
     assert!(!format!("{config:?}").contains("45, 45, 45"), "{config:?}");
     let store = RedisStore::connect_with(config.clone()).await.unwrap();
     decides(&store).await;
@@ -74,38 +78,38 @@ async fn a_server_asks_for_a_certificate() {
     server.start().await.unwrap();
     decides(&store).await;
 
-    let fails = async |certificate: Option<Vec<u8>>, kinds: &[ErrorKind]| {
-        let error =
-            RedisStore::connect_with(config.clone().client_certificate(certificate)).await.unwrap_err();
+    let fails = async |config: RedisConfig, kinds: &[ErrorKind]| {
+        let error = RedisStore::connect_with(config).await.unwrap_err();
         assert!(kinds.contains(&error.kind()), "{:?}: {error}", error.kind());
         assert!(error.to_string().contains("`client_certificate`"), "{error}");
     };
     // Which kind it is depends on whether the alert arrives before the connection is closed.
     let refused = [ErrorKind::Denied, ErrorKind::Unreachable];
+    let none = || config.clone().client_certificate(None).client_key(None);
     for _ in 0..20 {
-        fails(None, &refused).await;
+        fails(none(), &refused).await;
     }
     let strangers = Certificates::new().unwrap();
-    fails(Some(client(&strangers)), &refused).await;
+    fails(with_client(none(), client(&strangers)), &refused).await;
     // That certificate is for servers.
-    let [certificate, key] = [tls.certificates.server(), tls.certificates.server_key()];
-    let wrong = [std::fs::read(certificate).unwrap(), std::fs::read(key).unwrap()].concat();
-    fails(Some(wrong), &refused).await;
+    let of_server = [tls.certificates.server(), tls.certificates.server_key()];
+    fails(with_client(none(), of_server), &refused).await;
 
     let misconfigured = [ErrorKind::Misconfigured];
-    fails(Some(b"rubbish".to_vec()), &misconfigured).await;
-    fails(Some(std::fs::read(tls.certificates.client()).unwrap()), &misconfigured).await;
-    fails(Some(std::fs::read(tls.certificates.client_key()).unwrap()), &misconfigured).await;
-    let [certificate, key] = [tls.certificates.client(), tls.certificates.server_key()];
-    let mixed = [std::fs::read(certificate).unwrap(), std::fs::read(key).unwrap()].concat();
-    fails(Some(mixed), &misconfigured).await;
+    fails(config.clone().client_certificate(Some(b"rubbish".to_vec())), &misconfigured).await;
+    fails(config.clone().client_certificate(None), &misconfigured).await;
+    fails(config.clone().client_key(None), &misconfigured).await;
+    let mixed = [tls.certificates.client(), tls.certificates.server_key()];
+    fails(with_client(none(), mixed), &misconfigured).await;
+    let error = RedisStore::connect_with(config.client_key(Some(b"rubbish".to_vec()))).await.unwrap_err();
+    assert!(error.to_string().contains("`client_key` holds no private key"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_speaks_tls() {
     let tls = Tls { asks_clients: true, ..Tls::new(Certificates::new().unwrap()) };
     let cluster = common::testbed().redis_cluster_with(redis(&tls)).await.unwrap();
-    let config = trusting(&cluster.url(), &tls).client_certificate(client(&tls.certificates));
+    let config = with_client(trusting(&cluster.url(), &tls), client(&tls.certificates));
     let store = RedisStore::connect_with(config).await.unwrap();
     decides(&store).await;
     cluster.kill().await.unwrap();
@@ -136,12 +140,12 @@ async fn sentinels_and_servers_speak_tls() {
     let tls = Tls { asks_clients: true, ..Tls::new(Certificates::new().unwrap()) };
     let sentinel =
         common::testbed().redis_sentinel_with(redis(&tls), Duration::from_secs(120)).await.unwrap();
-    let config = trusting(&sentinel.url(), &tls).client_certificate(client(&tls.certificates));
+    let config = with_client(trusting(&sentinel.url(), &tls), client(&tls.certificates));
     assert!(sentinel.url().starts_with("rediss+sentinel://"));
     let store = RedisStore::connect_with(config.clone()).await.unwrap();
     decides(&store).await;
     sentinel.fail_over().await.unwrap();
     decides(&RedisStore::connect_with(config.clone()).await.unwrap()).await;
-    let error = RedisStore::connect_with(config.client_certificate(None)).await.unwrap_err();
+    let error = RedisStore::connect_with(config.client_certificate(None).client_key(None)).await.unwrap_err();
     assert!(error.to_string().contains("`client_certificate`"), "{error}");
 }
