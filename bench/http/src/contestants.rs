@@ -12,7 +12,7 @@ use axum::routing::get;
 use clap::ValueEnum;
 use governor::clock::QuantaInstant;
 use governor::middleware::{NoOpMiddleware, StateInformationMiddleware};
-use ratelimit_core::{Limit, RateLimiter};
+use ratelimit_core::Limit;
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::{Headers, KeySource, Policies, Policy, RateLimitLayer, TrustedProxies};
 use tower_governor::GovernorLayer;
@@ -101,14 +101,15 @@ impl Contestant {
 
 /// The layer of this repository, with its defaults.
 fn layer() -> Result<RateLimitLayer<MemoryStore>> {
-    Ok(RateLimitLayer::in_process(RateLimiter::new(MemoryStore::new(), LIMIT.parse::<Limit>()?)))
+    Ok(RateLimitLayer::in_process(MemoryStore::new(), LIMIT.parse::<Limit>()?))
 }
 
 /// The same without response fields.
 fn silent_layer() -> Result<RateLimitLayer<MemoryStore>> {
     let by_address = KeySource::client_address(TrustedProxies::none());
     let policy = Policy::new("address", by_address, LIMIT.parse::<Limit>()?)?;
-    Ok(layer()?.with_policies(Policies::new([policy])?.headers(Headers::of([]))))
+    let policies = Policies::new([policy])?.headers(Headers::of([]));
+    Ok(RateLimitLayer::in_process(MemoryStore::new(), policies))
 }
 
 fn governor() -> Result<Governor<NoOpMiddleware<QuantaInstant>>> {

@@ -277,3 +277,20 @@ fn errors_tell_what_to_do() {
     assert!(text(Box::new(InvalidClaims::SameMeterTwice)).contains("different names"));
     assert!(text(Box::new("x".parse::<Limit>().unwrap_err())).contains("a number of units"));
 }
+
+#[tokio::test]
+async fn without_limits_each_request_needs_its_own() {
+    let limiter = RateLimiter::without_limits(MapStore::default());
+    let limit: Limit = "1/h".parse().unwrap();
+    let nothing =
+        |error: CheckError| assert!(error.to_string().contains("give at least one limit"), "{error}");
+    nothing(limiter.check("k").await.unwrap_err());
+    nothing(limiter.peek("k").await.unwrap_err());
+    nothing(limiter.check(Request::new("k").cost(0)).await.unwrap_err());
+    nothing(limiter.reset("k").await.unwrap_err());
+    let own = Request::new("k").limits(limit.clone());
+    let mut answers = limiter.check_many([own, Request::new("k")]).await.into_iter();
+    assert!(answers.next().unwrap().unwrap().allowed());
+    nothing(answers.next().unwrap().unwrap_err());
+    assert!(!limiter.check(Request::new("k").limits(limit)).await.unwrap().allowed());
+}

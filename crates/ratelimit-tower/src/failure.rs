@@ -30,15 +30,11 @@ pub enum OnFailure {
 /// fallback in memory admits up to the full limit on each instance.
 ///
 /// ```
-/// use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
+/// use ratelimit_memory::MemoryStore;
 /// use ratelimit_tower::{Fallback, OnFailure};
 ///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let local = RateLimiter::new(MemoryStore::new(), "1/s".parse::<Limit>()?); // the policies' limits are used, not these
-/// let on_failure = OnFailure::Fallback(Fallback::new(local));
+/// let on_failure = OnFailure::Fallback(Fallback::new(MemoryStore::new()));
 /// # let _ = on_failure;
-/// # Ok(())
-/// # }
 /// ```
 #[derive(Clone)]
 pub struct Fallback(Arc<dyn DynTell>);
@@ -66,9 +62,9 @@ impl Default for OnFailure {
 }
 
 impl Fallback {
-    /// Uses this limiter's store, clock and namespace; its own limits are not used.
-    pub fn new<S: CounterStore + 'static, C: Clock + 'static>(limiter: RateLimiter<S, C>) -> Self {
-        Self(Arc::new(limiter))
+    /// Counts in this store. For a namespace or another clock, pass a [`RateLimiter::without_limits`] in its place.
+    pub fn new<S: CounterStore + 'static, C: Clock + 'static>(store: impl Into<RateLimiter<S, C>>) -> Self {
+        Self(Arc::new(store.into()))
     }
 }
 

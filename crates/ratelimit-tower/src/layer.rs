@@ -9,9 +9,9 @@ use tower_layer::Layer;
 
 use crate::answer::{Grpc, Problem, Refusal};
 use crate::shared::{CheckNow, Core, Shared};
-use crate::{KeySource, Plan, Policies, Policy, RateLimit, SharedPolicies, TrustedProxies};
+use crate::{RateLimit, SharedPolicies};
 
-/// Limits the requests to a service with a [`RateLimiter`] on any store. See the [crate's documentation](crate).
+/// Limits the requests to a service, with counts in any store. See the [crate's documentation](crate).
 ///
 /// Cheap to clone; clones share everything. `A` builds the responses to refused requests.
 ///
@@ -26,16 +26,20 @@ pub struct RateLimitLayer<S, C = SystemClock, A = Problem> {
 }
 
 impl<S: CounterStore, C: Clock> RateLimitLayer<S, C> {
-    /// Counts by the peer's address, under the limiter's own limits. Use [`with_policies`](Self::with_policies) for
-    /// anything else.
+    /// Counts in this store, under these policies. A [`Limit`](ratelimit_core::Limit) or
+    /// [`Limits`](ratelimit_core::Limits) in place of policies apply to each peer's address. Pass a [`SharedPolicies`] to
+    /// replace the policies while the service runs.
+    ///
+    /// For a namespace or another clock, pass a [`RateLimiter::without_limits`] in place of the store. If it has limits,
+    /// they do not apply.
     ///
     /// If the store is in this process, [`in_process`](Self::in_process) does the same with less work.
-    pub fn new(limiter: RateLimiter<S, C>) -> Self {
-        Self::of(limiter, None)
+    pub fn new(store: impl Into<RateLimiter<S, C>>, policies: impl Into<SharedPolicies>) -> Self {
+        Self::of(store.into(), None, policies.into())
     }
 
     /// Like [`new`](Self::new), for a store in this process: calls it synchronously, without allocating.
-    pub fn in_process(limiter: RateLimiter<S, C>) -> Self
+    pub fn in_process(store: impl Into<RateLimiter<S, C>>, policies: impl Into<SharedPolicies>) -> Self
     where
         S: SyncCounterStore,
     {
@@ -45,27 +49,16 @@ impl<S: CounterStore, C: Clock> RateLimitLayer<S, C> {
                 limiter.check_now(Request::new(key).cost(cost).limits(limits))
             },
         };
-        Self::of(limiter, Some(now))
+        Self::of(store.into(), Some(now), policies.into())
     }
 
-    fn of(limiter: RateLimiter<S, C>, now: Option<CheckNow<S, C>>) -> Self {
-        let by_address = KeySource::client_address(TrustedProxies::none());
-        let plan = Plan::known("default", limiter.limits().clone());
-        let policies = Policies::known(vec![Policy::known("default", by_address, plan)]);
+    fn of(limiter: RateLimiter<S, C>, now: Option<CheckNow<S, C>>, policies: SharedPolicies) -> Self {
         let core = Arc::new(Core { limiter, now });
-        Self { shared: Arc::new(Shared { core, policies: policies.into(), answers: Arc::new(Problem) }) }
+        Self { shared: Arc::new(Shared { core, policies, answers: Arc::new(Problem) }) }
     }
 }
 
 impl<S, C, A> RateLimitLayer<S, C, A> {
-    /// Uses these policies instead. Pass a [`SharedPolicies`] to replace them while the service runs.
-    #[must_use]
-    pub fn with_policies(self, policies: impl Into<SharedPolicies>) -> Self {
-        let Shared { core, answers, .. } = &*self.shared;
-        let (core, answers) = (core.clone(), answers.clone());
-        Self { shared: Arc::new(Shared { core, policies: policies.into(), answers }) }
-    }
-
     /// The policies, which you can replace.
     pub fn policies(&self) -> &SharedPolicies {
         &self.shared.policies
@@ -76,11 +69,11 @@ impl<S, C, A> RateLimitLayer<S, C, A> {
     /// ```
     /// use axum::body::Body;
     /// use http::Response;
-    /// use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
+    /// use ratelimit_memory::{Limit, MemoryStore};
     /// use ratelimit_tower::RateLimitLayer;
     ///
-    /// let limiter = RateLimiter::new(MemoryStore::new(), "100/min".parse::<Limit>()?);
-    /// let layer = RateLimitLayer::in_process(limiter).answer_with(|refusal| {
+    /// let limit: Limit = "100/min".parse()?;
+    /// let layer = RateLimitLayer::in_process(MemoryStore::new(), limit).answer_with(|refusal| {
     ///     let mut response = Response::new(Body::from("slow down"));
     ///     *response.status_mut() = refusal.reason().status();
     ///     response // the layer adds Retry-After and the other fields

@@ -1,5 +1,5 @@
 //! Rate limiting for HTTP services: a [`tower`](https://docs.rs/tower) layer for axum, hyper, tonic and any other
-//! service of `http` requests, over any [`RateLimiter`](ratelimit_core::RateLimiter) and so on any store.
+//! service of `http` requests, on any store.
 //!
 //! A complete example, counted per client address:
 //!
@@ -7,13 +7,13 @@
 //! use std::net::SocketAddr;
 //!
 //! use axum::{Router, routing::get};
-//! use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
+//! use ratelimit_memory::{Limit, MemoryStore};
 //! use ratelimit_tower::RateLimitLayer;
 //!
-//! let limiter = RateLimiter::new(MemoryStore::new(), "100/min".parse::<Limit>()?);
+//! let limit: Limit = "100/min".parse()?;
 //! let app: Router = Router::new()
 //!     .route("/", get(|| async { "hello" }))
-//!     .layer(RateLimitLayer::in_process(limiter));
+//!     .layer(RateLimitLayer::in_process(MemoryStore::new(), limit));
 //!
 //! // The layer learns the client's address from axum; so the service has to be made with it:
 //! let app = app.into_make_service_with_connect_info::<SocketAddr>();

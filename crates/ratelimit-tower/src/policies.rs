@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use ratelimit_core::MAX_CLAIMS;
+use ratelimit_core::{Limit, Limits, MAX_CLAIMS};
 
-use crate::{Headers, OnFailure, Policy, PolicyError};
+use crate::{Headers, KeySource, OnFailure, Plan, Policy, PolicyError, TrustedProxies};
 
 /// The policies of a service, and what to report to clients.
 ///
@@ -93,7 +93,7 @@ impl Policies {
 /// let of = |limit: &str| -> Result<Policies, Box<dyn std::error::Error>> {
 ///     Ok(Policies::new([Policy::new("all", KeySource::everybody(), limit.parse::<Limit>()?)?])?)
 /// };
-/// let shared = SharedPolicies::from(of("100/s")?); // given to `RateLimitLayer::with_policies`
+/// let shared = SharedPolicies::from(of("100/s")?); // given to `RateLimitLayer::new`
 /// shared.replace(of("200/s")?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -128,6 +128,22 @@ impl SharedPolicies {
             None => look(&self.0.first),
             Some(later) => look(&later.load()),
         }
+    }
+}
+
+/// Limits for each peer's address.
+impl From<Limits> for SharedPolicies {
+    fn from(limits: Limits) -> Self {
+        let by_address = KeySource::client_address(TrustedProxies::none());
+        let policy = Policy::known("default", by_address, Plan::known("default", limits));
+        Policies::known(vec![policy]).into()
+    }
+}
+
+/// A limit for each peer's address.
+impl From<Limit> for SharedPolicies {
+    fn from(limit: Limit) -> Self {
+        Limits::from(limit).into()
     }
 }
 

@@ -35,7 +35,7 @@ fn of_the_layer(headers: Headers) -> u64 {
     let by_address = KeySource::client_address(TrustedProxies::none());
     let policy = Policy::new("address", by_address, limit("1000/min")).unwrap();
     let policies = Policies::new([policy]).unwrap().headers(headers);
-    let layer = RateLimitLayer::in_process(limiter(&clock())).with_policies(policies);
+    let layer = RateLimitLayer::in_process(limiter(&clock()), policies);
     allocations(layer.layer(tower::service_fn(answer))) - allocations(tower::service_fn(answer))
 }
 

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use http::{HeaderMap, Request, StatusCode};
 use proptest::prelude::*;
-use ratelimit_memory::{Limit, ManualClock, MemoryStore, RateLimiter, Timestamp};
+use ratelimit_memory::{ManualClock, MemoryStore, RateLimiter, Timestamp};
 use ratelimit_tower::config::{Config, ConfigError, ConfigFile, Reloaded};
 use ratelimit_tower::{PeerAddress, RateLimitLayer};
 use tower_service::Service;
@@ -31,9 +31,8 @@ impl Limited {
         fs::write(&path, text).unwrap();
         let file = ConfigFile::open(&path).unwrap();
         let clock = ManualClock::at(Timestamp::from_secs(1_000_000));
-        let limiter =
-            RateLimiter::new(MemoryStore::new(), "1/day".parse::<Limit>().unwrap()).with_clock(clock.clone());
-        let layer = RateLimitLayer::in_process(limiter).with_policies(file.policies());
+        let limiter = RateLimiter::without_limits(MemoryStore::new()).with_clock(clock.clone());
+        let layer = RateLimitLayer::in_process(limiter, file.policies());
         let answer = |request: Request<Body>| async move {
             if request.headers().contains_key("wrong-password") {
                 StatusCode::UNAUTHORIZED

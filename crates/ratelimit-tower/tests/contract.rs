@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use http::{Request, Response};
-use ratelimit_core::{ManualClock, RateLimiter};
+use ratelimit_core::ManualClock;
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::{KeySource, Policies, Policy, RateLimitLayer};
 use tower::{Layer, Service, ServiceExt as _};
@@ -49,8 +49,7 @@ impl Service<Request<Body>> for Strict {
 /// Both ways of calling a store.
 fn both(clock: &ManualClock, limits: &str) -> [RateLimitLayer<MemoryStore, ManualClock>; 2] {
     let of = || Policies::new([Policy::new("all", KeySource::everybody(), limit(limits)).unwrap()]).unwrap();
-    [RateLimitLayer::in_process(limiter(clock)), RateLimitLayer::new(limiter(clock))]
-        .map(|l| l.with_policies(of()))
+    [RateLimitLayer::in_process(limiter(clock), of()), RateLimitLayer::new(limiter(clock), of())]
 }
 
 #[tokio::test]
@@ -162,8 +161,7 @@ async fn policies_are_exchanged_under_load_without_losing_a_count() {
 fn what_is_shown_of_it_has_no_key_in_it() {
     let secret = KeySource::function(|_| Some("tell nobody"));
     let policy = Policy::new("p", secret, limit("1/s")).unwrap();
-    let limiter = RateLimiter::new(MemoryStore::new(), limit("1/s"));
-    let layer = RateLimitLayer::in_process(limiter).with_policies(Policies::new([policy]).unwrap());
+    let layer = RateLimitLayer::in_process(MemoryStore::new(), Policies::new([policy]).unwrap());
     let shown = format!("{layer:?} {:?}", layer.layer(()));
     assert!(shown.contains("\"p\"") && !shown.contains("tell"), "{shown}");
 }

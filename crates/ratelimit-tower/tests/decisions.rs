@@ -29,8 +29,8 @@ async fn no_more_than_the_limit_and_again_after_the_wait() {
 #[tokio::test]
 async fn the_default_counts_by_the_peer_and_refuses_what_has_none() {
     let clock = clock();
-    let limiter = ratelimit_core::RateLimiter::new(ratelimit_memory::MemoryStore::new(), limit("2/min"));
-    let service = service(&RateLimitLayer::in_process(limiter.with_clock(clock)));
+    let limiter = ratelimit_core::RateLimiter::without_limits(ratelimit_memory::MemoryStore::new());
+    let service = service(&RateLimitLayer::in_process(limiter.with_clock(clock), limit("2/min")));
     assert_eq!(statuses(&service, 3, &[("x-forwarded-for", "198.51.100.1")]).await, [200, 200, 429]);
     let mut other = request(&[]);
     other.extensions_mut().insert(ratelimit_tower::PeerAddress([192, 0, 2, 2].into()));
@@ -55,7 +55,7 @@ async fn who_lacks_what_is_counted_by_is_treated_as_the_policy_says() {
         if let Some(missing) = missing {
             policy = policy.when_missing(missing);
         }
-        let service = service(&layer(&clock(), "1/s").with_policies(Policies::new([policy]).unwrap()));
+        let service = service(&layer_under(&clock(), Policies::new([policy]).unwrap()));
         assert_eq!(statuses(&service, 3, &[]).await, expected, "{missing:?}");
         assert_eq!(statuses(&service, 2, &[("x-user", "ann")]).await, [200, 429]);
         // The marker for "missing" is not a key that a client can send.
@@ -69,7 +69,7 @@ async fn who_lacks_what_is_counted_by_is_treated_as_the_policy_says() {
 #[tokio::test]
 async fn keys_are_any_bytes_of_any_length() {
     let policy = Policy::new("user", KeySource::header(USER), limit("1/min")).unwrap();
-    let service = service(&layer(&clock(), "1/s").with_policies(Policies::new([policy]).unwrap()));
+    let service = service(&layer_under(&clock(), Policies::new([policy]).unwrap()));
     let long = "x".repeat(3 << 20);
     for key in ["", " ", "ä", "\u{ff}\u{80}", &long, &format!("{long}y")] {
         assert_eq!(statuses(&service, 2, &[("x-user", key)]).await, [200, 429]);
@@ -82,7 +82,7 @@ async fn sources_combine_without_running_into_one_another() {
     let either = KeySource::header(USER).or(KeySource::client_address(TrustedProxies::none()));
     let service_of = |source| {
         let policy = Policy::new("p", source, limit("1/min")).unwrap().when_missing(Missing::Exempt);
-        service(&layer(&clock(), "1/s").with_policies(Policies::new([policy]).unwrap()))
+        service(&layer_under(&clock(), Policies::new([policy]).unwrap()))
     };
     let service = service_of(both);
     for (a, b) in [("ab", "c"), ("a", "bc"), ("", "abc"), ("abc", "")] {
@@ -99,7 +99,7 @@ async fn several_policies_are_charged_all_or_not_at_all() {
         Policy::new("user", KeySource::header(USER), limit("2/min")).unwrap(),
         Policy::new("all", KeySource::everybody(), limit("3/min")).unwrap(),
     ]);
-    let service = service(&layer(&clock(), "1/s").with_policies(policies.unwrap()));
+    let service = service(&layer_under(&clock(), policies.unwrap()));
     // Ann's refusals do not affect the others.
     assert_eq!(statuses(&service, 4, &[("x-user", "ann")]).await, [200, 200, 429, 429]);
     assert_eq!(statuses(&service, 2, &[("x-user", "bob")]).await, [200, 429]);
@@ -120,7 +120,7 @@ async fn plans_are_known_after_authentication_and_share_the_count() {
     let policy = Policy::new("account", KeySource::extension(|account: &Account| account.0), limit("2/min"))
         .unwrap()
         .plans(move |request| request.headers.contains_key("x-paid").then(|| paid.clone()));
-    let service = service(&layer(&clock(), "1/s").with_policies(Policies::new([policy]).unwrap()));
+    let service = service(&layer_under(&clock(), Policies::new([policy]).unwrap()));
     let ask = async |account, paid: bool| {
         let mut request = request(if paid { &[("x-paid", "1")] } else { &[] });
         request.extensions_mut().insert(Account(account));
@@ -144,7 +144,7 @@ async fn cost_and_exemptions_come_from_the_request() {
         .cost(Cost::content_length(kilobyte, 3))
         .except(|request| request.uri.path() == "/health")
         .only(|request| !request.headers.contains_key("x-free"));
-    let service = service(&layer(&clock(), "1/s").with_policies(Policies::new([policy]).unwrap()));
+    let service = service(&layer_under(&clock(), Policies::new([policy]).unwrap()));
     assert_eq!(statuses(&service, 1, &[("content-length", "4001")]).await, [200]); // 5
     assert_eq!(statuses(&service, 2, &[]).await, [200, 429]); // 3, unknown
     assert_eq!(statuses(&service, 3, &[("content-length", "0")]).await, [200, 200, 429]);
@@ -169,7 +169,7 @@ async fn a_reload_keeps_the_counts_of_what_did_not_change() {
             |(name, text): &(&str, &str)| Policy::new(name, KeySource::everybody(), limit(text)).unwrap();
         Policies::new(names.iter().map(policy)).unwrap()
     };
-    let layer = layer(&clock(), "1/s").with_policies(of(&[("a", "3/min")]));
+    let layer = layer_under(&clock(), of(&[("a", "3/min")]));
     let service = service(&layer);
     assert_eq!(statuses(&service, 2, &[]).await, [200, 200]);
     layer.policies().replace(of(&[("a", "3/min"), ("b", "5/min")]));

@@ -21,8 +21,8 @@ async fn gone(policies: Policies, clock: &ManualClock) -> RateLimitLayer<RedisSt
     let settings = Settings { addresses: BTreeMap::new(), ..Settings::from_env() };
     let server = Testbed::new(settings).redis().await.unwrap();
     let store = RedisStore::connect(server.url()).await.unwrap();
-    let limiter = RateLimiter::new(store, limit("1/s")).with_clock(clock.clone());
-    let layer = RateLimitLayer::new(limiter).with_policies(policies);
+    let limiter = RateLimiter::without_limits(store).with_clock(clock.clone());
+    let layer = RateLimitLayer::new(limiter, policies);
     assert_eq!(statuses(&service(&layer), 1, &[]).await, [200]);
     server.kill().await.unwrap();
     layer
@@ -86,13 +86,13 @@ async fn a_store_in_process_that_is_full_fails_like_any_other() {
     let clock = clock();
     let config = MemoryConfig::default().max_keys(1).when_full(WhenFull::Refuse);
     let store = MemoryStore::with_config(config);
-    let limiter_of_one = RateLimiter::new(store, limit("1/s")).with_clock(clock.clone());
+    let limiter_of_one = RateLimiter::without_limits(store).with_clock(clock.clone());
     let by_address = || {
         let source = KeySource::client_address(TrustedProxies::none());
         let policy = Policy::new("address", source, limit("5/min")).unwrap().when_missing(Missing::Refuse);
         Policies::new([policy]).unwrap()
     };
-    let layer = RateLimitLayer::in_process(limiter_of_one).with_policies(by_address());
+    let layer = RateLimitLayer::in_process(limiter_of_one, by_address());
     let service = service(&layer);
     let from = async |last: u8| {
         let mut request = request(&[]);

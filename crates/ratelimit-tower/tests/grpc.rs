@@ -19,7 +19,7 @@ use support::*;
 async fn serve(policies: Policies, clock: &ratelimit_core::ManualClock) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let layer = layer(clock, "1/s").with_policies(policies).grpc();
+    let layer = layer_under(clock, policies).grpc();
     let (_, health) = tonic_health::server::health_reporter();
     let incoming = tonic::transport::server::TcpIncoming::from(listener);
     tokio::spawn(

@@ -42,7 +42,7 @@ fn everybody(limits: impl Into<Limits>) -> Policies {
 async fn the_fields_of_the_draft_on_admitted_answers_and_on_refusals() {
     let clock = clock();
     let limits = Limits::new([limit("2/10s fixed"), limit("100/min burst 5 name bucket"), limit("9/1500ms")]);
-    let service = service(&layer(&clock, "1/s").with_policies(everybody(limits.unwrap())));
+    let service = service(&layer_under(&clock, everybody(limits.unwrap())));
     clock.advance(Duration::from_millis(100));
     let answer = send(&service, request(&[])).await;
     assert_eq!(
@@ -91,7 +91,7 @@ async fn several_policies_are_one_list() {
         Policy::new("a", KeySource::everybody(), limit("5/min fixed")).unwrap(),
         Policy::new("b", KeySource::everybody(), Plan::new("gold", limit("7/min fixed")).unwrap()).unwrap(),
     ]);
-    let service = service(&layer(&clock(), "1/s").with_policies(policies.unwrap()));
+    let service = service(&layer_under(&clock(), policies.unwrap()));
     let answer = send(&service, request(&[])).await;
     assert_eq!(
         list(answer.headers(), "ratelimit"),
@@ -117,7 +117,7 @@ async fn the_older_families_and_what_reset_means() {
             clock.advance(Duration::from_millis(500));
             let headers = Headers::of([family]).with_reset(reset);
             let policies = everybody(limit("2/min fixed")).headers(headers);
-            let service = service(&layer(&clock, "1/s").with_policies(policies));
+            let service = service(&layer_under(&clock, policies));
             for (remaining, reset) in [("1", admitted), ("0", admitted), ("0", refused)] {
                 let answer = send(&service, request(&[])).await;
                 let field = |name: &str| only(answer.headers(), &format!("{prefix}-{name}")).to_owned();
@@ -132,7 +132,7 @@ async fn the_older_families_and_what_reset_means() {
 async fn the_older_fields_are_those_of_the_limit_that_decided() {
     let limits = Limits::new([limit("5/s fixed"), limit("2/min fixed"), limit("2/h fixed")]).unwrap();
     let policies = everybody(limits).headers(Headers::of([Family::XRateLimit]));
-    let service = service(&layer(&clock(), "1/s").with_policies(policies));
+    let service = service(&layer_under(&clock(), policies));
     let answer = send(&service, request(&[])).await;
     assert_eq!(only(answer.headers(), "x-ratelimit-remaining"), "1");
     send(&service, request(&[])).await;
@@ -144,8 +144,7 @@ async fn the_older_fields_are_those_of_the_limit_that_decided() {
 #[tokio::test]
 async fn fields_can_be_left_out() {
     let policies = everybody(limit("1/min fixed"));
-    let service_of =
-        |headers| service(&layer(&clock(), "1/s").with_policies(policies.clone().headers(headers)));
+    let service_of = |headers| service(&layer_under(&clock(), policies.clone().headers(headers)));
     let service = service_of(Headers::default().only_refusals());
     assert!(send(&service, request(&[])).await.headers().get("ratelimit").is_none());
     assert!(send(&service, request(&[])).await.headers().get("ratelimit").is_some());
@@ -195,7 +194,7 @@ proptest! {
         let cost = (quota / share).max(1);
         let policy = Policy::new("all", KeySource::everybody(), limit).unwrap().cost(Cost::units(cost));
         let policies = Policies::new([policy]).unwrap();
-        let service = service(&layer(&clock, "1/s").with_policies(policies));
+        let service = service(&layer_under(&clock, policies));
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
             for _ in 0..5 {
                 let answer = send(&service, request(&[])).await;
@@ -223,8 +222,7 @@ fn seconds_of(answer: &http::Response<Body>) -> u64 {
 async fn the_largest_numbers_are_those_of_structured_fields() {
     // No limit exceeds them; an instant in milliseconds or a custom cost could.
     let most = i64::try_from(ratelimit_core::MAX_UNITS).unwrap();
-    let service =
-        service(&layer(&clock(), "1/s").with_policies(everybody(limit(&format!("{most}/365days fixed")))));
+    let service = service(&layer_under(&clock(), everybody(limit(&format!("{most}/365days fixed")))));
     let answer = send(&service, request(&[])).await;
     assert_eq!(list(answer.headers(), "ratelimit")[0].1[0], ("r".to_owned(), most - 1));
     assert_eq!(list(answer.headers(), "ratelimit-policy")[0].1[0], ("q".to_owned(), most));

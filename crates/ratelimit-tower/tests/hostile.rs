@@ -51,7 +51,7 @@ proptest! {
     fn no_header_of_an_untrusted_peer_makes_a_new_client(first in headers(), second in headers()) {
         let proxies = TrustedProxies::parse(["10.0.0.0/8"]).unwrap();
         let policy = Policy::new("address", KeySource::client_address(proxies), limit("1/min")).unwrap();
-        let service = service(&layer(&clock(), "1/s").with_policies(Policies::new([policy]).unwrap()));
+        let service = service(&layer_under(&clock(), Policies::new([policy]).unwrap()));
         let seen = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
             let first = service.clone().oneshot(request_with(&first, [192, 0, 2, 1])).await.unwrap();
             let second = service.clone().oneshot(request_with(&second, [192, 0, 2, 1])).await.unwrap();
@@ -72,7 +72,7 @@ proptest! {
             Policy::new("address", KeySource::client_address(proxies), limit("5/min")).unwrap(),
             Policy::new("key", key, limit("9/min")).unwrap().cost(cost),
         ]).unwrap();
-        let service = service(&layer(&clock(), "1/s").with_policies(policies));
+        let service = service(&layer_under(&clock(), policies));
         let status = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
             service.oneshot(request_with(&headers, peer)).await.unwrap().status().as_u16()
         });
@@ -83,7 +83,7 @@ proptest! {
 #[tokio::test]
 async fn a_token_is_known_whatever_the_case_of_its_scheme_and_two_tokens_are_none() {
     let policy = Policy::new("token", KeySource::bearer_token(), limit("1/min")).unwrap();
-    let service = service(&layer(&clock(), "1/s").with_policies(Policies::new([policy]).unwrap()));
+    let service = service(&layer_under(&clock(), Policies::new([policy]).unwrap()));
     assert_eq!(statuses(&service, 1, &[("authorization", "Bearer abc")]).await, [200]);
     assert_eq!(statuses(&service, 1, &[("authorization", "bEARER  abc")]).await, [429]);
     assert_eq!(statuses(&service, 1, &[("authorization", "Bearer abcd")]).await, [200]);

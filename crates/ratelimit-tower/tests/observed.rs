@@ -54,7 +54,7 @@ async fn everything_is_counted_and_logged_and_no_key_is() {
         Policy::new(name, source, limit(limits)).unwrap().when_missing(Missing::Refuse)
     };
     let policies = Policies::new([by("real", "3/min"), by("trial", "1/min").in_shadow()]).unwrap();
-    let layer = layer(&clock(), "1/s").with_policies(policies);
+    let layer = layer_under(&clock(), policies);
     let service_in_memory = service(&layer);
     assert_eq!(statuses(&service_in_memory, 5, &[("x-api-key", SECRET)]).await, [200, 200, 200, 429, 429]);
     assert_eq!(statuses(&service_in_memory, 1, &[]).await, [400]);
@@ -70,9 +70,9 @@ async fn everything_is_counted_and_logged_and_no_key_is() {
     let server =
         Testbed::new(Settings { addresses: BTreeMap::new(), ..Settings::from_env() }).redis().await.unwrap();
     let store = RedisStore::connect(server.url()).await.unwrap();
-    let limiter = RateLimiter::new(store, limit("1/s")).with_clock(clock());
-    let layer = RateLimitLayer::new(limiter)
-        .with_policies(Policies::new([by("remote", "9/min")]).unwrap().on_failure(OnFailure::Open));
+    let limiter = RateLimiter::without_limits(store).with_clock(clock());
+    let policies = Policies::new([by("remote", "9/min")]).unwrap().on_failure(OnFailure::Open);
+    let layer = RateLimitLayer::new(limiter, policies);
     let service = service(&layer);
     assert_eq!(statuses(&service, 1, &[("x-api-key", SECRET)]).await, [200]);
     server.kill().await.unwrap();

@@ -23,7 +23,7 @@ fn failed_log_ins() -> Charge {
 #[tokio::test]
 async fn only_certain_answers_count() {
     let policies = Policies::new([policy("2/min", failed_log_ins())]).unwrap();
-    let service = service(&layer(&clock(), "1/s").with_policies(policies));
+    let service = service(&layer_under(&clock(), policies));
     assert_eq!(statuses(&service, 5, &[]).await, [200; 5]);
     assert_eq!(statuses(&service, 3, &[("x-status", "401")]).await, [401, 401, 429]);
     assert_eq!(statuses(&service, 1, &[]).await, [429]);
@@ -33,7 +33,7 @@ async fn only_certain_answers_count() {
 async fn what_failed_is_given_back() {
     let charge = Charge::refund_if(|outcome| outcome.is_server_failure());
     let policies = Policies::new([policy("2/min", charge)]).unwrap();
-    let service = service(&layer(&clock(), "1/s").with_policies(policies));
+    let service = service(&layer_under(&clock(), policies));
     assert_eq!(statuses(&service, 5, &[("x-status", "503")]).await, [503; 5]);
     for _ in 0..5 {
         let error = service.clone().oneshot(request(&[("x-status", "error")])).await.unwrap_err();
@@ -52,7 +52,7 @@ async fn each_policy_has_its_own_outcome_in_one_request() {
         named("refunded", "2/min", Charge::refund_if(|outcome| outcome.is_server_failure())),
         named("failures", "1/min", failed_log_ins()),
     ]);
-    let layer = layer(&clock(), "1/s").with_policies(policies.unwrap());
+    let layer = layer_under(&clock(), policies.unwrap());
     let service = service(&layer);
     assert_eq!(statuses(&service, 3, &[("x-status", "500")]).await, [500; 3]); // always 3, refunded 0
     assert_eq!(statuses(&service, 1, &[("x-status", "401")]).await, [401]); // always 4, refunded 1, failures 1
@@ -79,7 +79,7 @@ async fn a_dropped_request_is_an_outcome() {
             }
         });
         let policies = Policies::new([policy("1/min", charge)]).unwrap();
-        let service = service(&layer(&clock(), "1/s").with_policies(policies));
+        let service = service(&layer_under(&clock(), policies));
         let mut waiting = Box::pin(service.clone().oneshot(request(&[("x-status", "never")])));
         assert!(futures_poll(&mut waiting).is_pending());
         assert_eq!(statuses(&service, 1, &[]).await, [429]);
@@ -99,13 +99,12 @@ async fn the_same_on_a_server() {
     let server = Testbed::from_env().redis().await.unwrap();
     let clock = clock();
     let store = RedisStore::connect(server.url()).await.unwrap();
-    let limiter = ratelimit_core::RateLimiter::new(store, limit("1/s"));
+    let limiter = ratelimit_core::RateLimiter::without_limits(store);
     let namespace = format!("tower-{:?}", std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap());
     let limiter = limiter.with_clock(clock).with_namespace(namespace);
-    let layer = RateLimitLayer::new(limiter);
+    let layer = RateLimitLayer::new(limiter, Policies::new([policy("2/min", failed_log_ins())]).unwrap());
     let service = service(&layer);
 
-    layer.policies().replace(Policies::new([policy("2/min", failed_log_ins())]).unwrap());
     assert_eq!(statuses(&service, 3, &[]).await, [200; 3]);
     assert_eq!(statuses(&service, 3, &[("x-status", "401")]).await, [401, 401, 429]);
 
@@ -141,7 +140,7 @@ async fn the_same_on_a_server() {
 async fn a_policy_in_shadow_never_refuses_and_never_charges_what_it_would_refuse() {
     let shadow = Policy::new("trial", KeySource::everybody(), limit("1/min")).unwrap().in_shadow();
     let real = Policy::new("real", KeySource::everybody(), limit("3/min")).unwrap();
-    let layer = layer(&clock(), "1/s").with_policies(Policies::new([shadow.clone(), real]).unwrap());
+    let layer = layer_under(&clock(), Policies::new([shadow.clone(), real]).unwrap());
     let service = service(&layer);
     let answer = send(&service, request(&[])).await;
     assert!(!only(answer.headers(), "ratelimit").contains("trial"));

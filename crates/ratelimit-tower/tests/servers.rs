@@ -13,7 +13,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
-use ratelimit_core::{Limit, RateLimiter};
+use ratelimit_core::RateLimiter;
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::{KeySource, PeerAddress, Policies, Policy, RateLimitLayer, TrustedProxies};
 use tokio::net::TcpListener;
@@ -46,7 +46,7 @@ async fn axum(app: Router) -> SocketAddr {
 }
 
 fn memory(policies: Policies) -> RateLimitLayer<MemoryStore, ratelimit_core::ManualClock> {
-    RateLimitLayer::in_process(limiter(&clock())).with_policies(policies)
+    RateLimitLayer::in_process(limiter(&clock()), policies)
 }
 
 #[tokio::test]
@@ -87,8 +87,8 @@ async fn axum_takes_the_layer_per_route_and_in_a_builder() {
 
 #[tokio::test]
 async fn axum_without_connect_info_is_a_500_and_says_so() {
-    let limiter = RateLimiter::new(MemoryStore::new(), "5/min".parse::<Limit>().unwrap());
-    let app = Router::new().route("/", get(|| async { "hello" })).layer(RateLimitLayer::in_process(limiter));
+    let layer = RateLimitLayer::in_process(MemoryStore::new(), limit("5/min"));
+    let app = Router::new().route("/", get(|| async { "hello" })).layer(layer);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, app).await });
@@ -99,8 +99,8 @@ async fn axum_without_connect_info_is_a_500_and_says_so() {
 async fn hyper_with_the_peer_as_an_extension() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let limiter = RateLimiter::new(MemoryStore::new(), limit("2/min")).with_clock(clock());
-    let layer = RateLimitLayer::in_process(limiter);
+    let limiter = RateLimiter::without_limits(MemoryStore::new()).with_clock(clock());
+    let layer = RateLimitLayer::in_process(limiter, limit("2/min"));
     tokio::spawn(async move {
         while let Ok((connection, peer)) = listener.accept().await {
             let limited = layer.layer(tower::service_fn(|_: Request<hyper::body::Incoming>| async {

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser;
-use ratelimit_core::{Limit, RateLimiter};
+use ratelimit_core::RateLimiter;
 use ratelimit_stores::Store;
 use ratelimit_tower::config::ConfigFile;
 use tokio::net::TcpListener;
@@ -62,8 +62,8 @@ async fn main() -> ExitCode {
 async fn serve(args: Args) -> anyhow::Result<()> {
     let policies = ConfigFile::open(&args.config)?;
     let member = Arc::new(Member::open(&args.store, args.counting).await?);
-    // The policies have their own limits; those of the limiter itself are not used.
-    let limiter = RateLimiter::new(member.store(), "1/s".parse::<Limit>()?).with_namespace("api");
+    // The limits are those of the policies.
+    let limiter = RateLimiter::without_limits(member.store()).with_namespace("api");
     let listener = TcpListener::bind(args.listen).await.with_context(|| {
         format!("cannot listen on {}: is another instance running? choose another with --listen", args.listen)
     })?;

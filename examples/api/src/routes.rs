@@ -17,7 +17,7 @@ use ratelimit_stores::Store;
 /// The whole service. A request passes the layers from the last to the first: they find its plan, check its limits, and
 /// check whether it may be served.
 pub(crate) fn router(limiter: RateLimiter<Store>, policies: &ConfigFile) -> Router {
-    let limits = RateLimitLayer::new(limiter).with_policies(policies.policies()).answer_with(refuse);
+    let limits = RateLimitLayer::new(limiter, policies.policies()).answer_with(refuse);
     Router::new()
         .route("/", get(|| async { Json(json!({ "message": "hello" })) }))
         .layer(middleware::from_fn(serve_customers))

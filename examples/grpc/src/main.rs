@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 
 use clap::Parser;
-use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
+use ratelimit_memory::{Limit, MemoryStore};
 use ratelimit_tower::RateLimitLayer;
 use tokio::net::TcpListener;
 use tonic::transport::Server;
@@ -27,7 +27,7 @@ struct Args {
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let limits = RateLimitLayer::in_process(RateLimiter::new(MemoryStore::new(), args.limit)).grpc();
+    let limits = RateLimitLayer::in_process(MemoryStore::new(), args.limit).grpc();
     let (_reporter, health) = tonic_health::server::health_reporter();
     let listener = TcpListener::bind(args.listen).await?;
     println!("listening on http://{}", listener.local_addr()?);

@@ -13,7 +13,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
+use ratelimit_memory::{Limit, MemoryStore};
 use ratelimit_tower::{PeerAddress, RateLimitLayer};
 use tokio::net::TcpListener;
 use tower::{Layer as _, ServiceExt as _};
@@ -36,7 +36,7 @@ async fn hello(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let limits = RateLimitLayer::in_process(RateLimiter::new(MemoryStore::new(), args.limit));
+    let limits = RateLimitLayer::in_process(MemoryStore::new(), args.limit);
     let limited = limits.layer(tower::service_fn(hello));
     let listener = TcpListener::bind(args.listen).await?;
     println!("listening on http://{}", listener.local_addr()?);

@@ -15,9 +15,10 @@ const UNITS: [(u64, &[&str]); 8] = [
     (1, &["ns", "nanosecond", "nanoseconds"]),
 ];
 
-/// Returns the nanoseconds of the unit `word`.
+/// Returns the nanoseconds of the unit `word`. Case does not matter, but `M` is no unit: it could also mean a month.
 pub(super) fn unit(word: &str) -> Option<u64> {
-    UNITS.iter().find(|(_, spellings)| spellings.contains(&word)).map(|(nanos, _)| *nanos)
+    let is_it = |spelling: &&str| word != "M" && word.eq_ignore_ascii_case(spelling);
+    UNITS.iter().find(|(_, spellings)| spellings.iter().any(is_it)).map(|(nanos, _)| *nanos)
 }
 
 /// Parses a whole number and its unit: `500ms`, `15 min`.

@@ -57,6 +57,13 @@ impl Limits {
     }
 }
 
+impl Limits {
+    /// None, for a limiter whose requests all have their own.
+    pub(crate) fn none() -> Self {
+        Self(Arc::new([]))
+    }
+}
+
 impl From<Limit> for Limits {
     fn from(limit: Limit) -> Self {
         Self(Arc::new([limit]))

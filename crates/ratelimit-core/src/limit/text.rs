@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
             *place = Some(value);
             Ok(())
         }
-        match word {
+        match &*word.to_ascii_lowercase() {
             "fixed" => once(&mut options.algorithm, Algorithm::FixedWindow),
             "sliding" => once(&mut options.algorithm, Algorithm::SlidingWindow),
             "log" => once(&mut options.algorithm, Algorithm::SlidingLog),
@@ -194,7 +194,7 @@ impl<'a> Reader<'a> {
 
     fn word_if(&mut self, wanted: &str) -> Option<()> {
         let start = self.position;
-        if self.word().is_some_and(|(_, word)| word == wanted) {
+        if self.word().is_some_and(|(_, word)| word.eq_ignore_ascii_case(wanted)) {
             return Some(());
         }
         self.position = start;
@@ -283,6 +283,8 @@ mod tests {
         check("7/s staggered", "7/s staggered");
         check("7/1500us", "7/1500us");
         check("1/7d", "1/w");
+        check("1/SECOND", "1/s");
+        check("10 Per 2 Hours Burst 20 NAME Ab", "10/2h burst 20 name Ab");
     }
 
     #[track_caller]
@@ -296,6 +298,10 @@ mod tests {
         refuse(
             "ten/s",
             r#"cannot read the limit "ten/s": expected a number of units at character 1, found "ten/s""#,
+        );
+        refuse(
+            "1000/M",
+            r#"cannot read the limit "1000/M": expected a unit of time: ns, us, ms, s, min, h, d or w at character 6, found "M""#,
         );
         refuse("10", r#"cannot read the limit "10": expected '/' or 'per' at character 3, found "the end""#);
         refuse(

@@ -52,6 +52,29 @@ impl<S: CounterStore> RateLimiter<S> {
     pub fn new(store: S, limits: impl Into<Limits>) -> Self {
         Self { store, limits: limits.into(), namespace: "".into(), clock: SystemClock::new() }
     }
+
+    /// Creates a limiter whose requests all have their own limits ([`Request::limits`]). Others are errors.
+    ///
+    /// ```
+    /// # use ratelimit_core::{CounterStore, Limit, RateLimiter, Request};
+    /// # async fn example(store: impl CounterStore) -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = RateLimiter::without_limits(store);
+    /// let limit: Limit = "10/s".parse()?;
+    /// let decision = limiter.check(Request::new("user:7").limits(limit)).await?;
+    /// # let _ = decision;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn without_limits(store: S) -> Self {
+        Self::new(store, Limits::none())
+    }
+}
+
+/// [`RateLimiter::without_limits`].
+impl<S: CounterStore> From<S> for RateLimiter<S> {
+    fn from(store: S) -> Self {
+        Self::without_limits(store)
+    }
 }
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {

@@ -200,8 +200,8 @@ impl<'k, 'l> Request<'k, 'l> {
         let mode = if mode == Mode::Charge && claims.iter().any(never_fits) { Mode::Peek } else { mode };
         // Claims on one key are never on the same meter: `Limits` has checked that.
         match self.parts {
-            Parts::One(_) => Ok(Claims::known(now, mode, claims)),
-            Parts::Several(_) => Claims::new(now, mode, claims),
+            Parts::One(_) if !claims.is_empty() => Ok(Claims::known(now, mode, claims)),
+            _ => Claims::new(now, mode, claims),
         }
     }
 

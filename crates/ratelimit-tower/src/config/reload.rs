@@ -21,14 +21,13 @@ const LARGEST: u64 = 1 << 20;
 /// ```no_run
 /// use std::time::Duration;
 ///
-/// use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
+/// use ratelimit_memory::MemoryStore;
 /// use ratelimit_tower::RateLimitLayer;
 /// use ratelimit_tower::config::ConfigFile;
 ///
 /// # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
 /// let file = ConfigFile::open("limits.toml")?; // a broken file ends the program here, with file, line and field
-/// let limiter = RateLimiter::new(MemoryStore::new(), "1/s".parse::<Limit>()?); // the file's limits are used, not this one
-/// let layer = RateLimitLayer::in_process(limiter).with_policies(file.policies());
+/// let layer = RateLimitLayer::in_process(MemoryStore::new(), file.policies());
 ///
 /// let watched = file.clone();
 /// tokio::spawn(async move { watched.watch(Duration::from_secs(2)).await });
@@ -121,7 +120,7 @@ impl ConfigFile {
         })
     }
 
-    /// The policies, for [`RateLimitLayer::with_policies`](crate::RateLimitLayer::with_policies). They change with the file.
+    /// The policies, for [`RateLimitLayer::new`](crate::RateLimitLayer::new). They change with the file.
     pub fn policies(&self) -> SharedPolicies {
         self.inner.policies.clone()
     }

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use ratelimit_core::{CounterStore, Limit, ManualClock, RateLimiter, Timestamp};
 use ratelimit_memory::MemoryStore;
-use ratelimit_tower::{Answer, KeySource, PeerAddress, Policies, Policy, RateLimitLayer};
+use ratelimit_tower::{Answer, KeySource, PeerAddress, Policies, Policy, RateLimitLayer, SharedPolicies};
 use tower::{Layer, Service, ServiceExt};
 
 pub(crate) type Body = Full<Bytes>;
@@ -24,13 +24,21 @@ pub(crate) fn limit(text: &str) -> Limit {
 
 /// A limiter on a store of its own.
 pub(crate) fn limiter(clock: &ManualClock) -> RateLimiter<MemoryStore, ManualClock> {
-    RateLimiter::new(MemoryStore::new(), limit("1000000/s")).with_clock(clock.clone())
+    RateLimiter::without_limits(MemoryStore::new()).with_clock(clock.clone())
+}
+
+/// The layer in memory under these policies.
+pub(crate) fn layer_under(
+    clock: &ManualClock,
+    policies: impl Into<SharedPolicies>,
+) -> RateLimitLayer<MemoryStore, ManualClock> {
+    RateLimitLayer::in_process(limiter(clock), policies)
 }
 
 /// The layer in memory, with one policy for everybody under these limits.
 pub(crate) fn layer(clock: &ManualClock, limits: &str) -> RateLimitLayer<MemoryStore, ManualClock> {
     let policy = Policy::new("all", KeySource::everybody(), limit(limits)).unwrap();
-    RateLimitLayer::in_process(limiter(clock)).with_policies(Policies::new([policy]).unwrap())
+    layer_under(clock, Policies::new([policy]).unwrap())
 }
 
 /// A service that answers with the status in the request's header `x-status` (200 if there is none); `error` makes it fail.
