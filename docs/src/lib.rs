@@ -22,6 +22,7 @@ pages! {
     FromRedisRate: "migrating/redis-rate.md",
     FromTowerGovernor: "migrating/tower-governor.md",
     Glossary: "glossary.md",
+    Introduction: "introduction.md",
     Kubernetes: "kubernetes.md",
     LimitsInText: "limits-in-text.md",
     Start: "start.md",
