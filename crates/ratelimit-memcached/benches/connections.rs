@@ -1,6 +1,6 @@
-//! The cost of each kind of connection: TCP, a Unix socket and TLS.
+//! The cost of each kind of connection: TCP, a Unix socket, TLS, several servers, and the classic protocol through a pool.
 //!
-//! `cargo bench -p ratelimit-memcached --features tls --bench connections`: they take turns, medians of 9 rounds.
+//! `cargo bench -p ratelimit-memcached --all-features --bench connections`: they take turns, medians of 9 rounds.
 #![allow(clippy::disallowed_methods, clippy::cast_precision_loss, missing_docs)]
 
 #[path = "../tests/common/ways.rs"]
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ratelimit_core::{Limit, RateLimiter};
-use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
+use ratelimit_memcached::{Distribution, MemcachedConfig, MemcachedStore};
 use ratelimit_testbed::{Memcached, Server, Testbed};
 
 const ROUNDS: usize = 9;
@@ -23,7 +23,7 @@ const KEYS: usize = 1_000;
 struct Way {
     name: &'static str,
     limiter: Arc<RateLimiter<MemcachedStore>>,
-    _server: Server,
+    _servers: Vec<Server>,
     rates: [Vec<f64>; 2],
 }
 
@@ -37,13 +37,35 @@ impl Way {
         let config =
             prepare(MemcachedConfig::from_url(server.url()).unwrap().timeout(Duration::from_secs(10)));
         let store = MemcachedStore::connect_with(config).await.unwrap();
+        Self::of(name, store, vec![server])
+    }
+
+    fn of(name: &'static str, store: MemcachedStore, servers: Vec<Server>) -> Self {
         let limit: Limit = "1000000000/h".parse().unwrap();
-        Self {
-            name,
-            limiter: Arc::new(RateLimiter::new(store, limit)),
-            _server: server,
-            rates: Default::default(),
+        let limiter = Arc::new(RateLimiter::new(store, limit));
+        Self { name, limiter, _servers: servers, rates: Default::default() }
+    }
+
+    /// The store's own client on three servers.
+    async fn three(name: &'static str, distribution: Distribution) -> Self {
+        let mut servers = Vec::new();
+        for _ in 0..3 {
+            servers.push(Testbed::from_env().memcached_with(Memcached::default()).await.unwrap());
         }
+        let addresses: Vec<String> = servers.iter().map(|server| server.address().to_string()).collect();
+        let config = MemcachedConfig::from_url(&format!("memcached://{}", addresses.join(","))).unwrap();
+        let config = config.timeout(Duration::from_secs(10)).distribution(distribution);
+        Self::of(name, MemcachedStore::connect_with(config).await.unwrap(), servers)
+    }
+
+    /// The classic protocol through a pool of 16 connections.
+    #[cfg(feature = "memcache")]
+    async fn classic(name: &'static str) -> Self {
+        let server = Testbed::from_env().memcached_with(Memcached::default()).await.unwrap();
+        let manager = ratelimit_memcached::MemcacheManager::new(&server.address().to_string()).unwrap();
+        let pool = ratelimit_memcached::MemcachePool::builder(manager).max_size(16).build().unwrap();
+        let config = ratelimit_memcached::PlainConfig::default().timeout(Duration::from_secs(10));
+        Self::of(name, MemcachedStore::with_pool_and(pool, config).unwrap(), vec![server])
     }
 
     /// Decisions per second.
@@ -85,6 +107,10 @@ async fn main() {
         Way::new("TCP", Memcached::default(), |config| config).await,
         Way::new("Unix socket", socket, |config| config).await,
     ];
+    ways.push(Way::three("three servers", Distribution::default()).await);
+    ways.push(Way::three("three, ketama", Distribution::Ketama).await);
+    #[cfg(feature = "memcache")]
+    ways.push(Way::classic("classic").await);
     #[cfg(feature = "tls")]
     {
         let way = ways::tls();
@@ -98,9 +124,9 @@ async fn main() {
             }
         }
     }
-    println!("{:12} {:>15} {:>15}   decisions/s, sliding window", "", "1 caller", "128 callers");
+    println!("{:14} {:>15} {:>15}   decisions/s, sliding window", "", "1 caller", "128 callers");
     for way in &mut ways {
         let [one, many] = way.rates.each_mut().map(|rates| median(rates));
-        println!("{:12} {one:>15.0} {many:>15.0}", way.name);
+        println!("{:14} {one:>15.0} {many:>15.0}", way.name);
     }
 }

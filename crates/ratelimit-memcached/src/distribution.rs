@@ -21,7 +21,6 @@ pub enum Distribution {
     /// Shares differ: the largest of three servers is typically 6 % above average, of ten 12 %; at worst 23 % and 31 %.
     ///
     /// Use this if another program has to find the server of a key.
-    /// Take this if another program has to find the server of a key.
     Ketama,
 }
 

@@ -1,10 +1,10 @@
 //! The cost of a decision, next to the cheapest possible script call on the same server.
 //!
 //! `cargo bench -p ratelimit-redis --bench decisions [-- SECONDS]`: contestants take turns, medians of 21 rounds. With the
-//! argument `ways`, the store's own client next to connections and a pool of the program (`--features deadpool`).
+//! argument `ways`, the store's own client next to connections and pools of the program, TLS and Sentinel, on one server and
+//! on a cluster (`--all-features`).
 #![allow(clippy::disallowed_methods, clippy::cast_precision_loss, missing_docs)]
 
-#[allow(dead_code)] // its clusters
 #[path = "../tests/common/ways.rs"]
 mod ways;
 
@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use ratelimit_core::{Claim, Claims, CounterStore, Limit, MeterId, Mode, Timestamp};
 use ratelimit_redis::{RedisConfig, RedisStore};
+#[cfg(feature = "tls")]
+use ratelimit_testbed::{Certificates, Tls};
 use ratelimit_testbed::{Redis, Settings, Testbed};
 use redis::aio::MultiplexedConnection;
 use ways::Way;
@@ -179,12 +181,11 @@ async fn compare(url: &str, concurrency: u64, connections: usize, length: Durati
     }
 }
 
-/// The store on what the program already has, next to its own client.
-async fn compare_ways(url: &str, concurrency: u64, length: Duration) {
-    let mut server = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
-    let config = RedisConfig::from_url(url).unwrap().timeout(Duration::from_secs(5));
-    let limit: Limit = "100000000/min".parse().unwrap();
-    let mut contestants = Vec::new();
+/// The ways of connecting, to one server and to a cluster, next to the store's own client.
+async fn compare_ways(testbed: &Testbed, length: Duration) {
+    let server = testbed.redis_with(Redis::default()).await.unwrap();
+    let url = server.url().to_owned();
+    let mut single = Vec::new();
     for (name, way) in [
         ("own client", Way::Own),
         ("MultiplexedConnection", Way::Connection),
@@ -192,14 +193,64 @@ async fn compare_ways(url: &str, concurrency: u64, length: Duration) {
         #[cfg(feature = "deadpool")]
         ("deadpool of 16", Way::Pool),
     ] {
-        let store = way.open(&config, &[url.to_owned()]).await.unwrap();
-        contestants.push((name.to_owned(), Contestant::Ours { store, limit: limit.clone(), batch: 1 }));
+        single.push(by(name, way, config(&url), std::slice::from_ref(&url)).await);
     }
-    let medians = medians(&contestants, concurrency, length, &mut server).await;
-    println!("\n{concurrency} callers");
-    println!("{:<36} {:>12} {:>9}", "", "decisions/s", "x own");
-    for ((name, _), [rate, _]) in contestants.iter().zip(&medians) {
-        println!("{name:<36} {rate:>12.0} {:>9.2}", rate / medians[0][0]);
+    let sentinel = testbed.redis_sentinel(Duration::from_secs(5)).await.unwrap();
+    single.push(by("own client, Sentinel", Way::Own, config(&sentinel.url()), &[]).await);
+    #[cfg(feature = "tls")]
+    let tls = Tls::new(Certificates::new().unwrap());
+    #[cfg(feature = "tls")]
+    let trusting = |url: &str| config(url).authorities(std::fs::read(tls.certificates.authority()).ok());
+    #[cfg(feature = "tls")]
+    let encrypted = testbed.redis_with(Redis { tls: Some(tls.clone()), ..Redis::default() }).await.unwrap();
+    #[cfg(feature = "tls")]
+    single.push(by("own client, TLS", Way::Own, trusting(encrypted.url()), &[]).await);
+    compare_with_first("one server", &single, &url, length).await;
+
+    let cluster = testbed.redis_cluster().await.unwrap();
+    let (url, urls) = (cluster.url(), cluster.urls());
+    let mut several = Vec::new();
+    for (name, way) in [
+        ("own client", Way::Own),
+        ("ClusterConnection", Way::ClusterConnection),
+        #[cfg(feature = "deadpool")]
+        ("deadpool of 16", Way::ClusterPool),
+    ] {
+        several.push(by(name, way, config(&url), &urls).await);
+    }
+    #[cfg(feature = "tls")]
+    let encrypted =
+        testbed.redis_cluster_with(Redis { tls: Some(tls.clone()), ..Redis::default() }).await.unwrap();
+    #[cfg(feature = "tls")]
+    several.push(by("own client, TLS", Way::Own, trusting(&encrypted.url()), &[]).await);
+    compare_with_first("a cluster of three", &several, &urls[0], length).await;
+}
+
+fn config(url: &str) -> RedisConfig {
+    RedisConfig::from_url(url).unwrap().timeout(Duration::from_secs(5))
+}
+
+async fn by(name: &str, way: Way, config: RedisConfig, urls: &[String]) -> (String, Contestant) {
+    let urls = if urls.is_empty() { &["none".to_owned()] } else { urls };
+    let store = way.open(&config, urls).await.unwrap();
+    (name.to_owned(), Contestant::Ours { store, limit: "100000000/min".parse().unwrap(), batch: 1 })
+}
+
+async fn compare_with_first(
+    title: &str,
+    contestants: &[(String, Contestant)],
+    server: &str,
+    length: Duration,
+) {
+    let client = redis::Client::open(server).unwrap();
+    let mut server = client.get_multiplexed_async_connection().await.unwrap();
+    for callers in [1, 16, 128] {
+        let medians = medians(contestants, callers, length, &mut server).await;
+        println!("\n{title}, {callers} callers");
+        println!("{:<36} {:>12} {:>9}", "", "decisions/s", "x own");
+        for ((name, _), [rate, _]) in contestants.iter().zip(&medians) {
+            println!("{name:<36} {rate:>12.0} {:>9.2}", rate / medians[0][0]);
+        }
     }
 }
 
@@ -230,13 +281,11 @@ async fn main() {
     let length = std::env::args().filter_map(|argument| argument.parse().ok()).next().unwrap_or(0.1);
     let length = Duration::from_secs_f64(length);
     let testbed = Testbed::new(Settings { addresses: Default::default(), ..Settings::from_env() });
-    let server = testbed.redis_with(Redis::default()).await.unwrap_or_else(|error| panic!("{error}"));
     if std::env::args().any(|argument| argument == "ways") {
-        for callers in [1, 128] {
-            compare_ways(server.url(), callers, length).await;
-        }
+        compare_ways(&testbed, length).await;
         return;
     }
+    let server = testbed.redis_with(Redis::default()).await.unwrap_or_else(|error| panic!("{error}"));
     for (callers, connections) in [(1, 1), (128, 1), (128, 4)] {
         compare(server.url(), callers, connections, length).await;
     }
