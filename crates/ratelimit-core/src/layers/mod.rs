@@ -11,7 +11,6 @@
 mod batch_config;
 #[cfg(feature = "tokio")]
 mod batched;
-#[cfg(feature = "tokio")]
 mod refusal_cache;
 #[cfg(feature = "tokio")]
 mod timeout;
