@@ -64,18 +64,17 @@ async fn fill(server: &Server, rows: i64, round: i64) {
 async fn served_until_pruned(server: &Server, limiter: &RateLimiter<PostgresStore>, rows: i64) {
     let began = Instant::now();
     let (mut served, mut slowest) = (0_u32, Duration::ZERO);
-    while ask(
-        server,
-        "SELECT count(*) FROM (SELECT FROM ratelimit.meters WHERE forget_at < now() LIMIT 1) AS old",
-    )
-    .await
-        > 0
-    {
+    let expired =
+        "SELECT count(*) FROM (SELECT FROM ratelimit.meters WHERE forget_at < now() LIMIT 1) AS old";
+    loop {
         for _ in 0..50 {
             let since = Instant::now();
             assert!(limiter.check(&format!("user:{}", served % 100)).await.unwrap().allowed());
             slowest = slowest.max(since.elapsed());
             served += 1;
+        }
+        if ask(server, expired).await == 0 {
+            break;
         }
         assert!(began.elapsed() < Duration::from_secs(600), "{rows} meters are not pruned after ten minutes");
     }
@@ -83,7 +82,6 @@ async fn served_until_pruned(server: &Server, limiter: &RateLimiter<PostgresStor
         "{rows} pruned within {:.1?}; {served} checks meanwhile, the slowest {slowest:.1?}",
         began.elapsed()
     );
-    assert!(served > 0);
 }
 
 /// How often autovacuum has processed the table.
