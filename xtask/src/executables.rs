@@ -165,7 +165,11 @@ impl Running {
         printed.lines().for_each(|line| tests.read(line));
         let Printed { totals: counted, failures, .. } = tests;
         let took = start.elapsed().as_secs_f64();
-        let word = if status.success() { "ok" } else { "FAILED" };
+        let word = match status.success() {
+            true if counted.passed == 0 => "nothing was run",
+            true => "ok",
+            false => "FAILED",
+        };
         println!(
             "[{done:2}/{count}] {took:7.1} s  {name}: {word}, {} passed, {} failed",
             counted.passed, counted.failed

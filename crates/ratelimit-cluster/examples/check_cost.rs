@@ -100,7 +100,8 @@ fn on_redis(keys: &[String]) -> Result<(), Box<dyn Error>> {
             let prefix = format!("check-cost-{}-{at_once}:", std::process::id());
             let config = RedisConfig::from_url(server.url())?.prefix(prefix).timeout(Duration::from_secs(30));
             let shared = RedisStore::connect_with(config).await?;
-            let synced = limiter(Synced::with_config(shared, SyncConfig::default().at_once(at_once)));
+            let synced =
+                limiter(Synced::with_config(shared, SyncConfig::default().concurrent_batches(at_once)));
             println!("sending {KEYS} keys to Redis, {at_once} batches at once:");
             // In the first three the segment before is read, too.
             for nth in 0..6 {

@@ -18,7 +18,7 @@ type Node = Leased<Arc<MemoryStore>>;
 
 /// Leases from the first unit on, and all that there is.
 fn eager() -> LeaseConfig {
-    LeaseConfig::default().smallest_limit(1).share(1).largest(1_000).max_keys(1_000)
+    LeaseConfig::default().min_limit(1).share(1).max_lease(1_000).max_keys(1_000)
 }
 
 fn fleet(config: LeaseConfig) -> (Arc<MemoryStore>, [Node; 2]) {
@@ -106,7 +106,7 @@ fn a_claim_is_never_counted_in_two_windows() {
 
 #[test]
 fn what_is_leased_comes_back_when_the_limit_becomes_a_small_one() {
-    let (shared, [node, _]) = fleet(eager().smallest_limit(100));
+    let (shared, [node, _]) = fleet(eager().min_limit(100));
     let [large, small]: [Limit; 2] = ["100/min fixed", "50/min fixed"].map(|text| text.parse().unwrap());
     assert!(lease(&node, &shared, &large, START) > 0);
     assert!(claim(&node, &small, 48, START, Mode::Charge).admitted);

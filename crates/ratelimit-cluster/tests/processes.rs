@@ -28,7 +28,7 @@ async fn limiter(role: &str) -> Limiter {
     let (prefix, url) = rest.split_once(' ').unwrap();
     let config = RedisConfig::from_url(url).unwrap().prefix(prefix);
     let store = RedisStore::connect_with(config).await.unwrap();
-    let config = LeaseConfig::default().largest(largest.parse().unwrap());
+    let config = LeaseConfig::default().max_lease(largest.parse().unwrap());
     let limit: Limit = format!("{LIMIT}/h fixed").parse().unwrap();
     RateLimiter::new(Leased::with_config(store, config), limit).with_clock(ManualClock::at(START))
 }

@@ -185,7 +185,7 @@ fn lost_updates_are_sent_again() {
 fn updates_that_are_no_longer_kept_are_replaced_by_the_state() {
     for limit in limits() {
         let hub = Hub::new();
-        let forgetful = ReplicaConfig::default().keep(0);
+        let forgetful = ReplicaConfig::default().history_bytes(0);
         let nodes = [node(&hub, forgetful), node(&hub, forgetful)];
         (0..4).for_each(|_| round(&nodes, START));
         charge(&nodes[0], &limit, 10, START);
@@ -228,7 +228,7 @@ fn a_node_that_joins_learns_the_state_and_what_comes_meanwhile() {
         charge(&nodes[1], &limit, 10, START);
         round(&nodes, START);
         charge(&nodes[1], &limit, 7, START); // not told yet, and in its state
-        nodes.push(node(&hub, ReplicaConfig::default().keep(keep)));
+        nodes.push(node(&hub, ReplicaConfig::default().history_bytes(keep)));
         charge(&nodes[2], &limit, 3, START); // its own, from before it has joined
         charge(&nodes[0], &limit, 5, START);
         broadcast(&nodes[0], START); // to all, the one that joins included
@@ -271,7 +271,7 @@ fn updates_received_with_the_state_count_once() {
         let mut nodes: Vec<Node> = fleet::<2>(&hub).into();
         charge(&nodes[0], &limit, 20, START);
         round(&nodes, START);
-        nodes.push(node(&hub, ReplicaConfig::default().keep(keep)));
+        nodes.push(node(&hub, ReplicaConfig::default().history_bytes(keep)));
         // The one that joins asks the second for the state ...
         broadcast(&nodes[2], START);
         receive(&nodes[1], &inbox(&nodes[1]), START);

@@ -65,7 +65,7 @@ fn limiter(limit: &str, config: BatchConfig) -> Arc<Limiter> {
 
 /// All but one claim wait, however few there are.
 fn one_trip() -> BatchConfig {
-    BatchConfig::default().trips(1).alone(0).patience(Duration::from_secs(60))
+    BatchConfig::default().concurrent_batches(1).unbatched(0).timeout(Duration::from_secs(60))
 }
 
 fn check(limiter: &Arc<Limiter>) -> tokio::task::JoinHandle<Result<bool, CheckError>> {
@@ -126,7 +126,7 @@ async fn who_asks_a_moment_later_joins_the_first() {
 
 #[tokio::test]
 async fn no_batch_is_larger_than_it_may_be_and_no_more_trips_are_under_way() {
-    let limiter = limiter("1000/h", one_trip().trips(3).most(8));
+    let limiter = limiter("1000/h", one_trip().concurrent_batches(3).batch_size(8));
     let checks: Vec<_> = (0..63).map(|_| check(&limiter)).collect();
     settle().await;
     assert_eq!(trips(&limiter), [8; 3]);
@@ -142,7 +142,7 @@ async fn no_batch_is_larger_than_it_may_be_and_no_more_trips_are_under_way() {
 
 #[tokio::test]
 async fn few_go_each_by_itself_and_many_together() {
-    let limiter = limiter("100000/h", one_trip().alone(4));
+    let limiter = limiter("100000/h", one_trip().unbatched(4));
     let mut checks: Vec<_> = (0..4).map(|_| check(&limiter)).collect();
     settle().await;
     assert_eq!(trips(&limiter), [1; 4], "nobody waits");
@@ -186,7 +186,7 @@ async fn few_go_each_by_itself_and_many_together() {
 
 #[tokio::test]
 async fn who_has_left_makes_no_crowd() {
-    let limiter = limiter("100000/h", one_trip().alone(4));
+    let limiter = limiter("100000/h", one_trip().unbatched(4));
     for _ in 0..100 {
         let leaving: Vec<_> = (0..4).map(|_| check(&limiter)).collect();
         settle().await;
@@ -214,7 +214,7 @@ async fn who_leaves_the_line_is_not_charged() {
 
 #[tokio::test]
 async fn who_leaves_under_way_keeps_nobody_else_waiting() {
-    let limiter = limiter("100/h", one_trip().alone(1));
+    let limiter = limiter("100/h", one_trip().unbatched(1));
     let first = check(&limiter);
     settle().await;
     let others: Vec<_> = (0..5).map(|_| check(&limiter)).collect();
@@ -262,7 +262,7 @@ fn kind(outcome: Result<bool, CheckError>) -> ErrorKind {
 
 #[tokio::test(start_paused = true)]
 async fn the_line_is_bounded_in_length_and_in_time() {
-    let config = one_trip().waiting(3).patience(Duration::from_millis(50));
+    let config = one_trip().max_waiting(3).timeout(Duration::from_millis(50));
     let limiter = limiter("100/h", config);
     let first = check(&limiter);
     settle().await;
@@ -280,7 +280,7 @@ async fn the_line_is_bounded_in_length_and_in_time() {
 
 #[tokio::test(start_paused = true)]
 async fn patience_is_for_the_turn_and_its_trip() {
-    let limiter = limiter("100/h", one_trip().patience(Duration::from_millis(50)));
+    let limiter = limiter("100/h", one_trip().timeout(Duration::from_millis(50)));
     let first = check(&limiter);
     settle().await;
     let second = check(&limiter);
@@ -328,7 +328,7 @@ fn a_runtime_that_ends_takes_its_trips_along() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn under_contention_exactly_the_limit_is_admitted() {
     for (trips, alone) in [(1, 0), (3, 0), (1, 16), (3, 63), (2, 64)] {
-        let limiter = limiter("500/h", one_trip().trips(trips).alone(alone).most(7));
+        let limiter = limiter("500/h", one_trip().concurrent_batches(trips).unbatched(alone).batch_size(7));
         gate(&limiter).permits.add_permits(100_000);
         let tasks: Vec<_> = (0..64)
             .map(|_| {

@@ -74,88 +74,19 @@ impl MemcachedConfig {
         self
     }
 
-    /// Sets [`distribution`](Self::distribution).
-    #[must_use]
-    pub fn distribution(mut self, distribution: Distribution) -> Self {
-        self.distribution = distribution;
-        self
-    }
-
-    /// Sets [`tls`](Self::tls).
-    #[must_use]
-    pub fn tls(mut self, tls: bool) -> Self {
-        self.tls = tls;
-        self
-    }
-
-    /// Sets [`authorities`](Self::authorities).
-    #[must_use]
-    pub fn authorities(mut self, authorities: Option<Vec<u8>>) -> Self {
-        self.authorities = authorities;
-        self
-    }
-
-    /// Sets [`client_certificate`](Self::client_certificate).
-    #[must_use]
-    pub fn client_certificate(mut self, client_certificate: Option<Vec<u8>>) -> Self {
-        self.client_certificate = client_certificate;
-        self
-    }
-
-    /// Sets [`client_key`](Self::client_key).
-    #[must_use]
-    pub fn client_key(mut self, client_key: Option<Vec<u8>>) -> Self {
-        self.client_key = client_key;
-        self
-    }
-
-    /// Sets [`user`](Self::user).
-    #[must_use]
-    pub fn user(mut self, user: Option<String>) -> Self {
-        self.user = user;
-        self
-    }
-
-    /// Sets [`password`](Self::password).
-    #[must_use]
-    pub fn password(mut self, password: Option<String>) -> Self {
-        self.password = password;
-        self
-    }
-
-    /// Sets [`prefix`](Self::prefix).
-    #[must_use]
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// Sets [`timeout`](Self::timeout).
-    #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Sets [`connections`](Self::connections).
-    #[must_use]
-    pub fn connections(mut self, connections: usize) -> Self {
-        self.connections = connections;
-        self
-    }
-
-    /// Sets [`clock_slack`](Self::clock_slack).
-    #[must_use]
-    pub fn clock_slack(mut self, clock_slack: Duration) -> Self {
-        self.clock_slack = clock_slack;
-        self
-    }
-
-    /// Sets [`max_item_size`](Self::max_item_size).
-    #[must_use]
-    pub fn max_item_size(mut self, max_item_size: usize) -> Self {
-        self.max_item_size = max_item_size;
-        self
+    ratelimit_core::kit::setters! {
+        distribution: Distribution,
+        tls: bool,
+        authorities: Option<Vec<u8>>,
+        client_certificate: Option<Vec<u8>>,
+        client_key: Option<Vec<u8>>,
+        user: Option<String>,
+        password: Option<String>,
+        prefix: impl Into<String>,
+        timeout: Duration,
+        connections: usize,
+        clock_slack: Duration,
+        max_item_size: usize,
     }
 
     /// The largest value that certainly fits: an item also holds its key and up to 64 bytes of overhead.

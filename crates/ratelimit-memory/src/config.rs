@@ -57,25 +57,10 @@ impl Default for MemoryConfig {
 }
 
 impl MemoryConfig {
-    /// Sets [`shards`](Self#structfield.shards).
-    #[must_use]
-    pub fn shards(mut self, shards: usize) -> Self {
-        self.shards = shards;
-        self
-    }
-
-    /// Sets [`max_keys`](Self#structfield.max_keys): a number, or `None` for no bound.
-    #[must_use]
-    pub fn max_keys(mut self, max_keys: impl Into<Option<usize>>) -> Self {
-        self.max_keys = max_keys.into();
-        self
-    }
-
-    /// Sets [`when_full`](Self#structfield.when_full).
-    #[must_use]
-    pub fn when_full(mut self, when_full: WhenFull) -> Self {
-        self.when_full = when_full;
-        self
+    ratelimit_core::kit::setters! {
+        shards: usize,
+        max_keys: impl Into<Option<usize>>,
+        when_full: WhenFull,
     }
 
     /// The same configuration with the actual number of shards.

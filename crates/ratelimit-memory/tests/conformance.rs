@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         Box::new(Memory {
             name: "memory-batched",
             // Batches however few claims there are; by default, few are sent directly.
-            dress: |store| Arc::new(Batched::with_config(store, BatchConfig::default().alone(0))),
+            dress: |store| Arc::new(Batched::with_config(store, BatchConfig::default().unbatched(0))),
         }),
         Box::new(Memory { name: "memory-refusals", dress: |store| Arc::new(RefusalCache::new(store)) }),
     ])

@@ -68,7 +68,7 @@ async fn main() -> Result<(), Error> {
 }
 
 async fn own(name: &'static str, url: &str) -> Result<Way, Error> {
-    let store = PostgresStore::connect_with(PostgresConfig::from_url(url)?.timeout(PATIENCE)).await?;
+    let store = PostgresStore::connect_with(PostgresConfig::from_url(url)?.timeout(TIMEOUT)).await?;
     way(name, store).await
 }
 
@@ -76,10 +76,10 @@ async fn pool(name: &'static str, url: &str) -> Result<Way, Error> {
     let server = url.parse::<PgConnectOptions>()?.extra_float_digits(None);
     let pool =
         PgPoolOptions::new().max_connections(8).test_before_acquire(false).connect_with(server).await?;
-    way(name, PostgresStore::with_pool(pool, PostgresConfig::default().timeout(PATIENCE))?).await
+    way(name, PostgresStore::with_pool(pool, PostgresConfig::default().timeout(TIMEOUT))?).await
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 async fn way(name: &'static str, store: PostgresStore) -> Result<Way, Error> {
     store.migrate().await?;

@@ -85,41 +85,18 @@ pub struct PostgresConfig {
     pub pooler: bool,
 }
 
-/// A setter for each field.
-macro_rules! setters {
-    ($($(#[$doc:meta])* $field:ident: $type:ty,)*) => {$(
-        $(#[$doc])*
-        #[must_use]
-        pub fn $field(mut self, $field: $type) -> Self {
-            self.$field = $field.into();
-            self
-        }
-    )*};
-}
-
 impl PostgresConfig {
-    setters! {
-        /// Sets [`server`](Self::server).
+    ratelimit_core::kit::setters! {
         server: PgConnectOptions,
-        /// Sets [`schema`](Self::schema).
         schema: impl Into<String>,
-        /// Sets [`prefix`](Self::prefix).
         prefix: impl Into<String>,
-        /// Sets [`logged`](Self::logged).
         logged: Logged,
-        /// Sets [`migrate`](Self::migrate).
         migrate: bool,
-        /// Sets [`time`](Self::time).
         time: TimeSource,
-        /// Sets [`timeout`](Self::timeout).
         timeout: Duration,
-        /// Sets [`connections`](Self::connections).
         connections: usize,
-        /// Sets [`clock_slack`](Self::clock_slack).
         clock_slack: Duration,
-        /// Sets [`prune_every`](Self::prune_every).
         prune_every: impl Into<Option<Duration>>,
-        /// Sets [`pooler`](Self::pooler).
         pooler: bool,
     }
 

@@ -1,147 +1,98 @@
 //! Converts failures to [`StoreError`].
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use ratelimit_core::{ErrorKind, StoreError};
-use sqlx::error::DatabaseError;
 
 /// The store's name in errors.
 pub(crate) const STORE: &str = "postgres";
 
-/// Why a call failed, and what that says about the connection and the statement.
-#[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    pub(crate) kind: ErrorKind,
-    message: Cow<'static, str>,
-    maybe_applied: bool,
-    address: Option<Arc<str>>,
-    source: Option<Arc<std::io::Error>>,
-    /// Whether the connection can be used again.
-    pub(crate) sane: bool,
-    /// Whether the server rolled back the statement because of concurrent ones.
-    pub(crate) conflict: bool,
-    /// Whether a row was deleted between the read and the charge on the fast path.
-    pub(crate) overtaken: bool,
+/// Nothing was charged.
+pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> StoreError {
+    StoreError::new(STORE, kind, message).not_applied()
 }
 
-impl Failure {
-    /// Nothing was charged.
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        let message = message.into();
-        Self {
-            kind,
-            message,
-            maybe_applied: false,
-            address: None,
-            source: None,
-            sane: false,
-            conflict: false,
-            overtaken: false,
+/// A row is not the state of a meter.
+pub(crate) fn corrupt() -> StoreError {
+    new(
+        ErrorKind::Corrupt,
+        "the row of the meter is not the state of one; does another program write to the table?",
+    )
+}
+
+/// The reply does not come from one of the functions.
+pub(crate) fn strange_reply() -> StoreError {
+    new(ErrorKind::Server, "the reply does not come from this crate's functions; run migrate()")
+        .maybe_applied()
+}
+
+/// An error while connecting: nothing was sent.
+pub(crate) fn connecting(error: sqlx::Error) -> StoreError {
+    calling(error).not_applied()
+}
+
+/// An error after a statement was sent.
+pub(crate) fn calling(error: sqlx::Error) -> StoreError {
+    match error {
+        sqlx::Error::Database(error) => reported(&error.code().unwrap_or_default(), error.message()),
+        sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            let message = format!("no encrypted connection: {error}; check the certificates");
+            new(ErrorKind::Unsupported, message)
         }
-    }
-
-    pub(crate) fn maybe_applied(self) -> Self {
-        Self { maybe_applied: true, ..self }
-    }
-
-    pub(crate) fn at(self, address: &Arc<str>) -> Self {
-        Self { address: Some(address.clone()), ..self }
-    }
-
-    /// A row is not the state of a meter.
-    pub(crate) fn corrupt() -> Self {
-        let message =
-            "the row of the meter is not the state of one; does another program write to the table?";
-        Self { sane: true, ..Self::new(ErrorKind::Corrupt, message) }
-    }
-
-    /// The reply does not come from one of the functions.
-    pub(crate) fn strange_reply() -> Self {
-        let message = "the reply does not come from this crate's functions; run migrate()";
-        Self::new(ErrorKind::Server, message).maybe_applied()
-    }
-
-    /// An error while connecting: nothing was sent.
-    pub(crate) fn connecting(error: sqlx::Error) -> Self {
-        Self { maybe_applied: false, sane: false, ..Self::calling(error) }
-    }
-
-    /// An error after a statement was sent.
-    pub(crate) fn calling(error: sqlx::Error) -> Self {
-        match error {
-            sqlx::Error::Database(error) => Self::reported(error.as_ref()),
-            sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                let message = format!("no encrypted connection: {error}; check the certificates");
-                Self::new(ErrorKind::Unsupported, message)
-            }
-            sqlx::Error::Io(error) => {
-                let message = match error.kind() {
-                    std::io::ErrorKind::NotFound => {
-                        format!(
-                            "{error}; is the server running, and do the socket and the certificate files exist?"
-                        )
-                    }
-                    _ => format!("{error}; is the server running?"),
-                };
-                let failure = Self::new(ErrorKind::Unreachable, message).maybe_applied();
-                Self { source: Some(Arc::new(error)), ..failure }
-            }
-            sqlx::Error::PoolTimedOut => {
-                Self::new(ErrorKind::Unreachable, "the pool had no connection in time")
-            }
-            sqlx::Error::PoolClosed => Self::new(ErrorKind::Unsupported, "the pool has been closed"),
-            sqlx::Error::Tls(_) => Self::new(
-                ErrorKind::Unsupported,
-                "no encrypted connection; check `sslmode` and certificates, and enable the feature `tls` of ratelimit-postgres",
-            ),
-            sqlx::Error::Configuration(_) => {
-                Self::new(ErrorKind::Misconfigured, "the connection's options are not valid")
-            }
-            _ => Self::strange_reply(),
+        sqlx::Error::Io(error) => {
+            let message = match error.kind() {
+                std::io::ErrorKind::NotFound => {
+                    format!(
+                        "{error}; is the server running, and do the socket and the certificate files exist?"
+                    )
+                }
+                _ => format!("{error}; is the server running?"),
+            };
+            new(ErrorKind::Unreachable, message).maybe_applied().caused_by(error)
         }
-    }
-
-    /// An error that the server reported. It has then rolled back the statement.
-    fn reported(error: &dyn DatabaseError) -> Self {
-        Self::coded(&error.code().unwrap_or_default(), error.message())
-    }
-
-    /// An error that the server reported within an answer, with the SQLSTATE first.
-    pub(crate) fn told(text: &str) -> Self {
-        text.split_at_checked(5)
-            .map_or_else(Self::strange_reply, |(code, message)| Self::coded(code, message))
-    }
-
-    fn coded(code: &str, message: &str) -> Self {
-        let waited = message.contains("query_wait_timeout");
-        let (kind, message) = explain(code, message);
-        let lost = code.starts_with("57P") || code.starts_with("08") || code == "26000";
-        let conflict = code == "40001" || code == "40P01";
-        let failure = Self { sane: !lost, conflict, overtaken: code == "RL001", ..Self::new(kind, message) };
-        // A server process that is terminated during a call may have committed it just before. A pooler sends 08P01 if it
-        // has lost the server, but with `query_wait_timeout` it never had one for the call.
-        let ended = code.starts_with("57P") || code.starts_with("08") && !waited;
-        if ended { failure.maybe_applied() } else { failure }
-    }
-
-    /// Whether another attempt on the general path may succeed: a concurrent statement interfered, or a row is not a state.
-    pub(crate) fn is_undone(&self) -> bool {
-        self.overtaken || self.conflict || self.kind == ErrorKind::Corrupt
-    }
-
-    pub(crate) fn into_store_error(self) -> StoreError {
-        let error = StoreError::new(STORE, self.kind, self.message);
-        let error = if self.maybe_applied { error.maybe_applied() } else { error.not_applied() };
-        let error = match self.address {
-            Some(address) => error.at(&*address),
-            None => error,
-        };
-        match self.source {
-            Some(source) => error.caused_by(source),
-            None => error,
+        sqlx::Error::PoolTimedOut => new(ErrorKind::Unreachable, "the pool had no connection in time"),
+        sqlx::Error::PoolClosed => new(ErrorKind::Unsupported, "the pool has been closed"),
+        sqlx::Error::Tls(_) => new(
+            ErrorKind::Unsupported,
+            "no encrypted connection; check `sslmode` and certificates, and enable the feature `tls` of ratelimit-postgres",
+        ),
+        sqlx::Error::Configuration(_) => {
+            new(ErrorKind::Misconfigured, "the connection's options are not valid")
         }
+        _ => strange_reply(),
     }
+}
+
+/// An error that the server reported within an answer, with the SQLSTATE first.
+pub(crate) fn from_answer(text: &str) -> StoreError {
+    text.split_at_checked(5).map_or_else(strange_reply, |(code, message)| reported(code, message))
+}
+
+/// An error that the server reported. It has then rolled back the statement.
+fn reported(code: &str, message: &str) -> StoreError {
+    let (kind, text) = explain(code, message);
+    // A server process that is terminated during a call may have committed it just before. A pooler sends 08P01 if it
+    // has lost the server, but with `query_wait_timeout` it never had one for the call.
+    let waited = message.contains("query_wait_timeout");
+    let ended = code.starts_with("57P") || code.starts_with("08") && !waited;
+    if ended { new(kind, text).maybe_applied() } else { new(kind, text) }
+}
+
+/// Whether the connection can be used again after this error.
+pub(crate) fn keeps_connection(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().map(|error| error.code().unwrap_or_default());
+    code.is_some_and(|code| !code.starts_with("57P") && !code.starts_with("08") && code != "26000")
+}
+
+/// Whether the server rolled back the statement because of concurrent ones.
+pub(crate) fn is_conflict(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| code == "40001" || code == "40P01")
+}
+
+/// Whether another attempt on the general path may succeed: a concurrent statement interfered, or a row is not a state.
+pub(crate) fn is_undone(error: &StoreError) -> bool {
+    matches!(error.kind(), ErrorKind::Contended | ErrorKind::Corrupt)
 }
 
 /// The kind of an error by its SQLSTATE, and a message that says what to do.
@@ -176,17 +127,18 @@ fn explain(code: &str, message: &str) -> (ErrorKind, Cow<'static, str>) {
         "40001" | "40P01" => {
             (ErrorKind::Contended, "it rolled back the statement several times because of concurrent ones")
         }
+        "RL001" => (ErrorKind::Contended, "a meter was deleted between the read and the charge"),
         "26000" | "42P05" => (
             ErrorKind::Unsupported,
             "prepared statements are lost between calls, so there must be a pooler; set `PostgresConfig::pooler`",
         ),
         "08P01" if message.contains("startup parameter") => {
-            let message = told(message);
+            let message = beginning(message);
             let advice = "leave it out of the address, or add it to the pooler's `ignore_startup_parameters`";
             return (ErrorKind::Unsupported, format!("the pooler reports {message:?}; {advice}").into());
         }
         "08P01" => {
-            let message = told(message);
+            let message = beginning(message);
             let advice = "if it is a pooler, is the server behind it running?";
             return (ErrorKind::Unreachable, format!("it reports {message:?}; {advice}").into());
         }
@@ -194,25 +146,19 @@ fn explain(code: &str, message: &str) -> (ErrorKind, Cow<'static, str>) {
         _ if code.starts_with("57P") || code.starts_with("08") => {
             (ErrorKind::Unreachable, "it closed the connection")
         }
-        _ if code.starts_with("22") || matches!(code, "XX001" | "XX002") => return corrupt(code),
+        _ if code.starts_with("22") || matches!(code, "XX001" | "XX002") => {
+            let advice = "does another program write to the table?";
+            let text = format!("a row is not the state of a meter (SQLSTATE {code}); {advice}");
+            return (ErrorKind::Corrupt, text.into());
+        }
         _ => {
-            return (ErrorKind::Server, format!("{} (SQLSTATE {code})", told(message)).into());
+            return (ErrorKind::Server, format!("{} (SQLSTATE {code})", beginning(message)).into());
         }
     };
     (kind, text.into())
 }
 
 /// The beginning of a message from the server.
-fn told(message: &str) -> String {
+fn beginning(message: &str) -> String {
     message.chars().take(200).collect()
-}
-
-fn corrupt(code: &str) -> (ErrorKind, Cow<'static, str>) {
-    (
-        ErrorKind::Corrupt,
-        format!(
-            "a row is not the state of a meter (SQLSTATE {code}); does another program write to the table?"
-        )
-        .into(),
-    )
 }

@@ -1,13 +1,13 @@
 //! The fast path: slices of one claim each, on windows of at most one carried segment and on buckets. See `take.sql`.
 
-use ratelimit_core::{Answer, Meter, Mode, State, Timestamp, WindowState};
+use ratelimit_core::{Answer, Meter, Mode, State, StoreError, Timestamp, WindowState};
 use smallvec::smallvec;
 
 use crate::call::Call;
 use crate::certain_fit::CertainFit;
 use crate::claims::{OwnedClaim, OwnedClaims, claim_numbers, signed};
 use crate::config::PostgresConfig;
-use crate::error::Failure;
+use crate::error;
 use crate::reply::Reply;
 use crate::time_source::TimeSource;
 use crate::wire::{bucket_state, unsigned};
@@ -125,18 +125,19 @@ impl<'s> FastPath<'s> {
 
     /// The decisions of core on the states that the server has read. `None` for slices on meters that have been changed
     /// concurrently, whose state is not one of these kinds, or that were not reached.
-    pub(crate) fn answers(&self, reply: Reply) -> Result<Vec<Option<Result<Answer, Failure>>>, Failure> {
+    pub(crate) fn answers(
+        &self,
+        reply: Reply,
+    ) -> Result<Vec<Option<Result<Answer, StoreError>>>, StoreError> {
         let trouble = match &reply {
-            Reply::Many(many) => many.trouble.as_deref().map(Failure::told),
+            Reply::Many(many) => many.trouble.as_deref().map(error::from_answer),
             _ => None,
         };
         // The general path is another attempt.
-        let trouble = trouble.filter(|failure| !failure.is_undone());
-        let (clock, seen) = self.seen(reply).ok_or_else(Failure::strange_reply)?;
+        let trouble = trouble.filter(|error| !error::is_undone(error));
+        let (clock, seen) = self.seen(reply).ok_or_else(error::strange_reply)?;
         let clock = match clock {
-            Some(clock) => {
-                Some(unsigned(clock).map(Timestamp::from_nanos).ok_or_else(Failure::strange_reply)?)
-            }
+            Some(clock) => Some(unsigned(clock).map(Timestamp::from_nanos).ok_or_else(error::strange_reply)?),
             None => None,
         };
         let mut answers = vec![None; self.slices.len()];
@@ -156,8 +157,8 @@ impl<'s> FastPath<'s> {
             let charged = decided.iter().filter(|answer| answer.charged).count();
             match seen.charged {
                 Charges::None if charged > 0 => continue,
-                Charges::Fitting if charged == 0 => return Err(Failure::strange_reply()),
-                Charges::All if charged < decided.len() => return Err(Failure::strange_reply()),
+                Charges::Fitting if charged == 0 => return Err(error::strange_reply()),
+                Charges::All if charged < decided.len() => return Err(error::strange_reply()),
                 _ => {}
             }
             for (slice, answer) in slices.iter().zip(decided) {

@@ -1,6 +1,5 @@
 //! Connections to the server, and single statements on them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimit_core::{ErrorKind, StoreError};
@@ -12,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::address::address_of;
 use crate::call::Call;
 use crate::config::PostgresConfig;
-use crate::error::Failure;
+use crate::error;
 use crate::reply::Reply;
 use crate::schema::Names;
 use crate::source::{ActiveConnection, Source};
@@ -28,7 +27,7 @@ const MIGRATION: Duration = Duration::from_secs(60);
 pub(crate) struct Link {
     config: PostgresConfig,
     names: Names,
-    address: Arc<str>,
+    address: String,
     source: Source,
     permits: Semaphore,
 }
@@ -53,7 +52,7 @@ impl Link {
         &self.config
     }
 
-    pub(crate) fn address(&self) -> &Arc<str> {
+    pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
@@ -62,13 +61,13 @@ impl Link {
     }
 
     /// Opens the first connection.
-    pub(crate) async fn connect(&self) -> Result<(), Failure> {
+    pub(crate) async fn connect(&self) -> Result<(), StoreError> {
         let deadline = Instant::now() + self.config.timeout;
         self.acquire(deadline).await.map(|(_permit, active)| self.source.give_back(active))
     }
 
     /// Ensures that there is a connection for the next call. On a pool it does nothing, to save a round trip.
-    pub(crate) async fn ready(&self, deadline: Instant) -> Result<(), Failure> {
+    pub(crate) async fn ready(&self, deadline: Instant) -> Result<(), StoreError> {
         if self.source.is_pool() {
             return Ok(());
         }
@@ -76,18 +75,22 @@ impl Link {
     }
 
     /// Calls a function, again if the server rolled it back because of concurrent statements.
-    pub(crate) async fn run(&self, call: &Call, deadline: Instant) -> Result<Reply, Failure> {
+    pub(crate) async fn run(&self, call: &Call, deadline: Instant) -> Result<Reply, StoreError> {
         let mut tries = TRIES;
         loop {
             tries -= 1;
-            match self.run_once(call, deadline).await {
-                Err(failure) if failure.conflict && tries > 0 => {}
-                result => return result,
+            match self.run_once(call, deadline).await? {
+                Err(error) if error::is_conflict(&error) && tries > 0 => {}
+                result => return result.map_err(|error| error::calling(error).at(&self.address)),
             }
         }
     }
 
-    async fn run_once(&self, call: &Call, deadline: Instant) -> Result<Reply, Failure> {
+    async fn run_once(
+        &self,
+        call: &Call,
+        deadline: Instant,
+    ) -> Result<Result<Reply, sqlx::Error>, StoreError> {
         let (_permit, mut active) = self.acquire(deadline).await?;
         let sending = async {
             match self.source.is_pooled() {
@@ -95,53 +98,57 @@ impl Link {
                 false => call.send(active.connection(), &self.names).await,
             }
         };
-        let failure = match timeout_at(deadline, sending).await {
-            Ok(Ok(reply)) => {
-                self.source.give_back(active);
-                return Ok(reply);
+        let result = timeout_at(deadline, sending).await;
+        match &result {
+            Ok(Ok(_)) => self.source.give_back(active),
+            Ok(Err(error)) if error::keeps_connection(error) => self.source.give_back(active),
+            Ok(Err(_)) => {
+                self.source.hang_up(active);
+                // The idle connections are probably broken as well.
+                self.source.forget();
             }
-            Ok(Err(error)) => Failure::calling(error),
-            Err(_) => Failure::new(ErrorKind::Timeout, "no answer within the time limit").maybe_applied(),
-        };
-        if failure.sane {
-            self.source.give_back(active);
-        } else {
-            self.source.hang_up(active, failure.kind);
+            Err(_) => self.source.hang_up(active),
         }
-        Err(failure.at(&self.address))
+        result.map_err(|_| {
+            let late = error::new(ErrorKind::Timeout, "no answer within the time limit");
+            late.maybe_applied().at(&self.address)
+        })
     }
 
-    async fn acquire(&self, deadline: Instant) -> Result<(SemaphorePermit<'_>, ActiveConnection), Failure> {
-        let late = |message| Failure::new(ErrorKind::Timeout, message).at(&self.address);
+    async fn acquire(
+        &self,
+        deadline: Instant,
+    ) -> Result<(SemaphorePermit<'_>, ActiveConnection), StoreError> {
+        let late = |message| error::new(ErrorKind::Timeout, message).at(&self.address);
         let permit = match timeout_at(deadline, self.permits.acquire()).await {
             Ok(Ok(permit)) => permit,
             _ => return Err(late("all connections were busy until the time limit")),
         };
         match timeout_at(deadline, self.source.open(&self.names)).await {
             Ok(Ok(active)) => Ok((permit, active)),
-            Ok(Err(error)) => Err(Failure::connecting(error).at(&self.address)),
+            Ok(Err(error)) => Err(error::connecting(error).at(&self.address)),
             Err(_) => {
-                let failure = Failure::new(ErrorKind::Unreachable, "no connection within the time limit");
+                let failure = error::new(ErrorKind::Unreachable, "no connection within the time limit");
                 Err(failure.at(&self.address))
             }
         }
     }
 
     /// Creates the table and the functions unless they exist.
-    pub(crate) async fn migrate(&self) -> Result<(), Failure> {
+    pub(crate) async fn migrate(&self) -> Result<(), StoreError> {
         let migration = async {
             let mut active = self.source.open_bare().await?;
             let done = self.migrate_on(active.connection()).await;
             if done.is_err() {
-                self.source.hang_up(active, ErrorKind::Server);
+                self.source.hang_up(active);
             }
             done
         };
         match tokio::time::timeout(MIGRATION, migration).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(Failure::connecting(error).at(&self.address)),
+            Ok(Err(error)) => return Err(error::connecting(error).at(&self.address)),
             Err(_) => {
-                return Err(Failure::new(ErrorKind::Timeout, "the migration took too long").at(&self.address));
+                return Err(error::new(ErrorKind::Timeout, "the migration took too long").at(&self.address));
             }
         }
         // Existing connections do not have the statements prepared.

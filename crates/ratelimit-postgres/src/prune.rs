@@ -6,8 +6,10 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use ratelimit_core::StoreError;
+
 use crate::call::Call;
-use crate::error::Failure;
+use crate::error;
 use crate::link::Link;
 
 /// How many blocks of the table one statement scans: some thousand rows, about a millisecond.
@@ -41,13 +43,13 @@ async fn run(link: Weak<Link>, every: Duration) {
 }
 
 /// Scans the table once. Returns the number of deleted meters.
-pub(crate) async fn prune(link: &Link) -> Result<u64, Failure> {
+pub(crate) async fn prune(link: &Link) -> Result<u64, StoreError> {
     let (mut first, mut deleted) = (0, 0);
     loop {
         let deadline = Instant::now() + link.timeout();
         let reply = link.run(&Call::Prune { first, blocks: BLOCKS }, deadline).await?.numbers()?;
         let &[count, blocks] = reply.as_slice() else {
-            return Err(Failure::strange_reply());
+            return Err(error::strange_reply());
         };
         deleted += u64::try_from(count).unwrap_or(0);
         first += BLOCKS;

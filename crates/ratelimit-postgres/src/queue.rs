@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ratelimit_core::kit::{RecentPeak, RunToEnd};
-use ratelimit_core::{Answer, ErrorKind};
+use ratelimit_core::{Answer, ErrorKind, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::claims::OwnedClaims;
-use crate::error::Failure;
+use crate::error;
 use crate::fast_path::{FastPath, are_plain};
 use crate::link::Link;
 use crate::wire;
@@ -22,20 +22,20 @@ const TOGETHER: usize = 128;
 /// How many slices may wait for the statement under way before a second connection is used; four times as many before a
 /// third, and so on. Fewer, larger statements are cheaper for the server than many concurrent ones, but with only one the
 /// server would be idle while answers are handed out.
-const PATIENT: usize = 8;
+const WAITING_PER_WORKER: usize = 8;
 
 /// With no more concurrent callers than this, each has its own statement and connection: so few callers lose more time by
 /// waiting for each other than the server saves.
 const FEW: usize = 4;
 
 /// How long a slice waits for the statements under way if fewer are waiting: these may be blocked by a lock.
-const PATIENCE: Duration = Duration::from_millis(2);
+const MAX_WAIT: Duration = Duration::from_millis(2);
 
 /// How long after its deadline a slice waits for the reason why it has no answer: the worker gives up at the deadline, and
 /// knows whether the slice was sent.
 const GRACE: Duration = Duration::from_millis(10);
 
-type Answers = Vec<Result<Answer, Failure>>;
+type Answers = Vec<Result<Answer, StoreError>>;
 
 /// The queue.
 #[derive(Debug)]
@@ -59,11 +59,11 @@ impl Waiting {
     }
 
     /// How many may wait before another worker is added.
-    fn patience(&self) -> usize {
+    fn may_wait(&self) -> usize {
         match u32::try_from(self.workers) {
             _ if self.callers.get() <= FEW => 0,
             Ok(0) => 0,
-            Ok(workers) => PATIENT.saturating_mul(4_usize.saturating_pow(workers - 1)),
+            Ok(workers) => WAITING_PER_WORKER.saturating_mul(4_usize.saturating_pow(workers - 1)),
             Err(_) => usize::MAX,
         }
     }
@@ -84,7 +84,7 @@ struct Job {
     slices: Vec<OwnedClaims>,
     deadline: Instant,
     sent: Arc<AtomicBool>,
-    reply: oneshot::Sender<Result<Answers, Failure>>,
+    reply: oneshot::Sender<Result<Answers, StoreError>>,
 }
 
 impl Queue {
@@ -95,7 +95,7 @@ impl Queue {
     /// The answers to these slices, which stay together and in their order.
     ///
     /// Once they are sent, the future may be dropped: the statement runs to its end, and the connection stays usable.
-    pub(crate) async fn claim(self: &Arc<Self>, slices: Vec<OwnedClaims>) -> Result<Answers, Failure> {
+    pub(crate) async fn claim(self: &Arc<Self>, slices: Vec<OwnedClaims>) -> Result<Answers, StoreError> {
         let deadline = Instant::now() + self.link.timeout();
         let sent = Arc::new(AtomicBool::new(false));
         let (reply, mut answer) = oneshot::channel();
@@ -103,7 +103,7 @@ impl Queue {
         if let Some(worker) = self.push(Job { slices, deadline, sent: sent.clone(), reply }) {
             worker.begin(&sent).await;
         }
-        let mut result = timeout(PATIENCE.min(self.link.timeout()), &mut answer).await;
+        let mut result = timeout(MAX_WAIT.min(self.link.timeout()), &mut answer).await;
         if result.is_err() {
             if !sent.load(Ordering::SeqCst)
                 && let Some(worker) = self.add_worker(self.state())
@@ -115,13 +115,13 @@ impl Queue {
         match result {
             Ok(Ok(answers)) => answers,
             Ok(Err(_)) => {
-                Err(Failure::new(ErrorKind::Unreachable, "the tokio runtime of the call has shut down")
+                Err(error::new(ErrorKind::Unreachable, "the tokio runtime of the call has shut down")
                     .maybe_applied())
             }
             Err(_) => {
                 // A worker marks a job before it checks whether the caller still waits: after this, "not sent" stays true.
                 answer.close();
-                let failure = Failure::new(ErrorKind::Timeout, "no answer within the time limit");
+                let failure = error::new(ErrorKind::Timeout, "no answer within the time limit");
                 let failure = failure.at(self.link.address());
                 Err(if sent.load(Ordering::SeqCst) { failure.maybe_applied() } else { failure })
             }
@@ -137,7 +137,7 @@ impl Queue {
         } else {
             state.mixed.push_back(job);
         }
-        if state.len() > state.patience() { self.add_worker(state) } else { None }
+        if state.len() > state.may_wait() { self.add_worker(state) } else { None }
     }
 
     fn add_worker(self: &Arc<Self>, mut state: MutexGuard<'_, Waiting>) -> Option<Worker> {
@@ -294,13 +294,13 @@ impl Worker {
 }
 
 /// Decides slices in one statement, and in a second one those that the fast path left open.
-async fn decide(link: &Link, slices: &[OwnedClaims], deadline: Instant) -> Result<Answers, Failure> {
+async fn decide(link: &Link, slices: &[OwnedClaims], deadline: Instant) -> Result<Answers, StoreError> {
     let Some(take) = FastPath::new(slices, link.config()) else {
         return Ok(decide_long(link, slices, deadline).await);
     };
     let answers = match link.run(&take.call(link.config()), deadline).await {
         Ok(reply) => take.answers(reply)?,
-        Err(failure) if failure.is_undone() => vec![None; slices.len()],
+        Err(error) if error::is_undone(&error) => vec![None; slices.len()],
         Err(failure) => return Err(failure),
     };
     let open = slices.iter().zip(&answers).filter(|(_, answer)| answer.is_none());
@@ -309,7 +309,7 @@ async fn decide(link: &Link, slices: &[OwnedClaims], deadline: Instant) -> Resul
         return Ok(answers.into_iter().flatten().collect());
     }
     let mut rest = decide_long(link, &open, deadline).await.into_iter();
-    let mut late = || rest.next().unwrap_or_else(|| Err(Failure::strange_reply()));
+    let mut late = || rest.next().unwrap_or_else(|| Err(error::strange_reply()));
     Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(&mut late)).collect())
 }
 
@@ -317,14 +317,13 @@ async fn decide_long(link: &Link, slices: &[OwnedClaims], deadline: Instant) -> 
     match decide_together(link, slices, deadline).await {
         Ok(answers) => answers,
         // One of the rows makes the whole statement fail. Nothing was charged, so decides the slices one by one.
-        Err(failure) if failure.kind == ErrorKind::Corrupt && slices.len() > 1 => {
+        Err(failure) if failure.kind() == ErrorKind::Corrupt && slices.len() > 1 => {
             let mut answers = Vec::with_capacity(slices.len());
             for slice in slices {
                 let answer = decide_together(link, std::slice::from_ref(slice), deadline).await;
-                answers
-                    .push(answer.and_then(|mut answer| {
-                        answer.pop().unwrap_or_else(|| Err(Failure::strange_reply()))
-                    }));
+                answers.push(
+                    answer.and_then(|mut answer| answer.pop().unwrap_or_else(|| Err(error::strange_reply()))),
+                );
             }
             answers
         }
@@ -332,7 +331,11 @@ async fn decide_long(link: &Link, slices: &[OwnedClaims], deadline: Instant) -> 
     }
 }
 
-async fn decide_together(link: &Link, slices: &[OwnedClaims], deadline: Instant) -> Result<Answers, Failure> {
+async fn decide_together(
+    link: &Link,
+    slices: &[OwnedClaims],
+    deadline: Instant,
+) -> Result<Answers, StoreError> {
     let reply = link.run(&wire::claim_call(slices, link.config()), deadline).await?;
     wire::answers(slices, &reply.numbers()?)
 }

@@ -3,7 +3,9 @@
 use sqlx::postgres::{PgRow, Postgres};
 use sqlx::{Decode, FromRow, Row, Type};
 
-use crate::error::Failure;
+use ratelimit_core::StoreError;
+
+use crate::error;
 
 /// The reply of a function.
 #[derive(Debug)]
@@ -17,10 +19,10 @@ pub(crate) enum Reply {
 
 impl Reply {
     /// The reply to any call but [`Call::Take`](crate::call::Call::Take) and [`Call::TakeOne`](crate::call::Call::TakeOne).
-    pub(crate) fn numbers(self) -> Result<Vec<i64>, Failure> {
+    pub(crate) fn numbers(self) -> Result<Vec<i64>, StoreError> {
         match self {
             Self::Numbers(numbers) => Ok(numbers),
-            Self::One(_) | Self::Many(_) => Err(Failure::strange_reply()),
+            Self::One(_) | Self::Many(_) => Err(error::strange_reply()),
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ratelimit_core::ErrorKind;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, Postgres};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Row as _, SqlSafeStr};
@@ -112,14 +111,11 @@ impl Source {
         }
     }
 
-    /// Closes a broken connection, and the idle ones if they are probably broken as well.
-    pub(crate) fn hang_up(&self, active: ActiveConnection, kind: ErrorKind) {
+    /// Closes a broken connection.
+    pub(crate) fn hang_up(&self, active: ActiveConnection) {
         match active {
             ActiveConnection::Own(connection) => drop(connection),
             ActiveConnection::Pool(connection) => drop(connection.detach()),
-        }
-        if kind == ErrorKind::Unreachable {
-            self.forget();
         }
     }
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::call::Call;
 use crate::claims::{OwnedClaims, name_of, owned};
 use crate::config::PostgresConfig;
-use crate::error::Failure;
+use crate::error;
 use crate::link::Link;
 use crate::prune::{Pruner, prune};
 use crate::queue::Queue;
@@ -54,9 +54,9 @@ impl PostgresStore {
     /// As for [`connect`](Self::connect), or if a name in the configuration is not valid.
     pub async fn connect_with(config: PostgresConfig) -> Result<Self, StoreError> {
         let link = Link::new(config, None)?;
-        link.connect().await.map_err(Failure::into_store_error)?;
+        link.connect().await?;
         if link.config().migrate {
-            link.migrate().await.map_err(Failure::into_store_error)?;
+            link.migrate().await?;
         }
         Ok(Self::on(link))
     }
@@ -115,7 +115,7 @@ impl PostgresStore {
     /// # Errors
     /// If the server does not answer or refuses.
     pub async fn migrate(&self) -> Result<(), StoreError> {
-        self.0.link.migrate().await.map_err(Failure::into_store_error)
+        self.0.link.migrate().await
     }
 
     /// Deletes expired meters and returns their number.
@@ -126,7 +126,7 @@ impl PostgresStore {
     /// # Errors
     /// If the server does not answer.
     pub async fn prune(&self) -> Result<u64, StoreError> {
-        prune(&self.0.link).await.map_err(Failure::into_store_error)
+        prune(&self.0.link).await
     }
 
     /// Runs in its own task: if the caller drops the future, the statement still runs to its end and the connection stays
@@ -135,10 +135,13 @@ impl PostgresStore {
         let link = self.0.link.clone();
         let deadline = Instant::now() + link.timeout();
         let result = tokio::spawn(async move { link.run(&call, deadline).await?.numbers() }).await;
-        result.unwrap_or_else(|_| Err(Failure::strange_reply())).map_err(Failure::into_store_error)
+        result.unwrap_or_else(|_| Err(error::strange_reply()))
     }
 
-    async fn claim_all(&self, slices: Vec<OwnedClaims>) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+    async fn claim_all(
+        &self,
+        slices: Vec<OwnedClaims>,
+    ) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
         self.0.queue.claim(slices).await
     }
 }
@@ -146,7 +149,7 @@ impl PostgresStore {
 impl fmt::Debug for PostgresStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresStore")
-            .field("address", self.0.link.address())
+            .field("address", &self.0.link.address())
             .field("config", self.0.link.config())
             .finish_non_exhaustive()
     }
@@ -163,9 +166,9 @@ impl CounterStore for PostgresStore {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let mut answers = self.claim_all(vec![owned(&claims)]).await.map_err(Failure::into_store_error)?;
-        let answer = answers.pop().unwrap_or_else(|| Err(Failure::strange_reply()));
-        answer.map_err(|failure| failure.at(self.0.link.address()).into_store_error())
+        let mut answers = self.claim_all(vec![owned(&claims)]).await?;
+        let answer = answers.pop().unwrap_or_else(|| Err(error::strange_reply()));
+        answer.map_err(|failure| failure.at(self.0.link.address()))
     }
 
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
@@ -175,10 +178,10 @@ impl CounterStore for PostgresStore {
         let address = self.0.link.address();
         match self.claim_all(slices.iter().map(owned).collect()).await {
             Ok(answers) => {
-                let outward = |failure: Failure| failure.at(address).into_store_error();
+                let outward = |failure: StoreError| failure.at(address);
                 answers.into_iter().map(|answer| answer.map_err(outward)).collect()
             }
-            Err(failure) => slices.iter().map(|_| Err(failure.clone().into_store_error())).collect(),
+            Err(failure) => slices.iter().map(|_| Err(failure.clone())).collect(),
         }
     }
 
@@ -190,7 +193,7 @@ impl CounterStore for PostgresStore {
         if reply.is_empty() {
             return Ok(());
         }
-        Err(Failure::corrupt().at(self.0.link.address()).into_store_error())
+        Err(error::corrupt().at(self.0.link.address()))
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {

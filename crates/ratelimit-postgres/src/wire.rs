@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use ratelimit_core::{
-    Answer, BucketState, Charged, Log, LogSight, MAX_UNITS, Meter, Mode, Refund, State, Timestamp, Verdict,
-    WindowState,
+    Answer, BucketState, Charged, Log, LogSight, MAX_UNITS, Meter, Mode, Refund, State, StoreError,
+    Timestamp, Verdict, WindowState,
 };
 use smallvec::SmallVec;
 
 use crate::call::Call;
 use crate::claims::{OwnedClaim, OwnedClaims, claim_numbers, name_of, signed};
 use crate::config::PostgresConfig;
-use crate::error::Failure;
+use crate::error;
 use crate::time_source::TimeSource;
 
 /// The call that decides `slices`, in their order.
@@ -102,14 +102,14 @@ impl<'r> Reply<'r> {
 pub(crate) fn answers(
     slices: &[OwnedClaims],
     numbers: &[i64],
-) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
     let mut reply = Reply(numbers);
     let answers: Option<Vec<_>> = slices.iter().map(|slice| answer(slice, &mut reply)).collect();
-    answers.filter(|_| reply.0.is_empty()).ok_or_else(Failure::strange_reply)
+    answers.filter(|_| reply.0.is_empty()).ok_or_else(error::strange_reply)
 }
 
 /// `None` if the reply does not match this slice.
-fn answer(slice: &OwnedClaims, reply: &mut Reply<'_>) -> Option<Result<Answer, Failure>> {
+fn answer(slice: &OwnedClaims, reply: &mut Reply<'_>) -> Option<Result<Answer, StoreError>> {
     let outcome = reply.number()?;
     let now = Timestamp::from_nanos(unsigned(reply.number()?)?);
     let charged = outcome == 1 && slice.mode != Mode::Peek;
@@ -121,7 +121,7 @@ fn answer(slice: &OwnedClaims, reply: &mut Reply<'_>) -> Option<Result<Answer, F
         }
     }
     if outcome == 2 {
-        return Some(Err(Failure::corrupt()));
+        return Some(Err(error::corrupt()));
     }
     Some(Ok(Answer { admitted: outcome == 1, charged, now, verdicts }))
 }

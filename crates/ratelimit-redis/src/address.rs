@@ -2,17 +2,19 @@
 
 use redis::{ConnectionInfo, IntoConnectionInfo};
 
-use crate::error::Failure;
+use ratelimit_core::StoreError;
+
+use crate::error;
 
 /// Reads the address of one server.
-pub(crate) fn info(url: &str) -> Result<ConnectionInfo, Failure> {
+pub(crate) fn info(url: &str) -> Result<ConnectionInfo, StoreError> {
     let host =
         url.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or_default());
     if !url.starts_with("redis+unix:") && host.rsplit('@').next().is_some_and(|host| host.contains(',')) {
-        return Err(Failure::misconfigured(
+        return Err(error::misconfigured(
             "the address names several servers; that of a cluster begins with redis+cluster://, that of sentinels with \
              redis+sentinel://",
         ));
     }
-    url.into_connection_info().map_err(Failure::from_redis)
+    url.into_connection_info().map_err(error::from_redis)
 }

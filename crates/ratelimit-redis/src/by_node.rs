@@ -9,11 +9,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use ratelimit_core::layers::{BatchConfig, Batched};
 use ratelimit_core::{Answer, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
-use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
+use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind};
 use tokio::time::Instant;
 
 use crate::direct::Direct;
-use crate::error::Failure;
+use crate::error;
 use crate::fast::{self, Single};
 use crate::keys::{key_of, slot_of};
 use crate::server::Server;
@@ -86,8 +86,10 @@ impl OneNode {
         }
         let replies = match self.node.connection().send_all(&pipeline, singles.len(), deadline).await {
             Ok(replies) if replies.len() == singles.len() => replies,
-            Ok(_) => return self.all(slices, &Failure::strange_reply()),
-            Err(failure) if failure.may_go_elsewhere() => return self.elsewhere(slices, deadline).await,
+            Ok(_) => return self.all(slices, &error::strange_reply()),
+            Err(failure) if error::may_go_elsewhere(&failure) => {
+                return self.elsewhere(slices, deadline).await;
+            }
             Err(failure) => {
                 calls.link.look_soon();
                 return self.all(slices, &failure);
@@ -96,10 +98,10 @@ impl OneNode {
         let (mut answers, mut away) = (Vec::with_capacity(slices.len()), Vec::new());
         for (place, (single, reply)) in singles.iter().zip(replies).enumerate() {
             answers.push(match reply.extract_error() {
-                Ok(reply) => self.answer(single, &reply),
+                Ok(reply) => fast::alone(single, &reply).map_err(|error| self.fail(error)),
                 Err(error) => {
                     away.extend(was_not_read(&error).then_some(place));
-                    Err(self.fail(Failure::from_redis(error)))
+                    Err(self.fail(error::from_redis(error)))
                 }
             });
         }
@@ -112,12 +114,6 @@ impl OneNode {
         answers
     }
 
-    fn answer(&self, single: &Single<'_>, reply: &Value) -> Result<Answer, StoreError> {
-        let fail = |failure| self.fail(failure);
-        let answers = fast::answers(std::slice::from_ref(single), reply, fail).map_err(fail)?;
-        answers.into_iter().next().unwrap_or_else(|| Err(self.fail(Failure::strange_reply())))
-    }
-
     /// Decides each slice on its own, on the node that serves its slot.
     async fn elsewhere(&self, slices: &[Claims<'_>], deadline: Instant) -> Vec<Result<Answer, StoreError>> {
         if slices.is_empty() {
@@ -125,16 +121,15 @@ impl OneNode {
         }
         let calls = self.direct.calls();
         let slices = slices.iter().map(|claims| calls.own(claims)).collect();
-        let answers = crate::spread::claim_many(calls, slices, deadline).await;
-        answers.into_iter().map(|answer| answer.map_err(Failure::into_store_error)).collect()
+        crate::spread::claim_many(calls, slices, deadline).await
     }
 
-    fn all(&self, slices: &[Claims<'_>], failure: &Failure) -> Vec<Result<Answer, StoreError>> {
+    fn all(&self, slices: &[Claims<'_>], failure: &StoreError) -> Vec<Result<Answer, StoreError>> {
         slices.iter().map(|_| Err(self.fail(failure.clone()))).collect()
     }
 
-    fn fail(&self, failure: Failure) -> StoreError {
-        failure.at(self.node.address()).into_store_error()
+    fn fail(&self, failure: StoreError) -> StoreError {
+        failure.at(self.node.address())
     }
 }
 
@@ -142,7 +137,7 @@ impl OneNode {
 fn was_not_read(error: &RedisError) -> bool {
     use ServerErrorKind as Kind;
     matches!(error.kind(), ErrorKind::Server(Kind::Moved | Kind::Ask | Kind::TryAgain | Kind::NoScript))
-        || Failure::from_redis(error.clone()).may_go_elsewhere()
+        || error::may_go_elsewhere(&error::from_redis(error.clone()))
 }
 
 impl fmt::Debug for OneNode {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ratelimit_core::{Answer, Claims, Refund, StoreError, Timestamp};
 use tokio::time::Instant;
 
-use crate::error::Failure;
+use crate::error;
 use crate::fast::{self, Single};
 use crate::keys::key_of;
 use crate::link::Link;
@@ -68,41 +68,37 @@ impl Calls {
         &self,
         slices: &[OwnedClaims],
         deadline: Instant,
-    ) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+    ) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
         let singles: Option<Vec<_>> = slices.iter().map(|slice| Single::of_slice(slice, self.time)).collect();
         if let Some(singles) = singles {
-            return self.decide_singles(&singles, deadline, |failure| failure).await;
+            return self.decide_singles(&singles, deadline).await;
         }
         let call = wire::claim_call(slices, self.time, self.slack_millis);
         let key = slices.iter().flat_map(|slice| &slice.claims).next().map_or(&[][..], |claim| &claim.key);
         let reply = self.link.run(&CLAIM, call, key, deadline).await?;
         let address = self.link.address();
-        let mut answers = wire::answers(slices, self.time, reply).map_err(|failure| failure.at(address))?;
-        for failure in answers.iter_mut().filter_map(|answer| answer.as_mut().err()) {
-            *failure = failure.clone().at(address);
-        }
-        Ok(answers)
+        let answers = wire::answers(slices, self.time, reply).map_err(|error| error.at(address))?;
+        Ok(answers.into_iter().map(|answer| answer.map_err(|error| error.at(address))).collect())
     }
 
     /// The same on the fast path. On a cluster the keys exist already; elsewhere they are written into the call directly.
-    async fn decide_singles<E>(
+    async fn decide_singles(
         &self,
         singles: &[Single<'_>],
         deadline: Instant,
-        fail: impl Fn(Failure) -> E,
-    ) -> Result<Vec<Result<Answer, E>>, Failure> {
+    ) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
         let call = self.call_of(singles);
         let key = singles.first().and_then(Single::key).unwrap_or_default();
         let reply = self.link.run(&CLAIM, call, key, deadline).await?;
         let address = self.link.address();
-        fast::answers(singles, &reply, |failure| fail(failure.at(address)))
-            .map_err(|failure| failure.at(address))
+        let answers = fast::answers(singles, &reply).map_err(|error| error.at(address))?;
+        Ok(answers.into_iter().map(|answer| answer.map_err(|error| error.at(address))).collect())
     }
 
     /// Decides one slice whose keys may be in the same call.
-    pub(crate) async fn decide(&self, slice: OwnedClaims, deadline: Instant) -> Result<Answer, Failure> {
+    pub(crate) async fn decide(&self, slice: OwnedClaims, deadline: Instant) -> Result<Answer, StoreError> {
         let mut answers = self.decide_all(std::slice::from_ref(&slice), deadline).await?;
-        answers.pop().unwrap_or_else(|| Err(Failure::strange_reply()))
+        answers.pop().unwrap_or_else(|| Err(error::strange_reply()))
     }
 
     /// Decides slices batch by batch. A batch without a reply fails as a whole.
@@ -110,10 +106,10 @@ impl Calls {
         &self,
         slices: &[OwnedClaims],
         deadline: Instant,
-    ) -> Vec<Result<Answer, Failure>> {
+    ) -> Vec<Result<Answer, StoreError>> {
         let mut answers = Vec::new();
         for batch in slices.chunks(BATCH) {
-            add(&mut answers, batch.len(), self.decide_all(batch, deadline).await, |failure| failure);
+            add(&mut answers, batch.len(), self.decide_all(batch, deadline).await);
         }
         answers
     }
@@ -126,8 +122,7 @@ impl Calls {
     ) -> Vec<Result<Answer, StoreError>> {
         let mut answers = Vec::new();
         for batch in singles.chunks(BATCH) {
-            let decided = self.decide_singles(batch, deadline, Failure::into_store_error).await;
-            add(&mut answers, batch.len(), decided, Failure::into_store_error);
+            add(&mut answers, batch.len(), self.decide_singles(batch, deadline).await);
         }
         answers
     }
@@ -138,14 +133,14 @@ impl Calls {
         now: Timestamp,
         refunds: &[OwnedRefund],
         deadline: Instant,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), StoreError> {
         let Some(first) = refunds.first() else { return Ok(()) };
         let call = wire::refund_call(now, refunds, self.time);
         let reply = self.link.run(&REFUND, call, &first.claim.key, deadline).await?;
         match reply {
             redis::Value::Int(1) => Ok(()),
-            redis::Value::Int(_) => Err(Failure::corrupt().at(self.link.address())),
-            _ => Err(Failure::strange_reply().at(self.link.address())),
+            redis::Value::Int(_) => Err(error::corrupt().at(self.link.address())),
+            _ => Err(error::strange_reply().at(self.link.address())),
         }
     }
 
@@ -163,15 +158,14 @@ impl Calls {
 }
 
 /// Adds the answers to a batch of `number` slices.
-fn add<E>(
-    answers: &mut Vec<Result<Answer, E>>,
+fn add(
+    answers: &mut Vec<Result<Answer, StoreError>>,
     number: usize,
-    decided: Result<Vec<Result<Answer, E>>, Failure>,
-    fail: impl Fn(Failure) -> E,
+    decided: Result<Vec<Result<Answer, StoreError>>, StoreError>,
 ) {
     match decided {
         Ok(decided) if answers.is_empty() => *answers = decided,
         Ok(decided) => answers.extend(decided),
-        Err(failure) => answers.extend((0..number).map(|_| Err(fail(failure.clone())))),
+        Err(error) => answers.extend((0..number).map(|_| Err(error.clone()))),
     }
 }

@@ -6,14 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::ErrorKind;
+use ratelimit_core::{ErrorKind, StoreError};
 use redis::{Cmd, ConnectionInfo, RedisError, ServerErrorKind, Value};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::config::RedisConfig;
 use crate::discovery::Discovery;
-use crate::error::Failure;
+use crate::error;
 use crate::keys::slot_of;
 use crate::node_address::NodeAddress;
 use crate::nodes::Nodes;
@@ -44,11 +44,11 @@ enum Step {
     /// The keys are moving between two nodes: wait.
     Pause,
     /// Send it to the node that serves the slot now.
-    Elsewhere(Failure),
+    Elsewhere(StoreError),
 }
 
 impl Cluster {
-    pub(crate) fn new(nodes: &[ConnectionInfo], config: &RedisConfig) -> Result<Self, Failure> {
+    pub(crate) fn new(nodes: &[ConnectionInfo], config: &RedisConfig) -> Result<Self, StoreError> {
         let nodes = Nodes::new(nodes, config)?;
         let address = nodes.address();
         Ok(Self { nodes: Arc::new(nodes), survey: Discovery::new(), address })
@@ -64,7 +64,7 @@ impl Cluster {
     }
 
     /// Finds the nodes and connects to those that serve slots. A node that is down now is connected later.
-    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), Failure> {
+    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), StoreError> {
         self.surveyed(deadline).await?;
         let mut tasks = JoinSet::new();
         for node in self.nodes.serving() {
@@ -86,7 +86,7 @@ impl Cluster {
         script: Option<&Script>,
         key: &[u8],
         deadline: Instant,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, StoreError> {
         let slot = slot_of(key);
         let mut node = self.owner(slot, deadline).await?;
         let (mut asking, mut redirects, mut pause) = (false, 0, PAUSE);
@@ -116,7 +116,7 @@ impl Cluster {
                     (node, asking) = (self.nodes.at(&place), true);
                 }
                 _ => {
-                    let moving = Failure::new(ErrorKind::Unreachable, "the cluster is moving slots");
+                    let moving = error::new(ErrorKind::Unreachable, "the cluster is moving slots");
                     return Err(moving.at(node.address()));
                 }
             }
@@ -124,10 +124,10 @@ impl Cluster {
     }
 
     /// What to do after `node` has replied with an error.
-    fn step(&self, error: RedisError, node: &Server) -> Result<Step, Failure> {
+    fn step(&self, error: RedisError, node: &Server) -> Result<Step, StoreError> {
         use ServerErrorKind as Kind;
         let redis::ErrorKind::Server(kind) = error.kind() else {
-            return Err(Failure::from_redis(error).at(node.address()));
+            return Err(error::from_redis(error).at(node.address()));
         };
         let place = || {
             let (address, _) = error.redirect_node()?;
@@ -144,8 +144,8 @@ impl Cluster {
             (Kind::NoScript, _) => Step::InFull,
             (Kind::TryAgain, _) => Step::Pause,
             _ => {
-                let failure = Failure::from_redis(error).at(node.address());
-                if !failure.may_go_elsewhere() {
+                let failure = error::from_redis(error).at(node.address());
+                if !error::may_go_elsewhere(&failure) {
                     return Err(failure);
                 }
                 Step::Elsewhere(failure)
@@ -155,13 +155,13 @@ impl Cluster {
     }
 
     /// The node that serves a slot.
-    async fn owner(&self, slot: u16, deadline: Instant) -> Result<Arc<Server>, Failure> {
+    async fn owner(&self, slot: u16, deadline: Instant) -> Result<Arc<Server>, StoreError> {
         if let Some(node) = self.nodes.owner(slot) {
             return Ok(node);
         }
         self.surveyed(deadline).await?;
         self.nodes.owner(slot).ok_or_else(|| {
-            Failure::new(ErrorKind::Unreachable, "no node of the cluster serves the key").at(&self.address)
+            error::new(ErrorKind::Unreachable, "no node of the cluster serves the key").at(&self.address)
         })
     }
 
@@ -170,10 +170,10 @@ impl Cluster {
         &self,
         slot: u16,
         failed: &Arc<Server>,
-        failure: Failure,
+        failure: StoreError,
         deadline: Instant,
-    ) -> Result<Arc<Server>, Failure> {
-        if !failure.may_go_elsewhere() {
+    ) -> Result<Arc<Server>, StoreError> {
+        if !error::may_go_elsewhere(&failure) {
             self.survey_soon();
             return Err(failure);
         }
@@ -187,9 +187,9 @@ impl Cluster {
     }
 
     /// Waits for a survey of which node serves which slot, unless one has just ended.
-    async fn surveyed(&self, deadline: Instant) -> Result<(), Failure> {
+    async fn surveyed(&self, deadline: Instant) -> Result<(), StoreError> {
         let survey = self.survey.wait(|| self.nodes.clone().survey(), deadline);
-        survey.await.map_err(|failure| failure.or_at(&self.address))
+        survey.await.map_err(|failure| error::at(failure, &self.address))
     }
 
     /// Starts a survey of which node serves which slot, without waiting for it.

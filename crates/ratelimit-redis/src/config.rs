@@ -41,7 +41,7 @@ pub struct RedisConfig {
     /// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK).
     pub clock_slack: Duration,
     /// How checks that arrive while others are under way share calls, exactly and in their order; see
-    /// [`Batched`](ratelimit_core::layers::Batched). With `None` each check is a call of its own. `patience` is always set
+    /// [`Batched`](ratelimit_core::layers::Batched). With `None` each check is a call of its own. `timeout` is always set
     /// to [`timeout`](Self::timeout). On a cluster this applies to each node: checks against a single limit that the same
     /// node decides are written to it together.
     pub batch: Option<BatchConfig>,
@@ -72,67 +72,16 @@ impl RedisConfig {
         }
     }
 
-    /// Sets [`prefix`](Self::prefix).
-    #[must_use]
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// Sets [`timeout`](Self::timeout).
-    #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Sets [`connections`](Self::connections).
-    #[must_use]
-    pub fn connections(mut self, connections: usize) -> Self {
-        self.connections = connections;
-        self
-    }
-
-    /// Sets [`time`](Self::time).
-    #[must_use]
-    pub fn time(mut self, time: TimeSource) -> Self {
-        self.time = time;
-        self
-    }
-
-    /// Sets [`clock_slack`](Self::clock_slack).
-    #[must_use]
-    pub fn clock_slack(mut self, clock_slack: Duration) -> Self {
-        self.clock_slack = clock_slack;
-        self
-    }
-
-    /// Sets [`batch`](Self::batch).
-    #[must_use]
-    pub fn batch(mut self, batch: Option<BatchConfig>) -> Self {
-        self.batch = batch;
-        self
-    }
-
-    /// Sets [`authorities`](Self::authorities).
-    #[must_use]
-    pub fn authorities(mut self, authorities: Option<Vec<u8>>) -> Self {
-        self.authorities = authorities;
-        self
-    }
-
-    /// Sets [`client_certificate`](Self::client_certificate).
-    #[must_use]
-    pub fn client_certificate(mut self, client_certificate: Option<Vec<u8>>) -> Self {
-        self.client_certificate = client_certificate;
-        self
-    }
-
-    /// Sets [`client_key`](Self::client_key).
-    #[must_use]
-    pub fn client_key(mut self, client_key: Option<Vec<u8>>) -> Self {
-        self.client_key = client_key;
-        self
+    ratelimit_core::kit::setters! {
+        prefix: impl Into<String>,
+        timeout: Duration,
+        connections: usize,
+        time: TimeSource,
+        clock_slack: Duration,
+        batch: Option<BatchConfig>,
+        authorities: Option<Vec<u8>>,
+        client_certificate: Option<Vec<u8>>,
+        client_key: Option<Vec<u8>>,
     }
 
     /// The part that does not depend on who makes the connections.

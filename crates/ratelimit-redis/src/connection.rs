@@ -4,19 +4,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ratelimit_core::ErrorKind;
+use ratelimit_core::{ErrorKind, StoreError};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::error::Failure;
+use crate::error;
 use crate::node_address::NodeAddress;
 use crate::script::{CLAIM, REFUND};
 use crate::single_flight::SingleFlight;
 use crate::stream::Opener;
 
 /// Connecting may take this long, in the background, even if the time limit of a call is shorter.
-const PATIENCE: Duration = Duration::from_secs(5);
+const MIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many requests may be queued for writing before callers have to wait.
 const QUEUE: usize = 1_024;
@@ -26,7 +26,7 @@ pub(crate) struct Dialer {
     address: String,
     settings: RedisConnectionInfo,
     opener: Opener,
-    patience: Duration,
+    timeout: Duration,
     scripts: bool,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Dialer {
 pub(crate) struct Connection {
     dialer: Arc<Dialer>,
     current: Arc<Mutex<Option<OpenConnection>>>,
-    dialling: SingleFlight<Result<(), Failure>>,
+    dialling: SingleFlight<Result<(), StoreError>>,
 }
 
 /// A server's reply, which may be an error.
@@ -68,7 +68,7 @@ impl Drop for Shared {
 impl Dialer {
     /// Connects with `opener`; `limit` is the time limit of a call.
     pub(crate) fn new(settings: RedisConnectionInfo, opener: Opener, limit: Duration) -> Self {
-        Self { address: opener.address(), settings, opener, patience: limit.max(PATIENCE), scripts: true }
+        Self { address: opener.address(), settings, opener, timeout: limit.max(MIN_TIMEOUT), scripts: true }
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -85,12 +85,12 @@ impl Dialer {
         self.opener.leads_to(place)
     }
 
-    async fn dial_in_time(&self) -> Result<OpenConnection, Failure> {
-        let late = || Failure::new(ErrorKind::Unreachable, "no connection within the time limit");
-        timeout(self.patience, self.dial()).await.unwrap_or_else(|_| Err(late()))
+    async fn dial_in_time(&self) -> Result<OpenConnection, StoreError> {
+        let late = || error::new(ErrorKind::Unreachable, "no connection within the time limit");
+        timeout(self.timeout, self.dial()).await.unwrap_or_else(|_| Err(late()))
     }
 
-    async fn dial(&self) -> Result<OpenConnection, Failure> {
+    async fn dial(&self) -> Result<OpenConnection, StoreError> {
         let written = Arc::new(AtomicU64::new(0));
         let stream =
             self.opener.open(written.clone()).await.map_err(|error| self.opener.explain(error.into()))?;
@@ -112,7 +112,7 @@ impl Dialer {
         Ok(OpenConnection { connection, shared })
     }
 
-    async fn greet(&self, connection: &mut MultiplexedConnection) -> Result<(), Failure> {
+    async fn greet(&self, connection: &mut MultiplexedConnection) -> Result<(), StoreError> {
         // A server that requires a log-in closes the connection on a request as long as a script. To a `PING` it says why.
         let greeting =
             connection.send_packed_command(&redis::cmd("PING")).await.and_then(Value::extract_error);
@@ -125,15 +125,15 @@ impl Dialer {
 }
 
 /// Loads the scripts, so that the first call is one round trip like all others.
-async fn load(connection: &mut MultiplexedConnection) -> Result<(), Failure> {
+async fn load(connection: &mut MultiplexedConnection) -> Result<(), StoreError> {
     let mut pipeline = Pipeline::new();
     pipeline.add_command(CLAIM.load()).add_command(REFUND.load());
-    let replies = connection.send_packed_commands(&pipeline, 0, 2).await.map_err(Failure::from_redis)?;
+    let replies = connection.send_packed_commands(&pipeline, 0, 2).await.map_err(error::from_redis)?;
     for reply in replies {
         match reply.extract_error() {
             // A user without permission to load scripts can still send them.
             Err(error) if error.kind() == ServerErrorKind::NoPerm.into() => {}
-            Err(error) => return Err(Failure::from_redis(error)),
+            Err(error) => return Err(error::from_redis(error)),
             Ok(_) => {}
         }
     }
@@ -150,7 +150,7 @@ impl Connection {
     }
 
     /// Connects unless it is connected.
-    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), Failure> {
+    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), StoreError> {
         self.open(deadline).await.map(drop)
     }
 
@@ -158,7 +158,7 @@ impl Connection {
     /// serve the slot yet.
     ///
     /// If the connection breaks before a byte of the command has been written, it is sent once more on a new connection.
-    pub(crate) async fn send(&self, cmd: &Cmd, asking: bool, deadline: Instant) -> Result<Reply, Failure> {
+    pub(crate) async fn send(&self, cmd: &Cmd, asking: bool, deadline: Instant) -> Result<Reply, StoreError> {
         let mut again = true;
         loop {
             let mut open = self.open(deadline).await?;
@@ -176,7 +176,7 @@ impl Connection {
                         again = false;
                         continue;
                     }
-                    let failure = Failure::from_redis(error).at(self.dialer.address());
+                    let failure = error::from_redis(error).at(self.dialer.address());
                     return Err(if unwritten { failure } else { failure.maybe_applied() });
                 }
                 Ok(reply) => {
@@ -198,14 +198,14 @@ impl Connection {
         calls: &Pipeline,
         number: usize,
         deadline: Instant,
-    ) -> Result<Vec<Value>, Failure> {
+    ) -> Result<Vec<Value>, StoreError> {
         let mut open = self.open(deadline).await?;
         let before = open.shared.written.load(Ordering::SeqCst);
         let sent = timeout_at(deadline, open.connection.send_packed_commands(calls, 0, number)).await;
         let unwritten = open.shared.written.load(Ordering::SeqCst) == before;
         let failure = match sent {
             Ok(Ok(replies)) => return Ok(replies),
-            Ok(Err(error)) => Failure::from_redis(error).at(self.dialer.address()),
+            Ok(Err(error)) => error::from_redis(error).at(self.dialer.address()),
             Err(_) => self.late(true),
         };
         self.hang_up(&open);
@@ -213,7 +213,7 @@ impl Connection {
     }
 
     /// The open connection, or a new one.
-    async fn open(&self, deadline: Instant) -> Result<OpenConnection, Failure> {
+    async fn open(&self, deadline: Instant) -> Result<OpenConnection, StoreError> {
         if let Some(open) = self.open_connection() {
             return Ok(open);
         }
@@ -224,21 +224,20 @@ impl Connection {
                 // That attempt began before this call and may have failed because the server was down then.
                 (outcome, _) = self.dialling.join(|| self.dial()).await;
             }
-            outcome.unwrap_or_else(|| Err(Failure::stopped()))
+            outcome.unwrap_or_else(|| Err(error::stopped()))
         };
         match timeout_at(deadline, dial).await {
             Ok(Ok(())) => self.open_connection().ok_or_else(|| {
-                Failure::new(ErrorKind::Unreachable, "the server closed the connection immediately")
-                    .at(address)
+                error::new(ErrorKind::Unreachable, "the server closed the connection immediately").at(address)
             }),
             Ok(Err(failure)) => Err(failure.at(address)),
             Err(_) => {
-                Err(Failure::new(ErrorKind::Unreachable, "no connection within the time limit").at(address))
+                Err(error::new(ErrorKind::Unreachable, "no connection within the time limit").at(address))
             }
         }
     }
 
-    fn dial(&self) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
+    fn dial(&self) -> impl Future<Output = Result<(), StoreError>> + Send + use<> {
         let (dialer, current) = (self.dialer.clone(), self.current.clone());
         async move {
             let open = dialer.dial_in_time().await?;
@@ -260,9 +259,9 @@ impl Connection {
         }
     }
 
-    fn late(&self, unwritten: bool) -> Failure {
+    fn late(&self, unwritten: bool) -> StoreError {
         let failure =
-            Failure::new(ErrorKind::Timeout, "no answer within the time limit").at(self.dialer.address());
+            error::new(ErrorKind::Timeout, "no answer within the time limit").at(self.dialer.address());
         if unwritten { failure } else { failure.maybe_applied() }
     }
 }
@@ -278,5 +277,5 @@ async fn request(connection: &mut MultiplexedConnection, cmd: &Cmd, asking: bool
 }
 
 fn is_read_only(error: &RedisError) -> bool {
-    Failure::from_redis(error.clone()).kind() == ErrorKind::ReadOnly
+    error::from_redis(error.clone()).kind() == ErrorKind::ReadOnly
 }

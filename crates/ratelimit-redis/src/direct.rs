@@ -10,7 +10,7 @@ use redis::cmd;
 use smallvec::SmallVec;
 
 use crate::calls::Calls;
-use crate::error::Failure;
+use crate::error;
 use crate::fast::Single;
 use crate::keys::key_of;
 use crate::link::Link;
@@ -67,14 +67,13 @@ impl CounterStore for Direct {
         let deadline = self.calls.deadline();
         if let Some(singles) = self.singles(std::slice::from_ref(&claims)) {
             let mut answers = self.calls.decide_batches_of_singles(&singles, deadline).await;
-            return answers.pop().unwrap_or_else(|| Err(Failure::strange_reply().into_store_error()));
+            return answers.pop().unwrap_or_else(|| Err(error::strange_reply()));
         }
         let slice = self.calls.own(&claims);
         if self.calls.link.has_slots() && slot_of_all(&slice).is_none() {
-            let answer = spread::claim(self.calls.clone(), slice, deadline).await;
-            return answer.map_err(Failure::into_store_error);
+            return spread::claim(self.calls.clone(), slice, deadline).await;
         }
-        self.calls.decide(slice, deadline).await.map_err(Failure::into_store_error)
+        self.calls.decide(slice, deadline).await
     }
 
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
@@ -84,11 +83,9 @@ impl CounterStore for Direct {
         }
         let slices: Vec<_> = slices.iter().map(|claims| self.calls.own(claims)).collect();
         if self.calls.link.has_slots() {
-            let answers = spread::claim_many(&self.calls, slices, deadline).await;
-            return answers.into_iter().map(|answer| answer.map_err(Failure::into_store_error)).collect();
+            return spread::claim_many(&self.calls, slices, deadline).await;
         }
-        let answers = self.calls.decide_batches(&slices, deadline).await;
-        answers.into_iter().map(|answer| answer.map_err(Failure::into_store_error)).collect()
+        self.calls.decide_batches(&slices, deadline).await
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
@@ -96,7 +93,7 @@ impl CounterStore for Direct {
         let refunds = refunds.iter().filter(|refund| refund.cost > 0);
         let refunds: Vec<_> = refunds.map(|refund| self.calls.own_refund(refund)).collect();
         for group in self.calls.groups(refunds, |refund| &refund.claim.key) {
-            self.calls.give_back(now, &group, deadline).await.map_err(Failure::into_store_error)?;
+            self.calls.give_back(now, &group, deadline).await?;
         }
         Ok(())
     }
@@ -108,7 +105,7 @@ impl CounterStore for Direct {
             let mut unlink = cmd("UNLINK");
             unlink.arg(&group);
             let first = group.first().map_or(&[][..], Vec::as_slice);
-            self.calls.link.send(unlink, first, deadline).await.map_err(Failure::into_store_error)?;
+            self.calls.link.send(unlink, first, deadline).await?;
         }
         Ok(())
     }

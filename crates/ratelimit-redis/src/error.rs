@@ -2,111 +2,62 @@
 
 use std::borrow::Cow;
 
-use ratelimit_core::{ErrorKind, StoreError};
+use ratelimit_core::{Applied, ErrorKind, StoreError};
 use redis::{ErrorKind as Kind, RedisError, ServerErrorKind};
 
 /// The store's name in errors.
 pub(crate) const STORE: &str = "redis";
 
-/// Why a call failed, with what the client library reported.
-#[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    kind: ErrorKind,
-    message: Cow<'static, str>,
-    maybe_applied: bool,
-    address: Option<String>,
-    source: Option<RedisError>,
+const LOG_IN: &str = "the log-in failed; check the user and password in the address (for sentinels, `sentinel_user` and \
+                      `sentinel_password`)";
+
+/// Nothing was charged.
+pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> StoreError {
+    StoreError::new(STORE, kind, message).not_applied()
 }
 
-impl Failure {
-    /// The runtime that ran the task has shut down.
-    pub(crate) fn stopped() -> Self {
-        Self::new(ErrorKind::Unreachable, "the tokio runtime of the call has shut down")
-    }
+/// The configuration or the request is not valid.
+pub(crate) fn misconfigured(message: impl Into<Cow<'static, str>>) -> StoreError {
+    new(ErrorKind::Misconfigured, message)
+}
 
-    pub(crate) fn kind(&self) -> ErrorKind {
-        self.kind
-    }
+/// The runtime that ran the task has shut down.
+pub(crate) fn stopped() -> StoreError {
+    new(ErrorKind::Unreachable, "the tokio runtime of the call has shut down")
+}
 
-    /// Whether the request can be sent again, to another server: this one has certainly not charged it.
-    pub(crate) fn may_go_elsewhere(&self) -> bool {
-        !self.maybe_applied && matches!(self.kind, ErrorKind::Unreachable | ErrorKind::ReadOnly)
-    }
+/// The value under one of the keys is not the state of a meter.
+pub(crate) fn corrupt() -> StoreError {
+    new(
+        ErrorKind::Corrupt,
+        "the value under the meter's key is not the state of a meter; does another program write keys with this prefix?",
+    )
+}
 
-    /// Nothing was charged.
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, message: message.into(), maybe_applied: false, address: None, source: None }
-    }
+/// The reply does not come from one of the scripts.
+pub(crate) fn strange_reply() -> StoreError {
+    new(ErrorKind::Server, "the reply does not come from this crate's scripts").maybe_applied()
+}
 
-    /// The configuration or the request is not valid.
-    pub(crate) fn misconfigured(message: impl Into<Cow<'static, str>>) -> Self {
-        Self::new(ErrorKind::Misconfigured, message)
-    }
+/// An error that the client library or the server reported. A connection error counts as not charged; a caller that has
+/// sent a request adds [`maybe_applied`](StoreError::maybe_applied).
+pub(crate) fn from_redis(error: RedisError) -> StoreError {
+    let (kind, message) = explain(&error);
+    let converted = new(kind, message);
+    // A server refuses before the script has written anything. For every other error that is not certain.
+    let converted = if kind == ErrorKind::Server { converted.maybe_applied() } else { converted };
+    // The text of a source may quote the request, and with it a key: only I/O errors are passed on.
+    if error.kind() == Kind::Io { converted.caused_by(error) } else { converted }
+}
 
-    pub(crate) fn maybe_applied(self) -> Self {
-        Self { maybe_applied: true, ..self }
-    }
+/// The same, with the address unless it has one already.
+pub(crate) fn at(error: StoreError, address: &str) -> StoreError {
+    if error.address().is_some() { error } else { error.at(address) }
+}
 
-    /// Certainly not charged, whatever the error says: nothing was sent.
-    #[cfg(feature = "deadpool")]
-    pub(crate) fn not_applied(self) -> Self {
-        Self { maybe_applied: false, ..self }
-    }
-
-    pub(crate) fn at(self, address: &str) -> Self {
-        Self { address: Some(address.to_owned()), ..self }
-    }
-
-    /// The same, with the address unless it has one already.
-    pub(crate) fn or_at(self, address: &str) -> Self {
-        if self.address.is_some() { self } else { self.at(address) }
-    }
-
-    /// Whether the client library or the server reported it.
-    pub(crate) fn is_reported(&self) -> bool {
-        self.source.is_some()
-    }
-
-    /// Whether it says only that a server did not answer.
-    pub(crate) fn is_of_connection(&self) -> bool {
-        matches!(self.kind, ErrorKind::Unreachable | ErrorKind::Timeout)
-    }
-
-    /// The value under one of the keys is not the state of a meter.
-    pub(crate) fn corrupt() -> Self {
-        Self::new(
-            ErrorKind::Corrupt,
-            "the value under the meter's key is not the state of a meter; does another program write keys with this prefix?",
-        )
-    }
-
-    /// The reply does not come from one of the scripts.
-    pub(crate) fn strange_reply() -> Self {
-        Self::new(ErrorKind::Server, "the reply does not come from this crate's scripts").maybe_applied()
-    }
-
-    /// An error that the client library or the server reported. A connection error counts as not charged; a caller that has
-    /// sent a request adds [`maybe_applied`](Self::maybe_applied).
-    pub(crate) fn from_redis(error: RedisError) -> Self {
-        let (kind, message) = explain(&error);
-        // A server refuses before the script has written anything. For every other error that is not certain.
-        let maybe_applied = kind == ErrorKind::Server;
-        Self { kind, message, maybe_applied, address: None, source: Some(error) }
-    }
-
-    pub(crate) fn into_store_error(self) -> StoreError {
-        let error = StoreError::new(STORE, self.kind, self.message);
-        let error = if self.maybe_applied { error.maybe_applied() } else { error.not_applied() };
-        let error = match self.address {
-            Some(address) => error.at(address),
-            None => error,
-        };
-        // The text of a source may quote the request, and with it a key: only I/O errors are passed on.
-        match self.source {
-            Some(source) if source.kind() == Kind::Io => error.caused_by(source),
-            _ => error,
-        }
-    }
+/// Whether the request can be sent again, to another server: this one has certainly not charged it.
+pub(crate) fn may_go_elsewhere(error: &StoreError) -> bool {
+    error.applied() == Applied::No && matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::ReadOnly)
 }
 
 /// The kind of an error, and a message that says what to do.
@@ -118,9 +69,7 @@ fn explain(error: &RedisError) -> (ErrorKind, Cow<'static, str>) {
         Kind::ClusterConnectionNotFound => {
             (ErrorKind::Unreachable, "no connection to any node of the cluster; are they running?".into())
         }
-        Kind::AuthenticationFailed => {
-            (ErrorKind::Denied, "the log-in failed; check the user and password in the address".into())
-        }
+        Kind::AuthenticationFailed => (ErrorKind::Denied, LOG_IN.into()),
         Kind::InvalidClientConfig => (ErrorKind::Misconfigured, invalid_address(error)),
         Kind::Server(kind) => server_error(kind, error),
         _ => by_code(code, error.detail().unwrap_or_default()),
@@ -159,9 +108,7 @@ fn server_error(kind: ServerErrorKind, error: &RedisError) -> (ErrorKind, Cow<'s
 
 fn by_code(code: &str, detail: &str) -> (ErrorKind, Cow<'static, str>) {
     match code {
-        "WRONGPASS" | "NOAUTH" => {
-            (ErrorKind::Denied, "the log-in failed; check the user and password in the address".into())
-        }
+        "WRONGPASS" | "NOAUTH" => (ErrorKind::Denied, LOG_IN.into()),
         "NOPERM" => (
             ErrorKind::Denied,
             "the user may not do this; it needs EVAL, EVALSHA and SCRIPT LOAD, the commands of the scripts and the keys' prefix"

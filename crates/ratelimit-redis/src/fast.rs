@@ -3,11 +3,11 @@
 
 use std::collections::HashSet;
 
-use ratelimit_core::{Answer, Claim, Claims, Meter, MeterId, Mode, Timestamp};
+use ratelimit_core::{Answer, Claim, Claims, Meter, MeterId, Mode, StoreError, Timestamp};
 use redis::{Cmd, Value};
 use smallvec::smallvec;
 
-use crate::error::Failure;
+use crate::error;
 use crate::keys::write_key;
 use crate::script::CLAIM;
 use crate::time_source::TimeSource;
@@ -169,30 +169,29 @@ fn push_record(bytes: &mut Bytes, last: &mut Option<Shape>, single: &Single<'_>)
     }
 }
 
-/// The answers in the reply of [`claim_call`]; `fail` converts a failure to the error of a single slice.
-pub(crate) fn answers<E>(
+/// The answers in the reply of [`claim_call`].
+pub(crate) fn answers(
     singles: &[Single<'_>],
     reply: &Value,
-    fail: impl Fn(Failure) -> E,
-) -> Result<Vec<Result<Answer, E>>, Failure> {
+) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
     if let [single] = singles {
-        return Ok(vec![alone(single, reply).map_err(fail)]);
+        return Ok(vec![alone(single, reply)]);
     }
     let (mut text, mut general) = match reply {
         Value::BulkString(text) => (text.as_slice(), [].iter()),
         Value::Array(items) => match items.as_slice() {
             [Value::BulkString(text), general @ ..] => (text.as_slice(), general.iter()),
-            _ => return Err(Failure::strange_reply()),
+            _ => return Err(error::strange_reply()),
         },
-        _ => return Err(Failure::strange_reply()),
+        _ => return Err(error::strange_reply()),
     };
     let mut answers = Vec::with_capacity(singles.len());
     for single in singles {
         answers.push(match next_found(single, &mut text)? {
-            Some(Found { admitted, value }) => decided(single, admitted, value).map_err(&fail),
+            Some(Found { admitted, value }) => decided(single, admitted, value),
             None => {
-                let item = general.next().ok_or_else(Failure::strange_reply)?;
-                answer(&single.without_key(), item, TimeSource::Caller).map_err(&fail)
+                let item = general.next().ok_or_else(error::strange_reply)?;
+                answer(&single.without_key(), item, TimeSource::Caller)
             }
         });
     }
@@ -207,8 +206,8 @@ struct Found<'a> {
 }
 
 /// Takes the next finding off `text`; `None` if the general path has decided that claim.
-fn next_found<'a>(single: &Single<'_>, text: &mut &'a [u8]) -> Result<Option<Found<'a>>, Failure> {
-    let (first, rest) = text.split_first().ok_or_else(Failure::strange_reply)?;
+fn next_found<'a>(single: &Single<'_>, text: &mut &'a [u8]) -> Result<Option<Found<'a>>, StoreError> {
+    let (first, rest) = text.split_first().ok_or_else(error::strange_reply)?;
     let (admitted, values) = match first {
         b'g' => {
             *text = rest;
@@ -221,8 +220,7 @@ fn next_found<'a>(single: &Single<'_>, text: &mut &'a [u8]) -> Result<Option<Fou
         b'r' => (false, rest),
         _ => (true, *text),
     };
-    let (value, rest) =
-        values.split_at_checked(value_size(single.meter)).ok_or_else(Failure::strange_reply)?;
+    let (value, rest) = values.split_at_checked(value_size(single.meter)).ok_or_else(error::strange_reply)?;
     *text = rest;
     Ok(Some(Found { admitted, value }))
 }
@@ -236,7 +234,7 @@ fn value_size(meter: &Meter) -> usize {
 }
 
 /// The answer for a call of one slice.
-fn alone(single: &Single<'_>, reply: &Value) -> Result<Answer, Failure> {
+pub(crate) fn alone(single: &Single<'_>, reply: &Value) -> Result<Answer, StoreError> {
     match reply {
         Value::Nil => decided(single, true, &[]),
         Value::BulkString(before) => decided(single, true, before),
@@ -244,13 +242,13 @@ fn alone(single: &Single<'_>, reply: &Value) -> Result<Answer, Failure> {
             [Value::Int(0), Value::BulkString(before)] => decided(single, false, before),
             _ => answer(&single.without_key(), reply, TimeSource::Caller),
         },
-        _ => Err(Failure::strange_reply()),
+        _ => Err(error::strange_reply()),
     }
 }
 
 /// The answer to a claim whose meter had the value `before`.
-fn decided(single: &Single<'_>, admitted: bool, before: &[u8]) -> Result<Answer, Failure> {
+fn decided(single: &Single<'_>, admitted: bool, before: &[u8]) -> Result<Answer, StoreError> {
     let Single { now, cost, meter, .. } = *single;
-    let verdict = verdict(meter, cost, before, now, admitted).ok_or_else(Failure::corrupt)?;
+    let verdict = verdict(meter, cost, before, now, admitted).ok_or_else(error::corrupt)?;
     Ok(Answer { admitted, charged: admitted, now, verdicts: smallvec![verdict] })
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
+use ratelimit_core::StoreError;
+
 use crate::cluster::Cluster;
 use crate::config::RedisConfig;
-use crate::error::Failure;
 use crate::provided::Provided;
 use crate::script::Script;
 use crate::sentinel::Sentinel;
@@ -28,7 +29,7 @@ pub(crate) enum Link {
 
 impl Link {
     /// A link to the servers of a configuration.
-    pub(crate) fn new(config: &RedisConfig) -> Result<Self, Failure> {
+    pub(crate) fn new(config: &RedisConfig) -> Result<Self, StoreError> {
         match &config.servers {
             Servers::One(info) => Server::new(info, config, config.connections).map(Self::Single),
             Servers::Sentinel(address) => {
@@ -41,7 +42,7 @@ impl Link {
     }
 
     /// Connects, so that a wrong address is noticed immediately.
-    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), Failure> {
+    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), StoreError> {
         match self {
             Self::Single(lines) => lines.connect(deadline).await,
             Self::Sentinel(sentinel) => sentinel.connect(deadline).await,
@@ -57,7 +58,7 @@ impl Link {
         call: Cmd,
         key: &[u8],
         deadline: Instant,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, StoreError> {
         match self {
             Self::Single(lines) => lines.run(script, &call, deadline).await,
             Self::Sentinel(sentinel) => sentinel.send(&call, Some(script), deadline).await,
@@ -67,7 +68,7 @@ impl Link {
     }
 
     /// Sends a command on keys that are all in the slot of `key`.
-    pub(crate) async fn send(&self, cmd: Cmd, key: &[u8], deadline: Instant) -> Result<Value, Failure> {
+    pub(crate) async fn send(&self, cmd: Cmd, key: &[u8], deadline: Instant) -> Result<Value, StoreError> {
         match self {
             Self::Single(lines) => lines.send(&cmd, deadline).await,
             Self::Sentinel(sentinel) => sentinel.send(&cmd, None, deadline).await,

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use ratelimit_core::ErrorKind;
+use ratelimit_core::{ErrorKind, StoreError};
 use redis::{ConnectionInfo, RedisConnectionInfo};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::RedisConfig;
 use crate::connection::Dialer;
-use crate::error::Failure;
+use crate::error;
 use crate::keys::SLOTS;
 use crate::node_address::NodeAddress;
 use crate::server::Server;
@@ -19,7 +19,7 @@ use crate::stream::Opener;
 use crate::topology::ClusterView;
 
 /// The minimum time limit for a node's view of the cluster.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long to wait for further views once there is one.
 const GRACE: Duration = Duration::from_millis(50);
@@ -49,9 +49,9 @@ struct SlotMap {
 }
 
 impl Nodes {
-    pub(crate) fn new(nodes: &[ConnectionInfo], config: &RedisConfig) -> Result<Self, Failure> {
+    pub(crate) fn new(nodes: &[ConnectionInfo], config: &RedisConfig) -> Result<Self, StoreError> {
         let Some(first) = nodes.first() else {
-            return Err(Failure::misconfigured("the address contains no node"));
+            return Err(error::misconfigured("the address contains no node"));
         };
         let seeds =
             nodes.iter().map(|node| Server::new(node, config, 1).map(Arc::new)).collect::<Result<_, _>>();
@@ -98,7 +98,7 @@ impl Nodes {
     }
 
     /// Asks the nodes which of them serves which slot.
-    pub(crate) async fn survey(self: Arc<Self>) -> Result<(), Failure> {
+    pub(crate) async fn survey(self: Arc<Self>) -> Result<(), StoreError> {
         let known = self.next_to_ask();
         let asked: Vec<_> = known.iter().map(|node| node.address().to_owned()).collect();
         let mut outcome = self.best_view(known).await;
@@ -121,9 +121,9 @@ impl Nodes {
     }
 
     /// The most recent view of the cluster. Nodes that are down or frozen are not waited for.
-    async fn best_view(&self, nodes: Vec<Arc<Server>>) -> Result<ClusterView, Failure> {
-        let mut deadline = Instant::now() + self.timeout.max(PATIENCE);
-        let mut best = Err(Failure::new(ErrorKind::Unreachable, "no node of the cluster is known"));
+    async fn best_view(&self, nodes: Vec<Arc<Server>>) -> Result<ClusterView, StoreError> {
+        let mut deadline = Instant::now() + self.timeout.max(MIN_TIMEOUT);
+        let mut best = Err(error::new(ErrorKind::Unreachable, "no node of the cluster is known"));
         let mut asked = JoinSet::new();
         for node in nodes {
             asked.spawn(async move { ClusterView::of(&node, deadline).await });

@@ -4,7 +4,6 @@ use ratelimit_core::layers::BatchConfig;
 use ratelimit_core::{StoreError, StoreUrl, UrlOption};
 
 use crate::config::RedisConfig;
-use crate::error::Failure;
 use crate::servers::Servers;
 use crate::time_source::TimeSource;
 
@@ -68,7 +67,7 @@ impl RedisConfig {
     /// unknown or its value is not valid, or if a file cannot be read. No error quotes the address.
     pub fn from_url(url: &str) -> Result<Self, StoreError> {
         let url = StoreUrl::parse("redis", url)?;
-        let servers = Servers::parse(&url.base_with(OF_SERVERS)).map_err(Failure::into_store_error)?;
+        let servers = Servers::parse(&url.base_with(OF_SERVERS))?;
         let mut config = Self::of(servers);
         for option in url.options() {
             match option.name() {

@@ -3,12 +3,12 @@
 use std::ops::DerefMut;
 
 use deadpool::managed::{Manager, Object, Pool, PoolError};
-use ratelimit_core::ErrorKind;
+use ratelimit_core::{ErrorKind, StoreError};
 use redis::aio::ConnectionLike;
 use redis::{Cmd, RedisError};
 use tokio::time::{Instant, timeout_at};
 
-use crate::error::Failure;
+use crate::error;
 use crate::link::Link;
 use crate::provided::{Provided, Sent, Source, request};
 use crate::store::RedisStore;
@@ -34,27 +34,27 @@ where
 }
 
 /// The pool gave no connection in time, so nothing has been sent.
-fn late() -> Failure {
-    Failure::new(ErrorKind::Unreachable, "the pool gave no connection within the time limit")
+fn late() -> StoreError {
+    error::new(ErrorKind::Unreachable, "the pool gave no connection within the time limit")
 }
 
-fn late_by_its_own() -> Failure {
-    Failure::new(ErrorKind::Unreachable, "the pool gave no connection within its own time limits")
+fn late_by_its_own() -> StoreError {
+    error::new(ErrorKind::Unreachable, "the pool gave no connection within its own time limits")
 }
 
 /// Why the pool gave no connection. Nothing has been sent.
-fn refused(error: PoolError<RedisError>) -> Failure {
+fn refused(error: PoolError<RedisError>) -> StoreError {
     match error {
         PoolError::Timeout(_) => late_by_its_own(),
         PoolError::Backend(error) if error.is_timeout() => late_by_its_own(),
-        PoolError::Backend(error) => Failure::from_redis(error).not_applied(),
-        PoolError::Closed => Failure::new(ErrorKind::Unsupported, "the pool has been closed"),
-        PoolError::NoRuntimeSpecified => Failure::new(
+        PoolError::Backend(error) => error::from_redis(error).not_applied(),
+        PoolError::Closed => error::new(ErrorKind::Unsupported, "the pool has been closed"),
+        PoolError::NoRuntimeSpecified => error::new(
             ErrorKind::Unsupported,
             "the pool has time limits but no runtime; build it with `Runtime::Tokio1`",
         ),
         PoolError::PostCreateHook(_) => {
-            Failure::new(ErrorKind::Unreachable, "a `post_create` hook of the pool refused the connection")
+            error::new(ErrorKind::Unreachable, "a `post_create` hook of the pool refused the connection")
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use ratelimit_core::ErrorKind;
+use ratelimit_core::{ErrorKind, StoreError};
 use redis::aio::ConnectionLike;
 use redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind, Value};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::error::Failure;
+use crate::error;
 use crate::script::Script;
 
 /// The first pause before a call on keys that are moving between two nodes is retried.
@@ -19,7 +19,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// The server's reply, or the failure if there is none.
 pub(crate) type Sent<'a> =
-    Pin<Box<dyn Future<Output = Result<Result<Value, RedisError>, Failure>> + Send + 'a>>;
+    Pin<Box<dyn Future<Output = Result<Result<Value, RedisError>, StoreError>> + Send + 'a>>;
 
 /// Where a connection comes from.
 pub(crate) trait Source: Send + Sync {
@@ -60,7 +60,7 @@ impl Provided {
         mut cmd: Cmd,
         mut script: Option<&Script>,
         deadline: Instant,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, StoreError> {
         let mut pause = PAUSE;
         loop {
             let reply = self.source.send(&cmd, deadline).await;
@@ -81,17 +81,17 @@ impl Provided {
         }
     }
 
-    fn failure(&self, error: RedisError) -> Failure {
+    fn failure(&self, error: RedisError) -> StoreError {
         if !self.slots {
-            return Failure::from_redis(error).at(self.address);
+            return error::from_redis(error).at(self.address);
         }
         let failure = if is_elsewhere(&error) {
-            Failure::new(
+            error::new(
                 ErrorKind::Unreachable,
                 "the cluster is moving slots, or the connection does not follow them",
             )
         } else {
-            Failure::from_redis(error)
+            error::from_redis(error)
         };
         // The client may have sent the call before and lost the reply.
         failure.maybe_applied().at(self.address)
@@ -109,7 +109,7 @@ pub(crate) async fn request(
     connection: &mut (impl ConnectionLike + Send),
     cmd: &Cmd,
     deadline: Instant,
-) -> Result<Result<Value, RedisError>, Failure> {
+) -> Result<Result<Value, RedisError>, StoreError> {
     let reply = match timeout_at(deadline, connection.req_packed_command(cmd)).await {
         Ok(reply) => reply.and_then(Value::extract_error),
         Err(_) => return Err(late("no answer within the time limit")),
@@ -117,12 +117,12 @@ pub(crate) async fn request(
     match reply {
         Err(error) if error.is_timeout() => Err(late("no answer within the connection's own time limit")),
         Err(error) if !matches!(error.kind(), Kind::Server(_) | Kind::Extension) => {
-            Err(Failure::from_redis(error).maybe_applied())
+            Err(error::from_redis(error).maybe_applied())
         }
         reply => Ok(reply),
     }
 }
 
-fn late(message: &'static str) -> Failure {
-    Failure::new(ErrorKind::Timeout, message).maybe_applied()
+fn late(message: &'static str) -> StoreError {
+    error::new(ErrorKind::Timeout, message).maybe_applied()
 }

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use redis::{Cmd, ConnectionInfo, ServerErrorKind, Value};
 use tokio::time::Instant;
 
+use ratelimit_core::StoreError;
+
 use crate::config::RedisConfig;
 use crate::connection::{Connection, Dialer};
-use crate::error::Failure;
+use crate::error;
 use crate::node_address::NodeAddress;
 use crate::script::Script;
 use crate::stream::Opener;
@@ -35,7 +37,7 @@ impl Server {
         info: &ConnectionInfo,
         config: &RedisConfig,
         connections: usize,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, StoreError> {
         let opener = Opener::new(info.addr(), config)?;
         let dialer = Dialer::new(info.redis_settings().clone(), opener, config.timeout);
         Ok(Self::with_dialer(dialer, connections))
@@ -50,7 +52,7 @@ impl Server {
         self.first.dialer().leads_to(place)
     }
 
-    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), Failure> {
+    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), StoreError> {
         self.first.connect(deadline).await?;
         for connection in &self.others {
             connection.connect(deadline).await?;
@@ -67,13 +69,18 @@ impl Server {
     }
 
     /// Sends a command.
-    pub(crate) async fn send(&self, cmd: &Cmd, deadline: Instant) -> Result<Value, Failure> {
+    pub(crate) async fn send(&self, cmd: &Cmd, deadline: Instant) -> Result<Value, StoreError> {
         let reply = self.connection().send(cmd, false, deadline).await?;
-        reply.map_err(|error| Failure::from_redis(error).at(&self.address))
+        reply.map_err(|error| error::from_redis(error).at(&self.address))
     }
 
     /// Calls a script, sending it in full if the server does not have it.
-    pub(crate) async fn run(&self, script: &Script, call: &Cmd, deadline: Instant) -> Result<Value, Failure> {
+    pub(crate) async fn run(
+        &self,
+        script: &Script,
+        call: &Cmd,
+        deadline: Instant,
+    ) -> Result<Value, StoreError> {
         let connection = self.connection();
         match connection.send(call, false, deadline).await? {
             Err(error) if error.kind() == ServerErrorKind::NoScript.into() => {
@@ -81,6 +88,6 @@ impl Server {
             }
             reply => reply,
         }
-        .map_err(|error| Failure::from_redis(error).at(&self.address))
+        .map_err(|error| error::from_redis(error).at(&self.address))
     }
 }

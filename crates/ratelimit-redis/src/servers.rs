@@ -1,9 +1,10 @@
 //! Which servers an address names.
 
+use ratelimit_core::StoreError;
 use redis::ConnectionInfo;
 
 use crate::address::info;
-use crate::error::Failure;
+use crate::error;
 use crate::sentinel::Address;
 
 /// The servers that an address names.
@@ -19,7 +20,7 @@ pub(crate) enum Servers {
 
 impl Servers {
     /// Parses an address with no options other than those of the servers.
-    pub(crate) fn parse(url: &str) -> Result<Self, Failure> {
+    pub(crate) fn parse(url: &str) -> Result<Self, StoreError> {
         if url.contains("+sentinel://") {
             return Ok(Self::Sentinel(Box::new(Address::read(url)?)));
         }
@@ -31,10 +32,10 @@ impl Servers {
 }
 
 /// An address for each node of `redis+cluster://user:password@a,b/0`, in the form that the client library accepts.
-fn nodes(url: &str) -> Result<Vec<String>, Failure> {
+fn nodes(url: &str) -> Result<Vec<String>, StoreError> {
     let parts = url.split_once("+cluster://").filter(|(scheme, _)| matches!(*scheme, "redis" | "rediss"));
     let (scheme, rest) = parts.ok_or_else(|| {
-        Failure::misconfigured("the address of a cluster begins with redis+cluster:// or rediss+cluster://")
+        error::misconfigured("the address of a cluster begins with redis+cluster:// or rediss+cluster://")
     })?;
     let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
     let (log_in, nodes) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
@@ -81,7 +82,7 @@ mod tests {
         ] {
             let failure = Servers::parse(wrong).err().unwrap_or_else(|| panic!("{wrong} is read"));
             assert_eq!(failure.kind(), ErrorKind::Misconfigured, "{wrong}");
-            let text = failure.into_store_error().to_string();
+            let text = failure.to_string();
             assert!(text.contains(told) && !text.contains("secret"), "{text}");
         }
     }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ratelimit_core::{Answer, ErrorKind, Mode, Verdict};
+use ratelimit_core::{Answer, ErrorKind, Mode, StoreError, Verdict};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::calls::Calls;
-use crate::error::Failure;
+use crate::error;
 use crate::keys::slot_of;
 use crate::wire::{OwnedClaims, OwnedRefund, slot_of_all};
 
@@ -26,19 +26,19 @@ pub(crate) async fn claim(
     calls: Arc<Calls>,
     slice: OwnedClaims,
     deadline: Instant,
-) -> Result<Answer, Failure> {
+) -> Result<Answer, StoreError> {
     let address = calls.link.address().to_owned();
     let task = tokio::spawn(decide(calls, slice, deadline));
     match timeout_at(deadline, task).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => Err(Failure::stopped().maybe_applied()),
-        Err(_) => Err(Failure::new(ErrorKind::Timeout, "no answer within the time limit")
+        Ok(Err(_)) => Err(error::stopped().maybe_applied()),
+        Err(_) => Err(error::new(ErrorKind::Timeout, "no answer within the time limit")
             .at(&address)
             .maybe_applied()),
     }
 }
 
-async fn decide(calls: Arc<Calls>, slice: OwnedClaims, deadline: Instant) -> Result<Answer, Failure> {
+async fn decide(calls: Arc<Calls>, slice: OwnedClaims, deadline: Instant) -> Result<Answer, StoreError> {
     let parts = split(&slice);
     let mut seen = Vec::new();
     if slice.mode != Mode::Force {
@@ -88,13 +88,13 @@ async fn ask(
     parts: &[Part],
     mode: Mode,
     deadline: Instant,
-) -> Vec<Result<Answer, Failure>> {
+) -> Vec<Result<Answer, StoreError>> {
     let mut tasks = JoinSet::new();
     for (nth, part) in parts.iter().enumerate() {
         let (calls, slice) = (calls.clone(), OwnedClaims { mode, ..part.slice.clone() });
         tasks.spawn(async move { (nth, calls.decide(slice, deadline).await) });
     }
-    let mut results: Vec<_> = parts.iter().map(|_| Err(Failure::stopped().maybe_applied())).collect();
+    let mut results: Vec<_> = parts.iter().map(|_| Err(error::stopped().maybe_applied())).collect();
     while let Some(done) = tasks.join_next().await {
         if let Ok((nth, result)) = done {
             results[nth] = result;
@@ -107,8 +107,8 @@ async fn ask(
 async fn take_back(
     calls: &Arc<Calls>,
     parts: &[Part],
-    results: &[Result<Answer, Failure>],
-) -> Result<(), Failure> {
+    results: &[Result<Answer, StoreError>],
+) -> Result<(), StoreError> {
     let mut outcome = Ok(());
     for (part, result) in parts.iter().zip(results) {
         let Ok(answer) = result else { continue };
@@ -128,8 +128,8 @@ async fn take_back(
     outcome
 }
 
-fn first_failure(results: Vec<Result<Answer, Failure>>) -> Failure {
-    results.into_iter().find_map(Result::err).unwrap_or_else(Failure::strange_reply)
+fn first_failure(results: Vec<Result<Answer, StoreError>>) -> StoreError {
+    results.into_iter().find_map(Result::err).unwrap_or_else(error::strange_reply)
 }
 
 /// The answers of the parts merged into one, in the order of the claims.
@@ -149,8 +149,8 @@ pub(crate) async fn claim_many(
     calls: &Arc<Calls>,
     slices: Vec<OwnedClaims>,
     deadline: Instant,
-) -> Vec<Result<Answer, Failure>> {
-    let mut answers: Vec<_> = slices.iter().map(|_| Err(Failure::stopped().maybe_applied())).collect();
+) -> Vec<Result<Answer, StoreError>> {
+    let mut answers: Vec<_> = slices.iter().map(|_| Err(error::stopped().maybe_applied())).collect();
     let mut waiting: BTreeMap<u16, (Vec<usize>, Vec<OwnedClaims>)> = BTreeMap::new();
     for (place, slice) in slices.into_iter().enumerate() {
         if let Some(slot) = slot_of_all(&slice) {
@@ -170,7 +170,7 @@ async fn flush(
     calls: &Arc<Calls>,
     waiting: BTreeMap<u16, (Vec<usize>, Vec<OwnedClaims>)>,
     deadline: Instant,
-    answers: &mut [Result<Answer, Failure>],
+    answers: &mut [Result<Answer, StoreError>],
 ) {
     let mut tasks = JoinSet::new();
     for (places, slices) in waiting.into_values() {

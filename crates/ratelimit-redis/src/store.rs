@@ -9,7 +9,7 @@ use ratelimit_core::{Answer, Claims, CounterStore, Promises, Refund, StoreError,
 use crate::by_node::ByNode;
 use crate::config::RedisConfig;
 use crate::direct::Direct;
-use crate::error::{Failure, STORE};
+use crate::error::STORE;
 use crate::link::Link;
 use crate::store_config::StoreConfig;
 
@@ -68,7 +68,7 @@ impl RedisStore {
     pub async fn connect_with(config: RedisConfig) -> Result<Self, StoreError> {
         let store = Self::lazy(config)?;
         let calls = store.direct.calls();
-        calls.link.connect(calls.deadline()).await.map_err(Failure::into_store_error)?;
+        calls.link.connect(calls.deadline()).await?;
         Ok(store)
     }
 
@@ -78,7 +78,7 @@ impl RedisStore {
     /// If certificates are not valid, or if the address requires TLS and the feature `tls` is off.
     #[allow(clippy::needless_pass_by_value)] // like the other constructors
     pub fn lazy(config: RedisConfig) -> Result<Self, StoreError> {
-        let link = Link::new(&config).map_err(Failure::into_store_error)?;
+        let link = Link::new(&config)?;
         Ok(Self::on(link, config.store()))
     }
 
@@ -91,7 +91,7 @@ impl RedisStore {
     /// A store on this link.
     pub(crate) fn on(link: Link, config: StoreConfig) -> Self {
         // On a cluster, a call shared by all nodes would wait for the slowest of them.
-        let batch = config.batch.map(|batch| batch.patience(config.timeout));
+        let batch = config.batch.map(|batch| batch.timeout(config.timeout));
         let (by_node, together) = match link {
             Link::Cluster(_) => (batch, None),
             // A connection of the program may send a call to any node.

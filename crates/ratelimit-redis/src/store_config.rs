@@ -36,39 +36,12 @@ pub struct StoreConfig {
 }
 
 impl StoreConfig {
-    /// Sets [`prefix`](Self::prefix).
-    #[must_use]
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// Sets [`timeout`](Self::timeout).
-    #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Sets [`time`](Self::time).
-    #[must_use]
-    pub fn time(mut self, time: TimeSource) -> Self {
-        self.time = time;
-        self
-    }
-
-    /// Sets [`clock_slack`](Self::clock_slack).
-    #[must_use]
-    pub fn clock_slack(mut self, clock_slack: Duration) -> Self {
-        self.clock_slack = clock_slack;
-        self
-    }
-
-    /// Sets [`batch`](Self::batch).
-    #[must_use]
-    pub fn batch(mut self, batch: Option<BatchConfig>) -> Self {
-        self.batch = batch;
-        self
+    ratelimit_core::kit::setters! {
+        prefix: impl Into<String>,
+        timeout: Duration,
+        time: TimeSource,
+        clock_slack: Duration,
+        batch: Option<BatchConfig>,
     }
 
     /// The slack in milliseconds, at least [`CLOCK_SLACK`].

@@ -13,8 +13,10 @@ use redis::{ConnectionAddr, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
+use ratelimit_core::StoreError;
+
 use crate::config::RedisConfig;
-use crate::error::Failure;
+use crate::error;
 use crate::node_address::NodeAddress;
 
 /// Idle connections are probed, so that a lost peer is noticed.
@@ -84,7 +86,7 @@ pub(crate) struct Opener {
 }
 
 impl Opener {
-    pub(crate) fn new(address: &ConnectionAddr, config: &RedisConfig) -> Result<Self, Failure> {
+    pub(crate) fn new(address: &ConnectionAddr, config: &RedisConfig) -> Result<Self, StoreError> {
         #[cfg(not(feature = "tls"))]
         let _ = config;
         Ok(Self {
@@ -132,12 +134,12 @@ impl Opener {
     }
 
     /// Explains an error that ended the connection before the server has answered.
-    pub(crate) fn explain(&self, error: RedisError) -> Failure {
+    pub(crate) fn explain(&self, error: RedisError) -> StoreError {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             return tls.explain(error);
         }
-        Failure::from_redis(error)
+        error::from_redis(error)
     }
 
     /// Opens a stream that counts in `written`.

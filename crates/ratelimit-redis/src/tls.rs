@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::io;
 use std::sync::Arc;
 
-use ratelimit_core::ErrorKind;
+use ratelimit_core::{ErrorKind, StoreError};
 use redis::RedisError;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
@@ -15,7 +15,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::{AlertDescription, ClientConfig, Error, RootCertStore};
 
 use crate::config::RedisConfig;
-use crate::error::Failure;
+use crate::error;
 
 /// How streams are encrypted.
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    pub(crate) fn new(config: &RedisConfig) -> Result<Self, Failure> {
+    pub(crate) fn new(config: &RedisConfig) -> Result<Self, StoreError> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|_| bad("this build of rustls has no protocol version in common with anybody"))?
@@ -70,41 +70,41 @@ impl Tls {
     }
 
     /// Explains an error that ended the connection before the server has answered.
-    pub(crate) fn explain(&self, error: RedisError) -> Failure {
+    pub(crate) fn explain(&self, error: RedisError) -> StoreError {
         if !error.is_io_error() {
-            return Failure::from_redis(error);
+            return error::from_redis(error);
         }
         match cause(&error) {
-            Some(Error::InvalidCertificate(reason)) => Failure::new(
+            Some(Error::InvalidCertificate(reason)) => error::new(
                 ErrorKind::Unreachable,
                 format!("the server's certificate cannot be trusted: {reason}; see `authorities`"),
             ),
             Some(Error::AlertReceived(alert)) if is_about_certificates(*alert) && self.has_certificate => {
-                Failure::new(
+                error::new(
                     ErrorKind::Denied,
                     format!("the server does not accept the certificate in `client_certificate`: {alert:?}"),
                 )
             }
-            Some(Error::AlertReceived(alert)) if is_about_certificates(*alert) => Failure::new(
+            Some(Error::AlertReceived(alert)) if is_about_certificates(*alert) => error::new(
                 ErrorKind::Denied,
                 "the server asks for a certificate; set `client_certificate` to one that it accepts",
             ),
             // The alert may be lost when a server closes the connection with unread data.
-            None if error.is_connection_dropped() => Failure::new(
+            None if error.is_connection_dropped() => error::new(
                 ErrorKind::Unreachable,
                 "the server closed the connection before it answered; does it ask for a certificate (`client_certificate`)?",
             ),
-            _ => Failure::from_redis(error),
+            _ => error::from_redis(error),
         }
     }
 }
 
-fn bad(what: &'static str) -> Failure {
-    Failure::misconfigured(what)
+fn bad(what: &'static str) -> StoreError {
+    error::misconfigured(what)
 }
 
 /// The trusted authorities: `authorities` (PEM), or without them the machine's.
-fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, Failure> {
+fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, StoreError> {
     let mut roots = RootCertStore::empty();
     match authorities {
         Some(pem) => {
@@ -125,7 +125,7 @@ fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, Failure> {
 }
 
 /// All certificates in `pem`, at least one.
-fn certificates(pem: &[u8], or_else: &'static str) -> Result<Vec<CertificateDer<'static>>, Failure> {
+fn certificates(pem: &[u8], or_else: &'static str) -> Result<Vec<CertificateDer<'static>>, StoreError> {
     let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
     certificates.ok().filter(|certificates| !certificates.is_empty()).ok_or_else(|| bad(or_else))
 }

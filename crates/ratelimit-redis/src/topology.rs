@@ -2,11 +2,11 @@
 
 use std::ops::RangeInclusive;
 
-use ratelimit_core::ErrorKind;
+use ratelimit_core::{ErrorKind, StoreError};
 use redis::{Value, cmd};
 use tokio::time::Instant;
 
-use crate::error::Failure;
+use crate::error;
 use crate::node_address::NodeAddress;
 use crate::server::Server;
 use crate::value::{list, text};
@@ -31,8 +31,8 @@ impl ClusterView {
     }
 
     /// Asks a node.
-    pub(crate) async fn of(node: &Server, deadline: Instant) -> Result<Self, Failure> {
-        let failed = |error| Failure::from_redis(error).at(node.address());
+    pub(crate) async fn of(node: &Server, deadline: Instant) -> Result<Self, StoreError> {
+        let failed = |error| error::from_redis(error).at(node.address());
         let slots =
             node.connection().send(cmd("CLUSTER").arg("SLOTS"), false, deadline).await?.map_err(failed)?;
         // A user without permission for `CLUSTER INFO` works as well.
@@ -41,12 +41,12 @@ impl ClusterView {
         let asked = NodeAddress::of_address(node.address()).map(|place| place.host).unwrap_or_default();
         let view = Self::read(&slots, &info, &asked);
         let empty = || {
-            Failure::new(
+            error::new(
                 ErrorKind::Unreachable,
                 "it reports no node that serves a slot; is the cluster set up?",
             )
         };
-        view.ok_or_else(|| Failure::strange_reply().at(node.address()))
+        view.ok_or_else(|| error::strange_reply().at(node.address()))
             .and_then(|view| if view.shares.is_empty() { Err(empty().at(node.address())) } else { Ok(view) })
     }
 

@@ -1,13 +1,13 @@
 //! Encodes claims as script arguments and decodes the replies to verdicts.
 
 use ratelimit_core::{
-    Answer, Charged, Log, LogSight, MAX_UNITS, Meter, Mode, State, Timestamp, Verdict, Window, WindowState,
-    kit,
+    Answer, Charged, Log, LogSight, MAX_UNITS, Meter, Mode, State, StoreError, Timestamp, Verdict, Window,
+    WindowState, kit,
 };
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
 
-use crate::error::Failure;
+use crate::error;
 use crate::keys::slot_of;
 use crate::script::{CLAIM, REFUND};
 use crate::time_source::TimeSource;
@@ -136,21 +136,21 @@ pub(crate) fn answers(
     slices: &[OwnedClaims],
     time: TimeSource,
     reply: Value,
-) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
     match reply {
         Value::Array(items) if items.len() == slices.len() => {
             Ok(slices.iter().zip(items).map(|(slice, item)| answer(slice, &item, time)).collect())
         }
-        _ => Err(Failure::strange_reply()),
+        _ => Err(error::strange_reply()),
     }
 }
 
 /// The general path's answer for a slice.
-pub(crate) fn answer(slice: &OwnedClaims, item: &Value, time: TimeSource) -> Result<Answer, Failure> {
+pub(crate) fn answer(slice: &OwnedClaims, item: &Value, time: TimeSource) -> Result<Answer, StoreError> {
     let items = match item {
         Value::Array(items) if items.len() == slice.claims.len() + 1 => items,
-        Value::BulkString(_) => return Err(Failure::corrupt()),
-        _ => return Err(Failure::strange_reply()),
+        Value::BulkString(_) => return Err(error::corrupt()),
+        _ => return Err(error::strange_reply()),
     };
     let texts: Option<SmallVec<[&[u8]; 3]>> = items
         .iter()
@@ -159,10 +159,10 @@ pub(crate) fn answer(slice: &OwnedClaims, item: &Value, time: TimeSource) -> Res
             _ => None,
         })
         .collect();
-    let texts = texts.ok_or_else(Failure::strange_reply)?;
+    let texts = texts.ok_or_else(error::strange_reply)?;
     let (admitted, now) = match texts[0].split_first() {
-        Some((admitted, now)) => (*admitted == 1, number(now).ok_or_else(Failure::strange_reply)?),
-        None => return Err(Failure::strange_reply()),
+        Some((admitted, now)) => (*admitted == 1, number(now).ok_or_else(error::strange_reply)?),
+        None => return Err(error::strange_reply()),
     };
     let now = match time {
         TimeSource::Caller => slice.now,
@@ -175,7 +175,7 @@ pub(crate) fn answer(slice: &OwnedClaims, item: &Value, time: TimeSource) -> Res
     let verdicts: Option<_> = slice.claims.iter().zip(&texts[1..]).map(verdict).collect();
     match verdicts {
         Some(verdicts) => Ok(Answer { admitted, charged: charging, now, verdicts }),
-        None => Err(Failure::corrupt()),
+        None => Err(error::corrupt()),
     }
 }
 

@@ -21,7 +21,7 @@ impl Cluster {
 
     async fn store(&self) -> RedisStore {
         // Checks share round trips even if there are few of them.
-        let batch = Some(BatchConfig::default().alone(0));
+        let batch = Some(BatchConfig::default().unbatched(0));
         let config = RedisConfig::from_url(&self.0.url()).unwrap();
         RedisStore::connect_with(config.timeout(Duration::from_secs(10)).batch(batch)).await.unwrap()
     }

@@ -106,7 +106,7 @@ async fn subjects(testbed: &Testbed) -> Vec<Redis> {
 
 /// Shares calls even among few checks: unshared calls are covered by the targets without sharing.
 fn always() -> Option<BatchConfig> {
-    Some(BatchConfig::default().alone(0))
+    Some(BatchConfig::default().unbatched(0))
 }
 
 enum Target {

@@ -27,7 +27,7 @@ async fn store(cluster: &Cluster) -> RedisStore {
     let config = RedisConfig::from_url(&cluster.url())
         .unwrap()
         .timeout(LIMIT)
-        .batch(Some(BatchConfig::default().alone(0)));
+        .batch(Some(BatchConfig::default().unbatched(0)));
     RedisStore::connect_with(config).await.unwrap()
 }
 

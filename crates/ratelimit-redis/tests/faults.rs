@@ -189,7 +189,7 @@ async fn the_first_call_after_a_restart_is_answered() {
 async fn calls_in_flight_when_the_server_dies_fail_or_were_answered() {
     let server = Server::start(&[]).await;
     // With shared calls, three calls are in flight, or as many as are sent alone; a waiting check has charged nothing.
-    let shared = BatchConfig::default().trips(3).alone(0).most(4);
+    let shared = BatchConfig::default().concurrent_batches(3).unbatched(0).batch_size(4);
     for (batch, under_way) in [(None, 20), (Some(shared), 12), (Some(BatchConfig::default()), 16)] {
         let store = RedisStore::connect_with(config(&server).batch(batch)).await.unwrap();
         server.freeze().await;

@@ -31,7 +31,7 @@ pub(crate) static PAIR: Recipe =
     Recipe { name: "memcached-pair", variable: "RATELIMIT_MEMCACHED_PAIR_URL", ..RECIPE };
 
 /// How long a server may take to report its version.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The file of users and passwords in the server's directory.
 const LOG_INS: &str = "log-ins";
@@ -157,8 +157,8 @@ impl Service for Memcached {
     }
 
     async fn ready(&self, address: SocketAddr) -> Result<(), String> {
-        let asked = tokio::time::timeout(PATIENCE, self.version(address)).await;
-        let line = asked.map_err(|_| format!("no answer within {PATIENCE:?}"))?;
+        let asked = tokio::time::timeout(TIMEOUT, self.version(address)).await;
+        let line = asked.map_err(|_| format!("no answer within {TIMEOUT:?}"))?;
         let line = line.map_err(|error| error.to_string())?;
         match line.starts_with("VERSION ") {
             true => Ok(()),

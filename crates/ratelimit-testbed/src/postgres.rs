@@ -25,7 +25,7 @@ pub(crate) static RECIPE: Recipe = Recipe {
 };
 
 /// How long a server may take for each step of a log-in.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The options of a PostgreSQL server. Its superuser and its database are both named `postgres`.
 ///
@@ -262,9 +262,9 @@ fn complaint(fields: &[u8]) -> String {
 }
 
 async fn bounded<T>(step: impl Future<Output = std::io::Result<T>>) -> Result<T, String> {
-    match tokio::time::timeout(PATIENCE, step).await {
+    match tokio::time::timeout(TIMEOUT, step).await {
         Ok(outcome) => outcome.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer within {PATIENCE:?}")),
+        Err(_) => Err(format!("no answer within {TIMEOUT:?}")),
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::io::{
 use tokio::net::{TcpStream, UnixStream};
 
 /// How long a command may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection.
 pub(crate) struct Resp(BufReader<Box<dyn Stream>>);
@@ -80,8 +80,8 @@ impl Resp {
 }
 
 async fn bounded<T>(work: impl Future<Output = io::Result<T>>) -> Result<T, String> {
-    match tokio::time::timeout(PATIENCE, work).await {
+    match tokio::time::timeout(TIMEOUT, work).await {
         Ok(result) => result.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer within {PATIENCE:?}")),
+        Err(_) => Err(format!("no answer within {TIMEOUT:?}")),
     }
 }

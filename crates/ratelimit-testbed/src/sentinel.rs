@@ -45,13 +45,13 @@ pub struct Sentinel {
 }
 
 impl Testbed {
-    /// Starts a primary, its replica and three sentinels. A primary that does not answer for `patience` is replaced; on a
+    /// Starts a primary, its replica and three sentinels. A primary that does not answer for `down_after` is replaced; on a
     /// busy machine an answer may take half a second although nothing is wrong.
     ///
     /// # Errors
     /// If they could not be started.
-    pub async fn redis_sentinel(&self, patience: Duration) -> Result<Sentinel, Unavailable> {
-        self.redis_sentinel_with(Redis::default(), patience).await
+    pub async fn redis_sentinel(&self, down_after: Duration) -> Result<Sentinel, Unavailable> {
+        self.redis_sentinel_with(Redis::default(), down_after).await
     }
 
     /// The same with these options for servers and sentinels; a password applies to the servers only.
@@ -61,7 +61,7 @@ impl Testbed {
     pub async fn redis_sentinel_with(
         &self,
         redis: Redis,
-        patience: Duration,
+        down_after: Duration,
     ) -> Result<Sentinel, Unavailable> {
         let testbed = self.as_process();
         let plain = Redis { password: None, ..redis.clone() };
@@ -75,7 +75,7 @@ impl Testbed {
             redis,
         };
         let formed = async {
-            sentinel.form(patience).await?;
+            sentinel.form(down_after).await?;
             sentinel.settled().await
         };
         match formed.await {
@@ -175,7 +175,7 @@ impl Sentinel {
     }
 
     /// Makes one server a replica of the other, and lets the sentinels watch them.
-    async fn form(&self, patience: Duration) -> Result<(), String> {
+    async fn form(&self, down_after: Duration) -> Result<(), String> {
         let [primary, replica] = self.servers() else { return Err("there are not two servers".to_owned()) };
         let address = primary.address();
         let (host, port) = (address.ip().to_string(), address.port().to_string());
@@ -185,7 +185,7 @@ impl Sentinel {
         resp.ask(&["CONFIG", "REWRITE"]).await?;
         for sentinel in self.sentinels() {
             self.ask(sentinel, &["SENTINEL", "MONITOR", NAME, &host, &port, QUORUM]).await?;
-            let millis = patience.as_millis().to_string();
+            let millis = down_after.as_millis().to_string();
             for (name, value) in [("down-after-milliseconds", millis.as_str()), ("failover-timeout", "10000")]
             {
                 self.ask(sentinel, &["SENTINEL", "SET", NAME, name, value]).await?;

@@ -23,7 +23,7 @@ pub(crate) static RECIPE: Recipe = Recipe {
 };
 
 /// How long it may take to answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The distance from its port to the port for its statistics, which is required and reserved with it.
 const STATISTICS: u16 = 10_000;
@@ -75,8 +75,8 @@ impl Service for Twemproxy {
     }
 
     async fn ready(&self, address: SocketAddr) -> Result<(), String> {
-        let asked = tokio::time::timeout(PATIENCE, read(address)).await;
-        let line = asked.map_err(|_| format!("no answer within {PATIENCE:?}"))?;
+        let asked = tokio::time::timeout(TIMEOUT, read(address)).await;
+        let line = asked.map_err(|_| format!("no answer within {TIMEOUT:?}"))?;
         let line = line.map_err(|error| error.to_string())?;
         // Not all versions support `version`.
         if line == "END" { Ok(()) } else { Err(format!("it answers `get` with {line:?}")) }

@@ -87,12 +87,12 @@ impl Lease {
         let Some(known) = self.known else { return 0 };
         let age = now.since(self.at);
         let by_demand = match self.size {
-            0 if age <= config.hold => cost.saturating_mul(4),
+            0 if age <= config.target_duration => cost.saturating_mul(4),
             0 => 0,
-            size if age <= config.hold => size.saturating_mul(2),
+            size if age <= config.target_duration => size.saturating_mul(2),
             size => size / 2,
         };
-        let want = by_demand.min(known / config.share.max(1)).min(config.largest);
+        let want = by_demand.min(known / config.share.max(1)).min(config.max_lease);
         // A claim that costs more than the lease gains nothing by it.
         if cost > want { 0 } else { want }
     }

@@ -28,7 +28,7 @@ use ratelimit_core::kit::OwnedName;
 /// # What it costs
 /// Other nodes cannot use the units of a lease: near the limit a request may be refused although another node has unspent
 /// units. [`give_back`](Self::give_back) returns unused units; call it regularly, or let [`run`](Self::run) do so. A node that
-/// crashes loses the units that it held: at most [`LeaseConfig::largest`] of each meter, until its window has passed. For
+/// crashes loses the units that it held: at most [`LeaseConfig::max_lease`] of each meter, until its window has passed. For
 /// a check that a lease paid, `remaining` is what the store said last, without the units that left a sliding window since.
 ///
 /// # What is leased
@@ -157,7 +157,7 @@ impl<S: CounterStore> Leased<S> {
     fn part(&self, claim: &Claim<'_>, claims: &Claims<'_>, may_lease: bool, back: &mut Vec<Return>) -> Part {
         let Meter::Window(window) = claim.meter else { return Part::default() };
         let (now, mode) = (claims.now(), claims.mode());
-        let is_large = window.limit() >= self.config.smallest_limit;
+        let is_large = window.limit() >= self.config.min_limit;
         let is_plain = is_large && mode == Mode::Charge && claim.cost > 0 && claim.cost <= window.limit();
         let new = || Lease::new(self.serial.fetch_add(1, Ordering::Relaxed), window, now);
         let take = |lease: &mut Lease| {

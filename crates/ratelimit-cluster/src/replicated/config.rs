@@ -6,7 +6,7 @@
 /// use ratelimit_cluster::ReplicaConfig;
 ///
 /// let config = ReplicaConfig::default().max_keys(100_000);
-/// assert_eq!(config.patience, 10);
+/// assert_eq!(config.silent_intervals, 10);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -16,10 +16,10 @@ pub struct ReplicaConfig {
     pub max_keys: usize,
     /// How many bytes of sent updates are kept for nodes that missed them. 16 MiB by default. Choose it large enough for the
     /// updates of the longest expected network partition.
-    pub keep: usize,
+    pub history_bytes: usize,
     /// The number of silent intervals after which a node no longer counts as one of the [`peers`](crate::Replicated::peers), and
     /// receives no more requests. 10 by default.
-    pub patience: u32,
+    pub silent_intervals: u32,
     /// The identifier of this run of the node. `None`, the default, draws it at random. Set it only in a test that must be
     /// repeatable: no two runs may ever have the same identifier.
     pub id: Option<u128>,
@@ -27,37 +27,16 @@ pub struct ReplicaConfig {
 
 impl Default for ReplicaConfig {
     fn default() -> Self {
-        Self { max_keys: 1_000_000, keep: 16 << 20, patience: 10, id: None }
+        Self { max_keys: 1_000_000, history_bytes: 16 << 20, silent_intervals: 10, id: None }
     }
 }
 
 impl ReplicaConfig {
-    /// Sets [`max_keys`](Self#structfield.max_keys).
-    #[must_use]
-    pub fn max_keys(mut self, max_keys: usize) -> Self {
-        self.max_keys = max_keys;
-        self
-    }
-
-    /// Sets [`keep`](Self#structfield.keep).
-    #[must_use]
-    pub fn keep(mut self, keep: usize) -> Self {
-        self.keep = keep;
-        self
-    }
-
-    /// Sets [`patience`](Self#structfield.patience).
-    #[must_use]
-    pub fn patience(mut self, patience: u32) -> Self {
-        self.patience = patience;
-        self
-    }
-
-    /// Sets [`id`](Self#structfield.id): a number, or `None` to draw it at random.
-    #[must_use]
-    pub fn id(mut self, id: impl Into<Option<u128>>) -> Self {
-        self.id = id.into();
-        self
+    ratelimit_core::kit::setters! {
+        max_keys: usize,
+        history_bytes: usize,
+        silent_intervals: u32,
+        id: impl Into<Option<u128>>,
     }
 }
 

@@ -63,7 +63,7 @@ impl<T: Transport> Replicated<T> {
         let me = session.id;
         let reply = match body {
             Body::Update { number, units } => {
-                if !session.hold(bytes, self.config.keep) {
+                if !session.hold(bytes, self.config.history_bytes) {
                     self.apply(&mut session, sender, number, units)?;
                 }
                 None

@@ -41,7 +41,7 @@ pub(crate) struct Session {
     /// The last answered request of each node.
     answered: BTreeMap<NodeId, u64>,
     /// The number of silent intervals after which a peer counts as gone.
-    patience: u64,
+    silent_intervals: u64,
     /// How often updates were given up.
     pub(crate) given_up: u64,
 }
@@ -82,25 +82,25 @@ pub(crate) struct FullState {
 }
 
 impl Session {
-    pub(crate) fn new(id: NodeId, keep: usize, patience: u64) -> Self {
+    pub(crate) fn new(id: NodeId, history_bytes: usize, silent_intervals: u64) -> Self {
         Self {
             id,
             interval: 0,
             peers: Peers::default(),
-            outbox: Outbox::new(keep),
+            outbox: Outbox::new(history_bytes),
             joining: Some(Joining::default()),
             fetch: None,
             wanted: BTreeSet::new(),
             requests: 0,
             answered: BTreeMap::new(),
-            patience,
+            silent_intervals,
             given_up: 0,
         }
     }
 
     /// The number of other nodes.
     pub(crate) fn peer_count(&self) -> usize {
-        self.peers.count_present(self.patience)
+        self.peers.count_present(self.silent_intervals)
     }
 
     /// Ends an interval. Returns the requests to send, and the held updates if the node now joins without a state.
@@ -116,7 +116,7 @@ impl Session {
             let held = self.join(&mut requests);
             return (requests, held);
         }
-        let missing = self.peers.end_interval(self.patience);
+        let missing = self.peers.end_interval(self.silent_intervals);
         self.given_up += missing.states.len() as u64;
         let updates = missing.updates.into_iter();
         requests

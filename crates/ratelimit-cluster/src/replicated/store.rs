@@ -76,7 +76,8 @@ impl<T: Transport> Replicated<T> {
     pub fn with_config(transport: T, config: ReplicaConfig) -> Self {
         let random = || RandomState::new().hash_one(());
         let id = config.id.unwrap_or_else(|| u128::from(random()) << 64 | u128::from(random()));
-        let session = Session::new(NodeId(id.to_be_bytes()), config.keep, u64::from(config.patience));
+        let session =
+            Session::new(NodeId(id.to_be_bytes()), config.history_bytes, u64::from(config.silent_intervals));
         let (session, stats) = (Mutex::new(session), Mutex::default());
         Self { transport, config, ledger: Ledger::new(config.max_keys, None), session, stats }
     }
@@ -96,7 +97,7 @@ impl<T: Transport> Replicated<T> {
         self.len() == 0
     }
 
-    /// The number of other nodes that sent a message in the last [`ReplicaConfig::patience`] intervals and have not left.
+    /// The number of other nodes that sent a message in the last [`ReplicaConfig::silent_intervals`] intervals and have not left.
     pub fn peers(&self) -> usize {
         lock(&self.session).peer_count()
     }

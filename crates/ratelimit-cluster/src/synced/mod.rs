@@ -33,7 +33,7 @@ use crate::ledger::{Ledger, counter_store_methods, sync_counter_store_methods};
 /// # What it costs
 /// Each interval costs one claim for each key that was charged in it, in batches; windows that carry earlier segments cost a few
 /// more after a segment has ended. A key that was not charged costs nothing. Several batches are in flight at once
-/// ([`SyncConfig::at_once`]); the charges of one meter are sent in order.
+/// ([`SyncConfig::concurrent_batches`]); the charges of one meter are sent in order.
 ///
 /// # Failures
 /// Charges that the store did not apply are sent again the next time. Charges that it may have applied ([`Applied::Unknown`])

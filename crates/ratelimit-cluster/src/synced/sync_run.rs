@@ -32,10 +32,10 @@ impl<S: CounterStore> SyncRun<'_, S> {
     /// Sends all pending usages in batches, of which several are in flight at once. The usages of one meter are in the same
     /// batch, so they are sent in order.
     pub(super) async fn run(&self) -> Result<(), StoreError> {
-        let size = self.config.batch.max(1);
+        let size = self.config.batch_size.max(1);
         let parts = self.resets.take_parts(self.ledger, size).into_iter();
         let batches: VecDeque<_> = parts.map(|usages| Batch::new(self, usages)).collect();
-        let count = self.config.at_once.clamp(1, batches.len().max(1));
+        let count = self.config.concurrent_batches.clamp(1, batches.len().max(1));
         let batches = Mutex::new(batches);
         let send_in_turn = || async {
             let mut result = Ok(());
@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn several_batches_are_in_flight_and_each_meter_is_sent_in_order() {
         for at_once in [1, 3] {
-            let (shared, node) = charged(SyncConfig::default().at_once(at_once));
+            let (shared, node) = charged(SyncConfig::default().concurrent_batches(at_once));
             let now = START + Duration::from_secs(60);
             block_on(node.sync(now)).unwrap();
             assert_eq!(shared.most.load(Ordering::SeqCst), at_once);
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn an_unreachable_store_ends_the_run_and_all_is_sent_the_next_time() {
-        let (shared, node) = charged(SyncConfig::default().at_once(3));
+        let (shared, node) = charged(SyncConfig::default().concurrent_batches(3));
         let now = START + Duration::from_secs(60);
         shared.fails.store(true, Ordering::SeqCst);
         assert!(block_on(node.sync(now)).is_err());

@@ -79,10 +79,10 @@ impl Fleet {
         let shared = Arc::new(MemoryStore::new());
         let limit = limit(&mut random);
         let config = LeaseConfig::default()
-            .smallest_limit(random.between(1, 100))
+            .min_limit(random.between(1, 100))
             .share(random.between(1, 8))
-            .largest(random.between(1, 1_000))
-            .hold(Duration::from_millis(random.between(10, 2_000)));
+            .max_lease(random.between(1, 1_000))
+            .target_duration(Duration::from_millis(random.between(10, 2_000)));
         let count = random.between(2, 50);
         let link = |_| Link::new(shared.clone(), Random::new(random.below(u64::MAX)));
         let links: Vec<Link> = (0..count).map(link).collect();

@@ -137,7 +137,7 @@ impl Fleet {
         let id = Some(u128::from(self.random.below(u64::MAX)));
         let keep = if self.random.chance(900) { 1 << 20 } else { 500 };
         let post = Post::default();
-        let node = Replicated::with_config(post.clone(), ReplicaConfig::default().id(id).keep(keep));
+        let node = Replicated::with_config(post.clone(), ReplicaConfig::default().id(id).history_bytes(keep));
         self.lives.push(Life { node, post, side: 0, begun: self.now, is_over: false, is_ready: false });
         let first = self.random.below(self.interval);
         self.plan(first, Event::Broadcast(self.lives.len() - 1));

@@ -135,7 +135,7 @@ impl Fleet {
             link.calm();
         }
         let (seed, batch) = (Some(self.random.below(u64::MAX)), self.batch);
-        let config = SyncConfig::default().seed(seed).batch(batch);
+        let config = SyncConfig::default().seed(seed).batch_size(batch);
         self.lives.push(Life {
             node: Rc::new(Synced::with_config(link.clone(), config)),
             link,

@@ -18,7 +18,7 @@ use crate::trial::Trial;
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// The time limit of a call after another was dropped.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
@@ -69,8 +69,8 @@ pub(super) async fn polled<T>(future: impl Future<Output = T>, most: usize) -> O
 
 /// Awaits a future, and fails the case if it exceeds the time limit.
 pub(super) async fn in_time<T>(what: &str, call: impl Future<Output = CaseResult<T>>) -> CaseResult<T> {
-    let late = |_| Failure::new(format!("{what} got no answer within {PATIENCE:?}"));
-    tokio::time::timeout(PATIENCE, call).await.map_err(late)?
+    let late = |_| Failure::new(format!("{what} got no answer within {TIMEOUT:?}"));
+    tokio::time::timeout(TIMEOUT, call).await.map_err(late)?
 }
 
 async fn claims(bench: Bench, kind: Kind) -> CaseResult {

@@ -8,7 +8,10 @@ mod name;
 mod owned;
 #[cfg(feature = "tokio")]
 mod run_to_end;
+mod setters;
 
+#[doc(inline)]
+pub use crate::__setters as setters;
 pub use concurrency::RecentPeak;
 pub use name::OwnedName;
 pub use owned::{OwnedClaim, OwnedClaims, OwnedRefund};

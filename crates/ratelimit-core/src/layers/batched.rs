@@ -15,10 +15,10 @@ use crate::{Answer, Claims, CounterStore, ErrorKind, Promises, Refund, StoreErro
 
 /// A layer that sends concurrent claims together under load.
 ///
-/// As long as recently no more than `alone` claims were concurrent, each is sent immediately and by itself, as without
-/// this layer. With more, a claim waits for others that are sent at the same moment, and claims that arrive while
-/// `trips` round trips are in progress wait until one of them ends. A batch is sent with one
-/// [`CounterStore::claim_many`], in the order of arrival. Each check is decided for itself, exactly as if they had been
+/// As long as recently no more than [`unbatched`](BatchConfig::unbatched) claims were concurrent, each is sent immediately
+/// and by itself, as without this layer. With more, a claim waits for others that are sent at the same moment, and claims
+/// that arrive while [`concurrent_batches`](BatchConfig::concurrent_batches) round trips are in progress wait until one of
+/// them ends. A batch is sent with one [`CounterStore::claim_many`], in the order of arrival. Each check is decided for itself, exactly as if they had been
 /// sent one after another. So batching adds no latency at low load, and reduces the number of calls to a busy store.
 ///
 /// If a caller drops its future before its claim was sent, nothing is charged. If it drops it later, the others in the
@@ -42,14 +42,14 @@ pub struct Batched<S> {
 struct Shared<S> {
     inner: S,
     config: BatchConfig,
-    line: Mutex<Line>,
+    queue: Mutex<Queue>,
 }
 
 /// Round trips in progress, and claims that wait.
 #[derive(Default)]
-struct Line {
+struct Queue {
     /// Round trips in progress, including one that is about to begin.
-    under_way: usize,
+    in_flight: usize,
     /// A round trip is about to begin with the waiting claims.
     gathering: bool,
     callers: RecentPeak,
@@ -59,29 +59,29 @@ struct Line {
 }
 
 /// A claim in progress. It is removed from the count when it ends, for whatever reason.
-struct Presence<'a, S>(&'a Shared<S>);
+struct CountedCaller<'a, S>(&'a Shared<S>);
 
-impl<S> Drop for Presence<'_, S> {
+impl<S> Drop for CountedCaller<'_, S> {
     fn drop(&mut self) {
-        self.0.line().callers.leave();
+        self.0.queue().callers.leave();
     }
 }
 
 struct Waiting {
     number: u64,
     claims: Box<OwnedClaims<OwnedName>>,
-    answer: oneshot::Sender<Told>,
+    answer: oneshot::Sender<CompactAnswer>,
 }
 
 /// The answer to a waiting claim. It is moved several times, and an answer with one verdict is smaller than an
 /// [`Answer`] with room for several.
-enum Told {
+enum CompactAnswer {
     One { admitted: bool, charged: bool, now: Timestamp, verdict: Verdict },
     Several(Box<Answer>),
     Failed(StoreError),
 }
 
-impl From<Result<Answer, StoreError>> for Told {
+impl From<Result<Answer, StoreError>> for CompactAnswer {
     fn from(answer: Result<Answer, StoreError>) -> Self {
         match answer {
             Ok(Answer { admitted, charged, now, verdicts }) if verdicts.len() == 1 => {
@@ -93,14 +93,14 @@ impl From<Result<Answer, StoreError>> for Told {
     }
 }
 
-impl From<Told> for Result<Answer, StoreError> {
-    fn from(told: Told) -> Self {
-        match told {
-            Told::One { admitted, charged, now, verdict } => {
+impl From<CompactAnswer> for Result<Answer, StoreError> {
+    fn from(answer: CompactAnswer) -> Self {
+        match answer {
+            CompactAnswer::One { admitted, charged, now, verdict } => {
                 Ok(Answer { admitted, charged, now, verdicts: smallvec![verdict] })
             }
-            Told::Several(answer) => Ok(*answer),
-            Told::Failed(error) => Err(error),
+            CompactAnswer::Several(answer) => Ok(*answer),
+            CompactAnswer::Failed(error) => Err(error),
         }
     }
 }
@@ -114,12 +114,12 @@ impl<S: CounterStore + 'static> Batched<S> {
     /// Wraps `inner` with this configuration.
     pub fn with_config(inner: S, config: BatchConfig) -> Self {
         let config = BatchConfig {
-            trips: config.trips.max(1),
-            most: config.most.max(1),
-            waiting: config.waiting.max(1),
+            concurrent_batches: config.concurrent_batches.max(1),
+            batch_size: config.batch_size.max(1),
+            max_waiting: config.max_waiting.max(1),
             ..config
         };
-        Self { shared: Arc::new(Shared { inner, config, line: Mutex::default() }) }
+        Self { shared: Arc::new(Shared { inner, config, queue: Mutex::default() }) }
     }
 
     /// The store underneath.
@@ -128,81 +128,81 @@ impl<S: CounterStore + 'static> Batched<S> {
     }
 
     /// A round trip of its own if there are few claims and none waits; otherwise a place in the queue.
-    fn line_up(&self, claims: &Claims<'_>) -> Result<Place<S>, StoreError> {
+    fn enqueue(&self, claims: &Claims<'_>) -> Result<Turn<S>, StoreError> {
         let config = &self.shared.config;
-        let mut line = self.shared.line();
-        line.callers.enter();
-        let few = line.callers.get() <= config.alone;
-        if line.waiting.is_empty() && few {
-            line.under_way += 1;
-            return Ok(Place::UnderWay(Trip { shared: self.shared.clone(), begun: true }));
+        let mut queue = self.shared.queue();
+        queue.callers.enter();
+        let few = queue.callers.get() <= config.unbatched;
+        if queue.waiting.is_empty() && few {
+            queue.in_flight += 1;
+            return Ok(Turn::Now(Permit { shared: self.shared.clone(), begun: true }));
         }
-        if line.waiting.len() >= config.waiting {
+        if queue.waiting.len() >= config.max_waiting {
             let message = "too many checks are waiting already";
             return Err(StoreError::new("batched", ErrorKind::Contended, message));
         }
         let (answer, receiver) = oneshot::channel();
-        let number = line.next;
-        line.next += 1;
-        line.waiting.push_back(Waiting {
+        let number = queue.next;
+        queue.next += 1;
+        queue.waiting.push_back(Waiting {
             number,
             claims: Box::new(OwnedClaims::new(claims, OwnedName::new)),
             answer,
         });
-        let trip = self.shared.next_trip(&mut line);
-        drop(line);
-        if let Some(trip) = trip {
-            tokio::spawn(go_soon(trip));
+        let permit = self.shared.next_permit(&mut queue);
+        drop(queue);
+        if let Some(permit) = permit {
+            tokio::spawn(send_soon(permit));
         }
-        Ok(Place::InLine(number, receiver))
+        Ok(Turn::Waiting(number, receiver))
     }
 }
 
-enum Place<S: CounterStore + 'static> {
-    UnderWay(Trip<S>),
-    InLine(u64, oneshot::Receiver<Told>),
+enum Turn<S: CounterStore + 'static> {
+    Now(Permit<S>),
+    Waiting(u64, oneshot::Receiver<CompactAnswer>),
 }
 
 /// One of the concurrent round trips. When it ends, for whatever reason, the waiting claims are sent next.
-struct Trip<S: CounterStore + 'static> {
+struct Permit<S: CounterStore + 'static> {
     shared: Arc<Shared<S>>,
     begun: bool,
 }
 
-impl<S: CounterStore + 'static> Drop for Trip<S> {
+impl<S: CounterStore + 'static> Drop for Permit<S> {
     fn drop(&mut self) {
-        let mut line = self.shared.line();
-        line.under_way -= 1;
+        let mut queue = self.shared.queue();
+        queue.in_flight -= 1;
         if !self.begun {
-            line.gathering = false;
+            queue.gathering = false;
         }
         match Handle::try_current() {
             Ok(runtime) if self.begun => {
-                let trip = self.shared.next_trip(&mut line);
-                drop(line);
-                if let Some(trip) = trip {
-                    runtime.spawn(go(trip));
+                let permit = self.shared.next_permit(&mut queue);
+                drop(queue);
+                if let Some(permit) = permit {
+                    runtime.spawn(send(permit));
                 }
             }
             // The runtime has ended. Waiting claims are sent when another round trip ends; if there is none, dropping
             // their senders reports the loss.
-            _ if line.under_way == 0 => line.waiting.clear(),
+            _ if queue.in_flight == 0 => queue.waiting.clear(),
             _ => {}
         }
     }
 }
 
 /// The first of many claims is not alone for long: others got their answers together with it, and will claim again as well.
-async fn go_soon<S: CounterStore + 'static>(trip: Trip<S>) {
+async fn send_soon<S: CounterStore + 'static>(permit: Permit<S>) {
     tokio::task::yield_now().await;
-    go(trip).await;
+    send(permit).await;
 }
 
 /// Makes one round trip with the claims that have waited longest. When it ends, the next one begins.
-async fn go<S: CounterStore + 'static>(mut trip: Trip<S>) {
-    let (batch, another) = trip.begin();
+async fn send<S: CounterStore + 'static>(mut permit: Permit<S>) {
+    let (batch, another) = permit.begin();
     if let Some(another) = another {
-        tokio::spawn(go_again(another));
+        tokio::spawn(send_another(another));
     }
     if batch.is_empty() {
         return;
@@ -215,7 +215,7 @@ async fn go<S: CounterStore + 'static>(mut trip: Trip<S>) {
         slices.push(Claims::known(claims.now, claims.mode, own));
         left = others;
     }
-    let answers = trip.shared.inner.claim_many(&slices).await;
+    let answers = permit.shared.inner.claim_many(&slices).await;
     drop(slices);
     drop(claims);
     for (waiting, answer) in batch.into_iter().zip(answers) {
@@ -224,52 +224,52 @@ async fn go<S: CounterStore + 'static>(mut trip: Trip<S>) {
     }
 }
 
-/// [`go`] as a type that can be named, because it starts another round trip like itself.
-fn go_again<S: CounterStore + 'static>(trip: Trip<S>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-    Box::pin(go(trip))
+/// [`send`] as a type that can be named, because it starts another round trip like itself.
+fn send_another<S: CounterStore + 'static>(permit: Permit<S>) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+    Box::pin(send(permit))
 }
 
-impl<S: CounterStore + 'static> Trip<S> {
+impl<S: CounterStore + 'static> Permit<S> {
     /// The claims to send, without those whose callers have given up; and another round trip if there are more than fit in one.
     fn begin(&mut self) -> (Vec<Waiting>, Option<Self>) {
-        let mut line = self.shared.line();
+        let mut queue = self.shared.queue();
         self.begun = true;
-        line.gathering = false;
-        let most = self.shared.config.most;
-        let mut batch = Vec::with_capacity(line.waiting.len().min(most));
+        queue.gathering = false;
+        let most = self.shared.config.batch_size;
+        let mut batch = Vec::with_capacity(queue.waiting.len().min(most));
         while batch.len() < most
-            && let Some(waiting) = line.waiting.pop_front()
+            && let Some(waiting) = queue.waiting.pop_front()
         {
             if !waiting.answer.is_closed() {
                 batch.push(waiting);
             }
         }
-        (batch, self.shared.next_trip(&mut line))
+        (batch, self.shared.next_permit(&mut queue))
     }
 }
 
 impl<S: CounterStore + 'static> Shared<S> {
     /// A round trip for the waiting claims, if another one may begin and none is about to.
-    fn next_trip(self: &Arc<Self>, line: &mut Line) -> Option<Trip<S>> {
-        if line.gathering || line.waiting.is_empty() || line.under_way >= self.config.trips {
+    fn next_permit(self: &Arc<Self>, queue: &mut Queue) -> Option<Permit<S>> {
+        if queue.gathering || queue.waiting.is_empty() || queue.in_flight >= self.config.concurrent_batches {
             return None;
         }
-        line.gathering = true;
-        line.under_way += 1;
-        Some(Trip { shared: self.clone(), begun: false })
+        queue.gathering = true;
+        queue.in_flight += 1;
+        Some(Permit { shared: self.clone(), begun: false })
     }
 }
 
 impl<S> Shared<S> {
-    fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Removes a waiting claim from the queue, if it is still there.
     fn leave(&self, number: u64) -> bool {
-        let mut line = self.line();
-        let place = line.waiting.binary_search_by_key(&number, |waiting| waiting.number);
-        place.is_ok_and(|place| line.waiting.remove(place).is_some())
+        let mut queue = self.queue();
+        let place = queue.waiting.binary_search_by_key(&number, |waiting| waiting.number);
+        place.is_ok_and(|place| queue.waiting.remove(place).is_some())
     }
 }
 
@@ -289,13 +289,13 @@ impl<S: CounterStore + 'static> CounterStore for Batched<S> {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let _presence = Presence(&self.shared);
-        let (number, mut receiver) = match self.line_up(&claims)? {
-            Place::UnderWay(_trip) => return self.shared.inner.claim(claims).await,
-            Place::InLine(number, receiver) => (number, receiver),
+        let _counted = CountedCaller(&self.shared);
+        let (number, mut receiver) = match self.enqueue(&claims)? {
+            Turn::Now(_trip) => return self.shared.inner.claim(claims).await,
+            Turn::Waiting(number, receiver) => (number, receiver),
         };
-        match tokio::time::timeout(self.shared.config.patience, &mut receiver).await {
-            Ok(Ok(told)) => told.into(),
+        match tokio::time::timeout(self.shared.config.timeout, &mut receiver).await {
+            Ok(Ok(answer)) => answer.into(),
             Ok(Err(_)) => {
                 let message = "the round trip was aborted before the answer arrived";
                 Err(StoreError::new("batched", ErrorKind::Unreachable, message).maybe_applied())

@@ -62,7 +62,7 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
         let request = request.into();
         let deadline = options.timeout.map(|timeout| self.clock.now() + timeout);
         let late = |now: Timestamp, wait| deadline.is_some_and(|deadline| now + wait > deadline);
-        let mut patience = Patience::default();
+        let mut backoff = Backoff::default();
         loop {
             let decision = self.decide(&request, Mode::Charge).await?;
             let now = self.clock.now();
@@ -84,7 +84,7 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
                 return Err(AcquireError::Deadline(decision.into_owned()));
             }
             let longest = deadline.map_or(Duration::MAX, |deadline| deadline.since(now));
-            let wait = patience.wait(told) + random_up_to(options.jitter);
+            let wait = backoff.wait(told) + random_up_to(options.jitter);
             self.clock.sleep(wait.min(longest)).await;
             // However the clock implements the wait, yield to other tasks.
             step_aside().await;
@@ -94,21 +94,21 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
 
 /// Whether a request was refused before, and how many consecutive refusals had a `retry_after` of zero.
 #[derive(Default)]
-struct Patience {
+struct Backoff {
     refused: bool,
-    at_once: u32,
+    zeros: u32,
 }
 
-impl Patience {
+impl Backoff {
     /// Returns how long to wait after a refusal with this `retry_after`.
     fn wait(&mut self, told: Duration) -> Duration {
         let again = std::mem::replace(&mut self.refused, true);
         if told.is_zero() {
-            let wait = LEAST.saturating_mul(1 << self.at_once.min(10)).min(MOST);
-            self.at_once = self.at_once.saturating_add(1);
+            let wait = LEAST.saturating_mul(1 << self.zeros.min(10)).min(MOST);
+            self.zeros = self.zeros.saturating_add(1);
             return wait;
         }
-        self.at_once = 0;
+        self.zeros = 0;
         if again { told.max(LEAST) } else { told }
     }
 }

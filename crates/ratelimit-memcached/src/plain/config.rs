@@ -30,32 +30,11 @@ pub struct PlainConfig {
 }
 
 impl PlainConfig {
-    /// Sets [`prefix`](Self::prefix).
-    #[must_use]
-    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.prefix = prefix.into();
-        self
-    }
-
-    /// Sets [`timeout`](Self::timeout).
-    #[must_use]
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Sets [`clock_slack`](Self::clock_slack).
-    #[must_use]
-    pub fn clock_slack(mut self, clock_slack: Duration) -> Self {
-        self.clock_slack = clock_slack;
-        self
-    }
-
-    /// Sets [`max_item_size`](Self::max_item_size).
-    #[must_use]
-    pub fn max_item_size(mut self, max_item_size: usize) -> Self {
-        self.max_item_size = max_item_size;
-        self
+    ratelimit_core::kit::setters! {
+        prefix: impl Into<String>,
+        timeout: Duration,
+        clock_slack: Duration,
+        max_item_size: usize,
     }
 
     pub(super) fn check(&self) -> Result<(), StoreError> {

@@ -3,8 +3,10 @@
 use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo};
 
+use ratelimit_core::StoreError;
+
 use crate::address::info;
-use crate::error::Failure;
+use crate::error;
 use crate::node_address::NodeAddress;
 
 const PORT: u16 = 26_379;
@@ -23,7 +25,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    pub(crate) fn read(url: &str) -> Result<Self, Failure> {
+    pub(crate) fn read(url: &str) -> Result<Self, StoreError> {
         let (scheme, rest) = url.split_once("+sentinel://").ok_or_else(not_valid)?;
         if !matches!(scheme, "redis" | "rediss") || rest.contains('#') {
             return Err(not_valid());
@@ -49,7 +51,7 @@ impl Address {
     }
 }
 
-fn sentinel(host: &str) -> Result<NodeAddress, Failure> {
+fn sentinel(host: &str) -> Result<NodeAddress, StoreError> {
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     let address = if has_port { format!("redis://{host}") } else { format!("redis://{host}:{PORT}") };
     match parse(&address)?.addr() {
@@ -58,7 +60,7 @@ fn sentinel(host: &str) -> Result<NodeAddress, Failure> {
     }
 }
 
-fn sentinel_settings(query: &str) -> Result<RedisConnectionInfo, Failure> {
+fn sentinel_settings(query: &str) -> Result<RedisConnectionInfo, StoreError> {
     let mut settings = RedisConnectionInfo::default();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         settings = match pair.split_once('=') {
@@ -70,17 +72,17 @@ fn sentinel_settings(query: &str) -> Result<RedisConnectionInfo, Failure> {
     Ok(settings)
 }
 
-fn parse(url: &str) -> Result<ConnectionInfo, Failure> {
+fn parse(url: &str) -> Result<ConnectionInfo, StoreError> {
     info(url).map_err(|_| not_valid())
 }
 
-fn decoded(text: &str) -> Result<String, Failure> {
+fn decoded(text: &str) -> Result<String, StoreError> {
     Ok(percent_decode_str(text).decode_utf8().map_err(|_| not_valid())?.into_owned())
 }
 
 /// Does not quote the address, which may contain a password.
-fn not_valid() -> Failure {
-    Failure::misconfigured(
+fn not_valid() -> StoreError {
+    error::misconfigured(
         "the address is not valid; it looks like \
          redis+sentinel://user:password@host:26379,host:26379/name/0?sentinel_password=password",
     )

@@ -6,13 +6,13 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::ErrorKind;
+use ratelimit_core::{ErrorKind, StoreError};
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use crate::config::RedisConfig;
 use crate::discovery::Discovery;
-use crate::error::Failure;
+use crate::error;
 use crate::script::Script;
 use crate::server::Server;
 
@@ -34,7 +34,7 @@ pub(crate) struct Sentinel {
 }
 
 impl Sentinel {
-    pub(crate) fn new(address: &Address, config: &RedisConfig) -> Result<Self, Failure> {
+    pub(crate) fn new(address: &Address, config: &RedisConfig) -> Result<Self, StoreError> {
         let watch = Watch::new(address.clone(), config)?;
         let address = watch.address();
         Ok(Self { watch: Arc::new(watch), survey: Discovery::new(), address })
@@ -46,7 +46,7 @@ impl Sentinel {
     }
 
     /// Finds the primary and connects to it.
-    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), Failure> {
+    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), StoreError> {
         self.primary(deadline).await?.connect(deadline).await
     }
 
@@ -56,7 +56,7 @@ impl Sentinel {
         cmd: &Cmd,
         script: Option<&Script>,
         deadline: Instant,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value, StoreError> {
         let mut primary = self.primary(deadline).await?;
         let mut changes = 0;
         loop {
@@ -75,17 +75,17 @@ impl Sentinel {
     }
 
     /// The last known primary; waits for a survey if there is none.
-    async fn primary(&self, deadline: Instant) -> Result<Arc<Server>, Failure> {
+    async fn primary(&self, deadline: Instant) -> Result<Arc<Server>, StoreError> {
         if let Some(primary) = self.watch.primary() {
             if self.survey.is_older_than(REFRESH) {
                 self.survey.begin(|| self.watch.clone().look());
             }
             return Ok(primary);
         }
-        let at_sentinels = |failure: Failure| failure.or_at(&self.address);
+        let at_sentinels = |failure: StoreError| error::at(failure, &self.address);
         self.survey.wait(|| self.watch.clone().look(), deadline).await.map_err(at_sentinels)?;
         self.watch.primary().ok_or_else(|| {
-            Failure::new(ErrorKind::Unreachable, "the sentinels know no primary").at(&self.address)
+            error::new(ErrorKind::Unreachable, "the sentinels know no primary").at(&self.address)
         })
     }
 
@@ -93,10 +93,10 @@ impl Sentinel {
     async fn other_primary(
         &self,
         failed: &Arc<Server>,
-        failure: Failure,
+        failure: StoreError,
         deadline: Instant,
-    ) -> Result<Arc<Server>, Failure> {
-        if !failure.may_go_elsewhere() {
+    ) -> Result<Arc<Server>, StoreError> {
+        if !error::may_go_elsewhere(&failure) {
             if matches!(failure.kind(), ErrorKind::Unreachable | ErrorKind::Timeout) {
                 self.survey.begin(|| self.watch.clone().look());
             }

@@ -3,14 +3,14 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use ratelimit_core::ErrorKind;
-use redis::{RedisConnectionInfo, ServerErrorKind, Value, cmd};
+use ratelimit_core::{ErrorKind, StoreError};
+use redis::{RedisConnectionInfo, RedisError, ServerErrorKind, Value, cmd};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::RedisConfig;
 use crate::connection::Dialer;
-use crate::error::Failure;
+use crate::error;
 use crate::node_address::NodeAddress;
 use crate::server::Server;
 use crate::stream::Opener;
@@ -19,7 +19,7 @@ use crate::value::{list, text};
 use super::address::Address;
 
 /// The minimum time limit for the answers of the sentinels and the primary.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long to wait for further sentinels once one has answered.
 const GRACE: Duration = Duration::from_millis(50);
@@ -36,7 +36,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(address: Address, config: &RedisConfig) -> Result<Self, Failure> {
+    pub(super) fn new(address: Address, config: &RedisConfig) -> Result<Self, StoreError> {
         let opener = Opener::new(&address.sentinels.0, config)?;
         let sentinel = |at: &NodeAddress| {
             let dialer = Dialer::new(address.sentinel_settings.clone(), opener.towards(at), config.timeout);
@@ -63,14 +63,14 @@ impl Watch {
     }
 
     /// Finds the primary. If that fails, the previous one is kept.
-    pub(crate) async fn look(self: Arc<Self>) -> Result<(), Failure> {
-        let deadline = Instant::now() + self.timeout.max(PATIENCE);
+    pub(crate) async fn look(self: Arc<Self>) -> Result<(), StoreError> {
+        let deadline = Instant::now() + self.timeout.max(MIN_TIMEOUT);
         let named = self.named(deadline).await?;
         let asked: Vec<_> =
             named.iter().map(|place| tokio::spawn(confirmed(self.at(place), deadline))).collect();
-        let mut outcome = Err(Failure::stopped());
+        let mut outcome = Err(error::stopped());
         for answer in asked {
-            outcome = answer.await.unwrap_or_else(|_| Err(Failure::stopped()));
+            outcome = answer.await.unwrap_or_else(|_| Err(error::stopped()));
             if outcome.is_ok() {
                 break;
             }
@@ -80,14 +80,14 @@ impl Watch {
     }
 
     /// The servers that sentinels name, most votes first. Sentinels that are down or frozen are not waited for.
-    async fn named(&self, mut deadline: Instant) -> Result<Vec<NodeAddress>, Failure> {
+    async fn named(&self, mut deadline: Instant) -> Result<Vec<NodeAddress>, StoreError> {
         let mut asked = JoinSet::new();
         for sentinel in &self.sentinels {
             let (sentinel, name) = (sentinel.clone(), self.name.clone());
             asked.spawn(async move { ask(&sentinel, &name, deadline).await });
         }
         let mut votes: Vec<(NodeAddress, usize)> = Vec::new();
-        let mut failure = Failure::new(ErrorKind::Timeout, "no sentinel has answered within the time limit");
+        let mut failure = error::new(ErrorKind::Timeout, "no sentinel has answered within the time limit");
         while let Ok(Some(answer)) = timeout_at(deadline, asked.join_next()).await {
             match answer {
                 Ok(Ok(place)) => {
@@ -98,7 +98,9 @@ impl Watch {
                     deadline = deadline.min(Instant::now() + GRACE);
                 }
                 // That one sentinel is down is the least informative failure.
-                Ok(Err(other)) if failure.is_of_connection() => failure = other,
+                Ok(Err(other)) if matches!(failure.kind(), ErrorKind::Unreachable | ErrorKind::Timeout) => {
+                    failure = other;
+                }
                 _ => {}
             }
         }
@@ -125,36 +127,36 @@ impl Watch {
 }
 
 /// The primary according to a sentinel.
-async fn ask(sentinel: &Server, name: &str, deadline: Instant) -> Result<NodeAddress, Failure> {
+async fn ask(sentinel: &Server, name: &str, deadline: Instant) -> Result<NodeAddress, StoreError> {
     let mut question = cmd("SENTINEL");
     question.arg("get-master-addr-by-name").arg(name);
-    let answer =
-        sentinel.send(&question, deadline).await.map_err(|failure| of_sentinel(failure, sentinel))?;
+    let reply = sentinel.connection().send(&question, false, deadline).await?;
+    let answer = reply.map_err(|error| of_sentinel(error).at(sentinel.address()))?;
     if answer == Value::Nil {
         let known = sentinel.send(cmd("SENTINEL").arg("MASTERS"), deadline).await;
         let known = names(&known.unwrap_or(Value::Nil)).join(", ");
         let message = format!("the sentinels watch no primary called {name:?}; they watch: {known}");
-        return Err(Failure::new(ErrorKind::Unsupported, message).at(sentinel.address()));
+        return Err(error::new(ErrorKind::Unsupported, message).at(sentinel.address()));
     }
     place(&answer).ok_or_else(|| {
-        Failure::new(ErrorKind::Server, "its reply is not that of a sentinel; check the port in the address")
+        error::new(ErrorKind::Server, "its reply is not that of a sentinel; check the port in the address")
             .at(sentinel.address())
     })
 }
 
 /// An error from a sentinel has other causes than the same error from a server.
-fn of_sentinel(failure: Failure, sentinel: &Server) -> Failure {
-    let message = match failure.kind() {
-        _ if !failure.is_reported() => return failure,
+fn of_sentinel(error: RedisError) -> StoreError {
+    let error = error::from_redis(error);
+    let message = match error.kind() {
         ErrorKind::Denied => {
-            "the sentinel refused the log-in or the command; check `sentinel_user` and `sentinel_password` in the address"
+            "the sentinel refused the command; check `sentinel_user` and `sentinel_password` in the address"
         }
         ErrorKind::Unsupported | ErrorKind::Server => {
             "it is not a sentinel; use the port of the sentinels, usually 26379"
         }
-        _ => return failure,
+        _ => return error,
     };
-    Failure::new(failure.kind(), message).at(sentinel.address())
+    error::new(error.kind(), message)
 }
 
 fn place(answer: &Value) -> Option<NodeAddress> {
@@ -176,16 +178,16 @@ fn names(masters: &Value) -> Vec<String> {
 }
 
 /// Returns `server` if it reports itself as a primary.
-async fn confirmed(server: Arc<Server>, deadline: Instant) -> Result<Arc<Server>, Failure> {
+async fn confirmed(server: Arc<Server>, deadline: Instant) -> Result<Arc<Server>, StoreError> {
     let role = match server.connection().send(&cmd("ROLE"), false, deadline).await? {
         // A user without permission to ask works as well.
         Err(error) if error.kind() == ServerErrorKind::NoPerm.into() => return Ok(server),
-        role => role.map_err(|error| Failure::from_redis(error).at(server.address()))?,
+        role => role.map_err(|error| error::from_redis(error).at(server.address()))?,
     };
     let is_primary = list(&role).and_then(<[Value]>::first).and_then(text) == Some("master");
     if is_primary {
         return Ok(server);
     }
     let message = "the sentinels name it as the primary, but it is a replica; a failover may be under way";
-    Err(Failure::new(ErrorKind::ReadOnly, message).at(server.address()))
+    Err(error::new(ErrorKind::ReadOnly, message).at(server.address()))
 }
