@@ -160,12 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_has_no_verdict() {
+    fn goals_without_a_measurement_have_no_verdict() {
         assert!(verdicts(&[]).is_empty());
     }
 
     #[test]
-    fn every_goal_names_a_table_a_column_and_a_row_that_there_are() {
+    fn every_goal_names_an_existing_table_column_and_row() {
         let families = crate::family::all(&crate::scale::FULL);
         for goal in GOALS {
             let family =

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_zipfs_keys_is_asked_about_most_and_none_is_beyond_the_last() {
+    fn zipf_draws_the_first_key_most_often_and_none_out_of_range() {
         let order = Order::zipf(100_000, 7);
         let count = |index| order.indices.iter().filter(|drawn| **drawn == index).count();
         // One in 12.09 (the harmonic number of 100,000), and half of that.
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_keys_are_all_there() {
+    fn uniform_order_draws_every_key() {
         let mut order = Order::uniform(10, 7);
         let mut block = vec![Key::default(); BLOCK];
         order.fill(&mut block);

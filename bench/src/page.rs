@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stood_between_the_markers_is_replaced_and_nothing_else() {
+    fn only_the_text_between_the_markers_is_replaced() {
         let page = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
         let once = replaced(&page, "new\n").expect("it has markers");
         assert_eq!(once, format!("before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"));

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_the_middle_and_what_is_no_number_does_not_count() {
+    fn the_median_is_the_middle_value_and_ignores_nan() {
         let sample = Sample::of(vec![3.0, f64::NAN, 1.0, 10.0]).expect("figures");
         assert_eq!((sample.median, sample.min, sample.max), (3.0, 1.0, 10.0));
         assert_eq!(Sample::of(vec![4.0, 1.0]).expect("figures").median, 2.5);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_shown_with_as_many_digits_as_mean_something() {
+    fn small_figures_are_shown_with_three_digits() {
         let texts: Vec<String> = [0.0, 1.234, 12.34, 123.4, 1_234_567.8].map(shown).into();
         assert_eq!(texts, ["0", "1.23", "12.3", "123", "1,234,568"]);
     }

@@ -72,7 +72,7 @@ fn every_server_has_figures_and_pictures() {
 }
 
 #[test]
-fn a_family_that_there_is_not_is_an_error_that_names_those_that_are() {
+fn unknown_families_are_an_error_that_lists_the_known_ones() {
     let output =
         Command::new(env!("CARGO_BIN_EXE_ratelimit-bench")).arg("nonsense").output().expect("it runs");
     assert!(!output.status.success());

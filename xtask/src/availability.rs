@@ -46,7 +46,7 @@ fn read(printed: &str) -> BTreeMap<String, String> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_not_ok_is_missing() {
+    fn servers_that_are_not_ok_are_missing() {
         let missing = super::read("redis\tok\nmemcached\tthere is no memcached on the PATH\n");
         assert_eq!(
             missing.into_iter().collect::<Vec<_>>(),

@@ -188,7 +188,7 @@ mod tests {
     use super::package;
 
     #[test]
-    fn the_name_of_a_crate_is_that_of_its_folder_unless_it_is_given() {
+    fn crates_are_named_by_their_id_or_else_by_their_folder() {
         let id = "path+file:///somewhere/examples/grpc#grpc-example@0.1.0";
         assert_eq!(package(id).as_deref(), Some("grpc-example"));
         assert_eq!(package("path+file:///somewhere/ratelimit-core#0.1.0").as_deref(), Some("ratelimit-core"));

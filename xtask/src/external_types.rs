@@ -140,7 +140,7 @@ mod tests {
     use super::{disagreements, external_types};
 
     #[test]
-    fn types_of_others_are_found_wherever_they_stand() {
+    fn external_types_are_found_in_every_position() {
         let reference = |id: u64| json!({ "resolved_path": { "path": "X", "id": id, "args": null } });
         let interface = json!({
             "external_crates": { "1": { "name": "std" }, "2": { "name": "http" } },
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_on_the_list_is_told_and_what_is_there_for_nothing_too() {
+    fn unlisted_types_and_unused_entries_are_reported() {
         let found = [("http::method::Method".to_owned(), "mine::f".to_owned())].into();
         assert!(disagreements("mine", &found, &["http::*".to_owned()]).is_empty());
         let told = disagreements("mine", &found, &["http::uri::*".to_owned()]);

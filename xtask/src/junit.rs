@@ -37,7 +37,7 @@ mod tests {
     use super::inner;
 
     #[test]
-    fn the_suites_are_taken_out_of_their_list() {
+    fn suites_are_extracted_from_their_list() {
         let xml = "<?xml version=\"1.0\"?>\n<testsuites name=\"a\">\n<testsuite/>\n</testsuites>\n";
         assert_eq!(inner(xml), "<testsuite/>\n");
         assert_eq!(inner("<testsuites/>"), "");

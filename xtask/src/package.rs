@@ -132,7 +132,7 @@ mod tests {
     use super::{NEEDED, complete, count};
 
     #[test]
-    fn a_package_with_a_link_for_a_licence_is_told_from_a_complete_one() {
+    fn a_package_with_a_linked_licence_is_incomplete() {
         let folder = std::env::temp_dir().join(format!("ratelimit-package-{}", std::process::id()));
         fs::create_dir_all(folder.join("src")).expect("a folder");
         for file in NEEDED.iter().chain(&["src/lib.rs"]) {

@@ -142,7 +142,7 @@ mod tests {
     use super::{Printed, Totals, counted};
 
     #[test]
-    fn what_failed_tests_say_is_kept() {
+    fn the_output_of_failed_tests_is_kept() {
         let printed = "running 2 tests\ntest one ... ok\ntest two ... FAILED\n\nfailures:\n\n---- two stdout ----\nleft: 1\n\
             \nfailures:\n    two\n\ntest result: FAILED. 1 passed; 1 failed\ntest three ... ok";
         let mut read = Printed::default();

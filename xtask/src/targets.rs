@@ -116,13 +116,13 @@ mod tests {
     use super::{Runs, TARGETS, chosen};
 
     #[test]
-    fn an_unknown_target_is_told_the_known_ones() {
+    fn errors_about_unknown_targets_list_the_known_ones() {
         let error = chosen(&["memroy".to_owned()], Runs::Always).expect_err("misspelt").to_string();
         assert!(error.contains("\"memroy\"") && error.contains("memory-erased, "), "{error}");
     }
 
     #[test]
-    fn no_name_means_those_that_run_then() {
+    fn no_names_select_the_targets_of_that_run() {
         let count = |names: &[String], unnamed| chosen(names, unnamed).expect("targets").len();
         assert_eq!(count(&[], Runs::Nightly), TARGETS.len());
         assert!(count(&[], Runs::Always) < count(&[], Runs::EachChange));

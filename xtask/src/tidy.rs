@@ -30,7 +30,7 @@ const IO: &[&str] = &[
 ];
 
 #[test]
-fn every_source_file_says_what_it_is_for() {
+fn every_source_file_begins_with_a_comment() {
     let starts = [("rs", &["//! ", "// "][..]), ("sh", &["# ", "#!"]), ("lua", &["-- "]), ("sql", &["-- "])];
     check(|path| {
         let start = starts.iter().find(|(extension, _)| has_extension(path, extension));
@@ -52,7 +52,7 @@ fn no_file_is_too_long() {
 const MEASURED: &str = "<!-- results: written by";
 
 #[test]
-fn links_between_documents_lead_somewhere() {
+fn links_between_documents_resolve() {
     let mut broken = Vec::new();
     for path in files().into_iter().filter(|path| has_extension(path, "md")) {
         for link in links(&read(&path)) {
@@ -80,7 +80,7 @@ fn core_does_no_io() {
 }
 
 #[test]
-fn every_dependency_may_be_used_by_everybody() {
+fn every_dependency_has_a_permissive_licence() {
     let metadata = metadata(&["--all-features"]).expect("cargo metadata");
     let packages = list(&metadata["packages"]);
     assert!(packages.len() > 10, "only {} packages", packages.len());
@@ -91,7 +91,7 @@ fn every_dependency_may_be_used_by_everybody() {
 }
 
 #[test]
-fn a_licence_is_read_as_it_is_meant() {
+fn licence_expressions_are_evaluated() {
     let permissive = permissive();
     for good in
         ["MIT", "MIT/Apache-2.0", "GPL-3.0 OR MIT", "(MIT OR GPL-2.0) AND Unicode-3.0", "MIT AND (ISC)"]

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allocated_is_counted() {
+    fn allocations_are_counted() {
         // Other tests in this process also allocate.
         let count = counted(&Boxes, 10);
         assert!((1.0..1.5).contains(&count), "{count}");

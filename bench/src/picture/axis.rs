@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_round_and_within() {
+    fn ticks_are_round_and_within_the_axis() {
         let straight = Axis::fitting([10.0, 47.0].into_iter(), 0, 100);
         assert_eq!(straight.ticks(), [0.0, 10.0, 20.0, 30.0, 40.0]);
         let wide = Axis::fitting([10.0, 4_700.0].into_iter(), 0, 100);

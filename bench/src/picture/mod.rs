@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_and_lines_say_what_they_show() {
+    fn bar_and_line_pictures_contain_their_labels() {
         for axis in [None, Some("keys")] {
             let file = std::env::temp_dir().join(format!("picture-{}-{axis:?}.svg", std::process::id()));
             super::draw(&table(axis), &file).expect("a picture");

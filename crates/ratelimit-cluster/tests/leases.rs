@@ -64,7 +64,7 @@ fn a_lease_is_charged_before_it_is_spent_and_ends_with_its_window() {
 }
 
 #[test]
-fn nothing_is_refused_while_the_node_itself_holds_it() {
+fn units_leased_by_the_node_are_available_to_it() {
     let (shared, [node, _]) = fleet(eager());
     for text in ["20/min fixed", "20/min", "20/min precision 15s", "20/min precision 15s strict"] {
         let limit: Limit = text.parse().unwrap();
@@ -76,7 +76,7 @@ fn nothing_is_refused_while_the_node_itself_holds_it() {
 }
 
 #[test]
-fn what_is_not_spent_comes_back() {
+fn unspent_units_return_to_the_store() {
     let (shared, [node, other]) = fleet(eager());
     let limit: Limit = "100/min fixed".parse().unwrap();
     let leased = lease(&node, &shared, &limit, START);
@@ -105,7 +105,7 @@ fn a_claim_is_never_counted_in_two_windows() {
 }
 
 #[test]
-fn what_is_leased_comes_back_when_the_limit_becomes_a_small_one() {
+fn leased_units_return_when_the_limit_becomes_too_small_for_leases() {
     let (shared, [node, _]) = fleet(eager().min_limit(100));
     let [large, small]: [Limit; 2] = ["100/min fixed", "50/min fixed"].map(|text| text.parse().unwrap());
     assert!(lease(&node, &shared, &large, START) > 0);
@@ -114,7 +114,7 @@ fn what_is_leased_comes_back_when_the_limit_becomes_a_small_one() {
 }
 
 #[test]
-fn what_a_lease_pays_of_a_slice_is_charged_as_of_the_newest_instant() {
+fn slices_paid_by_a_lease_are_charged_at_the_newest_instant() {
     let (shared, [node, _]) = fleet(eager());
     let [limit, straight]: [Limit; 2] = ["100/min fixed", "9/min log"].map(|text| text.parse().unwrap());
     lease(&node, &shared, &limit, START + Duration::from_millis(900));
@@ -130,7 +130,7 @@ fn what_a_lease_pays_of_a_slice_is_charged_as_of_the_newest_instant() {
 }
 
 #[test]
-fn what_was_leased_in_the_next_window_is_not_spent_in_this_one() {
+fn leases_of_the_next_window_are_not_spent_in_this_one() {
     let (shared, [node, other]) = fleet(eager());
     let limit: Limit = "100/min fixed".parse().unwrap();
     let next = START + Duration::from_secs(60);
@@ -156,7 +156,7 @@ fn a_reset_forgets_the_lease() {
 }
 
 #[test]
-fn buckets_logs_small_limits_and_full_tables_go_straight() {
+fn buckets_logs_small_limits_and_full_tables_are_not_leased() {
     let none = eager().max_keys(0);
     let small = LeaseConfig::default();
     for (config, text) in [
@@ -176,7 +176,7 @@ fn buckets_logs_small_limits_and_full_tables_go_straight() {
 }
 
 #[test]
-fn a_slice_is_paid_whole_or_not_at_all() {
+fn a_slice_is_charged_whole_or_not_at_all() {
     let (shared, [node, _]) = fleet(eager());
     let limits = ["100/min fixed", "6/h fixed"].map(|text| text.parse::<Limit>().unwrap());
     let limiter = RateLimiter::new(&node, ratelimit_core::Limits::new(limits.clone()).unwrap());
@@ -188,7 +188,7 @@ fn a_slice_is_paid_whole_or_not_at_all() {
 }
 
 #[test]
-fn refunds_go_to_the_store_and_the_promise_is_the_weaker_one() {
+fn refunds_go_to_the_store_and_decisions_are_conservative() {
     let (shared, [node, _]) = fleet(eager());
     let limiter = RateLimiter::new(&node, "100/min fixed".parse::<Limit>().unwrap());
     let limiter = limiter.with_clock(ManualClock::at(START));
@@ -224,7 +224,7 @@ impl CounterStore for Counting {
 }
 
 #[test]
-fn each_lease_is_twice_the_last_while_it_is_spent_in_time() {
+fn leases_double_while_they_are_spent_in_time() {
     let limit: Limit = "100000/h".parse().unwrap();
     let checks_until = |pause: Duration| {
         let node = Leased::new(Counting::default());
@@ -246,7 +246,7 @@ fn each_lease_is_twice_the_last_while_it_is_spent_in_time() {
 }
 
 #[test]
-fn one_node_decides_as_the_store_by_itself() {
+fn a_single_node_decides_like_the_store() {
     let mut random = 7_u64;
     let mut below = move |bound: u64| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

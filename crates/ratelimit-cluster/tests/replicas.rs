@@ -219,7 +219,7 @@ fn unsent_updates_are_sent_later_and_counted_once() {
 }
 
 #[test]
-fn a_node_that_joins_learns_the_state_and_what_comes_meanwhile() {
+fn joining_nodes_learn_the_state_and_concurrent_updates() {
     // Updates received while it joins are held until the state arrives; those beyond the bound are requested again.
     for (limit, keep) in limits().flat_map(|limit| [(limit.clone(), 1 << 20), (limit, 0)]) {
         let hub = Hub::new();
@@ -241,7 +241,7 @@ fn a_node_that_joins_learns_the_state_and_what_comes_meanwhile() {
 }
 
 #[test]
-fn a_node_that_joins_learns_the_units_of_each_rate() {
+fn joining_nodes_learn_the_units_of_each_rate() {
     let plans = ["60/min burst 100 name p", "6/min burst 100 name p", "600/min burst 200 name p"];
     let plans = plans.map(|text| text.parse::<Limit>().unwrap());
     let hub = Hub::new();
@@ -315,7 +315,7 @@ fn a_state_of_many_meters_comes_in_many_parts() {
 }
 
 #[test]
-fn after_a_lost_answer_another_node_is_asked() {
+fn after_a_lost_answer_the_state_is_requested_from_another_node() {
     let limit: Limit = "100/min".parse().unwrap();
     let hub = Hub::new();
     let mut nodes: Vec<Node> = fleet::<3>(&hub).into();
@@ -404,7 +404,7 @@ fn invalid_bytes_are_ignored() {
 }
 
 #[tokio::test]
-async fn tasks_that_run_keep_each_other_informed() {
+async fn background_tasks_synchronize_nodes() {
     let hub = Hub::new();
     let clock = ManualClock::at(START);
     let nodes = [(); 2].map(|()| Arc::new(Replicated::new(hub.transport())));

@@ -34,7 +34,7 @@ fn start<T: Transport + 'static>(transport: T) -> Node<T> {
 }
 
 /// Broadcasts at intervals until each node sees the expected remaining units of each meter.
-async fn until_all_know<T: Transport>(nodes: &[Node<T>], limits: &[Limit], remaining: u64) {
+async fn wait_until_all_nodes_agree<T: Transport>(nodes: &[Node<T>], limits: &[Limit], remaining: u64) {
     let all_know = |limit: &Limit| {
         let knows = |node| (0..KEYS).all(|key| claim(node, limit, key, 0, Mode::Peek) == remaining);
         nodes.iter().all(knows)
@@ -68,7 +68,7 @@ async fn trial<T: Transport + 'static>(transports: [T; 4], server: &Server) {
     let [one, other, third, late] = transports;
     let mut nodes: Vec<Node<T>> = [one, other, third].into_iter().map(start).collect();
     charge(&nodes, &limits, 10);
-    until_all_know(&nodes, &limits, 970).await;
+    wait_until_all_nodes_agree(&nodes, &limits, 970).await;
     let stats = nodes[0].stats();
     println!(
         "{:?}: {} meters told with {} bytes in {} messages, pulses included",
@@ -79,7 +79,7 @@ async fn trial<T: Transport + 'static>(transports: [T; 4], server: &Server) {
     );
     // A node that joins receives what it has missed.
     nodes.push(start(late));
-    until_all_know(&nodes, &limits, 970).await;
+    wait_until_all_nodes_agree(&nodes, &limits, 970).await;
     assert!(nodes.iter().all(|node| node.has_joined() && node.peers() == 3));
     // Charges made while the server is down are sent when it is back.
     server.kill().await.unwrap();
@@ -89,13 +89,13 @@ async fn trial<T: Transport + 'static>(transports: [T; 4], server: &Server) {
     }
     charge(&nodes, &limits, 10);
     server.start().await.unwrap();
-    until_all_know(&nodes, &limits, 890).await;
+    wait_until_all_nodes_agree(&nodes, &limits, 890).await;
     let stats = nodes[0].stats();
     assert_eq!((stats.malformed, stats.uncounted, stats.too_large), (0, 0, 0), "{stats:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis() {
+async fn replicas_agree_over_redis() {
     let server = Testbed::from_env().redis_with(Redis::default()).await.unwrap();
     let connect = async || RedisTransport::connect(server.url(), "limits").await.unwrap();
     let transports = [connect().await, connect().await, connect().await, connect().await];
@@ -103,7 +103,7 @@ async fn redis() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgres() {
+async fn replicas_agree_over_postgres() {
     let server = Testbed::from_env().postgres_with(Postgres::default()).await.unwrap();
     let connect = async || PostgresTransport::connect(server.url(), "limits").await.unwrap();
     let transports = [connect().await, connect().await, connect().await, connect().await];

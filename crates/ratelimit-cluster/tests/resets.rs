@@ -194,7 +194,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_reset_gives_the_limit_once_more_and_no_more(
+    fn a_reset_admits_at_most_one_more_limit(
         text in prop::sample::select(&TEXTS[..]),
         steps in prop::collection::vec(step_of_any_kind(), 1..60),
     ) {

@@ -63,7 +63,7 @@ async fn check<S: CounterStore>(nodes: &[Synced<S>]) {
 }
 
 #[tokio::test]
-async fn three_nodes_on_redis() {
+async fn three_nodes_on_redis_stay_within_the_bound() {
     let server = Testbed::from_env().redis().await.unwrap();
     let prefix = prefix();
     let mut nodes = Vec::new();
@@ -75,7 +75,7 @@ async fn three_nodes_on_redis() {
 }
 
 #[tokio::test]
-async fn three_nodes_on_memcached() {
+async fn three_nodes_on_memcached_stay_within_the_bound() {
     let server = Testbed::from_env().memcached().await.unwrap();
     let prefix = prefix();
     let mut nodes = Vec::new();
@@ -87,7 +87,7 @@ async fn three_nodes_on_memcached() {
 }
 
 #[tokio::test]
-async fn three_nodes_on_postgres() {
+async fn three_nodes_on_postgres_stay_within_the_bound() {
     let server = Testbed::from_env().postgres().await.unwrap();
     let config =
         PostgresConfig::from_url(server.url()).unwrap().schema(prefix()).timeout(TIMEOUT).prune_every(None);

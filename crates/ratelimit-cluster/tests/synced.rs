@@ -85,7 +85,7 @@ fn one<'a>(limit: &'a Limit, cost: u64) -> Claim<'a> {
     Claim { id, cost, meter: limit.meter_for(b"k") }
 }
 
-fn ask(
+fn try_claim(
     node: &impl SyncCounterStore,
     now: Timestamp,
     mode: Mode,
@@ -95,11 +95,11 @@ fn ask(
 }
 
 fn claim(node: &Node, limit: &Limit, cost: u64, now: Timestamp) -> (bool, Verdict) {
-    ask(node, now, Mode::Charge, &one(limit, cost)).unwrap()
+    try_claim(node, now, Mode::Charge, &one(limit, cost)).unwrap()
 }
 
 fn left(node: &Node, limit: &Limit, now: Timestamp) -> u64 {
-    ask(node, now, Mode::Peek, &one(limit, 0)).unwrap().1.remaining
+    try_claim(node, now, Mode::Peek, &one(limit, 0)).unwrap().1.remaining
 }
 
 fn refund(node: &Node, limit: &Limit, cost: u64, receipt: Timestamp, now: Timestamp) {
@@ -116,7 +116,7 @@ fn after(seconds: u64) -> Timestamp {
 }
 
 #[test]
-fn after_a_round_all_know_of_all() {
+fn nodes_learn_each_others_charges_by_syncing() {
     for text in TEXTS {
         let limit = limit(text);
         let (_, nodes) = fleet::<3>();
@@ -137,7 +137,7 @@ fn after_a_round_all_know_of_all() {
 }
 
 #[test]
-fn what_is_given_back_and_charged_between_two_tellings_leaves_nothing_behind() {
+fn refunds_and_charges_between_two_syncs_leave_no_residue() {
     for text in TEXTS {
         let limit = limit(text);
         let (_, [node, other]) = fleet();
@@ -158,23 +158,23 @@ fn what_is_given_back_and_charged_between_two_tellings_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_is_charged_while_it_is_told_is_kept_for_the_next_time() {
+fn charges_during_a_sync_are_kept_for_the_next_one() {
     for text in TEXTS {
         let limit = limit(text);
         let shared = Arc::new(MemoryStore::new());
         let slow = Arc::new(Slow { store: shared, node: std::sync::OnceLock::new() });
         let node = Arc::new(Synced::new(slow.clone()));
         slow.node.set(Arc::downgrade(&node)).unwrap();
-        let charge = |cost| ask(&node, START, Mode::Charge, &one(&limit, cost)).unwrap().1.remaining;
+        let charge = |cost| try_claim(&node, START, Mode::Charge, &one(&limit, cost)).unwrap().1.remaining;
         charge(2);
         block_on(node.sync(START)).unwrap(); // while it is told, another unit is charged
         assert_eq!(charge(0), limit.burst() - 3, "{text}");
         block_on(node.sync(START)).unwrap();
         assert_eq!(charge(0), limit.burst() - 4, "{text}");
         let other = Synced::new(slow.store.clone());
-        ask(&other, START, Mode::Charge, &one(&limit, 1)).unwrap();
+        try_claim(&other, START, Mode::Charge, &one(&limit, 1)).unwrap();
         block_on(other.sync(START)).unwrap();
-        let left = ask(&other, START, Mode::Peek, &one(&limit, 0)).unwrap().1.remaining;
+        let left = try_claim(&other, START, Mode::Peek, &one(&limit, 0)).unwrap().1.remaining;
         assert_eq!(left, limit.burst() - 4, "{text}: three were told, and one is the other's");
     }
 }
@@ -204,7 +204,7 @@ impl CounterStore for Slow {
                 let is_log = matches!(claims[0].meter, Meter::Log(_));
                 limit.meter_for(b"k").limit() == claims[0].meter.limit() || !is_log
             });
-            ask(&node, START, Mode::Charge, &one(&limit.unwrap(), 1)).unwrap();
+            try_claim(&node, START, Mode::Charge, &one(&limit.unwrap(), 1)).unwrap();
         }
         Ok(answer)
     }
@@ -219,7 +219,7 @@ impl CounterStore for Slow {
 }
 
 #[test]
-fn refunds_reach_the_others() {
+fn refunds_reach_other_nodes() {
     for text in TEXTS {
         let limit = limit(text);
         let (_, [node, other]) = fleet();
@@ -238,7 +238,7 @@ fn refunds_reach_the_others() {
 }
 
 #[test]
-fn a_segment_that_has_ended_is_read_again_until_the_others_have_told_what_they_charged_in_it() {
+fn ended_segments_are_read_again_until_late_charges_have_arrived() {
     let limit = limit("20/min precision 15s strict");
     let (_, [node, other]) = fleet();
     claim(&node, &limit, 2, START);
@@ -260,7 +260,7 @@ fn a_segment_that_has_ended_is_read_again_until_the_others_have_told_what_they_c
 }
 
 #[test]
-fn what_the_store_did_not_take_is_told_the_next_time() {
+fn charges_that_did_not_reach_the_store_are_sent_again() {
     for text in TEXTS {
         let limit = limit(text);
         let (shared, [node, other]) = fleet();
@@ -281,7 +281,7 @@ fn what_the_store_did_not_take_is_told_the_next_time() {
 }
 
 #[test]
-fn what_the_store_may_have_taken_is_never_told_again_and_counts_here() {
+fn charges_with_an_unknown_outcome_are_not_resent_and_count_locally() {
     for text in TEXTS {
         let limit = limit(text);
         let (shared, [node, other]) = fleet();
@@ -306,7 +306,7 @@ fn what_the_store_may_have_taken_is_never_told_again_and_counts_here() {
 }
 
 #[test]
-fn a_sync_that_is_dropped_loses_nothing() {
+fn dropped_syncs_lose_no_charges() {
     let limit = limit("20/min");
     let (_, [node, other]) = fleet();
     claim(&node, &limit, 3, START);
@@ -318,7 +318,7 @@ fn a_sync_that_is_dropped_loses_nothing() {
 }
 
 #[test]
-fn a_reset_reaches_the_others() {
+fn resets_reach_other_nodes() {
     for text in TEXTS {
         let limit = limit(text);
         let (_, [node, other]) = fleet();
@@ -339,7 +339,7 @@ fn a_reset_reaches_the_others() {
 }
 
 #[test]
-fn after_a_reset_a_clock_that_steps_back_finds_nothing_of_before() {
+fn after_a_reset_a_clock_stepping_back_finds_no_earlier_charges() {
     let at = |millis: u64| START + Duration::from_millis(millis);
     for text in ["3/10ms fixed", "3/10ms", "3/10ms precision 5ms", "3/10ms precision 5ms strict"] {
         for (way, further, again) in
@@ -374,7 +374,7 @@ fn after_a_reset_a_clock_that_steps_back_finds_nothing_of_before() {
             for millis in (100..700).step_by(5) {
                 for _ in 0..4 {
                     let claim = one(&limit, 1);
-                    let decided = ask(&alone, at(millis), Mode::Charge, &claim);
+                    let decided = try_claim(&alone, at(millis), Mode::Charge, &claim);
                     expected.extend(decided.unwrap().0.then_some(millis));
                 }
             }
@@ -384,7 +384,7 @@ fn after_a_reset_a_clock_that_steps_back_finds_nothing_of_before() {
 }
 
 #[test]
-fn a_node_by_itself_never_exceeds_the_limit_and_a_bound_holds() {
+fn a_single_node_never_exceeds_the_limit_or_its_number_of_keys() {
     let (_, [node]) = fleet();
     let own = limit("20/min");
     let mut admitted = 0;
@@ -398,17 +398,17 @@ fn a_node_by_itself_never_exceeds_the_limit_and_a_bound_holds() {
     assert_eq!(node.promises().decisions, Decisions::Eventual);
     assert!(format!("{node:?}").contains("MemoryStore"));
     let tight = Synced::with_config(MemoryStore::new(), SyncConfig::default().max_keys(0));
-    let error = ask(&tight, START, Mode::Charge, &one(&own, 1)).unwrap_err();
+    let error = try_claim(&tight, START, Mode::Charge, &one(&own, 1)).unwrap_err();
     assert_eq!((error.kind(), tight.is_empty()), (ErrorKind::Full, true));
 }
 
 fn left_in_store(shared: &Failing, limit: &Limit, now: Timestamp) -> u64 {
-    ask(&shared.store, now, Mode::Peek, &one(limit, 0)).unwrap().1.remaining
+    try_claim(&shared.store, now, Mode::Peek, &one(limit, 0)).unwrap().1.remaining
 }
 
 /// Plans that share a customer's count, each used on a node of its own.
 #[test]
-fn no_plan_admits_what_the_shared_store_would_refuse_when_it_was_told() {
+fn after_a_sync_no_plan_admits_more_than_the_shared_store() {
     let plans = ["60/min burst 10 name plan", "3000/min burst 100 name plan", "6/min burst 30 name plan"];
     for (before, own) in (0..3).flat_map(|before| [0, 1, 2].map(|own| (before, own))) {
         let (before, own) = (limit(plans[before]), limit(plans[own]));
@@ -428,7 +428,7 @@ fn no_plan_admits_what_the_shared_store_would_refuse_when_it_was_told() {
 
 /// One node that nobody is beside learns nothing that it does not know.
 #[test]
-fn a_node_by_itself_counts_plans_that_take_turns_to_the_unit() {
+fn a_single_node_counts_alternating_plans_exactly() {
     let [free, paid] = ["6/min burst 10 name plan", "60/min burst 100 name plan"].map(limit);
     let (shared, [node]) = fleet();
     for second in 0..100 {
@@ -443,7 +443,7 @@ fn a_node_by_itself_counts_plans_that_take_turns_to_the_unit() {
 
 /// The same if it is told after some time, and what another one charges is seen, too.
 #[test]
-fn a_node_that_uses_several_plans_never_counts_less_than_the_shared_store() {
+fn a_node_with_several_plans_never_counts_less_than_the_shared_store() {
     let [free, paid] = ["6/min burst 10 name plan", "600/min burst 100 name plan"].map(limit);
     let (shared, [node, other]) = fleet();
     for second in 0..60 {
@@ -473,7 +473,7 @@ proptest! {
 
     /// Whatever it charges and gives back, under whatever limits.
     #[test]
-    fn a_node_by_itself_knows_what_the_shared_store_owes(
+    fn a_single_node_owes_exactly_what_the_shared_store_owes(
         steps in prop::collection::vec((0..4_usize, 1..20_u64, 0..5_000_000_000_u64, 0..4_usize), 1..80),
     ) {
         let plans = ["52/min burst 20 name p", "39/min burst 17 name p", "45/s burst 17 name p", "47/h burst 30 name p"].map(limit);

@@ -19,7 +19,7 @@ async fn next_message(transport: &impl Transport) -> Arc<[u8]> {
 }
 
 /// Short, empty and largest messages, more than fit one statement, all in their order.
-async fn everybody_hears_all<T: Transport>(nodes: &[T; 3], stranger: &T) {
+async fn every_node_receives_all_messages<T: Transport>(nodes: &[T; 3], stranger: &T) {
     let mut messages: Vec<_> = (0..=255).map(|number| message(number, 5)).collect();
     messages.extend([message(1, 0), message(2, nodes[0].largest()), message(3, 1), message(4, 600)]);
     nodes[1].send(&messages).await.unwrap();
@@ -33,7 +33,7 @@ async fn everybody_hears_all<T: Transport>(nodes: &[T; 3], stranger: &T) {
 }
 
 /// After the server is killed, sending fails. After it is restarted, all nodes receive messages again.
-async fn all_go_on_after_a_restart<T: Transport>(nodes: &[T; 3], server: &Server) {
+async fn messages_arrive_again_after_a_restart<T: Transport>(nodes: &[T; 3], server: &Server) {
     server.kill().await.unwrap();
     assert!(nodes[0].send(&[message(1, 3)]).await.is_err());
     // Earlier messages are still received.
@@ -62,7 +62,7 @@ async fn all_go_on_after_a_restart<T: Transport>(nodes: &[T; 3], server: &Server
 }
 
 /// The server stops answering and keeps its connections: sending ends within its time limit, and a listener notices, too.
-async fn sending_ends_while_the_server_is_frozen<T: Transport>(nodes: &[T; 3], server: &Server) {
+async fn sending_to_a_frozen_server_times_out<T: Transport>(nodes: &[T; 3], server: &Server) {
     server.freeze().await.unwrap();
     let sent = timeout(PATIENCE, nodes[0].send(&[message(1, 3)])).await;
     assert!(sent.expect("no time limit").is_err());
@@ -73,17 +73,17 @@ async fn sending_ends_while_the_server_is_frozen<T: Transport>(nodes: &[T; 3], s
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis() {
+async fn redis_delivers_all_messages_through_failures() {
     let server = Testbed::from_env().redis_with(Redis::default()).await.unwrap();
     let connect = |channel| RedisTransport::connect(server.url(), channel);
     let nodes = [connect("a").await.unwrap(), connect("a").await.unwrap(), connect("a").await.unwrap()];
-    everybody_hears_all(&nodes, &connect("b").await.unwrap()).await;
-    sending_ends_while_the_server_is_frozen(&nodes, &server).await;
-    all_go_on_after_a_restart(&nodes, &server).await;
+    every_node_receives_all_messages(&nodes, &connect("b").await.unwrap()).await;
+    sending_to_a_frozen_server_times_out(&nodes, &server).await;
+    messages_arrive_again_after_a_restart(&nodes, &server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn postgres() {
+async fn postgres_delivers_all_messages_through_failures() {
     let server = Testbed::from_env().postgres_with(Postgres::default()).await.unwrap();
     // A name that SQL would have to quote.
     let connect = |channel| PostgresTransport::connect(server.url(), channel);
@@ -92,13 +92,13 @@ async fn postgres() {
         connect("Limits \"a\"").await.unwrap(),
         connect("Limits \"a\"").await.unwrap(),
     ];
-    everybody_hears_all(&nodes, &connect("b").await.unwrap()).await;
-    sending_ends_while_the_server_is_frozen(&nodes, &server).await;
-    all_go_on_after_a_restart(&nodes, &server).await;
+    every_node_receives_all_messages(&nodes, &connect("b").await.unwrap()).await;
+    sending_to_a_frozen_server_times_out(&nodes, &server).await;
+    messages_arrive_again_after_a_restart(&nodes, &server).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_wrong_is_said_at_once_and_without_the_password() {
+async fn connection_errors_do_not_contain_the_password() {
     let password = Some("hunter2".to_owned());
     let redis = Redis { password: password.clone(), ..Redis::default() };
     let redis = Testbed::from_env().redis_with(redis).await.unwrap();

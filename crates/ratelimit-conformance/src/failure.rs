@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_fields_only_those_that_differ_are_told() {
+    fn only_differing_fields_are_reported() {
         let now = Timestamp::from_secs(1);
         let (fits_at, limit, remaining) = (Some(now), 10, 3);
         let one =

@@ -42,12 +42,12 @@ async fn passes_everything<F: Flaw>(at_least: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn without_a_flaw_it_passes_everything_and_skips_nothing() {
+async fn a_store_without_flaws_passes_every_case() {
     passes_everything::<NoFlaw>(400).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn without_a_flaw_it_passes_everything_by_its_own_clock() {
+async fn a_store_without_flaws_passes_every_case_on_its_own_clock() {
     passes_everything::<NoFlawOnAServer>(100).await;
 }
 
@@ -78,7 +78,7 @@ async fn every_broken_store_is_caught_by_the_case_it_names() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_case_that_does_not_end_hangs_and_fails() {
+async fn a_case_that_never_ends_is_reported_as_hung() {
     let latch = broken_stores::all().into_iter().find(|store| store.name() == "latch").unwrap();
     let case_limit = Duration::from_secs(1);
     let report = Suite::default()

@@ -157,7 +157,7 @@ fn failed(report: &Report) -> Vec<&str> {
 }
 
 /// A caller that believes it retries forever.
-fn told_to_come_at_once() {
+fn a_zero_retry_after_does_not_hang_the_run() {
     let report = run(at_once(), &["waiting/", "boundaries/"], LIMIT * 6);
     assert!(reason(&report, "waiting/exactly-as-told-log").contains("come at once"));
     assert!(!reason(&report, "waiting/acquire-many").is_empty());
@@ -165,14 +165,14 @@ fn told_to_come_at_once() {
 }
 
 /// A caller that believes it always retries a nanosecond too early.
-fn told_to_come_a_tick_early() {
+fn a_retry_after_a_nanosecond_too_short_does_not_hang_the_run() {
     let report = run(tick_early(), &["waiting/", "boundaries/"], LIMIT * 6);
     assert!(!reason(&report, "waiting/exactly-as-told-bucket").is_empty());
     assert!(reason(&report, "boundaries/the-quota-and-not-one-more-fixed").is_empty());
 }
 
 /// Other cases go on, and the report names each case with a forced charge.
-fn threads_that_never_come_back() {
+fn cases_whose_threads_never_return_are_reported_as_hung() {
     for subject in [blocks(), spins()] {
         let report = run(subject, &["numbers/", "atomic/forced-charges"], LIMIT * 10);
         for name in ["atomic/forced-charges", "numbers/forced-beyond-everything"] {
@@ -231,7 +231,7 @@ fn wait(child: &mut Child, most: Duration) -> Option<i32> {
 }
 
 /// The process ends although one of its threads spins, with both files and a failure status.
-fn the_process_ends() {
+fn the_process_ends_although_a_thread_spins() {
     let folder = Folder::new("ends");
     let (json, xml) = (folder.file("report.json"), folder.file("report.xml"));
     let arguments = ["spins", "--exact", "--filter", "atomic/forced-charges", "--filter", "atomic/batches"];
@@ -244,7 +244,7 @@ fn the_process_ends() {
 }
 
 /// The report of a run that is killed while a case hangs contains the finished cases.
-fn a_killed_run_leaves_what_it_had() {
+fn a_killed_run_leaves_a_report_of_the_finished_cases() {
     let folder = Folder::new("killed");
     let json = folder.file("report.json");
     let mut child =
@@ -266,7 +266,7 @@ fn a_killed_run_leaves_what_it_had() {
 }
 
 /// After a failure no more cases start, and the report says how many are missing.
-fn fail_fast() {
+fn no_case_starts_after_a_failure_with_fail_fast() {
     let folder = Folder::new("fail-fast");
     let json = folder.file("report.json");
     let arguments =
@@ -281,7 +281,7 @@ fn fail_fast() {
 }
 
 /// `--exact` and `--skip` work as on other tests, and the output says which cases do not apply.
-fn names() {
+fn exact_and_skip_select_cases_by_name() {
     let folder = Folder::new("names");
     let json = folder.file("report.json");
     let run = |arguments: &[&str]| {
@@ -313,14 +313,23 @@ fn main() -> ExitCode {
         return ratelimit_conformance::main(Vec::from(subjects));
     }
     let tests: [(&str, fn()); 7] = [
-        ("told_to_come_at_once", told_to_come_at_once),
-        ("told_to_come_a_tick_early", told_to_come_a_tick_early),
-        ("the_process_ends", the_process_ends),
-        ("a_killed_run_leaves_what_it_had", a_killed_run_leaves_what_it_had),
-        ("fail_fast", fail_fast),
-        ("names", names),
+        ("a_zero_retry_after_does_not_hang_the_run", a_zero_retry_after_does_not_hang_the_run),
+        (
+            "a_retry_after_a_nanosecond_too_short_does_not_hang_the_run",
+            a_retry_after_a_nanosecond_too_short_does_not_hang_the_run,
+        ),
+        ("the_process_ends_although_a_thread_spins", the_process_ends_although_a_thread_spins),
+        (
+            "a_killed_run_leaves_a_report_of_the_finished_cases",
+            a_killed_run_leaves_a_report_of_the_finished_cases,
+        ),
+        ("no_case_starts_after_a_failure_with_fail_fast", no_case_starts_after_a_failure_with_fail_fast),
+        ("exact_and_skip_select_cases_by_name", exact_and_skip_select_cases_by_name),
         // Its threads spin until this process ends.
-        ("threads_that_never_come_back", threads_that_never_come_back),
+        (
+            "cases_whose_threads_never_return_are_reported_as_hung",
+            cases_whose_threads_never_return_are_reported_as_hung,
+        ),
     ];
     for (name, test) in tests {
         println!("{name}");

@@ -16,7 +16,7 @@ async fn reason(store: &str, case: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_failure_names_limit_key_and_step_and_tells_how_it_came_to_that() {
+async fn failures_name_limit_key_and_step_and_list_earlier_steps() {
     let reason = reason("forgets-on-change", "changes/raised-log").await;
     assert!(
         reason.starts_with(
@@ -30,7 +30,7 @@ async fn a_failure_names_limit_key_and_step_and_tells_how_it_came_to_that() {
 }
 
 #[tokio::test]
-async fn only_what_was_asked_of_the_same_meter_is_told() {
+async fn failures_list_only_steps_on_the_same_meter() {
     let reason = reason("partial-slices", "all-or-nothing/two-keys").await;
     let steps: Vec<&str> = reason.lines().filter(|line| line.contains(" -> ")).collect();
     assert!(!steps.is_empty());
@@ -40,7 +40,7 @@ async fn only_what_was_asked_of_the_same_meter_is_told() {
 }
 
 #[tokio::test]
-async fn a_panic_tells_what_was_asked() {
+async fn panics_are_reported_with_the_call() {
     let reason = reason("panics", "keys/lengths").await;
     assert!(reason.starts_with("panicked: the key is empty"));
     assert!(reason.contains("on key \"\" -> no answer"), "{reason}");
@@ -48,7 +48,7 @@ async fn a_panic_tells_what_was_asked() {
 
 /// A sequence of 250 steps is reduced to the few that matter, and the message contains only the differing figures.
 #[tokio::test]
-async fn a_random_failure_is_made_short() {
+async fn random_failures_are_shortened() {
     for (store, case, most) in [
         ("ignores-refunds", "same-decisions/random-fixed", 3),
         ("forgets-early", "same-decisions/random-slices", 3),
@@ -71,7 +71,7 @@ async fn a_random_failure_is_made_short() {
 
 /// The message of a hung case names the call.
 #[tokio::test]
-async fn a_hung_case_tells_what_had_no_answer() {
+async fn hung_cases_name_the_unanswered_call() {
     let latch = broken_stores::all().into_iter().find(|store| store.name() == "latch").unwrap();
     let suite =
         Suite::default().filters(["cancelled/others-go-on"]).case_limit(std::time::Duration::from_secs(1));

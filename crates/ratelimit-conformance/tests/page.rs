@@ -64,7 +64,7 @@ fn with_list(page: &str, mark: &str, list: &str) -> String {
 }
 
 #[test]
-fn the_lists_are_those_of_the_suite() {
+fn the_page_lists_all_cases_and_broken_stores() {
     let page = std::fs::read_to_string(path()).unwrap();
     let expected = with_list(&with_list(&page, CASES, &list_of_cases()), STORES, &list_of_stores());
     if std::env::var_os("RATELIMIT_WRITE_PAGE").is_some() {
@@ -77,7 +77,7 @@ fn the_lists_are_those_of_the_suite() {
 }
 
 #[test]
-fn the_tables_name_cases_that_exist() {
+fn the_tables_name_only_existing_cases() {
     let page = std::fs::read_to_string(path()).unwrap();
     let (tables, _) = page.split_once(CASES).unwrap();
     let known: BTreeSet<String> = cases().into_iter().map(|(name, _)| name).collect();
@@ -94,7 +94,7 @@ fn the_tables_name_cases_that_exist() {
 
 /// Every cell of a clause or circumstance and an operation names a case.
 #[test]
-fn no_cell_is_empty() {
+fn every_table_cell_names_a_case() {
     let page = std::fs::read_to_string(path()).unwrap();
     let (tables, _) = page.split_once("## States").unwrap();
     let rows: Vec<&str> = tables.lines().filter(|line| line.starts_with("| **")).collect();

@@ -10,6 +10,7 @@
 //! No I/O, no threads, no global state, no `unsafe`. It reads the machine's clock in one place, [`SystemClock`].
 //!
 //! # Features
+//! - `calendar`: limits per month, quarter or year, and per day or week of a time zone (`Calendar`).
 //! - `tokio`: waiting ([`RateLimiter::acquire`]) on the system's clock, and the [`layers`] `Timeout` and `Batched`.
 //! - `serde`: limits as strings in serde formats; several limits also as lists of strings.
 #![forbid(unsafe_code)]
@@ -36,6 +37,8 @@ pub use claim::{Claim, Claims, InvalidClaims, Refund};
 pub use clock::{Clock, ManualClock, SystemClock, Timer};
 pub use decision::{Decision, LimitStatus};
 pub use key::{Key, MeterId};
+#[cfg(feature = "calendar")]
+pub use limit::Calendar;
 pub use limit::{Algorithm, Alignment, Limit, LimitBuilder, LimitError, Limits, ParseLimitError};
 pub use limiter::{Acquire, AcquireError, CheckError, RateLimiter, Request};
 pub use meter::{

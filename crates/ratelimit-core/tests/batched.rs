@@ -89,7 +89,7 @@ fn trips(limiter: &Limiter) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn what_arrives_during_a_trip_goes_together_in_the_next() {
+async fn checks_arriving_during_a_trip_share_the_next_batch() {
     let limiter = limiter("20/h", one_trip());
     let mut checks = vec![check(&limiter)];
     settle().await;
@@ -112,7 +112,7 @@ async fn what_arrives_during_a_trip_goes_together_in_the_next() {
 }
 
 #[tokio::test]
-async fn who_asks_a_moment_later_joins_the_first() {
+async fn checks_a_moment_later_join_the_first_batch() {
     let limiter = limiter("20/h", one_trip());
     gate(&limiter).permits.add_permits(1);
     let later = async {
@@ -125,7 +125,7 @@ async fn who_asks_a_moment_later_joins_the_first() {
 }
 
 #[tokio::test]
-async fn no_batch_is_larger_than_it_may_be_and_no_more_trips_are_under_way() {
+async fn batch_size_and_concurrent_batches_are_bounded() {
     let limiter = limiter("1000/h", one_trip().concurrent_batches(3).batch_size(8));
     let checks: Vec<_> = (0..63).map(|_| check(&limiter)).collect();
     settle().await;
@@ -141,7 +141,7 @@ async fn no_batch_is_larger_than_it_may_be_and_no_more_trips_are_under_way() {
 }
 
 #[tokio::test]
-async fn few_go_each_by_itself_and_many_together() {
+async fn few_checks_are_sent_alone_and_many_in_batches() {
     let limiter = limiter("100000/h", one_trip().unbatched(4));
     let mut checks: Vec<_> = (0..4).map(|_| check(&limiter)).collect();
     settle().await;
@@ -185,7 +185,7 @@ async fn few_go_each_by_itself_and_many_together() {
 }
 
 #[tokio::test]
-async fn who_has_left_makes_no_crowd() {
+async fn cancelled_checks_do_not_cause_batching() {
     let limiter = limiter("100000/h", one_trip().unbatched(4));
     for _ in 0..100 {
         let leaving: Vec<_> = (0..4).map(|_| check(&limiter)).collect();
@@ -197,7 +197,7 @@ async fn who_has_left_makes_no_crowd() {
 }
 
 #[tokio::test]
-async fn who_leaves_the_line_is_not_charged() {
+async fn checks_cancelled_in_the_queue_are_not_charged() {
     let limiter = limiter("100/h", one_trip());
     let first = check(&limiter);
     settle().await;
@@ -213,7 +213,7 @@ async fn who_leaves_the_line_is_not_charged() {
 }
 
 #[tokio::test]
-async fn who_leaves_under_way_keeps_nobody_else_waiting() {
+async fn checks_cancelled_during_a_trip_do_not_delay_others() {
     let limiter = limiter("100/h", one_trip().unbatched(1));
     let first = check(&limiter);
     settle().await;
@@ -234,7 +234,7 @@ async fn who_leaves_under_way_keeps_nobody_else_waiting() {
 }
 
 #[tokio::test]
-async fn a_trip_that_its_callers_have_left_goes_to_its_end() {
+async fn trips_complete_when_their_callers_are_cancelled() {
     let limiter = limiter("100/h", one_trip());
     let first = check(&limiter);
     settle().await;
@@ -261,7 +261,7 @@ fn kind(outcome: Result<bool, CheckError>) -> ErrorKind {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_line_is_bounded_in_length_and_in_time() {
+async fn the_queue_is_bounded_in_length_and_in_time() {
     let config = one_trip().max_waiting(3).timeout(Duration::from_millis(50));
     let limiter = limiter("100/h", config);
     let first = check(&limiter);
@@ -279,7 +279,7 @@ async fn the_line_is_bounded_in_length_and_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn patience_is_for_the_turn_and_its_trip() {
+async fn the_timeout_covers_queueing_and_the_trip() {
     let limiter = limiter("100/h", one_trip().timeout(Duration::from_millis(50)));
     let first = check(&limiter);
     settle().await;
@@ -298,7 +298,7 @@ async fn patience_is_for_the_turn_and_its_trip() {
 
 /// Waiting claims are then not sent, and callers on another runtime get an error.
 #[test]
-fn a_runtime_that_ends_takes_its_trips_along() {
+fn a_runtime_shutdown_fails_waiting_checks() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let limiter = limiter("100/h", one_trip());
     for (waiting, steps) in [(0, 100), (1, 100), (20, 100), (20, 1), (20, 2), (20, 3)] {

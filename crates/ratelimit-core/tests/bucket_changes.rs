@@ -1,4 +1,4 @@
-//! A bucket whose limit changes, or that several limits share, compared with its definition: lots of units.
+//! A bucket whose limit changes, or that several limits share, compared with its definition: a debt for each rate.
 
 use proptest::prelude::*;
 use ratelimit_core::{Bucket, MAX_RATES, Meter, Mode, State, Timestamp};
@@ -56,41 +56,41 @@ fn steps(longest: u64, forced: bool) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// The definition: the units of each rate form a lot. The slowest lot drains at its rate. Each faster lot drains at
+/// The definition: the units of each rate form a debt. The slowest debt drains at its rate. Each faster debt drains at
 /// what the slower ones leave of its rate.
-struct Lots {
+struct Debts {
     /// By falling interval, in parts of a unit that are divisible by all intervals.
-    lots: Vec<(u64, u64)>,
+    debts: Vec<(u64, u64)>,
     at: u64,
 }
 
 /// A unit.
 const UNIT: u64 = GRAIN << 6;
 
-impl Lots {
+impl Debts {
     fn new(limits: &[Bucket]) -> Self {
         let mut intervals: Vec<u64> = limits.iter().map(Bucket::interval).collect();
         intervals.sort_unstable_by(|one, other| other.cmp(one));
         intervals.dedup();
-        Self { lots: intervals.into_iter().map(|interval| (interval, 0)).collect(), at: START }
+        Self { debts: intervals.into_iter().map(|interval| (interval, 0)).collect(), at: START }
     }
 
     fn drain(&mut self, now: u64) {
         let mut drained = 0;
-        for (interval, lot) in &mut self.lots {
+        for (interval, debt) in &mut self.debts {
             let at_most = (now - self.at) * (UNIT / *interval) - drained;
-            drained += at_most.min(*lot);
-            *lot -= at_most.min(*lot);
+            drained += at_most.min(*debt);
+            *debt -= at_most.min(*debt);
         }
         self.at = now;
     }
 
     fn owed(&self) -> u64 {
-        self.lots.iter().map(|(_, lot)| lot).sum()
+        self.debts.iter().map(|(_, debt)| debt).sum()
     }
 
-    fn lot(&mut self, interval: u64) -> &mut u64 {
-        self.lots.iter_mut().find(|(of, _)| *of == interval).map(|(_, lot)| lot).unwrap()
+    fn debt(&mut self, interval: u64) -> &mut u64 {
+        self.debts.iter_mut().find(|(of, _)| *of == interval).map(|(_, debt)| debt).unwrap()
     }
 }
 
@@ -109,24 +109,24 @@ proptest! {
 
     #[test]
     fn units_drain_at_the_rate_that_they_were_charged_at(limits in even_limits(), steps in steps(60_000, true)) {
-        let (mut lots, mut state, mut now) = (Lots::new(&limits), meter(limits[0]).fresh(), START);
+        let (mut debts, mut state, mut now) = (Debts::new(&limits), meter(limits[0]).fresh(), START);
         for step in steps {
             now += step.after;
-            lots.drain(now);
-            prop_assert_eq!(owed(&state, now), lots.owed().div_ceil(UNIT));
+            debts.drain(now);
+            prop_assert_eq!(owed(&state, now), debts.owed().div_ceil(UNIT));
             let bucket = limits[step.limit % limits.len()];
-            let fits = step.cost == 0 || lots.owed() + step.cost * UNIT <= bucket.burst() * UNIT;
+            let fits = step.cost == 0 || debts.owed() + step.cost * UNIT <= bucket.burst() * UNIT;
             prop_assert_eq!(meter(bucket).fits(&state, step.cost, at(now)), fits, "{:?} on {:?}", step, state);
             if fits || step.forced {
                 meter(bucket).charge(&mut state, step.cost, at(now));
-                *lots.lot(bucket.interval()) += step.cost * UNIT;
+                *debts.debt(bucket.interval()) += step.cost * UNIT;
             }
         }
     }
 
     /// For all limits, in any order.
     #[test]
-    fn no_span_sees_more_than_the_largest_burst_and_the_fastest_rate(limits in any_limits(), steps in steps(3_000_000, false)) {
+    fn no_span_admits_more_than_the_largest_burst_and_fastest_rate(limits in any_limits(), steps in steps(3_000_000, false)) {
         let (mut state, mut now) = (meter(limits[0]).fresh(), START);
         let mut admitted: Vec<(u64, u64, usize)> = Vec::new();
         for step in steps {
@@ -178,7 +178,9 @@ proptest! {
 
     /// A verdict's figures come true, on a bucket that has been charged under other limits.
     #[test]
-    fn what_is_told_comes_true(limits in any_limits(), steps in steps(3_000_000, true), cost in 0..90u64) {
+    fn the_figures_of_a_verdict_come_true(
+        limits in any_limits(), steps in steps(3_000_000, true), cost in 0..90u64,
+    ) {
         let (mut state, mut now) = (meter(limits[0]).fresh(), START);
         for step in steps {
             now += step.after;
@@ -247,32 +249,32 @@ proptest! {
     fn a_refund_gives_back_what_has_not_drained(
         limits in even_limits(), steps in steps(60_000, true), cost in 1..50u64, others in prop::collection::vec((0..9_000u64, 0..6usize, 1..9u64), 0..9),
     ) {
-        let (mut lots, mut state, mut now) = (Lots::new(&limits), meter(limits[0]).fresh(), START);
-        let mut charge = |lots: &mut Lots, after: u64, limit: Bucket, cost: u64| {
+        let (mut debts, mut state, mut now) = (Debts::new(&limits), meter(limits[0]).fresh(), START);
+        let mut charge = |debts: &mut Debts, after: u64, limit: Bucket, cost: u64| {
             now += after / GRAIN * GRAIN;
-            lots.drain(now);
-            *lots.lot(limit.interval()) += cost * UNIT;
+            debts.drain(now);
+            *debts.debt(limit.interval()) += cost * UNIT;
             (now, meter(limit).charge(&mut state, cost, at(now)).receipt)
         };
         for step in &steps {
-            charge(&mut lots, step.after, limits[step.limit % limits.len()], step.cost);
+            charge(&mut debts, step.after, limits[step.limit % limits.len()], step.cost);
         }
         let own = limits[steps[0].limit % limits.len()];
-        let (mut now, receipt) = charge(&mut lots, 0, own, cost);
+        let (mut now, receipt) = charge(&mut debts, 0, own, cost);
         for (after, limit, cost) in &others {
             let limit = limits[limit % limits.len()];
             if limit.interval() != own.interval() {
-                now = charge(&mut lots, *after, limit, *cost).0;
+                now = charge(&mut debts, *after, limit, *cost).0;
             }
         }
-        let lot = lots.lot(own.interval());
-        *lot -= (*lot).min(cost * UNIT);
+        let debt = debts.debt(own.interval());
+        *debt -= (*debt).min(cost * UNIT);
         meter(own).refund(&mut state, cost, receipt, at(now));
-        prop_assert_eq!(owed(&state, now), lots.owed().div_ceil(UNIT));
+        prop_assert_eq!(owed(&state, now), debts.owed().div_ceil(UNIT));
     }
 
     #[test]
-    fn of_very_many_rates_those_that_drain_slowest_are_told_apart(
+    fn beyond_max_rates_the_slowest_rates_are_kept_separate(
         intervals in prop::collection::btree_set(1..100_000u64, MAX_RATES + 1..MAX_RATES * 2), order in any::<u64>(), later in 0..1_000_000u64,
     ) {
         let mut intervals: Vec<u64> = intervals.into_iter().collect();
@@ -311,7 +313,7 @@ fn admits(meter: &Meter, state: &mut State, now: u64, most: u64) -> u64 {
 const SECOND: u64 = 1_000_000_000;
 
 #[test]
-fn plans_that_take_turns_are_no_way_around_a_limit() {
+fn alternating_plans_do_not_circumvent_a_limit() {
     let (slow, fast) = (bucket("1/min burst 50"), bucket("300/min burst 1"));
     let mut state = slow.fresh();
     let mut admitted = [0, 0];
@@ -334,7 +336,7 @@ fn plans_that_take_turns_are_no_way_around_a_limit() {
 }
 
 #[test]
-fn what_has_drained_stays_drained() {
+fn drained_units_stay_drained_when_the_limit_changes() {
     let (minute, second) = (bucket("1/min burst 10"), bucket("60/min burst 10"));
     for (before, after, later, left) in
         [(second, minute, 9, 9), (minute, second, 59, 0), (minute, second, 60, 1)]
@@ -364,7 +366,7 @@ fn a_receipt_holds_when_the_rate_has_changed() {
 }
 
 #[test]
-fn a_queue_goes_on_evenly_at_each_rate() {
+fn queues_release_evenly_at_each_rate() {
     let (slow, fast) = (bucket("60/min queue burst 60"), bucket("600/min queue burst 60"));
     let mut state = slow.fresh();
     let mut turns = |meter: &Meter, count| -> Vec<u64> {

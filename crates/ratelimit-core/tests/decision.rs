@@ -27,18 +27,18 @@ async fn left<'k, 'l>(limiter: &'l Limiter, request: impl Into<Request<'k, 'l>>)
     limiter.peek(request).await.unwrap().each().map(|limit| limit.remaining()).collect()
 }
 
-fn asked(limiter: &Limiter) -> u64 {
+fn store_calls(limiter: &Limiter) -> u64 {
     limiter.store().asked.load(Ordering::SeqCst)
 }
 
 #[tokio::test]
-async fn a_cost_above_the_limit_is_told_how_things_stand() {
+async fn costs_above_the_limit_still_report_the_current_figures() {
     let limiter = limiter("10/s burst 10");
     limiter.check(Request::new("k").cost(8)).await.unwrap();
     let refused = limiter.check(Request::new("k").cost(11)).await.unwrap();
     assert_eq!((refused.allowed(), refused.charged(), refused.retry_after()), (false, false, None));
     assert_eq!((refused.remaining(), refused.reset_after()), (2, Duration::from_millis(800)));
-    assert_eq!(asked(&limiter), 2, "one trip");
+    assert_eq!(store_calls(&limiter), 2, "one trip");
     assert_eq!(refused, limiter.would_allow(Request::new("k").cost(11)).await.unwrap());
     for cost in [12, u64::MAX] {
         let refused = limiter.check(Request::new("k").cost(cost)).await.unwrap();
@@ -48,7 +48,7 @@ async fn a_cost_above_the_limit_is_told_how_things_stand() {
 }
 
 #[tokio::test]
-async fn beside_a_limit_that_never_fits_the_others_tell_the_truth() {
+async fn a_limit_that_never_fits_does_not_distort_the_figures_of_others() {
     let limiter = limiter("10/s; 30/h");
     for _ in 0..3 {
         limiter.check(Request::new("k").cost(10)).await.unwrap();
@@ -64,7 +64,7 @@ async fn beside_a_limit_that_never_fits_the_others_tell_the_truth() {
 }
 
 #[tokio::test]
-async fn one_among_many_that_never_fits_takes_no_trip_of_its_own_and_charges_nothing() {
+async fn in_a_batch_a_request_that_never_fits_charges_nothing() {
     let limiter = limiter("10/min; 7/h log");
     let requests = [Request::new("a").cost(2), Request::new("a").cost(9), Request::new("a").cost(3)];
     let many = limiter.check_many(&requests).await;
@@ -79,7 +79,7 @@ async fn one_among_many_that_never_fits_takes_no_trip_of_its_own_and_charges_not
 }
 
 #[tokio::test]
-async fn every_limit_says_which_one_it_is() {
+async fn limit_statuses_identify_their_limit() {
     let limiter = limiter("3/s fixed; 5/min burst 4 name search");
     let address = limits("2/h fixed name address");
     let request = || Request::new("ann").cost(2).and(Request::new("192.0.2.1").limits(&address));
@@ -114,7 +114,7 @@ async fn every_limit_says_which_one_it_is() {
 
 /// The limiter needs the key only during the call.
 #[tokio::test]
-async fn a_key_that_is_made_for_the_call_may_be_gone_when_its_decision_is_used() {
+async fn decisions_outlive_a_temporary_key() {
     let limiter = limiter("10/min");
     let id = 7;
     let decision = limiter.check(&format!("user:{id}")).await.unwrap();
@@ -131,7 +131,7 @@ async fn a_key_that_is_made_for_the_call_may_be_gone_when_its_decision_is_used()
 }
 
 #[tokio::test]
-async fn a_decision_gives_back_what_it_charged_and_nothing_else() {
+async fn refunds_return_exactly_what_the_decision_charged() {
     let limiter = limiter("20/min; 30/h burst 30");
     limiter.check(Request::new("other").cost(10)).await.unwrap();
     let one = limiter.check("one").await.unwrap();
@@ -146,7 +146,7 @@ async fn a_decision_gives_back_what_it_charged_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn keys_of_any_length_are_given_back() {
+async fn keys_of_any_length_can_be_refunded_and_settled() {
     let limiter = limiter("10/min");
     for length in [0, 1, 3, 4, 7, 8, 9, 16, 17, 32, 33, 47, 48, 49, 500] {
         let key: Vec<u8> = (0..length).map(|place: u16| (place % 251) as u8 + 1).collect();
@@ -162,7 +162,7 @@ async fn keys_of_any_length_are_given_back() {
 }
 
 #[tokio::test]
-async fn a_decision_that_owns_what_it_needs_outlives_limits_and_limiter() {
+async fn owned_decisions_outlive_their_limits_and_limiter() {
     let store = Arc::new(MapStore::default());
     let clock = ManualClock::at(Timestamp::from_secs(1_800_000_000));
     let make = |text: &str| {
@@ -225,7 +225,7 @@ async fn each_limit_is_settled_at_its_own_cost() {
 }
 
 #[tokio::test]
-async fn limits_that_a_request_keeps_need_no_variable() {
+async fn requests_can_own_their_limits() {
     let limiter = limiter("1/s");
     let decision =
         limiter.check(Request::new("k").limits("5/min; 9/h".parse::<Limits>().unwrap())).await.unwrap();
@@ -264,7 +264,7 @@ impl CounterStore for Forgetful {
 }
 
 #[tokio::test]
-async fn a_store_that_answers_too_little_is_an_error() {
+async fn missing_verdicts_are_an_error() {
     for text in ["1/s", "1/s staggered", "1/s; 2/min"] {
         let limiter = RateLimiter::new(Forgetful, limits(text));
         let many = limiter.check_many(["a", "b"]).await;

@@ -43,7 +43,7 @@ async fn the_limit_that_refuses_longest_decides() {
 }
 
 #[tokio::test]
-async fn a_request_that_names_a_meter_twice_is_a_mistake() {
+async fn naming_a_meter_twice_is_an_error() {
     let (limiter, _) = limiter(&["10/s"]);
     let twice = Request::new("k").and("k");
     let error = limiter.check(&twice).await.unwrap_err();
@@ -53,7 +53,7 @@ async fn a_request_that_names_a_meter_twice_is_a_mistake() {
 }
 
 #[tokio::test]
-async fn identifiers_with_limits_of_their_own_are_admitted_together_or_not_at_all() {
+async fn keys_with_their_own_limits_are_admitted_together_or_not_at_all() {
     let (limiter, _) = limiter(&["1/s"]);
     let (user, address) = (limits(&["5/min name user"]), limits(&["2/min name address"]));
     let ask = |key| Request::new(key).limits(&user).and(Request::new("192.0.2.1").limits(&address));
@@ -66,7 +66,7 @@ async fn identifiers_with_limits_of_their_own_are_admitted_together_or_not_at_al
 }
 
 #[tokio::test]
-async fn name_spaces_and_joined_keys_do_not_meet() {
+async fn namespaces_and_joined_keys_do_not_collide() {
     let store = Arc::new(MapStore::default());
     let clock = ManualClock::at(Timestamp::from_secs(5));
     let one = |namespace: &str| {
@@ -156,7 +156,7 @@ async fn run_the_clock<T>(clock: &ManualClock, tasks: &[tokio::task::JoinHandle<
 }
 
 #[tokio::test]
-async fn nobody_is_let_through_without_a_permit() {
+async fn waiters_never_exceed_the_limit() {
     let (limiter, clock) = limiter(&["5/s log"]);
     let (limiter, start) = (Arc::new(limiter), clock.now());
     let admitted = Arc::new(AtomicU64::new(0));
@@ -212,7 +212,7 @@ async fn a_queue_gives_each_waiter_its_turn() {
 }
 
 #[tokio::test]
-async fn a_wait_that_ends_after_the_deadline_is_not_begun() {
+async fn waits_beyond_the_deadline_fail_immediately() {
     let (limiter, clock) = limiter(&["1/min log", "2/min queue burst 2 name q"]);
     let queue = limits(&["2/min queue burst 2 name q2"]);
     let soon = Acquire { timeout: Some(59 * SECOND), ..Acquire::default() };
@@ -237,7 +237,7 @@ async fn a_wait_that_ends_after_the_deadline_is_not_begun() {
 }
 
 #[tokio::test]
-async fn waiting_exactly_as_told_suffices_and_a_nanosecond_less_does_not() {
+async fn retry_after_suffices_and_a_nanosecond_less_does_not() {
     let all = [
         "7/s",
         "7/s fixed",
@@ -272,14 +272,14 @@ async fn waiting_exactly_as_told_suffices_and_a_nanosecond_less_does_not() {
 }
 
 #[test]
-fn errors_tell_what_to_do() {
+fn error_messages_suggest_a_fix() {
     let text = |error: Box<dyn std::error::Error>| error.to_string();
     assert!(text(Box::new(InvalidClaims::SameMeterTwice)).contains("different names"));
     assert!(text(Box::new("x".parse::<Limit>().unwrap_err())).contains("a number of units"));
 }
 
 #[tokio::test]
-async fn without_limits_each_request_needs_its_own() {
+async fn a_limiter_without_limits_requires_them_in_each_request() {
     let limiter = RateLimiter::without_limits(MapStore::default());
     let limit: Limit = "1/h".parse().unwrap();
     let nothing =

@@ -74,7 +74,7 @@ fn run(
 }
 
 /// [`Meter::claim`] equals the steps that it combines.
-fn in_one_go_as_in_steps(
+fn claim_equals_its_steps(
     meter: &Meter,
     state: &State,
     cost: u64,
@@ -95,7 +95,7 @@ fn in_one_go_as_in_steps(
 fn consistent(meter: &Meter, state: &State, cost: u64, now: Timestamp) -> Result<(), TestCaseError> {
     let verdict = meter.verdict(state, cost, now, None);
     for mode in [Mode::Charge, Mode::Peek, Mode::Force] {
-        in_one_go_as_in_steps(meter, state, cost, now, mode)?;
+        claim_equals_its_steps(meter, state, cost, now, mode)?;
     }
     let at = |nanos: u64| Timestamp::from_nanos(nanos);
     prop_assert_eq!(verdict.fits, meter.fits(state, cost, now));
@@ -156,7 +156,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn windows_follow_their_rule(window in any_window(), steps in steps(12, 60_000)) {
+    fn windows_decide_like_the_oracle(window in any_window(), steps in steps(12, 60_000)) {
         run(&Meter::Window(window), &steps, |events, now, cost| window_fits(&window, events, now, cost))?;
     }
 
@@ -176,7 +176,7 @@ proptest! {
     }
 
     #[test]
-    fn logs_follow_their_rule(limit in 1..30u64, window in 1..50_000u64, refunds: bool, steps in steps(12, 60_000)) {
+    fn logs_decide_like_the_oracle(limit in 1..30u64, window in 1..50_000u64, refunds: bool, steps in steps(12, 60_000)) {
         // A log knows the latest instant from its units alone, so a refund may move it back; combined with steps back
         // in time, there is no simple rule to compare with. Forced units beyond the limit are not kept, so those are
         // not refunded here either.
@@ -194,7 +194,7 @@ proptest! {
     }
 
     #[test]
-    fn buckets_follow_the_virtual_schedule(
+    fn buckets_decide_like_the_oracle(
         interval in 1..20_000u64, burst in 1..20u64, steps in steps(25, 60_000),
     ) {
         let steps: Vec<_> = steps.into_iter().filter(|step| !matches!(step, Step::Refund { .. })).collect();
@@ -225,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn a_refund_never_gives_a_bucket_more_than_if_it_had_not_been_charged(
+    fn a_refund_never_leaves_a_bucket_more_than_without_the_charge(
         interval in 1..5_000u64,
         charges in prop::collection::vec((0..20_000u64, 1..9u64), 1..20),
         which in 0..20usize,

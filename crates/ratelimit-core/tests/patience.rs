@@ -76,7 +76,7 @@ fn skipping(limit: &str, tells: fn(Timestamp, Timestamp) -> Timestamp) -> RateLi
     limiter(limit, clock, tells)
 }
 
-fn asked<C>(limiter: &RateLimiter<Wrong, C>) -> u64
+fn store_calls<C>(limiter: &RateLimiter<Wrong, C>) -> u64
 where
     C: Clock,
 {
@@ -85,58 +85,58 @@ where
 
 const NANO: Duration = Duration::from_nanos(1);
 
-fn at_once(now: Timestamp, _: Timestamp) -> Timestamp {
+fn no_wait(now: Timestamp, _: Timestamp) -> Timestamp {
     now
 }
 
-fn a_tick_early(now: Timestamp, fits_at: Timestamp) -> Timestamp {
+fn a_nanosecond_early(now: Timestamp, fits_at: Timestamp) -> Timestamp {
     Timestamp::from_nanos(fits_at.as_nanos() - 1).max(now)
 }
 
-fn a_tick_from_now(now: Timestamp, _: Timestamp) -> Timestamp {
+fn a_nanosecond_from_now(now: Timestamp, _: Timestamp) -> Timestamp {
     now + NANO
 }
 
 #[tokio::test]
-async fn a_store_that_says_at_once_is_asked_less_and_less() {
-    let limiter = skipping("1/min fixed", at_once);
+async fn retries_back_off_when_the_store_reports_no_wait() {
+    let limiter = skipping("1/min fixed", no_wait);
     limiter.acquire("k").await.unwrap();
     let before = limiter.clock().now();
     limiter.acquire("k").await.unwrap();
     let waited = limiter.clock().now().since(before);
     assert!(waited <= Duration::from_secs(61), "{waited:?}");
     // 1, 2, 4, ... 512 ms are a second; then one each second.
-    let asked = asked(&limiter);
-    assert!((50..75).contains(&asked), "{asked} calls in a minute");
+    let calls = store_calls(&limiter);
+    assert!((50..75).contains(&calls), "{calls} calls in a minute");
 }
 
 #[tokio::test]
-async fn a_store_that_is_a_tick_early_costs_a_call_and_a_millisecond() {
+async fn a_wait_a_nanosecond_too_short_costs_one_call_and_a_millisecond() {
     for limit in ["1/min fixed", "1/min log", "1/min burst 1"] {
-        let limiter = skipping(limit, a_tick_early);
+        let limiter = skipping(limit, a_nanosecond_early);
         let first = limiter.acquire("k").await.unwrap();
         let (start, reset) = (first.now(), first.reset_after());
         let second = limiter.acquire("k").await.unwrap();
         let longer = second.now().since(start) - reset;
         assert_eq!(longer, Duration::from_millis(1) - NANO, "{limit}");
-        assert_eq!(asked(&limiter), 4, "{limit}");
+        assert_eq!(store_calls(&limiter), 4, "{limit}");
     }
 }
 
 #[tokio::test]
-async fn a_store_that_always_says_a_tick_is_asked_once_in_a_millisecond() {
-    let limiter = skipping("1/s fixed", a_tick_from_now);
+async fn retries_are_at_least_a_millisecond_apart() {
+    let limiter = skipping("1/s fixed", a_nanosecond_from_now);
     limiter.acquire("k").await.unwrap();
     limiter.acquire("k").await.unwrap();
-    let asked = asked(&limiter);
-    assert!(asked <= 1_003, "{asked} calls in a second");
+    let calls = store_calls(&limiter);
+    assert!(calls <= 1_003, "{calls} calls in a second");
 }
 
 #[tokio::test]
-async fn the_deadline_ends_the_waiting_on_any_store() {
+async fn the_deadline_ends_waiting_on_any_store() {
     let soon = Acquire { timeout: Some(Duration::from_millis(100)), ..Acquire::default() };
     let now = Acquire { timeout: Some(Duration::ZERO), ..Acquire::default() };
-    for tells in [at_once, a_tick_early, a_tick_from_now] {
+    for tells in [no_wait, a_nanosecond_early, a_nanosecond_from_now] {
         let limiter = skipping("1/min fixed", tells);
         limiter.acquire("k").await.unwrap();
         let start = limiter.clock().now();
@@ -145,7 +145,7 @@ async fn the_deadline_ends_the_waiting_on_any_store() {
             assert!(matches!(error, AcquireError::Deadline(_)), "{error}");
         }
         assert!(limiter.clock().now().since(start) <= Duration::from_millis(100));
-        assert!(asked(&limiter) < 110);
+        assert!(store_calls(&limiter) < 110);
     }
 }
 
@@ -164,8 +164,8 @@ impl Timer for Standing {
 }
 
 #[tokio::test]
-async fn others_have_their_turn_whatever_store_and_clock_do() {
-    let limiter = limiter("1/min fixed", Standing, at_once);
+async fn waiting_yields_to_other_tasks() {
+    let limiter = limiter("1/min fixed", Standing, no_wait);
     limiter.acquire("k").await.unwrap();
     tokio::select! {
         biased;
@@ -175,9 +175,9 @@ async fn others_have_their_turn_whatever_store_and_clock_do() {
 }
 
 #[tokio::test]
-async fn on_a_clock_that_is_moved_by_hand_it_waits_for_the_hand() {
+async fn acquire_waits_until_a_manual_clock_is_advanced() {
     let clock = ManualClock::at(Timestamp::from_secs(1_800_000_000));
-    let limiter = Arc::new(limiter("1/min fixed", clock.clone(), at_once));
+    let limiter = Arc::new(limiter("1/min fixed", clock.clone(), no_wait));
     limiter.acquire("k").await.unwrap();
     let waiter = tokio::spawn({
         let limiter = limiter.clone();
@@ -189,10 +189,10 @@ async fn on_a_clock_that_is_moved_by_hand_it_waits_for_the_hand() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(asked(&limiter), 2, "nobody asks while the clock stands");
+    assert_eq!(store_calls(&limiter), 2, "nobody asks while the clock stands");
     clock.advance(Duration::from_secs(60));
     waiter.await.unwrap().unwrap();
-    assert_eq!(asked(&limiter), 3);
+    assert_eq!(store_calls(&limiter), 3);
 }
 
 #[tokio::test]

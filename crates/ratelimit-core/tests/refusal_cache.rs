@@ -32,7 +32,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-fn asked(store: &MapStore) -> u64 {
+fn store_calls(store: &MapStore) -> u64 {
     store.asked.load(Ordering::SeqCst)
 }
 
@@ -47,7 +47,7 @@ async fn fill<'l>(limiter: &'l Cached, key: &str) -> Decision<'l> {
 }
 
 #[test]
-fn who_is_refused_is_asked_about_once_until_something_comes_free() {
+fn repeated_refusals_take_no_store_call_until_a_unit_is_free() {
     run(async {
         for limit in [
             "3/min fixed",
@@ -60,14 +60,14 @@ fn who_is_refused_is_asked_about_once_until_something_comes_free() {
             let store = Arc::new(MapStore::default());
             let limiter = cached(&store, limit);
             let wait = fill(&limiter, "k").await.retry_after().unwrap();
-            let before = asked(&store);
+            let before = store_calls(&store);
             for _ in 0..100 {
                 assert!(!limiter.check("k").await.unwrap().allowed(), "{limit}");
             }
             limiter.clock().advance(wait - TICK);
             let late = limiter.check("k").await.unwrap();
             assert_eq!((late.allowed(), late.retry_after()), (false, Some(TICK)), "{limit}");
-            assert_eq!((asked(&store) - before, limiter.store().answered()), (0, 101), "{limit}");
+            assert_eq!((store_calls(&store) - before, limiter.store().answered()), (0, 101), "{limit}");
             limiter.clock().advance(TICK);
             assert!(limiter.check("k").await.unwrap().allowed(), "{limit}");
         }
@@ -75,7 +75,7 @@ fn who_is_refused_is_asked_about_once_until_something_comes_free() {
 }
 
 #[test]
-fn what_is_given_back_or_reset_here_is_known_at_once() {
+fn local_refunds_and_resets_take_effect_immediately() {
     run(async {
         let store = Arc::new(MapStore::default());
         let limiter = cached(&store, "3/min");
@@ -91,7 +91,7 @@ fn what_is_given_back_or_reset_here_is_known_at_once() {
 }
 
 #[test]
-fn what_another_process_gives_back_is_known_after_the_greatest_age() {
+fn resets_by_other_processes_take_effect_after_max_age() {
     run(async {
         let store = Arc::new(MapStore::default());
         let own = limiter(RefusalCache::new(store.clone()), "3/h");
@@ -106,7 +106,7 @@ fn what_another_process_gives_back_is_known_after_the_greatest_age() {
 }
 
 #[test]
-fn changed_limits_other_costs_and_several_limits_are_asked_about() {
+fn changed_limits_other_costs_and_several_limits_reach_the_store() {
     run(async {
         let store = Arc::new(MapStore::default());
         let limiter = cached(&store, "3/min");
@@ -114,20 +114,20 @@ fn changed_limits_other_costs_and_several_limits_are_asked_about() {
         let raised: Limits = "4/min".parse::<Limit>().unwrap().into();
         assert!(limiter.check(Request::new("k").limits(&raised)).await.unwrap().allowed());
         fill(&limiter, "k").await;
-        let before = asked(&store);
+        let before = store_calls(&store);
         assert!(!limiter.check(Request::new("k").cost(2)).await.unwrap().allowed());
         let both = Limits::new(["3/min".parse().unwrap(), "9/h".parse().unwrap()]).unwrap();
         assert!(!limiter.check(Request::new("k").limits(&both)).await.unwrap().allowed());
         assert!(
             !limiter.check(Request::new("other").cost(1).and(Request::new("k"))).await.unwrap().allowed()
         );
-        assert_eq!(asked(&store) - before, 3);
+        assert_eq!(store_calls(&store) - before, 3);
         assert!(limiter.check("other").await.unwrap().allowed());
     });
 }
 
 #[test]
-fn a_slice_sees_what_those_before_it_in_its_batch_have_changed() {
+fn a_slice_sees_changes_by_earlier_slices_of_its_batch() {
     run(async {
         let (store, twin) = (Arc::new(MapStore::default()), MapStore::default());
         let (limiter, twin) = (cached(&store, "3/min"), limiter(twin, "3/min"));
@@ -165,7 +165,7 @@ impl CounterStore for Promising {
 }
 
 #[test]
-fn conservative_stores_and_those_with_a_clock_of_their_own_are_always_asked() {
+fn conservative_stores_and_server_clocks_are_never_cached() {
     run(async {
         for (decisions, time) in
             [(Decisions::Conservative, Time::CallerUnordered), (Decisions::Exact, Time::Server)]
@@ -176,7 +176,7 @@ fn conservative_stores_and_those_with_a_clock_of_their_own_are_always_asked() {
             for _ in 0..10 {
                 limiter.check("k").await.unwrap();
             }
-            assert_eq!((asked(&store), limiter.store().answered()), (10, 0));
+            assert_eq!((store_calls(&store), limiter.store().answered()), (10, 0));
         }
     });
 }
@@ -209,7 +209,7 @@ impl CounterStore for Held {
 }
 
 #[test]
-fn a_refusal_from_before_a_reset_is_not_remembered_after_it() {
+fn refusals_from_before_a_reset_are_not_cached() {
     run(async {
         let held = Held { inner: MapStore::default(), answers: tokio::sync::Semaphore::new(1) };
         let limiter = Arc::new(limiter(RefusalCache::new(held), "1/h"));
@@ -252,7 +252,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     /// All figures of all decisions are the same with and without it.
     #[test]
-    fn it_changes_no_decision(
+    fn the_cache_changes_no_decision(
         limit in prop::sample::select(vec![
             "4/2s fixed", "4/2s", "4/2s precision 500ms", "4/2s precision 500ms strict", "4/2s burst 4", "4/2s log",
             "4/2s leaky burst 4", "4/2s queue burst 4",

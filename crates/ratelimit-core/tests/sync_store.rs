@@ -59,7 +59,7 @@ impl SyncCounterStore for Store {
 }
 
 #[test]
-fn it_decides_at_once_as_it_does_otherwise() {
+fn sync_and_async_calls_decide_alike() {
     for time in [Time::Caller, Time::Server] {
         let limiter = || {
             let clock = ManualClock::at(Timestamp::from_secs(1_000_000));

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_without_secrets() {
+    fn configuration_errors_do_not_contain_secrets() {
         let new = MemcachedConfig::of;
         let secret = || Some("secret".to_owned());
         for (config, told) in [

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_as_even_as_they_are_said_to_be() {
+    fn shares_are_as_even_as_documented() {
         let ten: Vec<String> = (0..10).map(|nth| format!("10.0.0.{nth}:7000")).collect();
         let ten: Vec<&str> = ten.iter().map(String::as_str).collect();
         for (distribution, percent) in [(Distribution::Rendezvous, 8), (Distribution::Ketama, 32)] {
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_choices_stay_what_they_are() {
+    fn server_choices_do_not_change() {
         // Other choices would reset the meters of a running fleet.
         let three = addresses(&["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
         let chosen = |distribution| -> Vec<usize> {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn some_numbers_of_servers_have_fewer_points() {
+    fn ketama_has_fewer_points_for_some_numbers_of_servers() {
         let fewer: Vec<usize> = (1..=61).filter(|servers| hashes(*servers) == 39).collect();
         assert_eq!(fewer, [25, 47, 50, 55, 61]);
     }

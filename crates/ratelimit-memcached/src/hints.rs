@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_holds_for_its_cost_until_the_instant_that_it_told() {
+    fn refusals_hold_for_their_cost_until_the_reported_instant() {
         let (hints, now) = (Hints::default(), Timestamp::from_secs(1_800_000_000));
         let second = std::time::Duration::from_secs(1);
         let verdict = |fits: bool| Verdict {

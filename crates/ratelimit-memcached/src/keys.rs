@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_readable_and_stay_what_they_are() {
+    fn names_are_readable_and_do_not_change() {
         assert_eq!(name("api", "sliding:60s", b"user:7"), "rl!api!sliding:60s!user:7");
         assert_eq!(name("", "log", b""), "rl!!log!");
         assert_eq!(name("#", "log", b"a b\x00!\xff%"), "rl!#!log!a%20b%00%21%FF%25");
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_stays_what_it_is() {
+    fn the_hash_does_not_change() {
         // It assigns meters to servers: a change would reset those of every store on several servers.
         assert_eq!(stable_hash(b"user:7", OFFSET), 0xe1ad_aa0a_6ddf_082e);
     }
@@ -136,7 +136,7 @@ mod tests {
         }
 
         #[test]
-        fn keys_are_one_visible_word(namespace: String, key: Vec<u8>) {
+        fn keys_are_visible_ascii_without_spaces(namespace: String, key: Vec<u8>) {
             let name = name(&namespace, "log", &key);
             prop_assert!(name.bytes().all(|byte| byte.is_ascii_graphic()) && name.len() <= LONGEST);
         }

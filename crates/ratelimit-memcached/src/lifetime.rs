@@ -48,7 +48,7 @@ mod tests {
     const DAY: u64 = 86_400;
 
     #[test]
-    fn tokens_outlive_what_they_are_for() {
+    fn lifetime_tokens_do_not_expire_early() {
         let now = Timestamp::from_secs(1_800_000_000);
         let of = |life| token(life, now);
         assert_eq!(of(Duration::ZERO), 2);

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_together_is_sent_together_and_answered_in_its_order() {
+    fn queued_commands_are_sent_together_and_answered_in_order() {
         let queue = Queue::default();
         let mut outcomes = [1, 2].map(|stamp| push(&queue, format!("{stamp};").as_bytes(), stamp));
         assert!(queue.is_idle());
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_answered_is_told_that_it_may_have_been_done() {
+    fn unanswered_commands_may_have_been_applied() {
         let queue = Queue::default();
         let mut outcome = push(&queue, b"1;", 1);
         assert!(queue.take(&mut Vec::new()));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn once_it_is_closed_nothing_is_sent_and_what_was_not_is_given_back() {
+    fn a_closed_queue_sends_nothing_and_returns_unsent_commands() {
         let queue = Queue::default();
         let (mut first, second) = (push(&queue, b"1;", 1), push(&queue, b"2;", 2));
         assert!(queue.take(&mut Vec::new()));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_finds_it_full_waits_until_it_is_sent_or_closed() {
+    async fn callers_of_a_full_queue_wait_until_it_is_sent_or_closed() {
         let full = vec![b' '; MOST];
         for closes in [false, true] {
             let queue = Arc::new(Queue::default());
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_writer_learns_of_the_first_of_those_that_wait_and_of_the_end() {
+    async fn the_writer_is_woken_by_the_first_command_and_by_closing() {
         let queue = Queue::default();
         let works = |queue: &Queue| {
             let mut work = pin!(queue.work());

@@ -51,7 +51,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn pieces_are_whole_commands_and_small_or_one(sizes in prop::collection::vec(0_usize..20_000, 0..30)) {
+        fn pieces_are_whole_commands_and_small_or_a_single_one(
+            sizes in prop::collection::vec(0_usize..20_000, 0..30),
+        ) {
             let commands: Vec<Vec<u8>> = sizes.iter().map(|size| write(*size)).collect();
             let bytes = commands.concat();
             let (mut rest, mut next) = (&bytes[..], commands.iter());
@@ -69,7 +71,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_have_an_end(begin in "(ms k )?[0-9]{0,22}\r?\n?", bytes: Vec<u8>) {
+        fn any_bytes_are_split_into_nonempty_pieces(begin in "(ms k )?[0-9]{0,22}\r?\n?", bytes: Vec<u8>) {
             let bytes = [begin.into_bytes(), bytes].concat();
             let piece = first_piece(&bytes);
             prop_assert!(piece <= bytes.len() && (piece > 0 || bytes.is_empty()));

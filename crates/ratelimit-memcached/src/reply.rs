@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_replies_is_strange() {
+    fn invalid_replies_are_recognized() {
         let strange: [&[u8]; 6] = [
             b"+OK\r\n",
             b"HTTP/1.1 400 Bad Request\r\n",

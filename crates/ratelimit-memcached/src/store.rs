@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_decision_is_allocated_without_a_lock() {
+    async fn a_decision_future_fits_the_allocators_free_lists() {
         // See `connection.rs`: the allocator's free lists hold sizes up to 1,032 bytes.
         let store = MemcachedStore::lazy(MemcachedConfig::of("127.0.0.1")).expect("valid");
         let size = store.decide(Vec::new()).size();

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_certificate_is_told_by_the_field() {
+    fn errors_name_the_field_with_a_bad_certificate() {
         let config = || MemcachedConfig::default().tls(true);
         let pem = || Some(b"secret".to_vec());
         for (config, field) in [

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn logs_in_are_cut_off() {
+    fn log_ins_are_removed_from_addresses() {
         for (server, shown) in [("a:1", "a:1"), ("me:secret@a:1", "a:1"), ("x://m:se@cret@/p", "/p")] {
             assert_eq!(without_log_in(server), shown);
         }

@@ -28,7 +28,7 @@ impl Proxy {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let server = TcpStream::connect(&server).await.unwrap();
-                tokio::spawn(lead(client, server, trap, trapped.clone()));
+                tokio::spawn(forward(client, server, trap, trapped.clone()));
             }
         });
         Self { address, armed }
@@ -39,7 +39,7 @@ impl Proxy {
     }
 }
 
-async fn lead(
+async fn forward(
     mut client: TcpStream,
     mut server: TcpStream,
     trap: &str,
@@ -67,7 +67,7 @@ async fn lead(
 }
 
 /// Forwards to a server, except for the first connection, on which no reply ever arrives.
-async fn swallow_the_first(server: String) -> SocketAddr {
+async fn swallow_the_first_connection(server: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -89,7 +89,7 @@ async fn used(server: &common::Server, limit: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn a_refund_without_an_answer_is_not_made_twice() {
+async fn unanswered_refunds_are_not_repeated() {
     let server = common::Server::start(&[]).await;
     let proxy = Proxy::start(server.address(), " MD ").await;
     let limiter = limiter(&proxy.store().await, "100/h");
@@ -102,7 +102,7 @@ async fn a_refund_without_an_answer_is_not_made_twice() {
 }
 
 #[tokio::test]
-async fn a_reservation_is_not_given_back_twice() {
+async fn reservations_are_not_returned_twice() {
     let server = common::Server::start(&[]).await;
     let proxy = Proxy::start(server.address(), " MD ").await;
     let limiter = limiter(&proxy.store().await, "100/h");
@@ -115,7 +115,7 @@ async fn a_reservation_is_not_given_back_twice() {
 }
 
 #[tokio::test]
-async fn a_claim_without_an_answer_is_not_made_twice_and_not_taken_back() {
+async fn unanswered_claims_are_neither_repeated_nor_undone() {
     let server = common::Server::start(&[]).await;
     for (limit, command) in [("100/h", " J10 "), ("100/h burst 100", "ms "), ("100/h log", "ms ")] {
         let proxy = Proxy::start(server.address(), command).await;
@@ -132,9 +132,9 @@ async fn a_claim_without_an_answer_is_not_made_twice_and_not_taken_back() {
 }
 
 #[tokio::test]
-async fn a_connection_on_which_nothing_comes_back_is_given_up() {
+async fn connections_without_replies_are_replaced() {
     let server = common::Server::start(&[]).await;
-    let address = swallow_the_first(server.address()).await.to_string();
+    let address = swallow_the_first_connection(server.address()).await.to_string();
     let config = common::config(&address).timeout(Duration::from_millis(500)).connections(1);
     let limiter = limiter(&MemcachedStore::lazy(config).unwrap(), "10/h");
     let Err(CheckError::Store(late)) = limiter.check("k").await else { panic!("it has an answer") };

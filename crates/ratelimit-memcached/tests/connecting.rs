@@ -56,12 +56,12 @@ fn counts(way: Memcached, prepare: impl Fn(MemcachedConfig) -> MemcachedConfig) 
 }
 
 #[test]
-fn a_server_that_wants_a_log_in_counts() {
+fn stores_count_on_a_server_with_a_log_in() {
     counts(ways::log_in(), |config| config);
 }
 
 #[test]
-fn a_server_at_a_unix_socket_counts() {
+fn stores_count_over_a_unix_socket() {
     let (way, _folder) = ways::socket();
     counts(way, |config| config);
 }
@@ -88,7 +88,7 @@ async fn a_refused_log_in_is_denied() {
 }
 
 #[tokio::test]
-async fn a_log_in_that_nobody_wants_leaves_nothing_behind() {
+async fn unneeded_log_ins_leave_no_item_behind() {
     let server = Server::start(&[]).await;
     let config = server.config().user(Some("alice".to_owned())).password(Some("secret".to_owned()));
     let store = MemcachedStore::connect_with(config).await.unwrap();
@@ -98,7 +98,7 @@ async fn a_log_in_that_nobody_wants_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_only_the_binary_protocol_is_told() {
+async fn errors_name_a_server_with_only_the_binary_protocol() {
     let server = Server::start_as(Memcached { binary: true, ..Memcached::default() }).await;
     let log_in = server.config().user(Some("alice".to_owned())).password(Some("secret".to_owned()));
     for config in [server.config(), log_in] {
@@ -107,7 +107,7 @@ async fn a_server_that_speaks_only_the_binary_protocol_is_told() {
 }
 
 #[tokio::test]
-async fn a_socket_that_is_not_there_is_told() {
+async fn errors_name_a_missing_socket() {
     let (way, folder) = ways::socket();
     expect(
         &failures(config(&format!("memcached+unix://{}/none", folder.path().display()))).await,
@@ -121,7 +121,7 @@ async fn a_socket_that_is_not_there_is_told() {
 
 /// A log-in is part of connecting, which has to end in time.
 #[tokio::test]
-async fn a_server_that_is_frozen_before_the_log_in_is_a_timeout_in_time() {
+async fn connecting_times_out_if_the_server_freezes_before_the_log_in() {
     let server = Server::start_as(ways::log_in()).await;
     server.freeze().await;
     let failures = failures(config(server.url()).timeout(Duration::from_millis(300))).await;
@@ -135,7 +135,7 @@ mod tls {
     use super::*;
 
     #[test]
-    fn a_server_that_speaks_tls_counts() {
+    fn stores_count_over_tls() {
         let way = ways::tls();
         counts(way.clone(), |config| ways::with_certificates(config, &way));
         // With its host name as well, and with a log-in.
@@ -166,7 +166,7 @@ mod tls {
     }
 
     #[tokio::test]
-    async fn certificates_that_do_not_fit_are_told() {
+    async fn errors_name_mismatched_certificates() {
         let (way, other) = (ways::tls(), ways::tls());
         let server = Server::start_as(way.clone()).await;
         let good = ways::with_certificates(config(server.url()), &way);
@@ -191,7 +191,7 @@ mod tls {
     }
 
     #[tokio::test]
-    async fn tls_on_one_side_only_is_told() {
+    async fn errors_name_tls_on_only_one_side() {
         let way = ways::tls();
         let (encrypted, plain) = (Server::start_as(way.clone()).await, Server::start(&[]).await);
         expect(&failures(encrypted.config()).await, ErrorKind::Unreachable, &["does it require TLS"]);
@@ -204,7 +204,7 @@ mod tls {
     }
 
     #[tokio::test]
-    async fn a_server_that_is_frozen_before_the_handshake_is_a_timeout_in_time() {
+    async fn connecting_times_out_if_the_server_freezes_before_the_handshake() {
         let way = ways::tls();
         let server = Server::start_as(way.clone()).await;
         server.freeze().await;

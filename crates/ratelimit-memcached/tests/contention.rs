@@ -71,7 +71,7 @@ async fn drain(limiter: &Limiter) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_tasks_are_never_admitted_more_often_than_the_limit_allows() {
+async fn many_tasks_never_exceed_the_limit() {
     let server = common::Server::start(&[]).await;
     let mut lines = Vec::new();
     let several = [
@@ -120,7 +120,7 @@ async fn a_previous_window_is_not_forgotten_under_contention() {
 
 /// A full meter under load must still admit units that become free.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn refusals_do_not_keep_out_what_would_fit() {
+async fn refusals_under_load_do_not_block_units_that_become_free() {
     let server = common::Server::start(&[]).await;
     let stores = [server.store().await, server.store().await];
     let own = limits(&["20/min"]);
@@ -139,7 +139,7 @@ async fn refusals_do_not_keep_out_what_would_fit() {
 /// 32 tasks continually reserve in the window and take back, because the bucket next to it is empty; in sequence, another
 /// task resets the window and fills it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn after_a_reset_no_more_than_one_limit_is_admitted_whatever_is_taken_back() {
+async fn after_a_reset_returned_reservations_admit_no_more_than_the_limit() {
     let server = common::Server::start(&[]).await;
     let pairs = pairs(&server).await;
     let windows = ["20/h fixed", "20/h", "20/h precision 15min"];

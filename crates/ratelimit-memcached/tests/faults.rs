@@ -73,7 +73,7 @@ async fn a_server_that_is_down_at_the_start_is_used_once_it_is_up() {
 }
 
 #[tokio::test]
-async fn a_frozen_server_is_a_timeout_in_time() {
+async fn calls_to_a_frozen_server_time_out() {
     let server = common::Server::start(&[]).await;
     for limit in ["100000/h", "100000/h burst 100000", "100000/h log"] {
         let timeout = Duration::from_millis(300);
@@ -95,7 +95,7 @@ async fn a_frozen_server_is_a_timeout_in_time() {
 
 /// More than fits into the connection's queue: a caller that waits for room gets its timeout in time as well.
 #[tokio::test]
-async fn a_frozen_server_that_is_asked_much_is_a_timeout_in_time() {
+async fn many_calls_to_a_frozen_server_time_out() {
     let server = common::Server::start(&[]).await;
     let config = server.config().timeout(Duration::from_millis(500)).connections(1);
     let limiter = Arc::new(limiter(&MemcachedStore::lazy(config).unwrap(), "100000/h"));
@@ -169,7 +169,7 @@ async fn foreign_values_are_errors_and_charge_no_other_limit() {
 
 /// A window and a bucket are refunded in sequence: when the bucket fails, the window's units have been given back.
 #[tokio::test]
-async fn a_refund_that_fails_half_way_says_that_it_may_have_been_applied() {
+async fn partially_failed_refunds_may_have_been_applied() {
     let server = common::Server::start(&[]).await;
     let store = server.store().await;
     let limits: ratelimit_core::Limits = "5/h fixed; 5/h burst 5".parse().unwrap();
@@ -184,7 +184,7 @@ async fn a_refund_that_fails_half_way_says_that_it_may_have_been_applied() {
 }
 
 #[tokio::test]
-async fn a_full_server_says_so() {
+async fn a_full_server_is_reported() {
     let server = common::Server::start(&["-m", "2", "-M"]).await;
     let store = server.store().await;
     let mut kinds = Vec::new();
@@ -220,7 +220,7 @@ fn a_store_survives_its_runtime() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_reached_is_an_error_at_once() {
+async fn unreachable_and_invalid_addresses_are_errors() {
     let error = MemcachedStore::connect(&format!("127.0.0.1:{}", common::free_port())).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     assert_eq!(

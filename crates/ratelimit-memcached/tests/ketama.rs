@@ -22,7 +22,7 @@ fn put(proxy: SocketAddr, keys: &[String]) {
 }
 
 #[tokio::test]
-async fn a_meter_is_where_another_client_looks_for_its_key() {
+async fn meters_are_on_the_server_that_other_ketama_clients_choose() {
     let servers = [
         common::Server::start(&[]).await,
         common::Server::start(&[]).await,

@@ -10,7 +10,7 @@ use ratelimit_memcached::MemcachedStore;
 
 /// Beyond thirty days a lifetime is a date; as an interval, or truncated, it would admit everyone again.
 #[tokio::test]
-async fn long_periods_are_kept() {
+async fn counters_of_long_periods_do_not_expire_early() {
     let server = common::Server::start(&[]).await;
     let store = server.store().await;
     for limit in ["3/40d fixed", "3/40d", "3/40d burst 3", "3/40d log", "3/3660d fixed", "3/3660d"] {
@@ -50,7 +50,7 @@ async fn counters_in_use_are_not_evicted() {
 
 /// On the machine's clock and the server's: a lifetime that was taken for a date has ended by the second check.
 #[tokio::test]
-async fn months_are_counted_on_the_machines_clock() {
+async fn periods_of_months_count_on_the_system_clock() {
     let server = common::Server::start(&[]).await;
     let store = server.store().await;
     let texts = [
@@ -76,7 +76,7 @@ async fn months_are_counted_on_the_machines_clock() {
 
 /// If an item expired while it counts, its user would be admitted again; if a reset's mark did, so would running claims.
 #[tokio::test]
-async fn items_live_for_as_long_as_they_count_and_the_slack() {
+async fn items_live_as_long_as_they_count_plus_the_slack() {
     const SLACK: u64 = 20;
     let server = common::Server::start(&[]).await;
     let config = server.config().clock_slack(Duration::from_secs(SLACK));
@@ -122,7 +122,7 @@ async fn items_live_for_as_long_as_they_count_and_the_slack() {
 
 /// Servers count whole seconds, and let an item live up to one second less than its lifetime.
 #[tokio::test]
-async fn short_windows_live_as_long_as_they_matter() {
+async fn counters_of_short_windows_live_as_long_as_they_count() {
     let server = common::Server::start(&[]).await;
     let config = server.config().clock_slack(Duration::ZERO);
     let store = MemcachedStore::connect_with(config).await.unwrap();

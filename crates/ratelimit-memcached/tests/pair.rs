@@ -7,7 +7,7 @@ use ratelimit_core::{Applied, CheckError, ErrorKind, Request};
 use ratelimit_memcached::MemcachedStore;
 
 #[tokio::test]
-async fn the_order_of_servers_plays_no_part() {
+async fn the_order_of_servers_does_not_matter() {
     let servers = [common::Server::start(&[]).await, common::Server::start(&[]).await];
     let config = |order: [usize; 2]| servers[0].config().servers(order.map(|nth| servers[nth].address()));
     let (there, back) = (config([0, 1]), config([1, 0]));
@@ -52,7 +52,7 @@ async fn sorted(limiter: &Limiter, dead: &common::Server, keys: &[String]) -> [V
 }
 
 #[tokio::test]
-async fn keys_of_the_other_server_go_on_when_one_dies() {
+async fn keys_on_the_other_server_work_when_one_dies() {
     let servers = [common::Server::start(&[]).await, common::Server::start(&[]).await];
     let config = servers[0].config().servers(servers.iter().map(common::Server::address));
     let store = MemcachedStore::connect_with(config).await.unwrap();

@@ -41,7 +41,7 @@ async fn the_store_decides_as_core_does() {
 }
 
 #[tokio::test]
-async fn both_ways_count_in_the_same_items() {
+async fn both_protocols_count_in_the_same_items() {
     let server = common::Server::start(&[]).await;
     for limit in METERS {
         let ways = [limiter(&server.store().await, limit), limiter(&plain(&server.address()), limit)];
@@ -70,7 +70,7 @@ async fn both_ways_count_in_the_same_items() {
 
 /// Commands of a call, as in the crate documentation.
 #[tokio::test]
-async fn calls_take_as_many_trips_as_is_said() {
+async fn calls_take_as_many_round_trips_as_documented() {
     let server = common::Server::start(&[]).await;
     let count = Arc::new(AtomicU64::new(0));
     let counted = count.clone();
@@ -106,7 +106,7 @@ async fn calls_take_as_many_trips_as_is_said() {
 
 /// A counter that disappears before it is incremented: evicted, or deleted by a reset.
 #[tokio::test]
-async fn a_counter_that_vanishes_is_made_again_and_counted_once() {
+async fn vanished_counters_are_recreated_and_counted_once() {
     let server = Arc::new(common::Server::start(&[]).await);
     let left = Arc::new(AtomicU64::new(0));
     let (remover, vanishing) = (server.clone(), left.clone());
@@ -143,7 +143,7 @@ async fn a_counter_that_vanishes_is_made_again_and_counted_once() {
 
 /// The client does not report which of two writers created a meter: only one may be admitted on what it has read.
 #[tokio::test]
-async fn a_bucket_that_another_one_makes_meanwhile_is_not_written_over() {
+async fn concurrently_created_buckets_are_not_overwritten() {
     let server = Arc::new(common::Server::start(&[]).await);
     for limit in ["10/h burst 10", "10/h log"] {
         for trap in ["add ", "gets "] {
@@ -175,7 +175,7 @@ async fn a_bucket_that_another_one_makes_meanwhile_is_not_written_over() {
 
 /// A caller that died between creating a meter and writing it.
 #[tokio::test]
-async fn a_meter_that_was_made_and_not_written_has_counted_nothing() {
+async fn created_but_unwritten_meters_are_empty() {
     let server = common::Server::start(&[]).await;
     for (limit, scope) in [("10/h burst 10", "bucket"), ("10/h log", "log")] {
         let limiter = limiter(&plain(&server.address()), limit);
@@ -189,7 +189,7 @@ async fn a_meter_that_was_made_and_not_written_has_counted_nothing() {
 }
 
 #[tokio::test]
-async fn what_may_have_been_charged_is_told_and_not_done_twice() {
+async fn possible_charges_are_reported_and_not_repeated() {
     let server = common::Server::start(&[]).await;
     for (limit, trap) in [("10/h", "incr "), ("10/h burst 10", "cas "), ("10/h log", "cas ")] {
         let armed = Arc::new(AtomicU64::new(0));
@@ -211,7 +211,7 @@ async fn what_may_have_been_charged_is_told_and_not_done_twice() {
 }
 
 #[tokio::test]
-async fn who_gets_no_connection_of_the_pool_in_time_is_not_charged() {
+async fn pool_timeouts_charge_nothing() {
     let server = common::Server::start(&[]).await;
     let only_one = pool(&server.address(), 1);
     let config = PlainConfig::default().timeout(Duration::from_millis(200));
@@ -231,7 +231,7 @@ async fn who_gets_no_connection_of_the_pool_in_time_is_not_charged() {
 }
 
 #[tokio::test]
-async fn a_restart_costs_one_call_and_not_one_for_each_connection() {
+async fn a_restart_fails_at_most_one_call() {
     let server = common::Server::start(&[]).await;
     let connections = pool(&server.address(), 4);
     let held = futures_util::future::join_all((0..4).map(|_| connections.get())).await;
@@ -250,7 +250,7 @@ async fn a_restart_costs_one_call_and_not_one_for_each_connection() {
 }
 
 #[tokio::test]
-async fn who_is_no_memcached_server_is_told_apart() {
+async fn errors_identify_servers_that_are_not_memcached() {
     for (says, kind, applied) in [
         ("ERROR\r\n", ErrorKind::Unsupported, Applied::No),
         ("HTTP/1.1 400 Bad Request\r\n\r\n", ErrorKind::Server, Applied::Unknown),
@@ -285,7 +285,7 @@ async fn who_is_no_memcached_server_is_told_apart() {
 
 /// The proxy runs and the servers behind it do not.
 #[tokio::test]
-async fn servers_behind_a_proxy_that_die_or_freeze_are_errors_until_they_are_back() {
+async fn dead_and_frozen_servers_behind_a_proxy_are_errors_until_they_return() {
     let settings = ratelimit_testbed::Settings {
         addresses: Default::default(),
         ..ratelimit_testbed::Settings::from_env()

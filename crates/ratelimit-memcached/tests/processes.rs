@@ -125,7 +125,7 @@ impl Worker {
         found.next().expect("the other process ended")
     }
 
-    fn tell(&mut self, task: &Task<'_>) {
+    fn send(&mut self, task: &Task<'_>) {
         self.input.as_mut().unwrap().write_all(task.line().as_bytes()).unwrap();
     }
 }
@@ -154,7 +154,7 @@ impl Stage {
 
     /// The outcomes in both processes together, and how much is left for a single caller after that.
     async fn run(&mut self, task: &Task<'_>) -> ([u64; 3], u64) {
-        self.workers.iter_mut().for_each(|worker| worker.tell(task));
+        self.workers.iter_mut().for_each(|worker| worker.send(task));
         let mut sum = [0; 3];
         for worker in &mut self.workers {
             let counts = worker.expect("counts ");
@@ -180,7 +180,7 @@ fn rounds() -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_processes_are_never_admitted_more_often_than_the_limit_allows() {
+async fn two_processes_never_exceed_the_limit() {
     if std::env::var_os(ROLE).is_some() {
         return;
     }

@@ -9,7 +9,7 @@ use ratelimit_core::{CheckError, ErrorKind, MAX_UNITS, Request};
 
 /// Memcached's keys have at most 250 bytes; ours any number.
 #[tokio::test]
-async fn keys_of_any_length_are_meters_of_their_own() {
+async fn keys_of_any_length_have_separate_meters() {
     let server = common::Server::start(&[]).await;
     let store = server.store().await;
     let lengths = [
@@ -67,7 +67,7 @@ async fn pad(server: &common::Server, limiter: &Limiter, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_count_that_has_lost_a_digit_is_read_and_added_to() {
+async fn space_padded_counts_are_read_and_incremented() {
     let server = common::Server::start(&[]).await;
     let store = server.store().await;
     for (limit, next) in [("20/h fixed", 0), ("20/h", 3_600), ("20/h precision 15min", 900)] {
@@ -85,7 +85,7 @@ async fn a_count_that_has_lost_a_digit_is_read_and_added_to() {
 }
 
 #[tokio::test]
-async fn a_log_that_cannot_be_stored_is_refused_from_the_start() {
+async fn logs_too_large_to_store_are_refused_from_the_start() {
     let server = common::Server::start(&[]).await;
     let store = server.store().await;
     let too_large = limiter(&store, "200000/h log");
@@ -114,7 +114,7 @@ async fn the_largest_counts_stay_in_bounds() {
 }
 
 #[tokio::test]
-async fn big_batches_get_through() {
+async fn large_batches_are_answered() {
     let server = common::Server::start(&[]).await;
     let store = server.store().await;
     let segments = limiter(&store, "100000/h precision 1s");

@@ -58,7 +58,7 @@ impl Course {
         self.phase.load(Ordering::SeqCst)
     }
 
-    async fn all_are_through(&self) {
+    async fn wait_for_all_keys(&self) {
         while self.through[self.phase()].load(Ordering::SeqCst) < KEYS {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -104,7 +104,7 @@ async fn charge(limiter: Arc<Limiter>, key: String, mortal: Option<String>, cour
     assert_eq!(lost, mortal.is_some(), "{key}");
 }
 
-async fn one_goes_away_and_comes_back(distribution: Distribution) {
+async fn stop_and_restart_one_server(distribution: Distribution) {
     let servers = three().await;
     let store = store(config(&servers, distribution).timeout(TIMEOUT)).await;
     let limiter = Arc::new(limiter(&store, "1000000/h burst 1000000"));
@@ -119,10 +119,10 @@ async fn one_goes_away_and_comes_back(distribution: Distribution) {
         charges.spawn(charge(limiter.clone(), key, mortal, course.clone()));
     }
     let fate = async {
-        course.all_are_through().await;
+        course.wait_for_all_keys().await;
         course.phase.store(1, Ordering::SeqCst);
         servers[1].kill().await;
-        course.all_are_through().await;
+        course.wait_for_all_keys().await;
         servers[1].restart().await;
         course.phase.store(2, Ordering::SeqCst);
     };
@@ -137,18 +137,18 @@ async fn one_goes_away_and_comes_back(distribution: Distribution) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_others_go_on_and_it_counts_from_zero_when_it_is_back() {
-    one_goes_away_and_comes_back(Distribution::Rendezvous).await;
+async fn a_restarted_server_counts_from_zero_and_the_others_are_unaffected() {
+    stop_and_restart_one_server(Distribution::Rendezvous).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_with_the_ring_of_other_clients() {
-    one_goes_away_and_comes_back(Distribution::Ketama).await;
+async fn a_restarted_server_counts_from_zero_on_the_ketama_ring() {
+    stop_and_restart_one_server(Distribution::Ketama).await;
 }
 
 /// A server that accepts connections and does not answer delays only its own keys.
 #[tokio::test]
-async fn who_waits_for_a_frozen_server_holds_up_nobody_else() {
+async fn calls_to_a_frozen_server_do_not_delay_other_servers() {
     let servers = three().await;
     let limiter =
         limiter(&store(config(&servers, Distribution::Rendezvous)).await, "1000000/h burst 1000000");

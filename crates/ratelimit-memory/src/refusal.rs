@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn one_meter_is_shown_or_none() {
+    fn at_most_one_meter_is_shown() {
         let refusal = Refusal::default();
         // A fingerprint of zeros is valid, too.
         assert!(refusal.of(fingerprint(0)).is_none());
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_while_somebody_writes_is_of_one_piece() {
+    fn concurrent_reads_are_not_torn() {
         let (refusal, done) = (Refusal::default(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let readers = [2, 3].map(|number| {

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_again_takes_no_lock() {
+    fn repeated_refusals_take_no_lock() {
         for limit in ["1/min fixed", "1/min", "1/min burst 1"] {
             let limiter = limiter(limit);
             assert!(limiter.check_now("k").unwrap().allowed());
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_changed_is_decided_anew() {
+    fn refunds_resets_time_and_evictions_end_a_cached_refusal() {
         let limiter = limiter("2/min burst 2");
         let charged = limiter.check_now("k").unwrap();
         let refused = |limiter: &RateLimiter<MemoryStore, ManualClock>| {

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn meters_are_found_whatever_came_and_went() {
+    fn meters_are_found_after_insertions_and_removals() {
         let spread = |key: u32| Fingerprint {
             low: key.into(),
             high: u64::from(key.wrapping_mul(0x9e37_79b9)) << 32 | u64::from(key.wrapping_mul(0x85eb_ca6b)),
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn meters_are_found_among_those_that_collide() {
+    fn colliding_meters_are_found() {
         compare(|key| Fingerprint { low: key.into(), high: u64::from(key / 50) << 32 }, 400, 50_000);
         compare(
             |key| Fingerprint { low: key.into(), high: u64::from(u32::MAX - key % 2) << 32 },
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_table_is_nearly_full() {
+    fn a_growing_table_has_few_idle_slots() {
         let mut table = Table::default();
         for key in 0..10_000_u32 {
             let fingerprint = Fingerprint {

@@ -38,7 +38,7 @@ fn is_known(limiter: &Limiter, key: &str) -> bool {
 }
 
 #[test]
-fn one_off_keys_over_time_leave_little_more_than_what_is_live() {
+fn one_off_keys_leave_little_more_than_the_live_meters() {
     for text in ["10/s fixed", "10/s", "10/s precision 100ms", "10/s log", "10/s burst 10", "10/s queue"] {
         let limiter = unbounded(text);
         // One key per millisecond. It matters for at most 2 s, and is kept for one second more, rounded up.
@@ -71,7 +71,7 @@ fn a_burst_is_forgotten_under_the_traffic_of_one_known_key() {
 }
 
 #[test]
-fn nothing_is_forgotten_before_its_time() {
+fn meters_are_kept_until_they_expire_and_then_forgotten() {
     // The victim's second unit is refused as long as its meter is kept; the traffic of others sweeps all the time.
     for (text, forget_after) in [
         ("1/10s burst 1", 10),
@@ -104,7 +104,7 @@ fn nothing_is_forgotten_before_its_time() {
 }
 
 #[test]
-fn a_claim_far_ahead_takes_few_others_with_it() {
+fn a_claim_far_in_the_future_forgets_few_meters() {
     let limiter = unbounded("1/hour burst 1");
     (0..1_000).for_each(|key| assert!(admits(&limiter, key)));
     limiter.clock().advance(Duration::from_secs(1_000_000));
@@ -128,7 +128,7 @@ fn peeks_refusals_and_costs_of_zero_store_nothing() {
 }
 
 #[test]
-fn what_was_refunded_is_forgotten_like_what_was_never_charged() {
+fn fully_refunded_meters_are_forgotten() {
     for text in ["10/day fixed", "10/day", "10/day log", "10/day burst 10"] {
         let limiter = unbounded(text);
         for key in 0..1_000 {
@@ -162,7 +162,7 @@ fn a_full_store_evicts_the_idle_and_keeps_the_busy() {
 }
 
 #[test]
-fn of_windows_that_end_together_the_least_charged_goes() {
+fn of_windows_with_the_same_end_the_least_charged_is_evicted() {
     let limiter = bounded(1_000, WhenFull::Evict, "60/hour fixed");
     for _ in 0..60 {
         (0..100).for_each(|key| assert!(admits(&limiter, format!("busy {key}"))));
@@ -173,7 +173,7 @@ fn of_windows_that_end_together_the_least_charged_goes() {
 }
 
 #[test]
-fn a_full_store_drops_the_expired_rather_than_the_live() {
+fn a_full_store_evicts_expired_meters_before_live_ones() {
     let limiter = bounded(256, WhenFull::Evict, "1/min burst 1");
     (0..128).for_each(|key| assert!(admits(&limiter, format!("old {key}"))));
     limiter.clock().advance(Duration::from_secs(60));
@@ -186,7 +186,7 @@ fn a_full_store_drops_the_expired_rather_than_the_live() {
 }
 
 #[test]
-fn a_full_store_that_refuses_charges_nothing_and_still_knows_its_keys() {
+fn a_full_store_refuses_new_keys_and_keeps_known_ones() {
     let limiter = bounded(2, WhenFull::Refuse, "2/min burst 2");
     assert!(admits(&limiter, "a"));
     assert!(admits(&limiter, "b"));
@@ -205,7 +205,7 @@ fn a_full_store_that_refuses_charges_nothing_and_still_knows_its_keys() {
 }
 
 #[test]
-fn a_slice_makes_room_at_the_cost_of_others() {
+fn a_slice_evicts_other_meters_to_make_room() {
     let limiter = bounded(2, WhenFull::Evict, "9/min burst 9");
     assert!(admits(&limiter, "light"));
     (0..5).for_each(|_| assert!(admits(&limiter, "heavy")));
@@ -236,7 +236,7 @@ fn a_slice_never_evicts_its_own_meters() {
 }
 
 #[test]
-fn a_store_without_room_for_anything_says_so() {
+fn a_store_without_capacity_fails_claims() {
     for when_full in [WhenFull::Evict, WhenFull::Refuse] {
         let limiter = bounded(0, when_full, "1/s");
         assert!(limiter.check_now("a").is_err());
@@ -245,7 +245,7 @@ fn a_store_without_room_for_anything_says_so() {
 }
 
 #[tokio::test]
-async fn reset_forgets_these_meters_and_no_others() {
+async fn reset_forgets_only_the_named_meters() {
     let limiter = unbounded("1/day");
     for key in 0..1_000 {
         assert!(admits(&limiter, key));
@@ -260,7 +260,7 @@ async fn reset_forgets_these_meters_and_no_others() {
 }
 
 #[test]
-fn a_meter_of_another_kind_under_the_same_name_is_taken_for_a_fresh_one() {
+fn a_meter_of_another_kind_with_the_same_name_starts_fresh() {
     // Limits of different kinds never share a scope, unless a period is divided into another number of segments; claims
     // that you build yourself may.
     use ratelimit_memory::core::SyncCounterStore;

@@ -105,7 +105,7 @@ fn a_known_key_allocates_nothing() {
 }
 
 #[test]
-fn several_limits_at_once_allocate_nothing_either() {
+fn several_limits_at_once_allocate_nothing() {
     let texts = ["10/s", "100/10s burst 20", "200/min fixed", "1000/h precision 1min"];
     for number in 2..=texts.len() {
         check(Limits::new(texts[..number].iter().map(|text| limit(text))).unwrap());
@@ -113,7 +113,7 @@ fn several_limits_at_once_allocate_nothing_either() {
 }
 
 #[test]
-fn the_allocator_counts() {
+fn the_counting_allocator_counts() {
     assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1);
     let limiter = RateLimiter::new(MemoryStore::new(), limit("10/s"));
     assert!(allocations(|| drop(limiter.check_now("new"))) > 0);

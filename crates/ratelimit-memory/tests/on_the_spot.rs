@@ -19,7 +19,7 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn both_forms_decide_alike() {
+fn sync_and_async_calls_decide_alike() {
     // A single limit has its own code path; under two of these, some of the requests can never fit.
     for limits in [
         &["3/min", "5/h burst 5"][..],
@@ -70,7 +70,7 @@ fn decides_alike(limits: &[&str]) {
 }
 
 #[test]
-fn each_does_what_it_says() {
+fn sync_calls_charge_peek_and_reset() {
     let limiter = limiter(&["3/min", "5/h burst 5"]);
     let left = || limiter.peek_now("k").unwrap().remaining();
     assert!(limiter.would_allow_now("k").unwrap().allowed() && left() == 3);

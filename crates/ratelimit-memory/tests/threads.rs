@@ -97,7 +97,7 @@ fn slices_over_several_keys_in_any_order_neither_deadlock_nor_miscount() {
 }
 
 #[test]
-fn refunds_and_charges_at_once_leave_what_was_kept() {
+fn concurrent_refunds_and_charges_are_counted_exactly() {
     let limiter = limiter(4, limit("1000000/min burst 1000000"));
     let kept = AtomicU64::new(0);
     in_threads(|thread| {
@@ -114,7 +114,7 @@ fn refunds_and_charges_at_once_leave_what_was_kept() {
 }
 
 #[test]
-fn meters_come_go_and_are_evicted_under_all_threads() {
+fn concurrent_evictions_keep_the_number_of_keys_bounded() {
     let config = MemoryConfig::default().max_keys(1_000);
     let limits = Limits::new([limit("10/s"), limit("10/s burst 3")]).unwrap();
     let clock = ManualClock::at(Timestamp::from_secs(1_000));
@@ -132,7 +132,7 @@ fn meters_come_go_and_are_evicted_under_all_threads() {
 }
 
 #[test]
-fn every_unit_counts_while_memory_is_given_back() {
+fn every_unit_counts_while_the_store_shrinks() {
     for text in ["5/h", "5/h log"] {
         let limiter = limiter(16, limit(text));
         // Many of these places become free again.

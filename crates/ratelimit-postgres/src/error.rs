@@ -123,7 +123,7 @@ fn explain(code: &str, message: &str) -> (ErrorKind, Cow<'static, str>) {
             "it has too many connections; raise `max_connections` or lower `connections`",
         ),
         "57014" => (ErrorKind::Timeout, "it cancelled the statement at its time limit"),
-        "55P03" => (ErrorKind::Contended, "a row was locked for longer than the time limit"),
+        "55P03" => (ErrorKind::Timeout, "a row was locked for longer than the time limit"),
         "40001" | "40P01" => {
             (ErrorKind::Contended, "it rolled back the statement several times because of concurrent ones")
         }

@@ -45,7 +45,7 @@ impl Link {
             None => Source::own(&config),
         };
         let permits = Semaphore::new(config.connections.max(1));
-        Ok(Self { config, names, address: address.into(), source, permits })
+        Ok(Self { config, names, address, source, permits })
     }
 
     pub(crate) fn config(&self) -> &PostgresConfig {

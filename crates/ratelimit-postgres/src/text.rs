@@ -64,7 +64,7 @@ mod tests {
     use super::{array, bytes, bytes_array, fill, one};
 
     #[test]
-    fn arguments_stand_where_they_belong() {
+    fn arguments_replace_their_placeholders() {
         let literals: Vec<String> = (1..=11).map(|number| one(&number)).collect();
         assert_eq!(fill("SELECT f($1, $11)", &literals), "SELECT f('1', '11')");
         assert_eq!(fill("SELECT f($12, $0, $, $2", &literals), "SELECT f(NULL, NULL, NULL, '2'");

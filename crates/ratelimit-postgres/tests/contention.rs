@@ -130,7 +130,7 @@ async fn shuffled(store: &PostgresStore, limit: &Limit, random: &mut Random) {
 
 /// A future that has been polled once and never again, as in a loop that awaits something else.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_forgotten_future_holds_nobody_up() {
+async fn an_unpolled_future_does_not_delay_others() {
     let schema = Schema::new();
     schema.store().await;
     for connections in [1, 2] {
@@ -161,7 +161,7 @@ async fn a_forgotten_future_holds_nobody_up() {
 /// Batches in which some meters are charged immediately, some have a new segment, some are full and some are new, from many
 /// stores: nothing deadlocks, and no segment admits more units than its limit.
 #[tokio::test(flavor = "multi_thread")]
-async fn batches_of_every_sort_neither_deadlock_nor_admit_too_much() {
+async fn mixed_batches_neither_deadlock_nor_exceed_the_limit() {
     const LIMIT: u32 = 8;
     const SEGMENT: u64 = 20_000_000;
     // A segment has 20 batches of some five claims, half of them on the same three meters.
@@ -237,7 +237,7 @@ const ALL: [[u8; 1]; 50] = {
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn resets_and_refunds_in_between_do_no_harm() {
+async fn concurrent_resets_and_refunds_do_not_fail() {
     let schema = Schema::new();
     let store = schema.store().await;
     let limits: Arc<Vec<Limit>> = Arc::new(vec!["5/10s log".parse().unwrap(), "5/10s".parse().unwrap()]);
@@ -274,7 +274,7 @@ async fn resets_and_refunds_in_between_do_no_harm() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refusal_leaves_no_row_and_waits_for_nobody() {
+async fn refusals_leave_no_row_and_wait_for_no_lock() {
     let schema = Schema::new();
     let store = schema.store().await;
     let limits: Vec<Limit> = vec!["1/10s".parse().unwrap(), "5/10s log".parse().unwrap()];
@@ -294,7 +294,7 @@ async fn a_refusal_leaves_no_row_and_waits_for_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn dropped_futures_do_no_harm() {
+async fn dropped_futures_charge_whole_slices_or_nothing() {
     let schema = Schema::new();
     let store = schema.store().await;
     let limits: Vec<Limit> = vec!["1000000/10s".parse().unwrap(), "1000000/10s log".parse().unwrap()];
@@ -348,7 +348,7 @@ async fn a_bucket_of_two_rates_is_kept_for_as_long_as_it_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn migrations_at_once_and_again() {
+async fn migrations_can_run_concurrently_and_repeatedly() {
     let schema = Schema::new();
     let store = PostgresStore::connect_with(schema.config()).await.unwrap();
     let tasks: Vec<_> = (0..6)

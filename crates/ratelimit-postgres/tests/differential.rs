@@ -39,7 +39,7 @@ async fn buckets_of_several_rates_are_decided_as_core_does() {
 }
 
 /// A kind of meter that can take the fast path.
-fn short_kind(random: &mut Random) -> Kind {
+fn fast_path_kind(random: &mut Random) -> Kind {
     match kind(random) {
         Kind::Window { segment, strict, offset, .. } => {
             Kind::Window { segment, carried: random.pick(&[0, 1, 1]), strict, offset }
@@ -59,13 +59,13 @@ fn another(before: Meter, kind: Kind, random: &mut Random) -> Meter {
 
 /// The fast path decides everything that it can: a wrong "no" would only be slower, because the general path would decide.
 #[tokio::test]
-async fn the_short_way_needs_no_help() {
+async fn the_fast_path_decides_alone() {
     let (mut both, schema) = differential().await;
     schema.run("ALTER FUNCTION {s}.claim_v1 RENAME TO gone").await;
     let mut random = Random(5);
     let mut counts = [0, 0];
     for round in 0..400u64 {
-        let kinds = [0; 3].map(|_| short_kind(&mut random));
+        let kinds = [0; 3].map(|_| fast_path_kind(&mut random));
         let mut meters = kinds.map(|kind| meter(kind, &mut random));
         let keys = [0, 1, 2].map(|nth| [round, nth].map(u64::to_be_bytes).concat());
         let ids = [0, 1, 2].map(|nth| MeterId { namespace: "n", scope: "s", key: &keys[nth] });
@@ -104,7 +104,7 @@ async fn the_short_way_needs_no_help() {
 
 /// A bucket without debt is charged at any rate; a nanosecond earlier, another rate takes the general path.
 #[tokio::test]
-async fn the_short_way_needs_no_help_with_a_bucket_that_has_drained() {
+async fn the_fast_path_decides_drained_buckets_alone() {
     let (mut both, schema) = differential().await;
     schema.run("ALTER FUNCTION {s}.claim_v1 RENAME TO gone").await;
     let second = 1_000_000_000;
@@ -133,7 +133,7 @@ async fn the_short_way_needs_no_help_with_a_bucket_that_has_drained() {
 
 /// Ten units of the previous segment count as five in its middle, and not a nanosecond earlier: alone and with another.
 #[tokio::test]
-async fn the_short_way_needs_no_help_with_a_tie() {
+async fn the_fast_path_decides_ties_alone() {
     let (mut both, schema) = differential().await;
     schema.run("ALTER FUNCTION {s}.claim_v1 RENAME TO gone").await;
     let segment = 1_000_000_000;
@@ -195,12 +195,12 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
                     let answer = both.claim(claims).await;
                     counts[usize::from(answer.admitted)] += 1;
                     if carried == 1 && nanos < 2 {
-                        charged_the_short_way(&mut both, claims, then, oldest, None).await;
+                        charged_on_the_fast_path(&mut both, claims, then, oldest, None).await;
                         // With a unit in the newest segment already, and room for it.
                         let claim = [Claim { meter: window((limit + 2).min(MAX_UNITS)), ..claim[0] }];
                         let claims = Claims::new(Timestamp::from_nanos(at), Mode::Peek, &claim).unwrap();
                         let begin = Some(Timestamp::from_nanos(begin));
-                        charged_the_short_way(&mut both, claims, then, oldest, begin).await;
+                        charged_on_the_fast_path(&mut both, claims, then, oldest, begin).await;
                     }
                 }
             }
@@ -211,7 +211,7 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
 
 /// The same claim as a charge on the fast path, alone and next to another meter's; a peek at the result shows whether the
 /// server decided the same. Afterwards the state is as before. Where there is a `begin`, a unit was charged then.
-async fn charged_the_short_way(
+async fn charged_on_the_fast_path(
     both: &mut Differential<PostgresStore>,
     claims: Claims<'_>,
     then: Timestamp,

@@ -28,7 +28,7 @@ async fn store(config: &PostgresConfig) -> PostgresStore {
     PostgresStore::lazy(config.clone()).unwrap()
 }
 
-async fn take(store: &PostgresStore) -> Result<Answer, StoreError> {
+async fn charge(store: &PostgresStore) -> Result<Answer, StoreError> {
     let limit: Limit = "1000000/3000d".parse().unwrap();
     let id = MeterId { namespace: "", scope: limit.scope(), key: b"private" };
     let claim = [Claim { id, cost: 1, meter: limit.meter_for(b"private") }];
@@ -52,7 +52,7 @@ fn check(error: &StoreError, kind: ErrorKind, applied: Applied, retryable: bool)
 async fn recovers(store: &PostgresStore) -> u64 {
     let since = Instant::now();
     loop {
-        match take(store).await {
+        match charge(store).await {
             Ok(answer) => return answer.verdicts[0].remaining,
             Err(error) => assert!(since.elapsed() < Duration::from_secs(30), "{error}"),
         }
@@ -67,17 +67,17 @@ async fn run(server: &Server, sql: &str) {
 }
 
 #[tokio::test]
-async fn killed_and_started_again() {
+async fn a_killed_server_is_used_again_after_its_start() {
     let server = own_server(Postgres::default()).await;
     for (logged, schema) in [(Logged::Unlogged, "light"), (Logged::Logged, "heavy")] {
         let store = store(&config(&server).logged(logged).schema(schema)).await;
         let before = recovers(&store).await;
         for _ in 0..2 {
             server.kill().await.unwrap();
-            let first = take(&store).await.unwrap_err();
+            let first = charge(&store).await.unwrap_err();
             // The connection was open, so the first claim may have been sent; after that nothing listens.
             assert!(first.is_retryable() && first.kind() == ErrorKind::Unreachable, "{first}");
-            check(&take(&store).await.unwrap_err(), ErrorKind::Unreachable, Applied::No, true);
+            check(&charge(&store).await.unwrap_err(), ErrorKind::Unreachable, Applied::No, true);
             server.start().await.unwrap();
             let after = recovers(&store).await;
             match logged {
@@ -89,7 +89,7 @@ async fn killed_and_started_again() {
 }
 
 #[tokio::test]
-async fn frozen_and_thawed() {
+async fn calls_to_a_frozen_server_time_out_until_it_is_thawed() {
     let server = own_server(Postgres::default()).await;
     let store = store(&config(&server)).await;
     recovers(&store).await;
@@ -97,7 +97,7 @@ async fn frozen_and_thawed() {
     for applied in [Applied::Unknown, Applied::No] {
         let since = Instant::now();
         // The first call has been sent; the next cannot even connect.
-        let error = take(&store).await.unwrap_err();
+        let error = charge(&store).await.unwrap_err();
         let kind = if applied == Applied::No { error.kind() } else { ErrorKind::Timeout };
         assert!(matches!(kind, ErrorKind::Timeout | ErrorKind::Unreachable), "{error}");
         check(&error, kind, applied, true);
@@ -108,20 +108,20 @@ async fn frozen_and_thawed() {
 }
 
 #[tokio::test]
-async fn down_at_the_start() {
+async fn a_server_down_at_the_start_is_used_once_it_is_up() {
     let server = own_server(Postgres::default()).await;
     drop(store(&config(&server)).await);
     server.kill().await.unwrap();
     let error = PostgresStore::connect_with(config(&server)).await.unwrap_err();
     check(&error, ErrorKind::Unreachable, Applied::No, true);
     let lazy = PostgresStore::lazy(config(&server)).unwrap();
-    check(&take(&lazy).await.unwrap_err(), ErrorKind::Unreachable, Applied::No, true);
+    check(&charge(&lazy).await.unwrap_err(), ErrorKind::Unreachable, Applied::No, true);
     server.start().await.unwrap();
     recovers(&lazy).await;
 }
 
 #[tokio::test]
-async fn a_wrong_password() {
+async fn a_wrong_password_is_denied() {
     let server = own_server(Postgres { password: Some("s3cret-right".into()), ..Postgres::default() }).await;
     let config = config(&server).timeout(Duration::from_secs(9));
     recovers(&store(&config).await).await;
@@ -130,18 +130,18 @@ async fn a_wrong_password() {
     let error = PostgresStore::connect_with(wrong.clone()).await.unwrap_err();
     check(&error, ErrorKind::Denied, Applied::No, false);
     let lazy = PostgresStore::lazy(wrong).unwrap();
-    let error = take(&lazy).await.unwrap_err();
+    let error = charge(&lazy).await.unwrap_err();
     check(&error, ErrorKind::Denied, Applied::No, false);
     assert!(error.to_string().contains("pg_hba.conf"), "{error}");
 }
 
 #[tokio::test]
-async fn a_database_that_is_read_only() {
+async fn a_read_only_database_is_reported() {
     let server = own_server(Postgres::default()).await;
     drop(store(&config(&server)).await);
     let store = PostgresStore::lazy(config(&server)).unwrap();
     run(&server, "ALTER DATABASE postgres SET default_transaction_read_only = on").await;
-    check(&take(&store).await.unwrap_err(), ErrorKind::ReadOnly, Applied::No, true);
+    check(&charge(&store).await.unwrap_err(), ErrorKind::ReadOnly, Applied::No, true);
     run(&server, "ALTER DATABASE postgres RESET ALL").await;
     let fresh = PostgresStore::lazy(config(&server)).unwrap();
     recovers(&fresh).await;
@@ -149,7 +149,7 @@ async fn a_database_that_is_read_only() {
 
 /// The disk with the table is full: its file is a link to `/dev/full`, where every write fails accordingly.
 #[tokio::test]
-async fn a_disk_that_is_full() {
+async fn a_full_disk_is_reported_until_it_has_room() {
     let server = own_server(Postgres::default()).await;
     let store = store(&config(&server)).await;
     let replace = |with: &str| {
@@ -160,9 +160,9 @@ async fn a_disk_that_is_full() {
         )
     };
     run(&server, &replace("ln -s /dev/full")).await;
-    let error = take(&store).await.unwrap_err();
+    let error = charge(&store).await.unwrap_err();
     check(&error, ErrorKind::Full, Applied::No, true);
-    check(&take(&store).await.unwrap_err(), ErrorKind::Full, Applied::No, true);
+    check(&charge(&store).await.unwrap_err(), ErrorKind::Full, Applied::No, true);
     run(&server, &replace("umask 077; touch")).await;
     recovers(&store).await;
 }

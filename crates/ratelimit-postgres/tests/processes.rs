@@ -93,12 +93,12 @@ impl Worker {
         Self { process, lines }
     }
 
-    fn says(&mut self, begin: &str) -> String {
+    fn read_line(&mut self, begin: &str) -> String {
         let mut lines = self.lines.by_ref().map(Result::unwrap);
         lines.find_map(|line| Some(line.strip_prefix(begin)?.to_owned())).expect("the worker has ended")
     }
 
-    fn tell(&mut self, line: &str) {
+    fn send_line(&mut self, line: &str) {
         writeln!(self.process.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 }
@@ -117,14 +117,14 @@ fn two_processes_admit_exactly_the_limit() {
     drop(runtime.block_on(schema.store()));
     let mut workers = [Worker::start(&schema.name), Worker::start(&schema.name)];
     for worker in &mut workers {
-        worker.says("ready");
+        worker.read_line("ready");
     }
     let rounds = std::env::var("RATELIMIT_PROCESS_ROUNDS").map_or(1, |text| text.parse().unwrap());
     for number in 0..LIMITS.len() * rounds {
         for worker in &mut workers {
-            worker.tell(&number.to_string());
+            worker.send_line(&number.to_string());
         }
-        let admitted = workers.each_mut().map(|worker| worker.says("admitted ").parse::<u64>().unwrap());
+        let admitted = workers.each_mut().map(|worker| worker.read_line("admitted ").parse::<u64>().unwrap());
         assert_eq!(admitted.iter().sum::<u64>(), 300, "{admitted:?} of {:?}", LIMITS[number % LIMITS.len()]);
     }
 }

@@ -17,7 +17,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 const NOW: Timestamp = Timestamp::from_secs(1_700_000_003);
 
-async fn ask(server: &Server, sql: &str) -> i64 {
+async fn query(server: &Server, sql: &str) -> i64 {
     let mut connection = PgConnection::connect(server.url()).await.unwrap();
     sqlx::query_scalar(AssertSqlSafe(sql.to_owned())).fetch_one(&mut connection).await.unwrap()
 }
@@ -38,10 +38,10 @@ async fn pruning_catches_up_while_calls_are_served() {
     for round in 0..4 {
         fill(&server, rows, round).await;
         let before = vacuums(&server).await;
-        let full = ask(&server, "SELECT pg_total_relation_size('ratelimit.meters')").await;
+        let full = query(&server, "SELECT pg_total_relation_size('ratelimit.meters')").await;
         served_until_pruned(&server, &limiter, rows).await;
         vacuumed(&server, before).await;
-        let size = ask(&server, "SELECT pg_total_relation_size('ratelimit.meters')").await;
+        let size = query(&server, "SELECT pg_total_relation_size('ratelimit.meters')").await;
         println!("round {round}: {full} bytes when full, {size} afterwards");
         sizes.push(full);
     }
@@ -57,7 +57,7 @@ async fn fill(server: &Server, rows: i64, round: i64) {
             FROM generate_series(1, {rows}) AS n RETURNING 1
         ) SELECT count(*) FROM made"
     );
-    assert_eq!(ask(server, &sql).await, rows);
+    assert_eq!(query(server, &sql).await, rows);
 }
 
 /// Runs checks on keys of all ages until the expired meters are gone.
@@ -73,7 +73,7 @@ async fn served_until_pruned(server: &Server, limiter: &RateLimiter<PostgresStor
             slowest = slowest.max(since.elapsed());
             served += 1;
         }
-        if ask(server, expired).await == 0 {
+        if query(server, expired).await == 0 {
             break;
         }
         assert!(began.elapsed() < Duration::from_secs(600), "{rows} meters are not pruned after ten minutes");
@@ -86,14 +86,14 @@ async fn served_until_pruned(server: &Server, limiter: &RateLimiter<PostgresStor
 
 /// How often autovacuum has processed the table.
 async fn vacuums(server: &Server) -> i64 {
-    ask(server, "SELECT autovacuum_count FROM pg_stat_user_tables WHERE relname = 'meters'").await
+    query(server, "SELECT autovacuum_count FROM pg_stat_user_tables WHERE relname = 'meters'").await
 }
 
 /// Waits until autovacuum has processed the deleted rows.
 async fn vacuumed(server: &Server, before: i64) {
     let dead = "SELECT n_dead_tup FROM pg_stat_user_tables WHERE relname = 'meters'";
     for _ in 0..600 {
-        if vacuums(server).await > before && ask(server, dead).await < 6_000 {
+        if vacuums(server).await > before && query(server, dead).await < 6_000 {
             return;
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -111,7 +111,7 @@ enum Together {
 
 /// A meter that expires while it still counts would admit its user again.
 #[tokio::test]
-async fn meters_are_kept_for_as_long_as_they_count_and_the_slack() {
+async fn meters_are_kept_as_long_as_they_count_plus_the_slack() {
     let schema = Schema::new();
     let store = schema.store().await;
     let slack = schema.config().clock_slack.as_millis();

@@ -65,7 +65,7 @@ async fn check(store: &PostgresStore) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_unix_socket() {
+async fn stores_connect_over_a_unix_socket() {
     let server = own_server(Postgres { socket: true, ..Postgres::default() }).await;
     let folder = std::env::temp_dir().display().to_string();
     check(&PostgresStore::connect_with(config(server.url())).await.unwrap()).await;
@@ -83,7 +83,7 @@ async fn a_unix_socket() {
 
 #[cfg(feature = "tls")]
 #[tokio::test(flavor = "multi_thread")]
-async fn tls_with_certificates_of_both() {
+async fn tls_requires_certificates_of_both_sides() {
     use std::sync::Arc;
 
     use ratelimit_testbed::Certificates;
@@ -115,7 +115,7 @@ async fn tls_with_certificates_of_both() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pgbouncer_in_all_its_modes() {
+async fn stores_work_behind_pgbouncer_in_every_mode() {
     let server = own_server(Postgres::default()).await;
     let forgiving = "ignore_startup_parameters = options, extra_float_digits";
     for (number, settings) in [
@@ -153,7 +153,7 @@ async fn pgbouncer_in_all_its_modes() {
 
 /// A pool in front of PgBouncer, and one whose connections use other settings for reading and writing text.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_of_the_programs_own() {
+async fn stores_work_on_a_pool_of_the_program() {
     let server = own_server(Postgres::default()).await;
     let bouncer = pgbouncer(&server, &[]).await;
     let direct: PgConnectOptions = server.url().parse().unwrap();
@@ -168,7 +168,7 @@ async fn a_pool_of_the_programs_own() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_pgbouncer_refuses_is_told() {
+async fn errors_name_the_setting_for_parameters_pgbouncer_refuses() {
     let server = own_server(Postgres::default()).await;
     let bouncer = pgbouncer(&server, &[]).await;
     let url = format!("{}?options=-c%20work_mem%3D8MB", bouncer.url());
@@ -179,7 +179,7 @@ async fn what_pgbouncer_refuses_is_told() {
 
 /// PostgreSQL stops during a call behind PgBouncer: the call may have been charged. Then the server returns.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_goes_behind_pgbouncer() {
+async fn a_server_that_stops_behind_pgbouncer_is_used_again() {
     let server = own_server(Postgres::default()).await;
     let bouncer = pgbouncer(&server, &["server_login_retry = 1"]).await;
     let store = PostgresStore::connect_with(config(bouncer.url())).await.unwrap();

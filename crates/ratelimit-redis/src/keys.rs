@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_readable_and_stay_what_they_are() {
+    fn names_are_readable_and_do_not_change() {
         assert_eq!(name("api", "sliding:60s", b"user:7"), b"rl:{api:user:7}sliding:60s");
         assert_eq!(name("", "log", b""), b"rl:{:}log");
         assert_eq!(name("a:b", "log", b"{x}%"), b"rl:{a%3Ab:%7Bx%7D%25}log");

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_taken_apart() {
+    fn addresses_are_parsed() {
         let place = |host: &str| Some(NodeAddress { host: host.to_owned(), port: 7000, name: None });
         assert_eq!(NodeAddress::of_address("host:7000"), place("host"));
         assert_eq!(NodeAddress::of_address("::1:7000"), place("::1"));

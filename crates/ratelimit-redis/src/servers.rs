@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_says_what_the_servers_are() {
+    fn the_scheme_selects_the_kind_of_servers() {
         let parse = |url| Servers::parse(url).unwrap_or_else(|failure| panic!("{url}: {failure:?}"));
         assert!(matches!(parse("redis://a:1/2"), Servers::One(_)));
         assert!(matches!(parse("redis+unix:///tmp/a,b?db=2"), Servers::One(_)));
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_without_the_password() {
+    fn errors_do_not_contain_the_password() {
         for (wrong, told) in [
             ("redis://:secret@a,b/", "redis+cluster://"),
             ("http+cluster://:secret@a", "begins with"),

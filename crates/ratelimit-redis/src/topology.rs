@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_view_is_read_as_the_node_tells_it() {
+    fn cluster_views_are_parsed() {
         let share = |from, to, nodes: Vec<Value>| {
             Value::Array([Value::Int(from), Value::Int(to)].into_iter().chain(nodes).collect())
         };

@@ -63,7 +63,7 @@ fn claims_on<'a>(limit: &'a Limit, keys: &'a [String], cost: u64) -> Vec<Claim<'
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_of_three() {
+async fn a_cluster_decides_through_lost_scripts_contention_and_resharding() {
     let cluster = Cluster::start().await;
     let store = cluster.store().await;
     assert_eq!(store.promises().decisions, Decisions::ExactPerKey);
@@ -121,22 +121,22 @@ async fn a_cluster_of_three() {
     let three = claims_on(&limit, &keys[3..], 9);
     assert!(store.claim(Claims::new(NOW, Mode::Charge, &three).unwrap()).await.unwrap().admitted);
 
-    forgotten(&cluster, &store).await;
-    contended(&store).await;
-    moving(&cluster, &store).await;
+    check_with_lost_scripts(&cluster, &store).await;
+    check_under_contention(&store).await;
+    check_while_slots_move(&cluster, &store).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_by_a_connection_of_the_program() {
+async fn the_programs_cluster_connection_survives_resharding() {
     let cluster = Cluster::start().await;
     let config = RedisConfig::from_url(&cluster.0.url()).unwrap().timeout(Duration::from_secs(10));
     let store = common::ways::Way::ClusterConnection.open(&config, &cluster.0.urls()).await.unwrap();
-    contended(&store).await;
-    moving(&cluster, &store).await;
+    check_under_contention(&store).await;
+    check_while_slots_move(&cluster, &store).await;
 }
 
 /// Checks that share round trips to nodes without the script: each is decided once.
-async fn forgotten(cluster: &Cluster, store: &RedisStore) {
+async fn check_with_lost_scripts(cluster: &Cluster, store: &RedisStore) {
     let limit: Limit = "20/min".parse().unwrap();
     for node in cluster.0.nodes() {
         assert!(common::say(node.address().port(), "SCRIPT FLUSH").contains("OK"));
@@ -162,7 +162,7 @@ async fn forgotten(cluster: &Cluster, store: &RedisStore) {
 
 /// Slots move from node to node while several tasks claim keys in them, alone and two meters at once: every call is
 /// answered, and the counts equal what was admitted.
-async fn moving(cluster: &Cluster, store: &RedisStore) {
+async fn check_while_slots_move(cluster: &Cluster, store: &RedisStore) {
     let limits: [Limit; 2] = ["100000/h", "100000/h fixed"].map(|text| text.parse().unwrap());
     let claims_of = |limits: &[Limit], nth: usize| -> Vec<(String, Limit)> {
         let range = [0..1, 1..2, 0..2][nth % 3].clone();
@@ -212,7 +212,7 @@ async fn moving(cluster: &Cluster, store: &RedisStore) {
 
 /// Two keys in different slots, claimed together and alone by many tasks: never too many are admitted, and what was
 /// reserved is given back, also by dropped calls.
-async fn contended(store: &RedisStore) {
+async fn check_under_contention(store: &RedisStore) {
     let limit: Limit = "50/min".parse().unwrap();
     let keys: Vec<_> = (0..2).map(|key| format!("contended {key}")).collect();
     let tasks: Vec<_> = (0..120usize)

@@ -141,7 +141,7 @@ async fn ties_of_the_weighted_comparison_are_decided_exactly() {
 /// A window that was charged a segment later than the caller's time is decided on the general path, in a batch with others
 /// that are not.
 #[tokio::test]
-async fn a_caller_whose_clock_is_behind_is_told_the_same_alone_and_among_others() {
+async fn late_callers_get_the_same_answers_alone_and_in_a_batch() {
     const SECOND: u64 = 1_000_000_000;
     let server = common::Server::start(&[]).await;
     let mut both = differential(&server).await;
@@ -180,7 +180,7 @@ async fn a_caller_whose_clock_is_behind_is_told_the_same_alone_and_among_others(
 /// In a batch a claim similar to the one before it is encoded as its instant only: batches of often similar claims, on keys
 /// that occur once or several times, at instants around the ends of segments.
 #[tokio::test]
-async fn claims_that_are_alike_are_decided_as_others_are() {
+async fn similar_claims_in_a_batch_are_decided_as_core_does() {
     const SEGMENT: u64 = 1_000_000_000;
     let server = common::Server::start(&[]).await;
     let mut both = differential(&server).await;

@@ -31,7 +31,7 @@ async fn store(cluster: &Cluster) -> RedisStore {
     RedisStore::connect_with(config).await.unwrap()
 }
 
-async fn ask(store: &RedisStore, key: &str, mode: Mode) -> Result<Answer, StoreError> {
+async fn send_claim(store: &RedisStore, key: &str, mode: Mode) -> Result<Answer, StoreError> {
     let limit: Limit = "100/h".parse().unwrap();
     let id = MeterId { namespace: "n", scope: limit.scope(), key: key.as_bytes() };
     let claim = [Claim { id, cost: 1, meter: limit.meter_for(key.as_bytes()) }];
@@ -45,7 +45,7 @@ async fn ask(store: &RedisStore, key: &str, mode: Mode) -> Result<Answer, StoreE
 async fn recovers(store: &RedisStore, key: &str, within: Duration) -> Answer {
     let since = Instant::now();
     loop {
-        match ask(store, key, Mode::Peek).await {
+        match send_claim(store, key, Mode::Peek).await {
             Ok(answer) => return answer,
             Err(error) => assert!(since.elapsed() < within, "{key} after {:?}: {error}", since.elapsed()),
         }
@@ -71,7 +71,7 @@ impl Load {
             tokio::spawn(async move {
                 let mut nth = task;
                 while !stop.load(Ordering::SeqCst) {
-                    let count = match ask(&store, &format!("load{}", nth % 97), Mode::Charge).await {
+                    let count = match send_claim(&store, &format!("load{}", nth % 97), Mode::Charge).await {
                         Ok(_) => &answers,
                         Err(_) => &errors,
                     };
@@ -113,7 +113,7 @@ async fn a_replica_takes_over_under_load() {
     let [first, others] = keys_by_node(&cluster);
     for key in first.iter().chain(&others) {
         for _ in 0..5 {
-            assert!(ask(&store, key, Mode::Charge).await.unwrap().charged);
+            assert!(send_claim(&store, key, Mode::Charge).await.unwrap().charged);
         }
     }
     let [master, replica] = [0, 3].map(|node| &cluster.nodes()[node]);
@@ -132,7 +132,7 @@ async fn a_replica_takes_over_under_load() {
     }
     println!("whole again after {:?}", since.elapsed());
     for key in &first {
-        assert!(ask(&store, key, Mode::Charge).await.unwrap().charged);
+        assert!(send_claim(&store, key, Mode::Charge).await.unwrap().charged);
     }
     let [answers, errors] = load.stop().await;
     println!("{answers} answers, {errors} errors meanwhile");
@@ -146,7 +146,7 @@ async fn a_replica_takes_over_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_that_dies_again_and_again_is_found_again() {
+async fn stores_reconnect_to_a_cluster_that_dies_repeatedly() {
     let cluster = common::testbed().redis_cluster().await.unwrap();
     let store = store(&cluster).await;
     let keys: Vec<_> = keys_by_node(&cluster).concat();
@@ -166,25 +166,25 @@ async fn a_cluster_that_dies_again_and_again_is_found_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_frozen_node_keeps_nobody_waiting_who_asks_another() {
+async fn a_frozen_node_does_not_delay_calls_to_other_nodes() {
     let cluster = common::testbed().redis_cluster().await.unwrap();
     let store = store(&cluster).await;
     let [first, others] = keys_by_node(&cluster);
     for key in first.iter().chain(&others) {
-        assert!(ask(&store, key, Mode::Charge).await.unwrap().charged);
+        assert!(send_claim(&store, key, Mode::Charge).await.unwrap().charged);
     }
     cluster.nodes()[0].freeze().await.unwrap();
     let stuck: Vec<_> = (0..3)
         .flat_map(|_| &first)
         .map(|key| {
             let (store, key) = (store.clone(), key.clone());
-            tokio::spawn(async move { ask(&store, &key, Mode::Charge).await })
+            tokio::spawn(async move { send_claim(&store, &key, Mode::Charge).await })
         })
         .collect();
     // The other nodes do not mark the frozen one as failing so soon: this takes less than their node timeout.
     for _ in 0..10 {
         for key in &others {
-            ask(&store, key, Mode::Peek).await.unwrap_or_else(|error| panic!("{key}: {error}"));
+            send_claim(&store, key, Mode::Peek).await.unwrap_or_else(|error| panic!("{key}: {error}"));
         }
         tokio::time::sleep(Duration::from_millis(150)).await;
     }

@@ -24,7 +24,7 @@ fn meter(text: &str) -> Meter {
     text.parse::<Limit>().unwrap().meter_for(b"k")
 }
 
-async fn take(store: &RedisStore, text: &str) -> Result<Answer, StoreError> {
+async fn charge(store: &RedisStore, text: &str) -> Result<Answer, StoreError> {
     let claim = [Claim { id: id(text), cost: 1, meter: meter(text) }];
     store.claim(Claims::new(NOW, Mode::Charge, &claim).unwrap()).await
 }
@@ -45,13 +45,13 @@ async fn a_server_that_is_down_is_reported_at_the_start_and_found_later() {
     server.kill().await;
     check(&RedisStore::connect(&server.url()).await.unwrap_err(), ErrorKind::Unreachable, Applied::No, true);
     let store = RedisStore::lazy(config(&server)).unwrap();
-    check(&take(&store, "1/s").await.unwrap_err(), ErrorKind::Unreachable, Applied::No, true);
+    check(&charge(&store, "1/s").await.unwrap_err(), ErrorKind::Unreachable, Applied::No, true);
     server.restart().await;
-    assert!(take(&store, "1/s").await.unwrap().admitted);
+    assert!(charge(&store, "1/s").await.unwrap().admitted);
 }
 
 #[tokio::test]
-async fn addresses_that_make_no_sense_are_refused_without_a_word_of_them() {
+async fn invalid_addresses_are_not_quoted_in_errors() {
     for url in ["", "secret", "redis://:secret@", "http://secret/", "redis://h:secret/"] {
         let error = RedisStore::connect(url).await.unwrap_err();
         assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
@@ -71,7 +71,7 @@ async fn a_password_is_needed_and_never_shown() {
     let wrong = format!("redis://:secret@127.0.0.1:{}/", server.port);
     check(&RedisStore::connect(&wrong).await.unwrap_err(), ErrorKind::Denied, Applied::No, false);
     let right = format!("redis://:right@127.0.0.1:{}/", server.port);
-    assert!(take(&RedisStore::connect(&right).await.unwrap(), "1/s").await.unwrap().admitted);
+    assert!(charge(&RedisStore::connect(&right).await.unwrap(), "1/s").await.unwrap().admitted);
 }
 
 #[tokio::test]
@@ -80,16 +80,16 @@ async fn a_user_without_rights_is_denied() {
     server.say("ACL SETUSER poor on >secret ~other:* +@all");
     let url = format!("redis://poor:secret@127.0.0.1:{}/", server.port);
     let store = RedisStore::connect(&url).await.unwrap();
-    check(&take(&store, "1/s").await.unwrap_err(), ErrorKind::Denied, Applied::No, false);
+    check(&charge(&store, "1/s").await.unwrap_err(), ErrorKind::Denied, Applied::No, false);
     server.say("ACL SETUSER sparse on >secret ~* +eval +evalsha +get +set +client +ping");
     let url = format!("redis://sparse:secret@127.0.0.1:{}/", server.port);
     let store = RedisStore::connect(&url).await.expect("who may not load scripts can send them");
-    assert!(take(&store, "1/s").await.unwrap().admitted);
-    check(&take(&store, "200/s log").await.unwrap_err(), ErrorKind::Denied, Applied::No, false);
+    assert!(charge(&store, "1/s").await.unwrap().admitted);
+    check(&charge(&store, "200/s log").await.unwrap_err(), ErrorKind::Denied, Applied::No, false);
 }
 
 #[tokio::test]
-async fn foreign_values_are_found_and_left_alone() {
+async fn foreign_values_are_corrupt_and_left_unchanged() {
     let server = Server::start(&[]).await;
     let store = RedisStore::connect_with(config(&server)).await.unwrap();
     for text in ["5/s", "5/s fixed", "5/s precision 100ms", "5/s precision 10ms", "5/s log", "5/s bucket"] {
@@ -142,24 +142,24 @@ async fn foreign_values_are_found_and_left_alone() {
 async fn a_replica_is_read_only() {
     let server = Server::start(&[]).await;
     let store = RedisStore::connect_with(config(&server)).await.unwrap();
-    assert!(take(&store, "1/s").await.unwrap().admitted);
+    assert!(charge(&store, "1/s").await.unwrap().admitted);
     server.say(&format!("REPLICAOF 127.0.0.1 {}", common::free_port()));
-    check(&take(&store, "2/s").await.unwrap_err(), ErrorKind::ReadOnly, Applied::No, true);
+    check(&charge(&store, "2/s").await.unwrap_err(), ErrorKind::ReadOnly, Applied::No, true);
     server.say("REPLICAOF NO ONE");
-    assert!(take(&store, "2/s").await.unwrap().admitted);
+    assert!(charge(&store, "2/s").await.unwrap().admitted);
 }
 
 #[tokio::test]
-async fn a_full_server_says_so_and_recovers() {
+async fn a_full_server_is_reported_and_recovers() {
     let server = Server::start(&[]).await;
     let store = RedisStore::connect_with(config(&server)).await.unwrap();
     server.say("CONFIG SET maxmemory-policy noeviction");
     server.say("CONFIG SET maxmemory 1");
     for text in ["1/s", "1/s log", "1/s bucket"] {
-        check(&take(&store, text).await.unwrap_err(), ErrorKind::Full, Applied::No, true);
+        check(&charge(&store, text).await.unwrap_err(), ErrorKind::Full, Applied::No, true);
     }
     server.say("CONFIG SET maxmemory 0");
-    assert!(take(&store, "1/s").await.unwrap().admitted);
+    assert!(charge(&store, "1/s").await.unwrap().admitted);
 }
 
 #[tokio::test]
@@ -168,7 +168,7 @@ async fn forgotten_scripts_are_sent_again() {
     let store = RedisStore::connect_with(config(&server)).await.unwrap();
     for admitted in [true, true, true, false] {
         assert!(server.say("SCRIPT FLUSH").contains("OK"));
-        let answer = take(&store, "3/min").await.unwrap();
+        let answer = charge(&store, "3/min").await.unwrap();
         assert_eq!(answer.admitted, admitted);
     }
 }
@@ -179,14 +179,14 @@ async fn the_first_call_after_a_restart_is_answered() {
     for connections in [1, 3] {
         let store = RedisStore::connect_with(config(&server).connections(connections)).await.unwrap();
         for _ in 0..3 {
-            assert!(take(&store, "1/min").await.unwrap().admitted);
+            assert!(charge(&store, "1/min").await.unwrap().admitted);
             server.restart().await;
         }
     }
 }
 
 #[tokio::test]
-async fn calls_in_flight_when_the_server_dies_fail_or_were_answered() {
+async fn calls_in_flight_fail_when_the_server_dies() {
     let server = Server::start(&[]).await;
     // With shared calls, three calls are in flight, or as many as are sent alone; a waiting check has charged nothing.
     let shared = BatchConfig::default().concurrent_batches(3).unbatched(0).batch_size(4);
@@ -197,7 +197,7 @@ async fn calls_in_flight_when_the_server_dies_fail_or_were_answered() {
             .map(|_| {
                 tokio::spawn({
                     let store = store.clone();
-                    async move { take(&store, "1000/min").await }
+                    async move { charge(&store, "1000/min").await }
                 })
             })
             .collect();
@@ -211,31 +211,31 @@ async fn calls_in_flight_when_the_server_dies_fail_or_were_answered() {
         }
         assert_eq!(unknown, under_way, "{batch:?}");
         server.restart().await;
-        assert!(take(&store, "1000/min").await.unwrap().admitted);
+        assert!(charge(&store, "1000/min").await.unwrap().admitted);
     }
 }
 
 #[tokio::test]
-async fn a_frozen_server_costs_the_time_limit_and_no_more() {
+async fn calls_to_a_frozen_server_time_out() {
     let server = Server::start(&[]).await;
     let timeout = Duration::from_millis(200);
     let store = RedisStore::connect_with(config(&server).timeout(timeout)).await.unwrap();
-    assert!(take(&store, "100/min").await.unwrap().admitted);
+    assert!(charge(&store, "100/min").await.unwrap().admitted);
     server.freeze().await;
     for (kind, applied) in [(ErrorKind::Timeout, Applied::Unknown), (ErrorKind::Unreachable, Applied::No)] {
         let since = Instant::now();
         // The first call has been sent; the next cannot even connect.
-        check(&take(&store, "100/min").await.unwrap_err(), kind, applied, true);
+        check(&charge(&store, "100/min").await.unwrap_err(), kind, applied, true);
         assert!(since.elapsed() >= timeout);
         assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
     }
     server.thaw().await;
-    let answer = take(&store, "100/min").await;
+    let answer = charge(&store, "100/min").await;
     assert!(answer.as_ref().is_ok_and(|answer| answer.admitted), "{answer:?}");
 }
 
 #[tokio::test]
-async fn the_servers_clock_decides_if_it_is_asked_to() {
+async fn the_servers_clock_decides_if_configured() {
     let server = Server::start(&[]).await;
     let config = config(&server).time(TimeSource::Server);
     let store = RedisStore::connect_with(config).await.unwrap();
@@ -276,7 +276,7 @@ async fn the_servers_clock_decides_if_it_is_asked_to() {
 }
 
 #[tokio::test]
-async fn meters_expire_and_are_never_immortal() {
+async fn every_meter_expires_after_it_has_stopped_counting() {
     let server = Server::start(&[]).await;
     let config = config(&server).clock_slack(Duration::from_secs(10));
     let store = RedisStore::connect_with(config).await.unwrap();
@@ -316,18 +316,18 @@ fn pttl(server: &Server, text: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn reset_forgets_what_it_is_told_to_and_nothing_else() {
+async fn reset_forgets_only_the_named_meters() {
     let server = Server::start(&[]).await;
     let store = RedisStore::connect_with(config(&server)).await.unwrap();
     for text in ["1/min", "1/min log", "1/min bucket"] {
-        take(&store, text).await.unwrap();
+        charge(&store, text).await.unwrap();
     }
     let forget = |scope| Claim { id: id(scope), cost: 0, meter: meter("1/min") };
     let forget = [forget("1/min"), forget("1/min log"), forget("*")];
     store.reset(Claims::new(NOW, Mode::Charge, &forget).unwrap()).await.unwrap();
-    assert!(take(&store, "1/min").await.unwrap().admitted);
-    assert!(take(&store, "1/min log").await.unwrap().admitted);
-    assert!(!take(&store, "1/min bucket").await.unwrap().admitted);
+    assert!(charge(&store, "1/min").await.unwrap().admitted);
+    assert!(charge(&store, "1/min log").await.unwrap().admitted);
+    assert!(!charge(&store, "1/min bucket").await.unwrap().admitted);
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ fn limit() -> Limit {
     "100/h log".parse().unwrap()
 }
 
-async fn ask(store: &RedisStore, mode: Mode, keys: &[&str]) -> Result<Answer, StoreError> {
+async fn send_claim(store: &RedisStore, mode: Mode, keys: &[&str]) -> Result<Answer, StoreError> {
     let limit = limit();
     let claims: Vec<_> = keys
         .iter()
@@ -43,15 +43,15 @@ async fn ask(store: &RedisStore, mode: Mode, keys: &[&str]) -> Result<Answer, St
     timeout(PATIENCE, asked).await.expect("a call hangs")
 }
 
-async fn take(store: &RedisStore) -> Result<Answer, StoreError> {
-    ask(store, Mode::Charge, &["k"]).await
+async fn charge(store: &RedisStore) -> Result<Answer, StoreError> {
+    send_claim(store, Mode::Charge, &["k"]).await
 }
 
 /// How many units are taken, once the store answers.
-async fn taken(store: &RedisStore, key: &str) -> u64 {
+async fn used(store: &RedisStore, key: &str) -> u64 {
     let until = tokio::time::Instant::now() + PATIENCE;
     loop {
-        match ask(store, Mode::Peek, &[key]).await {
+        match send_claim(store, Mode::Peek, &[key]).await {
             Ok(answer) => return 100 - answer.verdicts[0].remaining,
             Err(error) => assert!(tokio::time::Instant::now() < until, "it does not recover: {error}"),
         }
@@ -65,7 +65,7 @@ fn check(error: &StoreError, kind: ErrorKind, applied: Applied) {
 }
 
 #[tokio::test]
-async fn a_manager_connects_again_and_a_bare_connection_does_not() {
+async fn a_manager_reconnects_and_a_bare_connection_does_not() {
     let server = Server::start(&[]).await;
     let managed = RedisStore::with_connection_config(
         manager(&server.url()).await.unwrap(),
@@ -76,21 +76,21 @@ async fn a_manager_connects_again_and_a_bare_connection_does_not() {
         config(Duration::from_secs(5)),
     );
     for store in [&managed, &bare] {
-        assert!(take(store).await.unwrap().admitted);
+        assert!(charge(store).await.unwrap().admitted);
     }
     server.kill().await;
     for store in [&managed, &bare] {
-        let error = take(store).await.unwrap_err();
+        let error = charge(store).await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Timeout), "{error}");
         // The store cannot see what was written.
         assert_eq!(error.applied(), Applied::Unknown, "{error}");
     }
     server.restart().await;
     // The server is empty and has lost the scripts.
-    assert_eq!(taken(&managed, "k").await, 0);
-    assert!(take(&managed).await.unwrap().admitted);
-    assert_eq!(taken(&managed, "k").await, 1);
-    check(&take(&bare).await.unwrap_err(), ErrorKind::Unreachable, Applied::Unknown);
+    assert_eq!(used(&managed, "k").await, 0);
+    assert!(charge(&managed).await.unwrap().admitted);
+    assert_eq!(used(&managed, "k").await, 1);
+    check(&charge(&bare).await.unwrap_err(), ErrorKind::Unreachable, Applied::Unknown);
 }
 
 #[tokio::test]
@@ -100,12 +100,12 @@ async fn the_deadline_is_kept_when_the_server_is_frozen() {
         let settings =
             RedisConfig::from_url(&server.url()).unwrap().timeout(Duration::from_millis(300)).prefix("w:");
         let store = way.open(&settings, &[server.url()]).await.unwrap();
-        taken(&store, "k").await;
+        used(&store, "k").await;
         server.freeze().await;
-        check(&take(&store).await.unwrap_err(), ErrorKind::Timeout, Applied::Unknown);
+        check(&charge(&store).await.unwrap_err(), ErrorKind::Timeout, Applied::Unknown);
         server.thaw().await;
         // The same connection works again.
-        taken(&store, "k").await;
+        used(&store, "k").await;
     }
 }
 
@@ -117,11 +117,11 @@ async fn the_connections_own_time_limit_may_be_shorter() {
     let connection = client.get_multiplexed_async_connection_with_config(&limits).await.unwrap();
     let store = RedisStore::with_connection_config(connection, config(PATIENCE * 2));
     server.freeze().await;
-    let error = take(&store).await.unwrap_err();
+    let error = charge(&store).await.unwrap_err();
     check(&error, ErrorKind::Timeout, Applied::Unknown);
     assert!(error.to_string().contains("the connection's own time limit"), "{error}");
     server.thaw().await;
-    assert!(taken(&store, "k").await <= 1);
+    assert!(used(&store, "k").await <= 1);
 }
 
 #[tokio::test]
@@ -142,8 +142,8 @@ async fn forgotten_scripts_are_sent_along() {
                 if flush {
                     assert!(server.say("SCRIPT FLUSH").contains("OK"));
                 }
-                let charged = take(&store).await.unwrap();
-                assert_eq!(taken(&store, "k").await, 1, "round {round}");
+                let charged = charge(&store).await.unwrap();
+                assert_eq!(used(&store, "k").await, 1, "round {round}");
                 if flush {
                     assert!(server.say("SCRIPT FLUSH").contains("OK"));
                 }
@@ -152,14 +152,14 @@ async fn forgotten_scripts_are_sent_along() {
                 let receipt = charged.verdicts[0].receipt;
                 let refund = Refund { id, cost: 1, meter: limit.meter_for(b"k"), receipt };
                 store.refund(NOW, &[refund]).await.unwrap();
-                assert_eq!(taken(&store, "k").await, 0, "round {round}");
+                assert_eq!(used(&store, "k").await, 0, "round {round}");
             }
         }
     }
 }
 
 #[tokio::test]
-async fn a_connection_to_a_cluster_has_to_be_given_as_one() {
+async fn cluster_connections_must_be_passed_as_such() {
     let cluster = common::testbed().redis_cluster().await.unwrap();
     let client = ClusterClientBuilder::new(cluster.urls()).retries(0).build().unwrap();
     let connection_to_it = client.get_async_connection().await.unwrap();
@@ -167,8 +167,8 @@ async fn a_connection_to_a_cluster_has_to_be_given_as_one() {
 
     let wrong = RedisStore::with_connection_config(connection_to_it.clone(), config(PATIENCE));
     // A call with all keys in one slot is decided.
-    assert!(ask(&wrong, Mode::Charge, &["a"]).await.unwrap().admitted);
-    let error = ask(&wrong, Mode::Charge, &keys).await.unwrap_err();
+    assert!(send_claim(&wrong, Mode::Charge, &["a"]).await.unwrap().admitted);
+    let error = send_claim(&wrong, Mode::Charge, &keys).await.unwrap_err();
     check(&error, ErrorKind::Unsupported, Applied::No);
     assert!(error.to_string().contains("with_cluster_connection"), "{error}");
     assert!(!error.is_retryable());
@@ -178,7 +178,7 @@ async fn a_connection_to_a_cluster_has_to_be_given_as_one() {
     let wrong = RedisStore::with_connection_config(node, config(PATIENCE));
     let mut elsewhere = 0;
     for key in keys {
-        if let Err(error) = ask(&wrong, Mode::Peek, &[key]).await {
+        if let Err(error) = send_claim(&wrong, Mode::Peek, &[key]).await {
             check(&error, ErrorKind::Unsupported, Applied::No);
             elsewhere += 1;
         }
@@ -187,11 +187,11 @@ async fn a_connection_to_a_cluster_has_to_be_given_as_one() {
 
     let right = RedisStore::with_cluster_connection_config(connection_to_it, config(PATIENCE));
     assert_eq!(right.promises().decisions, Decisions::ExactPerKey);
-    let seen = ask(&right, Mode::Peek, &keys).await.unwrap();
+    let seen = send_claim(&right, Mode::Peek, &keys).await.unwrap();
     let left: Vec<_> = seen.verdicts.iter().map(|verdict| verdict.remaining).collect();
     assert_eq!(left, [99, 100, 100, 100, 100, 100], "what failed was charged");
-    assert!(ask(&right, Mode::Charge, &keys).await.unwrap().admitted);
-    assert_eq!((taken(&right, "a").await, taken(&right, "f").await), (2, 1));
+    assert!(send_claim(&right, Mode::Charge, &keys).await.unwrap().admitted);
+    assert_eq!((used(&right, "a").await, used(&right, "f").await), (2, 1));
 }
 
 /// What the documentation says about `retries`: each attempt that was sent is executed.
@@ -212,7 +212,7 @@ async fn a_cluster_client_without_retries_sends_a_call_once() {
             }
         };
         let store = RedisStore::with_cluster_connection_config(connection, config(PATIENCE / 2));
-        assert_eq!(taken(&store, key).await, 0);
+        assert_eq!(used(&store, key).await, 0);
         cluster.freeze().await.unwrap();
         // The client polls the calls that it repeats only when another call arrives.
         let others = tokio::spawn({
@@ -221,17 +221,17 @@ async fn a_cluster_client_without_retries_sends_a_call_once() {
                 let mut others = tokio::task::JoinSet::new();
                 loop {
                     let store = store.clone();
-                    others.spawn(async move { ask(&store, Mode::Peek, &[key]).await });
+                    others.spawn(async move { send_claim(&store, Mode::Peek, &[key]).await });
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }
         });
-        let error = ask(&store, Mode::Charge, &[key]).await.unwrap_err();
+        let error = send_claim(&store, Mode::Charge, &[key]).await.unwrap_err();
         others.abort();
         cluster.thaw().await.unwrap();
         check(&error, ErrorKind::Timeout, Applied::Unknown);
         // An earlier call on the same connection is executed before this one.
-        assert_eq!(taken(&store, key).await, executed, "{retries} retries");
+        assert_eq!(used(&store, key).await, executed, "{retries} retries");
     }
 }
 
@@ -246,9 +246,9 @@ mod pools {
         let pool = pool(&server.url(), 1).unwrap();
         let store = RedisStore::with_pool_config(pool.clone(), config(Duration::from_millis(300)));
         let patient = RedisStore::with_pool_config(pool.clone(), config(PATIENCE));
-        assert!(take(&patient).await.unwrap().admitted);
+        assert!(charge(&patient).await.unwrap().admitted);
         let held = pool.get().await.unwrap();
-        let error = take(&store).await.unwrap_err();
+        let error = charge(&store).await.unwrap_err();
         check(&error, ErrorKind::Unreachable, Applied::No);
         let printed = error.to_string();
         assert!(
@@ -258,43 +258,43 @@ mod pools {
         // A caller with a longer time limit gets the connection.
         let waiting = tokio::spawn({
             let patient = patient.clone();
-            async move { take(&patient).await }
+            async move { charge(&patient).await }
         });
         tokio::task::yield_now().await;
         drop(held);
         assert!(waiting.await.unwrap().unwrap().admitted);
-        assert_eq!(taken(&patient, "k").await, 2);
+        assert_eq!(used(&patient, "k").await, 2);
         pool.close();
-        let error = take(&patient).await.unwrap_err();
+        let error = charge(&patient).await.unwrap_err();
         check(&error, ErrorKind::Unsupported, Applied::No);
         assert!(error.to_string().contains("the pool has been closed"), "{error}");
     }
 
     #[tokio::test]
-    async fn a_pool_finds_a_server_that_comes_back() {
+    async fn a_pool_reconnects_to_a_restarted_server() {
         let server = Server::start(&[]).await;
         let pool = pool(&server.url(), 2).unwrap();
         let store = RedisStore::with_pool_config(pool, config(Duration::from_secs(5)));
-        assert!(take(&store).await.unwrap().admitted);
+        assert!(charge(&store).await.unwrap().admitted);
         server.kill().await;
         // The pool sends a `PING` before it lends the connection, so the call is not sent.
-        check(&take(&store).await.unwrap_err(), ErrorKind::Unreachable, Applied::No);
+        check(&charge(&store).await.unwrap_err(), ErrorKind::Unreachable, Applied::No);
         server.restart().await;
-        assert!(take(&store).await.unwrap().admitted);
-        assert_eq!(taken(&store, "k").await, 1);
+        assert!(charge(&store).await.unwrap().admitted);
+        assert_eq!(used(&store, "k").await, 1);
     }
 
     #[tokio::test]
-    async fn a_frozen_server_keeps_the_pool_waiting_no_longer_than_the_deadline() {
+    async fn waiting_for_the_pool_of_a_frozen_server_ends_at_the_deadline() {
         let server = Server::start(&[]).await;
         let pool = pool(&server.url(), 2).unwrap();
         let store = RedisStore::with_pool_config(pool, config(Duration::from_millis(300)));
-        taken(&store, "k").await;
+        used(&store, "k").await;
         server.freeze().await;
         for _ in 0..3 {
-            check(&take(&store).await.unwrap_err(), ErrorKind::Unreachable, Applied::No);
+            check(&charge(&store).await.unwrap_err(), ErrorKind::Unreachable, Applied::No);
         }
         server.thaw().await;
-        assert_eq!(taken(&store, "k").await, 0);
+        assert_eq!(used(&store, "k").await, 0);
     }
 }

@@ -21,7 +21,7 @@ async fn connect(url: &str, connections: usize) -> RedisStore {
     RedisStore::connect_with(config).await.unwrap()
 }
 
-async fn ask(store: &RedisStore, text: &str, mode: Mode) -> Result<Answer, StoreError> {
+async fn send_claim(store: &RedisStore, text: &str, mode: Mode) -> Result<Answer, StoreError> {
     let limit: Limit = format!("{ALL}/h {text}").parse().unwrap();
     let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
     let claim = [Claim { id, cost: 1, meter: limit.meter_for(b"k") }];
@@ -47,7 +47,7 @@ async fn under_load(
         let (store, outcome, over) = (store.clone(), outcome.clone(), over.clone());
         tokio::spawn(async move {
             while !over.load(Ordering::SeqCst) {
-                let count = match ask(&store, text, Mode::Charge).await {
+                let count = match send_claim(&store, text, Mode::Charge).await {
                     Ok(answer) => {
                         assert!(answer.charged, "{answer:?}");
                         &outcome.charged
@@ -71,7 +71,7 @@ async fn under_load(
 }
 
 async fn used(store: &RedisStore, text: &str) -> u64 {
-    ALL - ask(store, text, Mode::Peek).await.unwrap().verdicts[0].remaining
+    ALL - send_claim(store, text, Mode::Peek).await.unwrap().verdicts[0].remaining
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -114,7 +114,7 @@ async fn cut_connections_are_replaced_under_load() {
 }
 
 /// Forwards each connection to the port that is set when it is made.
-async fn doorway(target: Arc<AtomicU16>) -> String {
+async fn forwarder(target: Arc<AtomicU16>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("redis://{}/", listener.local_addr().unwrap());
     tokio::spawn(async move {
@@ -131,12 +131,12 @@ async fn doorway(target: Arc<AtomicU16>) -> String {
 
 /// After a failover a name resolves to another server, while connections to the old one stay open.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_has_become_a_replica_is_left() {
+async fn connections_to_a_demoted_server_are_replaced() {
     let (old, new) = (Server::start(&[]).await, Server::start(&[]).await);
     let target = Arc::new(AtomicU16::new(old.port));
-    let store = connect(&doorway(target.clone()).await, 2).await;
+    let store = connect(&forwarder(target.clone()).await, 2).await;
     for _ in 0..2 {
-        assert!(ask(&store, "", Mode::Charge).await.unwrap().charged);
+        assert!(send_claim(&store, "", Mode::Charge).await.unwrap().charged);
     }
     new.say(&format!("REPLICAOF 127.0.0.1 {}", old.port));
     while !new.say("INFO replication").contains("master_link_status:up") {
@@ -149,11 +149,11 @@ async fn a_server_that_has_become_a_replica_is_left() {
     target.store(new.port, Ordering::SeqCst);
     // One call on each connection notices.
     for _ in 0..2 {
-        let error = ask(&store, "", Mode::Charge).await.unwrap_err();
+        let error = send_claim(&store, "", Mode::Charge).await.unwrap_err();
         assert!(error.is_retryable() && error.applied() == Applied::No, "{error}");
     }
     for _ in 0..2 {
-        assert!(ask(&store, "", Mode::Charge).await.unwrap().charged);
+        assert!(send_claim(&store, "", Mode::Charge).await.unwrap().charged);
     }
     assert_eq!(used(&store, "").await, 4, "what the new server had received still counts");
 }

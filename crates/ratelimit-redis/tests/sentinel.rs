@@ -43,7 +43,7 @@ async fn start() -> (Sentinel, RedisStore) {
     (sentinel, store)
 }
 
-async fn ask(store: &RedisStore, mode: Mode) -> Result<Answer, StoreError> {
+async fn send_claim(store: &RedisStore, mode: Mode) -> Result<Answer, StoreError> {
     let limit: Limit = "1000000/h".parse().unwrap();
     let id = MeterId { namespace: "n", scope: limit.scope(), key: b"k" };
     let claim = [Claim { id, cost: 1, meter: limit.meter_for(b"k") }];
@@ -57,7 +57,7 @@ async fn ask(store: &RedisStore, mode: Mode) -> Result<Answer, StoreError> {
 async fn recovers(store: &RedisStore) -> (Answer, Vec<StoreError>) {
     let (since, mut errors) = (Instant::now(), Vec::new());
     loop {
-        match ask(store, Mode::Charge).await {
+        match send_claim(store, Mode::Charge).await {
             Ok(answer) => return (answer, errors),
             Err(error) => {
                 assert!(since.elapsed() < REPLACED, "after {:?}: {error}", since.elapsed());
@@ -81,14 +81,14 @@ fn keys(port: u16) -> usize {
 /// Charges five units and waits until the replica has them.
 async fn charge_five(store: &RedisStore, primary: u16) {
     for nth in 1..=5 {
-        let answer = ask(store, Mode::Charge).await.unwrap();
+        let answer = send_claim(store, Mode::Charge).await.unwrap();
         assert!(answer.charged && used(&answer) == nth, "{answer:?}");
     }
     assert_eq!(say(primary, "WAIT 1 30000").trim(), ":1");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_primary_is_left_for_the_one_that_takes_its_place() {
+async fn stores_follow_the_failover_of_a_killed_primary() {
     let (sentinel, store) = start().await;
     assert_eq!(store.promises().decisions, Decisions::Exact);
     let old = sentinel.primary().await.unwrap();
@@ -114,13 +114,13 @@ async fn a_killed_primary_is_left_for_the_one_that_takes_its_place() {
 /// The next charges are counted in sequence.
 async fn charge_more(store: &RedisStore, used_before: u64) {
     for nth in 1..=3 {
-        let answer = ask(store, Mode::Charge).await.unwrap();
+        let answer = send_claim(store, Mode::Charge).await.unwrap();
         assert_eq!(used(&answer), used_before + nth);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_frozen_primary_is_left_for_the_one_that_takes_its_place() {
+async fn stores_follow_the_failover_of_a_frozen_primary() {
     let (sentinel, store) = start().await;
     let old = sentinel.primary().await.unwrap();
     charge_five(&store, old.address().port()).await;
@@ -135,7 +135,7 @@ async fn a_frozen_primary_is_left_for_the_one_that_takes_its_place() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failover_on_command_is_followed_under_load() {
+async fn stores_follow_a_requested_failover_under_load() {
     let (sentinel, store) = start().await;
     let old = sentinel.primary().await.unwrap();
     charge_five(&store, old.address().port()).await;
@@ -144,7 +144,7 @@ async fn a_failover_on_command_is_followed_under_load() {
         let (store, over, answers) = (store.clone(), over.clone(), answers.clone());
         tokio::spawn(async move {
             while !over.load(Ordering::SeqCst) {
-                match ask(&store, Mode::Charge).await {
+                match send_claim(&store, Mode::Charge).await {
                     Ok(answer) => assert!(answer.charged, "{answer:?}"),
                     Err(error) => assert!(error.is_retryable(), "{error}"),
                 }
@@ -165,7 +165,7 @@ async fn a_failover_on_command_is_followed_under_load() {
     assert!(say(old.address().port(), "ROLE").contains("slave"));
     let new = sentinel.primary().await.unwrap();
     assert_ne!(new.address(), old.address());
-    let before = ask(&store, Mode::Peek).await.unwrap();
+    let before = send_claim(&store, Mode::Peek).await.unwrap();
     charge_more(&store, used(&before)).await;
     assert!(used(&before) >= 5, "what the replica had received still counts");
     assert_eq!(keys(new.address().port()), 1);
@@ -173,7 +173,7 @@ async fn a_failover_on_command_is_followed_under_load() {
 
 /// Being named is not enough: a server that reports itself as a replica is not the primary.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_the_sentinels_name_is_not_believed() {
+async fn a_replica_named_by_the_sentinels_is_not_used() {
     let sentinel = common::testbed().redis_sentinel(Duration::from_secs(300)).await.unwrap();
     let store = connect(&sentinel.url()).await.unwrap();
     charge_five(&store, sentinel.primary().await.unwrap().address().port()).await;
@@ -188,14 +188,14 @@ async fn a_replica_that_the_sentinels_name_is_not_believed() {
     // A store whose primary works stays with it.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     for nth in 6..20 {
-        assert_eq!(used(&ask(&store, Mode::Charge).await.unwrap()), nth);
+        assert_eq!(used(&send_claim(&store, Mode::Charge).await.unwrap()), nth);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 
 /// The sentinels have replaced a primary that still answers the store: no call fails, and the store leaves it all the same.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_primary_that_still_answers_is_left_when_the_sentinels_name_another() {
+async fn stores_leave_an_answering_primary_that_the_sentinels_replaced() {
     let (sentinel, store) = start().await;
     let old = sentinel.primary().await.unwrap();
     charge_five(&store, old.address().port()).await;
@@ -206,26 +206,26 @@ async fn a_primary_that_still_answers_is_left_when_the_sentinels_name_another() 
     let since = Instant::now();
     while keys(other.port) == 0 {
         assert!(since.elapsed() < REPLACED, "the store stays at the primary that was given up");
-        ask(&store, Mode::Charge).await.unwrap();
+        send_claim(&store, Mode::Charge).await.unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sentinels_that_are_gone_or_frozen_keep_nobody_waiting() {
+async fn dead_and_frozen_sentinels_do_not_delay_calls() {
     let (sentinel, store) = start().await;
     let [first, second, third] = sentinel.sentinels() else { panic!("three sentinels") };
     first.kill().await.unwrap();
     second.freeze().await.unwrap();
     let another = connect(&sentinel.url()).await.unwrap();
     for store in [&store, &another] {
-        assert!(ask(store, Mode::Charge).await.unwrap().charged);
+        assert!(send_claim(store, Mode::Charge).await.unwrap().charged);
     }
     third.kill().await.unwrap();
     // A store that knows the primary needs no sentinel.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     for nth in 3..20 {
-        assert_eq!(used(&ask(&store, Mode::Charge).await.unwrap()), nth);
+        assert_eq!(used(&send_claim(&store, Mode::Charge).await.unwrap()), nth);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     second.kill().await.unwrap();
@@ -235,18 +235,18 @@ async fn sentinels_that_are_gone_or_frozen_keep_nobody_waiting() {
     assert!(sentinel.sentinels().iter().any(|at| text.contains(&at.address().to_string())), "{text}");
     // The sentinels are found again.
     let lazy = RedisStore::lazy(config(&sentinel.url()).unwrap()).unwrap();
-    assert!(ask(&lazy, Mode::Peek).await.is_err());
+    assert!(send_claim(&lazy, Mode::Peek).await.is_err());
     third.start().await.unwrap();
     assert_eq!(used(&recovers(&lazy).await.0), 20);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_an_address_is_told() {
+async fn errors_explain_wrong_addresses_and_passwords() {
     let redis = Redis { password: Some("secret".to_owned()), ..Redis::default() };
     let sentinel = common::testbed().redis_sentinel_with(redis, PATIENCE).await.unwrap();
     let url = sentinel.url();
     let store = connect(&url).await.unwrap();
-    assert!(ask(&store, Mode::Charge).await.unwrap().charged);
+    assert!(send_claim(&store, Mode::Charge).await.unwrap().charged);
     assert!(!format!("{store:?}").contains("secret"), "{store:?}");
 
     let fails = async |url: &str, kind: ErrorKind, parts: &[&str]| {

@@ -40,7 +40,7 @@ async fn decides(store: &RedisStore) {
 }
 
 #[tokio::test]
-async fn tls_trusts_whom_it_is_told_to() {
+async fn tls_trusts_only_the_configured_authorities() {
     let tls = Tls::new(Certificates::new().unwrap());
     let server = common::testbed().redis_with(redis(&tls)).await.unwrap();
     for url in [server.url().to_owned(), server.url().replace("127.0.0.1", "localhost")] {
@@ -67,7 +67,7 @@ async fn tls_trusts_whom_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn a_server_asks_for_a_certificate() {
+async fn client_certificates_are_sent_and_required() {
     let tls = Tls { asks_clients: true, ..Tls::new(Certificates::new().unwrap()) };
     let server = common::testbed().redis_with(redis(&tls)).await.unwrap();
     let config = with_client(trusting(server.url(), &tls), client(&tls.certificates));
@@ -119,7 +119,7 @@ async fn a_cluster_speaks_tls() {
 
 /// Nodes are reported by their addresses, and their certificates contain only a name.
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_of_a_cluster_are_known_by_the_name_that_they_announce() {
+async fn cluster_nodes_are_verified_by_their_announced_name() {
     let tls = Tls::new(Certificates::of(&["localhost"]).unwrap());
     let named = Tls { hostname: Some("localhost".to_owned()), ..tls.clone() };
     let cluster = common::testbed().redis_cluster_with(redis(&named)).await.unwrap();

@@ -39,7 +39,7 @@ async fn an_option_reaches_the_store() {
 }
 
 #[tokio::test]
-async fn a_wrong_address_is_told_the_right_ones() {
+async fn errors_list_the_valid_schemes_and_options() {
     for (url, expected) in [
         (
             "http://:s3cret@host",

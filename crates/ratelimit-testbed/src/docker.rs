@@ -315,7 +315,7 @@ mod tests {
     use super::split_tag;
 
     #[test]
-    fn a_registrys_port_is_no_tag() {
+    fn a_registry_port_is_not_a_tag() {
         assert_eq!(split_tag("redis:7"), ("redis", "7"));
         assert_eq!(split_tag("redis"), ("redis", "latest"));
         assert_eq!(split_tag("localhost:5000/redis"), ("localhost:5000/redis", "latest"));

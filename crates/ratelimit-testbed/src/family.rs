@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn both_lists_know_this_process() {
+    fn both_process_lists_contain_this_process() {
         let this =
             (i32::try_from(std::process::id()).expect("a pid"), std::os::unix::process::parent_id() as i32);
         if super::has_proc() {

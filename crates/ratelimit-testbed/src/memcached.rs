@@ -237,7 +237,7 @@ mod tests {
     use super::authority;
 
     #[test]
-    fn addresses_are_taken_apart() {
+    fn addresses_are_parsed() {
         for (url, expected) in [
             ("memcached://cache", "cache:11211"),
             ("memcached://cache:7000/", "cache:7000"),

@@ -71,7 +71,7 @@ mod tests {
     use super::Port;
 
     #[test]
-    fn no_port_is_given_twice_while_it_is_held() {
+    fn reserved_ports_are_distinct() {
         let ports: Vec<Port> = (0..50).map(|_| Port::reserve().expect("a free port")).collect();
         let distinct: BTreeSet<u16> = ports.iter().map(Port::number).collect();
         assert_eq!(distinct.len(), ports.len());

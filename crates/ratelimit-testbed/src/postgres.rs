@@ -279,14 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_taken_apart() {
+    fn addresses_are_parsed() {
         check("postgres://host", "host:5432", "postgres", "postgres");
         check("postgresql://me:se%40cret@host:7000/db?sslmode=disable", "host:7000", "me", "db");
         check("postgres://m%65@[::1]/", "[::1]:5432", "me", "me");
     }
 
     #[test]
-    fn what_is_wrong_is_told_without_the_password() {
+    fn errors_do_not_contain_the_password() {
         for url in ["http://:secret@host", ":secret@host", "postgres://:secret@/"] {
             let error = Elsewhere::parse(url).err().expect(url);
             assert!(!error.contains("secret"), "{error}");
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_in_the_servers_words() {
+    fn errors_contain_the_servers_message() {
         assert_eq!(complaint(b"SFATAL\0C57P03\0Mstarting up\0\0"), "starting up");
     }
 }

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_taken_apart() {
+    fn addresses_are_parsed() {
         check("redis://host", "host:6379", &[]);
         check("redis://host:7000/2", "host:7000", &[]);
         check("redis://:se%40cret@host:7000/", "host:7000", &["se@cret"]);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_without_the_password() {
+    fn errors_do_not_contain_the_password() {
         for url in ["http://:secret@host", ":secret@host", "redis://:secret@/"] {
             let error = Elsewhere::parse(url).err().expect(url);
             assert!(!error.contains("secret"), "{error}");

@@ -33,7 +33,7 @@ mod tests {
     use super::{percent_decoded, percent_encoded};
 
     #[test]
-    fn a_password_survives_the_way_through_an_address() {
+    fn passwords_round_trip_through_an_address() {
         let password = "a%b:c@d/é %41";
         assert_eq!(percent_decoded(&percent_encoded(password)), password);
     }

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_told_where_its_servers_are() {
+    fn the_configuration_lists_the_servers() {
         let servers = [1, 2].map(|port| format!("127.0.0.1:{port}")).to_vec();
         let place = Place { host: "127.0.0.1", port: 11_500, folder: "" };
         let file = Twemproxy { servers }.file(place);

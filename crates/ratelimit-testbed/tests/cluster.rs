@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use ratelimit_testbed::{Cluster, Settings, Testbed};
 
-fn try_ask(address: SocketAddr, command: &str) -> io::Result<String> {
+fn try_send_command(address: SocketAddr, command: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.write_all(format!("{command}\r\nQUIT\r\n").as_bytes())?;
     let mut answer = String::new();
@@ -13,18 +13,18 @@ fn try_ask(address: SocketAddr, command: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-fn ask(address: SocketAddr, command: &str) -> String {
-    try_ask(address, command).expect(command)
+fn send_command(address: SocketAddr, command: &str) -> String {
+    try_send_command(address, command).expect(command)
 }
 
 fn check(cluster: &Cluster) {
     assert_eq!(cluster.nodes().len(), 3);
     for node in cluster.nodes() {
-        let info = ask(node.address(), "CLUSTER INFO");
+        let info = send_command(node.address(), "CLUSTER INFO");
         for line in ["cluster_state:ok", "cluster_known_nodes:3", "cluster_slots_ok:16384"] {
             assert!(info.contains(line), "{line} is missing at {}: {info}", node.address());
         }
-        let slots = ask(node.address(), "CLUSTER SLOTS");
+        let slots = send_command(node.address(), "CLUSTER SLOTS");
         for other in cluster.nodes() {
             let place = format!("127.0.0.1\r\n:{}\r\n", other.address().port());
             assert!(slots.contains(&place), "{} is not told at {}: {slots}", other.address(), node.address());
@@ -40,7 +40,7 @@ async fn three_masters_agree_also_after_a_restart() {
     cluster.kill().await.expect("kill");
     for node in cluster.nodes() {
         // The proxy in front of a container may accept the connection.
-        let answer = try_ask(node.address(), "PING").unwrap_or_default();
+        let answer = try_send_command(node.address(), "PING").unwrap_or_default();
         assert_eq!(answer, "", "{} answers", node.address());
     }
     cluster.start().await.expect("start");
@@ -54,10 +54,10 @@ async fn a_replica_takes_the_place_of_its_master() {
     let cluster = cluster.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(cluster.nodes().len(), 6);
     let [master, replica] = [0, 3].map(|index| &cluster.nodes()[index]);
-    assert!(ask(replica.address(), "ROLE").contains(&format!(":{}\r\n", master.address().port())));
+    assert!(send_command(replica.address(), "ROLE").contains(&format!(":{}\r\n", master.address().port())));
     master.kill().await.expect("kill");
     let promoted = async {
-        while !ask(replica.address(), "ROLE").contains("master") {
+        while !send_command(replica.address(), "ROLE").contains("master") {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     };

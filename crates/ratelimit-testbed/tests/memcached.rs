@@ -26,7 +26,7 @@ fn answers(address: SocketAddr) -> bool {
 }
 
 #[tokio::test]
-async fn killed_it_starts_again_at_the_same_address_and_is_gone_in_the_end() {
+async fn a_killed_server_restarts_at_its_address_and_ends_when_dropped() {
     let server = testbed().memcached().await.unwrap_or_else(|error| panic!("{error}"));
     let address = server.address();
     assert_eq!(server.url(), format!("memcached://{address}"));
@@ -42,7 +42,7 @@ async fn killed_it_starts_again_at_the_same_address_and_is_gone_in_the_end() {
 }
 
 #[tokio::test]
-async fn frozen_it_keeps_connections_and_does_not_answer() {
+async fn a_frozen_server_keeps_connections_and_does_not_answer() {
     let server = testbed().memcached().await.unwrap_or_else(|error| panic!("{error}"));
     server.freeze().await.expect("freeze");
     let silence =
@@ -53,7 +53,7 @@ async fn frozen_it_keeps_connections_and_does_not_answer() {
 }
 
 #[tokio::test]
-async fn arguments_are_heeded() {
+async fn arguments_reach_the_server() {
     let small = Memcached { arguments: vec!["-m".into(), "7".into()], ..Memcached::default() };
     let server = testbed().memcached_with(small).await.unwrap_or_else(|error| panic!("{error}"));
     let settings = say(server.address(), "stats settings", Duration::from_secs(10)).expect("settings");
@@ -61,7 +61,7 @@ async fn arguments_are_heeded() {
 }
 
 #[tokio::test]
-async fn a_pair_is_two_servers_that_are_given_as_one_address() {
+async fn a_pair_is_two_servers_with_one_address() {
     let pair = testbed().memcached_pair().await.unwrap_or_else(|error| panic!("{error}"));
     let [one, other] = pair.servers() else { panic!("{pair:?}") };
     assert!(answers(one.address()) && answers(other.address()) && one.address() != other.address());

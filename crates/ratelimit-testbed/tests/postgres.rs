@@ -48,7 +48,7 @@ fn say(stream: &mut TcpStream, sql: &str) -> io::Result<()> {
     stream.write_all(&[b"Q", &length.to_be_bytes()[..], sql.as_bytes(), b"\0"].concat())
 }
 
-fn ask(stream: &mut TcpStream, sql: &str) -> io::Result<String> {
+fn query(stream: &mut TcpStream, sql: &str) -> io::Result<String> {
     say(stream, sql)?;
     listen(stream)
 }
@@ -62,7 +62,7 @@ fn client(address: SocketAddr) -> TcpStream {
 }
 
 #[tokio::test]
-async fn it_answers_and_is_gone_when_the_last_clone_is_dropped() {
+async fn the_server_ends_when_the_last_clone_is_dropped() {
     let server = postgres().await;
     let address = server.address();
     assert_eq!(server.url(), format!("postgres://postgres@{address}/postgres"));
@@ -74,12 +74,12 @@ async fn it_answers_and_is_gone_when_the_last_clone_is_dropped() {
 }
 
 #[tokio::test]
-async fn killed_it_starts_again_at_the_same_address_with_what_was_logged() {
+async fn a_killed_server_restarts_at_its_address_with_its_logged_tables() {
     let server = postgres().await;
     let address = server.address();
     let mut before = client(address);
     let sql = "CREATE TABLE logged (); CREATE UNLOGGED TABLE unlogged AS SELECT 1 AS one; SELECT 'done'";
-    ask(&mut before, sql).expect("tables");
+    query(&mut before, sql).expect("tables");
     // A busy session does not notice that its server has been killed.
     let mut busy = client(address);
     say(&mut busy, "SELECT pg_sleep(600)").expect("a long query");
@@ -87,24 +87,24 @@ async fn killed_it_starts_again_at_the_same_address_with_what_was_logged() {
         server.kill().await.expect("kill");
         server.kill().await.expect("killing it twice does nothing");
         assert!(!answers(address));
-        assert!(ask(&mut before, "SELECT 1").is_err(), "a session outlives its server");
+        assert!(query(&mut before, "SELECT 1").is_err(), "a session outlives its server");
         server.start().await.expect("start");
         server.start().await.expect("starting it twice does nothing");
         assert!(answers(address));
     }
     let sql = "SELECT 'rows: ' || count(*) FROM unlogged; SELECT count(*) FROM logged";
-    let said = ask(&mut client(address), sql).expect("rows");
+    let said = query(&mut client(address), sql).expect("rows");
     assert!(said.contains("rows: 0"), "{said}");
 }
 
 #[tokio::test]
-async fn frozen_it_keeps_connections_and_nothing_in_it_answers() {
+async fn a_frozen_server_keeps_connections_and_no_session_answers() {
     let server = postgres().await;
     let mut session = client(server.address());
     session.set_read_timeout(Some(Duration::from_millis(300))).expect("patience");
     let late = |error: io::Error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
     server.freeze().await.expect("freeze");
-    assert!(late(ask(&mut session, "SELECT 1").expect_err("a session of a frozen server answered")));
+    assert!(late(query(&mut session, "SELECT 1").expect_err("a session of a frozen server answered")));
     assert!(late(greet(server.address(), Duration::from_millis(300)).map(drop).expect_err("a greeting")));
     server.thaw().await.expect("thaw");
     assert!(answers(server.address()));
@@ -116,7 +116,7 @@ async fn frozen_it_keeps_connections_and_nothing_in_it_answers() {
 }
 
 #[tokio::test]
-async fn a_password_and_arguments_are_heeded() {
+async fn the_password_and_arguments_reach_the_server() {
     let arguments = vec!["-c".into(), "max_connections=7".into()];
     let options = Postgres { password: Some("p@ss word".to_owned()), arguments, ..Postgres::default() };
     let server = testbed().postgres_with(options).await.unwrap_or_else(|error| panic!("{error}"));
@@ -137,7 +137,7 @@ async fn a_password_and_arguments_are_heeded() {
 }
 
 #[tokio::test]
-async fn an_address_that_does_not_answer_is_an_error_that_shows_no_password() {
+async fn errors_about_unreachable_addresses_hide_the_password() {
     let url = "postgres://me:secret@127.0.0.1:1/db".to_owned();
     let addresses = [("RATELIMIT_POSTGRES_URL".to_owned(), url)].into();
     let error =
@@ -147,7 +147,7 @@ async fn an_address_that_does_not_answer_is_an_error_that_shows_no_password() {
 }
 
 #[tokio::test]
-async fn arguments_that_the_server_does_not_take_are_told_with_its_own_words() {
+async fn errors_contain_the_servers_message_about_bad_arguments() {
     let arguments = vec!["-c".into(), "no_such_thing=1".into()];
     let options = Postgres { arguments, ..Postgres::default() };
     let error = testbed().postgres_with(options).await.expect_err("an unknown argument").to_string();
@@ -155,7 +155,7 @@ async fn arguments_that_the_server_does_not_take_are_told_with_its_own_words() {
 }
 
 #[tokio::test]
-async fn a_missing_image_is_told() {
+async fn a_missing_image_is_an_error() {
     let images = [("postgres".to_owned(), "localhost:1/nothing:none".to_owned())].into();
     let settings = Settings { only: Some(Way::Docker), images, ..Settings::default() };
     let error = Testbed::new(settings).postgres().await.expect_err("there is no such image").to_string();

@@ -31,7 +31,7 @@ fn answers(address: SocketAddr) -> bool {
 }
 
 #[tokio::test]
-async fn it_answers_and_is_gone_when_the_last_clone_is_dropped() {
+async fn the_server_ends_when_the_last_clone_is_dropped() {
     let server = redis().await;
     let address = server.address();
     assert_eq!(server.url(), format!("redis://{address}/"));
@@ -44,7 +44,7 @@ async fn it_answers_and_is_gone_when_the_last_clone_is_dropped() {
 }
 
 #[tokio::test]
-async fn killed_it_starts_again_at_the_same_address_and_has_forgotten() {
+async fn a_killed_server_restarts_empty_at_its_address() {
     let server = redis().await;
     let address = server.address();
     let mut stream = TcpStream::connect(address).expect("connect");
@@ -64,7 +64,7 @@ async fn killed_it_starts_again_at_the_same_address_and_has_forgotten() {
 }
 
 #[tokio::test]
-async fn frozen_it_keeps_connections_and_does_not_answer() {
+async fn a_frozen_server_keeps_connections_and_does_not_answer() {
     let server = redis().await;
     server.freeze().await.expect("freeze");
     let silence = ping(server.address(), Duration::from_millis(200)).expect_err("a frozen server answered");
@@ -78,7 +78,7 @@ async fn frozen_it_keeps_connections_and_does_not_answer() {
 }
 
 #[tokio::test]
-async fn a_password_and_arguments_are_heeded() {
+async fn the_password_and_arguments_reach_the_server() {
     let options = Redis {
         password: Some("p@ss word".to_owned()),
         arguments: vec!["--maxmemory".into(), "7mb".into()],
@@ -96,7 +96,7 @@ async fn a_password_and_arguments_are_heeded() {
 }
 
 #[tokio::test]
-async fn an_address_that_does_not_answer_is_an_error_that_shows_no_password() {
+async fn errors_about_unreachable_addresses_hide_the_password() {
     let addresses = [("RATELIMIT_REDIS_URL".to_owned(), "redis://:secret@127.0.0.1:1/".to_owned())].into();
     let error =
         Testbed::new(Settings { addresses, ..Settings::default() }).redis().await.expect_err("port 1");
@@ -105,14 +105,14 @@ async fn an_address_that_does_not_answer_is_an_error_that_shows_no_password() {
 }
 
 #[tokio::test]
-async fn arguments_that_the_server_does_not_take_are_told_with_its_own_words() {
+async fn errors_contain_the_servers_message_about_bad_arguments() {
     let options = Redis { arguments: vec!["--no-such-thing".into(), "1".into()], ..Redis::default() };
     let error = testbed().redis_with(options).await.expect_err("an unknown argument").to_string();
     assert!(error.contains("no-such-thing"), "{error}");
 }
 
 #[tokio::test]
-async fn without_a_way_every_way_is_told() {
+async fn errors_list_every_way_to_obtain_a_server() {
     let settings = Settings { only: Some(Way::Docker), images: no_image(), ..Settings::default() };
     let error = Testbed::new(settings).redis().await.expect_err("there is no such image").to_string();
     for part in ["redis cannot be had", "RATELIMIT_REDIS_URL: not set", "docker: ", "RATELIMIT_INSTALL=1"] {

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_costs_by_the_units_that_it_begins() {
+    fn a_body_costs_one_for_each_started_unit() {
         let cases =
             [("0", 1), ("1", 1), ("1000", 1), ("1001", 2), ("18446744073709551615", 18_446_744_073_709_552)];
         for (length, units) in cases {

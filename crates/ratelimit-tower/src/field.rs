@@ -47,7 +47,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_and_any_number_can_be_parsed(text: String, number: u64) {
+        fn any_text_and_number_give_a_valid_field(text: String, number: u64) {
             let mut field = Field::new();
             string(&mut field, &text);
             field.append(b";n=");
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_integer() {
+    fn integers_are_capped_at_fifteen_digits() {
         assert_eq!(number(u64::MAX), "999999999999999");
         let mut field = Field::new();
         integer(&mut field, 1_000_000_000_000_000);

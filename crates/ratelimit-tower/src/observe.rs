@@ -56,7 +56,7 @@ mod throttle {
         use super::*;
 
         #[test]
-        fn one_a_second_and_the_rest_is_counted() {
+        fn one_event_a_second_passes_and_the_rest_is_counted() {
             let throttle = Throttle::new();
             assert_eq!(throttle.pass_at(5), Some(0));
             assert_eq!(throttle.pass_at(6), None);

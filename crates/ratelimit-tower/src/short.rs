@@ -91,7 +91,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_what_was_appended_and_kept(
+        fn short_bytes_equal_what_was_appended_and_not_truncated(
             steps in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..70), any::<prop::sample::Index>()), 0..9)
         ) {
             let (mut bytes, mut expected) = (ShortBytes::<48>::new(), Vec::new());

@@ -40,12 +40,12 @@ fn of_the_layer(headers: Headers) -> u64 {
 }
 
 #[test]
-fn a_request_is_let_through_without_an_allocation() {
+fn admitted_requests_without_fields_allocate_nothing() {
     assert_eq!(of_the_layer(Headers::of([])), 0);
     assert_eq!(of_the_layer(Headers::default().only_refusals()), 0);
 }
 
 #[test]
-fn the_fields_are_one_and_the_value_that_changes_another() {
+fn the_fields_take_two_allocations() {
     assert_eq!(of_the_layer(Headers::default()), 2);
 }

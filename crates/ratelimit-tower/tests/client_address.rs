@@ -46,7 +46,7 @@ fn without_proxies_no_header_is_read() {
 }
 
 #[test]
-fn the_walk_is_from_the_right_over_trusted_networks_and_all_lines() {
+fn trusted_hops_are_skipped_from_the_right_over_all_lines() {
     assert_eq!(forwarded_for(&[]), "10.0.0.1");
     assert_eq!(forwarded_for(&["203.0.113.5"]), "203.0.113.5");
     assert_eq!(forwarded_for(&["1.1.1.1, 203.0.113.5"]), "203.0.113.5");
@@ -58,7 +58,7 @@ fn the_walk_is_from_the_right_over_trusted_networks_and_all_lines() {
 }
 
 #[test]
-fn the_walk_stops_at_what_is_no_address() {
+fn the_walk_stops_at_an_invalid_address() {
     assert_eq!(forwarded_for(&["unknown"]), "10.0.0.1");
     assert_eq!(forwarded_for(&["203.0.113.5, unknown, 10.0.0.8"]), "10.0.0.8");
     assert_eq!(forwarded_for(&["203.0.113.5", ""]), "10.0.0.1");
@@ -69,7 +69,7 @@ fn the_walk_stops_at_what_is_no_address() {
 }
 
 #[test]
-fn forwarded_is_read_as_rfc_7239_writes_it() {
+fn forwarded_is_parsed_as_in_rfc_7239() {
     assert_eq!(forwarded(&["for=192.0.2.60;proto=http;by=203.0.113.43"]), "192.0.2.60");
     assert_eq!(forwarded(&["For=\"[2001:db8:cafe::17]:4711\""]), "2001:db8:cafe::17");
     assert_eq!(forwarded(&["for=192.0.2.43, for=\"[2001:db8:1::101]\""]), "192.0.2.43");
@@ -87,7 +87,7 @@ fn forwarded_is_read_as_rfc_7239_writes_it() {
 }
 
 #[test]
-fn a_single_address_has_to_be_single() {
+fn headers_of_a_single_address_must_contain_exactly_one() {
     assert_eq!(connecting_ip(&["203.0.113.5"]), "203.0.113.5");
     assert_eq!(connecting_ip(&["2001:db8::1"]), "2001:db8::1");
     for lines in [&[][..], &["203.0.113.5, 203.0.113.6"], &["203.0.113.5", "203.0.113.5"], &["unknown"]] {
@@ -96,7 +96,7 @@ fn a_single_address_has_to_be_single() {
 }
 
 #[test]
-fn other_headers_than_the_chosen_one_say_nothing() {
+fn only_the_configured_header_is_read() {
     let mut headers = headers("x-forwarded-for", &["203.0.113.5"]);
     for name in ["forwarded", "x-real-ip", "cf-connecting-ip", "x-client-ip"] {
         headers.append(name, HeaderValue::from_static("1.1.1.1"));
@@ -106,7 +106,7 @@ fn other_headers_than_the_chosen_one_say_nothing() {
 }
 
 #[test]
-fn ipv4_addresses_written_as_ipv6_are_ipv4_addresses_everywhere() {
+fn ipv4_mapped_addresses_are_ipv4_addresses() {
     let headers = headers("x-forwarded-for", &["::ffff:203.0.113.5, ::ffff:10.0.0.8"]);
     assert_eq!(proxies().client(ip("::ffff:10.0.0.1"), &headers), ip("203.0.113.5"));
     assert_eq!(TrustedProxies::none().client(ip("::ffff:10.0.0.1"), &headers), ip("10.0.0.1"));
@@ -115,7 +115,7 @@ fn ipv4_addresses_written_as_ipv6_are_ipv4_addresses_everywhere() {
 }
 
 #[test]
-fn enormous_headers_are_looked_at_only_so_far() {
+fn enormous_headers_are_read_up_to_a_bound() {
     let long = "1".repeat(1 << 20);
     assert_eq!(forwarded_for(&[&long]), "10.0.0.1");
     assert_eq!(forwarded_for(&[&format!("{long}, 203.0.113.5")]), "203.0.113.5");
@@ -209,7 +209,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
     #[test]
-    fn an_untrusted_peer_is_the_client_whatever_it_writes(
+    fn an_untrusted_peer_is_the_client_whatever_headers_it_sends(
         peer in address(), header in header(), lines in vec((header(), line()), 0..6),
     ) {
         let peer = peer.to_canonical();
@@ -223,7 +223,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_client_writes_to_the_left_changes_nothing(
+    fn spoofed_entries_to_the_left_change_nothing(
         header in prop::sample::select(&["x-forwarded-for", "forwarded"][..]),
         client in address(),
         port: Option<u16>,

@@ -44,7 +44,7 @@ impl Limited {
         Self { file, path, app, clock, _folder: folder }
     }
 
-    async fn ask(&self, request: http::request::Builder) -> (StatusCode, HeaderMap) {
+    async fn send(&self, request: http::request::Builder) -> (StatusCode, HeaderMap) {
         let mut request = request.body(Body::empty()).unwrap();
         if request.extensions().get::<PeerAddress>().is_none() {
             request.extensions_mut().insert(PeerAddress("203.0.113.5".parse().unwrap()));
@@ -54,7 +54,7 @@ impl Limited {
     }
 
     async fn status(&self, path: &str) -> u16 {
-        self.ask(Request::get(path)).await.0.as_u16()
+        self.send(Request::get(path)).await.0.as_u16()
     }
 
     fn rewrite(&self, text: &str) -> Result<Reloaded, ConfigError> {
@@ -144,7 +144,7 @@ async fn a_broken_file_changes_nothing_and_is_counted_once() {
 }
 
 #[tokio::test]
-async fn a_watched_file_is_replaced_once_its_content_stays() {
+async fn a_watched_file_is_used_once_its_content_is_stable() {
     let limited = Limited::by("limits.toml", TWO);
     let file = limited.file.clone();
     let watching = tokio::spawn(async move { file.watch(Duration::from_millis(5)).await });
@@ -191,7 +191,7 @@ fn a_file_that_cannot_be_used_is_an_error_at_the_start() {
 }
 
 #[tokio::test]
-async fn routes_exemptions_and_headers_hold_for_requests() {
+async fn routes_exemptions_and_headers_apply_to_requests() {
     let limited = Limited::by(
         "limits.toml",
         r#"
@@ -205,13 +205,13 @@ async fn routes_exemptions_and_headers_hold_for_requests() {
         routes = ["POST /items", "/health"]
         "#,
     );
-    let (status, headers) = limited.ask(Request::post("/items")).await;
+    let (status, headers) = limited.send(Request::post("/items")).await;
     assert_eq!(
         (status.as_u16(), &headers["ratelimit-limit"], &headers["ratelimit-remaining"]),
         (200, &"1".parse().unwrap(), &"0".parse().unwrap())
     );
-    assert_eq!(limited.ask(Request::post("/items?x")).await.0, 429);
-    assert_eq!(limited.ask(Request::post("/health")).await.0, 429);
+    assert_eq!(limited.send(Request::post("/items?x")).await.0, 429);
+    assert_eq!(limited.send(Request::post("/health")).await.0, 429);
     for _ in 0..3 {
         assert_eq!(limited.status("/items").await, 200);
         assert_eq!(limited.status("/health").await, 200);
@@ -228,26 +228,26 @@ async fn only_failed_log_ins_are_counted() {
     for _ in 0..3 {
         assert_eq!(limited.status("/").await, 200);
     }
-    assert_eq!(limited.ask(wrong()).await.0, 401);
-    assert_eq!(limited.ask(wrong()).await.0, 401);
-    assert_eq!(limited.ask(wrong()).await.0, 429);
+    assert_eq!(limited.send(wrong()).await.0, 401);
+    assert_eq!(limited.send(wrong()).await.0, 401);
+    assert_eq!(limited.send(wrong()).await.0, 429);
     assert_eq!(limited.status("/").await, 429);
 }
 
 #[tokio::test]
-async fn what_failed_is_given_back() {
+async fn failed_requests_are_refunded() {
     let limited = Limited::by(
         "limits.toml",
         "[[policies]]\nname = \"a\"\nkey = \"address\"\nlimit = \"1/min\"\nrefund = [\"4xx\"]",
     );
     for _ in 0..3 {
-        assert_eq!(limited.ask(Request::get("/").header("wrong-password", "1")).await.0, 401);
+        assert_eq!(limited.send(Request::get("/").header("wrong-password", "1")).await.0, 401);
     }
     assert_eq!((limited.status("/").await, limited.status("/").await), (200, 429));
 }
 
 #[tokio::test]
-async fn a_plan_gives_a_policy_other_limits_and_keeps_what_was_used() {
+async fn plans_change_the_limits_of_a_policy_and_keep_the_count() {
     let limited = Limited::by(
         "limits.toml",
         r#"
@@ -263,39 +263,43 @@ async fn a_plan_gives_a_policy_other_limits_and_keeps_what_was_used() {
     let with =
         |plan: &str| Request::get("/").header("x-api-key", "k").extension(limited.file.plan(plan).unwrap());
     for _ in 0..3 {
-        assert_eq!(limited.ask(Request::get("/").header("x-api-key", "k")).await.0, 200, "no plan, no limit");
+        assert_eq!(
+            limited.send(Request::get("/").header("x-api-key", "k")).await.0,
+            200,
+            "no plan, no limit"
+        );
     }
-    assert_eq!(limited.ask(with("free")).await.0, 200);
-    let (status, headers) = limited.ask(with("free")).await;
+    assert_eq!(limited.send(with("free")).await.0, 200);
+    let (status, headers) = limited.send(with("free")).await;
     assert_eq!(status, 200);
     assert_eq!(headers["ratelimit-policy"], "\"requests.free\";q=2;w=60");
-    assert_eq!(limited.ask(with("free")).await.0, 429);
+    assert_eq!(limited.send(with("free")).await.0, 429);
     for expected in [200, 200, 429] {
-        assert_eq!(limited.ask(with("paid")).await.0, expected, "two of four were used");
+        assert_eq!(limited.send(with("paid")).await.0, expected, "two of four were used");
     }
     assert_eq!(limited.file.plan("gold"), None);
 }
 
 #[tokio::test]
-async fn the_address_is_that_of_the_client_and_its_network() {
+async fn requests_are_counted_by_the_network_of_the_client() {
     let limited = Limited::by(
         "limits.yaml",
         "client: {trusted_proxies: [10.0.0.0/8]}\npolicies: [{name: a, key: address, limit: 1/min}]",
     );
-    assert_eq!(limited.ask(from("10.0.0.1").header("x-forwarded-for", "1.1.1.1, 192.0.2.1")).await.0, 200);
+    assert_eq!(limited.send(from("10.0.0.1").header("x-forwarded-for", "1.1.1.1, 192.0.2.1")).await.0, 200);
     for spoofed in ["2.2.2.2, 192.0.2.1", "192.0.2.1", "unknown, ::ffff:192.0.2.1, 10.0.0.9"] {
         assert_eq!(
-            limited.ask(from("10.0.0.1").header("x-forwarded-for", spoofed)).await.0,
+            limited.send(from("10.0.0.1").header("x-forwarded-for", spoofed)).await.0,
             429,
             "{spoofed}"
         );
     }
-    assert_eq!(limited.ask(from("2001:db8::1").header("x-forwarded-for", "192.0.2.2")).await.0, 200);
-    assert_eq!(limited.ask(from("2001:db8::2").header("x-forwarded-for", "192.0.2.3")).await.0, 429);
+    assert_eq!(limited.send(from("2001:db8::1").header("x-forwarded-for", "192.0.2.2")).await.0, 200);
+    assert_eq!(limited.send(from("2001:db8::2").header("x-forwarded-for", "192.0.2.3")).await.0, 429);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn reloading_under_load_lets_nothing_slip_through() {
+async fn reloading_under_load_admits_exactly_the_limit() {
     let limited = Arc::new(Limited::by("limits.toml", &TWO.replace("3/min", "500/min")));
     let askers: Vec<_> = (0..4)
         .map(|_| {
@@ -360,7 +364,7 @@ fn observed(during: impl FnOnce()) -> (String, String) {
 
 #[cfg(all(feature = "metrics", feature = "tracing"))]
 #[test]
-fn what_becomes_of_a_change_is_logged_and_counted() {
+fn reloads_are_logged_and_counted() {
     let limited = Limited::by("limits.toml", TWO);
     let (log, counts) = observed(|| _ = limited.rewrite("policies = []").unwrap_err());
     assert!(log.contains("WARN") && log.contains("the policies stay as they are"), "{log}");
@@ -377,7 +381,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn no_text_is_too_strange_to_be_judged(
+    fn any_text_is_valid_or_an_error_with_a_line(
         at in 0_usize..TWO.len(), cut in 0_usize..40, insert in "[\\[\\]{}\"'=:&*,.#0-9a-z \n\t\\\\é-]{0,12}", any in "\\PC{0,60}",
     ) {
         let yaml = "policies:\n  - {name: a, key: address, limit: 1/s}\nplans: {free: {a: 2/s}}\n";

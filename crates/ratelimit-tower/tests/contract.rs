@@ -68,7 +68,7 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
 }
 
 #[tokio::test]
-async fn it_is_ready_when_the_inner_service_is_and_fails_as_it_does() {
+async fn readiness_errors_of_the_inner_service_are_passed_on() {
     #[derive(Clone)]
     struct Broken;
     impl Service<Request<Body>> for Broken {
@@ -91,7 +91,7 @@ async fn it_is_ready_when_the_inner_service_is_and_fails_as_it_does() {
 }
 
 #[tokio::test]
-async fn what_a_queue_admits_waits_for_its_turn() {
+async fn queued_requests_wait_for_their_turn() {
     for place in 0..2 {
         let clock = clock();
         let layer = both(&clock, "10/s queue burst 3")[place].clone();
@@ -116,7 +116,7 @@ async fn what_a_queue_admits_waits_for_its_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn never_more_than_the_limit_from_many_handles_at_once() {
+async fn concurrent_handles_admit_exactly_the_limit() {
     for layer in both(&clock(), "100/min") {
         let service = service(&layer);
         let tasks: Vec<_> = (0..8)
@@ -134,7 +134,7 @@ async fn never_more_than_the_limit_from_many_handles_at_once() {
 }
 
 #[tokio::test]
-async fn policies_are_exchanged_under_load_without_losing_a_count() {
+async fn replacing_policies_under_load_loses_no_count() {
     let layer = layer(&clock(), "100/min");
     let service = service(&layer);
     let policies = layer.policies().clone();
@@ -158,7 +158,7 @@ async fn policies_are_exchanged_under_load_without_losing_a_count() {
 }
 
 #[test]
-fn what_is_shown_of_it_has_no_key_in_it() {
+fn debug_output_hides_the_key() {
     let secret = KeySource::function(|_| Some("tell nobody"));
     let policy = Policy::new("p", secret, limit("1/s")).unwrap();
     let layer = RateLimitLayer::in_process(MemoryStore::new(), Policies::new([policy]).unwrap());

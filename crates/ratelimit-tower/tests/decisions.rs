@@ -14,7 +14,7 @@ use support::*;
 const USER: HeaderName = HeaderName::from_static("x-user");
 
 #[tokio::test]
-async fn no_more_than_the_limit_and_again_after_the_wait() {
+async fn the_limit_is_admitted_and_again_after_retry_after() {
     let clock = clock();
     let service = service(&layer(&clock, "3/min fixed"));
     assert_eq!(statuses(&service, 5, &[]).await, [200, 200, 200, 429, 429]);
@@ -27,7 +27,7 @@ async fn no_more_than_the_limit_and_again_after_the_wait() {
 }
 
 #[tokio::test]
-async fn the_default_counts_by_the_peer_and_refuses_what_has_none() {
+async fn the_default_counts_by_peer_and_fails_requests_without_one() {
     let clock = clock();
     let limiter = ratelimit_core::RateLimiter::without_limits(ratelimit_memory::MemoryStore::new());
     let service = service(&RateLimitLayer::in_process(limiter.with_clock(clock), limit("2/min")));
@@ -44,7 +44,7 @@ async fn the_default_counts_by_the_peer_and_refuses_what_has_none() {
 }
 
 #[tokio::test]
-async fn who_lacks_what_is_counted_by_is_treated_as_the_policy_says() {
+async fn requests_without_a_key_are_handled_as_configured() {
     for (missing, expected) in [
         (None, [200, 429, 429]), // together, because the client did not send it
         (Some(Missing::Share), [200, 429, 429]),
@@ -77,7 +77,7 @@ async fn keys_are_any_bytes_of_any_length() {
 }
 
 #[tokio::test]
-async fn sources_combine_without_running_into_one_another() {
+async fn combined_key_sources_do_not_collide() {
     let both = KeySource::header(USER).and(KeySource::header(HeaderName::from_static("x-b")));
     let either = KeySource::header(USER).or(KeySource::client_address(TrustedProxies::none()));
     let service_of = |source| {

@@ -16,7 +16,10 @@ use ratelimit_tower::{
 use support::*;
 
 /// A layer on a server that has answered and then stopped.
-async fn gone(policies: Policies, clock: &ManualClock) -> RateLimitLayer<RedisStore, ManualClock> {
+async fn layer_on_a_dead_server(
+    policies: Policies,
+    clock: &ManualClock,
+) -> RateLimitLayer<RedisStore, ManualClock> {
     // A server of its own, because the test stops it.
     let settings = Settings { addresses: BTreeMap::new(), ..Settings::from_env() };
     let server = Testbed::new(settings).redis().await.unwrap();
@@ -33,9 +36,9 @@ fn policies(limits: &str) -> Policies {
 }
 
 #[tokio::test]
-async fn open_closed_or_another_limiter_as_the_policies_say() {
+async fn store_failures_are_handled_as_configured() {
     let clock = clock();
-    let layer = gone(policies("5/min"), &clock).await;
+    let layer = layer_on_a_dead_server(policies("5/min"), &clock).await;
     let service = service(&layer);
 
     // By default 503, with `Retry-After`.
@@ -67,7 +70,7 @@ async fn open_closed_or_another_limiter_as_the_policies_say() {
 #[tokio::test]
 async fn outcomes_are_settled_with_the_limiter_that_decided() {
     let clock = clock();
-    let layer = gone(policies("5/min"), &clock).await;
+    let layer = layer_on_a_dead_server(policies("5/min"), &clock).await;
     let failures = |charge: Charge| {
         let policy = Policy::new("all", KeySource::everybody(), limit("1/min")).unwrap().charge(charge);
         Policies::new([policy]).unwrap().on_failure(OnFailure::Fallback(Fallback::new(limiter(&clock))))

@@ -80,7 +80,7 @@ async fn other_refusals_have_their_own_codes() {
 
 /// One server for both: the type of the request decides.
 #[tokio::test]
-async fn the_default_answer_is_grpcs_where_the_request_is() {
+async fn grpc_requests_get_grpc_answers_by_default() {
     let service = service(&layer(&clock(), "1/min fixed"));
     send(&service, request(&[])).await;
     for kind in ["application/grpc", "application/grpc+proto", "Application/gRPC-Web"] {

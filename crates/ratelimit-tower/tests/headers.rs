@@ -39,7 +39,7 @@ fn everybody(limits: impl Into<Limits>) -> Policies {
 }
 
 #[tokio::test]
-async fn the_fields_of_the_draft_on_admitted_answers_and_on_refusals() {
+async fn draft_fields_are_on_admitted_answers_and_refusals() {
     let clock = clock();
     let limits = Limits::new([limit("2/10s fixed"), limit("100/min burst 5 name bucket"), limit("9/1500ms")]);
     let service = service(&layer_under(&clock, everybody(limits.unwrap())));
@@ -86,7 +86,7 @@ async fn the_fields_of_the_draft_on_admitted_answers_and_on_refusals() {
 }
 
 #[tokio::test]
-async fn several_policies_are_one_list() {
+async fn several_policies_share_one_header_list() {
     let policies = Policies::new([
         Policy::new("a", KeySource::everybody(), limit("5/min fixed")).unwrap(),
         Policy::new("b", KeySource::everybody(), Plan::new("gold", limit("7/min fixed")).unwrap()).unwrap(),
@@ -106,7 +106,7 @@ async fn several_policies_are_one_list() {
 }
 
 #[tokio::test]
-async fn the_older_families_and_what_reset_means() {
+async fn older_header_families_support_every_form_of_reset() {
     for (family, prefix) in [(Family::RateLimit, "ratelimit"), (Family::XRateLimit, "x-ratelimit")] {
         for (reset, admitted, refused) in [
             (Reset::Seconds, "60", "60"),
@@ -129,7 +129,7 @@ async fn the_older_families_and_what_reset_means() {
 }
 
 #[tokio::test]
-async fn the_older_fields_are_those_of_the_limit_that_decided() {
+async fn older_header_fields_describe_the_deciding_limit() {
     let limits = Limits::new([limit("5/s fixed"), limit("2/min fixed"), limit("2/h fixed")]).unwrap();
     let policies = everybody(limits).headers(Headers::of([Family::XRateLimit]));
     let service = service(&layer_under(&clock(), policies));
@@ -156,7 +156,7 @@ async fn fields_can_be_left_out() {
 }
 
 #[tokio::test]
-async fn a_body_of_ones_own_keeps_its_fields_and_gets_the_others() {
+async fn custom_answers_keep_their_fields_and_get_the_others() {
     let layer = layer(&clock(), "1/min fixed").answer_with(|refusal| {
         let body = format!("{:?} {:?}", refusal.reason(), refusal.violated_policies().collect::<Vec<_>>());
         let mut response = http::Response::new(Full::from(body));
@@ -219,7 +219,7 @@ fn seconds_of(answer: &http::Response<Body>) -> u64 {
 }
 
 #[tokio::test]
-async fn the_largest_numbers_are_those_of_structured_fields() {
+async fn the_largest_limits_fit_structured_fields() {
     // No limit exceeds them; an instant in milliseconds or a custom cost could.
     let most = i64::try_from(ratelimit_core::MAX_UNITS).unwrap();
     let service = service(&layer_under(&clock(), everybody(limit(&format!("{most}/365days fixed")))));

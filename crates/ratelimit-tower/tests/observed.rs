@@ -34,7 +34,7 @@ const SECRET: &str = "hunter2-the-key-of-ann";
 
 /// The events and metrics of requests that are admitted, refused, shadowed, not identified and not counted.
 #[tokio::test]
-async fn everything_is_counted_and_logged_and_no_key_is() {
+async fn requests_are_counted_and_logged_without_their_keys() {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)

@@ -21,7 +21,7 @@ fn failed_log_ins() -> Charge {
 }
 
 #[tokio::test]
-async fn only_certain_answers_count() {
+async fn only_configured_outcomes_are_charged() {
     let policies = Policies::new([policy("2/min", failed_log_ins())]).unwrap();
     let service = service(&layer_under(&clock(), policies));
     assert_eq!(statuses(&service, 5, &[]).await, [200; 5]);
@@ -30,7 +30,7 @@ async fn only_certain_answers_count() {
 }
 
 #[tokio::test]
-async fn what_failed_is_given_back() {
+async fn failed_requests_are_refunded() {
     let charge = Charge::refund_if(|outcome| outcome.is_server_failure());
     let policies = Policies::new([policy("2/min", charge)]).unwrap();
     let service = service(&layer_under(&clock(), policies));
@@ -95,7 +95,7 @@ fn futures_poll<F: Future + Unpin>(future: &mut F) -> std::task::Poll<F::Output>
 
 /// A server takes time to answer, so requests wait for the verdict here, and refunds after a drop run on a task.
 #[tokio::test]
-async fn the_same_on_a_server() {
+async fn outcomes_are_charged_and_refunded_on_a_server() {
     let server = Testbed::from_env().redis().await.unwrap();
     let clock = clock();
     let store = RedisStore::connect(server.url()).await.unwrap();
@@ -137,7 +137,7 @@ async fn the_same_on_a_server() {
 }
 
 #[tokio::test]
-async fn a_policy_in_shadow_never_refuses_and_never_charges_what_it_would_refuse() {
+async fn shadow_policies_never_refuse_and_never_charge_refusals() {
     let shadow = Policy::new("trial", KeySource::everybody(), limit("1/min")).unwrap().in_shadow();
     let real = Policy::new("real", KeySource::everybody(), limit("3/min")).unwrap();
     let layer = layer_under(&clock(), Policies::new([shadow.clone(), real]).unwrap());

@@ -25,7 +25,7 @@ fn client() -> Client<HttpConnector, Empty<Bytes>> {
     Client::builder(TokioExecutor::new()).build_http()
 }
 
-async fn ask(address: SocketAddr, path: &str, headers: &[(&'static str, &[u8])]) -> (u16, http::HeaderMap) {
+async fn fetch(address: SocketAddr, path: &str, headers: &[(&'static str, &[u8])]) -> (u16, http::HeaderMap) {
     let mut request = Request::new(Empty::new());
     *request.uri_mut() = format!("http://{address}{path}").parse().unwrap();
     for (name, value) in headers {
@@ -60,13 +60,13 @@ async fn axum_counts_by_the_template_of_the_route_and_by_the_peer() {
     let address = axum(app).await;
     let spoofed: [(&'static str, &[u8]); 2] =
         [("x-forwarded-for", b"203.0.113.7"), ("forwarded", b"for=203.0.113.8")];
-    assert_eq!(ask(address, "/users/1", &[]).await.0, 200);
-    assert_eq!(ask(address, "/users/2", &spoofed).await.0, 200);
-    let (status, headers) = ask(address, "/users/3", &spoofed[..1]).await;
+    assert_eq!(fetch(address, "/users/1", &[]).await.0, 200);
+    assert_eq!(fetch(address, "/users/2", &spoofed).await.0, 200);
+    let (status, headers) = fetch(address, "/users/3", &spoofed[..1]).await;
     assert_eq!((status, only(&headers, "content-type")), (429, "application/problem+json"));
-    assert_eq!(ask(address, "/slow", &[]).await.0, 200);
+    assert_eq!(fetch(address, "/slow", &[]).await.0, 200);
     // Without a route there is no template: the request is refused before the 404, as a mistake of the program.
-    assert_eq!(ask(address, "/nowhere", &[]).await.0, 500);
+    assert_eq!(fetch(address, "/nowhere", &[]).await.0, 500);
 }
 
 #[tokio::test]
@@ -80,23 +80,23 @@ async fn axum_takes_the_layer_per_route_and_in_a_builder() {
     let address = axum(app).await;
     let mut seen = Vec::new();
     for path in ["/a", "/a", "/b", "/b", "/b"] {
-        seen.push(ask(address, path, &[]).await.0);
+        seen.push(fetch(address, path, &[]).await.0);
     }
     assert_eq!(seen, [200, 429, 200, 200, 429]);
 }
 
 #[tokio::test]
-async fn axum_without_connect_info_is_a_500_and_says_so() {
+async fn axum_without_connect_info_answers_500() {
     let layer = RateLimitLayer::in_process(MemoryStore::new(), limit("5/min"));
     let app = Router::new().route("/", get(|| async { "hello" })).layer(layer);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { axum::serve(listener, app).await });
-    assert_eq!(ask(address, "/", &[]).await.0, StatusCode::INTERNAL_SERVER_ERROR.as_u16());
+    assert_eq!(fetch(address, "/", &[]).await.0, StatusCode::INTERNAL_SERVER_ERROR.as_u16());
 }
 
 #[tokio::test]
-async fn hyper_with_the_peer_as_an_extension() {
+async fn hyper_counts_by_the_peer_extension() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let limiter = RateLimiter::without_limits(MemoryStore::new()).with_clock(clock());
@@ -118,7 +118,7 @@ async fn hyper_with_the_peer_as_an_extension() {
     });
     let mut seen = Vec::new();
     for header in [&b"a"[..], b"\xff\xfe", b"203.0.113.9"] {
-        seen.push(ask(address, "/", &[("x-forwarded-for", header)]).await.0);
+        seen.push(fetch(address, "/", &[("x-forwarded-for", header)]).await.0);
     }
     assert_eq!(seen, [200, 200, 429]);
 }

@@ -50,7 +50,7 @@ struct Asked {
 }
 
 /// The requests of a client, in order.
-fn asked(client: Child) -> Vec<Asked> {
+fn requests_of(client: Child) -> Vec<Asked> {
     let output = client.wait_with_output().unwrap();
     assert!(output.status.success());
     let read = |line: &str| {
@@ -88,7 +88,7 @@ fn of_the_bucket(nanos: u64) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_python_client_that_waits_as_told_is_never_refused_again() {
+async fn a_python_client_that_obeys_retry_after_is_not_refused_again() {
     let python = Testbed::from_env().client("python3", "python3").await.unwrap();
     let limits = [
         "5/2s log",
@@ -101,7 +101,7 @@ async fn a_python_client_that_waits_as_told_is_never_refused_again() {
     let services = limits.map(Service::limited);
     let clients: Vec<Child> = services.iter().map(|service| service.python(&python, 13)).collect();
     for (limit, client) in limits.into_iter().zip(clients) {
-        let asked = asked(client);
+        let asked = requests_of(client);
         assert_eq!(asked.iter().filter(|asked| asked.status == 200).count(), 13, "{limit}");
         assert!(
             asked.iter().any(|asked| asked.status == 429),
@@ -117,11 +117,11 @@ async fn a_python_client_that_waits_as_told_is_never_refused_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_python_clients_with_one_key_get_no_more_than_one() {
+async fn many_python_clients_with_one_key_share_one_limit() {
     let python = Testbed::from_env().client("python3", "python3").await.unwrap();
     let service = Service::limited("5/2s log");
     let clients: Vec<Child> = (0..4).map(|_| service.python(&python, 4)).collect();
-    let all: Vec<Asked> = clients.into_iter().flat_map(asked).collect();
+    let all: Vec<Asked> = clients.into_iter().flat_map(requests_of).collect();
     assert_eq!(all.iter().filter(|asked| asked.status == 200).count(), 16);
     assert!(all.iter().any(|asked| asked.status == 429));
     at_most(&all, of_the_log);
@@ -140,7 +140,7 @@ async fn fifty_curls_at_once_use_up_a_limit_of_ten() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_curl_that_retries_when_told_needs_one_retry() {
+async fn a_curl_that_obeys_retry_after_needs_one_retry() {
     let curl = Testbed::from_env().client("curl", "curl").await.unwrap();
     let service = Service::limited("2/s log");
     let mut refused = false;

@@ -193,7 +193,7 @@ async fn trial(counting: &'static str) -> u64 {
 const LOST: u64 = 2 * CLIENTS;
 
 #[tokio::test]
-async fn a_fleet_that_asks_the_store_for_each_check_admits_the_limit() {
+async fn a_fleet_on_a_shared_store_admits_the_limit() {
     let admitted = trial("straight").await;
     assert!((LIMIT - LOST..=LIMIT).contains(&admitted), "{admitted}");
 }
@@ -206,13 +206,13 @@ async fn a_fleet_with_leases_admits_no_more_than_the_limit() {
 }
 
 #[tokio::test]
-async fn a_fleet_in_step_admits_no_more_than_each_of_its_nodes_might() {
+async fn a_synced_fleet_admits_at_most_the_limit_of_each_node() {
     let admitted = trial("synced").await;
     assert!((LIMIT - LOST..=4 * LIMIT).contains(&admitted), "{admitted}");
 }
 
 #[tokio::test]
-async fn a_fleet_that_tells_each_other_admits_no_more_than_each_of_its_nodes_might() {
+async fn a_replicated_fleet_admits_at_most_the_limit_of_each_node() {
     let admitted = trial("replicated").await;
     assert!((LIMIT - LOST..=4 * LIMIT).contains(&admitted), "{admitted}");
 }

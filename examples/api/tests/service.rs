@@ -98,7 +98,7 @@ fn a_changed_file_is_used_while_it_runs_and_a_broken_one_is_not() {
 }
 
 #[test]
-fn it_shows_what_to_try_and_ends_cleanly() {
+fn the_program_prints_examples_and_ends_cleanly() {
     let service = Instance::start("memory:");
     let (printed, well) = service.interrupt();
     assert!(well, "{printed}");

@@ -61,7 +61,7 @@ async fn many_callers_get_no_more_than_the_limit() {
 }
 
 #[tokio::test]
-async fn who_waits_as_told_is_admitted() {
+async fn clients_that_obey_retry_info_are_admitted() {
     let service = Instance::start("2/s log");
     let mut client = service.client().await;
     let (mut admitted, mut waited) = (0, 0);

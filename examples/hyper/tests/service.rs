@@ -22,7 +22,7 @@ impl Instance {
         Self { process, address }
     }
 
-    fn ask(&self) -> String {
+    fn get(&self) -> String {
         let mut connection = TcpStream::connect(self.address).unwrap();
         write!(
             connection,
@@ -46,11 +46,11 @@ impl Drop for Instance {
 fn an_address_is_refused_after_its_limit() {
     let service = Instance::start("3/day log");
     for remaining in [2, 1, 0] {
-        let answer = service.ask();
+        let answer = service.get();
         assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("hello\n"), "{answer}");
         assert!(answer.contains(&format!("ratelimit: \"default\";r={remaining};t=")), "{answer}");
     }
-    let answer = service.ask();
+    let answer = service.get();
     assert!(answer.starts_with("HTTP/1.1 429 "), "{answer}");
     assert!(
         answer.contains("content-type: application/problem+json") && answer.contains("retry-after: "),

@@ -12,14 +12,14 @@ fn run(limit: &str) -> String {
 }
 
 #[test]
-fn who_waits_for_a_turn_is_not_refused() {
+fn queued_calls_are_not_refused() {
     let said = run("8/s queue");
     assert_eq!(said.matches(": 200 OK").count(), 15, "{said}");
     assert!(said.ends_with("15 calls, 0 refused\n"), "{said}");
 }
 
 #[test]
-fn who_is_refused_waits_as_told_and_then_gets_through() {
+fn refused_calls_succeed_after_retry_after() {
     // More than the API allows: the eleventh immediate call is refused.
     let said = run("1000/s burst 15");
     assert_eq!(said.matches(": 200 OK").count(), 15, "{said}");

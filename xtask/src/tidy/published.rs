@@ -8,7 +8,7 @@ use super::read;
 use crate::workspace::{is_published, list, metadata, root, text};
 
 #[test]
-fn published_crates_say_what_they_are() {
+fn published_crates_have_complete_metadata() {
     each(|package, folder| {
         let manifest = read(&folder.join("Cargo.toml"));
         let inherited = ["version", "edition", "license", "repository"];

@@ -146,7 +146,7 @@ proptest! {
 
     /// After all usages are merged, a node counts no less than was charged, however late they came.
     #[test]
-    fn nothing_that_was_merged_is_forgotten(
+    fn merged_usages_are_never_lost(
         charges in prop::collection::vec((any::<bool>(), 0..5_usize, 1..6_u64, 0..9_000_u64, 0..3_u8), 1..40),
     ) {
         let [one, other, truth] = ledgers();
@@ -177,7 +177,7 @@ proptest! {
 
     /// A node that only merges each charge at once agrees with the one that charges.
     #[test]
-    fn a_node_that_only_merges_agrees(
+    fn a_node_that_only_merges_agrees_with_the_charging_node(
         charges in prop::collection::vec((0..5_usize, 1..6_u64, 0..9_000_u64), 1..30),
     ) {
         let [one, other] = ledgers();
@@ -195,7 +195,7 @@ proptest! {
 
     /// Also with more rates than a state can hold.
     #[test]
-    fn what_is_raised_is_never_less_than_either(
+    fn raised_states_owe_at_least_as_much_as_both_inputs(
         one in charges(), other in charges(), later in prop::collection::vec(0..30_000_000_u64, 5),
     ) {
         let states = [&one, &other].map(|charges| charged(charges).0);
@@ -216,7 +216,7 @@ proptest! {
     /// A reading is never taken for less than the store owes if several rates are known; otherwise for less by at most what the
     /// requested rate drains in the time between the request and the decision. With one rate it is exact.
     #[test]
-    fn a_reading_is_taken_for_no_less_than_the_store_owes(
+    fn bucket_readings_do_not_underestimate_the_debt_in_the_store(
         charges in charges(), interval in 1..100_000_u64, before in 0..300_000_u64, trip in 0..1_000_000_000_u64,
         later in prop::collection::vec(0..30_000_000_u64, 9),
     ) {
@@ -257,7 +257,7 @@ fn charged(charges: &[(u64, u64, u64)]) -> (State, Timestamp) {
 }
 
 #[test]
-fn a_state_goes_back_into_its_slot() {
+fn states_return_to_their_slot_once_one_rate_is_left() {
     let [ledger] = ledgers();
     let [second, slow, ..] = meters();
     let fingerprint = ledger.fingerprint(&ID);

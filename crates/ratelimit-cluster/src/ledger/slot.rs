@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_pending_comes_back() {
+    fn pending_units_round_trip() {
         let meter = |text: &str| text.parse::<Limit>().unwrap().meter_for(b"k");
         let instants = [Timestamp::EPOCH, Timestamp::derived(i64::MAX.cast_unsigned())];
         for (units, instant) in

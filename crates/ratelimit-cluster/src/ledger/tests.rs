@@ -110,7 +110,7 @@ fn usages_are_taken_once_and_put_back_with_later_ones() {
 }
 
 #[test]
-fn parts_are_full_and_all_of_a_meter_is_in_one() {
+fn parts_are_full_and_keep_each_meter_together() {
     let limit = limit("20/min fixed");
     let ledger = Ledger::new(100_000, None);
     let charge = |keys: std::ops::Range<u32>, second| {
@@ -243,7 +243,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     /// After all usages are merged, a node counts no less than was charged; windows are exact.
     #[test]
-    fn nothing_that_was_merged_is_forgotten(which in 0..TEXTS.len(), steps in steps()) {
+    fn merged_usages_are_never_lost(which in 0..TEXTS.len(), steps in steps()) {
         let limit = limit(TEXTS[which]);
         let [one, other, truth] = ledgers();
         let mut now = START;
@@ -277,7 +277,7 @@ proptest! {
 
     /// A usage that is merged at once leaves the same state as the charge itself, whatever the order of the nodes.
     #[test]
-    fn charges_that_are_merged_at_once_are_exact(which in 0..TEXTS.len(), steps in steps()) {
+    fn immediately_merged_charges_are_exact(which in 0..TEXTS.len(), steps in steps()) {
         let limit = limit(TEXTS[which]);
         let [one, other, truth] = ledgers();
         let mut now = START;

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_comes_back() {
+    fn every_kind_of_message_round_trips() {
         let ids = [(FROM, 1, 3), (TO, 7, u64::MAX)];
         let (from, to) = (format!("{FROM:?}"), format!("{TO:?}"));
         for (message, expected) in [

@@ -237,7 +237,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_is_applied_once_whatever_the_order(numbers in prop::collection::vec(1..40_u64, 0..200)) {
+        fn every_update_is_applied_once_in_any_order(numbers in prop::collection::vec(1..40_u64, 0..200)) {
             let mut peers = Peers::default();
             let mut applied = std::collections::BTreeSet::new();
             for number in numbers {
@@ -252,7 +252,7 @@ mod tests {
         }
 
         #[test]
-        fn any_numbers_are_borne(numbers in prop::collection::vec((0..4_u8, any::<u64>()), 0..50)) {
+        fn arbitrary_numbers_do_not_panic(numbers in prop::collection::vec((0..4_u8, any::<u64>()), 0..50)) {
             let mut peers = Peers::default();
             for (what, number) in numbers {
                 match what {
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_in_vain_are_given_up() {
+    fn unanswered_requests_are_given_up() {
         let mut peers = Peers::default();
         assert!(apply(&mut peers, 3));
         let mut asked = 0;
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_and_departed_peers_are_neither_counted_nor_asked() {
+    fn silent_and_departed_peers_are_not_counted_and_get_no_requests() {
         let mut peers = Peers::default();
         assert!(apply(&mut peers, 2));
         assert_eq!(peers.count_present(2), 1);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn their_number_is_bounded() {
+    fn the_numbers_of_peers_and_gaps_are_bounded() {
         let mut peers = Peers::default();
         for number in 0..2 * MAX_PEERS {
             let mut id = [0; 16];

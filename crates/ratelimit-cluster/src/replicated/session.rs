@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_alone_says_hello_twice_and_joins() {
+    fn a_single_node_sends_hello_twice_and_joins() {
         let mut session = Session::new(ME, 100, 10);
         let hello: Messages = vec![message::hello(ME).into()];
         assert_eq!(request(&mut session), hello);

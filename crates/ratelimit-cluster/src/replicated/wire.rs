@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(number: u64, signed: i64, bytes: Vec<u8>, text in "[ -~]{0,40}") {
+        fn values_round_trip(number: u64, signed: i64, bytes: Vec<u8>, text in "[ -~]{0,40}") {
             let mut out = Vec::new();
             put_number(&mut out, number);
             put_signed(&mut out, signed);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_end_at_64_bits() {
+    fn numbers_beyond_64_bits_are_refused() {
         for (number, length) in [(0, 1), (0x7f, 1), (0x80, 2), (u64::MAX, 10)] {
             let mut out = Vec::new();
             put_number(&mut out, number);

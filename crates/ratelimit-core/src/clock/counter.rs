@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_keeps_to_the_monotonic_clock() {
+    fn the_counter_follows_the_monotonic_clock() {
         let counter = Counter::new();
         let mut last = 0;
         for _ in 0..300 {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_steep_is_put_right() {
+    fn a_rate_that_is_too_fast_is_corrected() {
         let counter = Counter::new();
         for too_fast in [1_000, 100_000, 10_000_000] {
             let rate = counter.line.rate.load(Ordering::Relaxed);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_adjust_it_together_do_not_see_it_go_back() {
+    fn concurrent_adjustments_never_make_time_go_back() {
         let counter = Counter::new();
         // Too steep at first, so that the next line is flatter.
         let rate = counter.line.rate.load(Ordering::Relaxed);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sees_half_of_a_new_line() {
+    fn readers_never_see_a_partial_adjustment() {
         let (counter, over) = (Counter::new(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for _ in 0..2 {

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_sleeper_wakes_when_the_clock_has_passed_its_end_and_not_before() {
+    async fn sleepers_wake_exactly_when_the_clock_reaches_their_end() {
         let clock = ManualClock::at(Timestamp::from_secs(1));
         let sleeper = tokio::spawn({
             let clock = clock.clone();

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_key_of_any_length_comes_back() {
+    fn short_keys_of_any_length_round_trip() {
         let key: Vec<u8> = (1..=49).collect();
         for length in 0..=48 {
             assert_eq!(*ShortKey::of(&key[..length]).unwrap().bytes(), key[..length]);

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_and_long_names_come_back() {
+    fn short_and_long_names_round_trip() {
         for (namespace, scope, length) in
             [("", "", 0), ("n", "fixed:1s", 27), ("n", "fixed:1s", 28), ("", "s", 300)]
         {

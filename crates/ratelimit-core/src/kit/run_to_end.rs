@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_begun_comes_to_its_end() {
+    async fn started_futures_run_to_their_end_when_dropped() {
         let done = Arc::new(AtomicU32::new(0));
         drop(steps(&done));
         tokio::task::yield_now().await;

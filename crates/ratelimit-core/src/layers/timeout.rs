@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn every_call_to_a_silent_store_ends() {
+    async fn every_call_to_a_silent_store_times_out() {
         let store = Timeout::new(Silent, Duration::from_millis(20));
         let limit: Limit = "1/s".parse().unwrap();
         let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };

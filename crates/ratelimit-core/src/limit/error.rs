@@ -48,6 +48,10 @@ pub enum LimitError {
     },
     /// The name is empty, too long, or has characters besides letters, digits, `.`, `_` and `-`.
     BadName,
+    /// The machine's database of time zones has no zone of this name.
+    UnknownZone,
+    /// The first day of months is not between 1 and 31.
+    BadFirstDay,
     /// Two limits of one check count on the same meter.
     SameMeterTwice,
     /// There are no limits.
@@ -74,6 +78,10 @@ impl fmt::Display for LimitError {
             Self::OffsetTooLong => f.write_str("the offset must be shorter than the window's segments"),
             Self::Unsuitable { option, needs } => write!(f, "{option} only applies to {needs}"),
             Self::BadName => f.write_str("a name is 1 to 64 letters, digits, '.', '_' or '-'"),
+            Self::UnknownZone => f.write_str(
+                "the database of time zones on this machine has no such zone; names look like Europe/Berlin, and the database is often the package tzdata",
+            ),
+            Self::BadFirstDay => f.write_str("the first day of months must be between 1 and 31"),
             Self::SameMeterTwice => f.write_str(
                 "two of the limits are of the same kind and period, and would count together: give them different names",
             ),

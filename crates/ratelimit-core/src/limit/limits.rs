@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::error::{Expected, Place, SEPARATOR};
 use super::{Limit, LimitError, ParseLimitError, text};
-use crate::MAX_CLAIMS;
+use crate::{MAX_CLAIMS, Timestamp};
 
 /// One or more limits that are checked together on one key, all or nothing. Cheap to clone.
 ///
@@ -58,6 +58,17 @@ impl Limits {
 }
 
 impl Limits {
+    /// Whether any of them [depends on the time](Limit::depends_on_time).
+    #[inline]
+    pub(crate) fn depend_on_time(&self) -> bool {
+        self.iter().any(Limit::depends_on_time)
+    }
+
+    /// These limits as they are at `now`.
+    pub(crate) fn at(&self, now: Timestamp) -> Self {
+        Self(self.iter().map(|limit| limit.at(now)).collect())
+    }
+
     /// None, for a limiter whose requests all have their own.
     pub(crate) fn none() -> Self {
         Self(Arc::new([]))
@@ -201,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_which_limit_and_where_in_the_whole_text() {
+    fn errors_name_the_limit_and_its_position_in_the_whole_text() {
         #[track_caller]
         fn refuse(text: &str, position: usize, message: &str) {
             let error = text.parse::<Limits>().unwrap_err();

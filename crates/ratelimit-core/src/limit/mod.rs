@@ -1,5 +1,10 @@
 //! Limits: how many units, per which period, counted by which algorithm.
 
+#[cfg(feature = "calendar")]
+mod calendar;
+#[cfg(not(feature = "calendar"))]
+#[path = "calendar/absent.rs"]
+mod calendar;
 mod duration;
 mod error;
 mod limits;
@@ -7,6 +12,8 @@ mod limits;
 mod serde;
 mod text;
 
+#[cfg(feature = "calendar")]
+pub use calendar::Calendar;
 pub use error::{LimitError, ParseLimitError};
 pub use limits::Limits;
 
@@ -16,6 +23,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(not(feature = "calendar"))]
+use self::calendar::Calendar;
+use crate::Timestamp;
 use crate::key::stable_hash;
 use crate::meter::{Bucket, Log, Meter, Window};
 
@@ -49,6 +59,7 @@ const MAX_NAME: usize = 64;
 /// | `100/min burst 20` | token bucket (GCRA); `gcra` and `bucket` name it as well |
 /// | `100/min leaky burst 20` | leaky bucket as a meter: refuses |
 /// | `100/min queue burst 20` | leaky bucket as a queue: admits with a delay, evenly spaced |
+/// | `1000/month`, `50/day in Europe/Berlin` | fixed window of the calendar (feature `calendar`) |
 ///
 /// Each of them can be followed by `name WORD`, and windows by `staggered` or `offset DURATION`.
 ///
@@ -107,6 +118,8 @@ pub enum Alignment {
     Offset(Duration),
     /// At a different instant for each key, so that counts do not all restart at the same time.
     Staggered,
+    /// With the period of a calendar: see `Limit::calendar`.
+    Calendar,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -117,6 +130,7 @@ struct Spec {
     burst: Option<u64>,
     alignment: Alignment,
     name: Option<Box<str>>,
+    calendar: Option<Calendar>,
 }
 
 /// Builds a [`Limit`]; see its constructors.
@@ -155,6 +169,14 @@ impl Limit {
         LimitBuilder::new(quota, period, Algorithm::LeakyBucket)
     }
 
+    /// A fixed window that is a period of the calendar.
+    ///
+    /// Each window is a meter of its own, which the caller's clock chooses.
+    #[cfg(feature = "calendar")]
+    pub fn calendar(quota: u64, calendar: Calendar) -> LimitBuilder {
+        LimitBuilder::of_calendar(quota, calendar)
+    }
+
     /// A leaky bucket as a queue; see [`Algorithm::LeakyQueue`]. Its burst is the quota unless you set it.
     pub fn leaky_queue(quota: u64, period: Duration) -> LimitBuilder {
         LimitBuilder::new(quota, period, Algorithm::LeakyQueue)
@@ -165,7 +187,8 @@ impl Limit {
         self.spec.quota
     }
 
-    /// The period.
+    /// The period. For a period of the calendar, the length of the window in a [`Decision`](crate::Decision), and otherwise
+    /// the longest possible.
     pub fn period(&self) -> Duration {
         self.spec.period
     }
@@ -195,13 +218,46 @@ impl Limit {
         &self.scope
     }
 
-    /// The meter that all keys have in common, unless the limit is staggered.
+    /// The meter that all keys have in common at all times, if there is one.
     #[inline]
     pub(crate) fn meter_of_all(&self) -> Option<&Meter> {
-        (self.spec.alignment != Alignment::Staggered).then_some(&self.meter)
+        let is_common = !matches!(self.spec.alignment, Alignment::Staggered | Alignment::Calendar);
+        is_common.then_some(&self.meter)
     }
 
-    /// Returns how `key` is counted. Depends on the key only if the limit is staggered.
+    /// Whether the limit has to be replaced by its window [at](Self::at) the instant of a check.
+    #[inline]
+    pub(crate) fn depends_on_time(&self) -> bool {
+        self.spec.alignment == Alignment::Calendar && self.spec.calendar.is_some()
+    }
+
+    /// The limit as it is at `now`: of a calendar, the window that contains `now`. Equal to this limit otherwise.
+    ///
+    /// [`RateLimiter`](crate::RateLimiter) does this itself.
+    #[must_use]
+    pub fn at(&self, now: Timestamp) -> Self {
+        let Some(calendar) = self.spec.calendar.as_ref().filter(|_| self.depends_on_time()) else {
+            return self.clone();
+        };
+        let window = calendar.window(now);
+        let second = 1_000_000_000;
+        let length = (window.end - window.begin).saturating_mul(second);
+        // The segments of this length that begin with this window.
+        let offset = length - window.begin.saturating_mul(second).checked_rem(length).unwrap_or(0);
+        let meter = Window::new(self.spec.quota, length, 0, false, offset % length.max(1));
+        Self {
+            meter: meter.map_or(self.meter, Meter::Window),
+            scope: format!("{}:{}", self.scope, window.first_day).into(),
+            spec: Spec {
+                period: Duration::from_nanos(length),
+                alignment: Alignment::Epoch,
+                ..self.spec.clone()
+            },
+        }
+    }
+
+    /// Returns how `key` is counted. Depends on the key only if the limit is staggered. For a period of the calendar, first
+    /// get the limit [at](Self::at) an instant.
     pub fn meter_for(&self, key: &[u8]) -> Meter {
         match self.meter {
             Meter::Window(window) if self.spec.alignment == Alignment::Staggered => {
@@ -222,7 +278,15 @@ impl Eq for Limit {}
 
 impl LimitBuilder {
     fn new(quota: u64, period: Duration, algorithm: Algorithm) -> Self {
-        Self(Spec { quota, period, algorithm, burst: None, alignment: Alignment::Epoch, name: None })
+        let alignment = Alignment::Epoch;
+        Self(Spec { quota, period, algorithm, burst: None, alignment, name: None, calendar: None })
+    }
+
+    fn of_calendar(quota: u64, calendar: Calendar) -> Self {
+        let mut builder = Self::new(quota, calendar.longest(), Algorithm::FixedWindow);
+        builder.0.alignment = Alignment::Calendar;
+        builder.0.calendar = Some(calendar);
+        builder
     }
 
     /// Sets how many units are admitted at once; for buckets and queues.
@@ -272,6 +336,7 @@ impl LimitBuilder {
         if spec.name.as_deref().is_some_and(|name| !is_name(name)) {
             return Err(LimitError::BadName);
         }
+        spec.check_calendar()?;
         spec.alignment = spec.reduced_alignment();
         let meter = spec.meter()?;
         let scope = spec.scope().into();
@@ -303,7 +368,7 @@ impl Spec {
             self.forbid_burst()?;
             let offset = match self.alignment {
                 Alignment::Offset(offset) => nanos(offset),
-                Alignment::Epoch | Alignment::Staggered => 0,
+                Alignment::Epoch | Alignment::Staggered | Alignment::Calendar => 0,
             };
             Window::new(self.quota, segment, carried, strict, offset).map(Meter::Window)
         };
@@ -325,6 +390,24 @@ impl Spec {
             }
             Algorithm::TokenBucket | Algorithm::LeakyBucket => bucket(false),
             Algorithm::LeakyQueue => bucket(true),
+        }
+    }
+
+    fn check_calendar(&self) -> Result<(), LimitError> {
+        match &self.calendar {
+            None if self.alignment == Alignment::Calendar => {
+                Err(LimitError::Unsuitable { option: "this alignment", needs: "a period of the calendar" })
+            }
+            None => Ok(()),
+            Some(_) if self.alignment != Alignment::Calendar => Err(LimitError::Unsuitable {
+                option: "an alignment",
+                needs: "a window of fixed length, not to a period of the calendar",
+            }),
+            Some(_) if self.algorithm != Algorithm::FixedWindow => Err(LimitError::Unsuitable {
+                option: "another algorithm than a fixed window",
+                needs: "a period of fixed length, not to one of the calendar",
+            }),
+            Some(calendar) => calendar.check(),
         }
     }
 
@@ -372,6 +455,11 @@ impl Spec {
     fn scope(&self) -> String {
         let period = duration::Text(self.period);
         let mut scope = self.name.as_deref().map(|name| format!("{name}=")).unwrap_or_default();
+        if let Some(calendar) = &self.calendar {
+            // Writing to a string does not fail.
+            let _ = write!(scope, "{calendar}");
+            return scope;
+        }
         let kind = match self.algorithm {
             Algorithm::FixedWindow => "fixed",
             Algorithm::SlidingWindow => "sliding",
@@ -394,6 +482,7 @@ impl Spec {
             Alignment::Epoch => {}
             Alignment::Offset(offset) => _ = write!(scope, "+{}", duration::Text(offset)),
             Alignment::Staggered => scope.push('~'),
+            Alignment::Calendar => {}
         }
         scope
     }

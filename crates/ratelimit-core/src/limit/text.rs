@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::calendar::Calendar;
 use super::duration::{self, Text};
 use super::error::{Expected, Place};
 use super::{Algorithm, Alignment, Limit, LimitBuilder, LimitError, ParseLimitError};
@@ -13,6 +14,10 @@ impl fmt::Display for Limit {
     /// Prints the shortest text that parses back as this limit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spec = &self.spec;
+        if let Some(calendar) = &spec.calendar {
+            write!(f, "{}/{calendar}", spec.quota)?;
+            return spec.name.as_ref().map_or(Ok(()), |name| write!(f, " name {name}"));
+        }
         write!(f, "{}/{}", spec.quota, Text(spec.period).as_period())?;
         match spec.algorithm {
             Algorithm::FixedWindow => f.write_str(" fixed")?,
@@ -31,7 +36,7 @@ impl fmt::Display for Limit {
             write!(f, " burst {burst}")?;
         }
         match spec.alignment {
-            Alignment::Epoch => {}
+            Alignment::Epoch | Alignment::Calendar => {}
             Alignment::Offset(offset) => write!(f, " offset {}", Text(offset))?,
             Alignment::Staggered => f.write_str(" staggered")?,
         }
@@ -75,7 +80,10 @@ impl From<LimitError> for Expected {
 type Stopped = (usize, Expected);
 
 const OPTIONS: &str = "fixed, sliding, log, bucket, gcra, leaky, queue, burst NUMBER, precision DURATION, strict, staggered, \
-     offset DURATION or name WORD";
+     offset DURATION, name WORD, in ZONE or from day NUMBER";
+
+/// Periods without a fixed length.
+const OF_CALENDAR: [&str; 6] = ["month", "months", "quarter", "quarters", "year", "years"];
 
 struct Reader<'a> {
     text: &'a str,
@@ -91,6 +99,14 @@ struct Options {
     strict: bool,
     alignment: Option<Alignment>,
     name: Option<String>,
+    zone: Option<String>,
+    first_day: Option<u64>,
+}
+
+/// What follows the `/`: a word, and its length if it has one.
+struct Period<'a> {
+    word: &'a str,
+    length: Option<Duration>,
 }
 
 impl<'a> Reader<'a> {
@@ -107,7 +123,7 @@ impl<'a> Reader<'a> {
             self.option(word, &mut options)
                 .map_err(|stopped| stopped.unwrap_or((at, Expected::Text(OPTIONS))))?;
         }
-        options.builder(quota, period).map_err(|error| (start, error.into()))
+        options.builder(quota, &period).map_err(|error| (start, error.into()))
     }
 
     /// Parses one option. An error of `None` means that `word` is not an option, or occurs twice.
@@ -134,6 +150,15 @@ impl<'a> Reader<'a> {
                 options.strict = true;
                 Ok(())
             }
+            "in" => {
+                let (_, zone) =
+                    self.word().ok_or_else(|| self.expected("a time zone, such as Europe/Berlin"))?;
+                once(&mut options.zone, zone.to_owned())
+            }
+            "from" => {
+                self.word_if("day").ok_or_else(|| self.expected("'day' and its number"))?;
+                once(&mut options.first_day, self.number("the number of a day of the month")?)
+            }
             "name" => {
                 let (_, name) = self.word().ok_or_else(|| self.expected("a name"))?;
                 once(&mut options.name, name.to_owned())
@@ -142,13 +167,31 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Parses a unit of time, with or without a number in front.
-    fn period(&mut self) -> Result<Duration, Stopped> {
+    /// Parses a unit of time, with or without a number in front, or a period of the calendar.
+    fn period(&mut self) -> Result<Period<'a>, Stopped> {
         self.skip_space();
         if self.rest().starts_with(|first: char| first.is_ascii_digit()) {
-            return self.duration();
+            return Ok(Period { word: "", length: Some(self.duration()?) });
         }
-        self.unit().map(Duration::from_nanos)
+        let start = self.position;
+        let word = self.letters();
+        if OF_CALENDAR.iter().any(|it| word.eq_ignore_ascii_case(it)) {
+            let needs = "another unit of time: months, quarters and years need the feature `calendar` of ratelimit-core";
+            return match cfg!(feature = "calendar") {
+                true => Ok(Period { word, length: None }),
+                false => Err((start, Expected::Text(needs))),
+            };
+        }
+        self.position = start;
+        Ok(Period { word, length: Some(Duration::from_nanos(self.unit()?)) })
+    }
+
+    /// The letters that follow.
+    fn letters(&mut self) -> &'a str {
+        let rest = self.rest();
+        let end = rest.find(|c: char| !c.is_alphabetic()).unwrap_or(rest.len());
+        self.position += end;
+        &rest[..end]
     }
 
     fn duration(&mut self) -> Result<Duration, Stopped> {
@@ -162,10 +205,12 @@ impl<'a> Reader<'a> {
     fn unit(&mut self) -> Result<u64, Stopped> {
         self.skip_space();
         let start = self.position;
-        let end = self.rest().find(|c: char| !c.is_alphabetic()).unwrap_or(self.rest().len());
-        let word = &self.rest()[..end];
-        self.position += end;
-        duration::unit(word).ok_or((start, Expected::Text("a unit of time: ns, us, ms, s, min, h, d or w")))
+        let word = self.letters();
+        let expected = match OF_CALENDAR.iter().any(|it| word.eq_ignore_ascii_case(it)) {
+            true => "a unit of time; month, quarter and year stand without a number",
+            false => "a unit of time: ns, us, ms, s, min, h, d or w",
+        };
+        duration::unit(word).ok_or((start, Expected::Text(expected)))
     }
 
     /// Parses digits, with `_` allowed between them.
@@ -224,7 +269,15 @@ impl<'a> Reader<'a> {
 }
 
 impl Options {
-    fn builder(self, quota: u64, period: Duration) -> Result<LimitBuilder, LimitError> {
+    fn builder(self, quota: u64, period: &Period<'_>) -> Result<LimitBuilder, LimitError> {
+        let calendar = Calendar::named(period.word, self.zone.as_deref(), self.first_day).transpose()?;
+        if let Some(calendar) = calendar {
+            return self.builder_of_calendar(quota, calendar);
+        }
+        let Some(period) = period.length.filter(|_| self.zone.is_none() && self.first_day.is_none()) else {
+            let option = if self.zone.is_some() { "a time zone" } else { "a first day" };
+            return Err(LimitError::Unsuitable { option, needs: "a day, week, month, quarter or year" });
+        };
         let default = match (self.precision, self.burst) {
             (Some(precision), _) => Algorithm::SegmentedWindow { precision, strict: false },
             (None, Some(_)) => Algorithm::TokenBucket,
@@ -246,6 +299,25 @@ impl Options {
         }
         builder.0.burst = self.burst;
         builder.0.alignment = self.alignment.unwrap_or_default();
+        builder.0.name = self.name.map(String::into_boxed_str);
+        Ok(builder)
+    }
+
+    fn builder_of_calendar(self, quota: u64, calendar: Calendar) -> Result<LimitBuilder, LimitError> {
+        let needs = "a window of fixed length, not to a period of the calendar";
+        let unsuitable = |option| Err(LimitError::Unsuitable { option, needs });
+        match self.algorithm {
+            None | Some(Algorithm::FixedWindow) => {}
+            Some(_) => return unsuitable("another algorithm than a fixed window"),
+        }
+        if self.precision.is_some() || self.strict {
+            return unsuitable("a precision");
+        }
+        if self.alignment.is_some() {
+            return unsuitable("an alignment");
+        }
+        let mut builder = LimitBuilder::of_calendar(quota, calendar);
+        builder.0.burst = self.burst;
         builder.0.name = self.name.map(String::into_boxed_str);
         Ok(builder)
     }
@@ -293,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_where_and_what_was_expected() {
+    fn errors_name_the_position_and_what_was_expected() {
         refuse("", r#"cannot read the limit "": expected a number of units at character 1, found "the end""#);
         refuse(
             "ten/s",
@@ -324,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_when_it_is_built() {
+    fn impossible_limits_cannot_be_built() {
         let because = |text: &str| text.parse::<Limit>().unwrap_err().limit_error();
         assert_eq!(because("0/s"), Some(LimitError::Zero { what: "quota" }));
         assert_eq!(because("1/0s"), Some(LimitError::Zero { what: "period" }));
@@ -358,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_count_in_the_same_windows_are_of_one_kind() {
+    fn limits_with_the_same_windows_are_equal_and_share_a_scope() {
         let of = |text: &str| text.parse::<Limit>().unwrap();
         for (one, other) in [
             ("10/s", "10/s offset 0s"),
@@ -386,7 +458,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_read_is_printed_back(
+        fn printed_limits_parse_to_the_same_limit(
             text in "[1-9][0-9]{0,3}/[0-9]{0,2}(ms|s|min|h|d)( fixed| log| bucket| leaky| queue)?( burst [1-9])?\
                      ( precision 1(ms|s|min))?( strict)?( staggered| offset 3ms)?( name [a-z]{1,3})?",
         ) {

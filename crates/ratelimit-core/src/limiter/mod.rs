@@ -130,7 +130,8 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         requests: impl IntoIterator<Item = R>,
     ) -> Vec<Result<Decision<'l>, CheckError>> {
         let now = self.clock.now();
-        let requests: Vec<Request<'k, 'l>> = requests.into_iter().map(Into::into).collect();
+        let at_now = |request: Request<'k, 'l>| request.at(now, &self.limits).unwrap_or(request);
+        let requests: Vec<Request<'k, 'l>> = requests.into_iter().map(Into::into).map(at_now).collect();
         let claims: Vec<_> =
             requests.iter().map(|request| request.claims(&self.namespace, &self.limits)).collect();
         let asked = requests.iter().zip(&claims);
@@ -185,9 +186,10 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// # Errors
     /// Like [`check`](Self::check).
     pub async fn reset<'k, 'l>(&'l self, request: impl Into<Request<'k, 'l>>) -> Result<(), CheckError> {
-        let request = request.into();
+        let (request, now) = (request.into(), self.clock.now());
+        let request = request.at(now, &self.limits).unwrap_or(request);
         let claims = request.claims(&self.namespace, &self.limits);
-        Ok(self.store.reset(Claims::new(self.clock.now(), Mode::Force, &claims)?).await?)
+        Ok(self.store.reset(Claims::new(now, Mode::Force, &claims)?).await?)
     }
 
     async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError> {
@@ -196,8 +198,11 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
             let claim = [Claim { id, cost, meter: *meter }];
             self.store.claim(request.ask(&claim, now, mode)?).await?
         } else {
+            let at_now = request.at(now, &self.limits);
+            let request = at_now.as_ref().unwrap_or(request);
             let claims = request.claims(&self.namespace, &self.limits);
-            self.store.claim(request.ask(&claims, now, mode)?).await?
+            let answer = self.store.claim(request.ask(&claims, now, mode)?).await?;
+            return Ok(self.decision(request, answer)?);
         };
         Ok(self.decision(request, answer)?)
     }

@@ -66,9 +66,10 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// # Errors
     /// If the request names one meter twice.
     pub fn reset_now<'k, 'l>(&'l self, request: impl Into<Request<'k, 'l>>) -> Result<(), CheckError> {
-        let request = request.into();
+        let (request, now) = (request.into(), self.clock.now());
+        let request = request.at(now, &self.limits).unwrap_or(request);
         let claims = request.claims(&self.namespace, &self.limits);
-        self.store.reset_now(Claims::new(self.clock.now(), Mode::Force, &claims)?);
+        self.store.reset_now(Claims::new(now, Mode::Force, &claims)?);
         Ok(())
     }
 
@@ -98,14 +99,13 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         })
     }
 
-    // Passed by reference, the request would have to be in memory for simple ones, too.
-    #[expect(clippy::needless_pass_by_value)]
     fn decide_all_now<'l>(
         &'l self,
         request: Request<'_, 'l>,
         now: Timestamp,
         mode: Mode,
     ) -> Result<Decision<'l>, CheckError> {
+        let request = request.at(now, &self.limits).unwrap_or(request);
         let claims = request.claims(&self.namespace, &self.limits);
         let answer = self.store.claim_now(request.ask(&claims, now, mode)?)?;
         Ok(self.decision(&request, answer)?)

@@ -176,6 +176,22 @@ impl<'k, 'l> Request<'k, 'l> {
         Some((id, part.cost, limit.meter_of_all()?))
     }
 
+    /// This request with its limits as they are at `now`, if any of them depends on the time. `own` are the limiter's.
+    #[inline]
+    pub(super) fn at(&self, now: Timestamp, own: &Limits) -> Option<Self> {
+        let depends = self.parts().iter().any(|part| part.limits(own).depend_on_time());
+        depends.then(|| self.resolved(now, own))
+    }
+
+    #[cold]
+    fn resolved(&self, now: Timestamp, own: &Limits) -> Self {
+        let mut request = self.clone();
+        for part in request.parts_mut() {
+            part.limits = Some(Cow::Owned(part.limits(own).at(now)));
+        }
+        request
+    }
+
     /// The claims that this request makes, in the order of its keys and their limits.
     #[inline]
     pub(super) fn claims<'s>(&'s self, namespace: &'s str, own: &'s Limits) -> SmallVec<[Claim<'s>; 4]> {

@@ -90,20 +90,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_state_or_refused_and_what_is_read_is_written_back(bytes: Vec<u8>) {
+        fn any_bytes_are_refused_or_round_trip(bytes: Vec<u8>) {
             if let Ok(state) = State::from_bytes(&bytes) {
                 prop_assert_eq!(state.to_bytes(), bytes);
             }
         }
 
         #[test]
-        fn windows_come_back(at in 0..Timestamp::MAX.as_nanos(), counts in prop::collection::vec(0..=MAX_UNITS, 1..9)) {
+        fn window_states_round_trip(at in 0..Timestamp::MAX.as_nanos(), counts in prop::collection::vec(0..=MAX_UNITS, 1..9)) {
             let state = State::Window(WindowState { at: Timestamp::from_nanos(at), counts: counts.into() });
             prop_assert_eq!(State::from_bytes(&state.to_bytes()), Ok(state));
         }
 
         #[test]
-        fn logs_come_back(mut units in prop::collection::vec(0..1u64 << 62, 0..9)) {
+        fn log_states_round_trip(mut units in prop::collection::vec(0..1u64 << 62, 0..9)) {
             units.sort_unstable();
             let state = State::Log(LogState { units: units.into() });
             prop_assert_eq!(State::from_bytes(&state.to_bytes()), Ok(state));

@@ -56,7 +56,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(20_000))]
         #[test]
-        fn it_divides(number: u64, by: u64, small in 1..1_000_000_u64, shift in 0..64_u32) {
+        fn quotient_and_remainder_are_exact(
+            number: u64, by: u64, small in 1..1_000_000_u64, shift in 0..64_u32,
+        ) {
             for by in [by.max(1), small, (by >> shift).max(1)] {
                 for number in [number, number >> shift, number - number % by, (number - number % by).wrapping_sub(1)] {
                     prop_assert_eq!(Divisor::new(by).divide(number), (number / by, number % by));
@@ -66,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn it_divides_at_the_ends() {
+    fn quotient_and_remainder_are_exact_at_the_extremes() {
         for by in [1, 2, 3, 999, 1_000, 1 << 32, (1 << 63) - 1, 1 << 63, u64::MAX - 1, u64::MAX] {
             for number in [0, 1, by - 1, by, by.saturating_mul(2), u64::MAX - 1, u64::MAX] {
                 assert_eq!(Divisor::new(by).divide(number), (number / by, number % by), "{number} / {by}");

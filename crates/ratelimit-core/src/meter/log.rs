@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn however_many_have_left_they_are_found() {
+    fn all_expired_units_are_found() {
         let log = Log::new(1_000, 1_000_000).unwrap();
         for len in (0..70).chain([127, 128, 129, 1_000]) {
             // Two units at each instant.

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_by_kind() {
+    fn option_values_are_parsed_by_type() {
         let url = one("s://?a=1%30&b=2s&c&d=false&e=x%20y+z");
         assert_eq!(
             (url.base_with(&["e", "a"]), url.base_with(&[])),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_told_what_is_right_and_is_not_quoted() {
+    fn errors_name_the_valid_values_and_do_not_quote_the_wrong_one() {
         let url = one("s://?a=s3cret");
         let [option] = url.options() else { panic!("one option") };
         let errors = [
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_query_is_an_error() {
+    fn invalid_queries_are_errors() {
         for (url, expected) in [
             ("s://?a=%zz", "percent-encoding"),
             ("s://?a=%f", "percent-encoding"),

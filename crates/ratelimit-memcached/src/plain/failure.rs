@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_have_been_done_is_told() {
+    fn errors_state_whether_the_command_may_have_been_applied() {
         let server = |line: &str| MemcacheError::ServerError(ServerError::Error(format!("{line}\r\n")));
         let io = |kind| MemcacheError::IOError(io::Error::from(kind));
         let cases = [

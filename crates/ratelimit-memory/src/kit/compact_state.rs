@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_comes_back_or_is_too_large() {
+    fn states_round_trip_or_are_too_large() {
         let at = Timestamp::MAX;
         let window = |counts: &[u64]| State::Window(WindowState { at, counts: counts.into() });
         let debt = Debt::only(Timestamp::derived(u64::MAX), u64::MAX);

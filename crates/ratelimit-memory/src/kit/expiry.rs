@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_meter_is_kept_until_its_second_has_come_and_for_ever_beyond_2106() {
+    fn meters_expire_in_their_second_and_never_beyond_2106() {
         let mut second = 0;
         keep_until(&mut second, Timestamp::from_millis(10_500));
         assert_eq!(second, 12);

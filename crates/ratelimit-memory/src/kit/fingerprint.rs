@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_store_has_secrets_of_its_own() {
+    fn each_store_hashes_with_its_own_secrets() {
         let id = MeterId { namespace: "", scope: "s", key: b"key" };
         let (one, other) = (Fingerprints::new(), Fingerprints::new());
         assert_eq!(one.of(&id), one.of(&id));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_all_of_its_three_parts() {
+    fn fingerprints_depend_on_all_three_parts_of_a_name() {
         let long = "0123456789abcdefghijklmnopqrstuvwxyz";
         let mut names = std::collections::HashSet::new();
         for cut in 0..=long.len() {

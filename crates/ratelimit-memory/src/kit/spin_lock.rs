@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_of_one_thread_is_no_panic_of_another() {
+    fn a_panic_does_not_poison_the_lock() {
         let lock = SpinLock::new(7);
         let panicked = std::thread::scope(|scope| {
             scope
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_held_for_long_is_had_in_the_end() {
+    fn waiters_acquire_a_lock_that_was_held_for_long() {
         let lock = SpinLock::new(());
         let held = lock.lock();
         let (waits, done) = (AtomicUsize::new(0), AtomicUsize::new(0));

@@ -43,7 +43,7 @@ impl Driver {
 }
 
 #[test]
-fn meters_stay_themselves_while_others_come_and_go() {
+fn meters_keep_their_state_while_others_come_and_go() {
     let (mut driver, mut model) = (Driver::new(), HashMap::new());
     let mut random = 1_u64;
     for _ in 0..100_000 {
@@ -62,7 +62,7 @@ fn meters_stay_themselves_while_others_come_and_go() {
 }
 
 #[test]
-fn memory_is_given_back_after_a_burst_when_it_is_asked_for() {
+fn shrink_to_fit_frees_memory_after_a_burst() {
     let mut driver = Driver::new();
     (0..10_000).for_each(|key| _ = driver.charge(key));
     driver.shard.shrink_to_fit();
@@ -82,7 +82,7 @@ fn memory_is_given_back_after_a_burst_when_it_is_asked_for() {
 }
 
 #[test]
-fn nothing_is_due_before_the_shard_says_so_and_the_walk_finds_out_when_it_is() {
+fn due_is_never_after_the_first_expiry_and_sweeps_make_it_exact() {
     let mut random = 1_u64;
     for most in [20, 300, 3_000] {
         let (mut driver, mut now) = (Driver::new(), NOW);
@@ -128,7 +128,7 @@ fn earliest(shard: &Shard) -> u32 {
 }
 
 #[test]
-fn a_sweep_passes_few_of_many_free_places_and_comes_to_all() {
+fn sweeps_pass_a_bounded_number_of_free_places_and_reach_all() {
     let mut driver = Driver::new();
     (0..10_000).for_each(|key| _ = driver.charge(key));
     let later = Timestamp::from_secs(2_000);
@@ -144,7 +144,7 @@ fn a_sweep_passes_few_of_many_free_places_and_comes_to_all() {
 }
 
 #[test]
-fn a_sweep_looks_at_no_more_than_it_is_told_and_at_all_in_turn() {
+fn sweeps_visit_at_most_the_requested_number_and_all_in_turn() {
     let mut driver = Driver::new();
     (0..100).for_each(|key| _ = driver.charge(key));
     let later = Timestamp::from_secs(2_000);

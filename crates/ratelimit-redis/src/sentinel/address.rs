@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_read() {
+    fn every_part_of_an_address_is_parsed() {
         let address = read(
             "redis+sentinel://me:p%40ss%2F@one:1,two,[::1],[::1]:7/my%20name/3?sentinel_user=u&sentinel_password=a%26b",
         );
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_is_as_usual() {
+    fn missing_parts_have_defaults() {
         let address = read("redis+sentinel://:secret@host/name");
         assert_eq!((address.settings.password(), address.settings.username()), (Some("secret"), None));
         assert_eq!((address.settings.db(), address.sentinel_settings.password()), (0, None));
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_without_the_password() {
+    fn errors_do_not_contain_the_password() {
         for wrong in [
             "redis://:secret@host/name",
             "http+sentinel://:secret@host/name",

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_nothing() {
+    fn invalid_addresses_are_ignored() {
         for text in [
             "",
             " ",
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parameter_for_is_found_among_others() {
+    fn the_for_parameter_is_found_among_others() {
         for (element, expected) in [
             ("for=192.0.2.1", Some("192.0.2.1")),
             ("FOR=192.0.2.1;proto=https;by=10.0.0.1", Some("192.0.2.1")),

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_being_written_is_not_taken_for_half_of_it() {
+    fn partially_written_files_are_not_used() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("limits.toml");
         fs::write(&path, policies(3)).unwrap();

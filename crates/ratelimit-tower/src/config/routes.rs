@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_is_a_path_and_perhaps_a_method() {
+    fn a_route_is_a_path_with_an_optional_method() {
         let routes = routes(&[
             "POST /login",
             "/search",
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_route_says_what_is_wrong() {
+    fn errors_explain_invalid_routes() {
         let mut routes = routes(&["GET /users/{id}"]);
         for (text, expected) in [
             ("", "\"/path\" or \"GET /path\""),
@@ -146,7 +146,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
-        fn no_route_and_no_path_is_too_strange(
+        fn any_routes_and_paths_can_be_matched(
             texts in proptest::collection::vec("(GET )?/[/{}*a:\\\\%\u{e9}-]{0,10}", 0..6),
             path in "[/{}*a:%\u{e9}-]{0,10}",
         ) {

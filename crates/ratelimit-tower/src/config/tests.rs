@@ -72,7 +72,7 @@ plans:
 "#;
 
 #[test]
-fn both_formats_say_the_same() {
+fn toml_and_yaml_give_the_same_configuration() {
     let toml = Config::from_toml(GOOD_TOML, "a.toml").unwrap();
     let yaml = Config::from_yaml(GOOD_YAML, "a.yaml").unwrap();
     assert_eq!(format!("{toml:?}"), format!("{yaml:?}"));
@@ -92,7 +92,7 @@ fn both_formats_say_the_same() {
 }
 
 #[test]
-fn the_example_of_the_documentation_can_be_used() {
+fn the_documented_example_is_valid() {
     let lines = include_str!("mod.rs").lines().skip_while(|line| *line != "//! ```toml").skip(1);
     let example: Vec<&str> =
         lines.take_while(|line| *line != "//! ```").map(|line| line[3..].trim()).collect();
@@ -123,7 +123,7 @@ fn check(error: &str, expected: &str) {
 }
 
 #[test]
-fn a_text_that_is_no_toml_or_yaml_is_shown_by_its_line() {
+fn syntax_errors_name_the_line() {
     check(&toml("policies = [\n"), "1: invalid TOML: unclosed array");
     check(&toml("shadow = true\n\nshadow = false\n"), "3: invalid TOML: duplicate key");
     check(&toml("a = 1\nb = \n"), "2: invalid TOML");
@@ -140,7 +140,7 @@ fn a_text_that_is_no_toml_or_yaml_is_shown_by_its_line() {
 }
 
 #[test]
-fn a_yaml_text_that_grows_without_bound_is_refused() {
+fn expanding_and_deeply_nested_texts_are_refused() {
     let mut text = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for depth in 1..12 {
         let earlier = format!("*a{}, ", depth - 1).repeat(10);
@@ -176,7 +176,7 @@ fn unknown_and_missing_fields_are_named() {
 }
 
 #[test]
-fn a_value_of_the_wrong_kind_is_named() {
+fn values_of_the_wrong_type_are_named() {
     check(&toml("shadow = 1"), "1: shadow: invalid type: integer `1`, expected a boolean");
     check(&toml("shadow = 1979-05-27"), "1: shadow: invalid type: a date");
     check(
@@ -199,7 +199,7 @@ fn a_value_of_the_wrong_kind_is_named() {
 }
 
 #[test]
-fn limits_are_read_when_the_file_is() {
+fn invalid_limits_are_errors_when_the_file_is_read() {
     let error = toml(&with("limit = \"0/s\""));
     check(
         &error,
@@ -285,7 +285,7 @@ fn keys_costs_and_routes_are_checked() {
 }
 
 #[test]
-fn the_client_is_checked() {
+fn client_settings_are_checked() {
     let with = |lines: &str| format!("{}[client]\n{lines}\n", with("limit = \"1/s\""));
     check(
         &toml(&with("trusted_proxies = [\n\"10.0.0.0/8\",\n\"10.0.0.0/33\"]")),
@@ -305,7 +305,7 @@ fn the_client_is_checked() {
 }
 
 #[test]
-fn what_the_program_provides_can_be_named() {
+fn key_sources_of_the_program_can_be_named() {
     let text = "[[policies]]\nname = \"a\"\nkey = \"tenant or address\"\nlimit = \"1/s\"";
     assert!(toml(text).contains("unknown kind of key \"tenant\""));
     let provided = Provided::default().key("tenant", KeySource::everybody());

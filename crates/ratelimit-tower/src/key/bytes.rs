@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_hash_is_another_key() {
+    fn forged_hashes_are_different_keys() {
         let long = vec![b'x'; 100];
         let mut forged = vec![LONG];
         forged.extend_from_slice(&Sha256::digest(&long));

@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_comes_back_in_its_order(
+        fn entries_round_trip_in_order(
             samples in prop::collection::vec(any_sample(), 0..30),
             largest in 1_100..3_000_usize,
         ) {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_too_long_is_sent_with_less_precision_and_never_counts_for_less() {
+    fn long_logs_are_sent_less_precisely_and_never_count_less() {
         let meter = Meter::Log(Log::new(10_000, 1 << 40).unwrap());
         let units: std::collections::VecDeque<u64> = (0..10_000).map(|unit| unit * 1_000_003).collect();
         let state = State::Log(LogState { units: units.clone() });
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_fits_no_message_is_skipped() {
+    fn names_longer_than_a_message_are_skipped() {
         let meter = Meter::Log(Log::new(5, 1).unwrap());
         let units = Units::Log { newest: Timestamp::EPOCH, units: 1 };
         let mut writer = Writer::new(2_000, Vec::new);
