@@ -9,6 +9,11 @@ pub const MAX_UNITS: u64 = 999_999_999_999_999;
 /// The maximum number of units in a sliding log, which stores eight bytes for each.
 pub const MAX_LOG_UNITS: u64 = 1_000_000;
 
+/// A renewal of a lease is charged under this many times the limit, because a log forgets its oldest units beyond its
+/// limit. Each holder may have the unit that it holds, and one for each renewal within a lease whose old unit was not
+/// returned.
+pub(crate) const RENEWALS: u64 = 4;
+
 /// The longest period of a limit: 3,660 days (ten years).
 pub const MAX_PERIOD_NANOS: u64 = 3_660 * 86_400 * 1_000_000_000;
 

@@ -40,6 +40,8 @@ pub use key::{Key, MeterId};
 #[cfg(feature = "calendar")]
 pub use limit::Calendar;
 pub use limit::{Algorithm, Alignment, Limit, LimitBuilder, LimitError, Limits, ParseLimitError};
+#[cfg(feature = "tokio")]
+pub use limiter::Permit;
 pub use limiter::{Acquire, AcquireError, CheckError, RateLimiter, Request};
 pub use meter::{
     Bucket, BucketState, Charged, CorruptState, Debt, Log, LogSight, LogState, Meter, State, Window,

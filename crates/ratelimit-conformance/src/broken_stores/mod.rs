@@ -23,6 +23,7 @@ mod broken_store;
 mod caches;
 mod capacity;
 mod decisions;
+mod features;
 mod flaw;
 mod latches;
 mod late;
@@ -49,6 +50,7 @@ pub fn all() -> Vec<BrokenStore> {
         caches::all(),
         capacity::all(),
         decisions::all(),
+        features::all(),
         late::all(),
         latches::all(),
         lifetimes::all(),

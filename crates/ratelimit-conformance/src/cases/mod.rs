@@ -5,8 +5,10 @@ mod atomic;
 mod batches;
 mod beside;
 mod boundaries;
+mod calendar;
 mod cancelled;
 mod changes;
+mod concurrency;
 mod crowded_batches;
 mod deadlocks;
 mod decisions;
@@ -25,6 +27,7 @@ mod memory;
 mod mixed_storms;
 mod names;
 mod numbers;
+mod partial;
 mod queues;
 mod rates;
 mod refunds;
@@ -77,6 +80,9 @@ pub(crate) fn all() -> Vec<Case> {
         resets::cases(),
         several::cases(),
         waiting::cases(),
+        partial::cases(),
+        concurrency::cases(),
+        calendar::cases(),
         queues::cases(),
         field_bugs::cases(),
         decorated::cases(),

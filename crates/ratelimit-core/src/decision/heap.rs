@@ -1,6 +1,6 @@
 //! A box that is dropped by a function call.
 
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 /// A box that is dropped by a function call. Dropping a value that contains one therefore takes only a few instructions
 /// where it happens, and the optimizer sees that the other fields are not read.
@@ -19,6 +19,15 @@ impl<T> Deref for Heap<T> {
     #[inline]
     fn deref(&self) -> &T {
         match &self.0 {
+            Some(value) => value,
+            None => unreachable!("it is taken only when it is dropped"),
+        }
+    }
+}
+
+impl<T> DerefMut for Heap<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        match &mut self.0 {
             Some(value) => value,
             None => unreachable!("it is taken only when it is dropped"),
         }

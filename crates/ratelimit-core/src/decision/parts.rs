@@ -165,6 +165,14 @@ impl<'l> Parts<'l> {
         }
     }
 
+    pub(super) fn verdict_mut(&mut self, index: usize) -> Option<&mut Verdict> {
+        match self {
+            Self::One(one) => (index == 0).then_some(&mut one.verdict),
+            Self::Few(few) => few.verdicts[..few.limits.len()].get_mut(index),
+            Self::Any(any) => any.owned.verdicts.get_mut(index),
+        }
+    }
+
     #[inline]
     pub(super) fn decided_by(&self) -> usize {
         match self {

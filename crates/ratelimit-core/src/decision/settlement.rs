@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use super::parts::Place;
 use super::short_key::KeyBytes;
 use super::{Decision, LimitStatus};
-use crate::{Claim, MeterId, Refund};
+use crate::bounds::RENEWALS;
+use crate::{Algorithm, Claim, Log, Meter, MeterId, Refund, Timestamp};
 
 /// The keys that a decision has charged; empty if it has charged nothing.
 pub(crate) type ChargedKeys = SmallVec<[KeyBytes; 1]>;
@@ -48,4 +49,49 @@ impl Decision<'_> {
         }
         settlement
     }
+
+    /// The leases of what the decision has charged under concurrency limits. `keys` are the decision's
+    /// [own](Self::charged_keys).
+    pub(crate) fn leases<'d>(&'d self, keys: &'d ChargedKeys) -> Leases<'d> {
+        let mut leases = Leases { claims: SmallVec::new(), refunds: SmallVec::new(), ends: None };
+        for (index, verdict) in self.parts.verdicts().iter().enumerate() {
+            let Place { key_index, cost, limit } = self.parts.place(index);
+            let Some(key) = keys.get(key_index) else { break };
+            let Meter::Log(log) = limit.meter_for(key) else { continue };
+            if limit.algorithm() != Algorithm::Concurrency || cost == 0 {
+                continue;
+            }
+            let id = MeterId { namespace: self.parts.namespace(), scope: limit.scope(), key };
+            let meter = Log::new(log.limit() * RENEWALS, log.window()).unwrap_or(log);
+            leases.claims.push(Claim { id, cost, meter: Meter::Log(meter) });
+            leases.refunds.push(Refund { id, cost, meter: Meter::Log(log), receipt: verdict.receipt });
+            let end = verdict.receipt + limit.period();
+            leases.ends = Some(leases.ends.map_or(end, |earlier: Timestamp| earlier.min(end)));
+        }
+        leases
+    }
+
+    /// Replaces the receipts of the [leases](Self::leases), in their order.
+    pub(crate) fn set_leases(&mut self, receipts: &[Timestamp]) {
+        let mut receipts = receipts.iter();
+        for index in 0..self.parts.verdicts().len() {
+            let Place { cost, limit, .. } = self.parts.place(index);
+            if limit.algorithm() == Algorithm::Concurrency && cost > 0 {
+                let (Some(verdict), Some(receipt)) = (self.parts.verdict_mut(index), receipts.next()) else {
+                    break;
+                };
+                verdict.receipt = *receipt;
+            }
+        }
+    }
+}
+
+/// What a decision holds under concurrency limits.
+pub(crate) struct Leases<'d> {
+    /// Takes the same units anew.
+    pub(crate) claims: SmallVec<[Claim<'d>; 4]>,
+    /// Gives back what is held.
+    pub(crate) refunds: SmallVec<[Refund<'d>; 4]>,
+    /// When the first of them ends.
+    pub(crate) ends: Option<Timestamp>,
 }

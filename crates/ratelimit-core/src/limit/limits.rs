@@ -227,7 +227,7 @@ mod tests {
         refuse(
             "10/s; 5; 1/h",
             7,
-            r#"cannot read limit 2 of "10/s; 5; 1/h": expected '/' or 'per' at character 8, found ";""#,
+            r#"cannot read limit 2 of "10/s; 5; 1/h": expected '/', 'per' or 'at once' at character 8, found ";""#,
         );
         refuse(
             "10/s name µ; 5/x",

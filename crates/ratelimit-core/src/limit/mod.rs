@@ -1,5 +1,6 @@
 //! Limits: how many units, per which period, counted by which algorithm.
 
+mod algorithm;
 #[cfg(feature = "calendar")]
 mod calendar;
 #[cfg(not(feature = "calendar"))]
@@ -10,8 +11,10 @@ mod error;
 mod limits;
 #[cfg(feature = "serde")]
 mod serde;
+mod spec;
 mod text;
 
+pub use algorithm::{Algorithm, Alignment};
 #[cfg(feature = "calendar")]
 pub use calendar::Calendar;
 pub use error::{LimitError, ParseLimitError};
@@ -19,18 +22,21 @@ pub use limits::Limits;
 
 pub(crate) use duration::parse_duration;
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(not(feature = "calendar"))]
 use self::calendar::Calendar;
+use self::spec::Spec;
 use crate::Timestamp;
 use crate::key::stable_hash;
-use crate::meter::{Bucket, Log, Meter, Window};
+use crate::meter::{Meter, Window};
 
 /// The maximum length of a limit's name, in characters.
 const MAX_NAME: usize = 64;
+
+/// How long a concurrency limit keeps the units of a holder that has crashed, unless its text or builder says otherwise.
+const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 
 /// A limit: `quota` units per `period`, counted by an [`Algorithm`].
 ///
@@ -59,6 +65,7 @@ const MAX_NAME: usize = 64;
 /// | `100/min burst 20` | token bucket (GCRA); `gcra` and `bucket` name it as well |
 /// | `100/min leaky burst 20` | leaky bucket as a meter: refuses |
 /// | `100/min queue burst 20` | leaky bucket as a queue: admits with a delay, evenly spaced |
+/// | `20 at once` | concurrency limit; `lease 30s` sets how long a crashed holder keeps its units, by default a minute |
 /// | `1000/month`, `50/day in Europe/Berlin` | fixed window of the calendar (feature `calendar`) |
 ///
 /// Each of them can be followed by `name WORD`, and windows by `staggered` or `offset DURATION`.
@@ -79,58 +86,6 @@ pub struct Limit {
     meter: Meter,
     scope: Arc<str>,
     spec: Spec,
-}
-
-/// How units are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Algorithm {
-    /// A count that restarts at each whole multiple of the period. Cheapest; admits up to twice the quota around a
-    /// boundary.
-    FixedWindow,
-    /// The count of this window, plus that of the previous one weighted by the part of it that is still covered.
-    SlidingWindow,
-    /// A window of several segments that advances by one segment at a time.
-    SegmentedWindow {
-        /// Length of a segment; divides the period.
-        precision: Duration,
-        /// Counts the oldest segment in full: never more than the quota in *any* span as long as the period.
-        strict: bool,
-    },
-    /// The instant of each unit: exact, at eight bytes per unit.
-    SlidingLog,
-    /// Tokens that are refilled evenly (the generic cell rate algorithm): smooth, and up to `burst` at once.
-    TokenBucket,
-    /// Units drain evenly; what does not fit is refused. Equivalent to the token bucket.
-    LeakyBucket,
-    /// Units leave evenly, one after another. An admitted request has to wait for its turn; up to `burst` may be waiting.
-    LeakyQueue,
-}
-
-/// Where windows begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum Alignment {
-    /// At whole multiples of their length since the Unix epoch: the same instant for every key.
-    #[default]
-    Epoch,
-    /// Earlier than those by this duration. `Duration::from_secs(7200)` starts days at midnight of UTC+2.
-    Offset(Duration),
-    /// At a different instant for each key, so that counts do not all restart at the same time.
-    Staggered,
-    /// With the period of a calendar: see `Limit::calendar`.
-    Calendar,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Spec {
-    quota: u64,
-    period: Duration,
-    algorithm: Algorithm,
-    burst: Option<u64>,
-    alignment: Alignment,
-    name: Option<Box<str>>,
-    calendar: Option<Calendar>,
 }
 
 /// Builds a [`Limit`]; see its constructors.
@@ -175,6 +130,12 @@ impl Limit {
     #[cfg(feature = "calendar")]
     pub fn calendar(quota: u64, calendar: Calendar) -> LimitBuilder {
         LimitBuilder::of_calendar(quota, calendar)
+    }
+
+    /// A concurrency limit: at most `quota` units held at once; see [`Algorithm::Concurrency`]. The lease is a minute unless
+    /// you set [another](LimitBuilder::lease).
+    pub fn concurrency(quota: u64) -> LimitBuilder {
+        LimitBuilder::new(quota, DEFAULT_LEASE, Algorithm::Concurrency)
     }
 
     /// A leaky bucket as a queue; see [`Algorithm::LeakyQueue`]. Its burst is the quota unless you set it.
@@ -277,12 +238,12 @@ impl PartialEq for Limit {
 impl Eq for Limit {}
 
 impl LimitBuilder {
-    fn new(quota: u64, period: Duration, algorithm: Algorithm) -> Self {
+    pub(super) fn new(quota: u64, period: Duration, algorithm: Algorithm) -> Self {
         let alignment = Alignment::Epoch;
         Self(Spec { quota, period, algorithm, burst: None, alignment, name: None, calendar: None })
     }
 
-    fn of_calendar(quota: u64, calendar: Calendar) -> Self {
+    pub(super) fn of_calendar(quota: u64, calendar: Calendar) -> Self {
         let mut builder = Self::new(quota, calendar.longest(), Algorithm::FixedWindow);
         builder.0.alignment = Alignment::Calendar;
         builder.0.calendar = Some(calendar);
@@ -292,6 +253,15 @@ impl LimitBuilder {
     /// Sets how many units are admitted at once; for buckets and queues.
     pub fn burst(mut self, units: u64) -> Self {
         self.0.burst = Some(units);
+        self
+    }
+
+    /// Sets how long the units of a concurrency limit are held if they are neither released nor renewed.
+    ///
+    /// For other algorithms [`build`](Self::build) returns an error.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        // `build` rejects a period of zero.
+        self.0.period = if self.0.algorithm == Algorithm::Concurrency { lease } else { Duration::ZERO };
         self
     }
 
@@ -347,143 +317,4 @@ impl LimitBuilder {
 fn is_name(name: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(good)
-}
-
-fn nanos(duration: Duration) -> u64 {
-    // What does not fit is far longer than the longest period, and is rejected as that.
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl Spec {
-    fn meter(&self) -> Result<Meter, LimitError> {
-        let period = nanos(self.period);
-        if period == 0 {
-            return Err(LimitError::Zero { what: "period" });
-        }
-        let bucket = |queue| {
-            self.forbid_alignment()?;
-            Bucket::new(self.quota, period, self.burst.unwrap_or(self.quota), queue).map(Meter::Bucket)
-        };
-        let window = |segment, carried, strict| {
-            self.forbid_burst()?;
-            let offset = match self.alignment {
-                Alignment::Offset(offset) => nanos(offset),
-                Alignment::Epoch | Alignment::Staggered | Alignment::Calendar => 0,
-            };
-            Window::new(self.quota, segment, carried, strict, offset).map(Meter::Window)
-        };
-        match self.algorithm {
-            Algorithm::FixedWindow => window(period, 0, false),
-            Algorithm::SlidingWindow => window(period, 1, false),
-            Algorithm::SegmentedWindow { precision, strict } => {
-                let precision = nanos(precision);
-                if precision == 0 || !period.is_multiple_of(precision) {
-                    return Err(LimitError::PrecisionDoesNotDivide);
-                }
-                let segments = u32::try_from(period / precision).map_err(|_| LimitError::TooManySegments)?;
-                window(precision, segments, strict)
-            }
-            Algorithm::SlidingLog => {
-                self.forbid_burst()?;
-                self.forbid_alignment()?;
-                Log::new(self.quota, period).map(Meter::Log)
-            }
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => bucket(false),
-            Algorithm::LeakyQueue => bucket(true),
-        }
-    }
-
-    fn check_calendar(&self) -> Result<(), LimitError> {
-        match &self.calendar {
-            None if self.alignment == Alignment::Calendar => {
-                Err(LimitError::Unsuitable { option: "this alignment", needs: "a period of the calendar" })
-            }
-            None => Ok(()),
-            Some(_) if self.alignment != Alignment::Calendar => Err(LimitError::Unsuitable {
-                option: "an alignment",
-                needs: "a window of fixed length, not to a period of the calendar",
-            }),
-            Some(_) if self.algorithm != Algorithm::FixedWindow => Err(LimitError::Unsuitable {
-                option: "another algorithm than a fixed window",
-                needs: "a period of fixed length, not to one of the calendar",
-            }),
-            Some(calendar) => calendar.check(),
-        }
-    }
-
-    fn forbid_burst(&self) -> Result<(), LimitError> {
-        match self.burst {
-            Some(_) => Err(LimitError::Unsuitable {
-                option: "burst",
-                needs: "a token bucket, leaky bucket or queue",
-            }),
-            None => Ok(()),
-        }
-    }
-
-    fn forbid_alignment(&self) -> Result<(), LimitError> {
-        match self.alignment {
-            Alignment::Epoch => Ok(()),
-            _ => Err(LimitError::Unsuitable { option: "an alignment", needs: "a window" }),
-        }
-    }
-
-    /// Offsets that differ by whole segments are equal, so limits that count in the same windows share their meters.
-    fn reduced_alignment(&self) -> Alignment {
-        let segment = match self.algorithm {
-            Algorithm::SegmentedWindow { precision, .. } => precision,
-            _ => self.period,
-        };
-        match self.alignment {
-            Alignment::Offset(offset) => match nanos(offset).checked_rem(nanos(segment)) {
-                Some(0) if self.is_window() => Alignment::Epoch,
-                Some(rest) => Alignment::Offset(Duration::from_nanos(rest)),
-                None => self.alignment,
-            },
-            alignment => alignment,
-        }
-    }
-
-    fn is_window(&self) -> bool {
-        matches!(
-            self.algorithm,
-            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SegmentedWindow { .. }
-        )
-    }
-
-    /// Everything but the quota that distinguishes one meter from another on the same key.
-    fn scope(&self) -> String {
-        let period = duration::Text(self.period);
-        let mut scope = self.name.as_deref().map(|name| format!("{name}=")).unwrap_or_default();
-        if let Some(calendar) = &self.calendar {
-            // Writing to a string does not fail.
-            let _ = write!(scope, "{calendar}");
-            return scope;
-        }
-        let kind = match self.algorithm {
-            Algorithm::FixedWindow => "fixed",
-            Algorithm::SlidingWindow => "sliding",
-            Algorithm::SegmentedWindow { strict: false, .. } => "segmented",
-            Algorithm::SegmentedWindow { strict: true, .. } => "strict",
-            Algorithm::SlidingLog => "log",
-            Algorithm::TokenBucket => "bucket",
-            Algorithm::LeakyBucket => "leaky",
-            Algorithm::LeakyQueue => "queue",
-        };
-        scope.push_str(kind);
-        // Writing to a string does not fail.
-        if self.is_window() || self.name.is_none() {
-            let _ = write!(scope, ":{period}");
-        }
-        if let Algorithm::SegmentedWindow { precision, .. } = self.algorithm {
-            let _ = write!(scope, "/{}", duration::Text(precision));
-        }
-        match self.alignment {
-            Alignment::Epoch => {}
-            Alignment::Offset(offset) => _ = write!(scope, "+{}", duration::Text(offset)),
-            Alignment::Staggered => scope.push('~'),
-            Alignment::Calendar => {}
-        }
-        scope
-    }
 }

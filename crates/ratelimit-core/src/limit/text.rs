@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::calendar::Calendar;
 use super::duration::{self, Text};
 use super::error::{Expected, Place};
-use super::{Algorithm, Alignment, Limit, LimitBuilder, LimitError, ParseLimitError};
+use super::{Algorithm, Alignment, DEFAULT_LEASE, Limit, LimitBuilder, LimitError, ParseLimitError};
 
 impl fmt::Display for Limit {
     /// Prints the shortest text that parses back as this limit.
@@ -18,7 +18,10 @@ impl fmt::Display for Limit {
             write!(f, "{}/{calendar}", spec.quota)?;
             return spec.name.as_ref().map_or(Ok(()), |name| write!(f, " name {name}"));
         }
-        write!(f, "{}/{}", spec.quota, Text(spec.period).as_period())?;
+        match spec.algorithm {
+            Algorithm::Concurrency => write!(f, "{} at once", spec.quota)?,
+            _ => write!(f, "{}/{}", spec.quota, Text(spec.period).as_period())?,
+        }
         match spec.algorithm {
             Algorithm::FixedWindow => f.write_str(" fixed")?,
             Algorithm::SlidingWindow => {}
@@ -31,6 +34,8 @@ impl fmt::Display for Limit {
             Algorithm::TokenBucket => {}
             Algorithm::LeakyBucket => f.write_str(" leaky")?,
             Algorithm::LeakyQueue => f.write_str(" queue")?,
+            Algorithm::Concurrency if spec.period == DEFAULT_LEASE => {}
+            Algorithm::Concurrency => write!(f, " lease {}", Text(spec.period))?,
         }
         if let Some(burst) = spec.burst {
             write!(f, " burst {burst}")?;
@@ -80,7 +85,7 @@ impl From<LimitError> for Expected {
 type Stopped = (usize, Expected);
 
 const OPTIONS: &str = "fixed, sliding, log, bucket, gcra, leaky, queue, burst NUMBER, precision DURATION, strict, staggered, \
-     offset DURATION, name WORD, in ZONE or from day NUMBER";
+     offset DURATION, name WORD, lease DURATION, in ZONE or from day NUMBER";
 
 /// Periods without a fixed length.
 const OF_CALENDAR: [&str; 6] = ["month", "months", "quarter", "quarters", "year", "years"];
@@ -96,6 +101,7 @@ struct Options {
     algorithm: Option<Algorithm>,
     burst: Option<u64>,
     precision: Option<Duration>,
+    lease: Option<Duration>,
     strict: bool,
     alignment: Option<Alignment>,
     name: Option<String>,
@@ -114,11 +120,16 @@ impl<'a> Reader<'a> {
         let start = self.position;
         let quota = self.number("a number of units")?;
         self.skip_space();
-        if !self.take("/") && self.word_if("per").is_none() {
-            return Err(self.expected("'/' or 'per'"));
-        }
-        let period = self.period()?;
         let mut options = Options::default();
+        let period = if self.word_if("at").is_some() {
+            self.word_if("once").ok_or_else(|| self.expected("'once'"))?;
+            options.algorithm = Some(Algorithm::Concurrency);
+            Period { word: "", length: Some(DEFAULT_LEASE) }
+        } else if self.take("/") || self.word_if("per").is_some() {
+            self.period()?
+        } else {
+            return Err(self.expected("'/', 'per' or 'at once'"));
+        };
         while let Some((at, word)) = self.word() {
             self.option(word, &mut options)
                 .map_err(|stopped| stopped.unwrap_or((at, Expected::Text(OPTIONS))))?;
@@ -143,6 +154,7 @@ impl<'a> Reader<'a> {
             "leaky" => once(&mut options.algorithm, Algorithm::LeakyBucket),
             "queue" => once(&mut options.algorithm, Algorithm::LeakyQueue),
             "burst" => once(&mut options.burst, self.number("a number of units")?),
+            "lease" => once(&mut options.lease, self.duration()?),
             "precision" => once(&mut options.precision, self.duration()?),
             "offset" => once(&mut options.alignment, Alignment::Offset(self.duration()?)),
             "staggered" => once(&mut options.alignment, Alignment::Staggered),
@@ -293,6 +305,15 @@ impl Options {
         if self.strict && self.precision.is_none() {
             return Err(LimitError::Unsuitable { option: "strict", needs: "a window with a precision" });
         }
+        let period = match self.lease {
+            Some(_) if algorithm != Algorithm::Concurrency => {
+                return Err(LimitError::Unsuitable {
+                    option: "a lease",
+                    needs: "units at once, as in `20 at once`",
+                });
+            }
+            lease => lease.unwrap_or(period),
+        };
         let mut builder = LimitBuilder::new(quota, period, algorithm);
         if self.strict {
             builder = builder.strict();
@@ -313,6 +334,9 @@ impl Options {
         if self.precision.is_some() || self.strict {
             return unsuitable("a precision");
         }
+        if self.lease.is_some() {
+            return unsuitable("a lease");
+        }
         if self.alignment.is_some() {
             return unsuitable("an alignment");
         }
@@ -324,147 +348,4 @@ impl Options {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[track_caller]
-    fn check(text: &str, printed: &str) {
-        let limit: Limit = text.parse().unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(limit.to_string(), printed);
-        assert_eq!(printed.parse::<Limit>().unwrap(), limit);
-    }
-
-    #[test]
-    fn limits_are_read_and_printed_back() {
-        check("10/s", "10/s");
-        check("10 / s", "10/s");
-        check(" 10 per second ", "10/s");
-        check("3000 per 10 minutes", "3000/10min");
-        check("3000/600s", "3000/10min");
-        check("10_000 per 15m", "10000/15min");
-        check("100/min burst 20", "100/min burst 20");
-        check("100/min gcra", "100/min bucket");
-        check("100/min burst 20 bucket", "100/min burst 20");
-        check("240/hour precision 1m", "240/h precision 1min");
-        check("240/hour strict precision 1m sliding", "240/h precision 1min strict");
-        check("5 per day fixed offset 2h", "5/d fixed offset 2h");
-        check("5/31d log name sign-up", "5/31d log name sign-up");
-        check("100/s leaky", "100/s leaky");
-        check("100/s queue burst 20 name a.b_c", "100/s queue burst 20 name a.b_c");
-        check("7/s staggered", "7/s staggered");
-        check("7/1500us", "7/1500us");
-        check("1/7d", "1/w");
-        check("1/SECOND", "1/s");
-        check("10 Per 2 Hours Burst 20 NAME Ab", "10/2h burst 20 name Ab");
-    }
-
-    #[track_caller]
-    fn refuse(text: &str, message: &str) {
-        assert_eq!(text.parse::<Limit>().unwrap_err().to_string(), message);
-    }
-
-    #[test]
-    fn errors_name_the_position_and_what_was_expected() {
-        refuse("", r#"cannot read the limit "": expected a number of units at character 1, found "the end""#);
-        refuse(
-            "ten/s",
-            r#"cannot read the limit "ten/s": expected a number of units at character 1, found "ten/s""#,
-        );
-        refuse(
-            "1000/M",
-            r#"cannot read the limit "1000/M": expected a unit of time: ns, us, ms, s, min, h, d or w at character 6, found "M""#,
-        );
-        refuse("10", r#"cannot read the limit "10": expected '/' or 'per' at character 3, found "the end""#);
-        refuse(
-            "-1/s",
-            r#"cannot read the limit "-1/s": expected a number of units at character 1, found "-1/s""#,
-        );
-        refuse(
-            "10/fortnight",
-            r#"cannot read the limit "10/fortnight": expected a unit of time: ns, us, ms, s, min, h, d or w at character 4, found "fortnight""#,
-        );
-        refuse(
-            "99999999999999999999/s",
-            r#"cannot read the limit "99999999999999999999/s": expected a number below 2^64 at character 1, found "99999999999999999999/s""#,
-        );
-        let error = "10/s fast".parse::<Limit>().unwrap_err();
-        assert_eq!(error.position(), 5);
-        assert_eq!("10/s µ log log".parse::<Limit>().unwrap_err().position(), 5);
-        assert_eq!("10/s log log".parse::<Limit>().unwrap_err().position(), 9);
-        assert_eq!("10/s burst".parse::<Limit>().unwrap_err().position(), 10);
-    }
-
-    #[test]
-    fn impossible_limits_cannot_be_built() {
-        let because = |text: &str| text.parse::<Limit>().unwrap_err().limit_error();
-        assert_eq!(because("0/s"), Some(LimitError::Zero { what: "quota" }));
-        assert_eq!(because("1/0s"), Some(LimitError::Zero { what: "period" }));
-        assert_eq!(because("1/0s log"), Some(LimitError::Zero { what: "period" }));
-        assert_eq!(because("1/0s bucket"), Some(LimitError::Zero { what: "period" }));
-        assert_eq!(because("1/0s precision 1s"), Some(LimitError::Zero { what: "period" }));
-        assert_eq!(because("1/s burst 0"), Some(LimitError::Zero { what: "burst" }));
-        assert_eq!(
-            because("18446744073709551615/s"),
-            Some(LimitError::TooLarge { what: "quota", most: crate::MAX_UNITS })
-        );
-        assert_eq!(
-            because("1000001/s log"),
-            Some(LimitError::TooLarge { what: "quota", most: crate::MAX_LOG_UNITS })
-        );
-        assert_eq!(because("1/3661d"), Some(LimitError::TooLong { what: "period" }));
-        assert_eq!(because("1/18446744073709551615ns"), Some(LimitError::TooLong { what: "period" }));
-        assert_eq!(because("300000001/s bucket"), Some(LimitError::RateTooHigh));
-        assert_eq!(because("1/3660d burst 100"), Some(LimitError::BurstTooLong));
-        assert_eq!(because("1/h precision 7min"), Some(LimitError::PrecisionDoesNotDivide));
-        assert_eq!(because("1/h precision 0s"), Some(LimitError::PrecisionDoesNotDivide));
-        assert_eq!(because("1/h precision 999ms"), Some(LimitError::PrecisionDoesNotDivide));
-        assert_eq!(because("1/h precision 500ms"), Some(LimitError::TooManySegments));
-        assert_eq!(because("1/1500ns"), Some(LimitError::NotMicroseconds));
-        assert_eq!(because("1/s name a/b"), Some(LimitError::BadName));
-        assert!(matches!(because("1/s log burst 3"), Some(LimitError::Unsuitable { option: "burst", .. })));
-        assert!(matches!(because("1/s fixed precision 1ms"), Some(LimitError::Unsuitable { .. })));
-        assert!(matches!(because("1/s strict"), Some(LimitError::Unsuitable { option: "strict", .. })));
-        assert!(matches!(because("1/s bucket staggered"), Some(LimitError::Unsuitable { .. })));
-        assert_eq!(because("1/999999999999999d"), None); // the text alone is too long already
-    }
-
-    #[test]
-    fn limits_with_the_same_windows_are_equal_and_share_a_scope() {
-        let of = |text: &str| text.parse::<Limit>().unwrap();
-        for (one, other) in [
-            ("10/s", "10/s offset 0s"),
-            ("10/s", "10/s offset 7s"),
-            ("10/s fixed offset 500ms", "10/s fixed offset 1500ms"),
-            ("10/h precision 1min offset 1s", "10/h precision 1min offset 61s"),
-        ] {
-            assert_eq!((of(one).scope(), of(one)), (of(other).scope(), of(other)), "{one} and {other}");
-        }
-        assert_ne!(of("10/s offset 1ms").scope(), of("10/s offset 2ms").scope());
-        assert!("10/s log offset 1s".parse::<Limit>().is_err());
-    }
-
-    #[test]
-    fn rates_up_to_a_million_a_second_can_be_represented() {
-        for quota in (1..=1_000_000).step_by(997).chain([999_999, 1_000_000]) {
-            assert!(format!("{quota}/s bucket").parse::<Limit>().is_ok(), "{quota}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn any_text_is_read_or_refused(text in "\\PC*") {
-            let _ = text.parse::<Limit>().map_err(|error| error.to_string());
-        }
-
-        #[test]
-        fn printed_limits_parse_to_the_same_limit(
-            text in "[1-9][0-9]{0,3}/[0-9]{0,2}(ms|s|min|h|d)( fixed| log| bucket| leaky| queue)?( burst [1-9])?\
-                     ( precision 1(ms|s|min))?( strict)?( staggered| offset 3ms)?( name [a-z]{1,3})?",
-        ) {
-            if let Ok(limit) = text.parse::<Limit>() {
-                prop_assert_eq!(limit.to_string().parse::<Limit>(), Ok(limit));
-            }
-        }
-    }
-}
+mod tests;

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::{AcquireError, RateLimiter, Request};
-use crate::{CounterStore, Decision, Mode, Timer, Timestamp};
+use crate::{Algorithm, CounterStore, Decision, Mode, Timer, Timestamp};
 
 /// How to wait; see [`RateLimiter::acquire_with`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,7 +34,8 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
     /// It waits as long as the store says, on this limiter's clock. After a second refusal it waits at least a
     /// millisecond. If a refusal has a `retry_after` of zero (some stores do so under contention), it retries after one
     /// millisecond, then two, four and so on up to a second. So a store with a wrong `retry_after` costs you some
-    /// calls, but never a busy loop.
+    /// calls, but never a busy loop. It retries in the same way under a concurrency limit, where nobody knows when a holder
+    /// will release its units.
     ///
     /// # Errors
     /// If the request can never be admitted, or if the store did not answer.
@@ -77,8 +78,13 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
                 }
                 return Ok(decision);
             }
-            let Some(told) = decision.retry_after() else {
-                return Err(AcquireError::Never(decision.into_owned()));
+            let told = match decision.retry_after() {
+                None => return Err(AcquireError::Never(decision.into_owned())),
+                // The holder may release it at any moment.
+                Some(_) if decision.decided_by().rule().algorithm() == Algorithm::Concurrency => {
+                    Duration::ZERO
+                }
+                Some(told) => told,
             };
             if late(now, told) || deadline == Some(now) {
                 return Err(AcquireError::Deadline(decision.into_owned()));

@@ -3,11 +3,17 @@
 mod acquire;
 mod error;
 mod now;
+mod partial;
+#[cfg(feature = "tokio")]
+mod permit;
+mod release;
 mod request;
 mod settle;
 
 pub use acquire::Acquire;
 pub use error::{AcquireError, CheckError};
+#[cfg(feature = "tokio")]
+pub use permit::Permit;
 pub use request::Request;
 use request::Simple;
 

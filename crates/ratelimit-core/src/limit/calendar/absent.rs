@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::LimitError;
+use super::error::LimitError;
 use crate::Timestamp;
 
 /// There is none.

@@ -1,0 +1,204 @@
+//! Concurrency limits: units that are held until they are released.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratelimit_core::{Decisions, RateLimiter};
+
+use super::atomic::exactly;
+use crate::bench::{Bench, limit, limits, storm};
+use crate::case::{Case, Need};
+use crate::clock::{START, pause};
+use crate::failure::{CaseResult, ensure, ensure_eq};
+use crate::trial::Trial;
+
+const LEASE: Duration = Duration::from_secs(60);
+const TICK: Duration = Duration::from_nanos(1);
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new(
+            "concurrency/released-units-are-free",
+            "Units are held until they are released, and then free at once.",
+            released,
+        ),
+        Case::new(
+            "concurrency/only-the-lease-is-released",
+            "A release returns units of concurrency limits, and leaves what other limits have charged.",
+            only_the_lease,
+        ),
+        Case::new(
+            "concurrency/a-lease-ends",
+            "Units that nobody releases are free a nanosecond after the lease, and a late release takes nobody else's.",
+            lease_ends,
+        ),
+        Case::new(
+            "concurrency/renewed-leases-hold",
+            "A renewed lease holds, a full limit stays full, and a lease that has ended is not renewed.",
+            renewed,
+        ),
+        Case::new(
+            "concurrency/burst-of-many",
+            "Many tasks on several handles are admitted exactly as often as the limit allows.",
+            burst,
+        ),
+        Case::new(
+            "concurrency/never-too-many-at-work",
+            "Many tasks that take, renew and release are never more than the limit at work, and leave nothing held.",
+            at_work,
+        ),
+        Case::new(
+            "concurrency/permits-in-real-time",
+            "A permit outlives several leases, a dropped one is released, and one that is not renewed ends.",
+            permits,
+        )
+        .needs(Need::ExactPerKey)
+        .any_time(),
+    ]
+}
+
+async fn released(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("3 at once")?);
+    let first = trial.admit(1).await?;
+    let second = trial.advance(TICK).admit(2).await?;
+    trial.refuse(1).await?;
+    trial.limiter.release(&first).await?;
+    trial.expect_left(1).await?;
+    trial.limiter.release(&second).await?;
+    trial.expect_left(3).await?;
+    trial.admit(3).await?;
+    trial.refuse(1).await?;
+    Ok(())
+}
+
+async fn only_the_lease(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limits(&["2 at once name jobs", "3/h", "5/h log name log"])?);
+    let first = trial.admit(1).await?;
+    trial.admit(1).await?;
+    let refused = trial.refuse(1).await?;
+    ensure_eq!(refused.decided_by().name(), Some("jobs"), "the limit that refused");
+    trial.limiter.release(&first).await?;
+    let third = trial.admit(1).await?;
+    let left: Vec<u64> = third.each().map(|limit| limit.remaining()).collect();
+    ensure_eq!(left, [0, 0, 2], "left under each limit");
+    trial.limiter.release(&third).await?;
+    ensure_eq!(trial.refuse(1).await?.decided_by().index(), 1, "the limit that refused");
+    Ok(())
+}
+
+async fn lease_ends(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("2 at once")?);
+    let crashed = trial.admit(1).await?;
+    trial.at(Duration::from_secs(1)).admit(1).await?;
+    let refused = trial.refuse(1).await?;
+    let wait = LEASE - Duration::from_secs(1) + TICK;
+    ensure_eq!(refused.retry_after(), Some(wait), "retry-after: when the oldest lease ends");
+    trial.at(LEASE).refuse(1).await?;
+    trial.at(LEASE + TICK).admit(1).await?;
+    trial.refuse(1).await?;
+    trial.limiter.release(&crashed).await?;
+    trial.refuse(1).await?;
+    Ok(())
+}
+
+async fn renewed(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("2 at once lease 1min")?);
+    let mut held = [trial.admit(1).await?, trial.at(TICK).admit(1).await?];
+    for third in 1..8 {
+        trial.at(LEASE / 3 * third);
+        for decision in &mut held {
+            ensure!(trial.limiter.renew(decision).await?, "a lease that holds was not renewed");
+            trial.refuse(1).await?;
+        }
+        ensure_eq!(trial.left().await?, 0, "left after both leases were renewed");
+    }
+    trial.limiter.release(&held[0]).await?;
+    trial.expect_left(1).await?;
+    trial.advance(LEASE + TICK);
+    ensure!(!trial.limiter.renew(&mut held[1]).await?, "a lease that has ended was renewed");
+    trial.expect_left(2).await
+}
+
+async fn burst(bench: Bench) -> CaseResult {
+    exactly(&bench, &limit("50 at once")?.into(), START, 50).await
+}
+
+async fn at_work(bench: Bench) -> CaseResult {
+    const LIMIT: usize = 6;
+    let limits = limit(&format!("{LIMIT} at once lease 1h"))?.into();
+    let handles = bench.handles(4).await?;
+    let promises = bench.promises();
+    let working = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counts = storm(&handles, 40, |handle, _| {
+        let limiter = RateLimiter::new(handle, ratelimit_core::Limits::clone(&limits));
+        let working = working.clone();
+        async move {
+            use std::sync::atomic::Ordering::SeqCst;
+            let (mut most, mut done) = (0, 0);
+            for _ in 0..6 {
+                let Ok(mut decision) = limiter.check("k").await else { continue };
+                if !decision.allowed() {
+                    continue;
+                }
+                most = most.max(working.fetch_add(1, SeqCst) + 1);
+                done += 1;
+                let renewed = limiter.renew(&mut decision).await;
+                working.fetch_sub(1, SeqCst);
+                // A store that may refuse under contention may also fail to renew or to return the old units.
+                if promises.decisions != Decisions::Conservative {
+                    ensure!(renewed?, "a lease that holds was not renewed");
+                }
+                let mut released = limiter.release(&decision).await;
+                while released.is_err() && promises.decisions == Decisions::Conservative {
+                    released = limiter.release(&decision).await;
+                }
+                released?;
+            }
+            Ok((most, done))
+        }
+    })
+    .await?;
+    let most = counts.iter().map(|(most, _)| *most).max().unwrap_or(0);
+    ensure!(most <= LIMIT, "{most} were at work at once where {LIMIT} may be");
+    ensure!(counts.iter().any(|(_, done)| *done > 0), "nobody was admitted");
+    if promises.decisions != Decisions::Conservative {
+        let limiter = RateLimiter::new(bench.store.clone(), ratelimit_core::Limits::clone(&limits));
+        ensure_eq!(limiter.peek("k").await?.remaining(), LIMIT as u64, "left after all have released");
+    }
+    Ok(())
+}
+
+async fn permits(bench: Bench) -> CaseResult {
+    let limit = limit("2 at once lease 600ms")?;
+    let limiter = Arc::new(bench.real(limit));
+    let crashed = limiter.check("k").await?;
+    let held = limiter.check("k").await?;
+    ensure!(crashed.allowed() && held.allowed(), "the first two were refused");
+    let permit = limiter.hold(held);
+    ensure!(!limiter.check("k").await?.allowed(), "a third was admitted beside two");
+    // The lease of the crashed holder ends; that of the permit is renewed.
+    let mut free = 0;
+    for _ in 0..200 {
+        free = limiter.peek("k").await?.remaining();
+        if free > 0 {
+            break;
+        }
+        pause(Duration::from_millis(20)).await;
+    }
+    ensure_eq!(free, 1, "free after the lease of a crashed holder");
+    pause(Duration::from_millis(700)).await;
+    ensure!(!permit.is_lost(), "a permit was lost while it was held");
+    ensure!(limiter.peek("k").await?.remaining() <= 1, "a permit that is held was free");
+    permit.release().await?;
+    ensure_eq!(limiter.peek("k").await?.remaining(), 2, "free after the release");
+    drop(limiter.hold(limiter.check("k").await?));
+    for _ in 0..200 {
+        if limiter.peek("k").await?.remaining() == 2 {
+            return Ok(());
+        }
+        pause(Duration::from_millis(20)).await;
+    }
+    let left = limiter.peek("k").await?.remaining();
+    ensure_eq!(left, 2, "free after a permit was dropped");
+    Ok(())
+}

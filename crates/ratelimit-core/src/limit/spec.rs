@@ -1,0 +1,172 @@
+//! What a limit is built from, and the meter and the scope that follow from it.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::algorithm::{Algorithm, Alignment};
+use super::error::LimitError;
+use super::{calendar, duration};
+use crate::MAX_LOG_UNITS;
+use crate::bounds::RENEWALS;
+use crate::meter::{Bucket, Log, Meter, Window};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Spec {
+    pub(super) quota: u64,
+    pub(super) period: Duration,
+    pub(super) algorithm: Algorithm,
+    pub(super) burst: Option<u64>,
+    pub(super) alignment: Alignment,
+    pub(super) name: Option<Box<str>>,
+    pub(super) calendar: Option<calendar::Calendar>,
+}
+
+fn nanos(duration: Duration) -> u64 {
+    // What does not fit is far longer than the longest period, and is rejected as that.
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Spec {
+    pub(super) fn meter(&self) -> Result<Meter, LimitError> {
+        let period = nanos(self.period);
+        if period == 0 {
+            return Err(LimitError::Zero { what: "period" });
+        }
+        let bucket = |queue| {
+            self.forbid_alignment()?;
+            Bucket::new(self.quota, period, self.burst.unwrap_or(self.quota), queue).map(Meter::Bucket)
+        };
+        let window = |segment, carried, strict| {
+            self.forbid_burst()?;
+            let offset = match self.alignment {
+                Alignment::Offset(offset) => nanos(offset),
+                Alignment::Epoch | Alignment::Staggered | Alignment::Calendar => 0,
+            };
+            Window::new(self.quota, segment, carried, strict, offset).map(Meter::Window)
+        };
+        match self.algorithm {
+            Algorithm::FixedWindow => window(period, 0, false),
+            Algorithm::SlidingWindow => window(period, 1, false),
+            Algorithm::SegmentedWindow { precision, strict } => {
+                let precision = nanos(precision);
+                if precision == 0 || !period.is_multiple_of(precision) {
+                    return Err(LimitError::PrecisionDoesNotDivide);
+                }
+                let segments = u32::try_from(period / precision).map_err(|_| LimitError::TooManySegments)?;
+                window(precision, segments, strict)
+            }
+            Algorithm::SlidingLog => {
+                self.forbid_burst()?;
+                self.forbid_alignment()?;
+                Log::new(self.quota, period).map(Meter::Log)
+            }
+            Algorithm::Concurrency => {
+                self.forbid_burst()?;
+                self.forbid_alignment()?;
+                // A renewal adds units before it returns those that they replace.
+                let most = MAX_LOG_UNITS / RENEWALS;
+                if self.quota > most {
+                    return Err(LimitError::TooLarge { what: "number of units at once", most });
+                }
+                Log::new(self.quota, period).map(Meter::Log)
+            }
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => bucket(false),
+            Algorithm::LeakyQueue => bucket(true),
+        }
+    }
+
+    pub(super) fn check_calendar(&self) -> Result<(), LimitError> {
+        match &self.calendar {
+            None if self.alignment == Alignment::Calendar => {
+                Err(LimitError::Unsuitable { option: "this alignment", needs: "a period of the calendar" })
+            }
+            None => Ok(()),
+            Some(_) if self.alignment != Alignment::Calendar => Err(LimitError::Unsuitable {
+                option: "an alignment",
+                needs: "a window of fixed length, not to a period of the calendar",
+            }),
+            Some(_) if self.algorithm != Algorithm::FixedWindow => Err(LimitError::Unsuitable {
+                option: "another algorithm than a fixed window",
+                needs: "a period of fixed length, not to one of the calendar",
+            }),
+            Some(calendar) => calendar.check(),
+        }
+    }
+
+    fn forbid_burst(&self) -> Result<(), LimitError> {
+        match self.burst {
+            Some(_) => Err(LimitError::Unsuitable {
+                option: "burst",
+                needs: "a token bucket, leaky bucket or queue",
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn forbid_alignment(&self) -> Result<(), LimitError> {
+        match self.alignment {
+            Alignment::Epoch => Ok(()),
+            _ => Err(LimitError::Unsuitable { option: "an alignment", needs: "a window" }),
+        }
+    }
+
+    /// Offsets that differ by whole segments are equal, so limits that count in the same windows share their meters.
+    pub(super) fn reduced_alignment(&self) -> Alignment {
+        let segment = match self.algorithm {
+            Algorithm::SegmentedWindow { precision, .. } => precision,
+            _ => self.period,
+        };
+        match self.alignment {
+            Alignment::Offset(offset) => match nanos(offset).checked_rem(nanos(segment)) {
+                Some(0) if self.is_window() => Alignment::Epoch,
+                Some(rest) => Alignment::Offset(Duration::from_nanos(rest)),
+                None => self.alignment,
+            },
+            alignment => alignment,
+        }
+    }
+
+    fn is_window(&self) -> bool {
+        matches!(
+            self.algorithm,
+            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SegmentedWindow { .. }
+        )
+    }
+
+    /// Everything but the quota that distinguishes one meter from another on the same key.
+    pub(super) fn scope(&self) -> String {
+        let period = duration::Text(self.period);
+        let mut scope = self.name.as_deref().map(|name| format!("{name}=")).unwrap_or_default();
+        if let Some(calendar) = &self.calendar {
+            // Writing to a string does not fail.
+            let _ = write!(scope, "{calendar}");
+            return scope;
+        }
+        let kind = match self.algorithm {
+            Algorithm::FixedWindow => "fixed",
+            Algorithm::SlidingWindow => "sliding",
+            Algorithm::SegmentedWindow { strict: false, .. } => "segmented",
+            Algorithm::SegmentedWindow { strict: true, .. } => "strict",
+            Algorithm::SlidingLog => "log",
+            Algorithm::TokenBucket => "bucket",
+            Algorithm::LeakyBucket => "leaky",
+            Algorithm::LeakyQueue => "queue",
+            Algorithm::Concurrency => "concurrency",
+        };
+        scope.push_str(kind);
+        // Writing to a string does not fail.
+        if self.is_window() || self.name.is_none() && self.algorithm != Algorithm::Concurrency {
+            let _ = write!(scope, ":{period}");
+        }
+        if let Algorithm::SegmentedWindow { precision, .. } = self.algorithm {
+            let _ = write!(scope, "/{}", duration::Text(precision));
+        }
+        match self.alignment {
+            Alignment::Epoch => {}
+            Alignment::Offset(offset) => _ = write!(scope, "+{}", duration::Text(offset)),
+            Alignment::Staggered => scope.push('~'),
+            Alignment::Calendar => {}
+        }
+        scope
+    }
+}

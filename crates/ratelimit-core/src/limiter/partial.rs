@@ -1,0 +1,80 @@
+//! Taking as many units as fit.
+
+use super::{CheckError, RateLimiter, Request};
+use crate::{Clock, CounterStore, Decision, Mode, SyncCounterStore};
+
+/// How often others may be faster before it gives up.
+const TRIES: usize = 8;
+
+impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
+    /// Takes at most as many units as `request` costs, and returns how many, with the decision on them: zero and a refusal
+    /// if none is left.
+    ///
+    /// If all of them fit, this takes one round trip like [`check`](Self::check), and otherwise usually one more. Under
+    /// contention it tries a few times, each time with what was left, and may then return zero although something is left.
+    /// It never takes more than there is.
+    ///
+    /// ```
+    /// # use ratelimit_core::{CounterStore, Limit, RateLimiter, Request};
+    /// # async fn example(store: impl CounterStore) -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = RateLimiter::new(store, "100/min".parse::<Limit>()?);
+    /// let jobs = vec!["job"; 250];
+    /// let (units, _) = limiter.take_up_to(Request::new("queue").cost(jobs.len() as u64)).await?;
+    /// for job in jobs.iter().take(units as usize) {
+    ///     println!("{job}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Like [`check`](Self::check). With several keys of different costs, all of them are reduced to one cost.
+    pub async fn take_up_to<'k, 'l>(
+        &'l self,
+        request: impl Into<Request<'k, 'l>>,
+    ) -> Result<(u64, Decision<'l>), CheckError> {
+        let mut request = request.into();
+        for _ in 1..TRIES {
+            let decision = self.decide(&request, Mode::Charge).await?;
+            match left_of(&decision) {
+                Some(units) => request = request.cost(units),
+                None => return Ok((taken(&decision), decision)),
+            }
+        }
+        let decision = self.decide(&request, Mode::Charge).await?;
+        Ok((taken(&decision), decision))
+    }
+}
+
+impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
+    /// [`take_up_to`](Self::take_up_to) without waiting.
+    ///
+    /// # Errors
+    /// Like [`check`](Self::check).
+    pub fn take_up_to_now<'k, 'l>(
+        &'l self,
+        request: impl Into<Request<'k, 'l>>,
+    ) -> Result<(u64, Decision<'l>), CheckError> {
+        let mut request = request.into();
+        for _ in 1..TRIES {
+            let decision = self.check_now(request.clone())?;
+            match left_of(&decision) {
+                Some(units) => request = request.cost(units),
+                None => return Ok((taken(&decision), decision)),
+            }
+        }
+        let decision = self.check_now(request)?;
+        Ok((taken(&decision), decision))
+    }
+}
+
+/// What is left under all limits of a refusal; `None` if that is nothing, or if the request was admitted.
+fn left_of(decision: &Decision<'_>) -> Option<u64> {
+    let left = decision.each().map(|limit| limit.remaining()).min().unwrap_or(0);
+    (!decision.allowed() && left > 0).then_some(left)
+}
+
+/// How many units were taken.
+fn taken(decision: &Decision<'_>) -> u64 {
+    if decision.allowed() { decision.decided_by().cost() } else { 0 }
+}

@@ -1,0 +1,110 @@
+//! Permits: what a request holds under concurrency limits, renewed and released by themselves.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::RateLimiter;
+use crate::{Algorithm, Clock, CounterStore, Decision, ErrorKind, StoreError};
+
+/// Holds what a decision took under concurrency limits, until you release or drop it.
+///
+/// It renews the lease each third of it, in a task of its own. If the process crashes, nobody renews the lease, and it ends.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use ratelimit_core::{CounterStore, Limit, RateLimiter};
+/// # async fn work() {}
+/// # async fn example(store: impl CounterStore + 'static) -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Arc::new(RateLimiter::new(store, "20 at once".parse::<Limit>()?));
+/// let decision = limiter.check("user:7").await?;
+/// if decision.allowed() {
+///     let permit = limiter.hold(decision);
+///     work().await;
+///     permit.release().await?; // or drop it
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping it releases what it holds"]
+pub struct Permit {
+    release: Option<oneshot::Sender<oneshot::Sender<Result<(), StoreError>>>>,
+    is_lost: Arc<AtomicBool>,
+}
+
+impl<S: CounterStore + 'static, C: Clock + 'static> RateLimiter<S, C> {
+    /// Holds what `decision` took under concurrency limits until the permit is released or dropped.
+    ///
+    /// # Panics
+    /// Like every spawned task: outside of a tokio runtime.
+    pub fn hold(self: &Arc<Self>, decision: Decision<'_>) -> Permit {
+        let (release, released) = oneshot::channel();
+        let is_lost = Arc::new(AtomicBool::new(false));
+        let permit = Permit { release: Some(release), is_lost: is_lost.clone() };
+        tokio::spawn(hold(self.clone(), decision.into_owned(), released, is_lost));
+        permit
+    }
+}
+
+impl Permit {
+    /// Releases what it holds, and returns when the store has answered.
+    ///
+    /// # Errors
+    /// If the store did not answer. The lease then ends by itself.
+    pub async fn release(mut self) -> Result<(), StoreError> {
+        let (done, outcome) = oneshot::channel();
+        // If the task is gone, its runtime has shut down, and the answer channel with it.
+        let _ = self.release.take().map(|release| release.send(done));
+        outcome.await.unwrap_or_else(|_| {
+            let message = "the tokio runtime of the permit has shut down; the lease ends by itself";
+            Err(StoreError::new("the permit", ErrorKind::Unreachable, message))
+        })
+    }
+
+    /// Whether a lease has ended because it could not be renewed in time, so that another request may hold the same units.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("is_lost", &self.is_lost()).finish_non_exhaustive()
+    }
+}
+
+/// Renews until it is told to release, or until the permit is dropped.
+async fn hold<S: CounterStore, C: Clock>(
+    limiter: Arc<RateLimiter<S, C>>,
+    mut decision: Decision<'static>,
+    mut released: oneshot::Receiver<oneshot::Sender<Result<(), StoreError>>>,
+    is_lost: Arc<AtomicBool>,
+) {
+    let is_lease = |limit: &crate::LimitStatus<'_>| limit.rule().algorithm() == Algorithm::Concurrency;
+    let shortest = decision.each().filter(is_lease).map(|limit| limit.rule().period()).min();
+    // Without a lease there is nothing to renew.
+    let third = shortest.map_or(Duration::MAX, |lease| lease / 3);
+    let mut pause = third;
+    let asked = loop {
+        if let Ok(asked) = tokio::time::timeout(pause, &mut released).await {
+            break asked;
+        }
+        pause = match limiter.renew(&mut decision).await {
+            Ok(true) => third,
+            // Another attempt or more before the lease ends.
+            Err(_) => third / 8,
+            Ok(false) => {
+                is_lost.store(true, Ordering::Relaxed);
+                Duration::MAX
+            }
+        };
+    };
+    let outcome = limiter.release(&decision).await;
+    if let Ok(asked) = asked {
+        // If the receiver is gone, nobody waits for the outcome.
+        let _ = asked.send(outcome);
+    }
+}

@@ -1,0 +1,94 @@
+//! Concurrency limits: releasing and renewing what a decision holds.
+
+use smallvec::SmallVec;
+
+use super::RateLimiter;
+use crate::{Claims, Clock, CounterStore, Decision, Mode, StoreError, SyncCounterStore, Timestamp, Verdicts};
+
+impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
+    /// Releases what `decision` holds under concurrency limits ([`Algorithm::Concurrency`](crate::Algorithm::Concurrency)).
+    /// What it charged under other limits stays charged.
+    ///
+    /// Does nothing if the lease has ended. Release a decision only once, as with [`refund`](Self::refund).
+    ///
+    /// With the feature `tokio`, a [`Permit`](crate::Permit) releases and renews by itself.
+    ///
+    /// ```
+    /// # use ratelimit_core::{CounterStore, Limits, RateLimiter};
+    /// # async fn work() {}
+    /// # async fn example(store: impl CounterStore) -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = RateLimiter::new(store, "20 at once; 1000/h".parse::<Limits>()?);
+    /// let decision = limiter.check("user:7").await?;
+    /// if decision.allowed() {
+    ///     work().await;
+    ///     limiter.release(&decision).await?; // the thousand in an hour are one less all the same
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the store did not answer. The lease then ends by itself.
+    pub async fn release(&self, decision: &Decision<'_>) -> Result<(), StoreError> {
+        let keys = decision.charged_keys();
+        let refunds = decision.leases(&keys).refunds;
+        if refunds.is_empty() { Ok(()) } else { self.store.refund(self.clock.now(), &refunds).await }
+    }
+
+    /// Renews the leases of what `decision` holds under concurrency limits: they begin anew. Returns whether it still holds
+    /// it: `false` if a lease has ended, so that another request may have taken its place.
+    ///
+    /// It takes the units anew before it returns the old ones, in two round trips. In between others may be refused, but
+    /// never too many are admitted. If the second trip fails, the old units stay taken until their lease ends. Renew well before a lease ends, for example each third of it: the clocks of
+    /// holders may differ, and a store may be slow.
+    ///
+    /// # Errors
+    /// If the store did not answer. Try again before the lease ends.
+    pub async fn renew(&self, decision: &mut Decision<'_>) -> Result<bool, StoreError> {
+        let (keys, now) = (decision.charged_keys(), self.clock.now());
+        let leases = decision.leases(&keys);
+        match leases.ends {
+            None => return Ok(true),
+            Some(end) if end < now => return Ok(false),
+            Some(_) => {}
+        }
+        let answer = self.store.claim(Claims::known(now, Mode::Force, &leases.claims)).await?;
+        // Without an answer the old units end with their lease.
+        let _ = self.store.refund(self.clock.now(), &leases.refunds).await;
+        drop(leases);
+        decision.set_leases(&receipts(&answer.verdicts));
+        Ok(true)
+    }
+}
+
+/// The same without waiting, for stores whose state is in this process.
+impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
+    /// [`release`](Self::release) without waiting. It cannot fail, because a refund needs no space.
+    pub fn release_now(&self, decision: &Decision<'_>) {
+        let keys = decision.charged_keys();
+        self.store.refund_now(self.clock.now(), &decision.leases(&keys).refunds);
+    }
+
+    /// [`renew`](Self::renew) without waiting.
+    ///
+    /// # Errors
+    /// If the store has forgotten the meter and has no room for another.
+    pub fn renew_now(&self, decision: &mut Decision<'_>) -> Result<bool, StoreError> {
+        let (keys, now) = (decision.charged_keys(), self.clock.now());
+        let leases = decision.leases(&keys);
+        match leases.ends {
+            None => return Ok(true),
+            Some(end) if end < now => return Ok(false),
+            Some(_) => {}
+        }
+        let answer = self.store.claim_now(Claims::known(now, Mode::Force, &leases.claims))?;
+        self.store.refund_now(now, &leases.refunds);
+        drop(leases);
+        decision.set_leases(&receipts(&answer.verdicts));
+        Ok(true)
+    }
+}
+
+fn receipts(verdicts: &Verdicts) -> SmallVec<[Timestamp; 4]> {
+    verdicts.iter().map(|verdict| verdict.receipt).collect()
+}
