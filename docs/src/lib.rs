@@ -15,6 +15,7 @@ pages! {
     BehindProxies: "behind-proxies.md",
     Choose: "choose.md",
     Comparison: "comparison.md",
+    CostConcurrencyCalendar: "cost-concurrency-calendar.md",
     CountingTogether: "counting-together.md",
     FromBucket4j: "migrating/bucket4j.md",
     FromGovernor: "migrating/governor.md",

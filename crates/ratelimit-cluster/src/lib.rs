@@ -17,6 +17,7 @@
 //! no task: spawn the method `run` of the type that you use.
 //!
 //! # Features
+//! - `calendar`: limits per month, quarter or year, and per day or week of a time zone.
 //! - `redis`: [`Replicated`] over Redis publish/subscribe, `RedisTransport`.
 //! - `postgres`: [`Replicated`] over PostgreSQL `LISTEN` and `NOTIFY`, `PostgresTransport`. Needs Rust 1.94.
 #![forbid(unsafe_code)]

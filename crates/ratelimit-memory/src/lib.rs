@@ -39,6 +39,7 @@
 //! No threads, no timers, no clock, no I/O, no `unsafe`. It does not share its counts with other processes.
 //!
 //! # Features
+//! - `calendar`: limits per month, quarter or year, and per day or week of a time zone.
 //! - `tokio` (on by default): waiting ([`RateLimiter::acquire`]) on the system's clock, and the layers `Timeout` and
 //!   `Batched` (module `core::layers`). The store itself needs no runtime.
 #![forbid(unsafe_code)]

@@ -69,6 +69,7 @@
 //! a row expires is always computed with the server's clock from the remaining time.
 //!
 //! # Features
+//! - `calendar`: limits per month, quarter or year, and per day or week of a time zone.
 //! - `tls`: encrypted connections with rustls. The machine's authorities are trusted, and that of `sslrootcert`.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]

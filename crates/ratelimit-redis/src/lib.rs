@@ -68,6 +68,7 @@
 //! `RedisStore::with_cluster_pool`. Each documents how connections are replaced, retried and timed out then.
 //!
 //! # Features
+//! - `calendar`: limits per month, quarter or year, and per day or week of a time zone.
 //! - `deadpool`: stores on pools of the crates `deadpool` 0.13 and `deadpool-redis` 0.23.
 //! - `tls`: `rediss://`, `rediss+cluster://` and `rediss+sentinel://` addresses and client certificates, with rustls.
 #![forbid(unsafe_code)]

@@ -65,6 +65,7 @@
 //! request is determined from its head, or the service settles it. It limits neither connections nor concurrent requests.
 //!
 //! # Features
+//! - `calendar`: limits per month, quarter or year, and per day or week of a time zone.
 //! - `axum`: the peer's address from axum's `ConnectInfo`, the route from its `MatchedPath`.
 //! - `config`: policies from files in TOML or YAML, reloaded when they change; see [`config`]. Needs Rust 1.89.
 //! - `tonic`: the peer's address from tonic's `TcpConnectInfo`.

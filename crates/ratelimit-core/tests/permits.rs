@@ -1,0 +1,138 @@
+//! Permits: renewed while they are held, lost when the store is gone for a lease, released when they are dropped.
+#![cfg(feature = "tokio")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::MapStore;
+use ratelimit_core::{
+    Acquire, AcquireError, Answer, Claims, CounterStore, ErrorKind, Limit, Mode, Promises, RateLimiter,
+    Refund, StoreError, Timestamp,
+};
+
+/// A store that can be switched off.
+#[derive(Debug, Default)]
+struct Switched {
+    inner: MapStore,
+    is_off: AtomicBool,
+    renewals: AtomicUsize,
+}
+
+impl Switched {
+    fn check(&self) -> Result<(), StoreError> {
+        match self.is_off.load(Ordering::SeqCst) {
+            true => Err(StoreError::new("switched", ErrorKind::Unreachable, "switched off")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl CounterStore for Switched {
+    fn promises(&self) -> Promises {
+        self.inner.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        self.renewals.fetch_add(usize::from(claims.mode() == Mode::Force), Ordering::SeqCst);
+        self.check()?;
+        self.inner.claim(claims).await
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        self.inner.claim_many(slices).await
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.check()?;
+        self.inner.refund(now, refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.inner.reset(claims).await
+    }
+}
+
+fn limiter(text: &str) -> Arc<RateLimiter<Arc<Switched>>> {
+    Arc::new(RateLimiter::new(Arc::new(Switched::default()), text.parse::<Limit>().unwrap()))
+}
+
+async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    for _ in 0..2_000 {
+        if is_so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("not within ten seconds: {what}");
+}
+
+#[tokio::test]
+async fn failed_renewals_are_repeated_until_the_lease_ends() {
+    let limiter = limiter("1 at once lease 400ms");
+    let permit = limiter.hold(limiter.check("k").await.unwrap());
+    limiter.store().is_off.store(true, Ordering::SeqCst);
+    until("lost", async || permit.is_lost()).await;
+    assert!(limiter.store().renewals.load(Ordering::SeqCst) > 1);
+    limiter.store().is_off.store(false, Ordering::SeqCst);
+    // The units are free, and a late release takes nothing from the next holder.
+    let next = limiter.check("k").await.unwrap();
+    assert!(next.allowed());
+    permit.release().await.unwrap();
+    assert!(!limiter.check("k").await.unwrap().allowed());
+}
+
+#[tokio::test]
+async fn a_short_outage_of_the_store_loses_no_permit() {
+    let limiter = limiter("1 at once lease 2s");
+    let permit = limiter.hold(limiter.check("k").await.unwrap());
+    limiter.store().is_off.store(true, Ordering::SeqCst);
+    until("a failed renewal", async || limiter.store().renewals.load(Ordering::SeqCst) > 0).await;
+    limiter.store().is_off.store(false, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!permit.is_lost());
+    assert!(!limiter.check("k").await.unwrap().allowed());
+    drop(permit);
+    until("released", async || limiter.peek("k").await.unwrap().remaining() == 1).await;
+}
+
+#[tokio::test]
+async fn a_release_reports_that_the_store_is_down() {
+    let limiter = limiter("1 at once");
+    let permit = limiter.hold(limiter.check("k").await.unwrap());
+    limiter.store().is_off.store(true, Ordering::SeqCst);
+    assert_eq!(permit.release().await.unwrap_err().kind(), ErrorKind::Unreachable);
+}
+
+#[tokio::test]
+async fn decisions_without_a_lease_are_held_by_nothing() {
+    let limiter = limiter("1/h");
+    let mut decision = limiter.check("k").await.unwrap();
+    assert!(limiter.renew(&mut decision).await.unwrap());
+    limiter.hold(decision).release().await.unwrap();
+    let mut refused = limiter.check("k").await.unwrap();
+    assert!(!refused.allowed());
+    assert!(limiter.renew(&mut refused).await.unwrap());
+    limiter.release(&refused).await.unwrap();
+    assert_eq!(limiter.peek("k").await.unwrap().remaining(), 0);
+}
+
+#[tokio::test]
+async fn waiting_ends_soon_after_a_release_or_at_the_deadline() {
+    let limiter = limiter("1 at once");
+    let held = limiter.check("k").await.unwrap().into_owned();
+    let patient = Acquire { timeout: Some(Duration::from_secs(30)), ..Acquire::default() };
+    let waiting = tokio::spawn({
+        let limiter = limiter.clone();
+        async move { limiter.acquire_with("k", patient).await.map(|decision| decision.allowed()) }
+    });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!waiting.is_finished());
+    limiter.release(&held).await.unwrap();
+    assert!(waiting.await.unwrap().unwrap());
+    let hasty = Acquire { timeout: Some(Duration::from_millis(30)), ..Acquire::default() };
+    let late = limiter.acquire_with("k", hasty).await.unwrap_err();
+    assert!(matches!(late, AcquireError::Deadline(_)), "{late}");
+}
