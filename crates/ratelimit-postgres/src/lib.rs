@@ -86,6 +86,7 @@ mod options;
 mod prune;
 mod queue;
 mod reply;
+mod scan;
 mod schema;
 mod source;
 mod store;
