@@ -2,6 +2,7 @@
 
 mod bytes;
 mod extract;
+mod text;
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use http::HeaderName;
 
 pub(crate) use bytes::KeyBytes;
 pub(crate) use extract::Absent;
+pub use text::ParseClientError;
+pub(crate) use text::missing_text;
 
 use crate::TrustedProxies;
 
