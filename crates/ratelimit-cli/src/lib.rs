@@ -60,7 +60,8 @@ pub fn run() -> ExitCode {
         let _ = usage.print();
         return ExitCode::from(2);
     }
-    eprintln!("error: {error:#}");
+    // Each error contains its cause.
+    eprintln!("error: {error}");
     ExitCode::FAILURE
 }
 

@@ -107,9 +107,12 @@ impl List {
         };
         let shown = match (self.matching, self.keys.len()) {
             (0, _) => "No key has used anything under these limits.".to_owned(),
+            (matching, 1) if matching > 1 => {
+                format!("{matching} keys have used something under these limits; the nearest is shown.")
+            }
             (matching, shown) if shown < matching => {
                 format!(
-                    "{matching} keys have used something under these limits; shown are the {shown} nearest."
+                    "{matching} keys have used something under these limits; the {shown} nearest are shown."
                 )
             }
             (1, _) => "1 key has used something under these limits.".to_owned(),

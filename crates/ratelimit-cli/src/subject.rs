@@ -1,6 +1,6 @@
 //! What to look at: the limits, and how the keys under them are written.
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{anyhow, bail};
 use ratelimit_core::{Limits, RateLimiter};
 use ratelimit_memory::MemoryStore;
 use ratelimit_stores::Store;
@@ -31,7 +31,9 @@ impl Subject {
     /// Reads the limits that the arguments name.
     pub(crate) fn load(args: &Args) -> anyhow::Result<Self> {
         match (&args.limits.limits, &args.limits.config) {
-            (Some(text), _) => Ok(Self { limits: text.parse().context("--limits")?, policy: None }),
+            (Some(text), _) => {
+                Ok(Self { limits: text.parse().map_err(|error| anyhow!("--limits: {error}"))?, policy: None })
+            }
             (None, Some(file)) => {
                 let config = ConfigFile::open_with(file, provided(&args.provided_key))?.config();
                 let policy = choose(&config, args.policy.as_deref())?;

@@ -76,7 +76,7 @@ async fn lists(url: &str, store: Store) {
     assert_eq!(table[0], ["LIMIT", "USED", "REMAINING", "RESET IN", "RETRY AFTER", "KEY"]);
     assert_eq!([&table[1][..3], &table[1][5..]].concat(), ["10/d log", "10", "0", "full"]);
     assert_eq!([&table[2][..3], &table[2][5..]].concat(), ["100/h fixed", "97", "3", "window only \\x1b[2J"]);
-    assert!(top.contains("4 keys have used something under these limits; shown are the 2 nearest."), "{top}");
+    assert!(top.contains("4 keys have used something under these limits; the 2 nearest are shown."), "{top}");
     assert!(top.contains("names are digests of long keys"), "{top}");
     assert!(!top.contains('\x1b'));
 

@@ -45,6 +45,7 @@ fn wrong_addresses_are_explained_without_their_password() {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods)] // measures how long the program takes
 fn a_server_that_does_not_answer_takes_no_longer_than_the_timeout() {
     // Accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -62,8 +63,8 @@ fn a_server_that_does_not_answer_takes_no_longer_than_the_timeout() {
         for arguments in [&["peek", "k3y"][..], &["watch", "k3y"]] {
             let ran = Cli::on(&url, "", "1/s").run(arguments);
             ran.fails(1, &["error: "]);
-            let address = url.split('?').next().unwrap().rsplit(['@', '/']).nth(1).unwrap_or_default();
-            assert!(ran.stderr.contains("127.0.0.1:"), "{address}: {ran:?}");
+            assert!(ran.stderr.contains("127.0.0.1:") && ran.stderr.lines().count() == 1, "{ran:?}");
+            assert!(ran.stderr.matches("refused").count() <= 1, "it says it once: {ran:?}");
             assert!(!ran.stderr.contains("s3cret") && !ran.stderr.contains("k3y"), "{ran:?}");
         }
         assert!(begun.elapsed() < Duration::from_secs(20), "{url}: {:?}", begun.elapsed());
