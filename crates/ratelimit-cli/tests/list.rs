@@ -10,6 +10,7 @@ use ratelimit_stores::Store;
 use ratelimit_testbed::Testbed;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// More than any server of the tests has.
 const ALL: &str = "1000000";
@@ -33,6 +34,14 @@ async fn on_postgres() {
     let server = Testbed::from_env().postgres().await.unwrap();
     let url = format!("{}?schema=cli_list_{}", server.url(), std::process::id());
     let store = Arc::new(PostgresStore::connect(&url).await.unwrap());
+    lists(&url, store).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_the_primary_that_sentinels_watch() {
+    let sentinels = Testbed::from_env().redis_sentinel(Duration::from_secs(60)).await.unwrap();
+    let url = format!("{}?timeout=5s", sentinels.url());
+    let store = Arc::new(RedisStore::connect(&url).await.unwrap());
     lists(&url, store).await;
 }
 
@@ -79,6 +88,12 @@ async fn lists(url: &str, store: Store) {
     assert!(top.contains("4 keys have used something under these limits; the 2 nearest are shown."), "{top}");
     assert!(top.contains("names are digests of long keys"), "{top}");
     assert!(!top.contains('\x1b'));
+
+    // A period of the calendar has a window of its own.
+    charge(&own, "9/month", b"monthly", 4).await;
+    let monthly = Cli::on(url, &own, "9/month");
+    let list = monthly.run(&["list", "--scan", ALL, "--json"]).only_json();
+    assert_eq!((keys(&list), &list["keys"][0]["limits"][0]["used"]), (vec!["monthly".to_owned()], &json!(4)));
 
     // The bound: there is more to look at.
     let bounded = cli.run(&["list", "--scan", "2", "--json"]).only_json();

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use common::Cli;
-use ratelimit_testbed::Testbed;
+use ratelimit_testbed::{Settings, Testbed, Way};
 
 fn with_limits(limits: &str) -> Cli {
     Cli::new(&["--store", "redis://127.0.0.1:1/", "--limits", limits])
@@ -121,4 +121,20 @@ async fn any_bytes_can_be_a_key() {
         (&literal["key"], &literal["limits"][0]["used"]),
         (&"\\\\xff\\\\\\\\\\\\x1b".into(), &0.into())
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_goes_on_when_the_server_is_back() {
+    let settings =
+        Settings { addresses: Default::default(), only: Some(Way::Process), ..Settings::from_env() };
+    let server = Testbed::new(settings).redis().await.unwrap();
+    let cli = Cli::on(&format!("{}?timeout=300ms", server.url()), "", "10/h");
+    let mut watch = cli.start(&["watch", "k", "--interval", "0.1", "--json"]);
+    assert!(watch.line().contains("\"remaining\":10"));
+    server.kill().await.unwrap();
+    cli.run(&["peek", "k"]).fails(1, &["is unreachable"]);
+    server.start().await.unwrap();
+    assert_eq!(cli.run(&["charge", "k", "3"]).code, 0);
+    assert!((0..300).any(|_| watch.line().contains("\"remaining\":7")));
+    assert_eq!(watch.interrupt(), Some(0));
 }

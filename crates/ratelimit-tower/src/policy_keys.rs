@@ -1,7 +1,10 @@
 //! The keys of a policy in a store, for tools that look clients up.
 
-use crate::key::{KeyBytes, missing_text};
+use crate::key::{KeyBytes, Part};
 use crate::{ParseClientError, Policy};
+
+/// The client that stands for all requests without what the policy counts by.
+const MISSING: &[u8] = b"(missing)";
 
 impl Policy {
     /// Returns the key under which the policy counts a client, in the store: for tools that look up or reset a client.
@@ -17,6 +20,7 @@ impl Policy {
     /// | provided by the program | the bytes that the program returns |
     /// | several together | their values in order, with ` + ` between them |
     /// | alternatives | which one, and its value: `address=192.0.2.1` |
+    /// | any, for requests without it | `(missing)` |
     ///
     /// ```
     /// use ratelimit_core::Limit;
@@ -34,18 +38,23 @@ impl Policy {
     pub fn key_of(&self, client: &[u8]) -> Result<Vec<u8>, ParseClientError> {
         let mut key = KeyBytes::new();
         key.begin_with(self.prefix());
-        self.source().write_text(client, &mut key)?;
+        if client == MISSING {
+            key.absent();
+        } else {
+            self.source().write_text(client, &mut key)?;
+        }
         Ok(key.as_ref().to_vec())
     }
 
     /// The inverse of [`key_of`](Self::key_of): whom a key in the store is for. `None` if it is not a key of this policy. A
-    /// secret is returned as its hash, and a part that requests did not have as `(missing)`.
+    /// secret is returned as its hash.
     pub fn client_of(&self, key: &[u8]) -> Option<Vec<u8>> {
         let own = key.strip_prefix(self.prefix().as_ref())?;
-        if let Some(text) = missing_text(own) {
-            return Some(text);
-        }
         let mut rest = own;
+        if matches!(Part::split_off(&mut rest), Some(Part::Absent)) && rest.is_empty() {
+            return Some(MISSING.to_vec());
+        }
+        rest = own;
         self.source().read_text(&mut rest).filter(|_| rest.is_empty())
     }
 }
@@ -144,6 +153,7 @@ mod tests {
         let policy = policy(user());
         let missing = layer_key(&policy, &request("192.0.2.9", &[]));
         assert_eq!(policy.client_of(&missing).unwrap(), b"(missing)");
+        assert_eq!(policy.key_of(b"(missing)").unwrap(), missing);
     }
 
     #[test]

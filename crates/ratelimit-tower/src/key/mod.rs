@@ -10,10 +10,9 @@ use std::sync::Arc;
 use crate::Head;
 use http::HeaderName;
 
-pub(crate) use bytes::KeyBytes;
+pub(crate) use bytes::{KeyBytes, Part};
 pub(crate) use extract::Absent;
 pub use text::ParseClientError;
-pub(crate) use text::missing_text;
 
 use crate::TrustedProxies;
 

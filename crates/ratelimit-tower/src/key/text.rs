@@ -13,9 +13,6 @@ const AND: &[u8] = b" + ";
 /// Instead of a part that is stored as its hash.
 const HASH: &[u8] = b"sha256:";
 
-/// Whom a request without the key is for.
-const MISSING: &[u8] = b"(missing)";
-
 /// Why a text does not name a client of a policy: [`Policy::key_of`](crate::Policy::key_of).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseClientError(String);
@@ -110,19 +107,13 @@ impl KeySource {
                 }
                 _ => None,
             },
-            _ => Some(match Part::split_off(key)? {
-                Part::Plain(bytes) => bytes.to_vec(),
-                Part::Hash(hash) => hash_text(hash),
-                Part::Absent => MISSING.to_vec(),
-            }),
+            _ => match Part::split_off(key)? {
+                Part::Plain(bytes) => Some(bytes.to_vec()),
+                Part::Hash(hash) => Some(hash_text(hash)),
+                Part::Absent => None,
+            },
         }
     }
-}
-
-/// The text of a key from which all of its source is missing.
-pub(crate) fn missing_text(mut key: &[u8]) -> Option<Vec<u8>> {
-    let part = Part::split_off(&mut key)?;
-    (matches!(part, Part::Absent) && key.is_empty()).then(|| MISSING.to_vec())
 }
 
 fn write_address(proxies: &TrustedProxies, text: &[u8], key: &mut KeyBytes) -> Result<(), ParseClientError> {
