@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 
 use ratelimit_core::kit::MeterScan;
-use ratelimit_core::{Clock as _, Request};
+use ratelimit_core::{Clock as _, Request, Timestamp};
 use serde::Serialize;
 
 use crate::args::ListArgs;
@@ -84,9 +84,10 @@ impl List {
         let mut table = Table::new(&headings).with_text_last();
         for status in &self.keys {
             // Under several limits, the one that is nearest.
-            let fraction =
-                |row: &&LimitRow| Rank::new(row.remaining, row.remaining + row.used, row.reset_after);
-            let Some(row) = status.limits.iter().min_by_key(fraction) else { continue };
+            let rank = |row: &&LimitRow| {
+                Rank::new(row.remaining, row.remaining + row.used, Timestamp::EPOCH + row.reset_after)
+            };
+            let Some(row) = status.limits.iter().min_by_key(rank) else { continue };
             table.row([
                 row.limit.clone(),
                 row.used.to_string(),
