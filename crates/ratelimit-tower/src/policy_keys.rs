@@ -128,6 +128,12 @@ mod tests {
                 "192.0.2.9 + 7 + /search",
                 "192.0.2.9 + 7 + /search",
             ),
+            (
+                KeySource::path().and(address().and(user())),
+                &v4,
+                "/search + 192.0.2.9 + 7",
+                "/search + 192.0.2.9 + 7",
+            ),
             (key().or(user()).or(address()), &v4, "api-key:x-key=secret", &format!("api-key:x-key={hashed}")),
             (
                 key().or(user()).or(address()),

@@ -44,11 +44,10 @@ impl KeySource {
                 Ok(())
             }
             Source::Both(both) => {
-                let place = text.windows(AND.len()).rposition(|window| window == AND);
-                let place =
-                    place.ok_or_else(|| wrong(format!("write the parts of `{self}` as `FIRST + SECOND`")))?;
-                both.0.write_text(&text[..place], key)?;
-                both.1.write_text(&text[place + AND.len()..], key)
+                let (first, second) = split(text, both.1.parts())
+                    .ok_or_else(|| wrong(format!("write the parts of `{self}` as `FIRST + SECOND`")))?;
+                both.0.write_text(first, key)?;
+                both.1.write_text(second, key)
             }
             Source::Either(either) => {
                 for (choice, source) in [(0, &either.0), (1, &either.1)] {
@@ -69,6 +68,11 @@ impl KeySource {
                 Ok(())
             }
         }
+    }
+
+    /// How many parts its text has.
+    fn parts(&self) -> usize {
+        if let Source::Both(both) = &self.0 { both.0.parts() + both.1.parts() } else { 1 }
     }
 
     /// What to pass to this source, if `text` says that it is the one: `address=192.0.2.1`.
@@ -114,6 +118,15 @@ impl KeySource {
             },
         }
     }
+}
+
+/// Splits off the last `parts` parts.
+fn split(text: &[u8], parts: usize) -> Option<(&[u8], &[u8])> {
+    let mut end = text.len();
+    for _ in 0..parts {
+        end = text[..end].windows(AND.len()).rposition(|window| window == AND)?;
+    }
+    Some((&text[..end], &text[end + AND.len()..]))
 }
 
 fn write_address(proxies: &TrustedProxies, text: &[u8], key: &mut KeyBytes) -> Result<(), ParseClientError> {
