@@ -107,7 +107,10 @@ impl List {
             false => format!("Looked at all {} names in the store.", self.looked_at),
         };
         let shown = match (self.matching, self.keys.len()) {
-            (0, _) => "No key has used anything under these limits.".to_owned(),
+            (0, _) => {
+                "No key has used anything under these limits; check that the namespace is your program's."
+                    .to_owned()
+            }
             (matching, 1) if matching > 1 => {
                 format!("{matching} keys have used something under these limits; the nearest is shown.")
             }

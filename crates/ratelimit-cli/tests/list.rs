@@ -59,7 +59,7 @@ async fn lists(url: &str, store: Store) {
     let limits = "100/h fixed; 10/d log";
     let cli = Cli::on(url, &own, limits);
     let nothing = cli.run(&["list", "--scan", ALL]);
-    assert!(nothing.stdout.contains("No key has used anything under these limits."), "{nothing:?}");
+    assert!(nothing.stdout.contains("No key has used anything under these limits; check"), "{nothing:?}");
 
     charge(&own, limits, b"half", 5).await; // 5 of 10 in the log
     charge(&own, limits, b"full", 10).await;
