@@ -61,8 +61,8 @@ pub struct MeterId<'a> {
     pub key: &'a [u8],
 }
 
-impl MeterId<'_> {
-    /// Returns one byte string that names this meter and no other.
+impl<'a> MeterId<'a> {
+    /// Returns one byte string that names this meter and no other. [`from_bytes`](Self::from_bytes) reads it back.
     ///
     /// ```
     /// use ratelimit_core::MeterId;
@@ -76,6 +76,22 @@ impl MeterId<'_> {
         write_part(&mut bytes, self.scope.as_bytes());
         bytes.extend_from_slice(self.key);
         bytes
+    }
+
+    /// Reads back what [`to_bytes`](Self::to_bytes) has returned; `None` if it is something else. For a store that can
+    /// list its meters.
+    ///
+    /// ```
+    /// use ratelimit_core::MeterId;
+    ///
+    /// let id = MeterId::from_bytes(b"3:api11:sliding:60suser:7").ok_or("not a meter")?;
+    /// assert_eq!((id.namespace, id.scope, id.key), ("api", "sliding:60s", &b"user:7"[..]));
+    /// # Ok::<(), &str>(())
+    /// ```
+    pub fn from_bytes(bytes: &'a [u8]) -> Option<Self> {
+        let (namespace, rest) = read_part(bytes)?;
+        let (scope, key) = read_part(rest).filter(|(scope, _)| !scope.is_empty())?;
+        Some(Self { namespace: str::from_utf8(namespace).ok()?, scope: str::from_utf8(scope).ok()?, key })
     }
 }
 
@@ -91,6 +107,17 @@ fn write_part(bytes: &mut Vec<u8>, part: &[u8]) {
     bytes.extend_from_slice(part.len().to_string().as_bytes());
     bytes.push(b':');
     bytes.extend_from_slice(part);
+}
+
+/// Splits off the part that [`write_part`] has written. Its length has no other form: no sign, no leading zero.
+fn read_part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let colon = bytes.iter().position(|byte| *byte == b':')?;
+    let (digits, rest) = (str::from_utf8(&bytes[..colon]).ok()?, &bytes[colon + 1..]);
+    let length: usize = digits.parse().ok()?;
+    if length.to_string() != digits {
+        return None;
+    }
+    rest.split_at_checked(length)
 }
 
 /// A hash of a key that is the same in every process, release and store (FNV-1a, 64 bits, with a final mix).
@@ -124,6 +151,22 @@ mod tests {
                 MeterId { namespace, scope, key: key.as_bytes() }.to_bytes()
             };
             prop_assert_eq!(a == b, bytes(&a) == bytes(&b));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_is_read_back(namespace in "[ -~]{0,12}", scope in "[ -~]{1,12}", key: Vec<u8>) {
+            let id = MeterId { namespace: &namespace, scope: &scope, key: &key };
+            let bytes = id.to_bytes();
+            prop_assert_eq!(MeterId::from_bytes(&bytes), Some(id));
+        }
+
+        #[test]
+        fn only_a_name_is_read(bytes in prop::collection::vec(prop::sample::select(b"0123:+a\xff".to_vec()), 0..12)) {
+            if let Some(id) = MeterId::from_bytes(&bytes) {
+                prop_assert_eq!(id.to_bytes(), bytes);
+            }
         }
     }
 

@@ -51,6 +51,12 @@ pub(crate) enum Call {
         first: i64,
         blocks: i64,
     },
+    /// Reads names in their order.
+    Names {
+        after: Vec<u8>,
+        before: Vec<u8>,
+        most: i64,
+    },
 }
 
 impl Call {
@@ -64,6 +70,7 @@ impl Call {
             Self::Refund { .. } => &names.refund,
             Self::Reset { .. } => &names.reset,
             Self::Prune { .. } => &names.prune,
+            Self::Names { .. } => &names.names,
         }
     }
 
@@ -71,6 +78,7 @@ impl Call {
         Ok(match self {
             Self::FastPathOne { .. } => Reply::One(row.try_get(0)?),
             Self::FastPath { .. } => Reply::Many(Box::new(Many::from_row(row)?)),
+            Self::Names { .. } => Reply::Names(row.try_get(0)?),
             _ => Reply::Numbers(row.try_get(0)?),
         })
     }
@@ -100,6 +108,7 @@ impl Call {
             }
             Self::Reset { ids } => query.bind(ids),
             Self::Prune { first, blocks } => query.bind(first).bind(blocks),
+            Self::Names { after, before, most } => query.bind(after).bind(before).bind(most),
         };
         // Reads to the end of the reply, not just to its row: the statement is committed after that.
         self.last(&query.fetch_all(connection).await?)
@@ -143,6 +152,7 @@ impl Call {
             }
             Self::Reset { ids } => vec![bytes_array(ids)],
             Self::Prune { first, blocks } => vec![one(first), one(blocks)],
+            Self::Names { after, before, most } => vec![bytes(after), bytes(before), one(most)],
         }
     }
 }

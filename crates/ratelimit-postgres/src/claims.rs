@@ -31,6 +31,13 @@ pub(crate) fn name_of(id: &MeterId<'_>) -> Vec<u8> {
     short
 }
 
+/// All names of this namespace are between these two: after the namespace comes a digit.
+pub(crate) fn names_of(namespace: &str) -> [Vec<u8>; 2] {
+    let after = format!("{}:{namespace}", namespace.len()).into_bytes();
+    let before = [&after[..], b":"].concat();
+    [after, before]
+}
+
 /// Kind, cost, and five numbers that depend on the kind: see `meter.sql`.
 pub(crate) fn claim_numbers(claim: &OwnedClaim) -> [i64; 7] {
     // A larger cost never fits, and counts saturate.
@@ -59,4 +66,23 @@ fn drain_time(bucket: &Bucket, units: u64) -> u64 {
 
 pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_of_a_namespace_are_between_its_bounds_and_no_others() {
+        for own in ["", "a", "api", "api2", "ap:"] {
+            let [after, before] = names_of(own);
+            for namespace in ["", "a", "api", "api2", "ap:", "apj"] {
+                for (scope, key) in [("log", &b""[..]), ("sliding:60s", b"\xff\xff"), ("log", &[b'x'; 300])] {
+                    let name = name_of(&MeterId { namespace, scope, key });
+                    let is_own = namespace == own && name[0] != b'#';
+                    assert_eq!(after < name && name < before, is_own, "{namespace:?} {own:?}");
+                }
+            }
+        }
+    }
 }

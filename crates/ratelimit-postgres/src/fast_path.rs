@@ -206,7 +206,7 @@ impl<'s> FastPath<'s> {
                 }
                 Some((many.clock, seen))
             }
-            Reply::Numbers(_) => None,
+            Reply::Numbers(_) | Reply::Names(_) => None,
         }
     }
 

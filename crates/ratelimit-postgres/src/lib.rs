@@ -87,6 +87,7 @@ mod options;
 mod prune;
 mod queue;
 mod reply;
+mod scan;
 mod schema;
 mod source;
 mod store;

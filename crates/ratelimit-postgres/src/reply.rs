@@ -15,6 +15,8 @@ pub(crate) enum Reply {
     One(One),
     /// The reply to [`Call::Take`](crate::call::Call::Take).
     Many(Box<Many>),
+    /// The reply to [`Call::Names`](crate::call::Call::Names).
+    Names(Vec<Vec<u8>>),
 }
 
 impl Reply {
@@ -22,8 +24,13 @@ impl Reply {
     pub(crate) fn numbers(self) -> Result<Vec<i64>, StoreError> {
         match self {
             Self::Numbers(numbers) => Ok(numbers),
-            Self::One(_) | Self::Many(_) => Err(error::strange_reply()),
+            Self::One(_) | Self::Many(_) | Self::Names(_) => Err(error::strange_reply()),
         }
+    }
+
+    /// The reply to [`Call::Names`](crate::call::Call::Names).
+    pub(crate) fn names(self) -> Result<Vec<Vec<u8>>, StoreError> {
+        if let Self::Names(names) = self { Ok(names) } else { Err(error::strange_reply()) }
     }
 }
 

@@ -57,6 +57,8 @@ pub(crate) struct Names {
     pub(crate) refund: Arc<str>,
     pub(crate) reset: Arc<str>,
     pub(crate) prune: Arc<str>,
+    /// The names after the first argument and before the second, at most as many as the third.
+    pub(crate) names: Arc<str>,
 }
 
 impl PostgresConfig {
@@ -89,6 +91,8 @@ impl Names {
         let call = |function: &str, arguments: &str| -> Arc<str> {
             format!("SELECT {}{prefix}{function}_v1({arguments})", quoted(schema)).into()
         };
+        let table = format!("{}{prefix}meters", quoted(schema));
+        let page = format!("SELECT id FROM {table} WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3");
         let take = format!("CALL {}{prefix}take_v1($1, $2, $3, $4, $5, $6, $7", quoted(schema));
         let one = "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15";
         Ok(Self {
@@ -101,6 +105,7 @@ impl Names {
             refund: call("refund", "$1, $2, $3, $4"),
             reset: call("reset", "$1"),
             prune: call("prune", "$1, $2"),
+            names: format!("SELECT coalesce(array_agg(id ORDER BY id), '{{}}') FROM ({page}) AS page").into(),
         })
     }
 

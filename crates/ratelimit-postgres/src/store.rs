@@ -129,6 +129,11 @@ impl PostgresStore {
         prune(&self.0.link).await
     }
 
+    /// The connections, for what is not a decision.
+    pub(crate) fn link(&self) -> &Link {
+        &self.0.link
+    }
+
     /// Runs in its own task: if the caller drops the future, the statement still runs to its end and the connection stays
     /// usable.
     async fn call(&self, call: Call) -> Result<Vec<i64>, StoreError> {

@@ -63,6 +63,11 @@ impl Cluster {
         self.nodes.owner(slot)
     }
 
+    /// The nodes that serve slots, as far as they are known.
+    pub(crate) fn serving(&self) -> Vec<Arc<Server>> {
+        self.nodes.serving()
+    }
+
     /// Finds the nodes and connects to those that serve slots. A node that is down now is connected later.
     pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), StoreError> {
         self.surveyed(deadline).await?;

@@ -37,6 +37,55 @@ pub(crate) fn write_key(name: &mut Vec<u8>, prefix: &str, id: &MeterId<'_>) {
     name.extend_from_slice(scope.as_bytes());
 }
 
+/// What a key of the server turns out to be.
+pub(crate) enum StoredKey {
+    /// A meter with this namespace, scope and key.
+    Meter { namespace: String, scope: String, key: Vec<u8> },
+    /// A meter whose namespace and key were replaced by a digest.
+    Digest,
+    /// Not a meter under this prefix.
+    Other,
+}
+
+impl StoredKey {
+    /// Reads back what [`key_of`] has returned.
+    pub(crate) fn read(prefix: &str, name: &[u8]) -> Self {
+        Self::parts(prefix, name).unwrap_or(Self::Other)
+    }
+
+    fn parts(prefix: &str, name: &[u8]) -> Option<Self> {
+        let rest = name.strip_prefix(prefix.as_bytes())?.strip_prefix(b"{")?;
+        let close = rest.iter().position(|byte| *byte == b'}')?;
+        let (inside, scope) = (&rest[..close], str::from_utf8(&rest[close + 1..]).ok()?);
+        if scope.is_empty() {
+            return None;
+        }
+        if let Some(digits) = inside.strip_prefix(b"%=") {
+            return (digits.len() == 64).then_some(Self::Digest);
+        }
+        let colon = inside.iter().position(|byte| *byte == b':')?;
+        let namespace = String::from_utf8(unescape(&inside[..colon])?).ok()?;
+        let key = unescape(&inside[colon + 1..])?;
+        // Only what this crate would write is one of its keys.
+        let is_own = key_of(prefix, &MeterId { namespace: &namespace, scope, key: &key }) == name;
+        is_own.then(|| Self::Meter { namespace, scope: scope.to_owned(), key })
+    }
+}
+
+fn unescape(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.iter();
+    while let Some(byte) = rest.next() {
+        if *byte != b'%' {
+            bytes.push(*byte);
+            continue;
+        }
+        let mut digit = || char::from(*rest.next()?).to_digit(16);
+        bytes.push(u8::try_from(digit()? * 16 + digit()?).ok()?);
+    }
+    Some(bytes)
+}
+
 fn digest(namespace: &str, key: &[u8]) -> String {
     let mut hash = Sha256::new();
     hash.update((namespace.len() as u64).to_be_bytes());
@@ -117,6 +166,33 @@ mod tests {
         let digest = name("", "log", long.as_bytes());
         let looks_alike = &digest[4..digest.len() - 4];
         assert_ne!(name("", "log", looks_alike), digest);
+    }
+
+    #[test]
+    fn a_name_is_read_back_unless_it_is_a_digest() {
+        for (namespace, key) in
+            [("", &b""[..]), ("api", b"user:7"), ("a:b%", b"{x}%:\xff\x00"), ("%=", b"%=")]
+        {
+            let name = name(namespace, "sliding:60s", key);
+            let StoredKey::Meter { namespace: a, scope, key: b } = StoredKey::read("rl:", &name) else {
+                panic!("{name:?} is not read");
+            };
+            assert_eq!((&*a, &*scope, &*b), (namespace, "sliding:60s", key));
+            assert!(matches!(StoredKey::read("other:", &name), StoredKey::Other));
+        }
+        assert!(matches!(StoredKey::read("rl:", &name("", "log", &[b'x'; 201])), StoredKey::Digest));
+        for other in [
+            "rl:",
+            "rl:{}log",
+            "rl:{a:b}",
+            "rl:{a}log",
+            "rl:{:a",
+            "rl:{%:a}log",
+            "rl:{%61:a}log",
+            "rl:{%=0}log",
+        ] {
+            assert!(matches!(StoredKey::read("rl:", other.as_bytes()), StoredKey::Other), "{other}");
+        }
     }
 
     #[test]

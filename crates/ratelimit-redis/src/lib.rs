@@ -17,7 +17,7 @@
 //! A server that is compatible with Redis 5 or later (tested: Redis 6.2 and 7.0, Valkey 9; not tested: KeyDB, Dragonfly,
 //! Redis 8): `EVAL`, `EVALSHA`, `SCRIPT LOAD`, `UNLINK`; in scripts `GET`, `MGET`, `SET PX`, `GETRANGE`, `SETRANGE`,
 //! `STRLEN`, `PEXPIRE` and `TIME`; on a cluster also `CLUSTER SLOTS` and `CLUSTER INFO`; with sentinels `ROLE`, and `SENTINEL`
-//! on the sentinels.
+//! on the sentinels. [`RedisStore::scan_meters`] needs `SCAN`.
 //! Scripts declare every key, so access lists (ACL) and clusters work. The eviction policy should be `noeviction` or
 //! `volatile-ttl`: an evicted meter counts from zero.
 //!
@@ -92,6 +92,7 @@ mod options;
 #[cfg(feature = "deadpool")]
 mod pool;
 mod provided;
+mod scan;
 mod script;
 mod sentinel;
 mod server;

@@ -82,6 +82,11 @@ impl Link {
         if let Self::Cluster(cluster) = self { cluster.known_owner(slot) } else { None }
     }
 
+    /// The nodes of a cluster that serve slots.
+    pub(crate) fn nodes(&self) -> Option<Vec<Arc<Server>>> {
+        if let Self::Cluster(cluster) = self { Some(cluster.serving()) } else { None }
+    }
+
     /// Starts a survey of the cluster's slots, after something has pointed to a change.
     pub(crate) fn look_soon(&self) {
         if let Self::Cluster(cluster) = self {

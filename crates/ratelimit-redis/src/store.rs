@@ -7,6 +7,7 @@ use ratelimit_core::layers::Batched;
 use ratelimit_core::{Answer, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
 
 use crate::by_node::ByNode;
+use crate::calls::Calls;
 use crate::config::RedisConfig;
 use crate::direct::Direct;
 use crate::error::STORE;
@@ -80,6 +81,11 @@ impl RedisStore {
     pub fn lazy(config: RedisConfig) -> Result<Self, StoreError> {
         let link = Link::new(&config)?;
         Ok(Self::on(link, config.store()))
+    }
+
+    /// The calls, for what is not a decision.
+    pub(crate) fn calls(&self) -> &Calls {
+        self.direct.calls()
     }
 
     /// Adds this store's name and address, which errors of `Batched` (a caller timed out while it waited) do not have.

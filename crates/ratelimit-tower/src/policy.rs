@@ -155,6 +155,16 @@ impl Policy {
         self.plan.limits()
     }
 
+    /// What it counts requests by.
+    pub fn source(&self) -> &KeySource {
+        &self.source
+    }
+
+    /// The prefix of each of its keys.
+    pub(crate) fn prefix(&self) -> &KeyBytes {
+        &self.prefix
+    }
+
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }

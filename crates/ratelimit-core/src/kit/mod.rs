@@ -1,9 +1,10 @@
 //! Helpers that this project's stores share, for stores of your own: claims that outlive their caller,
-//! calls that do, and the recent number of concurrent callers.
+//! calls that do, the recent number of concurrent callers, and how far a listing of meters got.
 //!
 //! Nothing here is part of the contract; you can write a store without it.
 
 mod concurrency;
+mod meter_scan;
 mod name;
 mod owned;
 #[cfg(feature = "tokio")]
@@ -13,6 +14,7 @@ mod setters;
 #[doc(inline)]
 pub use crate::__setters as setters;
 pub use concurrency::RecentPeak;
+pub use meter_scan::MeterScan;
 pub use name::OwnedName;
 pub use owned::{OwnedClaim, OwnedClaims, OwnedRefund};
 #[cfg(feature = "tokio")]

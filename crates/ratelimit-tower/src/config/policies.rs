@@ -43,6 +43,23 @@ pub(super) fn build(file: &file::File, provided: &Provided) -> Result<Policies, 
     Ok(if file.shadow { policies.in_shadow() } else { policies })
 }
 
+/// The limits of each policy: for requests without a plan that says otherwise, and for each plan that does.
+pub(super) fn limits_by_plan(file: &file::File) -> Result<LimitsByPlan, Problem> {
+    let mut all = LimitsByPlan::new();
+    for policy in file.policies.iter() {
+        let own = policy.limit.iter().map(|texts| (None, texts));
+        let said =
+            file.plans.iter().filter_map(|(plan, said)| Some((Some(&**plan), said.get(&**policy.name)?)));
+        for (plan, texts) in own.chain(said) {
+            all.insert((policy.name.value.clone(), plan.map(str::to_owned)), limits(texts)?);
+        }
+    }
+    Ok(all)
+}
+
+/// The limits of a policy, by its name and the name of a plan.
+pub(super) type LimitsByPlan = BTreeMap<(String, Option<String>), Limits>;
+
 fn one(policy: &Located<file::Policy>, plans: &Plans, keys: &Keys<'_>) -> Result<Policy, Problem> {
     name(&policy.name.place, &policy.name)?;
     let own = policy.limit.as_ref().map(limits).transpose()?;

@@ -125,6 +125,11 @@ impl ConfigFile {
         self.inner.policies.clone()
     }
 
+    /// The current contents.
+    pub fn config(&self) -> Arc<Config> {
+        self.inner.config.load_full()
+    }
+
     /// Returns the plan of this name, to put into a request's extensions; `None` if the file currently has no such plan.
     pub fn plan(&self, name: &str) -> Option<PlanName> {
         self.inner.config.load().plan(name)

@@ -4,8 +4,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use ratelimit_core::Limits;
+
 use super::document::Problem;
 use super::plan_name::PlanName;
+use super::policies::LimitsByPlan;
 use super::{ConfigError, Provided, de, file, policies, toml, yaml};
 use crate::Policies;
 
@@ -22,6 +25,7 @@ use crate::Policies;
 pub struct Config {
     policies: Policies,
     plans: BTreeSet<Arc<str>>,
+    limits: LimitsByPlan,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +77,28 @@ impl Config {
         self.plans.get(name).cloned().map(PlanName)
     }
 
+    /// The names of the plans.
+    pub fn plans(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.plans.iter().map(|plan| &**plan)
+    }
+
+    /// The limits under which a policy counts requests with this plan, or without one. `None` if the policy does not apply to
+    /// them: it has no limit of its own, and the plan has none for it.
+    ///
+    /// ```
+    /// use ratelimit_tower::config::Config;
+    ///
+    /// let file = "policies: [{name: requests, key: path, limit: 1/s}]\nplans: {paid: {requests: 9/s}}";
+    /// let config = Config::from_yaml(file, "limits.yaml")?;
+    /// let text = |plan| config.limits("requests", plan).map(ToString::to_string);
+    /// assert_eq!((text(None), text(Some("paid"))), (Some("1/s".to_owned()), Some("9/s".to_owned())));
+    /// # Ok::<(), ratelimit_tower::config::ConfigError>(())
+    /// ```
+    pub fn limits(&self, policy: &str, plan: Option<&str>) -> Option<&Limits> {
+        let of = |plan: Option<&str>| self.limits.get(&(policy.to_owned(), plan.map(str::to_owned)));
+        plan.and_then(|plan| of(Some(plan))).or_else(|| of(None))
+    }
+
     pub(super) fn read(text: &str, format: Format, provided: &Provided) -> Result<Self, Problem> {
         let document = match format {
             Format::Toml => toml::read(text)?,
@@ -80,7 +106,8 @@ impl Config {
         };
         let file: file::File = de::from_node(&document)?;
         let policies = policies::build(&file, provided)?;
-        Ok(Self { policies, plans: file.plans.into_keys().map(Into::into).collect() })
+        let limits = policies::limits_by_plan(&file)?;
+        Ok(Self { policies, plans: file.plans.into_keys().map(Into::into).collect(), limits })
     }
 }
 

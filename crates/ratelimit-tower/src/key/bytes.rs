@@ -67,6 +67,18 @@ impl KeyBytes {
         self.hashed(SECRET, bytes);
     }
 
+    /// Appends the hash of a secret, if it is all that is known.
+    pub(crate) fn hash_of_secret(&mut self, hash: &[u8; 32]) {
+        self.0.append(&[SECRET]);
+        self.0.append(hash);
+    }
+
+    /// Appends the hash of a long part, if it is all that is known.
+    pub(crate) fn hash_of_long_part(&mut self, hash: &[u8; 32]) {
+        self.0.append(&[LONG]);
+        self.0.append(hash);
+    }
+
     /// Appends a marker for a missing part.
     pub(crate) fn absent(&mut self) {
         self.0.append(&[ABSENT]);
@@ -90,6 +102,28 @@ impl KeyBytes {
     fn hashed(&mut self, sign: u8, bytes: &[u8]) {
         self.0.append(&[sign]);
         self.0.append(&Sha256::digest(bytes));
+    }
+}
+
+/// A part that is read back.
+pub(crate) enum Part<'a> {
+    /// Its bytes.
+    Plain(&'a [u8]),
+    /// The SHA-256 of a long part or of a secret.
+    Hash(&'a [u8]),
+    /// It is missing.
+    Absent,
+}
+
+impl<'a> Part<'a> {
+    /// Splits off the first part of a key.
+    pub(crate) fn split_off(key: &mut &'a [u8]) -> Option<Self> {
+        Some(match *key.split_off_first()? {
+            length @ ..=MOST => Self::Plain(key.split_off(..usize::from(length))?),
+            LONG | SECRET => Self::Hash(key.split_off(..32)?),
+            ABSENT => Self::Absent,
+            _ => return None,
+        })
     }
 }
 

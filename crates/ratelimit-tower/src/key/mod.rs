@@ -2,6 +2,7 @@
 
 mod bytes;
 mod extract;
+mod text;
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,8 +10,9 @@ use std::sync::Arc;
 use crate::Head;
 use http::HeaderName;
 
-pub(crate) use bytes::KeyBytes;
+pub(crate) use bytes::{KeyBytes, Part};
 pub(crate) use extract::Absent;
+pub use text::ParseClientError;
 
 use crate::TrustedProxies;
 

@@ -1,0 +1,97 @@
+//! The command `ratelimit`, with which an operator looks at the counters of rate limits, charges them and resets them.
+//!
+//! ```text
+//! ratelimit --store redis://cache/ --namespace api --limits '100/min burst 20' peek user:7
+//! ratelimit --store redis://cache/ --namespace api --config limits.toml --policy address list
+//! ```
+//!
+//! `ratelimit help` describes the commands and their options. The library has one function, [`run`], which the program
+//! calls; the crates `ratelimit-core` and `ratelimit-stores` are for programs of your own.
+//!
+//! # Features
+//! - `tls` (on by default): encrypted connections to the servers.
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod args;
+mod charge;
+mod confirm;
+mod list;
+mod output;
+mod peek;
+mod rank;
+mod reset;
+mod status;
+mod store;
+mod subject;
+mod table;
+mod text;
+mod time_text;
+mod watch;
+
+use std::io;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{CommandFactory as _, Parser as _};
+
+use crate::args::{Args, Command};
+use crate::confirm::NoTerminal;
+use crate::output::Output;
+use crate::store::Opened;
+use crate::subject::Subject;
+
+/// Runs the command with the arguments of the process, and returns its exit code: 0 if all went well, 1 after an error of
+/// the store or in a limit, 2 for wrong usage, 3 if `peek --exit-code` finds a limit with nothing remaining.
+#[must_use]
+pub fn run() -> ExitCode {
+    let args = Args::parse();
+    let error = match execute(&args) {
+        Ok(code) => return code,
+        Err(error) => error,
+    };
+    if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+        // Whoever read the output, such as `head`, has seen enough.
+        return ExitCode::SUCCESS;
+    }
+    if error.is::<NoTerminal>() {
+        let usage = Args::command().error(clap::error::ErrorKind::MissingRequiredArgument, error);
+        // There is nobody to tell that the message could not be written.
+        let _ = usage.print();
+        return ExitCode::from(2);
+    }
+    // Each error contains its cause.
+    eprintln!("error: {error}");
+    ExitCode::FAILURE
+}
+
+fn execute(args: &Args) -> anyhow::Result<ExitCode> {
+    // Mistakes in the limits and keys are found before any server is asked.
+    let subject = Subject::load(args)?;
+    let keys = args
+        .command
+        .keys()
+        .iter()
+        .map(|key| subject.key(key, args.escaped))
+        .collect::<Result<Vec<_>, _>>()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    runtime.block_on(async {
+        let opened = Opened::open(&args.store).await?;
+        let limiter = subject.limiter(opened.store(), &args.namespace);
+        let mut output = Output::new(args.json);
+        match &args.command {
+            Command::Peek(args) => peek::run(&limiter, &keys, args, &mut output).await,
+            Command::Reset(args) => reset::run(&limiter, &keys, args, &mut output).await,
+            Command::Charge(args) => charge::run(&limiter, &keys, args, &mut output).await,
+            Command::Watch(args) => watch::run(&limiter, &keys, args, &mut output).await,
+            Command::List(list) => {
+                list::run(&limiter, &opened, &subject, list, &args.namespace, &mut output).await
+            }
+        }
+    })
+}
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,66 @@
+//! What commands print: tables for people, or one JSON object on each line.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use serde::Serialize;
+
+use crate::status::KeyStatus;
+use crate::table::Table;
+use crate::time_text::human;
+
+/// Standard output.
+pub(crate) struct Output {
+    json: bool,
+    has_printed: bool,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json, has_printed: false }
+    }
+
+    /// Prints `value` as JSON, or what `people` returns; a blank line separates several.
+    pub(crate) fn print(
+        &mut self,
+        value: &impl Serialize,
+        people: impl FnOnce() -> String,
+    ) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.json {
+            serde_json::to_writer(&mut out, value)?;
+            writeln!(out)?;
+        } else {
+            let gap = if self.has_printed { "\n" } else { "" };
+            write!(out, "{gap}{}", people())?;
+        }
+        self.has_printed = true;
+        out.flush()
+    }
+
+    /// Clears the screen, if it is one and people look at it.
+    pub(crate) fn clear(&mut self) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if !self.json && out.is_terminal() {
+            self.has_printed = false;
+            write!(out, "\x1b[H\x1b[2J")?;
+        }
+        Ok(())
+    }
+}
+
+/// How a key stands, for people.
+pub(crate) fn key_table(status: &KeyStatus) -> String {
+    let mut table = Table::new(&["LIMIT", "QUOTA", "BURST", "USED", "REMAINING", "RESET IN", "RETRY AFTER"]);
+    for row in &status.limits {
+        table.row([
+            row.limit.clone(),
+            row.quota.to_string(),
+            row.burst.map_or("-".to_owned(), |burst| burst.to_string()),
+            row.used.to_string(),
+            row.remaining.to_string(),
+            human(row.reset_after),
+            row.retry_after.map_or("never".to_owned(), human),
+        ]);
+    }
+    format!("{}\n{table}", status.key)
+}

@@ -1,0 +1,75 @@
+//! How a key stands under its limits.
+
+use std::time::Duration;
+
+use ratelimit_core::{Algorithm, CheckError, LimitStatus, Request, Timestamp};
+use serde::Serialize;
+
+use crate::subject::{Key, Limiter};
+use crate::time_text::rfc3339;
+
+/// How a key stands. The README documents the fields of its JSON.
+#[derive(Serialize)]
+pub(crate) struct KeyStatus {
+    pub(crate) key: String,
+    /// When it stood so.
+    pub(crate) time: String,
+    pub(crate) limits: Vec<LimitRow>,
+}
+
+/// How a key stands under one limit.
+#[derive(Serialize)]
+pub(crate) struct LimitRow {
+    pub(crate) limit: String,
+    pub(crate) name: Option<String>,
+    pub(crate) quota: u64,
+    pub(crate) period_seconds: f64,
+    /// Only of buckets and queues.
+    pub(crate) burst: Option<u64>,
+    pub(crate) used: u64,
+    pub(crate) remaining: u64,
+    pub(crate) reset_after_seconds: f64,
+    pub(crate) reset_at: String,
+    /// `None`: the cost is more than the limit can admit.
+    pub(crate) retry_after_seconds: Option<f64>,
+    pub(crate) retry_at: Option<String>,
+    #[serde(skip)]
+    pub(crate) reset_after: Duration,
+    #[serde(skip)]
+    pub(crate) retry_after: Option<Duration>,
+}
+
+impl KeyStatus {
+    /// Looks without charging; `cost` is that of the request that `retry_after` is for.
+    pub(crate) async fn of(limiter: &Limiter, key: &Key, cost: u64) -> Result<Self, CheckError> {
+        let decision = limiter.would_allow(Request::new(&key.bytes).cost(cost)).await?;
+        let now = decision.now();
+        let limits = decision.each().map(|status| LimitRow::new(status, now)).collect();
+        Ok(Self { key: key.shown.clone(), time: rfc3339(now), limits })
+    }
+}
+
+impl LimitRow {
+    fn new(status: LimitStatus<'_>, now: Timestamp) -> Self {
+        let limit = status.rule();
+        let has_burst = matches!(
+            limit.algorithm(),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::LeakyQueue
+        );
+        Self {
+            limit: limit.to_string(),
+            name: status.name().map(str::to_owned),
+            quota: limit.quota(),
+            period_seconds: limit.period().as_secs_f64(),
+            burst: has_burst.then(|| status.limit()),
+            used: status.limit() - status.remaining().min(status.limit()),
+            remaining: status.remaining(),
+            reset_after_seconds: status.reset_after().as_secs_f64(),
+            reset_at: rfc3339(now + status.reset_after()),
+            retry_after_seconds: status.retry_after().map(|wait| wait.as_secs_f64()),
+            retry_at: status.retry_after().map(|wait| rfc3339(now + wait)),
+            reset_after: status.reset_after(),
+            retry_after: status.retry_after(),
+        }
+    }
+}

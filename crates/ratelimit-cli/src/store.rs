@@ -1,0 +1,70 @@
+//! Opens the store, and lists its meters if it can.
+
+use std::sync::Arc;
+
+use anyhow::bail;
+use ratelimit_core::MeterId;
+use ratelimit_core::kit::MeterScan;
+use ratelimit_postgres::{PostgresConfig, PostgresStore};
+use ratelimit_redis::RedisStore;
+use ratelimit_stores::Store;
+
+/// An open store, by what it can list.
+pub(crate) enum Opened {
+    Redis(RedisStore),
+    Postgres(PostgresStore),
+    /// Memcached: a server lists all of its items or none.
+    Other(Store),
+}
+
+const MEMORY: &str = "the counts of a `memory:` store are in the memory of the program that limits, where no other process \
+    can see them: give the address of a store that the program shares, redis://, postgres:// or memcached://, or let the \
+    program itself look with RateLimiter::peek";
+
+const NO_LIST: &str = "a Memcached server has no command that lists some of its items, so the keys are not known here: name \
+    them, as in `peek KEY`; stores on Redis and PostgreSQL can list";
+
+impl Opened {
+    /// Opens the store at this address. Nothing is created in it.
+    pub(crate) async fn open(url: &str) -> anyhow::Result<Self> {
+        let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
+        match scheme {
+            "memory" => bail!(MEMORY),
+            "postgres" | "postgresql" => {
+                // The tables are those of the program, which may be of another version.
+                let config = PostgresConfig::from_url(url)?.migrate(false).prune_every(None).connections(1);
+                Ok(Self::Postgres(PostgresStore::connect_with(config).await?))
+            }
+            "valkey" | "valkeys" | "unix" => Ok(Self::Redis(RedisStore::connect(url).await?)),
+            _ if scheme.starts_with("redis") => Ok(Self::Redis(RedisStore::connect(url).await?)),
+            _ if scheme.starts_with("memcache") => Ok(Self::Other(ratelimit_stores::connect(url).await?)),
+            _ => bail!(
+                "--store is not the address of a store: it begins with redis://, redis+cluster://, redis+sentinel://, \
+                 postgres:// or memcached://"
+            ),
+        }
+    }
+
+    /// The store.
+    pub(crate) fn store(&self) -> Store {
+        match self {
+            Self::Redis(store) => Arc::new(store.clone()),
+            Self::Postgres(store) => Arc::new(store.clone()),
+            Self::Other(store) => store.clone(),
+        }
+    }
+
+    /// Calls `visit` with the meters of a namespace, among the first `most` names in the store.
+    pub(crate) async fn scan(
+        &self,
+        namespace: &str,
+        most: usize,
+        visit: impl FnMut(&MeterId<'_>) + Send,
+    ) -> anyhow::Result<MeterScan> {
+        match self {
+            Self::Redis(store) => Ok(store.scan_meters(namespace, most, visit).await?),
+            Self::Postgres(store) => Ok(store.scan_meters(namespace, most, visit).await?),
+            Self::Other(_) => bail!(NO_LIST),
+        }
+    }
+}

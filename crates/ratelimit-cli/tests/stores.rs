@@ -1,0 +1,155 @@
+//! Looking, charging, resetting and watching, on each store.
+
+mod common;
+
+use common::{Cli, namespace, rows};
+use ratelimit_core::{Limits, RateLimiter, Request};
+use ratelimit_testbed::Testbed;
+use serde_json::{Value, json};
+
+const LIMITS: &str = "100/h fixed; 10/h burst 5; 7/d log name daily";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_redis() {
+    let server = Testbed::from_env().redis().await.unwrap();
+    let url = format!("{}?prefix=cli:&timeout=5s", server.url());
+    all_commands(&url).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_redis_cluster() {
+    let cluster = Testbed::from_env().redis_cluster().await.unwrap();
+    all_commands(&format!("{}?timeout=5s", cluster.url())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_postgres() {
+    let server = Testbed::from_env().postgres().await.unwrap();
+    let url = format!("{}?schema=cli {}&timeout=5s", server.url(), std::process::id());
+    // The program uses the tables of the service and makes none.
+    let limits = Cli::on(&url, "", "1/s");
+    limits.run(&["peek", "k"]).fails(1, &["are missing; run PostgresStore::migrate()"]);
+    limits.run(&["list"]).fails(1, &["are missing; run PostgresStore::migrate()"]);
+    all_commands(&url).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_memcached() {
+    let server = Testbed::from_env().memcached().await.unwrap();
+    all_commands(&format!("{}?timeout=5s", server.url())).await;
+}
+
+/// The used and the remaining units of each limit.
+fn counts(status: &Value) -> Vec<(u64, u64)> {
+    let number = |row: &Value, name: &str| row[name].as_u64().unwrap();
+    let limits = status["limits"].as_array().unwrap().iter();
+    limits.map(|row| (number(row, "used"), number(row, "remaining"))).collect()
+}
+
+async fn all_commands(url: &str) {
+    let namespace = namespace("stores");
+    let cli = Cli::on(url, &namespace, LIMITS);
+    let limits: Limits = LIMITS.parse().unwrap();
+    let store = ratelimit_stores_of(url).await;
+    let limiter = RateLimiter::new(store, limits).with_namespace(&namespace);
+
+    // Fresh.
+    let fresh = cli.run(&["peek", "a b", "--json"]).only_json();
+    assert_eq!(counts(&fresh), [(0, 100), (0, 5), (0, 7)]);
+    assert_eq!(fresh["key"], "a b");
+    assert_eq!(fresh["limits"][1]["limit"], "10/h burst 5");
+    for row in fresh["limits"].as_array().unwrap() {
+        assert_eq!(
+            [&row["reset_after_seconds"], &row["retry_after_seconds"]],
+            [&json!(0.0), &json!(0.0)],
+            "{row}"
+        );
+        assert_eq!([&row["reset_at"], &row["retry_at"]], [&fresh["time"], &fresh["time"]]);
+    }
+
+    // What the service has charged.
+    for _ in 0..5 {
+        assert!(limiter.check("a b").await.unwrap().allowed());
+    }
+    let status = cli.run(&["peek", "a b", "--json"]).only_json();
+    assert_eq!(counts(&status), [(5, 95), (5, 0), (5, 2)]);
+    let [window, bucket, log] = &status["limits"].as_array().unwrap()[..] else { panic!("{status}") };
+    assert_eq!(
+        (&window["quota"], &window["burst"], &window["period_seconds"]),
+        (&json!(100), &Value::Null, &json!(3600.0))
+    );
+    assert_eq!((&bucket["quota"], &bucket["burst"], &log["name"]), (&json!(10), &json!(5), &json!("daily")));
+    let seconds = |row: &Value, name: &str| row[name].as_f64().unwrap();
+    assert_eq!(seconds(window, "retry_after_seconds"), 0.0);
+    assert!(
+        (300.0..=360.0).contains(&seconds(bucket, "retry_after_seconds")),
+        "one unit drains in six minutes"
+    );
+    assert!((1_700.0..=1_800.0).contains(&seconds(bucket, "reset_after_seconds")));
+    assert!((86_300.0..=86_400.0).contains(&seconds(log, "reset_after_seconds")));
+    let table = cli.run(&["peek", "a b", "other"]);
+    let table = rows(&table.stdout);
+    assert_eq!(table[0], ["a b"]);
+    assert_eq!(table[1], ["LIMIT", "QUOTA", "BURST", "USED", "REMAINING", "RESET IN", "RETRY AFTER"]);
+    assert_eq!(table[2][..5], ["100/h fixed", "100", "-", "5", "95"].map(str::to_owned));
+    assert_eq!(table[3][..5], ["10/h burst 5", "10", "5", "5", "0"].map(str::to_owned));
+    assert_eq!((&*table[2][6], &table[6][0]), ("0", &"other".to_owned()));
+    assert_eq!(cli.run(&["peek", "a b", "--exit-code"]).code, 3);
+    assert_eq!(cli.run(&["peek", "other", "--exit-code"]).code, 0);
+    let costly = cli.run(&["peek", "other", "--cost", "6", "--json"]).only_json();
+    assert_eq!(
+        (&costly["limits"][1]["retry_after_seconds"], &costly["limits"][1]["retry_at"]),
+        (&Value::Null, &Value::Null)
+    );
+    assert_eq!(counts(&costly)[1], (0, 5), "a peek charges nothing");
+
+    // Other namespaces and other limits count separately.
+    assert_eq!(counts(&Cli::on(url, "", LIMITS).run(&["peek", "a b", "--json"]).only_json())[0].0, 0);
+
+    // A charge counts beyond the limit, and in the service.
+    let charged = cli.run(&["charge", "a b", "90", "--json"]).only_json();
+    assert_eq!((&charged["charged"], &charged["key"]), (&json!(90), &json!("a b")));
+    assert_eq!(counts(&charged), [(95, 5), (5, 0), (7, 0)]);
+    let decision = limiter.peek(Request::new("a b")).await.unwrap();
+    assert_eq!(decision.each().map(|status| status.remaining()).collect::<Vec<_>>(), [5, 0, 0]);
+    assert!(cli.run(&["charge", "a b", "1"]).stdout.starts_with("charged 1 to a b\nLIMIT "));
+
+    // Two rounds of a watch, with a charge in between.
+    let mut watch = cli.start(&["watch", "other", "--interval", "0.1", "--json"]);
+    let first: Value = serde_json::from_str(&watch.line()).unwrap();
+    assert_eq!(counts(&first)[0], (0, 100));
+    limiter.check("other").await.unwrap();
+    let seen = (0..300).any(|_| {
+        let next: Value = serde_json::from_str(&watch.line()).unwrap();
+        assert_ne!(next["time"], first["time"]);
+        counts(&next)[0] == (1, 99)
+    });
+    assert!(seen, "a watch looks again");
+    assert_eq!(watch.interrupt(), Some(0));
+
+    // A reset concerns the named keys only.
+    let reset = cli.run(&["reset", "a b", "third", "--yes", "--json"]).json();
+    assert_eq!((&reset[0]["key"], &reset[1]["key"]), (&json!("a b"), &json!("third")));
+    assert_eq!(
+        (counts(&reset[0]["before"])[0], counts(&reset[0]["after"])),
+        ((96, 4), vec![(0, 100), (0, 5), (0, 7)])
+    );
+    assert_eq!(limiter.peek("other").await.unwrap().each().next().unwrap().remaining(), 99);
+    assert!(limiter.check("a b").await.unwrap().allowed());
+    let table = cli.run(&["reset", "-y", "a b"]).stdout;
+    assert_eq!(
+        rows(&table)[1..3],
+        [["LIMIT", "USED BEFORE", "USED NOW", "REMAINING"], ["100/h fixed", "1", "0", "100"]]
+    );
+}
+
+/// The store as a service opens it.
+async fn ratelimit_stores_of(url: &str) -> ratelimit_stores::Store {
+    match url.starts_with("memcached") {
+        true => ratelimit_stores::connect(url).await.unwrap(),
+        false if url.starts_with("redis") => {
+            std::sync::Arc::new(ratelimit_redis::RedisStore::connect(url).await.unwrap())
+        }
+        false => std::sync::Arc::new(ratelimit_postgres::PostgresStore::connect(url).await.unwrap()),
+    }
+}

@@ -1,0 +1,116 @@
+//! Lists the meters of a server or of a cluster, for an operator's tool.
+
+use std::sync::Arc;
+
+use ratelimit_core::kit::MeterScan;
+use ratelimit_core::{ErrorKind, MeterId, StoreError};
+use redis::{Value, cmd};
+
+use crate::calls::Calls;
+use crate::error;
+use crate::keys::StoredKey;
+use crate::server::Server;
+use crate::store::RedisStore;
+use crate::value::{list, text};
+
+/// How many keys a server looks at for one command. It does nothing else meanwhile.
+const PAGE: usize = 1_000;
+
+/// A server, or the node of a cluster, and how far it has been read.
+struct Progress {
+    /// `None` is the only server.
+    node: Option<Arc<Server>>,
+    /// The cursor of `SCAN`; zero at the end.
+    cursor: u64,
+}
+
+impl RedisStore {
+    /// Calls `visit` with the name of each meter of this namespace, among about the first `most` keys of the server; on a
+    /// cluster, of all nodes together.
+    ///
+    /// For tools, not for decisions: it reads every key of the database, also those of other programs, in steps of 1,000
+    /// with `SCAN`. A server is busy for well below a millisecond with each step. A meter that is charged meanwhile may be
+    /// visited twice or not at all, and meters whose namespace and key exceed 200 bytes are only
+    /// [counted](MeterScan::digests). Names contain keys, which may be personal data.
+    ///
+    /// # Errors
+    /// If a server does not answer or forbids `SCAN`; [`ErrorKind::Unsupported`] on a
+    /// [cluster connection of your own](Self::with_cluster_connection), which reaches only some node.
+    pub async fn scan_meters(
+        &self,
+        namespace: &str,
+        most: usize,
+        mut visit: impl FnMut(&MeterId<'_>) + Send,
+    ) -> Result<MeterScan, StoreError> {
+        let calls = self.calls();
+        let mut scan = MeterScan::default();
+        let mut open = begin(calls).await?;
+        while scan.looked_at < most && !open.is_empty() {
+            for progress in &mut open {
+                let count = most.saturating_sub(scan.looked_at).min(PAGE);
+                if count == 0 {
+                    break;
+                }
+                for name in page(calls, progress, count).await? {
+                    scan.looked_at += 1;
+                    match StoredKey::read(calls.prefix(), &name) {
+                        StoredKey::Meter { namespace: own, scope, key } if own == namespace => {
+                            visit(&MeterId { namespace, scope: &scope, key: &key });
+                        }
+                        StoredKey::Digest => scan.digests += 1,
+                        StoredKey::Meter { .. } | StoredKey::Other => {}
+                    }
+                }
+            }
+            open.retain(|progress| progress.cursor != 0);
+        }
+        scan.more = !open.is_empty();
+        Ok(scan)
+    }
+}
+
+/// The servers to read, from their beginning.
+async fn begin(calls: &Calls) -> Result<Vec<Progress>, StoreError> {
+    if let Some(mut nodes) = calls.link.nodes() {
+        if nodes.is_empty() {
+            // The store has not been used yet.
+            calls.link.connect(calls.deadline()).await?;
+            nodes = calls.link.nodes().unwrap_or_default();
+        }
+        return Ok(nodes.into_iter().map(|node| Progress { node: Some(node), cursor: 0 }).collect());
+    }
+    if calls.link.has_slots() {
+        let message = "the meters of a cluster cannot be listed over a connection of your own; open the store with an address";
+        return Err(error::new(ErrorKind::Unsupported, message).at(calls.link.address()));
+    }
+    Ok(vec![Progress { node: None, cursor: 0 }])
+}
+
+/// The next keys of a server.
+async fn page(calls: &Calls, progress: &mut Progress, count: usize) -> Result<Vec<Vec<u8>>, StoreError> {
+    let mut scan = cmd("SCAN");
+    scan.arg(progress.cursor).arg("COUNT").arg(count);
+    let reply = match &progress.node {
+        Some(node) => node.send(&scan, calls.deadline()).await,
+        None => calls.link.send(scan, &[], calls.deadline()).await,
+    };
+    let reply = reply.map_err(|failure| match failure.kind() {
+        ErrorKind::Denied => {
+            let message = "the user may not list keys; it needs the command SCAN";
+            error::new(ErrorKind::Denied, message).at(calls.link.address())
+        }
+        _ => failure,
+    })?;
+    let (cursor, names) = read(&reply).ok_or_else(|| {
+        error::new(ErrorKind::Server, "the reply to SCAN is not a list of keys").at(calls.link.address())
+    })?;
+    progress.cursor = cursor;
+    Ok(names)
+}
+
+/// The cursor and the keys in a reply.
+fn read(reply: &Value) -> Option<(u64, Vec<Vec<u8>>)> {
+    let [cursor, names] = list(reply)? else { return None };
+    let bytes = |name: &Value| if let Value::BulkString(bytes) = name { Some(bytes.clone()) } else { None };
+    Some((text(cursor)?.parse().ok()?, list(names)?.iter().map(bytes).collect::<Option<_>>()?))
+}

@@ -1,0 +1,188 @@
+//! Keys as text: how an operator writes whom a key is for, and how a key is shown to one.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use super::bytes::Part;
+use super::{KeyBytes, KeySource, Source};
+use crate::TrustedProxies;
+
+/// Between the parts of a key that counts by several sources.
+const AND: &[u8] = b" + ";
+
+/// Instead of a part that is stored as its hash.
+const HASH: &[u8] = b"sha256:";
+
+/// Why a text does not name a client of a policy: [`Policy::key_of`](crate::Policy::key_of).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseClientError(String);
+
+impl fmt::Display for ParseClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ParseClientError {}
+
+fn wrong(expected: impl Into<String>) -> ParseClientError {
+    ParseClientError(expected.into())
+}
+
+impl KeySource {
+    /// Appends the key of the client that `text` names.
+    pub(crate) fn write_text(&self, text: &[u8], key: &mut KeyBytes) -> Result<(), ParseClientError> {
+        match &self.0 {
+            Source::Everybody if text == b"everybody" => Ok(()),
+            Source::Everybody => Err(wrong("all requests are counted together: write `everybody`")),
+            Source::Client(proxies) => write_address(proxies, text, key),
+            Source::Secret(_) | Source::Bearer => {
+                match hash_of(text) {
+                    Some(hash) => key.hash_of_secret(&hash),
+                    None => key.secret(text),
+                }
+                Ok(())
+            }
+            Source::Both(both) => {
+                let (first, second) = split(text, both.1.parts())
+                    .ok_or_else(|| wrong(format!("write the parts of `{self}` as `FIRST + SECOND`")))?;
+                both.0.write_text(first, key)?;
+                both.1.write_text(second, key)
+            }
+            Source::Either(either) => {
+                for (choice, source) in [(0, &either.0), (1, &either.1)] {
+                    if let Some(text) = source.alternative(text) {
+                        key.choice(choice);
+                        return source.write_text(text, key);
+                    }
+                }
+                let ways =
+                    [&either.0, &either.1].map(|source| source.to_string().replace(" or ", "=VALUE` or `"));
+                Err(wrong(format!("write which of them it is: `{}=VALUE`", ways.join("=VALUE` or `"))))
+            }
+            _ => {
+                match hash_of(text) {
+                    Some(hash) => key.hash_of_long_part(&hash),
+                    None => key.part(text),
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// How many parts its text has.
+    fn parts(&self) -> usize {
+        if let Source::Both(both) = &self.0 { both.0.parts() + both.1.parts() } else { 1 }
+    }
+
+    /// What to pass to this source, if `text` says that it is the one: `address=192.0.2.1`.
+    fn alternative<'t>(&self, text: &'t [u8]) -> Option<&'t [u8]> {
+        if let Source::Either(either) = &self.0 {
+            let is_one = either.0.alternative(text).or_else(|| either.1.alternative(text)).is_some();
+            return is_one.then_some(text);
+        }
+        text.strip_prefix(self.to_string().as_bytes())?.strip_prefix(b"=")
+    }
+
+    /// Splits this source's part off a key, and returns it as the text from which it can be made again.
+    pub(crate) fn read_text(&self, key: &mut &[u8]) -> Option<Vec<u8>> {
+        match &self.0 {
+            Source::Everybody => Some(b"everybody".to_vec()),
+            Source::Both(both) => {
+                let [first, second] = [both.0.read_text(key)?, both.1.read_text(key)?];
+                Some([&first, AND, &second].concat())
+            }
+            Source::Either(either) => {
+                let source = match key.split_off_first()? {
+                    0 => &either.0,
+                    1 => &either.1,
+                    _ => return None,
+                };
+                let text = source.read_text(key)?;
+                let is_nested = matches!(source.0, Source::Either(_));
+                Some(if is_nested { text } else { [source.to_string().as_bytes(), b"=", &text].concat() })
+            }
+            Source::Client(_) => match Part::split_off(key)? {
+                Part::Plain(&[a, b, c, d, prefix, 0, 0]) => Some(network([a, b, c, d].into(), prefix)),
+                Part::Plain(bytes) => {
+                    let (address, prefix) = bytes.split_first_chunk::<16>()?;
+                    let [prefix] = prefix else { return None };
+                    Some(network((*address).into(), *prefix))
+                }
+                _ => None,
+            },
+            _ => match Part::split_off(key)? {
+                Part::Plain(bytes) => Some(bytes.to_vec()),
+                Part::Hash(hash) => Some(hash_text(hash)),
+                Part::Absent => None,
+            },
+        }
+    }
+}
+
+/// Splits off the last `parts` parts.
+fn split(text: &[u8], parts: usize) -> Option<(&[u8], &[u8])> {
+    let mut end = text.len();
+    for _ in 0..parts {
+        end = text[..end].windows(AND.len()).rposition(|window| window == AND)?;
+    }
+    Some((&text[..end], &text[end + AND.len()..]))
+}
+
+fn write_address(proxies: &TrustedProxies, text: &[u8], key: &mut KeyBytes) -> Result<(), ParseClientError> {
+    let text = str::from_utf8(text).unwrap_or_default();
+    let (address, prefix) =
+        text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+    let address: IpAddr =
+        address.parse().map_err(|_| wrong("write an address, such as 192.0.2.1 or 2001:db8::1"))?;
+    let network = proxies.group(address);
+    if prefix.is_some_and(|prefix| prefix != network.prefix().to_string()) {
+        return Err(wrong(format!(
+            "addresses are counted by their first {} bits: write only the address",
+            network.prefix()
+        )));
+    }
+    key.network(&network);
+    Ok(())
+}
+
+/// An address, or the network that counts as one client.
+fn network(address: IpAddr, prefix: u8) -> Vec<u8> {
+    let whole = if address.is_ipv4() { 32 } else { 128 };
+    if prefix == whole { address.to_string() } else { format!("{address}/{prefix}") }.into_bytes()
+}
+
+fn hash_text(hash: &[u8]) -> Vec<u8> {
+    let digits = hash.iter().map(|byte| format!("{byte:02x}"));
+    let digits: String = digits.collect();
+    [HASH, digits.as_bytes()].concat()
+}
+
+/// The hash that [`hash_text`] has written.
+fn hash_of(text: &[u8]) -> Option<[u8; 32]> {
+    let digits = text.strip_prefix(HASH)?;
+    let digit = |digit: &u8| char::from(*digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let digits: Vec<u8> = digits.iter().map(digit).collect::<Option<_>>()?;
+    let (pairs, []) = digits.as_chunks::<2>() else { return None };
+    let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
+    bytes.try_into().ok()
+}
+
+impl fmt::Display for KeySource {
+    /// The words with which a configuration file names it. A source that the program provides is `provided`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Source::Everybody => f.write_str("everybody"),
+            Source::Client(_) => f.write_str("address"),
+            Source::Header(name) => write!(f, "header:{name}"),
+            Source::Secret(name) => write!(f, "api-key:{name}"),
+            Source::Bearer => f.write_str("bearer-token"),
+            Source::Path => f.write_str("path"),
+            #[cfg(feature = "axum")]
+            Source::Template => f.write_str("path-template"),
+            Source::Extension(_) | Source::Function(_) => f.write_str("provided"),
+            Source::Both(both) => write!(f, "{} and {}", both.0, both.1),
+            Source::Either(either) => write!(f, "{} or {}", either.0, either.1),
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! The keys of a policy in a store, for tools that look clients up.
+
+use crate::key::{KeyBytes, Part};
+use crate::{ParseClientError, Policy};
+
+/// The client that stands for all requests without what the policy counts by.
+const MISSING: &[u8] = b"(missing)";
+
+impl Policy {
+    /// Returns the key under which the policy counts a client, in the store: for tools that look up or reset a client.
+    ///
+    /// `client` is what the policy counts by, as bytes:
+    ///
+    /// | [source](Self::source) | `client` |
+    /// |---|---|
+    /// | `address` | the address; the policy's [grouping](crate::Grouping) applies |
+    /// | `header:NAME`, `path`, `path-template` | the value, or `sha256:` and its hash if it is longer than 64 bytes |
+    /// | `api-key:NAME`, `bearer-token` | the secret, or `sha256:` and its hash |
+    /// | `everybody` | `everybody` |
+    /// | provided by the program | the bytes that the program returns |
+    /// | several together | their values in order, with ` + ` between them |
+    /// | alternatives | which one, and its value: `address=192.0.2.1` |
+    /// | any, for requests without it | `(missing)` |
+    ///
+    /// ```
+    /// use ratelimit_core::Limit;
+    /// use ratelimit_tower::{KeySource, Policy, TrustedProxies};
+    ///
+    /// let address = KeySource::client_address(TrustedProxies::none());
+    /// let policy = Policy::new("address", address, "100/min".parse::<Limit>()?)?;
+    /// let key = policy.key_of(b"2001:db8::1")?;
+    /// assert_eq!(policy.client_of(&key).as_deref(), Some(&b"2001:db8::/64"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If `client` is not what the source counts by. The error says what to write, and does not quote `client`.
+    pub fn key_of(&self, client: &[u8]) -> Result<Vec<u8>, ParseClientError> {
+        let mut key = KeyBytes::new();
+        key.begin_with(self.prefix());
+        if client == MISSING {
+            key.absent();
+        } else {
+            self.source().write_text(client, &mut key)?;
+        }
+        Ok(key.as_ref().to_vec())
+    }
+
+    /// The inverse of [`key_of`](Self::key_of): whom a key in the store is for. `None` if it is not a key of this policy. A
+    /// secret is returned as its hash.
+    pub fn client_of(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let own = key.strip_prefix(self.prefix().as_ref())?;
+        let mut rest = own;
+        if matches!(Part::split_off(&mut rest), Some(Part::Absent)) && rest.is_empty() {
+            return Some(MISSING.to_vec());
+        }
+        rest = own;
+        self.source().read_text(&mut rest).filter(|_| rest.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, Request};
+    use ratelimit_core::Limit;
+
+    use crate::policy::Applied;
+    use crate::policy_check::PolicyCheck;
+    use crate::{Grouping, Head, KeySource, PeerAddress, Policy, TrustedProxies};
+
+    fn policy(source: KeySource) -> Policy {
+        Policy::new("p", source, "1/s".parse::<Limit>().unwrap()).unwrap()
+    }
+
+    /// The key of a request, as the layer builds it.
+    fn layer_key(policy: &Policy, request: &Request<()>) -> Vec<u8> {
+        let mut check = PolicyCheck::new(0);
+        assert!(matches!(policy.apply(&Head::of(request), &mut check), Applied::Yes));
+        check.key.as_ref().to_vec()
+    }
+
+    fn request(peer: &str, headers: &[(&'static str, &str)]) -> Request<()> {
+        let mut request = Request::builder().uri("/search?q=1");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.extension(PeerAddress(peer.parse().unwrap())).body(()).unwrap()
+    }
+
+    #[test]
+    fn a_client_has_the_key_that_the_layer_builds_for_its_requests() {
+        let address = || KeySource::client_address(TrustedProxies::none());
+        let coarse = KeySource::client_address(
+            TrustedProxies::none().with_grouping(Grouping { ipv4_prefix: 24, ipv6_prefix: 48 }),
+        );
+        let user = || KeySource::header(HeaderName::from_static("x-user"));
+        let key = || KeySource::api_key(HeaderName::from_static("x-key"));
+        let long = "x".repeat(70);
+        let hash = |text: &str| {
+            use sha2::Digest as _;
+            let digits =
+                sha2::Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+            format!("sha256:{digits}")
+        };
+        let v4 =
+            request("192.0.2.9", &[("x-user", "7"), ("x-key", "secret"), ("authorization", "Bearer secret")]);
+        let v6 = request("2001:db8:1:2::9", &[("x-user", &long)]);
+        let hashed = hash("secret");
+        // The source, a request, the client as an operator writes it, and as a tool shows it.
+        let cases = [
+            (address(), &v4, "192.0.2.9", "192.0.2.9"),
+            (address(), &v4, "::ffff:192.0.2.9", "192.0.2.9"),
+            (address(), &v6, "2001:db8:1:2::9", "2001:db8:1:2::/64"),
+            (coarse.clone(), &v4, "192.0.2.77", "192.0.2.0/24"),
+            (coarse, &v6, "2001:db8:1::/48", "2001:db8:1::/48"),
+            (user(), &v4, "7", "7"),
+            (user(), &v6, &long, &hash(&long)),
+            (user(), &v6, &hash(&long), &hash(&long)),
+            (key(), &v4, "secret", &hashed),
+            (key(), &v4, &hashed, &hashed),
+            (KeySource::bearer_token(), &v4, "secret", &hashed),
+            (KeySource::path(), &v4, "/search", "/search"),
+            (KeySource::everybody(), &v4, "everybody", "everybody"),
+            (KeySource::function(|_| Some("t1")), &v4, "t1", "t1"),
+            (
+                address().and(user()).and(KeySource::path()),
+                &v4,
+                "192.0.2.9 + 7 + /search",
+                "192.0.2.9 + 7 + /search",
+            ),
+            (
+                KeySource::path().and(address().and(user())),
+                &v4,
+                "/search + 192.0.2.9 + 7",
+                "/search + 192.0.2.9 + 7",
+            ),
+            (key().or(user()).or(address()), &v4, "api-key:x-key=secret", &format!("api-key:x-key={hashed}")),
+            (
+                key().or(user()).or(address()),
+                &request("192.0.2.9", &[]),
+                "address=192.0.2.9",
+                "address=192.0.2.9",
+            ),
+            (
+                key().or(user()).or(address()),
+                &request("::1", &[("x-user", "7")]),
+                "header:x-user=7",
+                "header:x-user=7",
+            ),
+        ];
+        for (source, request, client, shown) in cases {
+            let policy = policy(source);
+            let key = policy.key_of(client.as_bytes()).unwrap_or_else(|error| panic!("{client}: {error}"));
+            assert_eq!(key, layer_key(&policy, request), "{client} by {}", policy.source());
+            assert_eq!(policy.client_of(&key).unwrap(), shown.as_bytes());
+            let again = policy.key_of(shown.as_bytes());
+            assert_eq!(again.unwrap(), key, "what is shown can be written");
+        }
+        let policy = policy(user());
+        let missing = layer_key(&policy, &request("192.0.2.9", &[]));
+        assert_eq!(policy.client_of(&missing).unwrap(), b"(missing)");
+        assert_eq!(policy.key_of(b"(missing)").unwrap(), missing);
+    }
+
+    #[test]
+    fn other_texts_and_other_keys_are_refused() {
+        let address = || KeySource::client_address(TrustedProxies::none());
+        let by_both = address().and(KeySource::path());
+        let by_either = KeySource::bearer_token().or(address()).or(KeySource::path());
+        for (source, client, expected) in [
+            (address(), "s3cret", "192.0.2.1"),
+            (address(), "2001:db8::/48", "first 64 bits"),
+            (KeySource::everybody(), "s3cret", "`everybody`"),
+            (by_both, "s3cret", "`address and path` as `FIRST + SECOND`"),
+            (by_either, "s3cret", "`bearer-token=VALUE` or `address=VALUE` or `path=VALUE`"),
+        ] {
+            let error = policy(source).key_of(client.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(expected) && !error.contains("s3cret"), "{error}");
+        }
+        let policy = policy(address());
+        for key in [
+            &b""[..],
+            b"\x01p",
+            b"\x01q\x07\xc0\0\x02\x09\x20\0\0",
+            b"\x01p\x01a",
+            b"\x01p\x07\xc0\0\x02\x09\x20\0\0x",
+        ] {
+            assert_eq!(policy.client_of(key), None, "{key:?}");
+        }
+    }
+}
