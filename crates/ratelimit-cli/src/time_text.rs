@@ -6,24 +6,8 @@ use ratelimit_core::Timestamp;
 
 /// An instant as RFC 3339 in UTC, with nanoseconds.
 pub(crate) fn rfc3339(instant: Timestamp) -> String {
-    let (seconds, nanos) = (instant.as_nanos() / 1_000_000_000, instant.as_nanos() % 1_000_000_000);
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanos:09}Z")
-}
-
-/// Year, month and day of the day with this number since 1970-01-01 (Howard Hinnant, "chrono-Compatible Low-Level Date
-/// Algorithms", civil_from_days).
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468; // since 0000-03-01
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+    let at = jiff::Timestamp::from_nanosecond(instant.as_nanos().into()).unwrap_or(jiff::Timestamp::MAX);
+    format!("{at:.9}")
 }
 
 /// A duration for people, rounded up so that waiting for so long suffices.
