@@ -27,6 +27,11 @@ pub(super) fn cases() -> Vec<Case> {
         least_of_all,
     ));
     cases.push(Case::new(
+        "partial/figures-of-redis-rate",
+        "The figures of redis_rate's own test of `AllowAtMost`, exactly.",
+        redis_rate,
+    ));
+    cases.push(Case::new(
         "partial/concurrent",
         "Many tasks that take what they get never take more than the limit, and together all of it.",
         concurrent,
@@ -53,6 +58,28 @@ async fn least_of_all(bench: Bench) -> CaseResult {
     let (units, decision) = trial.limiter.take_up_to(trial.request(9)).await?;
     let left: Vec<u64> = decision.each().map(|limit| limit.remaining()).collect();
     ensure_eq!((units, left), (4, vec![5, 2, 0]), "taken, and left under each limit");
+    Ok(())
+}
+
+/// `TestAllowAtMost` in github.com/go-redis/redis_rate: ten a second, in real time; here the clock stands still.
+async fn redis_rate(bench: Bench) -> CaseResult {
+    const MILLI: Duration = Duration::from_millis(1);
+    let trial = Trial::new(&bench, limit("10/s bucket")?);
+    // Asked for, taken, remaining, retry-after and reset-after in milliseconds.
+    let steps = [
+        (1, 1, 9, 0, 100),
+        (2, 2, 7, 0, 300),
+        (0, 0, 7, 0, 300),
+        (10, 7, 0, 0, 1_000),
+        (0, 0, 0, 0, 1_000),
+        (1_000, 0, 0, 100, 1_000),
+    ];
+    for (asked, taken, remaining, retry_after, reset_after) in steps {
+        let (units, decision) = trial.limiter.take_up_to(trial.request(asked)).await?;
+        let found = (units, decision.remaining(), decision.retry_after(), decision.reset_after());
+        let expected = (taken, remaining, Some(MILLI * retry_after), MILLI * reset_after);
+        ensure_eq!(found, expected, "taken, remaining, retry-after and reset-after of {asked}");
+    }
     Ok(())
 }
 

@@ -7,8 +7,8 @@ use crate::{Clock, CounterStore, Decision, Mode, SyncCounterStore};
 const TRIES: usize = 8;
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
-    /// Takes at most as many units as `request` costs, and returns how many, with the decision on them: zero and a refusal
-    /// if none is left.
+    /// Takes at most as many units as `request` costs, and returns how many, with the decision on them. If none is left, it
+    /// returns zero and the refusal of a single unit, which says when there will be one.
     ///
     /// If all of them fit, this takes one round trip like [`check`](Self::check), and otherwise usually one more. Under
     /// contention it tries a few times, each time with what was left, and may then return zero although something is left.
@@ -68,10 +68,12 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     }
 }
 
-/// What is left under all limits of a refusal; `None` if that is nothing, or if the request was admitted.
+/// What to try next after a refusal: what is left, or a single unit, whose decision says when to come back. `None` if the
+/// request was admitted, or was for a single unit.
 fn left_of(decision: &Decision<'_>) -> Option<u64> {
+    let cost = decision.each().map(|limit| limit.cost()).min().unwrap_or(0);
     let left = decision.each().map(|limit| limit.remaining()).min().unwrap_or(0);
-    (!decision.allowed() && left > 0).then_some(left)
+    (!decision.allowed() && cost > 1).then(|| left.clamp(1, cost - 1))
 }
 
 /// How many units were taken.
