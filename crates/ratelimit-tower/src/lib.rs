@@ -90,12 +90,14 @@
 mod answer;
 mod ask;
 mod charge;
+mod charged;
 mod check;
 mod client_address;
 #[cfg(feature = "config")]
 pub mod config;
 mod cost;
 mod decided;
+mod end;
 mod failure;
 mod field;
 mod future;
@@ -103,6 +105,7 @@ mod head;
 mod headers;
 mod key;
 mod layer;
+mod measured;
 mod observe;
 mod peer;
 mod plan;
@@ -114,24 +117,29 @@ mod service;
 mod settle;
 mod shared;
 mod short;
+mod true_cost;
 mod verdict;
 
 pub use answer::{Answer, Grpc, Problem, Reason, Refusal};
 pub use charge::{Charge, Outcome};
+pub use charged::Charged;
 pub use client_address::{ClientNetwork, ForwardedHeader, Grouping, ParseNetworkError, TrustedProxies};
 pub use cost::Cost;
+pub use end::End;
 pub use failure::{Fallback, OnFailure};
 pub use future::ResponseFuture;
 pub use head::Head;
 pub use headers::{Family, Headers, Reset};
 pub use key::KeySource;
 pub use layer::RateLimitLayer;
+pub use measured::MeasuredBody;
 pub use peer::PeerAddress;
 pub use plan::Plan;
 pub use policies::{Policies, SharedPolicies};
 pub use policy::{IntoPlan, Missing, Policy};
 pub use policy_error::PolicyError;
 pub use service::RateLimit;
+pub use true_cost::{Settle, Unsettled};
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]
