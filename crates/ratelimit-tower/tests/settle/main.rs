@@ -1,0 +1,10 @@
+//! Requests that are settled at their true cost.
+
+mod bodies;
+mod ends;
+mod rig;
+mod sources;
+#[path = "../support/mod.rs"]
+mod support;
+mod time;
+mod together;
