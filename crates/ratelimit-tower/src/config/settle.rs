@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn true_costs_are_checked() {
-        let settle = |text: &str| Config::from_error(&with(&format!("settle = {text:?}")), "limits.toml");
+        let settle = |text: &str| Config::from_toml(&with(&format!("settle = {text:?}")), "limits.toml");
         for text in [
             "handler",
             "header:x-tokens",
