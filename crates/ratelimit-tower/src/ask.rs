@@ -26,11 +26,11 @@ pub(crate) trait Tell: Send + Sync {
         how: How,
     ) -> impl Future<Output = Result<Decision<'l>, CheckError>> + Send;
 
-    /// Refunds what the keys at these indices were charged.
-    fn give_back(
+    /// Settles a decision at these true costs of its keys; `None` leaves the charge of a key as it is.
+    fn settle_keys(
         &self,
         decision: &Decision<'_>,
-        keys: &[usize],
+        costs: &[Option<u64>],
     ) -> impl Future<Output = Result<(), CheckError>> + Send;
 }
 
@@ -46,9 +46,10 @@ impl<S: CounterStore, C: Clock> Tell for RateLimiter<S, C> {
         decision
     }
 
-    async fn give_back(&self, decision: &Decision<'_>, keys: &[usize]) -> Result<(), CheckError> {
+    async fn settle_keys(&self, decision: &Decision<'_>, costs: &[Option<u64>]) -> Result<(), CheckError> {
         let begun = observe::begin(self.clock());
-        let units = |limit: LimitStatus<'_>| if keys.contains(&limit.key_index()) { 0 } else { limit.cost() };
+        let units =
+            |limit: LimitStatus<'_>| costs.get(limit.key_index()).copied().flatten().unwrap_or(limit.cost());
         let outcome = self.settle_each(decision, units).await.map_err(CheckError::from);
         observe::asked(begun, self.clock(), outcome.as_ref().err());
         outcome
@@ -65,10 +66,10 @@ pub(crate) trait DynTell: Send + Sync {
         how: How,
     ) -> BoxFuture<'a, Result<Decision<'l>, CheckError>>;
 
-    fn dyn_give_back<'a, 'd: 'a>(
+    fn dyn_settle_keys<'a, 'd: 'a>(
         &'a self,
         decision: &'a Decision<'d>,
-        keys: &'a [usize],
+        costs: &'a [Option<u64>],
     ) -> BoxFuture<'a, Result<(), CheckError>>;
 }
 
@@ -81,12 +82,12 @@ impl<T: Tell> DynTell for T {
         Box::pin(self.ask(request, how))
     }
 
-    fn dyn_give_back<'a, 'd: 'a>(
+    fn dyn_settle_keys<'a, 'd: 'a>(
         &'a self,
         decision: &'a Decision<'d>,
-        keys: &'a [usize],
+        costs: &'a [Option<u64>],
     ) -> BoxFuture<'a, Result<(), CheckError>> {
-        Box::pin(self.give_back(decision, keys))
+        Box::pin(self.settle_keys(decision, costs))
     }
 }
 

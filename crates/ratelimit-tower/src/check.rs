@@ -83,7 +83,10 @@ impl<'l> Checked<'l> {
 
     /// The decisions, if the outcome of the request determines what to do with them.
     pub(crate) fn kept(self, policies: &Policies, asks: &[PolicyCheck]) -> Option<Checked<'static>> {
-        let depends = |ask: &PolicyCheck| !matches!(ask.policy(policies).when(), When::Before);
+        let depends = |ask: &PolicyCheck| {
+            let policy = ask.policy(policies);
+            !matches!(policy.when(), When::Before) || policy.settles().is_some()
+        };
         let depends = self.refusal().is_none() && asks.iter().any(depends);
         let own = |(round, decision): (CheckBatch, Decision<'_>)| (round, decision.into_owned());
         depends.then(|| Checked(self.0.into_iter().map(own).collect()))

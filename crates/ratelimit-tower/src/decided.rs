@@ -8,5 +8,5 @@ use crate::verdict::Verdict;
 /// The decision on a request, and what to do when the request has ended.
 pub(crate) struct Decided<S: CounterStore + 'static, C: Clock + 'static> {
     pub(crate) verdict: Verdict,
-    pub(crate) after: Option<Box<After<S, C>>>,
+    pub(crate) after: Option<After<S, C>>,
 }

@@ -79,7 +79,7 @@ impl Tell for Fallback {
         self.0.dyn_ask(request, how).await
     }
 
-    async fn give_back(&self, decision: &Decision<'_>, keys: &[usize]) -> Result<(), CheckError> {
-        self.0.dyn_give_back(decision, keys).await
+    async fn settle_keys(&self, decision: &Decision<'_>, costs: &[Option<u64>]) -> Result<(), CheckError> {
+        self.0.dyn_settle_keys(decision, costs).await
     }
 }

@@ -13,7 +13,6 @@ use tower_service::Service;
 
 use crate::Head;
 use crate::answer::{Answer, refuse};
-use crate::charge::Outcome;
 use crate::decided::Decided;
 use crate::headers::Lines;
 use crate::settle::After;
@@ -62,10 +61,10 @@ pin_project! {
             turn: BoxFuture<()>,
             held: Option<Box<WaitingRequest<Inner, ReqBody>>>,
             lines: Lines,
-            after: Option<Box<After<S, C>>>,
+            after: Option<After<S, C>>,
         },
         /// Waiting for the inner service.
-        Calling { #[pin] inner: F, lines: Lines, after: Option<Box<After<S, C>>> },
+        Calling { #[pin] inner: F, lines: Lines, after: Option<After<S, C>> },
         /// There is a response, and the charge or refund for its outcome is in progress.
         Settling { settling: BoxFuture<()>, answer: Option<Result<Response<ResBody>, E>> },
         /// There is a response.
@@ -84,7 +83,7 @@ where
     }
 
     #[inline]
-    pub(crate) fn calling(inner: Inner::Future, lines: Lines, after: Option<Box<After<S, C>>>) -> Self {
+    pub(crate) fn calling(inner: Inner::Future, lines: Lines, after: Option<After<S, C>>) -> Self {
         Self { state: State::Calling { inner, lines, after } }
     }
 
@@ -103,6 +102,8 @@ where
     S: CounterStore,
     C: Timer,
     A: Answer<ResBody>,
+    ReqBody: 'static,
+    ResBody: 'static,
 {
     type Output = Result<Response<ResBody>, Inner::Error>;
 
@@ -128,6 +129,8 @@ where
     S: CounterStore,
     C: Timer,
     A: Answer<ResBody>,
+    ReqBody: 'static,
+    ResBody: 'static,
 {
     /// Polls a future that does more than call the service.
     #[inline(never)]
@@ -145,19 +148,20 @@ where
                 StateProjection::Waiting { turn, held, lines, after } => {
                     ready!(turn.as_mut().poll(context));
                     let Some(held) = held.take() else { return Poll::Pending };
-                    State::Calling { inner: held.call(), lines: mem::take(lines), after: after.take() }
+                    let (lines, mut after) = (mem::take(lines), after.take());
+                    after.as_mut().map(After::begin);
+                    State::Calling { inner: held.call(), lines, after }
                 }
                 StateProjection::Calling { inner, lines, after } => {
                     let mut answer = ready!(inner.poll(context));
                     if let Ok(answer) = &mut answer {
                         lines.write(answer.headers_mut());
                     }
-                    let settling = after.take().and_then(|after| after.finish(outcome(&answer)));
+                    let Some(after) = after.take() else { return Poll::Ready(answer) };
+                    let (answer, settling) = after.finish(answer);
                     match settling {
                         None => return Poll::Ready(answer),
-                        Some(settling) => {
-                            State::Settling { settling: Box::pin(settling), answer: Some(answer) }
-                        }
+                        Some(settling) => State::Settling { settling, answer: Some(answer) },
                     }
                 }
                 StateProjection::Settling { settling, answer } => {
@@ -174,6 +178,11 @@ where
 }
 
 impl<Inner, B> WaitingRequest<Inner, B> {
+    fn prepare(self, prepare: impl FnOnce(Request<B>) -> Request<B>) -> Self {
+        let Self { ready, request } = self;
+        Self { ready, request: prepare(request) }
+    }
+
     fn call<F>(mut self) -> F
     where
         Inner: Service<Request<B>, Future = F>,
@@ -184,7 +193,7 @@ impl<Inner, B> WaitingRequest<Inner, B> {
 
 fn after_asking<Inner, F, E, ReqBody, ResBody, S, C, A>(
     decided: Decided<S, C>,
-    held: Box<WaitingRequest<Inner, ReqBody>>,
+    mut held: Box<WaitingRequest<Inner, ReqBody>>,
     shared: &Arc<Shared<S, C, A>>,
 ) -> State<Inner, F, E, ReqBody, ResBody, S, C, A>
 where
@@ -192,8 +201,13 @@ where
     S: CounterStore,
     C: Timer,
     A: Answer<ResBody>,
+    ReqBody: 'static,
 {
-    let Decided { verdict, after } = decided;
+    let Decided { verdict, mut after } = decided;
+    if let Some(after) = &mut after {
+        *held = held.prepare(|request| after.prepare(request, &shared.bodies));
+        after.begin();
+    }
     match verdict {
         Verdict::Refuse(refused) => {
             State::Answered { answer: Some(refuse(&*shared.answers, refused, Head::of(&held.request))) }
@@ -206,17 +220,6 @@ where
             let turn = Box::pin(async move { core.limiter.clock().sleep(delay).await });
             State::Waiting { turn, held: Some(held), lines, after }
         }
-    }
-}
-
-fn outcome<B, E>(answer: &Result<Response<B>, E>) -> Outcome<'_> {
-    match answer {
-        Ok(answer) => Outcome::Answered {
-            status: answer.status(),
-            headers: answer.headers(),
-            extensions: answer.extensions(),
-        },
-        Err(_) => Outcome::Failed,
     }
 }
 

@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::Response;
+use http_body::Body;
 use ratelimit_core::{Clock, CounterStore, RateLimiter, Request, SyncCounterStore, SystemClock};
 use tower_layer::Layer;
 
 use crate::answer::{Grpc, Problem, Refusal};
+use crate::measured::{BodyTypes, MeasuredBody};
 use crate::shared::{CheckNow, Core, Shared};
 use crate::{RateLimit, SharedPolicies};
 
@@ -54,7 +56,8 @@ impl<S: CounterStore, C: Clock> RateLimitLayer<S, C> {
 
     fn of(limiter: RateLimiter<S, C>, now: Option<CheckNow<S, C>>, policies: SharedPolicies) -> Self {
         let core = Arc::new(Core { limiter, now });
-        Self { shared: Arc::new(Shared { core, policies, answers: Arc::new(Problem) }) }
+        let bodies = Arc::new(BodyTypes::of_frameworks());
+        Self { shared: Arc::new(Shared { core, policies, answers: Arc::new(Problem), bodies }) }
     }
 }
 
@@ -96,10 +99,41 @@ impl<S, C, A> RateLimitLayer<S, C, A> {
         self.answering(Grpc)
     }
 
+    /// Lets policies [settle](crate::Settle) by bodies of this type, of requests or of responses: `new` makes such a body from
+    /// one that the layer observes. It has to be a type that can hold any body. Those of axum and tonic are known already, with
+    /// these features. Call this for each other type. The services keep their types, and no body is replaced unless a policy
+    /// settles by it.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    ///
+    /// use bytes::Bytes;
+    /// use http_body_util::combinators::UnsyncBoxBody;
+    /// use ratelimit_memory::{Limit, MemoryStore};
+    /// use ratelimit_tower::RateLimitLayer;
+    ///
+    /// let limit: Limit = "100/min".parse()?;
+    /// let layer = RateLimitLayer::in_process(MemoryStore::new(), limit)
+    ///     .with_body(UnsyncBoxBody::<Bytes, Infallible>::new);
+    /// # let _ = layer;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_body<B>(self, new: impl Fn(MeasuredBody<B>) -> B + Send + Sync + 'static) -> Self
+    where
+        B: Body + 'static,
+    {
+        let Shared { core, policies, answers, bodies } = &*self.shared;
+        let (core, policies, answers) = (core.clone(), policies.clone(), answers.clone());
+        let mut bodies = BodyTypes::clone(bodies);
+        bodies.add(new);
+        Self { shared: Arc::new(Shared { core, policies, answers, bodies: Arc::new(bodies) }) }
+    }
+
     fn answering<B>(self, answers: B) -> RateLimitLayer<S, C, B> {
-        let Shared { core, policies, .. } = &*self.shared;
-        let (core, policies) = (core.clone(), policies.clone());
-        RateLimitLayer { shared: Arc::new(Shared { core, policies, answers: Arc::new(answers) }) }
+        let Shared { core, policies, bodies, .. } = &*self.shared;
+        let (core, policies, bodies) = (core.clone(), policies.clone(), bodies.clone());
+        RateLimitLayer { shared: Arc::new(Shared { core, policies, answers: Arc::new(answers), bodies }) }
     }
 }
 

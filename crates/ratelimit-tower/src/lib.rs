@@ -55,6 +55,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! What a request has really cost is often known only when it has ended: [`Settle`] corrects the estimate, by what the
+//! handler records with [`Charged`], by a header, by bytes or by time.
+//!
 //! # Responses
 //! See [`Headers`] for the fields that report to clients how the limits stand, [`Problem`] for the body of a refusal
 //! (problem+json, or `RESOURCE_EXHAUSTED` for gRPC), [`RateLimitLayer::answer_with`] for a body of your own, and
@@ -62,7 +65,8 @@
 //!
 //! # What this crate does not do
 //! No routing, no authentication: it counts by what other layers have determined. It never reads a body, so the cost of a
-//! request is determined from its head, or the service settles it. It limits neither connections nor concurrent requests.
+//! request is determined from its head, or [settled](Settle) when it has ended. It limits neither connections nor concurrent
+//! requests.
 //!
 //! # Features
 //! - `calendar`: limits per month, quarter or year, and per day or week of a time zone.
@@ -80,7 +84,7 @@
 //! | `ratelimit_refused_total` | `policy`, `shadow` | refusals, one for each policy that refused |
 //! | `ratelimit_unidentified_total` | `policy` | requests without what the policy counts by |
 //! | `ratelimit_store_errors_total` | `store`, `kind` | checks or refunds that the store did not answer |
-//! | `ratelimit_failures_total` | `answer` | requests without a decision: let through (`open`), refused (`closed`), passed to the fallback (`fallback`; if that fails as well, also `closed`); and charges or refunds after the response that failed (`unsettled`), or checks for policies in shadow (`shadow`) |
+//! | `ratelimit_failures_total` | `answer` | requests without a decision: let through (`open`), refused (`closed`), passed to the fallback (`fallback`; if that fails as well, also `closed`); and charges and refunds after the response that failed, also to settle a true cost (`unsettled`), or checks for policies in shadow (`shadow`) |
 //! | `ratelimit_store_seconds` | | how long the store took |
 //! | `ratelimit_config_reloads_total` | `result` | reloads of files: `replaced` or `failed` |
 //!
@@ -91,12 +95,14 @@
 mod answer;
 mod ask;
 mod charge;
+mod charged;
 mod check;
 mod client_address;
 #[cfg(feature = "config")]
 pub mod config;
 mod cost;
 mod decided;
+mod end;
 mod failure;
 mod field;
 mod future;
@@ -104,6 +110,7 @@ mod head;
 mod headers;
 mod key;
 mod layer;
+mod measured;
 mod observe;
 mod peer;
 mod plan;
@@ -116,24 +123,29 @@ mod service;
 mod settle;
 mod shared;
 mod short;
+mod true_cost;
 mod verdict;
 
 pub use answer::{Answer, Grpc, Problem, Reason, Refusal};
 pub use charge::{Charge, Outcome};
+pub use charged::Charged;
 pub use client_address::{ClientNetwork, ForwardedHeader, Grouping, ParseNetworkError, TrustedProxies};
 pub use cost::Cost;
+pub use end::End;
 pub use failure::{Fallback, OnFailure};
 pub use future::ResponseFuture;
 pub use head::Head;
 pub use headers::{Family, Headers, Reset};
 pub use key::{KeySource, ParseClientError};
 pub use layer::RateLimitLayer;
+pub use measured::MeasuredBody;
 pub use peer::PeerAddress;
 pub use plan::Plan;
 pub use policies::{Policies, SharedPolicies};
 pub use policy::{IntoPlan, Missing, Policy};
 pub use policy_error::PolicyError;
 pub use service::RateLimit;
+pub use true_cost::{Settle, Unsettled};
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

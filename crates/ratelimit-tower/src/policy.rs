@@ -10,7 +10,7 @@ use crate::charge::When;
 use crate::key::{Absent, KeyBytes};
 use crate::plan::{is_name, shown};
 use crate::policy_check::PolicyCheck;
-use crate::{Charge, Cost, KeySource, Plan, PolicyError, observe};
+use crate::{Charge, Cost, KeySource, Plan, PolicyError, Settle, observe};
 
 type Condition = Arc<dyn Fn(&Head<'_>) -> bool + Send + Sync>;
 type Choice = Arc<dyn Fn(&Head<'_>) -> Option<Plan> + Send + Sync>;
@@ -36,6 +36,8 @@ pub enum Missing {
 #[derive(Clone)]
 #[repr(C)] // what each request needs is side by side
 pub struct Policy {
+    /// Whether it only charges before a request is served, and is not in shadow: the common case.
+    usual: bool,
     shadow: bool,
     missing: Option<Missing>,
     plan: Plan,
@@ -46,6 +48,7 @@ pub struct Policy {
     prefix: KeyBytes,
     source: KeySource,
     charge: Charge,
+    settle: Option<Settle>,
     name: Arc<str>,
 }
 
@@ -84,6 +87,8 @@ impl Policy {
             condition: None,
             cost: Cost::default(),
             charge: Charge::default(),
+            settle: None,
+            usual: true,
             missing: None,
             shadow: false,
             prefix,
@@ -125,7 +130,14 @@ impl Policy {
     #[must_use]
     pub fn charge(mut self, charge: Charge) -> Self {
         self.charge = charge;
-        self
+        self.noted()
+    }
+
+    /// Replaces the cost by the true one when the request has ended; by default, the [cost](Self::cost) remains charged.
+    #[must_use]
+    pub fn settle(mut self, settle: Settle) -> Self {
+        self.settle = Some(settle);
+        self.noted()
     }
 
     /// Sets what to do with requests that do not have what the policy counts by. By default they are
@@ -142,7 +154,7 @@ impl Policy {
     #[must_use]
     pub fn in_shadow(mut self) -> Self {
         self.shadow = true;
-        self
+        self.noted()
     }
 
     /// The policy's name.
@@ -177,10 +189,20 @@ impl Policy {
         &self.charge.0
     }
 
+    pub(crate) fn settles(&self) -> Option<&Settle> {
+        self.settle.as_ref()
+    }
+
     /// Whether it only charges before a request is served, and is not in shadow: the common case.
     #[inline]
     pub(crate) fn is_usual(&self) -> bool {
-        !self.shadow && matches!(self.charge.0, When::Before)
+        self.usual
+    }
+
+    /// Determines once, and not for each request, whether it is the common case.
+    fn noted(mut self) -> Self {
+        self.usual = !self.shadow && matches!(self.charge.0, When::Before) && self.settle.is_none();
+        self
     }
 
     /// Writes the check of `request` into a new `ask`. In place, so that it is not moved after it was written.
@@ -229,6 +251,7 @@ impl fmt::Debug for Policy {
             .field("charge", &self.charge)
             .field("missing", &self.missing)
             .field("shadow", &self.shadow)
+            .field("settle", &self.settle)
             .finish()
     }
 }

@@ -41,6 +41,8 @@ where
     S: CounterStore + 'static,
     C: Timer + 'static,
     A: Answer<ResBody>,
+    ReqBody: 'static,
+    ResBody: 'static,
 {
     type Response = Response<ResBody>;
     type Error = Inner::Error;
@@ -72,14 +74,20 @@ impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
     where
         Inner: Service<Request<ReqBody>, Response = Response<ResBody>>,
         A: Answer<ResBody>,
+        ReqBody: 'static,
     {
         let asking: BoxFuture<Decided<S, C>> = match begun {
             OtherFields::Decided(Decided { verdict: Verdict::Refuse(refused), .. }) => {
                 return ResponseFuture::answered(refuse(&*self.shared.answers, refused, Head::of(&request)));
             }
-            OtherFields::Decided(Decided { verdict: Verdict::Pass { lines, delay }, after })
+            OtherFields::Decided(Decided { verdict: Verdict::Pass { lines, delay }, mut after })
                 if delay.is_zero() =>
             {
+                let mut request = request;
+                if let Some(after) = &mut after {
+                    request = after.prepare(request, &self.shared.bodies);
+                    after.begin();
+                }
                 return ResponseFuture::calling(self.inner.call(request), lines, after);
             }
             OtherFields::Decided(decided) => Box::pin(std::future::ready(decided)),

@@ -6,6 +6,7 @@ use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Limits, RateLimi
 
 use crate::ask::{How, Tell};
 use crate::key::KeyBytes;
+use crate::measured::BodyTypes;
 use crate::{SharedPolicies, observe};
 
 /// The state that a layer shares with all services that it has created.
@@ -13,6 +14,7 @@ pub(crate) struct Shared<S, C, A> {
     pub(crate) core: Arc<Core<S, C>>,
     pub(crate) policies: SharedPolicies,
     pub(crate) answers: Arc<A>,
+    pub(crate) bodies: Arc<BodyTypes>,
 }
 
 /// The limiter, and how to call it.
@@ -68,7 +70,7 @@ impl<S: CounterStore, C: Clock> Tell for Core<S, C> {
         self.limiter.ask(request, how).await
     }
 
-    async fn give_back(&self, decision: &Decision<'_>, keys: &[usize]) -> Result<(), CheckError> {
-        self.limiter.give_back(decision, keys).await
+    async fn settle_keys(&self, decision: &Decision<'_>, costs: &[Option<u64>]) -> Result<(), CheckError> {
+        self.limiter.settle_keys(decision, costs).await
     }
 }

@@ -1,0 +1,154 @@
+//! Bodies whose bytes and end are observed, and how to put them in the place of a service's own bodies.
+
+use std::any::Any;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Buf as _;
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+/// Observes a body.
+pub(crate) trait Watch: Send + Sync {
+    /// This many bytes were read.
+    fn data(&self, bytes: u64);
+
+    /// These trailers were read.
+    fn trailers(&self, _: &HeaderMap) {}
+
+    /// The body has ended, or was dropped before its end. Called once.
+    fn end(&self, _complete: bool) {}
+}
+
+pin_project! {
+    /// A body that reports to the layer what was read of it, and when it ends or is dropped. It passes everything on as it is.
+    /// See [`RateLimitLayer::with_body`](crate::RateLimitLayer::with_body).
+    pub struct MeasuredBody<B> {
+        // Dropped at its end, so that what it does when it is dropped counts.
+        #[pin]
+        body: Option<B>,
+        // Behind the body, so that it is dropped afterwards.
+        watching: Watching,
+    }
+}
+
+struct Watching {
+    watch: Option<Box<dyn Watch>>,
+    complete: bool,
+}
+
+impl Watching {
+    fn end(&mut self) {
+        if let Some(watch) = self.watch.take() {
+            watch.end(self.complete);
+        }
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl<B: Body> Body for MeasuredBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let mut this = self.project();
+        let Some(mut body) = this.body.as_mut().as_pin_mut() else { return Poll::Ready(None) };
+        let frame = ready!(body.as_mut().poll_frame(context));
+        match (&frame, &this.watching.watch) {
+            (None, _) => {
+                this.body.set(None);
+                this.watching.complete = true;
+                this.watching.end();
+            }
+            (Some(Ok(frame)), Some(watch)) => {
+                if let Some(data) = frame.data_ref() {
+                    watch.data(u64::try_from(data.remaining()).unwrap_or(u64::MAX));
+                }
+                if let Some(trailers) = frame.trailers_ref() {
+                    watch.trailers(trailers);
+                }
+                // Servers need not poll again after the last frame.
+                this.watching.complete |= frame.is_trailers() || body.is_end_stream();
+            }
+            _ => {}
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+impl<B> fmt::Debug for MeasuredBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MeasuredBody").finish_non_exhaustive()
+    }
+}
+
+/// The types of bodies that can be measured without another type appearing: those that can hold any body.
+#[derive(Clone)]
+pub(crate) struct BodyTypes(Vec<Arc<dyn Any + Send + Sync>>);
+
+/// Puts a measured body into the place of a body.
+struct Replace<B>(Box<dyn Fn(B, Box<dyn Watch>) -> B + Send + Sync>);
+
+impl BodyTypes {
+    /// The types of the frameworks whose features are enabled.
+    pub(crate) fn of_frameworks() -> Self {
+        #[allow(unused_mut)] // without such a feature
+        let mut types = Self(Vec::new());
+        #[cfg(feature = "axum")]
+        types.add(axum::body::Body::new::<MeasuredBody<axum::body::Body>>);
+        #[cfg(feature = "tonic")]
+        types.add(tonic::body::Body::new::<MeasuredBody<tonic::body::Body>>);
+        types
+    }
+
+    pub(crate) fn add<B: Body + 'static>(
+        &mut self,
+        new: impl Fn(MeasuredBody<B>) -> B + Send + Sync + 'static,
+    ) {
+        let replace = move |body: B, watch: Box<dyn Watch>| {
+            if body.is_end_stream() {
+                watch.end(true);
+                return body;
+            }
+            let watching = Watching { watch: Some(watch), complete: false };
+            new(MeasuredBody { body: Some(body), watching })
+        };
+        self.0.push(Arc::new(Replace(Box::new(replace))));
+    }
+
+    /// Whether bodies of this type can be measured.
+    pub(crate) fn know<B: 'static>(&self) -> bool {
+        self.find::<B>().is_some()
+    }
+
+    /// Measures this body, if its type is [known](Self::know).
+    pub(crate) fn measure<B: 'static>(&self, body: B, watch: Box<dyn Watch>) -> B {
+        match self.find() {
+            Some(Replace(replace)) => replace(body, watch),
+            None => body,
+        }
+    }
+
+    fn find<B: 'static>(&self) -> Option<&Replace<B>> {
+        self.0.iter().rev().find_map(|known| known.downcast_ref())
+    }
+}

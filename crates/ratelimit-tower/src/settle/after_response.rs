@@ -1,0 +1,143 @@
+//! Waits for the end of a response's body, or for the time in which a request has to be settled.
+
+use std::mem;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use http::response::Parts;
+use http::{Extensions, HeaderMap, StatusCode};
+use ratelimit_core::{Clock, CounterStore, Timer};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use super::pending::Pending;
+use super::true_costs::Open;
+use crate::measured::Watch;
+use crate::true_cost::Source;
+use crate::{End, observe};
+
+/// A request whose response is being sent.
+struct Sending<S, C> {
+    pending: Arc<Pending<S, C>>,
+    /// The checks that are not settled yet. Whoever takes one out settles it.
+    open: Mutex<Open>,
+    head: Head,
+    trailers: OnceLock<HeaderMap>,
+    /// The task that waits for the time in which to settle.
+    waiting: OnceLock<AbortHandle>,
+    runtime: Option<Handle>,
+}
+
+/// The head of a response, as far as it is needed when the body has ended.
+#[derive(Default)]
+struct Head {
+    status: StatusCode,
+    headers: HeaderMap,
+    extensions: Extensions,
+}
+
+/// Observes the body of this response, and settles the checks in `open`.
+pub(super) fn watch<S: CounterStore + 'static, C: Timer + 'static>(
+    pending: &Arc<Pending<S, C>>,
+    head: &Parts,
+    open: Open,
+) -> Box<dyn Watch> {
+    let settles = || open.iter().filter_map(|place| pending.settles(*place));
+    let is_function = settles().any(|settle| matches!(settle.source, Source::Function(_)));
+    let mut times: Vec<Duration> = settles().filter_map(|settle| settle.within).collect();
+    times.sort_unstable();
+    times.dedup();
+    let sending = Arc::new(Sending {
+        pending: pending.clone(),
+        head: if is_function { Head::of(head) } else { Head::default() },
+        open: Mutex::new(open),
+        trailers: OnceLock::new(),
+        waiting: OnceLock::new(),
+        runtime: Handle::try_current().ok(),
+    });
+    if !times.is_empty() {
+        wait(&sending, times);
+    }
+    Box::new(SendingBody(sending))
+}
+
+/// Settles after these times what is not settled by then.
+fn wait<S: CounterStore + 'static, C: Timer + 'static>(sending: &Arc<Sending<S, C>>, times: Vec<Duration>) {
+    let Some(runtime) = &sending.runtime else {
+        observe::unsettled(&"there is no tokio runtime: the time in which to settle is not observed");
+        return;
+    };
+    let own = sending.clone();
+    let task = runtime.spawn(async move {
+        let mut waited = Duration::ZERO;
+        for time in times {
+            own.pending.core.limiter.clock().sleep(time.saturating_sub(waited)).await;
+            waited = time;
+            own.time_out(time);
+        }
+    });
+    let _ = sending.waiting.set(task.abort_handle());
+}
+
+impl Head {
+    fn of(head: &Parts) -> Self {
+        Self { status: head.status, headers: head.headers.clone(), extensions: head.extensions.clone() }
+    }
+}
+
+impl<S: CounterStore + 'static, C: Clock + 'static> Sending<S, C> {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        // No code panics while it holds the lock.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn time_out(&self, time: Duration) {
+        let is_over = |place: &usize| {
+            let within = self.pending.settles(*place).and_then(|settle| settle.within);
+            within.is_some_and(|within| within <= time)
+        };
+        let over: Open = {
+            let mut open = self.open();
+            let (over, rest) = mem::take(&mut *open).into_iter().partition(is_over);
+            *open = rest;
+            over
+        };
+        let costs = self.pending.at_time_out(&over);
+        self.pending.clone().settle_apart(costs, self.runtime.as_ref());
+    }
+}
+
+/// The part that the body owns.
+struct SendingBody<S, C>(Arc<Sending<S, C>>);
+
+impl<S: CounterStore + 'static, C: Clock + 'static> Watch for SendingBody<S, C> {
+    fn data(&self, bytes: u64) {
+        self.0.pending.response_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn trailers(&self, trailers: &HeaderMap) {
+        let _ = self.0.trailers.set(trailers.clone());
+    }
+
+    fn end(&self, complete: bool) {
+        let sending = &*self.0;
+        let open = mem::take(&mut *sending.open());
+        // What it has begun to settle is on a task of its own.
+        if let Some(waiting) = sending.waiting.get() {
+            waiting.abort();
+        }
+        let Head { status, headers, extensions } = &sending.head;
+        let end = End {
+            status: *status,
+            headers,
+            extensions,
+            trailers: sending.trailers.get(),
+            response_bytes: sending.pending.response_bytes.load(Ordering::Relaxed),
+            elapsed: sending.pending.elapsed(),
+            complete,
+        };
+        let costs = sending.pending.at_end(&open, &end);
+        sending.pending.clone().settle_apart(costs, sending.runtime.as_ref());
+    }
+}

@@ -1,0 +1,119 @@
+//! Charges, refunds and settles once the outcome of a request is known.
+
+mod after_response;
+mod pending;
+mod true_costs;
+
+use std::sync::Arc;
+
+use http::{Request, Response};
+use ratelimit_core::{Clock, CounterStore, Timer};
+
+use self::after_response::watch;
+use self::pending::{BoxFuture, Pending};
+use crate::charge::Outcome;
+use crate::check::{Checked, PolicyChecks};
+use crate::measured::BodyTypes;
+use crate::shared::Core;
+use crate::{Fallback, Policies, observe};
+
+/// Waits for the outcome of a request. Dropping it is an outcome, too.
+pub(crate) struct After<S: CounterStore + 'static, C: Clock + 'static>(Arc<Pending<S, C>>);
+
+impl<S: CounterStore + 'static, C: Clock + 'static> After<S, C> {
+    /// `None` if nothing was [kept](Checked::kept): then nothing depends on the outcome.
+    pub(crate) fn new(
+        core: &Arc<Core<S, C>>,
+        policies: &Arc<Policies>,
+        asks: PolicyChecks,
+        kept: Option<Checked<'static>>,
+        fallback: Option<Fallback>,
+    ) -> Option<Self> {
+        let pending = |checked| Pending::new(core.clone(), policies.clone(), asks, checked, fallback);
+        kept.map(|checked| Self(Arc::new(pending(checked))))
+    }
+
+    /// Lets the handler of this request record its cost, and counts the bytes of its body, if a policy settles by them.
+    pub(crate) fn prepare<B: 'static>(
+        &mut self,
+        mut request: Request<B>,
+        bodies: &Arc<BodyTypes>,
+    ) -> Request<B> {
+        // Nothing else has it yet.
+        let Some(pending) = Arc::get_mut(&mut self.0) else { return request };
+        pending.prepare(request.extensions_mut(), bodies);
+        if !pending.needs_request_bytes() {
+            return request;
+        }
+        if !bodies.know::<B>() {
+            observe::unsettled(
+                &"request bodies of this type cannot be counted: see `RateLimitLayer::with_body`",
+            );
+            return request;
+        }
+        let watch = pending.count_request_bytes();
+        request.map(|body| bodies.measure(body, watch))
+    }
+
+    /// The service is called now.
+    pub(crate) fn begin(&mut self) {
+        if let Some(pending) = Arc::get_mut(&mut self.0) {
+            pending.begin();
+        }
+    }
+
+    /// Charges, refunds and settles for this outcome; no future if there is nothing to do now. What depends on the body of
+    /// the response is done when it has ended.
+    pub(crate) fn finish<B: 'static, E>(
+        self,
+        answer: Result<Response<B>, E>,
+    ) -> (Result<Response<B>, E>, Option<BoxFuture<()>>)
+    where
+        C: Timer,
+    {
+        let pending = self.0.clone();
+        pending.set_answered();
+        let (answer, costs) = match answer {
+            Ok(answer) => {
+                let (answer, costs) = finish_response(&pending, answer);
+                (Ok(answer), costs)
+            }
+            Err(error) => (Err(error), pending.at_no_response(Outcome::Failed)),
+        };
+        (answer, pending.settle_awaited(costs))
+    }
+}
+
+/// The response, whose body is observed if a charge depends on it, and the true costs that are known already.
+fn finish_response<B: 'static, S: CounterStore + 'static, C: Timer + 'static>(
+    pending: &Arc<Pending<S, C>>,
+    mut answer: Response<B>,
+) -> (Response<B>, pending::TrueCosts) {
+    let (mut costs, open) = pending.at_response(&mut answer);
+    if open.is_empty() {
+        return (answer, costs);
+    }
+    match pending.bodies() {
+        Some(bodies) if bodies.know::<B>() => {
+            let (head, body) = answer.into_parts();
+            let body = bodies.measure(body, watch(pending, &head, open));
+            (Response::from_parts(head, body), costs)
+        }
+        _ => {
+            observe::unsettled(
+                &"response bodies of this type cannot be observed: see `RateLimitLayer::with_body`",
+            );
+            costs.extend(pending.without_end(&open));
+            (answer, costs)
+        }
+    }
+}
+
+impl<S: CounterStore + 'static, C: Clock + 'static> Drop for After<S, C> {
+    fn drop(&mut self) {
+        if !self.0.is_answered() {
+            let costs = self.0.at_no_response(Outcome::Dropped);
+            self.0.clone().settle_apart(costs, None);
+        }
+    }
+}

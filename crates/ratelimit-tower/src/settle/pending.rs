@@ -1,0 +1,214 @@
+//! What a request was charged before it was served, and how to settle it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::Extensions;
+use ratelimit_core::{CheckError, Clock, CounterStore, Timestamp};
+use smallvec::SmallVec;
+use tokio::runtime::Handle;
+
+use crate::ask::{How, Tell, at_once};
+use crate::charged::Records;
+use crate::check::{Checked, PolicyChecks, request};
+use crate::measured::{BodyTypes, Watch};
+use crate::policy_check::PolicyCheck;
+use crate::shared::Core;
+use crate::true_cost::Source;
+use crate::{Charged, Fallback, Policies, Settle, observe};
+
+/// What a request was charged, and what was counted for its true cost since.
+pub(super) struct Pending<S, C> {
+    pub(super) core: Arc<Core<S, C>>,
+    pub(super) policies: Arc<Policies>,
+    pub(super) asks: PolicyChecks,
+    checked: Checked<'static>,
+    /// The limiter that decided, if it was the fallback.
+    fallback: Option<Fallback>,
+    /// What the handler has recorded, if a policy settles by it.
+    pub(super) records: Option<Arc<Records>>,
+    /// The bytes of the request's body that were read, if they are counted.
+    request_bytes: Option<Arc<AtomicU64>>,
+    pub(super) response_bytes: AtomicU64,
+    begun: Timestamp,
+    bodies: Option<Arc<BodyTypes>>,
+    /// Whether the outcome is known.
+    answered: AtomicBool,
+}
+
+/// The indices of checks, and what they have really cost.
+pub(super) type TrueCosts = SmallVec<[(usize, u64); 2]>;
+
+pub(super) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+struct CountBytes(Arc<AtomicU64>);
+
+impl Watch for CountBytes {
+    fn data(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
+    pub(super) fn new(
+        core: Arc<Core<S, C>>,
+        policies: Arc<Policies>,
+        asks: PolicyChecks,
+        checked: Checked<'static>,
+        fallback: Option<Fallback>,
+    ) -> Self {
+        Self {
+            core,
+            policies,
+            asks,
+            checked,
+            fallback,
+            records: None,
+            request_bytes: None,
+            response_bytes: AtomicU64::new(0),
+            begun: Timestamp::EPOCH,
+            bodies: None,
+            answered: AtomicBool::new(false),
+        }
+    }
+
+    /// Puts the handle for the handler into the request's extensions.
+    pub(super) fn prepare(&mut self, extensions: &mut Extensions, bodies: &Arc<BodyTypes>) {
+        self.bodies = Some(bodies.clone());
+        let mut records = Records::default();
+        for (place, ask) in self.asks.iter().enumerate() {
+            let policy = ask.policy(&self.policies);
+            if policy.settles().is_some_and(|settle| matches!(settle.source, Source::Handler)) {
+                records.push(place, policy.name().into());
+            }
+        }
+        self.records = Charged::insert(records, extensions);
+    }
+
+    pub(super) fn bodies(&self) -> Option<&BodyTypes> {
+        self.bodies.as_deref()
+    }
+
+    pub(super) fn needs_request_bytes(&self) -> bool {
+        (0..self.asks.len()).any(|place| {
+            let source = self.settles(place).map(|settle| &settle.source);
+            matches!(source, Some(Source::Bytes { request: true, .. }))
+        })
+    }
+
+    pub(super) fn count_request_bytes(&mut self) -> Box<dyn Watch> {
+        let counter = Arc::<AtomicU64>::default();
+        self.request_bytes = Some(counter.clone());
+        Box::new(CountBytes(counter))
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.begun = self.core.limiter.clock().now();
+    }
+
+    pub(super) fn set_answered(&self) {
+        self.answered.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn elapsed(&self) -> Duration {
+        self.core.limiter.clock().now().since(self.begun)
+    }
+
+    /// The bytes that were read of the bodies that are meant; `None` if they could not be counted.
+    pub(super) fn bytes(&self, request: bool, response: bool) -> Option<u64> {
+        let of_request = match &self.request_bytes {
+            _ if !request => 0,
+            Some(bytes) => bytes.load(Ordering::Relaxed),
+            None => return None,
+        };
+        let of_response = if response { self.response_bytes.load(Ordering::Relaxed) } else { 0 };
+        Some(of_request.saturating_add(of_response))
+    }
+
+    /// How the policy of the check at this place settles.
+    pub(super) fn settles(&self, place: usize) -> Option<&Settle> {
+        self.asks[place].policy(&self.policies).settles()
+    }
+
+    /// Settles checks at their true costs. Each check is settled at most once.
+    async fn settle(self: Arc<Self>, costs: TrueCosts) {
+        let outcome = match &self.fallback {
+            None => self.settle_with(&self.core.limiter, &costs).await,
+            Some(fallback) => self.settle_with(fallback, &costs).await,
+        };
+        if let Err(error) = outcome {
+            observe::unsettled(&error);
+        }
+    }
+
+    /// Settles when nobody waits for it: at once if the store is in this process, otherwise on a task.
+    pub(super) fn settle_apart(self: Arc<Self>, costs: TrueCosts, runtime: Option<&Handle>) {
+        let Some(settling) = self.settle_at_once(costs) else { return };
+        match runtime.cloned().map_or_else(Handle::try_current, Ok) {
+            Ok(runtime) => drop(runtime.spawn(settling)),
+            Err(error) => observe::unsettled(&error),
+        }
+    }
+
+    /// Settles when the caller waits for it; `None` if nothing is left to do. If the caller no longer waits, it is settled all
+    /// the same, provided that there is a tokio runtime.
+    pub(super) fn settle_awaited(self: Arc<Self>, costs: TrueCosts) -> Option<BoxFuture<()>> {
+        let settling = self.settle_at_once(costs)?;
+        let Ok(runtime) = Handle::try_current() else { return Some(Box::pin(settling)) };
+        let task = runtime.spawn(settling);
+        Some(Box::pin(async {
+            if let Err(error) = task.await {
+                observe::unsettled(&error);
+            }
+        }))
+    }
+
+    /// Settles if the store is in this process; otherwise returns what is to be done.
+    fn settle_at_once(self: Arc<Self>, costs: TrueCosts) -> Option<impl Future<Output = ()> + Send> {
+        let in_process = self.core.in_process() && self.fallback.is_none();
+        let settling = (!costs.is_empty()).then(|| self.settle(costs))?;
+        if !in_process {
+            return Some(settling);
+        }
+        if at_once(settling).is_none() {
+            observe::unsettled(&"the store did not answer synchronously");
+        }
+        None
+    }
+
+    async fn settle_with(&self, tell: &impl Tell, costs: &[(usize, u64)]) -> Result<(), CheckError> {
+        let policies = &*self.policies;
+        let cost_of =
+            |place: usize| costs.iter().find(|(settled, _)| *settled == place).map(|(_, units)| *units);
+        let mut outcome = Ok(());
+        for (round, decision) in &self.checked.0 {
+            // The decision covers all checks of its round, each of which is one of its keys.
+            let mine = || (0..self.asks.len()).filter(|place| self.asks[*place].round(policies) == *round);
+            let settled = if round.how == How::Take {
+                let by_key: SmallVec<[Option<u64>; 2]> = mine().map(cost_of).collect();
+                if by_key.iter().all(Option::is_none) {
+                    Ok(())
+                } else {
+                    tell.settle_keys(decision, &by_key).await
+                }
+            } else {
+                let charged = mine().filter_map(|place| Some((place, cost_of(place)?)));
+                let charged = charged.filter(|(_, units)| *units > 0 && decision.allowed());
+                let at_cost = |(place, cost): (usize, u64)| PolicyCheck { cost, ..self.asks[place].clone() };
+                let charged: Vec<PolicyCheck> = charged.map(at_cost).collect();
+                match request(policies, &charged) {
+                    Some(request) => tell.ask(&request, How::Force).await.map(|_| ()),
+                    None => Ok(()),
+                }
+            };
+            outcome = outcome.and(settled);
+        }
+        outcome
+    }
+}

@@ -1,0 +1,136 @@
+//! Determines the true cost of a request, at each of the moments at which it may be settled.
+
+use http::{HeaderMap, HeaderName, Response};
+use ratelimit_core::{Clock, CounterStore, MAX_UNITS};
+use smallvec::SmallVec;
+
+use super::pending::{Pending, TrueCosts};
+use crate::charge::{Outcome, When};
+use crate::charged::Recorded;
+use crate::true_cost::{Source, per_time};
+use crate::{End, Settle};
+
+/// The indices of checks that are not settled yet.
+pub(super) type Open = SmallVec<[usize; 2]>;
+
+impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
+    /// When the service has answered: the costs that are known now, and what the end of the body determines.
+    pub(super) fn at_response<B>(&self, answer: &mut Response<B>) -> (TrueCosts, Open) {
+        let outcome = Outcome::Answered {
+            status: answer.status(),
+            headers: answer.headers(),
+            extensions: answer.extensions(),
+        };
+        let (mut costs, unsettled) = self.by_outcome(outcome);
+        let (mut open, mut taken) = (Open::new(), SmallVec::<[HeaderName; 1]>::new());
+        for (place, settle) in unsettled {
+            let Source::Header { name, .. } = &settle.source else {
+                open.push(place);
+                continue;
+            };
+            let units = number(answer.headers(), name);
+            costs.push((place, units.map_or_else(|| self.rule(place, settle), |units| units.min(MAX_UNITS))));
+        }
+        // Also of those that were refunded.
+        for settle in (0..self.asks.len()).filter_map(|place| self.settles(place)) {
+            if let Source::Header { name, remove: true } = &settle.source {
+                taken.push(name.clone());
+            }
+        }
+        for name in taken {
+            answer.headers_mut().remove(name);
+        }
+        (costs, open)
+    }
+
+    /// When there is no response and will be none.
+    pub(super) fn at_no_response(&self, outcome: Outcome<'_>) -> TrueCosts {
+        let (mut costs, unsettled) = self.by_outcome(outcome);
+        let open: Open = unsettled.iter().map(|(place, _)| *place).collect();
+        costs.extend(self.without_end(&open));
+        costs
+    }
+
+    /// What the outcome decides by itself, and the checks whose policies settle.
+    fn by_outcome(&self, outcome: Outcome<'_>) -> (TrueCosts, SmallVec<[(usize, &Settle); 2]>) {
+        let (mut costs, mut unsettled) = (TrueCosts::new(), SmallVec::new());
+        for (place, ask) in self.asks.iter().enumerate() {
+            let policy = ask.policy(&self.policies);
+            let is_charged = match policy.when() {
+                When::Before => true,
+                When::OnlyIf(is_so) => is_so(outcome),
+                When::RefundIf(is_so) => !is_so(outcome),
+            };
+            match (policy.when(), policy.settles()) {
+                (_, Some(settle)) if is_charged => unsettled.push((place, settle)),
+                (When::RefundIf(_), _) if !is_charged => costs.push((place, 0)),
+                (When::OnlyIf(_), None) if is_charged => costs.push((place, ask.cost)),
+                _ => {}
+            }
+        }
+        (costs, unsettled)
+    }
+
+    /// If the end of the response is never known: what the handler has recorded, or else by the rule.
+    pub(super) fn without_end(&self, open: &[usize]) -> TrueCosts {
+        self.each(open, |place, _| self.recorded(place).map(|recorded| recorded.units))
+    }
+
+    /// When the body of the response has ended or was dropped.
+    pub(super) fn at_end(&self, open: &[usize], end: &End<'_>) -> TrueCosts {
+        self.each(open, |place, settle| match &settle.source {
+            Source::Handler => self.recorded(place).map(|recorded| recorded.units),
+            Source::Function(true_cost) => true_cost(end),
+            source => self.counted(source),
+        })
+    }
+
+    /// When the time is over in which a request has to be settled: by the rule, but not less than was counted, because the
+    /// body may go on.
+    pub(super) fn at_time_out(&self, open: &[usize]) -> TrueCosts {
+        self.each(open, |place, settle| match (&settle.source, self.recorded(place)) {
+            (_, Some(Recorded { units, whole: true })) => Some(units),
+            (_, Some(Recorded { units, whole: false })) => Some(units.max(self.rule(place, settle))),
+            (source, None) => self.counted(source).map(|units| units.max(self.rule(place, settle))),
+        })
+    }
+
+    /// The true costs of these checks: what `units` returns, or else what the policy's rule says.
+    fn each(&self, open: &[usize], units: impl Fn(usize, &Settle) -> Option<u64>) -> TrueCosts {
+        let cost = |place: &usize| {
+            let settle = self.settles(*place)?;
+            let units = units(*place, settle).unwrap_or_else(|| self.rule(*place, settle));
+            Some((*place, units.min(MAX_UNITS)))
+        };
+        open.iter().filter_map(cost).collect()
+    }
+
+    fn rule(&self, place: usize, settle: &Settle) -> u64 {
+        settle.rule(self.asks[place].cost)
+    }
+
+    /// What the handler has recorded; nothing can be recorded from now on.
+    fn recorded(&self, place: usize) -> Option<Recorded> {
+        self.records.as_ref()?.close(place)
+    }
+
+    /// What the layer has counted by now.
+    fn counted(&self, source: &Source) -> Option<u64> {
+        match source {
+            Source::Bytes { request, response, unit } => {
+                Some(self.bytes(*request, *response)?.div_ceil(unit.get()))
+            }
+            Source::Time { unit } => Some(per_time(self.elapsed(), *unit)),
+            Source::Handler | Source::Header { .. } | Source::Function(_) => None,
+        }
+    }
+}
+
+/// The number in a header field that occurs once.
+fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
+    let mut values = headers.get_all(name).iter();
+    let (value, None) = (values.next()?.to_str().ok()?, values.next()) else { return None };
+    // `parse` would accept a sign.
+    let is_number = value.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| value.parse().ok())?
+}
