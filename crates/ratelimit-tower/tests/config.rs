@@ -398,3 +398,32 @@ proptest! {
         }
     }
 }
+
+/// Of the body of axum, which is known with its feature: a reloaded file needs no change of the program.
+#[cfg(feature = "axum")]
+#[tokio::test]
+async fn a_file_can_begin_to_settle() {
+    use http_body_util::BodyExt as _;
+
+    let text = "[[policies]]\nname = \"a\"\nkey = \"everybody\"\nlimit = \"10/day\"\ncost = 4\n";
+    let limited = Limited::by("limits.toml", text);
+    let app = Router::new().fallback(|| async { "seven b" });
+    let limiter = RateLimiter::without_limits(MemoryStore::new()).with_clock(limited.clock.clone());
+    let mut app = app.layer(RateLimitLayer::in_process(limiter, limited.file.policies()));
+    let mut used = 0;
+    for (settle, units) in [("", 4), ("settle = \"bytes:3\"", 3), ("", 4)] {
+        limited.rewrite(&format!("{text}{settle}")).unwrap();
+        let response = app.call(Request::new(Body::empty())).await.unwrap();
+        let remaining = format!("\"a\";r={};", 10_u64.saturating_sub(used + 4));
+        assert_eq!(response.status(), if used + 4 > 10 { 429 } else { 200 }, "{settle}");
+        if response.status() == 200 {
+            assert!(
+                response.headers()["ratelimit"].to_str().unwrap().starts_with(&remaining),
+                "{response:?}"
+            );
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "seven b");
+            used += units;
+        }
+    }
+    assert_eq!(used, 7);
+}

@@ -48,6 +48,10 @@ pub(super) struct Policy {
     pub(super) count_only: Option<Located<Vec<Statuses>>>,
     /// Refund a request if its response has one of these statuses.
     pub(super) refund: Option<Located<Vec<Statuses>>>,
+    /// Where its true cost comes from.
+    pub(super) settle: Option<Located<String>>,
+    pub(super) settle_within: Option<Located<String>>,
+    pub(super) unsettled: Option<Located<Unsettled>>,
     pub(super) missing: Option<Missing>,
     #[serde(default)]
     pub(super) shadow: bool,
@@ -162,6 +166,36 @@ impl<'de> Deserialize<'de> for Statuses {
             }
         }
         deserializer.deserialize_any(NumberOrClass)
+    }
+}
+
+/// What to charge if the true cost is not known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Unsettled(pub(super) crate::Unsettled);
+
+impl<'de> Deserialize<'de> for Unsettled {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WordOrNumber;
+        impl Visitor<'_> for WordOrNumber {
+            type Value = Unsettled;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"keep\", \"refund\" or a number of units")
+            }
+
+            fn visit_u64<E>(self, units: u64) -> Result<Unsettled, E> {
+                Ok(Unsettled(crate::Unsettled::Charge(units)))
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> Result<Unsettled, E> {
+                match word {
+                    "keep" => Ok(Unsettled(crate::Unsettled::Keep)),
+                    "refund" => Ok(Unsettled(crate::Unsettled::Refund)),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(word), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(WordOrNumber)
     }
 }
 

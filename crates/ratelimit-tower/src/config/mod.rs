@@ -33,6 +33,9 @@
 //! name = "requests"                     # has no limit of its own: it is for requests that have a plan
 //! key = "api-key:x-api-key"
 //! cost = { per_bytes = 1024, if_unknown = 8 } # 1 by default
+//! settle = "response-bytes:1024"         # the true cost, when the request has ended; see below
+//! settle_within = "60s"                 # no limit by default
+//! unsettled = "keep"                    # the default; or "refund", or a number of units
 //! missing = "exempt"                    # or "share", "refuse": requests without that key
 //!
 //! [plans.free]
@@ -43,12 +46,17 @@
 //! ```
 //!
 //! YAML has the same fields. Their meaning is documented at the types that they configure: [`TrustedProxies`], [`Headers`],
-//! [`OnFailure`], [`Policy`], [`KeySource`], [`Cost`], [`Charge`], [`Missing`], and for limits [`Limit`](ratelimit_core::Limit).
+//! [`OnFailure`], [`Policy`], [`KeySource`], [`Cost`], [`Charge`], [`Settle`], [`Missing`], and for limits [`Limit`](ratelimit_core::Limit).
 //!
 //! # Keys
 //! `address`, `bearer-token`, `everybody`, `path`, `path-template` (with the feature `axum`), `header:NAME`,
 //! `api-key:NAME`, and keys that the program [provides](Provided::key). `"api-key:x-api-key or address"` uses the first
 //! that is present; a list, `["address", "path"]`, counts by all of them together.
+//!
+//! # True costs
+//! `settle` is `handler`, `header:NAME`, `take-header:NAME` (which removes the field), `request-bytes`, `response-bytes`,
+//! `bytes` (all three also with a unit, `bytes:1024`) or `time:DURATION` (one unit per `time:100ms`). `unsettled` is what to
+//! charge if that names no cost, or not within `settle_within`; see [`Settle`].
 //!
 //! # Plans
 //! A plan gives policies other limits. The program chooses the plan of a request: middleware around the layer looks it
@@ -68,6 +76,7 @@
 //! [`KeySource`]: crate::KeySource
 //! [`Cost`]: crate::Cost
 //! [`Charge`]: crate::Charge
+//! [`Settle`]: crate::Settle
 //! [`Missing`]: crate::Missing
 
 mod de;
@@ -81,6 +90,7 @@ mod policies;
 mod provided;
 mod reload;
 mod routes;
+mod settle;
 #[cfg(test)]
 mod tests;
 mod text;

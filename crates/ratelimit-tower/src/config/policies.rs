@@ -10,6 +10,7 @@ use super::de::Located;
 use super::document::{Place, Problem};
 use super::key::Keys;
 use super::routes::Routes;
+use super::settle::settle;
 use super::{PlanName, Provided, file};
 use crate::plan::is_name;
 use crate::{Charge, Cost, Grouping, Headers, OnFailure, Plan, Policies, Policy, TrustedProxies};
@@ -55,6 +56,9 @@ fn one(policy: &Located<file::Policy>, plans: &Plans, keys: &Keys<'_>) -> Result
         return Err(Problem::at(&policy.place, "the policy has no limit: set `limit`, or one in a plan"));
     };
     let mut made = Policy::known(&policy.name, source, plan).cost(cost(policy.cost)).charge(charge(policy)?);
+    if let Some(settle) = settle(policy)? {
+        made = made.settle(settle);
+    }
     if let Some(texts) = &policy.routes {
         if texts.each().is_empty() {
             return Err(Problem::at(&texts.place, "there is no route: omit `routes` to apply to all"));

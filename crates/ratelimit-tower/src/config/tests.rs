@@ -33,6 +33,9 @@ routes = ["POST /v1/{*rest}", "/search"]
 refund = ["5xx", 404]
 missing = "exempt"
 shadow = true
+settle = "bytes:1024"
+settle_within = "90s"
+unsettled = "refund"
 
 [plans.free]
 requests = "10/min"
@@ -64,6 +67,9 @@ policies:
     refund: [5xx, 404]
     missing: exempt
     shadow: true
+    settle: bytes:1024
+    settle_within: 90s
+    unsettled: refund
 plans:
   free:
     requests: 10/min
@@ -81,7 +87,7 @@ fn toml_and_yaml_give_the_same_configuration() {
         r#"name: "address", by: client address, plan: {"address:50/s": "50/s", "minute": "6000/min name minute"}"#,
         "cost: 1 per 1024 bytes, 8 if unknown",
         "by: API key in x-api-key or client address and path",
-        r#"plan: {"requests.free": "10/min"}, chooses_plans: true, conditional: true, cost: 1, charge: refund if, missing: Some(Exempt), shadow: true"#,
+        r#"plan: {"requests.free": "10/min"}, chooses_plans: true, conditional: true, cost: 1, charge: refund if, missing: Some(Exempt), shadow: true, settle: Some(Settle { source: 1 per 1024 bytes of request and response, within: Some(90s), unsettled: Refund })"#,
         "families: [Draft, XRateLimit], reset: UnixSeconds, on_admitted: false",
         "on_failure: Open",
     ] {
