@@ -180,9 +180,9 @@ where
 }
 
 impl<Inner, B> WaitingRequest<Inner, B> {
-    fn prepare(self: Box<Self>, prepare: impl FnOnce(Request<B>) -> Request<B>) -> Box<Self> {
-        let Self { ready, request } = *self;
-        Box::new(Self { ready, request: prepare(request) })
+    fn prepare(self, prepare: impl FnOnce(Request<B>) -> Request<B>) -> Self {
+        let Self { ready, request } = self;
+        Self { ready, request: prepare(request) }
     }
 
     fn call<F>(mut self) -> F
@@ -207,7 +207,7 @@ where
 {
     let Decided { verdict, mut after } = decided;
     if let Some(after) = &mut after {
-        held = held.prepare(|request| after.prepare(request, &shared.bodies));
+        *held = held.prepare(|request| after.prepare(request, &shared.bodies));
         after.begin();
     }
     match verdict {

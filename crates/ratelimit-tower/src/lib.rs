@@ -55,6 +55,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! What a request has really cost is often known only when it has ended: [`Settle`] corrects the estimate, by what the
+//! handler records with [`Charged`], by a header, by bytes or by time.
+//!
 //! # Responses
 //! See [`Headers`] for the fields that report to clients how the limits stand, [`Problem`] for the body of a refusal
 //! (problem+json, or `RESOURCE_EXHAUSTED` for gRPC), [`RateLimitLayer::answer_with`] for a body of your own, and
@@ -62,7 +65,8 @@
 //!
 //! # What this crate does not do
 //! No routing, no authentication: it counts by what other layers have determined. It never reads a body, so the cost of a
-//! request is determined from its head, or the service settles it. It limits neither connections nor concurrent requests.
+//! request is determined from its head, or [settled](Settle) when it has ended. It limits neither connections nor concurrent
+//! requests.
 //!
 //! # Features
 //! - `axum`: the peer's address from axum's `ConnectInfo`, the route from its `MatchedPath`.
@@ -79,7 +83,7 @@
 //! | `ratelimit_refused_total` | `policy`, `shadow` | refusals, one for each policy that refused |
 //! | `ratelimit_unidentified_total` | `policy` | requests without what the policy counts by |
 //! | `ratelimit_store_errors_total` | `store`, `kind` | checks or refunds that the store did not answer |
-//! | `ratelimit_failures_total` | `answer` | requests without a decision: let through (`open`), refused (`closed`), passed to the fallback (`fallback`; if that fails as well, also `closed`); and charges or refunds after the response that failed (`unsettled`), or checks for policies in shadow (`shadow`) |
+//! | `ratelimit_failures_total` | `answer` | requests without a decision: let through (`open`), refused (`closed`), passed to the fallback (`fallback`; if that fails as well, also `closed`); and charges and refunds after the response that failed, also to settle a true cost (`unsettled`), or checks for policies in shadow (`shadow`) |
 //! | `ratelimit_store_seconds` | | how long the store took |
 //! | `ratelimit_config_reloads_total` | `result` | reloads of files: `replaced` or `failed` |
 //!

@@ -43,8 +43,8 @@ pub(crate) fn body_with_drop(
     Body::new(Script { steps: steps.into_iter().collect(), at_drop: Some(Box::new(at_drop)) })
 }
 
-pub(crate) fn run(mut run: impl FnMut() + Send + 'static) -> Step {
-    Step::Run(Box::new(move || run()))
+pub(crate) fn run(run: impl FnMut() + Send + 'static) -> Step {
+    Step::Run(Box::new(run))
 }
 
 impl HttpBody for Script {
