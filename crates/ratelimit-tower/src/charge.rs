@@ -59,6 +59,7 @@ pub(crate) type Predicate = Arc<dyn Fn(Outcome<'_>) -> bool + Send + Sync>;
 ///
 /// The closure is called for every outcome, including errors and dropped futures ([`Outcome`]). After a response, the charge or
 /// refund completes before the response is returned; after a drop, it runs on its own task (immediately on a store in process).
+/// A future that is dropped while it completes does not stop it.
 /// If there is no tokio runtime for the task, or the store does not answer, this is logged and counted as a failure.
 #[derive(Clone, Default)]
 pub struct Charge(pub(crate) When);

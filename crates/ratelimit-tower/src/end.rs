@@ -10,9 +10,9 @@ use http::{Extensions, HeaderMap, StatusCode};
 pub struct End<'a> {
     /// The status of the response.
     pub status: StatusCode,
-    /// The header fields of the response, as the service returned them.
+    /// The header fields of the response.
     pub headers: &'a HeaderMap,
-    /// The response's extensions, as the service returned them.
+    /// The response's extensions, as set by the service.
     pub extensions: &'a Extensions,
     /// The trailers of the response, if its body had any.
     pub trailers: Option<&'a HeaderMap>,

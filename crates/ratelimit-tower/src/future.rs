@@ -161,9 +161,7 @@ where
                     let (answer, settling) = after.finish(answer);
                     match settling {
                         None => return Poll::Ready(answer),
-                        Some(settling) => {
-                            State::Settling { settling: Box::pin(settling), answer: Some(answer) }
-                        }
+                        Some(settling) => State::Settling { settling, answer: Some(answer) },
                     }
                 }
                 StateProjection::Settling { settling, answer } => {

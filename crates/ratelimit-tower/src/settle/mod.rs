@@ -10,7 +10,7 @@ use http::{Request, Response};
 use ratelimit_core::{Clock, CounterStore, Timer};
 
 use self::after_response::watch;
-use self::pending::Pending;
+use self::pending::{BoxFuture, Pending};
 use crate::charge::Outcome;
 use crate::check::{Checked, PolicyChecks};
 use crate::measured::BodyTypes;
@@ -67,7 +67,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> After<S, C> {
     pub(crate) fn finish<B: 'static, E>(
         self,
         answer: Result<Response<B>, E>,
-    ) -> (Result<Response<B>, E>, Option<impl Future<Output = ()> + Send + 'static>)
+    ) -> (Result<Response<B>, E>, Option<BoxFuture<()>>)
     where
         C: Timer,
     {
@@ -80,7 +80,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> After<S, C> {
             }
             Err(error) => (Err(error), pending.at_no_response(Outcome::Failed)),
         };
-        (answer, (!costs.is_empty()).then(|| pending.settle(costs)))
+        (answer, pending.settle_awaited(costs))
     }
 }
 

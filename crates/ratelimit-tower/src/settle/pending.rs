@@ -1,5 +1,6 @@
 //! What a request was charged before it was served, and how to settle it.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub(super) struct Pending<S, C> {
 
 /// The indices of checks, and what they have really cost.
 pub(super) type TrueCosts = SmallVec<[(usize, u64); 2]>;
+
+pub(super) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 struct CountBytes(Arc<AtomicU64>);
 
@@ -134,7 +137,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
     }
 
     /// Settles checks at their true costs. Each check is settled at most once.
-    pub(super) async fn settle(self: Arc<Self>, costs: TrueCosts) {
+    async fn settle(self: Arc<Self>, costs: TrueCosts) {
         let outcome = match &self.fallback {
             None => self.settle_with(&self.core.limiter, &costs).await,
             Some(fallback) => self.settle_with(fallback, &costs).await,
@@ -144,21 +147,39 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         }
     }
 
-    /// The same when nobody waits for it: at once if the store is in this process, otherwise on a task.
+    /// Settles when nobody waits for it: at once if the store is in this process, otherwise on a task.
     pub(super) fn settle_apart(self: Arc<Self>, costs: TrueCosts, runtime: Option<&Handle>) {
-        if costs.is_empty() {
-            return;
-        }
-        if self.core.in_process() && self.fallback.is_none() {
-            if at_once(self.settle(costs)).is_none() {
-                observe::unsettled(&"the store did not answer synchronously");
-            }
-            return;
-        }
+        let Some(settling) = self.settle_at_once(costs) else { return };
         match runtime.cloned().map_or_else(Handle::try_current, Ok) {
-            Ok(runtime) => drop(runtime.spawn(self.settle(costs))),
+            Ok(runtime) => drop(runtime.spawn(settling)),
             Err(error) => observe::unsettled(&error),
         }
+    }
+
+    /// Settles when the caller waits for it; `None` if nothing is left to do. If the caller no longer waits, it is settled all
+    /// the same, provided that there is a tokio runtime.
+    pub(super) fn settle_awaited(self: Arc<Self>, costs: TrueCosts) -> Option<BoxFuture<()>> {
+        let settling = self.settle_at_once(costs)?;
+        let Ok(runtime) = Handle::try_current() else { return Some(Box::pin(settling)) };
+        let task = runtime.spawn(settling);
+        Some(Box::pin(async {
+            if let Err(error) = task.await {
+                observe::unsettled(&error);
+            }
+        }))
+    }
+
+    /// Settles if the store is in this process; otherwise returns what is to be done.
+    fn settle_at_once(self: Arc<Self>, costs: TrueCosts) -> Option<impl Future<Output = ()> + Send> {
+        let in_process = self.core.in_process() && self.fallback.is_none();
+        let settling = (!costs.is_empty()).then(|| self.settle(costs))?;
+        if !in_process {
+            return Some(settling);
+        }
+        if at_once(settling).is_none() {
+            observe::unsettled(&"the store did not answer synchronously");
+        }
+        None
     }
 
     async fn settle_with(&self, tell: &impl Tell, costs: &[(usize, u64)]) -> Result<(), CheckError> {

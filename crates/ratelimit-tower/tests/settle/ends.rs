@@ -1,6 +1,8 @@
 //! Requests that end before their end: at every stage, a charge is settled once.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 
 use http::{Request, Response};
 use http_body::Body as _;
@@ -9,7 +11,7 @@ use ratelimit_tower::{Charge, Charged, End, Outcome, Policy, Settle, Unsettled};
 use tokio::task::yield_now;
 
 use crate::bodies::{Body, Step, body, body_with_drop};
-use crate::rig::{Rig, WAYS, empty, per, policy, read};
+use crate::rig::{Rig, WAYS, Way, empty, per, policy, read};
 
 /// One policy for each source, each with another rule.
 fn policies() -> [Policy; 4] {
@@ -85,6 +87,27 @@ async fn a_request_that_is_dropped_while_it_waits_for_its_turn_is_settled() {
         drop(first);
         rig.charges("a", 4).await;
     }
+}
+
+/// The service has answered, and the caller stops waiting while the store is being told.
+#[tokio::test]
+async fn a_settlement_in_progress_completes_without_its_caller() {
+    let cost = || policy("a", Settle::response_header("x-cost".parse().unwrap()));
+    let refund = policy("b", Settle::by_handler()).charge(Charge::refund_if(|_| true));
+    let answered = Arc::new(AtomicBool::new(false));
+    let seen = answered.clone();
+    let rig = Rig::new(Way::Later, [cost(), refund], move |_| {
+        seen.store(true, Ordering::Relaxed);
+        std::future::ready(Ok(Response::builder().header("x-cost", "7").body(empty()).unwrap()))
+    });
+    let mut call = Box::pin(rig.call(Request::new(empty())));
+    while !answered.load(Ordering::Relaxed) {
+        let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+    }
+    drop(call);
+    rig.charges("a", 7).await;
+    rig.charges("b", 0).await;
 }
 
 fn streams(

@@ -2,6 +2,8 @@
 
 mod bodies;
 mod ends;
+#[cfg(feature = "metrics")]
+mod failures;
 mod rig;
 mod sources;
 #[path = "../support/mod.rs"]
