@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
+use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body as _;
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Full};
 use ratelimit_tower::{Charge, Charged, End, Outcome, Policy, Settle, Unsettled};
 use tokio::task::yield_now;
 
@@ -196,12 +197,20 @@ async fn a_closure_knows_how_the_body_ended() {
             rig.charges("a", 1).await;
             assert_eq!(*seen.lock().unwrap(), [(if reads == 0 { 0 } else { 5 }, complete)]);
         }
-        let settle = Settle::function(|end: &End<'_>| Some(u64::from(end.complete)));
-        let rig = Rig::new(way, [policy("a", settle)], |_| async {
-            Ok(Response::new(body([Step::Bytes(5), Step::Fail])))
-        });
+        let complete = || [policy("a", Settle::function(|end: &End<'_>| Some(u64::from(end.complete))))];
+        let rig =
+            Rig::new(way, complete(), |_| async { Ok(Response::new(body([Step::Bytes(5), Step::Fail]))) });
         read(rig.get().await).await.unwrap_err();
         rig.charges("a", 0).await;
+        // A server does not poll again if the body has said that this was the last frame.
+        let rig = Rig::new(way, complete(), |_| async {
+            let whole = Full::new(Bytes::from("whole")).map_err(|never| match never {});
+            Ok(Response::new(Body::new(whole)))
+        });
+        let mut response = rig.get().await;
+        response.body_mut().frame().await.unwrap().unwrap();
+        drop(response);
+        rig.charges("a", 1).await;
     }
 }
 

@@ -13,9 +13,12 @@ use crate::rig::{Rig, WAYS, per, policy, read};
 const MINUTE: Duration = Duration::from_secs(60);
 
 async fn sleeps(rig: &Rig) {
-    while rig.clock.sleepers() == 0 {
-        yield_now().await;
-    }
+    let sleeps = async {
+        while rig.clock.sleepers() == 0 {
+            yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), sleeps).await.unwrap();
 }
 
 #[tokio::test]
@@ -37,6 +40,7 @@ async fn a_body_that_hangs_is_settled_by_the_rule() {
                     "time",
                     Settle::duration(Duration::from_secs(20)).within(MINUTE).otherwise(Unsettled::Refund),
                 ),
+                policy("reserved", Settle::bytes(per(1)).within(MINUTE)),
                 policy("closure", Settle::function(|_| Some(3)).within(MINUTE)),
                 policy("patient", Settle::by_handler().within(2 * MINUTE).otherwise(Unsettled::Charge(1))),
                 policy("endless", Settle::by_handler().otherwise(Unsettled::Charge(2))),
@@ -61,6 +65,7 @@ async fn a_body_that_hangs_is_settled_by_the_rule() {
             rig.charges("charged", charged).await;
             rig.charges("bytes", 6).await;
             rig.charges("time", 3).await;
+            rig.charges("reserved", 100).await;
             rig.charges("closure", 100).await;
             rig.charges("patient", 100).await;
             rig.charges("endless", 100).await;
