@@ -30,8 +30,8 @@ pub(crate) struct WaitingRequest<Inner, B> {
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
     ///
-    /// Dropping it ends the request: its charge remains, unless [`Charge`](crate::Charge) says otherwise. If the store
-    /// had not answered by then, it is not known whether the request was charged.
+    /// Dropping it ends the request: its charge remains, unless [`Charge`](crate::Charge) or [`Settle`](crate::Settle) says
+    /// otherwise. If the store had not answered by then, it is not known whether the request was charged.
     pub struct ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
     where
         Inner: Service<Request<ReqBody>>,

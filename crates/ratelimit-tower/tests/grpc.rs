@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
-use ratelimit_tower::{Cost, KeySource, Missing, Policies, Policy, TrustedProxies};
+use ratelimit_tower::{Cost, End, KeySource, Missing, Policies, Policy, Settle, TrustedProxies};
 use tokio::net::TcpListener;
 use tonic::{Code, Request, Status};
 use tonic_health::pb::HealthCheckRequest;
@@ -76,6 +76,23 @@ async fn other_refusals_have_their_own_codes() {
         assert_eq!(status.code(), code);
         assert!(status.get_error_details().retry_info().is_none());
     }
+}
+
+/// The status of a response is in its trailers. The layer knows tonic's bodies.
+#[tokio::test]
+async fn the_trailers_settle_the_cost() {
+    let settle = Settle::function(|end: &End<'_>| match end.trailers?.get("grpc-status")?.as_bytes() {
+        b"0" => Some(1),
+        _ => None,
+    });
+    let policy = Policy::new("trailers", KeySource::everybody(), limit("10/day fixed")).unwrap();
+    let policy = policy.cost(Cost::units(4)).settle(settle);
+    let address = serve(Policies::new([policy]).unwrap(), &clock()).await;
+    for used in 0..=6 {
+        check(address, None).await.unwrap_or_else(|status| panic!("{used}: {status}"));
+    }
+    let status = check(address, None).await.unwrap_err();
+    assert_eq!(status.get_error_details().quota_failure().unwrap().violations[0].subject, "trailers");
 }
 
 /// One server for both: the type of the request decides.
