@@ -31,7 +31,7 @@ pub(crate) async fn take_everywhere(
     let mut batch = Batch::new(&space.servers);
     let push = |take: &Deduction| {
         let taken = batch.push(take.server, &take.command());
-        (taken, batch.push(take.server, &Command::WindowCommands { key: &take.key }))
+        (taken, batch.push(take.server, &Command::ReadCounter { key: &take.key }))
     };
     let places: Vec<_> = deductions.iter().map(push).collect();
     let answers = space.servers.send(&batch, deadline).await;

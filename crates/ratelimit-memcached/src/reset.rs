@@ -29,7 +29,7 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
         // The newest segment may begin after this instant.
         let lifetime = space.lifetimes.token(life(window).saturating_add(window.segment()));
         for key in live {
-            let before = batch.push(server, &Command::WindowCommands { key: &key });
+            let before = batch.push(server, &Command::ReadCounter { key: &key });
             places.push(batch.push(server, &Command::Reset { key: &key, mark: &mark, lifetime }));
             former.push((server, key, before));
         }

@@ -80,7 +80,7 @@ impl Servers {
         try_join_all(connections.map(|connection| connection.connect(deadline))).await?;
         let mut batch = Batch::new(self);
         let places: Vec<_> = (0..self.list.len())
-            .map(|server| batch.push(server, &Command::WindowCommands { key: NO_METER }))
+            .map(|server| batch.push(server, &Command::ReadCounter { key: NO_METER }))
             .collect();
         let answers = self.send(&batch, deadline).await;
         places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))

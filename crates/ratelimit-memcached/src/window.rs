@@ -189,7 +189,7 @@ impl WindowCommands {
 
 impl CounterIndex {
     fn push(batch: &mut Batch, server: usize, key: String) -> Self {
-        let value = batch.push(server, &Command::WindowCommands { key: &key });
+        let value = batch.push(server, &Command::ReadCounter { key: &key });
         Self { key, value }
     }
 

@@ -8,7 +8,7 @@ pub(crate) enum Command<'a> {
     /// Takes from a counter if it exists; stops at zero.
     Deduction { key: &'a str, units: u64 },
     /// Reads a counter, and marks it as used.
-    WindowCommands { key: &'a str },
+    ReadCounter { key: &'a str },
     /// Reads a value and its unique number.
     Read { key: &'a str },
     /// Writes a value if the item still has this unique number; without a number, if the item does not exist.
@@ -29,7 +29,7 @@ impl Command<'_> {
                 line.text("ma ").text(key).flag("N", lifetime).flag("J", units).flag("D", units).text(" v");
             }
             Self::Deduction { key, units } => _ = line.text("ma ").text(key).text(" MD").flag("D", units),
-            Self::WindowCommands { key } => _ = line.text("mg ").text(key).text(" v"),
+            Self::ReadCounter { key } => _ = line.text("mg ").text(key).text(" v"),
             Self::Read { key } => _ = line.text("mg ").text(key).text(" v c"),
             Self::Write { key, value, unique, lifetime } => {
                 line.text("ms ").text(key).flag("", value.len() as u64).flag("T", lifetime);
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(write(Some(9)), "ms k 3 T60 C9 O1f\r\nabc\r\n");
         assert_eq!(write(None), "ms k 3 T60 ME O1f\r\nabc\r\n");
         assert_eq!(text(Command::Read { key }), "mg k v c O1f\r\n");
-        assert_eq!(text(Command::WindowCommands { key }), "mg k v O1f\r\n");
+        assert_eq!(text(Command::ReadCounter { key }), "mg k v O1f\r\n");
         assert_eq!(text(Command::Reset { key, mark: "0f", lifetime: 60 }), "ms k 3 MR T60 O1f\r\n@0f\r\n");
         assert_eq!(text(Command::Delete { key }), "md k O1f\r\n");
         for stamp in [0, 1, 0xf, 0x10, 0x00a0_0000, u64::MAX] {

@@ -14,7 +14,7 @@ use crate::time_source::TimeSource;
 use crate::wire::{Bytes, OwnedClaim, OwnedClaims, answer, bytes, push, push_u16, verdict};
 
 /// The first byte of an argument for the fast path; on the general path it is zero or one.
-const SHORT_WAY: u8 = 2;
+const FAST_PATH: u8 = 2;
 
 /// The same if no key occurs twice, so that the script need not remember them.
 const NO_KEY_TWICE: u8 = 3;
@@ -93,7 +93,7 @@ impl<'a> Single<'a> {
 /// The call that decides `singles`, in their order. A claim without a key gets one that begins with `prefix`.
 pub(crate) fn claim_call(singles: &[Single<'_>], prefix: &str, slack_millis: u64) -> Cmd {
     let mut call = CLAIM.call(singles.len());
-    let way = if may_come_twice(singles) { SHORT_WAY } else { NO_KEY_TWICE };
+    let way = if may_come_twice(singles) { FAST_PATH } else { NO_KEY_TWICE };
     let mut records = bytes(way, &[slack_millis]);
     records.reserve(RECORD + singles.len() * SAME_RECORD);
     let mut last = None;

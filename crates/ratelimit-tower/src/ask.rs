@@ -3,7 +3,11 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use ratelimit_core::{CheckError, Clock, CounterStore, Decision, LimitStatus, RateLimiter, Request};
+use std::sync::Arc;
+
+use ratelimit_core::{
+    Algorithm, CheckError, Clock, CounterStore, Decision, LimitStatus, Permit, RateLimiter, Request,
+};
 
 use crate::observe;
 
@@ -48,8 +52,11 @@ impl<S: CounterStore, C: Clock> Tell for RateLimiter<S, C> {
 
     async fn settle_keys(&self, decision: &Decision<'_>, costs: &[Option<u64>]) -> Result<(), CheckError> {
         let begun = observe::begin(self.clock());
-        let units =
-            |limit: LimitStatus<'_>| costs.get(limit.key_index()).copied().flatten().unwrap_or(limit.cost());
+        let units = |limit: LimitStatus<'_>| match costs.get(limit.key_index()) {
+            // What is held is released, and costs nothing more.
+            Some(Some(units)) if limit.rule().algorithm() != Algorithm::Concurrency => *units,
+            _ => limit.cost(),
+        };
         let outcome = self.settle_each(decision, units).await.map_err(CheckError::from);
         observe::asked(begun, self.clock(), outcome.as_ref().err());
         outcome
@@ -71,9 +78,11 @@ pub(crate) trait DynTell: Send + Sync {
         decision: &'a Decision<'d>,
         costs: &'a [Option<u64>],
     ) -> BoxFuture<'a, Result<(), CheckError>>;
+
+    fn dyn_hold(self: Arc<Self>, decision: Decision<'static>) -> Permit;
 }
 
-impl<T: Tell> DynTell for T {
+impl<S: CounterStore + 'static, C: Clock + 'static> DynTell for RateLimiter<S, C> {
     fn dyn_ask<'a, 'k: 'a, 'l: 'a>(
         &'l self,
         request: &'a Request<'k, 'l>,
@@ -88,6 +97,10 @@ impl<T: Tell> DynTell for T {
         costs: &'a [Option<u64>],
     ) -> BoxFuture<'a, Result<(), CheckError>> {
         Box::pin(self.settle_keys(decision, costs))
+    }
+
+    fn dyn_hold(self: Arc<Self>, decision: Decision<'static>) -> Permit {
+        self.hold(decision)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Passes the checks of all policies on a request to a limiter, in as few round trips as possible.
 
 use crate::Head;
-use ratelimit_core::{CheckError, Decision, Request};
+use ratelimit_core::{Algorithm, CheckError, Decision, LimitStatus, Request};
 use smallvec::SmallVec;
 
 use crate::ask::{How, Tell};
@@ -61,7 +61,7 @@ impl PolicyCheck {
 
     /// Whether it only charges before the request is served, and is not in shadow: the common case.
     pub(crate) fn is_usual(&self, policies: &Policies) -> bool {
-        !policies.shadow && self.policy(policies).is_usual()
+        !policies.shadow && self.policy(policies).is_usual() && !self.plan(policies).holds()
     }
 
     pub(crate) fn round(&self, policies: &Policies) -> CheckBatch {
@@ -87,10 +87,21 @@ impl<'l> Checked<'l> {
             let policy = ask.policy(policies);
             !matches!(policy.when(), When::Before) || policy.settles().is_some()
         };
-        let depends = self.refusal().is_none() && asks.iter().any(depends);
+        let depends = asks.iter().any(depends) || self.0.iter().any(|(_, decision)| holds(decision));
+        let depends = self.refusal().is_none() && depends;
         let own = |(round, decision): (CheckBatch, Decision<'_>)| (round, decision.into_owned());
         depends.then(|| Checked(self.0.into_iter().map(own).collect()))
     }
+}
+
+/// Whether this decision holds units of a concurrency limit.
+pub(crate) fn holds(decision: &Decision<'_>) -> bool {
+    decision.charged() && decision.each().any(|limit| is_held(&limit) && limit.cost() > 0)
+}
+
+/// Whether this is a concurrency limit, whose units are released and never settled.
+pub(crate) fn is_held(limit: &LimitStatus<'_>) -> bool {
+    limit.rule().algorithm() == Algorithm::Concurrency
 }
 
 /// Checks round by round, until one refuses.

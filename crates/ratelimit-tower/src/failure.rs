@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::{CheckError, Clock, CounterStore, Decision, RateLimiter, Request};
+use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Permit, RateLimiter, Request};
 
 use crate::ask::{DynTell, How, Tell};
 
@@ -65,6 +65,11 @@ impl Fallback {
     /// Counts in this store. For a namespace or another clock, pass a [`RateLimiter::without_limits`] in its place.
     pub fn new<S: CounterStore + 'static, C: Clock + 'static>(store: impl Into<RateLimiter<S, C>>) -> Self {
         Self(Arc::new(store.into()))
+    }
+
+    /// Holds what this decision of its own has taken under concurrency limits.
+    pub(crate) fn hold(&self, decision: Decision<'static>) -> Permit {
+        self.0.clone().dyn_hold(decision)
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::HeaderValue;
-use ratelimit_core::{Limit, Limits};
+use ratelimit_core::{Algorithm, Alignment, Limit, Limits};
 
 use crate::PolicyError;
 use crate::field::{self, Field};
@@ -36,6 +36,8 @@ struct Inner {
     items: Box<[Item]>,
     /// The value of `RateLimit-Policy`.
     field: Option<HeaderValue>,
+    /// Whether a limit is a concurrency limit, whose units are held until the request has ended.
+    holds: bool,
 }
 
 struct Item {
@@ -68,7 +70,8 @@ impl Plan {
             }
             item.describe(limit, &mut policy);
         }
-        Self(Arc::new(Inner { limits, items, field: field::value(policy.as_bytes()) }))
+        let holds = limits.iter().any(|limit| limit.algorithm() == Algorithm::Concurrency);
+        Self(Arc::new(Inner { limits, items, field: field::value(policy.as_bytes()), holds }))
     }
 
     /// The limits.
@@ -88,6 +91,12 @@ impl Plan {
     /// The beginning of a limit's item in `RateLimit`, up to what remains.
     pub(crate) fn remains(&self, place: usize) -> &[u8] {
         self.0.items.get(place).map_or(b"", |item| &item.remains)
+    }
+
+    /// Whether something has to be released when a request has ended.
+    #[inline]
+    pub(crate) fn holds(&self) -> bool {
+        self.0.holds
     }
 
     pub(crate) fn field(&self) -> Option<&HeaderValue> {
@@ -113,7 +122,9 @@ impl Item {
         field::string(policy, &self.name);
         policy.append(b";q=");
         field::integer(policy, limit.quota());
-        if limit.period().subsec_nanos() == 0 {
+        if limit.algorithm() == Algorithm::Concurrency {
+            policy.append(b";qu=\"concurrent-requests\"");
+        } else if limit.alignment() != Alignment::Calendar && limit.period().subsec_nanos() == 0 {
             policy.append(b";w=");
             field::integer(policy, limit.period().as_secs());
         }

@@ -36,7 +36,8 @@ pub enum Missing {
 #[derive(Clone)]
 #[repr(C)] // what each request needs is side by side
 pub struct Policy {
-    /// Whether it only charges before a request is served, and is not in shadow: the common case.
+    /// Whether it only charges before a request is served, and is not in shadow: the common case. Plans that are chosen
+    /// for a request may still hold something.
     usual: bool,
     shadow: bool,
     missing: Option<Missing>,
@@ -77,6 +78,7 @@ impl Policy {
 
     /// The same for a name that is known to be valid.
     pub(crate) fn known(name: &str, source: KeySource, plan: Plan) -> Self {
+        let usual = !plan.holds();
         let mut prefix = KeyBytes::new();
         prefix.part(name.as_bytes());
         Self {
@@ -88,7 +90,7 @@ impl Policy {
             cost: Cost::default(),
             charge: Charge::default(),
             settle: None,
-            usual: true,
+            usual,
             missing: None,
             shadow: false,
             prefix,
@@ -201,7 +203,8 @@ impl Policy {
 
     /// Determines once, and not for each request, whether it is the common case.
     fn noted(mut self) -> Self {
-        self.usual = !self.shadow && matches!(self.charge.0, When::Before) && self.settle.is_none();
+        let is_simple = matches!(self.charge.0, When::Before) && self.settle.is_none();
+        self.usual = !self.shadow && is_simple && !self.plan.holds();
         self
     }
 

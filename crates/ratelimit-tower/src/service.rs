@@ -21,7 +21,7 @@ use crate::policy_check::PolicyCheck;
 use crate::settle::After;
 use crate::shared::{CheckNow, Core, Shared};
 use crate::verdict::{Verdict, decided, decided_alone, failed};
-use crate::{Fallback, Head, OnFailure, Policies, Problem, observe};
+use crate::{Fallback, Head, OnFailure, Plan, Policies, Problem, observe};
 
 /// A service with limited requests. Created by [`RateLimitLayer`](crate::RateLimitLayer).
 pub struct RateLimit<Inner, S, C = SystemClock, A = Problem> {
@@ -135,6 +135,8 @@ fn begin<S: CounterStore + 'static, C: Clock + 'static>(
     match policy.apply(head, &mut ask) {
         Applied::No => Ok(Lines::default()),
         Applied::Refuse(absent) => Err(Verdict::Refuse(Refused::absent(absent)).into()),
+        // Its closures are called again there; nothing has been charged.
+        Applied::Yes if ask.plan.as_ref().is_some_and(Plan::holds) => begin_any(core, policies, head),
         Applied::Yes => {
             observe::checked();
             begin_alone(core, policies, now, &ask)

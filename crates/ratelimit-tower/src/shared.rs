@@ -1,8 +1,9 @@
 //! The state that a layer and its services share: the limiter, the policies, the responses.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
-use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Limits, RateLimiter, Request};
+use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Limits, Permit, RateLimiter, Request};
 
 use crate::ask::{How, Tell};
 use crate::key::KeyBytes;
@@ -34,6 +35,24 @@ type CheckAny<S, C> = for<'l> fn(&'l RateLimiter<S, C>, Request<'_, 'l>) -> Resu
 /// The same for one key, its cost and its limits. The request is built where it is used, so it stays in registers.
 type CheckAlone<S, C> =
     for<'l> fn(&'l RateLimiter<S, C>, &[u8], u64, &'l Limits) -> Result<Decision<'l>, CheckError>;
+
+impl<S: CounterStore + 'static, C: Clock + 'static> Core<S, C> {
+    /// Holds what this decision has taken under concurrency limits.
+    pub(crate) fn hold(self: &Arc<Self>, decision: Decision<'static>) -> Permit {
+        Permit::of(Limiter(self.clone()), decision)
+    }
+}
+
+/// The limiter of a core.
+struct Limiter<S, C>(Arc<Core<S, C>>);
+
+impl<S, C> Deref for Limiter<S, C> {
+    type Target = RateLimiter<S, C>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0.limiter
+    }
+}
 
 impl<S: CounterStore, C: Clock> Core<S, C> {
     /// Whether the store's state is in this process, so that it always answers immediately.

@@ -7,7 +7,7 @@ use ratelimit_core::{CheckError, Decision};
 use smallvec::SmallVec;
 
 use crate::answer::{Reason, Refused};
-use crate::check::Checked;
+use crate::check::{Checked, is_held};
 use crate::headers::{Lines, PlanStatus};
 use crate::key::Absent;
 use crate::policy_check::PolicyCheck;
@@ -95,9 +95,15 @@ fn refused(policies: &Policies, standings: &[PlanStatus<'_>], decision: &Decisio
     Verdict::Refuse(Refused {
         reason: Reason::QuotaExceeded,
         violated: standings.iter().flat_map(names).cloned().collect(),
-        retry_after: decision.retry_after(),
+        retry_after: retry_after(decision),
         lines: policies.headers.lines(standings),
     })
+}
+
+/// How long to wait. Under a concurrency limit, holders may release their units at any moment: a second.
+fn retry_after(decision: &Decision<'_>) -> Option<Duration> {
+    let is_released = is_held(&decision.decided_by());
+    decision.retry_after().map(|wait| if is_released { wait.min(Duration::from_secs(1)) } else { wait })
 }
 
 /// The names of the plan's limits in a standing.

@@ -6,7 +6,7 @@
 /// use ratelimit_cluster::SyncConfig;
 ///
 /// let config = SyncConfig::default().max_keys(5_000_000);
-/// assert_eq!(config.batch_size_size, 500);
+/// assert_eq!(config.batch_size, 500);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -68,15 +68,4 @@ flaws! {
             answer
         }
     }
-    TellsTheMost "tells-the-most": "a refusal says that as much is left as the roomiest limit has",
-        "partial/the-least-of-all-limits" {
-        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
-            let mut answer = decide(claims, states);
-            let most = answer.verdicts.iter().map(|verdict| verdict.remaining).max().unwrap_or(0);
-            if !answer.admitted {
-                answer.verdicts.iter_mut().for_each(|verdict| verdict.remaining = most.min(verdict.limit));
-            }
-            answer
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! Permits: what a request holds under concurrency limits, renewed and released by themselves.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -41,15 +42,27 @@ impl<S: CounterStore + 'static, C: Clock + 'static> RateLimiter<S, C> {
     /// # Panics
     /// Like every spawned task: outside of a tokio runtime.
     pub fn hold(self: &Arc<Self>, decision: Decision<'_>) -> Permit {
-        let (release, released) = oneshot::channel();
-        let is_lost = Arc::new(AtomicBool::new(false));
-        let permit = Permit { release: Some(release), is_lost: is_lost.clone() };
-        tokio::spawn(hold(self.clone(), decision.into_owned(), released, is_lost));
-        permit
+        Permit::of(self.clone(), decision)
     }
 }
 
 impl Permit {
+    /// [`RateLimiter::hold`] for a limiter that is part of something else, for this project's own crates.
+    ///
+    /// # Panics
+    /// Like every spawned task: outside of a tokio runtime.
+    #[doc(hidden)]
+    pub fn of<L, S: CounterStore + 'static, C: Clock + 'static>(limiter: L, decision: Decision<'_>) -> Self
+    where
+        L: Deref<Target = RateLimiter<S, C>> + Send + Sync + 'static,
+    {
+        let (release, released) = oneshot::channel();
+        let is_lost = Arc::new(AtomicBool::new(false));
+        let permit = Self { release: Some(release), is_lost: is_lost.clone() };
+        tokio::spawn(hold(limiter, decision.into_owned(), released, is_lost));
+        permit
+    }
+
     /// Releases what it holds, and returns when the store has answered.
     ///
     /// # Errors
@@ -78,7 +91,7 @@ impl fmt::Debug for Permit {
 
 /// Renews until it is told to release, or until the permit is dropped.
 async fn hold<S: CounterStore, C: Clock>(
-    limiter: Arc<RateLimiter<S, C>>,
+    limiter: impl Deref<Target = RateLimiter<S, C>> + Send + Sync,
     mut decision: Decision<'static>,
     mut released: oneshot::Receiver<oneshot::Sender<Result<(), StoreError>>>,
     is_lost: Arc<AtomicBool>,

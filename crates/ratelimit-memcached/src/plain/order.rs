@@ -15,7 +15,7 @@ pub(super) enum Order {
     Deduction {
         units: u64,
     },
-    /// `Look` and `Read`, which are the same here.
+    /// `ReadCounter` and `Read`, which are the same here.
     Read,
     Write {
         value: Vec<u8>,
@@ -46,7 +46,7 @@ impl Orders {
         let (key, order) = match *command {
             Command::Add { key, units, lifetime } => (key, Order::Add { units, lifetime }),
             Command::Deduction { key, units } => (key, Order::Deduction { units }),
-            Command::WindowCommands { key } | Command::Read { key } => (key, Order::Read),
+            Command::ReadCounter { key } | Command::Read { key } => (key, Order::Read),
             Command::Write { key, value, unique, lifetime } => {
                 (key, Order::Write { value: value.to_vec(), unique, lifetime })
             }

@@ -3,9 +3,10 @@
 -- ids     the names of all meters, without repetition: first, in ascending order, those that may be charged
 -- writes  how many of them may be charged
 --
--- It reads without a lock first. If nothing is to be written, the answer stands as of that snapshot: a key that is over its
--- limit is refused without waiting for anybody. One meter is then written if it still is as it was read. Otherwise all that
--- may be charged are locked in ascending order, so that no two calls wait for each other, read again and decided anew.
+-- It first reads without locks. If nothing has to be written, the reply is that of this snapshot: a key that is over its limit
+-- is refused without waiting for other transactions. A single meter is then written if it has not changed. Otherwise all
+-- meters that may be charged are locked in ascending order, so that no two calls wait for each other, then read and decided
+-- again.
 CREATE OR REPLACE FUNCTION ratelimit.claim_v1(
     ids bytea[], writes int, slices bigint[], claims bigint[], by_server boolean, slack bigint
 ) RETURNS bigint[] LANGUAGE plpgsql VOLATILE @settings@ AS $$
@@ -38,7 +39,7 @@ BEGIN
     RETURN decided.answers;
 END $$;
 
--- Writes a meter if it still is what it was; says whether it did.
+-- Writes a meter unless it has changed; returns whether it did.
 CREATE OR REPLACE FUNCTION ratelimit.swap_v1(
     name bytea, was ratelimit.meters, becomes ratelimit.meters
 ) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$

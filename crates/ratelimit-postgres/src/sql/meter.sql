@@ -3,7 +3,7 @@
 -- `claims` holds eight numbers for each claim, those of this one after place `at`: the meter's place in the call, its
 -- kind, the cost, and then
 --     window: quota, segment, shift, carried, strict
---     bucket: burst, interval, and for the short way room (burst - cost, as time; -1 if it never fits) and drain (the cost,
+--     bucket: burst, interval, and for the fast path room (burst - cost, as time; -1 if it never fits) and drain (the cost,
 --             as time)
 --     log:    quota, span
 

@@ -1,6 +1,6 @@
 -- Deletes the forgotten meters of `blocks` blocks of the table, from block `first` on.
 --
--- Answers how many were deleted and how many blocks the table has. Meters that somebody holds are left for the next time.
+-- Returns how many were deleted, and how many blocks the table has. Locked rows are left for the next time.
 CREATE OR REPLACE FUNCTION ratelimit.prune_v1(first bigint, blocks bigint)
 RETURNS bigint[] LANGUAGE plpgsql VOLATILE @settings@ AS $$
 DECLARE

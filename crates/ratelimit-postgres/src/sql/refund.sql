@@ -1,4 +1,4 @@
--- Gives units back, and forgets meters.
+-- Refunds units, and deletes meters.
 
 -- ids      the names of the meters in ascending order, without repetition
 -- refunds  eight numbers for each: the meter's place in `ids`, its kind, the cost, and then

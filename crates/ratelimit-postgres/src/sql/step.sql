@@ -1,5 +1,5 @@
--- What the meter's state `s1`, `s2`, `s3` becomes by one claim: NULL if that does not fit, or if what is there is nothing
--- for the short way. Stands in two functions of take.sql, for to call one takes as long as to do it.
+-- The state `s1`, `s2`, `s3` after one claim: NULL if the claim does not fit, or if the state is not one for the fast path.
+-- Included in two functions of take.sql, because calling a function takes as long as this.
         becomes := NULL;
         IF held IS NULL THEN
             IF sort = 0 AND cost <= quota THEN

@@ -4,11 +4,11 @@
 -- state       window: the newest instant of a charge, then the units by age, those of its own segment first
 --             bucket: the newest instant of a charge, then a debt for each rate whose units have not drained, by rising
 --                     interval, at most 16: the theoretical arrival time, the interval, the receipt of the newest unit of
---                     this very rate. The first has all units, each has those of its own rate and of slower ones. The only
---                     debt leaves out a receipt that is its arrival time, as nearly always: three numbers.
+--                     this rate. The first debt includes all units, each other those of its own rate and of slower rates. A
+--                     single debt omits a receipt that equals its arrival time, as it nearly always does: three numbers.
 --             log:    the instants of the units, oldest first
 --             All instants are nanoseconds since 1970.
--- was         Always NULL. It takes the state that a charge was decided on to the row's own check in take.sql.
+-- was         Always NULL. take.sql uses it to pass the state that a charge was decided on to a check of the row.
 -- forget_at   By this server's clock. Not indexed: it changes with each charge, and an index on it would end the
 --             in-page (HOT) updates that keep the table small.
 CREATE UNLOGGED TABLE IF NOT EXISTS ratelimit.meters (

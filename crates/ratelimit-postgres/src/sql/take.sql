@@ -1,13 +1,13 @@
--- Charges that need no more than one meter each: the short way, for windows of up to one carried segment and for buckets.
+-- The fast path: charges of one meter each, for windows of up to one carried segment and for buckets.
 --
--- Claims are grouped by their meters, and a meter's claims are decided one after another. Each is eight numbers:
--- the caller's time (-1 for the server's), and what stands in meter.sql from the kind on.
+-- Claims are grouped by meter, and the claims of a meter are decided one after another. Each claim is eight numbers: the
+-- caller's time (-1 for the server's), and those that meter.sql describes, from the kind on.
 --
--- Most charges fit whatever is known of the meter but its state: those are one UPDATE, whose WHERE says for which states. It
--- may be too narrow, never too wide, and only of the segment or the interval that the caller counts by; what it leaves is
--- looked at, decided and written. So a refusal writes and locks nothing.
+-- Most charges fit. They are one UPDATE, whose WHERE selects states that the charge certainly fits. It may select too few
+-- states, but never one that the charge does not fit. The other rows are read, decided and written. So a refusal writes and
+-- locks nothing.
 
--- What there is for a claim of this kind: 0 nothing, 1 a state of its kind, 2 anything else.
+-- What is stored for a claim of this kind: 0 nothing, 1 a state of its kind, 2 anything else.
 CREATE OR REPLACE FUNCTION ratelimit.shape_v1(held smallint, length int, kind bigint, carried bigint)
 RETURNS int LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE
@@ -17,7 +17,7 @@ RETURNS int LANGUAGE sql IMMUTABLE AS $$
     END
 $$;
 
--- Whether the numbers of a state of this kind can be its own. With others nothing may be worked out: it might not fit a number.
+-- Whether these numbers can be a state of this kind. Others must not be calculated with: the result might overflow.
 CREATE OR REPLACE FUNCTION ratelimit.sound_v1(kind bigint, s1 bigint, s2 bigint, s3 bigint)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     SELECT s1 BETWEEN 0 AND 4611686018427387903 AND s2 >= 0 AND CASE kind
@@ -26,15 +26,15 @@ RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     END
 $$;
 
--- When a state that begins with these numbers is as good as none.
+-- The instant from which a state that begins with these numbers decides like none.
 CREATE OR REPLACE FUNCTION ratelimit.end_v1(
     s1 bigint, s2 bigint, kind bigint, gap bigint, shift bigint, carried bigint
 ) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE kind WHEN 1 THEN s2 ELSE ((s1 + shift) / gap + carried + 1) * gap - shift END
 $$;
 
--- The state of a meter after claims number `first` to `last`, those that do not fit left out. NULL if none fits, or if what
--- is there is nothing for the short way.
+-- The state of a meter after the claims `first` to `last`, without those that do not fit. NULL if none fits, or if the stored
+-- state is not one for the fast path.
 CREATE OR REPLACE FUNCTION ratelimit.run_v1(
     held smallint, length int, s1 bigint, s2 bigint, s3 bigint, claims bigint[], first int, last int, clock bigint
 ) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
@@ -59,7 +59,7 @@ BEGIN
         carried := claims[at + 7];
         strictly := claims[at + 8];
         IF sort = 1 AND s3 <> gap AND s2 > greatest(asked, s1) THEN
-            RETURN NULL; -- it might fit: then those after it would be decided on what it left
+            RETURN NULL; -- it might fit, and then the later claims would be decided on another state
         END IF;
 @step@
         IF becomes IS NOT NULL THEN
@@ -74,8 +74,8 @@ BEGIN
     RETURN state;
 END $$;
 
--- Until the end of the transaction, what our own connections have set, and how `put` is written in an answer that is text. A
--- procedure that commits can have no settings.
+-- Sets until the end of the transaction what the store sets on its own connections, and how `put` is written in a reply in text
+-- form. A procedure that commits cannot have settings of its own.
 CREATE OR REPLACE FUNCTION ratelimit.settle_v1() RETURNS void LANGUAGE sql AS $$
     SELECT @settle@, set_config('bytea_output', 'hex', true)
 $$;
@@ -83,30 +83,31 @@ $$;
 -- Charges claims on the meters `ids`, which are in ascending order and without repetition, in that order.
 --
 -- lasts   the number of the last claim on each meter
--- sure    for each meter eight numbers, and a share: which states its charge surely fits. Its kind, how many numbers the
---         state has, from when to when the newest charge may be (none if the first is later); the instant of this one,
---         what it adds; the most that may be there before; for how many microseconds the meter is kept. A bucket is also
---         there for what it owed before; its share is the interval, which must be the state's. What a window carries counts
---         by its share, which is rounded up.
+-- certain for each meter eight numbers, and a share: which states its charge certainly fits. Its kind, the number of numbers
+--         in the state, the earliest and the latest instant of the newest charge (no state if the first is later), the instant
+--         of this charge, what it adds, the most that may be stored before it, and for how many microseconds the meter is kept.
+--         The share of a bucket is the interval, which must be that of the state. What a window carries counts by its share,
+--         rounded up.
 --
--- Answers, a number for each meter in all but the first and the last three:
+-- The reply, with a number for each meter in all but the first and the last three:
 -- clock   the time, if it is the server's
--- taken   the places of the meters that were charged at once; x, y and z are the numbers of the states since then
--- places  the others; shapes what they were, see shape_v1; a, b and c the numbers of that state
--- done    the places of those of them that were charged, if all of them were known
+-- taken   the indices of the meters that the UPDATE charged; x, y and z are the numbers of their states after it
+-- places  the indices of the others; shapes what was stored, see shape_v1; a, b and c the numbers of that state
+-- done    the indices of those of them that were charged, if all of them were stored before
 -- put     if not, their names in ascending order
 -- trouble why there are neither `taken` nor `places` for some: SQLSTATE and message. The others stay charged.
 --
--- What should have been written and was not has been changed by somebody else meanwhile: it is decided the long way then.
+-- If a row should have been written and was not, another transaction has changed it. Its claims are then decided on the general
+-- path.
 --
--- All that is locked in one transaction is locked in ascending order, or two calls might wait for each other. So what was charged at
--- once is committed before the others are looked at; also if that was none, for a row that has been waited for is locked then even
--- if it does not fit any more. Of the others, known rows are updated where they were seen, which is faster than to
--- look for each by its name once more; but if one has to be added, all go through one INSERT: first the ones and then the others
--- would be no ascending order. A meter with one claim, as nearly all are in a call of many meters, is decided as in step.sql but
--- without a function, which would be a sixth of what the call takes.
+-- In each transaction rows are locked in ascending order; otherwise two calls might wait for each other. So the charges of the
+-- UPDATE are committed before the others are read. This also applies if it charged none, because a row that it has waited for is
+-- locked even if it is no longer selected. Of the others, rows that exist are updated by their `ctid`, which is faster than by
+-- name. If one has to be inserted, all go through one INSERT, because inserting after updating would not be in ascending order.
+-- A meter with one claim (in a call of many meters, nearly all) is decided by the code of step.sql in place: calling a function
+-- would be a sixth of the call.
 CREATE OR REPLACE PROCEDURE ratelimit.take_v1(
-    ids bytea[], lasts int[], claims bigint[], sure bigint[], shares float8[], by_server boolean, slack bigint,
+    ids bytea[], lasts int[], claims bigint[], certain bigint[], shares float8[], by_server boolean, slack bigint,
     INOUT clock bigint, INOUT taken int[], INOUT x bigint[], INOUT y bigint[], INOUT z bigint[],
     INOUT places int[], INOUT shapes int[], INOUT a bigint[], INOUT b bigint[], INOUT c bigint[],
     INOUT done int[], INOUT put bytea[], INOUT trouble text
@@ -129,9 +130,9 @@ BEGIN
                 state[2] = CASE sort WHEN 0 THEN state[2] ELSE greatest(state[2], asked) END + more
             FROM (
                 SELECT given.id, given.place::int, share,
-                    sure[place * 8 - 7] AS sort, sure[place * 8 - 6] AS size,
-                    sure[place * 8 - 5] AS since, sure[place * 8 - 4] AS until, sure[place * 8 - 3] AS asked,
-                    sure[place * 8 - 2] AS more, sure[place * 8 - 1] AS room, sure[place * 8] AS keep
+                    certain[place * 8 - 7] AS sort, certain[place * 8 - 6] AS size,
+                    certain[place * 8 - 5] AS since, certain[place * 8 - 4] AS until, certain[place * 8 - 3] AS asked,
+                    certain[place * 8 - 2] AS more, certain[place * 8 - 1] AS room, certain[place * 8] AS keep
                 FROM unnest(ids, shares) WITH ORDINALITY AS given (id, share, place)
                 OFFSET 0
             ) AS given
@@ -229,13 +230,13 @@ BEGIN
     END;
 END $$;
 
--- The same for one claim, which is faster with several small statements than with one that can do everything. If somebody
--- has changed the meter meanwhile it is locked and decided again.
+-- The same for one claim: several small statements, which are faster than one general statement. If another transaction has
+-- changed the meter since it was read, the row is locked and decided again.
 --
--- since, until, share and keep are those of `sure`.
+-- since, until, share and keep are those of `certain`.
 --
--- Answers: whether it was written, the clock, the shape, a, b and c; or 2 for one that was charged at once, the shape and the numbers
--- of the state since then.
+-- Returns whether it was written, the clock, the shape, a, b and c; or 2 if the first UPDATE charged it, the shape and the
+-- numbers of the state after it.
 CREATE OR REPLACE FUNCTION ratelimit.take_one_v1(
     name bytea, asked bigint, sort bigint, cost bigint, quota bigint, gap bigint, shift bigint, carried bigint,
     strictly bigint, by_server boolean, slack bigint, since bigint, until bigint, share float8, keep bigint
@@ -300,7 +301,7 @@ BEGIN
     RETURN ARRAY[done::int, clock, ratelimit.shape_v1(held, length, sort, carried), s1, s2, s3];
 END $$;
 
--- The same on a connection of somebody else's, with settings of its own.
+-- The same for connections of a pooler, with its settings in the function.
 CREATE OR REPLACE FUNCTION ratelimit.take_one_pooled_v1(
     name bytea, asked bigint, sort bigint, cost bigint, quota bigint, gap bigint, shift bigint, carried bigint,
     strictly bigint, by_server boolean, slack bigint, since bigint, until bigint, share float8, keep bigint

@@ -90,7 +90,7 @@ fn finish_response<B: 'static, S: CounterStore + 'static, C: Timer + 'static>(
     mut answer: Response<B>,
 ) -> (Response<B>, pending::TrueCosts) {
     let (mut costs, open) = pending.at_response(&mut answer);
-    if open.is_empty() {
+    if open.is_empty() && !pending.holds() {
         return (answer, costs);
     }
     match pending.bodies() {

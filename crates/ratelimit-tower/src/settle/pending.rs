@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::Extensions;
-use ratelimit_core::{CheckError, Clock, CounterStore, Timestamp};
+use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Permit, Timestamp};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use crate::ask::{How, Tell, at_once};
 use crate::charged::Records;
-use crate::check::{Checked, PolicyChecks, request};
+use crate::check::{Checked, PolicyChecks, holds, request};
 use crate::measured::{BodyTypes, Watch};
 use crate::policy_check::PolicyCheck;
 use crate::shared::Core;
@@ -36,6 +36,8 @@ pub(super) struct Pending<S, C> {
     bodies: Option<Arc<BodyTypes>>,
     /// Whether the outcome is known.
     answered: AtomicBool,
+    /// What is held under concurrency limits, released when this is dropped.
+    permits: SmallVec<[Permit; 1]>,
 }
 
 /// The indices of checks, and what they have really cost.
@@ -59,12 +61,15 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         checked: Checked<'static>,
         fallback: Option<Fallback>,
     ) -> Self {
+        let held = checked.0.iter().map(|(_, decision)| decision).filter(|decision| holds(decision));
+        let permits = held.filter_map(|decision| hold(&core, fallback.as_ref(), decision)).collect();
         Self {
             core,
             policies,
             asks,
             checked,
             fallback,
+            permits,
             records: None,
             request_bytes: None,
             response_bytes: AtomicU64::new(0),
@@ -89,6 +94,11 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
 
     pub(super) fn bodies(&self) -> Option<&BodyTypes> {
         self.bodies.as_deref()
+    }
+
+    /// Whether something is held until the end of the response.
+    pub(super) fn holds(&self) -> bool {
+        !self.permits.is_empty()
     }
 
     pub(super) fn needs_request_bytes(&self) -> bool {
@@ -211,4 +221,23 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         }
         outcome
     }
+}
+
+/// Holds what this decision has taken, on the limiter that decided.
+fn hold<S: CounterStore + 'static, C: Clock + 'static>(
+    core: &Arc<Core<S, C>>,
+    fallback: Option<&Fallback>,
+    decision: &Decision<'static>,
+) -> Option<Permit> {
+    if let Err(error) = Handle::try_current() {
+        observe::unsettled(&format_args!(
+            "what a request holds is not released before its lease ends: {error}"
+        ));
+        return None;
+    }
+    let decision = decision.clone();
+    Some(match fallback {
+        None => core.hold(decision),
+        Some(fallback) => fallback.hold(decision),
+    })
 }

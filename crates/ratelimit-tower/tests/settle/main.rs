@@ -4,6 +4,7 @@ mod bodies;
 mod ends;
 #[cfg(feature = "metrics")]
 mod failures;
+mod held;
 mod rig;
 mod sources;
 #[path = "../support/mod.rs"]

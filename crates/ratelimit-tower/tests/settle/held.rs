@@ -1,0 +1,184 @@
+//! Concurrency limits: held until the response has ended, however it ends, and renewed meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Response;
+use http_body_util::BodyExt as _;
+use ratelimit_core::{Limits, RateLimiter};
+use ratelimit_memory::MemoryStore;
+use ratelimit_tower::{Charge, Cost, KeySource, Plan, Policies, Policy, RateLimitLayer, Settle};
+use tokio::sync::Semaphore;
+use tower::{Layer as _, ServiceExt as _};
+
+use crate::bodies::{Body, Step, body};
+use crate::rig::{Rig, WAYS, empty, policy, read};
+use crate::support::only;
+
+fn held(limits: &str) -> Policy {
+    Policy::new("work", KeySource::everybody(), limits.parse::<Limits>().unwrap()).unwrap()
+}
+
+/// Waits until a request is admitted, and returns its response.
+async fn admitted(rig: &Rig) -> Response<Body> {
+    for _ in 0..5_000 {
+        let response = rig.get().await;
+        if response.status() == 200 {
+            return response;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("nothing was released within five seconds");
+}
+
+async fn is_refused(rig: &Rig) -> bool {
+    // A release is on a task of its own.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    rig.get().await.status() == 429
+}
+
+#[tokio::test]
+async fn units_are_held_until_the_body_has_been_read_or_dropped() {
+    for way in WAYS {
+        let rig = Rig::new(way, [held("2 at once")], async |_| {
+            Ok(Response::new(body([Step::Bytes(3), Step::Bytes(4)])))
+        });
+        let (first, mut second) = (rig.get().await, rig.get().await);
+        assert_eq!((first.status(), second.status()), (200.try_into().unwrap(), 200.try_into().unwrap()));
+        assert!(is_refused(&rig).await, "{way:?}");
+
+        // Read to the end.
+        assert_eq!(read(first).await, Ok(7));
+        let third = admitted(&rig).await;
+        assert!(is_refused(&rig).await, "{way:?}");
+
+        // Read half and dropped.
+        let _ = second.frame().await.unwrap().unwrap();
+        assert!(is_refused(&rig).await, "{way:?}");
+        drop(second);
+        let fourth = admitted(&rig).await;
+        assert!(is_refused(&rig).await, "{way:?}");
+        drop((third, fourth));
+    }
+}
+
+/// Whether a request holds the only unit: then another one is refused. Gives up on one that is not.
+async fn is_waiting(rig: &Rig) -> bool {
+    let request = rig.call(http::Request::new(empty()));
+    let answer = tokio::time::timeout(Duration::from_millis(20), request).await;
+    answer.is_ok_and(|answer| answer.is_ok_and(|response| response.status() == 429))
+}
+
+#[tokio::test]
+async fn units_are_released_without_a_response() {
+    for way in WAYS {
+        let gate = Arc::new(Semaphore::new(0));
+        let rig = Rig::new(way, [held("1 at once")], {
+            let gate = gate.clone();
+            move |_| {
+                let gate = gate.clone();
+                async move {
+                    gate.acquire().await.map_err(|error| error.to_string())?.forget();
+                    Err("failed".to_owned())
+                }
+            }
+        });
+        let hanging = tokio::spawn(rig.call(http::Request::new(empty())));
+        // Until it has been admitted and waits for the service.
+        while !is_waiting(&rig).await {}
+        hanging.abort();
+        // The caller is gone; the next request fails, and the one after it gets through as well.
+        for _ in 0..2 {
+            gate.add_permits(1);
+            let mut outcome = rig.call(http::Request::new(empty())).await;
+            while outcome.as_ref().is_ok_and(|response| response.status() == 429) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                outcome = rig.call(http::Request::new(empty())).await;
+            }
+            assert_eq!(outcome.err().as_deref(), Some("failed"), "{way:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn other_limits_stay_charged_and_settle_beside_it() {
+    for way in WAYS {
+        let policies = [
+            held("1 at once; 3/day fixed"),
+            policy("tokens", Settle::by_handler()).charge(Charge::before()),
+            Policy::new("given-back", KeySource::everybody(), "5 at once".parse::<Limits>().unwrap())
+                .unwrap()
+                .charge(Charge::refund_if(|_| true)),
+        ];
+        let rig = Rig::new(way, policies, async |request: http::Request<Body>| {
+            ratelimit_tower::Charged::of(request.extensions()).settle(7);
+            Ok(Response::new(body([Step::Bytes(1)])))
+        });
+        for nth in 1..=3 {
+            let response = admitted(&rig).await;
+            read(response).await.unwrap();
+            rig.charges("tokens", 7 * nth).await;
+        }
+        assert!(is_refused(&rig).await, "{way:?}: three a day");
+    }
+}
+
+#[tokio::test]
+async fn plans_that_are_chosen_for_a_request_hold_as_well() {
+    for way in WAYS {
+        let plan = Plan::new("single", "1 at once".parse::<Limits>().unwrap()).unwrap();
+        let rig = Rig::new(way, [held("1000/h").plans(move |_| Some(plan.clone()))], async |_| {
+            Ok(Response::new(body([Step::Bytes(1)])))
+        });
+        let first = rig.get().await;
+        assert!(is_refused(&rig).await, "{way:?}");
+        drop(first);
+        admitted(&rig).await;
+    }
+}
+
+#[tokio::test]
+async fn a_long_response_is_renewed_and_fields_say_what_is_limited() {
+    let limits: Limits = "1 at once lease 300ms".parse().unwrap();
+    let policy = Policy::new("work", KeySource::everybody(), limits).unwrap();
+    // By the system's clock.
+    let limiter = RateLimiter::without_limits(Arc::new(MemoryStore::new()));
+    let layer = RateLimitLayer::in_process(limiter, Policies::new([policy]).unwrap()).with_body(Body::new);
+    let layer = layer.answer_with(|_: &ratelimit_tower::Refusal<'_>| {
+        Response::builder().status(429).body(empty()).unwrap()
+    });
+    let service = layer.layer(tower::service_fn(async |_: http::Request<Body>| {
+        Ok::<_, String>(Response::new(body([Step::Bytes(1), Step::Hang])))
+    }));
+    let get = || service.clone().oneshot(http::Request::new(empty()));
+    let mut first = get().await.unwrap();
+    assert_eq!(only(first.headers(), "ratelimit-policy"), r#""work";q=1;qu="concurrent-requests""#);
+    let _ = first.body_mut().frame().await.unwrap().unwrap();
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        let refused = get().await.unwrap();
+        assert_eq!(refused.status(), 429);
+        assert_eq!(only(refused.headers(), "retry-after"), "1");
+    }
+    drop(first);
+    for _ in 0..1_000 {
+        if get().await.unwrap().status() == 200 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("not released");
+}
+
+#[tokio::test]
+async fn a_cost_is_how_much_is_held() {
+    for way in WAYS {
+        let rig = Rig::new(way, [held("5 at once").cost(Cost::units(2))], async |_| {
+            Ok(Response::new(body([Step::Bytes(1)])))
+        });
+        let responses = [rig.get().await, rig.get().await];
+        assert!(is_refused(&rig).await, "{way:?}");
+        drop(responses);
+        admitted(&rig).await;
+    }
+}
