@@ -58,6 +58,7 @@ pub(crate) const TARGETS: &[Target] = &[
     target("redis-pool", "ratelimit-redis", "one Redis server by the program's own pool"),
     target("redis-cluster-pool", "ratelimit-redis", "Redis Cluster by the program's own pool"),
     target("redis-sentinel", "ratelimit-redis", "a primary and a replica that three sentinels watch"),
+    target("redis-sentinel-pool", "ratelimit-redis", "the same by the program's own pool"),
     target("redis-tls", "ratelimit-redis", "one Redis server over TLS, each check a call of its own"),
     target(
         "redis-cluster-tls",

@@ -44,7 +44,8 @@ const SINGLE: [&str; 6] = [
 const SPREAD: [&str; 3] = ["redis-cluster", "redis-cluster-connection", "redis-cluster-pool"];
 
 /// The other targets; the last two run only if they are named.
-const OTHERS: [&str; 5] = ["redis-sentinel", "redis-tls", "redis-cluster-tls", "redis-6.2", "valkey-9"];
+const OTHERS: [&str; 6] =
+    ["redis-sentinel", "redis-sentinel-pool", "redis-tls", "redis-cluster-tls", "redis-6.2", "valkey-9"];
 
 /// The requested targets. A server that none of them needs is not started.
 async fn subjects(testbed: &Testbed) -> Vec<Redis> {
@@ -85,9 +86,14 @@ async fn subjects(testbed: &Testbed) -> Vec<Redis> {
             },
         ]);
     }
-    if asked.has("redis-sentinel") {
+    if asked.has("redis-sentinel") || asked.has("redis-sentinel-pool") {
         let sentinel = testbed.redis_sentinel(PATIENCE).await.map(Target::Sentinel);
-        subjects.push(own("redis-sentinel", sentinel, |config| config));
+        let plain = own("redis-sentinel", sentinel, |config| config);
+        subjects.extend([
+            plain.clone(),
+            #[cfg(feature = "deadpool")]
+            Redis { name: "redis-sentinel-pool", way: Way::SentinelPool, ..plain },
+        ]);
     }
     #[cfg(feature = "tls")]
     if asked.has("redis-tls") || asked.has("redis-cluster-tls") {

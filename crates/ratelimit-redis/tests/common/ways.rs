@@ -28,6 +28,9 @@ pub(crate) enum Way {
     /// A `deadpool_redis::cluster::Pool`.
     #[cfg(feature = "deadpool")]
     ClusterPool,
+    /// A `deadpool_redis::sentinel::Pool`.
+    #[cfg(feature = "deadpool")]
+    SentinelPool,
 }
 
 impl Way {
@@ -58,6 +61,8 @@ impl Way {
                 config.pool = Some(deadpool_redis::PoolConfig::new(16));
                 RedisStore::with_cluster_pool_config(config.create_pool(Some(Runtime::Tokio1))?, store)
             }
+            #[cfg(feature = "deadpool")]
+            Self::SentinelPool => RedisStore::with_pool_config(sentinel_pool(&url)?, store),
         })
     }
 }
@@ -77,4 +82,22 @@ pub(crate) fn pool(url: &str, size: usize) -> Result<deadpool_redis::Pool, BoxEr
     let config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
     let manager = deadpool_redis::Manager::new_with_config(url, config)?;
     Ok(deadpool_redis::Pool::builder(manager).max_size(size).runtime(Runtime::Tokio1).build()?)
+}
+
+/// A pool of connections to the primary in an address like `redis+sentinel://:password@host:port,host:port/name`.
+#[cfg(feature = "deadpool")]
+fn sentinel_pool(url: &str) -> Result<deadpool_redis::sentinel::Pool, BoxError> {
+    use deadpool_redis::sentinel::{Config, SentinelNodeConnectionInfo, SentinelServerType};
+
+    let (_, address) = url.split_once("://").ok_or("an address without a scheme")?;
+    let (log_in, address) = address.rsplit_once('@').unwrap_or(("", address));
+    let (sentinels, name) = address.split_once('/').ok_or("an address without a name")?;
+    let urls: Vec<String> = sentinels.split(',').map(|at| format!("redis://{at}/")).collect();
+    let password = log_in.split_once(':').map(|(_, password)| password.to_owned());
+    let node = deadpool_redis::RedisConnectionInfo { password, ..Default::default() };
+    let node = SentinelNodeConnectionInfo { tls_mode: None, redis_connection_info: Some(node) };
+    let mut config = Config::from_urls(urls, name.to_owned(), SentinelServerType::Master);
+    config.node_connection_info = Some(node);
+    config.pool = Some(deadpool_redis::PoolConfig::new(16));
+    Ok(config.create_pool(Some(Runtime::Tokio1))?)
 }
