@@ -238,12 +238,12 @@ impl PartialEq for Limit {
 impl Eq for Limit {}
 
 impl LimitBuilder {
-    pub(super) fn new(quota: u64, period: Duration, algorithm: Algorithm) -> Self {
+    fn new(quota: u64, period: Duration, algorithm: Algorithm) -> Self {
         let alignment = Alignment::Epoch;
         Self(Spec { quota, period, algorithm, burst: None, alignment, name: None, calendar: None })
     }
 
-    pub(super) fn of_calendar(quota: u64, calendar: Calendar) -> Self {
+    fn of_calendar(quota: u64, calendar: Calendar) -> Self {
         let mut builder = Self::new(quota, calendar.longest(), Algorithm::FixedWindow);
         builder.0.alignment = Alignment::Calendar;
         builder.0.calendar = Some(calendar);

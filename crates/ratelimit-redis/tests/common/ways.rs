@@ -1,4 +1,5 @@
 //! The ways to open a store in a test: with its own client, or on what the program already has.
+#![allow(dead_code)] // each test and benchmark uses a part of it
 
 use std::error::Error;
 
