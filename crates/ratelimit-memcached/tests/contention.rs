@@ -16,6 +16,7 @@ fn limiter(store: &MemcachedStore, limits: &Limits, now: Timestamp) -> Limiter {
 
 /// Stores of two processes; with the plain protocol also two of those, and one of each.
 async fn pairs(server: &common::Server) -> Vec<[MemcachedStore; 2]> {
+    #[allow(unused_mut)] // without the feature
     let mut pairs = vec![[server.store().await, server.store().await]];
     #[cfg(feature = "memcache")]
     for first in [server.store().await, common::plain(&server.address())] {
