@@ -6,7 +6,7 @@ use super::parts::Place;
 use super::short_key::KeyBytes;
 use super::{Decision, LimitStatus};
 use crate::bounds::RENEWALS;
-use crate::{Algorithm, Claim, Log, Meter, MeterId, Refund, Timestamp};
+use crate::{Algorithm, Claim, Log, Meter, MeterId, Refund, Timestamp, Verdict};
 
 /// The keys that a decision has charged; empty if it has charged nothing.
 pub(crate) type ChargedKeys = SmallVec<[KeyBytes; 1]>;
@@ -71,16 +71,16 @@ impl Decision<'_> {
         leases
     }
 
-    /// Replaces the receipts of the [leases](Self::leases), in their order.
-    pub(crate) fn set_leases(&mut self, receipts: &[Timestamp]) {
-        let mut receipts = receipts.iter();
+    /// Replaces the receipts of the [leases](Self::leases) by those of their renewals, in the same order.
+    pub(crate) fn set_leases(&mut self, renewals: &[Verdict]) {
+        let mut receipts = renewals.iter().map(|renewal| renewal.receipt);
         for index in 0..self.parts.verdicts().len() {
             let Place { cost, limit, .. } = self.parts.place(index);
             if limit.algorithm() == Algorithm::Concurrency && cost > 0 {
                 let (Some(verdict), Some(receipt)) = (self.parts.verdict_mut(index), receipts.next()) else {
                     break;
                 };
-                verdict.receipt = *receipt;
+                verdict.receipt = receipt;
             }
         }
     }
@@ -94,4 +94,15 @@ pub(crate) struct Leases<'d> {
     pub(crate) refunds: SmallVec<[Refund<'d>; 4]>,
     /// When the first of them ends.
     pub(crate) ends: Option<Timestamp>,
+}
+
+impl Leases<'_> {
+    /// Whether the decision still holds what it took, if nothing can be renewed: there is nothing, or a lease has ended.
+    pub(crate) fn outcome_without_renewal(&self, now: Timestamp) -> Option<bool> {
+        match self.ends {
+            None => Some(true),
+            Some(end) if end < now => Some(false),
+            Some(_) => None,
+        }
+    }
 }

@@ -1,9 +1,7 @@
 //! Concurrency limits: releasing and renewing what a decision holds.
 
-use smallvec::SmallVec;
-
 use super::RateLimiter;
-use crate::{Claims, Clock, CounterStore, Decision, Mode, StoreError, SyncCounterStore, Timestamp, Verdicts};
+use crate::{Claims, Clock, CounterStore, Decision, Mode, StoreError, SyncCounterStore};
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// Releases what `decision` holds under concurrency limits ([`Algorithm::Concurrency`](crate::Algorithm::Concurrency)).
@@ -39,24 +37,22 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// it: `false` if a lease has ended, so that another request may have taken its place.
     ///
     /// It takes the units anew before it returns the old ones, in two round trips. In between others may be refused, but
-    /// never too many are admitted. If the second trip fails, the old units stay taken until their lease ends. Renew well before a lease ends, for example each third of it: the clocks of
-    /// holders may differ, and a store may be slow.
+    /// never too many are admitted. If the second trip fails, the old units stay taken until their lease ends. Renew well
+    /// before a lease ends, for example each third of it: the clocks of holders may differ, and a store may be slow.
     ///
     /// # Errors
     /// If the store did not answer. Try again before the lease ends.
     pub async fn renew(&self, decision: &mut Decision<'_>) -> Result<bool, StoreError> {
         let (keys, now) = (decision.charged_keys(), self.clock.now());
         let leases = decision.leases(&keys);
-        match leases.ends {
-            None => return Ok(true),
-            Some(end) if end < now => return Ok(false),
-            Some(_) => {}
+        if let Some(outcome) = leases.outcome_without_renewal(now) {
+            return Ok(outcome);
         }
         let answer = self.store.claim(Claims::known(now, Mode::Force, &leases.claims)).await?;
         // Without an answer the old units end with their lease.
         let _ = self.store.refund(self.clock.now(), &leases.refunds).await;
         drop(leases);
-        decision.set_leases(&receipts(&answer.verdicts));
+        decision.set_leases(&answer.verdicts);
         Ok(true)
     }
 }
@@ -76,19 +72,13 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     pub fn renew_now(&self, decision: &mut Decision<'_>) -> Result<bool, StoreError> {
         let (keys, now) = (decision.charged_keys(), self.clock.now());
         let leases = decision.leases(&keys);
-        match leases.ends {
-            None => return Ok(true),
-            Some(end) if end < now => return Ok(false),
-            Some(_) => {}
+        if let Some(outcome) = leases.outcome_without_renewal(now) {
+            return Ok(outcome);
         }
         let answer = self.store.claim_now(Claims::known(now, Mode::Force, &leases.claims))?;
         self.store.refund_now(now, &leases.refunds);
         drop(leases);
-        decision.set_leases(&receipts(&answer.verdicts));
+        decision.set_leases(&answer.verdicts);
         Ok(true)
     }
-}
-
-fn receipts(verdicts: &Verdicts) -> SmallVec<[Timestamp; 4]> {
-    verdicts.iter().map(|verdict| verdict.receipt).collect()
 }
