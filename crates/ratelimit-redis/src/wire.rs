@@ -80,7 +80,7 @@ fn claim_bytes(claim: &OwnedClaim, now: Timestamp) -> Bytes {
         }
         Meter::Bucket(bucket) => {
             let (class, room) = match bucket.burst().checked_sub(cost) {
-                _ if cost == 0 => (0, 0),
+                _ if cost == 0 && bucket.burst() > 0 => (0, 0),
                 Some(room) => (1, room),
                 None => (2, 0),
             };

@@ -2,6 +2,7 @@
 
 mod all_or_nothing;
 mod atomic;
+mod bans;
 mod batches;
 mod beside;
 mod boundaries;
@@ -82,6 +83,7 @@ pub(crate) fn all() -> Vec<Case> {
         waiting::cases(),
         partial::cases(),
         concurrency::cases(),
+        bans::cases(),
         calendar::cases(),
         queues::cases(),
         field_bugs::cases(),

@@ -1,5 +1,6 @@
 //! Decisions: what a limiter returns, and what it charged.
 
+mod ban;
 mod heap;
 mod parts;
 mod settlement;

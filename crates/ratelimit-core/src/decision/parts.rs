@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::heap::Heap;
 use super::short_key::{KeyBytes, ShortKey};
+use crate::limit::Ban;
 use crate::{Limit, Limits, Timestamp, Verdict, Verdicts};
 
 /// The keys of a decision, the limits that apply to each, and a verdict for each limit.
@@ -94,12 +95,17 @@ impl<'l> Parts<'l> {
     pub(super) fn new<'k>(
         namespace: &'l str,
         keys: SmallVec<[AskedKey<'k, 'l>; 1]>,
-        verdicts: Verdicts,
+        mut verdicts: Verdicts,
         charged: bool,
     ) -> Result<Self, usize> {
         let count = keys.iter().map(|key| key.limits.len()).sum();
         if verdicts.len() != count {
             return Err(count);
+        }
+        for (limit, verdict) in keys.iter().flat_map(|key| key.limits.iter()).zip(&mut verdicts) {
+            if limit.is_ban() {
+                *verdict = Ban::shown(verdict);
+            }
         }
         if let [AskedKey { bytes, cost, limits: Cow::Borrowed(limits) }] = keys[..]
             && let Some(key) = ShortKey::of(if charged { bytes } else { &[] })
@@ -162,6 +168,18 @@ impl<'l> Parts<'l> {
             Self::One(one) => std::slice::from_ref(&one.verdict),
             Self::Few(few) => &few.verdicts[..few.limits.len()],
             Self::Any(any) => &any.owned.verdicts,
+        }
+    }
+
+    /// Replaces a verdict, which may then be the one that decides.
+    pub(super) fn set_verdict(&mut self, index: usize, verdict: Verdict) {
+        if let Some(place) = self.verdict_mut(index) {
+            *place = verdict;
+        }
+        match self {
+            Self::One(_) => {}
+            Self::Few(few) => few.decided_by = decisive(&few.verdicts[..few.limits.len()]),
+            Self::Any(any) => any.owned.decided_by = decisive(&any.owned.verdicts),
         }
     }
 

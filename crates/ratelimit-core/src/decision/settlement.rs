@@ -36,6 +36,9 @@ impl Decision<'_> {
         for (index, verdict) in self.parts.verdicts().iter().enumerate() {
             let Place { key_index, cost, limit } = self.parts.place(index);
             let Some(key) = keys.get(key_index) else { break };
+            if limit.is_ban() {
+                continue;
+            }
             let id = MeterId { namespace: self.parts.namespace(), scope: limit.scope(), key };
             // The limit is the one that was charged, so this is the meter that was charged.
             let meter = limit.meter_for(key);

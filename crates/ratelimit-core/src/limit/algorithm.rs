@@ -31,6 +31,17 @@ pub enum Algorithm {
     ///
     /// The `retry_after` of a refusal is when the oldest lease ends if it is neither released earlier nor renewed.
     Concurrency,
+    /// No units: a key that is refused `quota` times within the period is banned, and then refused whatever it costs.
+    ///
+    /// Refusals of the other limits on the same key count. While the key is banned, nothing counts.
+    Ban {
+        /// How long the first ban lasts.
+        duration: Duration,
+        /// Each further ban is this many times as long as the one before.
+        factor: u32,
+        /// No ban is longer. Whenever twice this time has passed, one of the earlier bans is forgotten.
+        longest: Duration,
+    },
 }
 
 /// Where windows begin.

@@ -46,6 +46,8 @@ pub enum LimitError {
         /// What it applies to.
         needs: &'static str,
     },
+    /// The longest ban is shorter than the first one, or longer than 366 days.
+    BadBan,
     /// The name is empty, too long, or has characters besides letters, digits, `.`, `_` and `-`.
     BadName,
     /// The machine's database of time zones has no zone of this name.
@@ -77,6 +79,7 @@ impl fmt::Display for LimitError {
             }
             Self::OffsetTooLong => f.write_str("the offset must be shorter than the window's segments"),
             Self::Unsuitable { option, needs } => write!(f, "{option} only applies to {needs}"),
+            Self::BadBan => f.write_str("the longest ban must be at least as long as the first one, and at most 366 days"),
             Self::BadName => f.write_str("a name is 1 to 64 letters, digits, '.', '_' or '-'"),
             Self::UnknownZone => f.write_str(
                 "the database of time zones on this machine has no such zone; names look like Europe/Berlin, and the database is often the package tzdata",

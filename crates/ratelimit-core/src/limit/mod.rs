@@ -1,6 +1,7 @@
 //! Limits: how many units, per which period, counted by which algorithm.
 
 mod algorithm;
+mod ban;
 #[cfg(feature = "calendar")]
 mod calendar;
 #[cfg(not(feature = "calendar"))]
@@ -15,6 +16,7 @@ mod spec;
 mod text;
 
 pub use algorithm::{Algorithm, Alignment};
+pub(crate) use ban::Ban;
 #[cfg(feature = "calendar")]
 pub use calendar::Calendar;
 pub use error::{LimitError, ParseLimitError};
@@ -67,6 +69,7 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 /// | `100/min queue burst 20` | leaky bucket as a queue: admits with a delay, evenly spaced |
 /// | `20 at once` | concurrency limit; `lease 30s` sets how long a crashed holder keeps its units, by default a minute |
 /// | `1000/month`, `50/day in Europe/Berlin` | fixed window of the calendar (feature `calendar`) |
+/// | `ban 10min after 5 in 1min` | a ban after refusals; `growing 2 up to 1day` makes repeated bans longer |
 ///
 /// Each of them can be followed by `name WORD`, and windows by `staggered` or `offset DURATION`.
 ///
@@ -85,6 +88,8 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 pub struct Limit {
     meter: Meter,
     scope: Arc<str>,
+    /// Whether the claim of every key at any time is that of this meter, at the request's cost.
+    common: bool,
     spec: Spec,
 }
 
@@ -138,12 +143,28 @@ impl Limit {
         LimitBuilder::new(quota, DEFAULT_LEASE, Algorithm::Concurrency)
     }
 
+    /// A ban: a key that is refused `refusals` times within a period is refused for `duration`; see [`Algorithm::Ban`].
+    ///
+    /// ```
+    /// use ratelimit_core::{Limit, Limits};
+    /// use std::time::Duration;
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// let ban = Limit::ban(5, minute, 10 * minute).growing(2, 24 * 60 * minute).build()?;
+    /// assert_eq!(ban.to_string(), "ban 10min after 5 in 1min growing 2 up to 1d");
+    /// let limits = Limits::new(["100/min".parse()?, ban])?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ban(refusals: u64, within: Duration, duration: Duration) -> LimitBuilder {
+        LimitBuilder::new(refusals, within, Algorithm::Ban { duration, factor: 1, longest: duration })
+    }
+
     /// A leaky bucket as a queue; see [`Algorithm::LeakyQueue`]. Its burst is the quota unless you set it.
     pub fn leaky_queue(quota: u64, period: Duration) -> LimitBuilder {
         LimitBuilder::new(quota, period, Algorithm::LeakyQueue)
     }
 
-    /// Units per period.
+    /// Units per period. Of a ban, the number of refusals that lead to it.
     pub fn quota(&self) -> u64 {
         self.spec.quota
     }
@@ -182,8 +203,18 @@ impl Limit {
     /// The meter that all keys have in common at all times, if there is one.
     #[inline]
     pub(crate) fn meter_of_all(&self) -> Option<&Meter> {
-        let is_common = !matches!(self.spec.alignment, Alignment::Staggered | Alignment::Calendar);
-        is_common.then_some(&self.meter)
+        self.common.then_some(&self.meter)
+    }
+
+    /// Whether it is a [ban](Algorithm::Ban), which counts refusals and no units.
+    #[inline]
+    pub fn is_ban(&self) -> bool {
+        matches!(self.spec.algorithm, Algorithm::Ban { .. })
+    }
+
+    /// What a request of this cost charges.
+    pub(crate) fn cost_of(&self, cost: u64) -> u64 {
+        if self.is_ban() { 0 } else { cost }
     }
 
     /// Whether the limit has to be replaced by its window [at](Self::at) the instant of a check.
@@ -209,6 +240,7 @@ impl Limit {
         Self {
             meter: meter.map_or(self.meter, Meter::Window),
             scope: format!("{}:{}", self.scope, window.first_day).into(),
+            common: true,
             spec: Spec {
                 period: Duration::from_nanos(length),
                 alignment: Alignment::Epoch,
@@ -265,6 +297,18 @@ impl LimitBuilder {
         self
     }
 
+    /// Makes each further ban of a key `factor` times as long as the one before, up to `longest`.
+    ///
+    /// For other algorithms [`build`](Self::build) returns an error.
+    pub fn growing(mut self, factor: u32, longest: Duration) -> Self {
+        self.0.algorithm = match self.0.algorithm {
+            Algorithm::Ban { duration, .. } => Algorithm::Ban { duration, factor, longest },
+            // `build` rejects a duration of zero.
+            _ => Algorithm::Ban { duration: Duration::ZERO, factor, longest },
+        };
+        self
+    }
+
     /// Counts the oldest segment in full; for segmented windows.
     ///
     /// For other algorithms [`build`](Self::build) returns an error.
@@ -310,7 +354,9 @@ impl LimitBuilder {
         spec.alignment = spec.reduced_alignment();
         let meter = spec.meter()?;
         let scope = spec.scope().into();
-        Ok(Limit { spec, scope, meter })
+        let is_ban = matches!(spec.algorithm, Algorithm::Ban { .. });
+        let common = !is_ban && !matches!(spec.alignment, Alignment::Staggered | Alignment::Calendar);
+        Ok(Limit { meter, scope, common, spec })
     }
 }
 

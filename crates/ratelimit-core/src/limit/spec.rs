@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::algorithm::{Algorithm, Alignment};
 use super::error::LimitError;
-use super::{calendar, duration};
+use super::{ban, calendar, duration};
 use crate::MAX_LOG_UNITS;
 use crate::bounds::RENEWALS;
 use crate::meter::{Bucket, Log, Meter, Window};
@@ -72,6 +72,14 @@ impl Spec {
             }
             Algorithm::TokenBucket | Algorithm::LeakyBucket => bucket(false),
             Algorithm::LeakyQueue => bucket(true),
+            Algorithm::Ban { duration, factor, longest } => {
+                self.forbid_burst()?;
+                self.forbid_alignment()?;
+                // What counts the refusals has to be possible as well.
+                Log::new(self.quota, period)?;
+                ban::check(duration, factor, longest)?;
+                ban::gate().map(Meter::Bucket)
+            }
         }
     }
 
@@ -152,10 +160,12 @@ impl Spec {
             Algorithm::LeakyBucket => "leaky",
             Algorithm::LeakyQueue => "queue",
             Algorithm::Concurrency => "concurrency",
+            Algorithm::Ban { .. } => "ban",
         };
         scope.push_str(kind);
         // Writing to a string does not fail.
-        if self.is_window() || self.name.is_none() && self.algorithm != Algorithm::Concurrency {
+        let is_without_rate = matches!(self.algorithm, Algorithm::Concurrency | Algorithm::Ban { .. });
+        if self.is_window() || self.name.is_none() && !is_without_rate {
             let _ = write!(scope, ":{period}");
         }
         if let Algorithm::SegmentedWindow { precision, .. } = self.algorithm {

@@ -20,6 +20,9 @@ impl fmt::Display for Limit {
         }
         match spec.algorithm {
             Algorithm::Concurrency => write!(f, "{} at once", spec.quota)?,
+            Algorithm::Ban { duration, .. } => {
+                write!(f, "ban {} after {} in {}", Text(duration), spec.quota, Text(spec.period))?;
+            }
             _ => write!(f, "{}/{}", spec.quota, Text(spec.period).as_period())?,
         }
         match spec.algorithm {
@@ -36,6 +39,8 @@ impl fmt::Display for Limit {
             Algorithm::LeakyQueue => f.write_str(" queue")?,
             Algorithm::Concurrency if spec.period == DEFAULT_LEASE => {}
             Algorithm::Concurrency => write!(f, " lease {}", Text(spec.period))?,
+            Algorithm::Ban { factor: 1, duration, longest } if longest == duration => {}
+            Algorithm::Ban { factor, longest, .. } => write!(f, " growing {factor} up to {}", Text(longest))?,
         }
         if let Some(burst) = spec.burst {
             write!(f, " burst {burst}")?;
@@ -118,6 +123,9 @@ struct Period<'a> {
 impl<'a> Reader<'a> {
     fn limit(&mut self) -> Result<LimitBuilder, Stopped> {
         let start = self.position;
+        if self.word_if("ban").is_some() {
+            return self.ban();
+        }
         let quota = self.number("a number of units")?;
         self.skip_space();
         let mut options = Options::default();
@@ -135,6 +143,31 @@ impl<'a> Reader<'a> {
                 .map_err(|stopped| stopped.unwrap_or((at, Expected::Text(OPTIONS))))?;
         }
         options.builder(quota, &period).map_err(|error| (start, error.into()))
+    }
+
+    /// Parses a ban, after its first word.
+    fn ban(&mut self) -> Result<LimitBuilder, Stopped> {
+        let duration = self.duration()?;
+        self.word_if("after").ok_or_else(|| self.expected("'after' and a number of refusals"))?;
+        let refusals = self.number("a number of refusals")?;
+        self.word_if("in").ok_or_else(|| self.expected("'in' and a length of time"))?;
+        let mut builder = Limit::ban(refusals, self.duration()?, duration);
+        if self.word_if("growing").is_some() {
+            let at = self.position;
+            let factor = self.number("a factor")?;
+            let factor = u32::try_from(factor).map_err(|_| (at, Expected::Text("a smaller factor")))?;
+            let up_to = self.word_if("up").and_then(|()| self.word_if("to"));
+            up_to.ok_or_else(|| self.expected("'up to' and a length of time"))?;
+            builder = builder.growing(factor, self.duration()?);
+        }
+        if self.word_if("name").is_some() {
+            let (_, name) = self.word().ok_or_else(|| self.expected("a name"))?;
+            builder = builder.name(name);
+        }
+        match self.word() {
+            None => Ok(builder),
+            Some((at, _)) => Err((at, Expected::Text("growing NUMBER up to DURATION, or name WORD"))),
+        }
     }
 
     /// Parses one option. An error of `None` means that `word` is not an option, or occurs twice.

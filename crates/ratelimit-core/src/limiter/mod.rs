@@ -1,6 +1,7 @@
 //! The limiter: turns limits, keys and costs into claims, and a store's answers into decisions.
 
 mod acquire;
+mod ban;
 mod error;
 mod now;
 mod partial;
@@ -19,7 +20,8 @@ use request::Simple;
 
 use crate::decision::{Parts, ShortKey};
 use crate::{
-    Answer, Claim, Claims, Clock, CounterStore, Decision, ErrorKind, Limits, Mode, StoreError, SystemClock,
+    Answer, Claim, Claims, Clock, CounterStore, Decision, ErrorKind, InvalidClaims, Limits, Mode, StoreError,
+    SystemClock,
 };
 
 /// Checks requests against limits, on the store of your choice.
@@ -125,7 +127,18 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         &'l self,
         request: impl Into<Request<'k, 'l>>,
     ) -> Result<Decision<'l>, CheckError> {
-        self.decide(&request.into(), Mode::Charge).await
+        let request = request.into();
+        let decision = self.decide(&request, Mode::Charge).await?;
+        Ok(self.counted(&request, decision).await)
+    }
+
+    /// The decision, after it was counted for bans if it is a refusal.
+    async fn counted<'l>(&self, request: &Request<'_, 'l>, mut decision: Decision<'l>) -> Decision<'l> {
+        if !decision.allowed() && decision.has_bans() {
+            // The refusal stands, whether it counts or not. Boxed, because it is rare.
+            let _ = Box::pin(self.count_refusal(request, &mut decision)).await;
+        }
+        decision
     }
 
     /// Decides many independent requests in as few round trips as the store can, in most stores one.
@@ -145,12 +158,19 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         let slices: Vec<Claims<'_>> = asked.iter().flatten().copied().collect();
         let answers = if slices.is_empty() { Vec::new() } else { self.store.claim_many(&slices).await };
         let mut answers = answers.into_iter();
-        let decisions = requests.iter().zip(asked).map(|(request, asked)| {
+        let mut decide = |request, asked: Result<_, InvalidClaims>| {
             asked?;
             let answer = answers.next().unwrap_or_else(|| Err(no_answer()))?;
             Ok(self.decision(request, answer)?)
-        });
-        decisions.collect()
+        };
+        let mut decisions = Vec::with_capacity(requests.len());
+        for (request, asked) in requests.iter().zip(asked) {
+            decisions.push(match decide(request, asked) {
+                Ok(decision) => Ok(self.counted(request, decision).await),
+                Err(error) => Err(error),
+            });
+        }
+        decisions
     }
 
     /// Returns the status of a key and charges nothing: a request of cost zero. It is always allowed; the decision
@@ -187,7 +207,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         self.decide(&request.into(), Mode::Force).await
     }
 
-    /// Resets the counts of the request's keys under its limits, and nothing else.
+    /// Resets the counts of the request's keys under its limits, and nothing else. Lifts bans, and forgets earlier ones.
     ///
     /// # Errors
     /// Like [`check`](Self::check).
@@ -195,7 +215,8 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         let (request, now) = (request.into(), self.clock.now());
         let request = request.at(now, &self.limits).unwrap_or(request);
         let claims = request.claims(&self.namespace, &self.limits);
-        Ok(self.store.reset(Claims::new(now, Mode::Force, &claims)?).await?)
+        self.store.reset(Claims::new(now, Mode::Force, &claims)?).await?;
+        self.forget_offences(&request).await
     }
 
     async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError> {

@@ -15,7 +15,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         &'l self,
         request: impl Into<Request<'k, 'l>>,
     ) -> Result<Decision<'l>, CheckError> {
-        self.decide_now(request.into(), Mode::Charge)
+        self.decide_now(request.into(), Mode::Charge, Refusals::Count)
     }
 
     /// [`check_many`](Self::check_many) without waiting, all at one instant.
@@ -24,7 +24,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         requests: impl IntoIterator<Item = R>,
     ) -> Vec<Result<Decision<'l>, CheckError>> {
         let now = self.clock.now();
-        let decide = |request: R| self.decide_all_now(request.into(), now, Mode::Charge);
+        let decide = |request: R| self.decide_all_now(request.into(), now, Mode::Charge, Refusals::Count);
         requests.into_iter().map(decide).collect()
     }
 
@@ -36,7 +36,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         &'l self,
         request: impl Into<Request<'k, 'l>>,
     ) -> Result<Decision<'l>, CheckError> {
-        self.decide_now(request.into().cost(0), Mode::Peek)
+        self.decide_now(request.into().cost(0), Mode::Peek, Refusals::Ignore)
     }
 
     /// [`would_allow`](Self::would_allow) without waiting.
@@ -47,7 +47,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         &'l self,
         request: impl Into<Request<'k, 'l>>,
     ) -> Result<Decision<'l>, CheckError> {
-        self.decide_now(request.into(), Mode::Peek)
+        self.decide_now(request.into(), Mode::Peek, Refusals::Ignore)
     }
 
     /// [`charge`](Self::charge) without waiting.
@@ -58,7 +58,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         &'l self,
         request: impl Into<Request<'k, 'l>>,
     ) -> Result<Decision<'l>, CheckError> {
-        self.decide_now(request.into(), Mode::Force)
+        self.decide_now(request.into(), Mode::Force, Refusals::Ignore)
     }
 
     /// [`reset`](Self::reset) without waiting.
@@ -70,23 +70,28 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         let request = request.at(now, &self.limits).unwrap_or(request);
         let claims = request.claims(&self.namespace, &self.limits);
         self.store.reset_now(Claims::new(now, Mode::Force, &claims)?);
-        Ok(())
+        self.forget_offences_now(&request)
     }
 
     #[inline(always)]
-    fn decide_now<'l>(&'l self, request: Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError> {
+    pub(super) fn decide_now<'l>(
+        &'l self,
+        request: Request<'_, 'l>,
+        mode: Mode,
+        refusals: Refusals,
+    ) -> Result<Decision<'l>, CheckError> {
         let now = self.clock.now();
         let simple = match request.into_simple() {
             Ok(simple) => simple,
-            Err(request) => return self.decide_all_now(request, now, mode),
+            Err(request) => return self.decide_all_now(request, now, mode, refusals),
         };
         let Simple { key, cost, .. } = simple;
         let (Some((limit, meter)), Some(short)) = (simple.only_limit(&self.limits), ShortKey::of(key)) else {
-            return self.decide_all_now(simple.into(), now, mode);
+            return self.decide_all_now(simple.into(), now, mode, refusals);
         };
         // Every limit is at least one. By the server's time, only an answer says what the time was.
         if cost > 1 && cost > meter.limit() || self.store.promises().time == Time::Server {
-            return self.decide_all_now(simple.into(), now, mode);
+            return self.decide_all_now(simple.into(), now, mode, refusals);
         }
         let namespace = &*self.namespace;
         let id = MeterId { namespace, scope: limit.scope(), key };
@@ -104,10 +109,30 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         request: Request<'_, 'l>,
         now: Timestamp,
         mode: Mode,
+        refusals: Refusals,
     ) -> Result<Decision<'l>, CheckError> {
         let request = request.at(now, &self.limits).unwrap_or(request);
         let claims = request.claims(&self.namespace, &self.limits);
         let answer = self.store.claim_now(request.ask(&claims, now, mode)?)?;
-        Ok(self.decision(&request, answer)?)
+        let mut decision = self.decision(&request, answer)?;
+        if refusals == Refusals::Count {
+            self.counted_now(&request, &mut decision);
+        }
+        Ok(decision)
     }
+
+    /// Counts a refusal for bans.
+    pub(super) fn counted_now(&self, request: &Request<'_, '_>, decision: &mut Decision<'_>) {
+        if !decision.allowed() && decision.has_bans() {
+            // The refusal stands, whether it counts or not.
+            let _ = self.count_refusal_now(request, decision);
+        }
+    }
+}
+
+/// Whether a refusal counts for bans.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusals {
+    Count,
+    Ignore,
 }

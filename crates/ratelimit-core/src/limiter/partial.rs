@@ -1,5 +1,6 @@
 //! Taking as many units as fit.
 
+use super::now::Refusals;
 use super::{CheckError, RateLimiter, Request};
 use crate::{Clock, CounterStore, Decision, Mode, SyncCounterStore};
 
@@ -38,11 +39,11 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
             let decision = self.decide(&request, Mode::Charge).await?;
             match left_of(&decision) {
                 Some(units) => request = request.cost(units),
-                None => return Ok((taken(&decision), decision)),
+                None => return Ok((taken(&decision), self.counted(&request, decision).await)),
             }
         }
         let decision = self.decide(&request, Mode::Charge).await?;
-        Ok((taken(&decision), decision))
+        Ok((taken(&decision), self.counted(&request, decision).await))
     }
 }
 
@@ -57,10 +58,13 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     ) -> Result<(u64, Decision<'l>), CheckError> {
         let mut request = request.into();
         for _ in 1..TRIES {
-            let decision = self.check_now(request.clone())?;
+            let mut decision = self.decide_now(request.clone(), Mode::Charge, Refusals::Ignore)?;
             match left_of(&decision) {
                 Some(units) => request = request.cost(units),
-                None => return Ok((taken(&decision), decision)),
+                None => {
+                    self.counted_now(&request, &mut decision);
+                    return Ok((taken(&decision), decision));
+                }
             }
         }
         let decision = self.check_now(request)?;

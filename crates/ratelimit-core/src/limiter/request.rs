@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use crate::decision::AskedKey;
+use crate::limit::Ban;
 use crate::{Claim, Claims, InvalidClaims, Key, Limit, Limits, Meter, MeterId, Mode, Timestamp};
 
 /// What to check: a key, its cost, and the limits if they depend on the request.
@@ -199,7 +200,8 @@ impl<'k, 'l> Request<'k, 'l> {
         for part in self.parts() {
             for limit in part.limits(own).iter() {
                 let id = MeterId { namespace, scope: limit.scope(), key: part.key };
-                claims.push(Claim { id, cost: part.cost, meter: limit.meter_for(part.key) });
+                let cost = limit.cost_of(part.cost);
+                claims.push(Claim { id, cost, meter: limit.meter_for(part.key) });
             }
         }
         claims
@@ -219,6 +221,17 @@ impl<'k, 'l> Request<'k, 'l> {
             Parts::One(_) if !claims.is_empty() => Ok(Claims::known(now, mode, claims)),
             _ => Claims::new(now, mode, claims),
         }
+    }
+
+    /// The bytes of a key.
+    pub(super) fn key(&self, index: usize) -> Option<&'k [u8]> {
+        self.parts().get(index).map(|part| part.key)
+    }
+
+    /// The bans among the limits, each with its key.
+    pub(super) fn bans(&self, own: &Limits) -> Vec<(&'k [u8], Ban)> {
+        let bans = |part: &Part<'k, 'l>| part.limits(own).iter().filter_map(Ban::of).collect::<Vec<_>>();
+        self.parts().iter().flat_map(|part| bans(part).into_iter().map(|ban| (part.key, ban))).collect()
     }
 
     /// The keys, as parts of a decision.

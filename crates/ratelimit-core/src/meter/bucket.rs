@@ -93,6 +93,16 @@ impl Bucket {
         Ok(Self { interval: Divisor::new(interval), burst, queue })
     }
 
+    /// Creates a bucket meter with a burst of zero: a gate. A claim of cost zero fits if and only if the bucket is empty, and
+    /// nothing else fits. So it reads a bucket that others charge, as bans do.
+    ///
+    /// # Errors
+    /// If the interval is zero or longer than ten years.
+    pub fn gate(interval: u64) -> Result<Self, LimitError> {
+        check_period("period", interval)?;
+        Ok(Self { interval: Divisor::new(interval), burst: 0, queue: false })
+    }
+
     /// How long one unit takes to drain, in nanoseconds.
     pub fn interval(&self) -> u64 {
         self.interval.get()
@@ -147,7 +157,8 @@ impl Bucket {
         let seen = now.max(*at).as_nanos();
         let debt = tat.as_nanos().saturating_sub(seen);
         let ready_at = if self.queue && debt > 0 { *tat } else { now };
-        let fits = cost == 0 || (cost <= self.burst && debt <= (self.burst - cost) * self.interval());
+        let fits =
+            self.is_free(cost) || (cost <= self.burst && debt <= (self.burst - cost) * self.interval());
         if cost > 0 && mode != Mode::Peek && (fits || mode == Mode::Force) {
             // What fits is within the tolerance; only a forced charge can exceed it.
             let after = match mode {
@@ -180,6 +191,12 @@ impl Bucket {
         (fits || mode == Mode::Force, verdict)
     }
 
+    /// Whether this cost always fits: zero, except at a gate.
+    #[inline(always)]
+    fn is_free(&self, cost: u64) -> bool {
+        cost == 0 && self.burst > 0
+    }
+
     /// Whether [`Bucket::claim`] can decide on this state.
     pub(super) fn is_only_rate_of(&self, state: &BucketState) -> bool {
         state.only_debt().is_some_and(|debt| debt.interval == self.interval())
@@ -194,7 +211,7 @@ impl Bucket {
     pub(super) fn fits(&self, state: &BucketState, cost: u64, now: Timestamp) -> bool {
         let seen = state.seen(now);
         let fits = |units| state.debts.iter().all(|debt| debt.left(seen) <= drain_time(units, debt.interval));
-        cost == 0 || self.burst.checked_sub(cost).is_some_and(fits)
+        self.is_free(cost) || self.burst.checked_sub(cost).is_some_and(fits)
     }
 
     /// Adds the units to the debts of this rate and of all faster ones. If those had drained below the units of slower

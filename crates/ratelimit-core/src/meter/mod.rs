@@ -63,7 +63,7 @@ impl Meter {
         }
     }
 
-    /// Returns whether `cost` units may be taken at `now`. A cost of zero always fits.
+    /// Returns whether `cost` units may be taken at `now`. A cost of zero always fits, except at a [gate](Bucket::gate).
     ///
     /// A `state` of another kind of meter is treated as a fresh one. If it comes from outside of the process, check it
     /// with [`Meter::owns`].

@@ -2,10 +2,12 @@
 
 mod erased;
 mod error;
+mod in_process;
 mod url;
 
 pub use erased::DynCounterStore;
 pub use error::{Applied, ErrorKind, StoreError};
+pub(crate) use in_process::InProcess;
 pub use url::{StoreUrl, UrlOption};
 
 use std::fmt::Debug;

@@ -18,7 +18,8 @@ DECLARE
 BEGIN
     IF state[1] = -1 THEN
         RETURN -1;
-    ELSIF cost = 0 THEN
+    ELSIF cost = 0 AND (kind <> 1 OR claims[at + 4] > 0) THEN
+        -- Only a bucket with a burst of zero refuses that, unless it is empty.
         RETURN 1;
     ELSIF kind = 0 THEN
         RETURN ratelimit.window_fits_v1(state, now, cost, claims[at + 4], claims[at + 5], claims[at + 6],

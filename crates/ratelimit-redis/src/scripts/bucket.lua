@@ -1,7 +1,7 @@
 -- The claims of the bucket meter.
 
 local function bucket_see(key, arg, now_high, now_low)
-  -- room: the burst minus the cost. class 0: a cost of zero; 1: a cost up to the burst; 2: more.
+  -- room: the burst minus the cost. class 0: a cost of zero, which always fits; 1: a cost up to the burst; 2: more.
   local _, class, room, cost, high, low = unpack('>BBI8I8I4I4', arg)
   local value = read('GET', key)
   if value == nil then return nil end

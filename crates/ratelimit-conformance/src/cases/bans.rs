@@ -1,0 +1,243 @@
+//! Bans: keys that are refused too often.
+
+use std::time::Duration;
+
+use ratelimit_core::{Decision, Limits, MAX_UNITS, RateLimiter, Request};
+
+use crate::bench::{Bench, limit, limits, storm};
+use crate::case::{Case, Need};
+use crate::clock::START;
+use crate::failure::{CaseResult, ensure, ensure_eq};
+use crate::kind::Kind;
+use crate::trial::Trial;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const TICK: Duration = Duration::from_nanos(1);
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = Case::for_each(
+        &Kind::ALL,
+        "bans/after-refusals",
+        "The last of so many refusals bans the key, for exactly as long as it says, whatever else is free by then.",
+        after_refusals,
+    );
+    cases.extend([
+        Case::new(
+            "bans/requests-that-pass",
+            "Requests of any cost pass unchanged while the key is not banned, and nothing of a ban is charged, refunded or settled.",
+            passing,
+        ),
+        Case::new("bans/old-refusals", "Refusals that are further apart than the period do not ban.", old),
+        Case::new(
+            "bans/growing",
+            "Each further ban is longer by the factor, up to the longest, and a quiet key begins anew.",
+            growing,
+        ),
+        Case::new(
+            "bans/refused-while-banned",
+            "Requests during a ban do not prolong it and do not count towards the next one.",
+            while_banned,
+        ),
+        Case::new("bans/reset", "A reset lifts the ban, and forgets refusals and earlier bans.", reset),
+        Case::new(
+            "bans/only-the-key-that-was-refused",
+            "Of a request with several keys, only those are banned whose own limits refused.",
+            only_the_refused,
+        ),
+        Case::new(
+            "bans/peeks-and-waiting",
+            "Looking, and taking less than was asked for, are no refusals; a refusal by another decision can be counted.",
+            peeks,
+        ),
+        Case::new("bans/batches", "Refusals count in batches as well, and the ban holds for the next batch.", batches),
+        Case::new(
+            "bans/one-ban-for-all-handles",
+            "Many tasks on several handles that are all refused begin one ban together, not one each.",
+            concurrent,
+        )
+        .needs(Need::ExactPerKey),
+    ]);
+    cases
+}
+
+/// Uses the limit of 2 up, and is refused so often.
+async fn refused(trial: &Trial, times: usize) -> CaseResult<Decision<'static>> {
+    trial.drain(2).await?;
+    for _ in 1..times {
+        trial.refuse(1).await?;
+    }
+    trial.refuse(1).await
+}
+
+/// Whether a key is banned, and for how long.
+fn ban(decision: &Decision<'_>) -> Option<Duration> {
+    let ban = decision.each().find(|status| status.rule().is_ban() && !status.allowed());
+    ban.map(|status| status.retry_after().unwrap_or(Duration::MAX))
+}
+
+async fn after_refusals(bench: Bench, kind: Kind) -> CaseResult {
+    let both = Limits::new([kind.limit(2, 10 * SECOND)?, limit("ban 1h after 3 in 1min")?])?;
+    let trial = Trial::new(&bench, both);
+    let second = refused(&trial, 2).await?;
+    ensure_eq!(ban(&second), None, "a ban after two refusals");
+    let third = trial.at(SECOND).refuse(1).await?;
+    ensure_eq!(ban(&third), Some(60 * MINUTE), "how long the third refusal bans");
+    let refused = trial.at(20 * MINUTE + SECOND).refuse(1).await?;
+    ensure_eq!(ban(&refused), Some(40 * MINUTE), "how long the ban still lasts after a third of it");
+    let status = refused.decided_by();
+    ensure_eq!((status.remaining(), status.reset_after()), (0, 40 * MINUTE), "left, and reset, of the ban");
+    ensure!(refused.each().next().is_some_and(|limit| limit.allowed()), "the limit refuses as well: {refused:?}");
+    trial.at(60 * MINUTE + SECOND - TICK).refuse(1).await?;
+    trial.at(60 * MINUTE + SECOND).admit(2).await?;
+    Ok(())
+}
+
+async fn passing(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limits(&["1000000/h", "ban 1h after 3 in 1min"])?);
+    for _ in 0..20 {
+        let passed = trial.admit(900).await?;
+        ensure_eq!(passed.decided_by().index(), 0, "the limit that decided");
+        let status = passed.each().nth(1);
+        let unlimited = status.map(|status| (status.limit(), status.remaining(), status.reset_after()));
+        ensure_eq!(unlimited, Some((MAX_UNITS, MAX_UNITS, Duration::ZERO)), "limit, left and reset of the ban");
+        trial.limiter.settle(&passed, 1_000).await?;
+    }
+    let last = trial.admit(500_000).await?;
+    trial.limiter.refund(&last).await?;
+    trial.limiter.charge(trial.request(80_000)).await?;
+    trial.expect_left(900_000).await
+}
+
+async fn old(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limits(&["1/h", "ban 1h after 3 in 1min"])?);
+    trial.admit(1).await?;
+    for half_minutes in 0..12 {
+        let refused = trial.at(half_minutes * (MINUTE / 2 + TICK)).refuse(1).await?;
+        ensure_eq!(ban(&refused), None, "a ban by refusal {half_minutes}");
+    }
+    trial.refuse(1).await?;
+    ensure_eq!(ban(&trial.refuse(1).await?), Some(60 * MINUTE), "a ban by three refusals in a minute");
+    Ok(())
+}
+
+async fn growing(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limits(&["2/s log", "ban 1min after 2 in 1min growing 3 up to 10min"])?);
+    for minutes in [1, 3, 9, 10, 10] {
+        let begun = refused(&trial, 2).await?;
+        ensure_eq!(ban(&begun), Some(minutes * MINUTE), "a further ban");
+        trial.advance(minutes * MINUTE - TICK).refuse(1).await?;
+        trial.advance(TICK);
+    }
+    // Four at most are remembered, and one is forgotten whenever twenty minutes have passed.
+    trial.advance(40 * MINUTE);
+    ensure_eq!(ban(&refused(&trial, 2).await?), Some(9 * MINUTE), "a ban after a quiet time");
+    trial.advance(120 * MINUTE);
+    ensure_eq!(ban(&refused(&trial, 2).await?), Some(MINUTE), "a ban when all are forgotten");
+    Ok(())
+}
+
+async fn while_banned(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limits(&["2/s log", "ban 10s after 3 in 1h growing 2 up to 1h"])?);
+    refused(&trial, 3).await?;
+    for second in 1..10 {
+        let refused = trial.advance(SECOND).refuse(1).await?;
+        ensure_eq!(ban(&refused), Some((10 - second) * SECOND), "how long the ban still lasts");
+    }
+    trial.advance(SECOND);
+    ensure_eq!(ban(&refused(&trial, 2).await?), None, "a ban by two refusals after a ban");
+    ensure_eq!(ban(&trial.refuse(1).await?), Some(20 * SECOND), "the second ban");
+    Ok(())
+}
+
+async fn reset(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limits(&["2/s log", "ban 1min after 3 in 1h growing 2 up to 1h"])?);
+    refused(&trial, 3).await?;
+    trial.limiter.reset(trial.request(1)).await?;
+    ensure_eq!(ban(&refused(&trial, 2).await?), None, "a ban by two refusals after a reset");
+    ensure_eq!(ban(&trial.refuse(1).await?), Some(MINUTE), "the first ban after a reset");
+    trial.limiter.reset(trial.request(1)).await?;
+    refused(&trial, 2).await?;
+    trial.limiter.reset(trial.request(1)).await?;
+    ensure_eq!(ban(&refused(&trial, 2).await?), None, "a ban by two refusals after a reset of two refusals");
+    let other = trial.key("other");
+    refused(&other, 3).await?;
+    trial.limiter.reset(trial.request(1)).await?;
+    ensure_eq!(ban(&other.refuse(1).await?), Some(MINUTE), "the ban of another key");
+    Ok(())
+}
+
+async fn only_the_refused(bench: Bench) -> CaseResult {
+    let (user, address) = (limits(&["2/h", "ban 1h after 2 in 1h"])?, limits(&["9/h", "ban 1h after 2 in 1h"])?);
+    let trial = Trial::new(&bench, user.clone());
+    let both = || Request::new("user").limits(&user).and(Request::new("address").limits(&address));
+    for _ in 0..2 {
+        ensure!(trial.limiter.check(both()).await?.allowed(), "refused within both limits");
+    }
+    for _ in 0..3 {
+        ensure!(!trial.limiter.check(both()).await?.allowed(), "admitted beyond the limit of the user");
+    }
+    let banned = trial.limiter.would_allow("user").await?;
+    ensure!(ban(&banned).is_some(), "the user is not banned: {banned:?}");
+    let alone = trial.limiter.check(Request::new("address").limits(&address)).await?;
+    ensure_eq!((alone.allowed(), alone.remaining()), (true, 6), "the address, admitted and left");
+    Ok(())
+}
+
+async fn peeks(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limits(&["3/h", "ban 1h after 2 in 1h"])?);
+    for _ in 0..4 {
+        ensure!(!trial.limiter.would_allow(trial.request(4)).await?.allowed(), "four of three would be admitted");
+    }
+    let (units, _) = trial.limiter.take_up_to(trial.request(10)).await?;
+    ensure_eq!(units, 3, "taken of three");
+    let request = trial.request(1);
+    let mut decision = trial.limiter.would_allow(&request).await?;
+    trial.limiter.count_refusal(&request, &mut decision).await?;
+    ensure_eq!(ban(&decision), None, "a ban by the first refusal that was counted");
+    let (units, refused) = trial.limiter.take_up_to(trial.request(10)).await?;
+    ensure_eq!((units, ban(&refused)), (0, Some(60 * MINUTE)), "taken of none, and the ban");
+    Ok(())
+}
+
+async fn batches(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limits(&["1/s", "ban 1min after 2 in 1min"])?);
+    let decisions = trial.limiter.check_many(["k", "k", "other", "k"]).await;
+    let mut found = Vec::new();
+    for decision in decisions {
+        let decision = decision?;
+        found.push((decision.allowed(), ban(&decision)));
+    }
+    let expected = [(true, None), (false, None), (true, None), (false, Some(MINUTE))];
+    ensure_eq!(found, expected, "admitted, and bans");
+    trial.at(2 * SECOND);
+    let mut allowed = Vec::new();
+    for decision in trial.limiter.check_many(["k", "other"]).await {
+        allowed.push(decision?.allowed());
+    }
+    ensure_eq!(allowed, [false, true], "admitted after the limit has recovered");
+    Ok(())
+}
+
+async fn concurrent(bench: Bench) -> CaseResult {
+    let both = limits(&["1/s log", "ban 1min after 5 in 1h growing 2 up to 1day"])?;
+    let trial = Trial::new(&bench, both.clone());
+    trial.admit(1).await?;
+    let clock = ratelimit_core::ManualClock::at(START);
+    let handles = bench.handles(4).await?;
+    let bans = storm(&handles, 40, |handle, _| {
+        let limiter = RateLimiter::new(handle, both.clone()).with_clock(clock.clone());
+        async move { Ok(ban(&limiter.check(b"k").await?.into_owned())) }
+    })
+    .await?;
+    let (begun, before): (Vec<_>, Vec<_>) = bans.into_iter().partition(Option::is_some);
+    ensure!(before.len() <= 39, "no refusal has led to a ban");
+    ensure!(begun.iter().all(|wait| *wait == Some(MINUTE)), "bans that do not end together: {begun:?}");
+    trial.advance(MINUTE).admit(1).await?;
+    let mut next = None;
+    for _ in 0..5 {
+        next = ban(&trial.refuse(1).await?);
+    }
+    ensure_eq!(next, Some(2 * MINUTE), "the second ban: there was one before");
+    Ok(())
+}

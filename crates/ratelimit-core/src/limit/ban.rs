@@ -1,0 +1,98 @@
+//! Bans: how a key that is refused too often is shut out, in terms of the meters that stores know.
+//!
+//! Three meters of a key belong to a ban. A bucket decides whether the key is banned: a ban charges as many units as take its
+//! length to drain, and each request claims none of it at a [gate](Bucket::gate). A log has the key's recent refusals. If
+//! bans grow, another bucket has a unit for each earlier ban.
+
+use std::time::Duration;
+
+use super::{Algorithm, Limit};
+use crate::{Bucket, LimitError, Log, MAX_UNITS, Timestamp, Verdict};
+
+/// How long one unit of a ban takes to drain, in nanoseconds.
+const UNIT: u64 = 1_000;
+
+/// The longest ban: 366 days.
+const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+
+/// The most earlier bans that make a ban longer.
+const MOST_STEPS: u32 = 32;
+
+/// The bucket as requests claim it.
+pub(super) fn gate() -> Result<Bucket, LimitError> {
+    Bucket::gate(UNIT)
+}
+
+/// Checks the lengths of bans.
+pub(super) fn check(duration: Duration, factor: u32, longest: Duration) -> Result<(), LimitError> {
+    if duration.is_zero() {
+        return Err(LimitError::Zero { what: "length of a ban" });
+    }
+    if factor == 0 {
+        return Err(LimitError::Zero { what: "factor of bans" });
+    }
+    if longest < duration || longest > LONGEST {
+        return Err(LimitError::BadBan);
+    }
+    Ok(())
+}
+
+/// The meters of a ban.
+pub(crate) struct Ban {
+    /// The refusal that does not fit begins a ban. `None` if each does.
+    pub(crate) refusals: Option<Log>,
+    pub(crate) refusals_scope: String,
+    /// A unit for each earlier ban. `None` if all are equally long.
+    pub(crate) earlier: Option<Bucket>,
+    pub(crate) earlier_scope: String,
+    duration: u64,
+    factor: u64,
+    longest: u64,
+    /// After so many others, a ban is the longest.
+    steps: u32,
+}
+
+impl Ban {
+    /// The meters of this limit, if it is a ban.
+    pub(crate) fn of(limit: &Limit) -> Option<Self> {
+        let Algorithm::Ban { duration, factor, longest } = limit.algorithm() else { return None };
+        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let (duration, factor) = (nanos(duration), u64::from(factor));
+        let longest = if factor > 1 { nanos(longest) } else { duration };
+        let is_longest = |steps: &u32| duration.saturating_mul(factor.saturating_pow(*steps)) >= longest;
+        let steps = (0..MOST_STEPS).find(is_longest).unwrap_or(MOST_STEPS);
+        // The longest ban again and again keeps it at its burst or one below.
+        let earlier = (steps > 0).then(|| Bucket::with_interval(longest * 2, u64::from(steps) + 1, false).ok());
+        Some(Self {
+            refusals: Log::new(limit.quota() - 1, nanos(limit.period())).ok(),
+            refusals_scope: format!("{}:refusals", limit.scope()),
+            earlier: earlier.flatten(),
+            earlier_scope: format!("{}:bans", limit.scope()),
+            duration,
+            factor,
+            longest,
+            steps,
+        })
+    }
+
+    /// The cost of a ban after this many others, and the bucket that admits it if the key is not banned.
+    pub(crate) fn claim(&self, earlier: u64) -> Result<(u64, Bucket), LimitError> {
+        let length = match u32::try_from(earlier) {
+            Ok(earlier) if earlier < self.steps => self.duration.saturating_mul(self.factor.saturating_pow(earlier)),
+            _ => self.longest,
+        };
+        let cost = length.div_ceil(UNIT);
+        Ok((cost, Bucket::with_interval(UNIT, cost, false)?))
+    }
+
+    /// The verdict of a ban in a decision: everything is allowed, or nothing.
+    pub(crate) fn shown(verdict: &Verdict) -> Verdict {
+        let remaining = if verdict.fits { MAX_UNITS } else { 0 };
+        Verdict { limit: MAX_UNITS, remaining, ..*verdict }
+    }
+
+    /// The verdict on a request that has begun a ban.
+    pub(crate) fn begun(end: Timestamp, verdict: &Verdict) -> Verdict {
+        Self::shown(&Verdict { fits: false, fits_at: Some(end), reset_at: end, ..*verdict })
+    }
+}

@@ -1,0 +1,162 @@
+//! Bans: counts refusals, and begins a ban when there were too many.
+
+use super::request::Request;
+use super::{CheckError, RateLimiter};
+use crate::decision::Decision;
+use crate::limit::Ban;
+use crate::store::InProcess;
+use crate::{
+    Claim, Claims, Clock, CounterStore, Meter, MeterId, Mode, StoreError, SyncCounterStore, Timestamp,
+};
+
+impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
+    /// Counts a refusal for the [bans](crate::Algorithm::Ban) among the limits of `request`, and shows in `decision` if a
+    /// ban has begun. Does nothing if there are no bans, if `decision` is not a refusal, or if a ban refused it already.
+    ///
+    /// [`check`](Self::check) and [`take_up_to`](Self::take_up_to) do this themselves, in one more round trip for a refusal
+    /// under limits with a ban, and a few more when a ban begins. Call it if you refuse a request for another decision, such
+    /// as that of [`would_allow`](Self::would_allow). Requests that [wait](Self::acquire) until they are admitted count nothing.
+    ///
+    /// ```
+    /// # use ratelimit_core::{CheckError, CounterStore, Limits, RateLimiter, Request};
+    /// # async fn example(store: impl CounterStore) -> Result<(), Box<dyn std::error::Error>> {
+    /// let log_ins = RateLimiter::new(store, "5/15min; ban 1h after 3 in 1h".parse::<Limits>()?);
+    /// let request = Request::new("user:7");
+    /// let mut decision = log_ins.would_allow(&request).await?;
+    /// if !decision.allowed() {
+    ///     log_ins.count_refusal(&request, &mut decision).await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the store did not answer. The refusal then does not count.
+    pub async fn count_refusal(
+        &self,
+        request: &Request<'_, '_>,
+        decision: &mut Decision<'_>,
+    ) -> Result<(), StoreError> {
+        count_refusal(&self.store, &self.namespace, &self.clock, request, decision).await
+    }
+
+    /// Removes what is known of the request's keys for bans, except whether they are banned now.
+    pub(super) async fn forget_offences(&self, request: &Request<'_, '_>) -> Result<(), CheckError> {
+        forget_offences(&self.store, &self.namespace, self.clock.now(), request.bans(&self.limits)).await
+    }
+}
+
+impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
+    /// [`count_refusal`](Self::count_refusal) without waiting.
+    ///
+    /// # Errors
+    /// If the store has no room for another meter.
+    pub fn count_refusal_now(
+        &self,
+        request: &Request<'_, '_>,
+        decision: &mut Decision<'_>,
+    ) -> Result<(), StoreError> {
+        let store = InProcess(&self.store);
+        store.complete(count_refusal(&store, &self.namespace, &self.clock, request, decision))?
+    }
+
+    /// The same without waiting.
+    pub(super) fn forget_offences_now(&self, request: &Request<'_, '_>) -> Result<(), CheckError> {
+        let store = InProcess(&self.store);
+        let bans = request.bans(&self.limits);
+        store.complete(forget_offences(&store, &self.namespace, self.clock.now(), bans))?
+    }
+}
+
+async fn count_refusal(
+    store: &impl CounterStore,
+    namespace: &str,
+    clock: &impl Clock,
+    request: &Request<'_, '_>,
+    decision: &mut Decision<'_>,
+) -> Result<(), StoreError> {
+    for (index, key_index) in decision.refused_under_bans() {
+        let Some(key) = request.key(key_index) else { continue };
+        let Some((ban, scope)) = decision.ban(index) else { continue };
+        let offender = Offender { namespace, key, scope: &scope };
+        if let Some(end) = offender.count(store, clock, &ban).await? {
+            decision.set_banned(index, end);
+        }
+    }
+    Ok(())
+}
+
+async fn forget_offences(
+    store: &impl CounterStore,
+    namespace: &str,
+    now: Timestamp,
+    bans: Vec<(&[u8], Ban)>,
+) -> Result<(), CheckError> {
+    for (key, ban) in bans {
+        let id = |scope| MeterId { namespace, scope, key };
+        let refusals = ban.refusals.map(|log| claim(id(&ban.refusals_scope), 0, Meter::Log(log)));
+        let earlier = ban.earlier.map(|bucket| claim(id(&ban.earlier_scope), 0, Meter::Bucket(bucket)));
+        for only in refusals.iter().chain(&earlier) {
+            store.reset(Claims::known(now, Mode::Force, std::slice::from_ref(only))).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A key that has been refused.
+struct Offender<'a> {
+    namespace: &'a str,
+    key: &'a [u8],
+    /// The scope of the ban.
+    scope: &'a str,
+}
+
+impl<'a> Offender<'a> {
+    /// Counts a refusal. Returns when the ban ends if the key is banned now.
+    async fn count(
+        &self,
+        store: &impl CounterStore,
+        clock: &impl Clock,
+        ban: &Ban,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        let ask = async |mode, only: Claim<'_>| {
+            store.claim(Claims::known(clock.now(), mode, std::slice::from_ref(&only))).await
+        };
+        let refusal = ban.refusals.map(|log| claim(self.id(&ban.refusals_scope), 1, Meter::Log(log)));
+        if let Some(refusal) = refusal
+            && ask(Mode::Charge, refusal).await?.admitted
+        {
+            return Ok(None);
+        }
+        let another = ban.earlier.map(|bucket| claim(self.id(&ban.earlier_scope), 1, Meter::Bucket(bucket)));
+        let earlier = match another {
+            Some(another) => {
+                let answer = ask(Mode::Peek, Claim { cost: 0, ..another }).await?;
+                answer.verdicts.first().map_or(0, |verdict| verdict.limit - verdict.remaining)
+            }
+            None => 0,
+        };
+        let Ok((cost, bucket)) = ban.claim(earlier) else { return Ok(None) };
+        // Another process may have seen the same refusals: only one of the bans is admitted.
+        let answer = ask(Mode::Charge, claim(self.id(self.scope), cost, Meter::Bucket(bucket))).await?;
+        if answer.admitted {
+            // The ban holds even if the rest fails.
+            if let Some(another) = another {
+                let _ = ask(Mode::Charge, another).await;
+            }
+            if let Some(refusal) = refusal {
+                let claims = Claims::known(clock.now(), Mode::Force, std::slice::from_ref(&refusal));
+                let _ = store.reset(claims).await;
+            }
+        }
+        Ok(answer.verdicts.first().map(|verdict| verdict.reset_at))
+    }
+
+    fn id(&self, scope: &'a str) -> MeterId<'a> {
+        MeterId { namespace: self.namespace, scope, key: self.key }
+    }
+}
+
+fn claim(id: MeterId<'_>, cost: u64, meter: Meter) -> Claim<'_> {
+    Claim { id, cost, meter }
+}
