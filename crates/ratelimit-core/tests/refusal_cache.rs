@@ -106,6 +106,42 @@ fn resets_by_other_processes_take_effect_after_max_age() {
 }
 
 #[test]
+fn a_banned_key_takes_no_store_call_until_max_age_a_reset_or_the_end_of_the_ban() {
+    run(async {
+        let store = Arc::new(MapStore::default());
+        let limits: Limits = "3/s; 100/day; ban 1min after 2 in 1min".parse().unwrap();
+        let cache = RefusalCache::new(store.clone()).with_max_age(Duration::from_secs(40));
+        let other = RateLimiter::new(store.clone(), limits.clone()).with_clock(ManualClock::at(START));
+        let limiter = RateLimiter::new(cache, limits).with_clock(other.clock().clone());
+        fill(&limiter, "k").await;
+        assert!(fill(&limiter, "k").await.decided_by().rule().is_ban());
+
+        let calls_for = async |advance: Duration| {
+            limiter.clock().advance(advance);
+            let before = store_calls(&store);
+            let decision = limiter.check("k").await.unwrap();
+            (decision.allowed(), decision.retry_after().unwrap().as_secs(), store_calls(&store) - before)
+        };
+        assert_eq!(calls_for(Duration::from_secs(10)).await, (false, 50, 1), "the first one asks the store");
+        assert_eq!(calls_for(Duration::from_secs(10)).await, (false, 40, 0));
+        assert_eq!(calls_for(Duration::from_secs(30)).await, (false, 10, 1), "after max_age");
+        let decision = limiter.check("k").await.unwrap();
+        let allowed: Vec<bool> = decision.each().map(|status| status.allowed()).collect();
+        assert_eq!(allowed, [true, true, false], "the limits themselves have room again");
+        assert!(limiter.check("other").await.unwrap().allowed());
+        assert_eq!(calls_for(Duration::from_secs(10) - TICK).await, (false, 0, 0));
+        assert_eq!(calls_for(TICK).await, (true, 0, 1), "the end of the ban");
+
+        fill(&limiter, "k").await;
+        fill(&limiter, "k").await;
+        assert_eq!(calls_for(Duration::ZERO).await, (false, 60, 1));
+        assert_eq!(calls_for(Duration::ZERO).await, (false, 60, 0));
+        limiter.reset("k").await.unwrap();
+        assert!(limiter.check("k").await.unwrap().allowed(), "the ban was lifted");
+    });
+}
+
+#[test]
 fn changed_limits_other_costs_and_several_limits_reach_the_store() {
     run(async {
         let store = Arc::new(MapStore::default());

@@ -14,7 +14,7 @@ use crate::observe;
 /// How to check a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// Return whether it fits; charge nothing.
+    /// Return whether it fits; charge nothing, but count a refusal for bans.
     Look,
     /// Charge it if it fits.
     Take,
@@ -42,7 +42,14 @@ impl<S: CounterStore, C: Clock> Tell for RateLimiter<S, C> {
     async fn ask<'l>(&'l self, request: &Request<'_, 'l>, how: How) -> Result<Decision<'l>, CheckError> {
         let begun = observe::begin(self.clock());
         let decision = match how {
-            How::Look => self.would_allow(request).await,
+            How::Look => match self.would_allow(request).await {
+                Ok(mut decision) if !decision.allowed() => {
+                    // The refusal stands, whether it counts for bans or not.
+                    let _ = Box::pin(self.count_refusal(request, &mut decision)).await;
+                    Ok(decision)
+                }
+                looked => looked,
+            },
             How::Take => self.check(request).await,
             How::Force => self.charge(request).await,
         };

@@ -133,11 +133,12 @@ pub(crate) struct PlanStatus<'a> {
 }
 
 impl PlanStatus<'_> {
-    /// The limits' indices in the plan, and their status; on a refusal only those of limits that refused.
+    /// The limits' indices in the plan, and their status; on a refusal only those of limits that refused. Bans only if they
+    /// refuse.
     pub(crate) fn each(&self) -> impl Iterator<Item = (usize, LimitStatus<'_>)> {
         let refused = !self.decision.allowed();
         let own = self.decision.each().skip(self.first).take(self.plan.limits().len());
-        own.enumerate().filter(move |(_, status)| !refused || !status.allowed())
+        own.enumerate().filter(move |(_, status)| !status.allowed() || !(refused || status.rule().is_ban()))
     }
 
     /// The fields for an admitted request under a plan with one limit.

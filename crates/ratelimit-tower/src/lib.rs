@@ -65,8 +65,7 @@
 //!
 //! # What this crate does not do
 //! No routing, no authentication: it counts by what other layers have determined. It never reads a body, so the cost of a
-//! request is determined from its head, or [settled](Settle) when it has ended. It limits neither connections nor concurrent
-//! requests.
+//! request is determined from its head, or [settled](Settle) when it has ended. It does not limit connections.
 //!
 //! # Features
 //! - `calendar`: limits per month, quarter or year, and per day or week of a time zone.

@@ -12,7 +12,7 @@ use crate::field::{self, Field};
 /// Named limits, prepared for reporting to clients. Cheap to clone.
 ///
 /// In `RateLimit-Policy`, in `violated-policies` and in metrics, a limit has its own name if there is one. Otherwise it
-/// has the plan's name, followed by the limit's text if the plan has several: `"paid:50/s"`.
+/// has the plan's name, followed by the limit's text if the plan has several: `"paid:50/s"`; a ban is `"paid:ban"`.
 ///
 /// Plans of one policy share a client's count if their limits are of the same kind, so a client that changes its plan
 /// keeps what was used; see [`Limit`].
@@ -61,10 +61,11 @@ impl Plan {
 
     /// The same for a name that is known to be valid.
     pub(crate) fn known(name: &str, limits: Limits) -> Self {
-        let alone = limits.len() == 1;
+        let alone = limits.iter().filter(|limit| !limit.is_ban()).count() <= 1;
         let items: Box<[Item]> = limits.iter().map(|limit| Item::new(name, limit, alone)).collect();
         let mut policy = Field::new();
-        for (item, limit) in items.iter().zip(limits.iter()) {
+        // A ban is no quota.
+        for (item, limit) in items.iter().zip(limits.iter()).filter(|(_, limit)| !limit.is_ban()) {
             if !policy.is_empty() {
                 policy.append(b", ");
             }
@@ -108,6 +109,7 @@ impl Item {
     fn new(plan: &str, limit: &Limit, alone: bool) -> Self {
         let name: Arc<str> = match limit.name() {
             Some(name) => name.into(),
+            None if limit.is_ban() => format!("{plan}:ban").into(),
             None if alone => plan.into(),
             None => format!("{plan}:{limit}").into(),
         };

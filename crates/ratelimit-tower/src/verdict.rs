@@ -93,7 +93,11 @@ fn admitted_lines(policies: &Policies, standings: &[PlanStatus<'_>]) -> Lines {
 
 fn refused(policies: &Policies, standings: &[PlanStatus<'_>], decision: &Decision<'_>) -> Verdict {
     Verdict::Refuse(Refused {
-        reason: Reason::QuotaExceeded,
+        reason: if decision.each().any(|limit| limit.rule().is_ban() && !limit.allowed()) {
+            Reason::Banned
+        } else {
+            Reason::QuotaExceeded
+        },
         violated: standings.iter().flat_map(names).cloned().collect(),
         retry_after: retry_after(decision),
         lines: policies.headers.lines(standings),

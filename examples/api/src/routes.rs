@@ -48,7 +48,7 @@ async fn serve_customers(request: Request, next: Next) -> Response {
 fn refuse(refusal: &Refusal<'_>) -> Response {
     let plan = refusal.request().extensions.get::<PlanName>();
     let body = match refusal.reason() {
-        Reason::QuotaExceeded => json!({
+        Reason::QuotaExceeded | Reason::Banned => json!({
             "error": "too many requests",
             "plan": plan.map(PlanName::as_str),
             "exceeded": refusal.violated_policies().collect::<Vec<_>>(),

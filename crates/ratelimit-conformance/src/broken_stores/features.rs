@@ -1,6 +1,6 @@
-//! Stores that are wrong for periods of the calendar, concurrency limits or partial requests.
+//! Stores that are wrong for periods of the calendar, concurrency limits, partial requests or bans.
 
-use ratelimit_core::{Answer, Claims, Meter, MeterId, Mode, Refund, State, Timestamp, decide, refund};
+use ratelimit_core::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, State, Timestamp, decide, refund};
 
 flaws! {
     CutsScopes "cuts-scopes": "the names of limits are cut to 24 bytes, so that the months of a zone are one",
@@ -64,6 +64,37 @@ flaws! {
             let mut answer = decide(claims, states);
             if !answer.admitted {
                 answer.verdicts.iter_mut().for_each(|verdict| verdict.remaining = 0);
+            }
+            answer
+        }
+    }
+    ForgetsGates "forgets-gates": "a cost of zero always fits, also at a gate",
+        "bans/after-refusals-sliding" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            let is_gate = |claim: &Claim<'_>| claim.cost == 0 && claim.meter.limit() == 0;
+            let others: Vec<Claim<'_>> = claims.iter().filter(|claim| !is_gate(claim)).copied().collect();
+            let Ok(only) = Claims::new(claims.now(), claims.mode(), &others) else { return decide(claims, states) };
+            let held = claims.iter().zip(&*states).filter(|(claim, _)| !is_gate(claim));
+            let mut held: Vec<_> = held.map(|(_, state)| state.clone()).collect();
+            let answer = decide(&only, &mut held);
+            let mut held = held.into_iter();
+            for (claim, state) in claims.iter().zip(&mut *states) {
+                if !is_gate(claim) {
+                    *state = held.next().flatten();
+                }
+            }
+            let shown = decide(&claims.with_mode(Mode::Peek), states);
+            Answer { verdicts: shown.verdicts, ..answer }
+        }
+    }
+    ChargesGates "charges-gates": "a request that passes a gate leaves a unit in its bucket",
+        "bans/requests-that-pass" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            let answer = decide(claims, states);
+            for (claim, state) in claims.iter().zip(states) {
+                if answer.charged && claim.meter.limit() == 0 {
+                    claim.meter.charge(state.get_or_insert_with(|| claim.meter.fresh()), 1, claims.now());
+                }
             }
             answer
         }

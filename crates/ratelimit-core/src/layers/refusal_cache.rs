@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::{
     Answer, Claim, Claims, CounterStore, Decisions, Meter, MeterId, Mode, Promises, Refund, StoreError, Time,
     Timestamp, Verdict, Verdicts,
@@ -17,8 +19,8 @@ const MAX_AGE: Duration = Duration::from_secs(1);
 /// The default of [`RefusalCache::with_capacity`].
 const CAPACITY: usize = 8_192;
 
-/// Meters with longer keys are not cached.
-const LONGEST: usize = 512;
+/// Sets of claims whose names are longer are not cached.
+const LONGEST: usize = 1_024;
 
 /// A layer that repeats a store's refusals until units can have become available.
 ///
@@ -35,13 +37,15 @@ const LONGEST: usize = 512;
 /// ```
 ///
 /// # When it asks the store
-/// - For several claims: what remains of the limits that do not refuse changes with time.
+/// - For several claims: what remains of the limits that do not refuse changes with time. But while a key is
+///   [banned](crate::Algorithm::Ban), the whole request is refused from the cache, and the other limits' figures are those of
+///   the cached refusal.
 /// - For another cost than the one that was refused, or a limit that has changed since.
 /// - If so much remained at the refusal that a smaller cost may fit earlier. A refusal is cached only if `cost - 1`
 ///   units remained, which is always so for a cost of one.
 /// - On a store that decides by the server's clock: the client cannot know when units become available there.
-/// - On a store that is not [exact](crate::Decisions::Exact) throughout (Memcached, a Redis Cluster, a fleet): its
-///   refusal may be momentary, or costs no round trip to begin with.
+/// - On a store that is not [exact](crate::Decisions::Exact) throughout (Memcached, a Redis Cluster, a fleet), except for
+///   bans: its refusal may be momentary, or costs no round trip to begin with.
 ///
 /// # How stale it can be
 /// The cache knows of all calls through this layer and its clones: a refund, a reset or a charge removes the meter's
@@ -87,42 +91,35 @@ impl<S: CounterStore> RefusalCache<S> {
         self.table.answered.load(Ordering::Relaxed)
     }
 
-    /// The only claim, if its refusal can be cached.
-    fn only<'a>(&self, claims: &Claims<'a>) -> Option<Claim<'a>> {
+    /// The claims whose refusal can be cached, as that of all of them: the only one, or those of bans.
+    fn cachable<'c, 'a>(&self, claims: &'c Claims<'a>) -> impl Iterator<Item = &'c Claim<'a>> {
         let Promises { decisions, time } = self.inner.promises();
-        if decisions != Decisions::Exact || time == Time::Server {
-            return None;
-        }
-        match **claims {
-            [claim] if claim.cost > 0 && claims.mode() != Mode::Force => Some(claim),
-            _ => None,
-        }
+        let is_open = time == Time::Server || claims.mode() == Mode::Force;
+        let is_cachable = move |claim: &&Claim<'a>| match claims.len() {
+            _ if is_open => false,
+            1 if claim.cost > 0 => decisions == Decisions::Exact,
+            _ => is_gate(claim),
+        };
+        claims.iter().filter(is_cachable)
     }
 
     fn answer(&self, claims: &Claims<'_>) -> Option<Answer> {
-        let verdict = self.table.find(&self.only(claims)?, claims.now())?;
+        let verdicts = self.cachable(claims).find_map(|claim| self.table.find(claim, claims))?;
         self.table.answered.fetch_add(1, Ordering::Relaxed);
-        Some(Answer {
-            admitted: false,
-            charged: false,
-            now: claims.now(),
-            verdicts: Verdicts::from_slice(&[verdict]),
-        })
+        Some(Answer { admitted: false, charged: false, now: claims.now(), verdicts })
     }
 
     /// To be kept from before the call to the store until it has answered.
-    fn before(&self, claims: &Claims<'_>) -> Option<u64> {
-        self.only(claims).map(|claim| self.table.changes(&claim.id))
+    fn before(&self, claims: &Claims<'_>) -> Before {
+        self.cachable(claims).map(|claim| self.table.changes(&claim.id)).collect()
     }
 
     /// Updates the cache from the store's answer.
-    fn learn(&self, claims: &Claims<'_>, before: Option<u64>, answer: &Result<Answer, StoreError>) {
+    fn learn(&self, claims: &Claims<'_>, before: &Before, answer: &Result<Answer, StoreError>) {
         match answer {
             Ok(answer) if !answer.charged => {
-                if let (Some(claim), Some(before)) = (self.only(claims), before)
-                    && let Some(verdict) = answer.verdicts.first()
-                {
-                    self.table.note(&claim, claims.now(), verdict, self.max_age, before);
+                for (claim, before) in self.cachable(claims).zip(before) {
+                    self.table.note(claim, claims, &answer.verdicts, self.max_age, *before);
                 }
             }
             Err(_) if claims.mode() == Mode::Peek => {}
@@ -144,7 +141,7 @@ impl<S: CounterStore> CounterStore for RefusalCache<S> {
         }
         let before = self.before(&claims);
         let answer = self.inner.claim(claims).await;
-        self.learn(&claims, before, &answer);
+        self.learn(&claims, &before, &answer);
         answer
     }
 
@@ -163,7 +160,7 @@ impl<S: CounterStore> CounterStore for RefusalCache<S> {
             answers.push(answer.map(Ok));
         }
         let told = if open.is_empty() { Vec::new() } else { self.inner.claim_many(&open).await };
-        for ((claims, before), answer) in open.iter().zip(before).zip(&told) {
+        for ((claims, before), answer) in open.iter().zip(&before).zip(&told) {
             self.learn(claims, before, answer);
         }
         let mut told = told.into_iter();
@@ -198,20 +195,36 @@ struct Place {
     known: Option<Refusal>,
 }
 
-/// A cached refusal of a meter.
+/// How often entries were removed from the places of claims before the store was asked.
+type Before = SmallVec<[u64; 1]>;
+
+/// A cached refusal of a set of claims.
 struct Refusal {
-    name: Vec<u8>,
-    meter: Meter,
-    cost: u64,
+    names: Vec<u8>,
+    asked: SmallVec<[(u64, Meter); 1]>,
     from: Timestamp,
     until: Timestamp,
-    verdict: Verdict,
+    verdicts: Verdicts,
+}
+
+/// Whether this is the claim of a ban, which says for certain until when it refuses.
+fn is_gate(claim: &Claim<'_>) -> bool {
+    claim.cost == 0 && matches!(claim.meter, Meter::Bucket(bucket) if bucket.burst() == 0)
+}
+
+/// The names of all meters. Each says how long it is.
+fn names(claims: &Claims<'_>) -> Vec<u8> {
+    claims.iter().flat_map(|claim| claim.id.to_bytes()).collect()
+}
+
+fn asked(claims: &Claims<'_>) -> impl Iterator<Item = (u64, Meter)> {
+    claims.iter().map(|claim| (claim.cost, claim.meter))
 }
 
 impl std::fmt::Debug for Refusal {
     /// Keys identify people: does not show the name.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Refusal(of {} from {:?} until {:?})", self.cost, self.from, self.until)
+        write!(f, "Refusal(from {:?} until {:?})", self.from, self.until)
     }
 }
 
@@ -237,31 +250,43 @@ impl Table {
         self.at(id).changes
     }
 
-    /// The store's verdict at `now`, if it is known to refuse.
-    fn find(&self, claim: &Claim<'_>, now: Timestamp) -> Option<Verdict> {
+    /// The store's verdicts on `claims`, if it is known to refuse `claim`.
+    fn find(&self, claim: &Claim<'_>, claims: &Claims<'_>) -> Option<Verdicts> {
+        let now = claims.now();
         let place = self.at(&claim.id);
         let known = place.known.as_ref()?;
-        let holds = known.cost == claim.cost
-            && known.meter == claim.meter
-            && (known.from..known.until).contains(&now)
-            && known.name == claim.id.to_bytes();
-        // In a queue the turn stays where it is; elsewhere it would be now.
-        holds.then(|| Verdict { ready_at: known.verdict.ready_at.max(now), receipt: now, ..known.verdict })
+        let holds = (known.from..known.until).contains(&now)
+            && asked(claims).eq(known.asked.iter().copied())
+            && known.names == names(claims);
+        let at_now = |verdict: &Verdict| Verdict {
+            fits: verdict.fits || verdict.fits_at.is_some_and(|instant| instant <= now),
+            // In a queue the turn stays where it is; elsewhere it would be now.
+            ready_at: verdict.ready_at.max(now),
+            receipt: now,
+            ..*verdict
+        };
+        holds.then(|| known.verdicts.iter().map(at_now).collect())
     }
 
-    fn note(&self, claim: &Claim<'_>, now: Timestamp, verdict: &Verdict, max_age: Duration, before: u64) {
+    /// Caches the refusal of `claims`, if `claim` is certain to be refused for a while.
+    fn note(
+        &self,
+        claim: &Claim<'_>,
+        claims: &Claims<'_>,
+        verdicts: &Verdicts,
+        max_age: Duration,
+        before: u64,
+    ) {
+        let now = claims.now();
+        let Some((_, verdict)) = claims.iter().zip(verdicts).find(|(it, _)| it.id == claim.id) else { return };
         let Some(fits_at) = verdict.fits_at.filter(|_| !verdict.fits) else { return };
-        if verdict.remaining != claim.cost - 1 || claim.id.key.len() > LONGEST {
+        let is_certain = is_gate(claim) || verdict.remaining == claim.cost - 1;
+        let names = names(claims);
+        if !is_certain || names.len() > LONGEST {
             return;
         }
-        let known = Refusal {
-            name: claim.id.to_bytes(),
-            meter: claim.meter,
-            cost: claim.cost,
-            from: now,
-            until: fits_at.min(now + max_age),
-            verdict: *verdict,
-        };
+        let until = fits_at.min(now + max_age);
+        let known = Refusal { names, asked: asked(claims).collect(), from: now, until, verdicts: verdicts.clone() };
         let mut place = self.at(&claim.id);
         if place.changes == before {
             place.known = Some(known);

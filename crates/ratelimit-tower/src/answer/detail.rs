@@ -9,6 +9,10 @@ pub(super) fn detail(refusal: &Refusal<'_>) -> String {
         (Reason::QuotaExceeded | Reason::StoreUnavailable, Some(seconds)) => {
             format!("try again in {seconds} seconds")
         }
+        (Reason::Banned, Some(seconds)) => {
+            format!("too many refused requests; further ones are refused for {seconds} seconds")
+        }
+        (Reason::Banned, None) => "too many refused requests".to_owned(),
         (Reason::QuotaExceeded, None) => "the request costs more than can ever be admitted".to_owned(),
         (Reason::StoreUnavailable, None) => "try again later".to_owned(),
         (Reason::Unidentified, _) => "the request does not identify the client".to_owned(),

@@ -32,7 +32,7 @@ impl<B: Default> Answer<B> for Grpc {
 impl Grpc {
     pub(super) fn respond<B>(refusal: &Refusal<'_>, body: B) -> Response<B> {
         let code: u8 = match refusal.reason() {
-            Reason::QuotaExceeded => 8,
+            Reason::QuotaExceeded | Reason::Banned => 8,
             Reason::StoreUnavailable => 14,
             Reason::Unidentified => 16,
             Reason::Misconfigured => 13,
@@ -76,7 +76,7 @@ fn status(code: u8, message: &str, refusal: &Refusal<'_>) -> Vec<u8> {
         bytes(&mut retry_info, 1, &duration);
         detail(&mut status, "type.googleapis.com/google.rpc.RetryInfo", &retry_info);
     }
-    if refusal.reason() == Reason::QuotaExceeded {
+    if matches!(refusal.reason(), Reason::QuotaExceeded | Reason::Banned) {
         let mut failure = Vec::new();
         for name in refusal.violated_policies() {
             let mut violation = Vec::new();

@@ -42,7 +42,7 @@ impl<B: From<Bytes>> Answer<B> for Problem {
 fn body(refusal: &Refusal<'_>) -> String {
     let reason = refusal.reason();
     let (kind, title) = match reason {
-        Reason::QuotaExceeded => (
+        Reason::QuotaExceeded | Reason::Banned => (
             "https://iana.org/assignments/http-problem-types#quota-exceeded",
             "Request cannot be satisfied as assigned quota has been exceeded",
         ),
@@ -59,7 +59,7 @@ fn body(refusal: &Refusal<'_>) -> String {
         "status": reason.status().as_u16(),
         "detail": detail(refusal),
     });
-    if matches!(reason, Reason::QuotaExceeded | Reason::StoreUnavailable) {
+    if matches!(reason, Reason::QuotaExceeded | Reason::Banned | Reason::StoreUnavailable) {
         body["violated-policies"] = refusal.violated_policies().collect();
     }
     body.to_string()

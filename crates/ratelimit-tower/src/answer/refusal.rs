@@ -14,6 +14,8 @@ use crate::headers::{self, Lines};
 pub enum Reason {
     /// A limit is used up: 429.
     QuotaExceeded,
+    /// The client was refused too often, and is banned for a while ([`Algorithm::Ban`](ratelimit_core::Algorithm::Ban)): 429.
+    Banned,
     /// The store did not answer, and [`OnFailure`](crate::OnFailure) refuses in this case: 503.
     StoreUnavailable,
     /// The client did not send what the policy counts by, and [`Missing`](crate::Missing) refuses in this case: 400.
@@ -26,7 +28,7 @@ impl Reason {
     /// The status code for this reason.
     pub fn status(self) -> StatusCode {
         match self {
-            Self::QuotaExceeded => StatusCode::TOO_MANY_REQUESTS,
+            Self::QuotaExceeded | Self::Banned => StatusCode::TOO_MANY_REQUESTS,
             Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unidentified => StatusCode::BAD_REQUEST,
             Self::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
