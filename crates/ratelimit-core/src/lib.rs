@@ -28,6 +28,8 @@ mod limit;
 mod limiter;
 mod meter;
 mod mode;
+mod random;
+mod receipt;
 mod store;
 mod time;
 

@@ -4,6 +4,11 @@
 //!
 //! - [`RefusalCache`] repeats recent refusals without asking the store.
 //! - `Timeout` (feature `tokio`) limits how long a call may take.
+//! - `Bulkhead` (feature `tokio`) limits how many calls are in progress.
+//! - [`Breaker`] does not ask a store whose calls fail.
+//! - [`Fallback`] asks another store if the first one does not answer: one in memory, whose limits are [`Divided`] by the
+//!   number of instances, or [`Open`], which admits everything.
+//! - `Resilience` (feature `tokio`) builds these four in their order.
 //! - `Batched` (feature `tokio`) sends concurrent claims in shared round trips. The Redis store has it built in and
 //!   enabled.
 
@@ -11,7 +16,15 @@
 mod batch_config;
 #[cfg(feature = "tokio")]
 mod batched;
+mod breaker;
+#[cfg(feature = "tokio")]
+mod bulkhead;
+mod divided;
+mod fallback;
+mod open;
 mod refusal_cache;
+#[cfg(feature = "tokio")]
+mod resilience;
 #[cfg(feature = "tokio")]
 mod timeout;
 
@@ -19,6 +32,14 @@ mod timeout;
 pub use batch_config::BatchConfig;
 #[cfg(feature = "tokio")]
 pub use batched::Batched;
+pub use breaker::{Breaker, BreakerConfig};
+#[cfg(feature = "tokio")]
+pub use bulkhead::Bulkhead;
+pub use divided::Divided;
+pub use fallback::Fallback;
+pub use open::Open;
 pub use refusal_cache::RefusalCache;
+#[cfg(feature = "tokio")]
+pub use resilience::{Guarded, Resilience};
 #[cfg(feature = "tokio")]
 pub use timeout::Timeout;

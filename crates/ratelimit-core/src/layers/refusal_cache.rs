@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::receipt::is_marked;
 use crate::{
     Answer, Claim, Claims, CounterStore, Decisions, Meter, MeterId, Mode, Promises, Refund, StoreError, Time,
     Timestamp, Verdict, Verdicts,
@@ -251,7 +252,9 @@ impl Table {
 
     fn note(&self, claim: &Claim<'_>, now: Timestamp, verdict: &Verdict, max_age: Duration, before: u64) {
         let Some(fits_at) = verdict.fits_at.filter(|_| !verdict.fits) else { return };
-        if verdict.remaining != claim.cost - 1 || claim.id.key.len() > LONGEST {
+        // A fallback's refusal holds only as long as the store is away.
+        let is_degraded = is_marked(verdict.receipt);
+        if verdict.remaining != claim.cost - 1 || claim.id.key.len() > LONGEST || is_degraded {
             return;
         }
         let known = Refusal {
