@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use std::time::Duration;
 
-use super::Open;
+use super::{Open, observe};
 use crate::receipt::{is_marked, marked, unmarked};
 use crate::{Answer, Applied, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
 
@@ -89,6 +89,7 @@ fn degraded(
     answer: Result<Answer, StoreError>,
 ) -> Result<Answer, StoreError> {
     let mut answer = answer.map_err(|second| both(error, &second))?;
+    observe::fell_back(error);
     for (claim, verdict) in claims.iter().zip(&mut answer.verdicts) {
         verdict.receipt = marked(verdict.receipt);
         if verdict.fits_at.is_none() && claim.cost <= claim.meter.limit() {

@@ -11,6 +11,19 @@
 //! - `Resilience` (feature `tokio`) builds these four in their order.
 //! - `Batched` (feature `tokio`) sends concurrent claims in shared round trips. The Redis store has it built in and
 //!   enabled.
+//!
+//! # Metrics and events
+//! With the feature `metrics`, [`Breaker`] and [`Fallback`] count through the facade of that name:
+//!
+//! | metric | labels | meaning |
+//! |---|---|---|
+//! | `ratelimit_store_call_seconds` | `call` | how long a call below a breaker took: `claim`, `claim-many`, `refund` or `reset` |
+//! | `ratelimit_store_call_errors_total` | `store`, `kind` | of these, those that failed |
+//! | `ratelimit_breaker_changes_total` | `to` | a breaker has opened (`open`), stays open after a probe (`open-again`), has `closed` |
+//! | `ratelimit_fallback_total` | `kind` | sets of claims that a fallback decided, by the kind of the store's error |
+//!
+//! With the feature `tracing`, a breaker that opens is an event (warn), and so is one that closes (info). No label and no
+//! event contains a key.
 
 #[cfg(feature = "tokio")]
 mod batch_config;
@@ -21,6 +34,7 @@ mod breaker;
 mod bulkhead;
 mod divided;
 mod fallback;
+mod observe;
 mod open;
 mod refusal_cache;
 #[cfg(feature = "tokio")]

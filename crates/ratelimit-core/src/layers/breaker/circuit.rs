@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::super::observe;
 use super::BreakerConfig;
 use super::refusal::{Failed, Refusal};
 use crate::random::random_up_to;
@@ -149,6 +150,8 @@ impl Circuit {
             opened.failed = Some(Arc::new(Failed { since: now, last: error.clone() }));
             opened.pause = self.config.first_pause;
             self.pause(&opened, now);
+            drop(opened);
+            observe::opened(error);
         }
     }
 
@@ -167,6 +170,8 @@ impl Circuit {
                 self.failures.store(0, Ordering::Relaxed);
                 self.generation.fetch_add(1, Ordering::AcqRel);
                 self.until.store(CLOSED, Ordering::Release);
+                drop(opened);
+                observe::closed();
             }
             Outcome::Failed(error) => {
                 let now = now();
@@ -174,6 +179,8 @@ impl Circuit {
                 opened.failed = Some(Arc::new(Failed { since, last: error.clone() }));
                 opened.pause = opened.pause.saturating_mul(2).min(self.config.longest_pause);
                 self.pause(&opened, now);
+                drop(opened);
+                observe::still_open(error);
             }
             // As long as before: it may have been the caller's deadline.
             Outcome::Unknown => self.pause(&opened, now()),

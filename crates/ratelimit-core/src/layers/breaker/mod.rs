@@ -9,6 +9,8 @@ use std::sync::Arc;
 use circuit::{Circuit, Outcome};
 pub use config::BreakerConfig;
 
+use super::observe;
+
 use crate::{Answer, Claims, Clock, CounterStore, Promises, Refund, StoreError, SystemClock, Timestamp};
 
 /// A circuit breaker: while a store does not answer, calls fail immediately instead of waiting for it.
@@ -72,9 +74,15 @@ impl<S: CounterStore, C: Clock> Breaker<S, C> {
         !self.circuit.is_closed()
     }
 
-    async fn guard<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    async fn guard<T>(
+        &self,
+        name: &'static str,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         let entered = self.circuit.enter(&self.clock)?;
+        let begun = observe::begin(&self.clock);
         let result = call.await;
+        observe::called(name, begun, &self.clock, result.as_ref().err());
         entered.ended(Outcome::of(&result));
         result
     }
@@ -87,7 +95,7 @@ impl<S: CounterStore, C: Clock + std::fmt::Debug> CounterStore for Breaker<S, C>
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        self.guard(self.inner.claim(claims)).await
+        self.guard("claim", self.inner.claim(claims)).await
     }
 
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
@@ -95,20 +103,23 @@ impl<S: CounterStore, C: Clock + std::fmt::Debug> CounterStore for Breaker<S, C>
             Ok(entered) => entered,
             Err(error) => return slices.iter().map(|_| Err(error.clone())).collect(),
         };
+        let begun = observe::begin(&self.clock);
         let answers = self.inner.claim_many(slices).await;
         // One call: the store answers if it has answered for one slice.
         let is_answer =
             |answer: &&Result<Answer, StoreError>| matches!(Outcome::of(answer), Outcome::Answered);
         let telling = answers.iter().find(is_answer).or_else(|| answers.last());
+        let error = telling.and_then(|answer| answer.as_ref().err());
+        observe::called("claim-many", begun, &self.clock, error);
         entered.ended(telling.map_or(Outcome::Unknown, Outcome::of));
         answers
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        self.guard(self.inner.refund(now, refunds)).await
+        self.guard("refund", self.inner.refund(now, refunds)).await
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        self.guard(self.inner.reset(claims)).await
+        self.guard("reset", self.inner.reset(claims)).await
     }
 }
