@@ -28,4 +28,5 @@ pages! {
     LimitsInText: "limits-in-text.md",
     Start: "start.md",
     Troubleshooting: "troubleshooting.md",
+    WhenTheStoreIsAway: "when-the-store-is-away.md",
 }

@@ -35,6 +35,6 @@ pub struct Verdict {
     pub reset_at: Timestamp,
     /// When the units may be used: the instant of the decision, or later in a leaky queue.
     pub ready_at: Timestamp,
-    /// What a refund needs to find this charge again.
+    /// What a refund needs to find this charge again. Opaque to callers: pass it on as it is.
     pub receipt: Timestamp,
 }

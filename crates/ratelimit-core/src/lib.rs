@@ -12,6 +12,7 @@
 //! # Features
 //! - `calendar`: limits per month, quarter or year, and per day or week of a time zone (`Calendar`).
 //! - `tokio`: waiting ([`RateLimiter::acquire`]) on the system's clock, and the [`layers`] `Timeout` and `Batched`.
+//! - `metrics`, `tracing`: metrics and events of the [`layers`].
 //! - `serde`: limits as strings in serde formats; several limits also as lists of strings.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -28,6 +29,8 @@ mod limit;
 mod limiter;
 mod meter;
 mod mode;
+mod random;
+mod receipt;
 mod store;
 mod time;
 

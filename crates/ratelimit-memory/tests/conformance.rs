@@ -1,13 +1,18 @@
 //! The conformance suite on this store: by itself, as a trait object, and with layers.
 
+mod away;
+
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use away::{Away, Unmarked};
 use ratelimit_conformance::{BoxError, Space, Subject};
 use ratelimit_memory::core::DynCounterStore;
-use ratelimit_memory::core::layers::{BatchConfig, Batched, RefusalCache, Timeout};
+use ratelimit_memory::core::layers::{
+    BatchConfig, Batched, Breaker, BreakerConfig, Divided, Fallback, RefusalCache, Resilience, Timeout,
+};
 use ratelimit_memory::{MemoryConfig, MemoryStore};
 
 fn main() -> ExitCode {
@@ -25,6 +30,23 @@ fn main() -> ExitCode {
             name: "memory-batched",
             // Batches however few claims there are; by default, few are sent directly.
             dress: |store| Arc::new(Batched::with_config(store, BatchConfig::default().unbatched(0))),
+        }),
+        Box::new(Memory {
+            name: "memory-breaker",
+            dress: |store| Arc::new(Breaker::new(store, BreakerConfig::default())),
+        }),
+        Box::new(Memory {
+            name: "memory-resilience",
+            dress: |store| {
+                // A loaded machine may need longer than the default.
+                let stack = Resilience::new(store).timeout(Duration::from_secs(10));
+                Arc::new(stack.fallback(MemoryStore::new(), 4))
+            },
+        }),
+        Box::new(Memory {
+            name: "memory-fallback",
+            // The fallback decides everything, and gets all refunds.
+            dress: |store| Arc::new(Unmarked(Fallback::new(Away, Divided::new(store, 1)))),
         }),
         Box::new(Memory { name: "memory-refusals", dress: |store| Arc::new(RefusalCache::new(store)) }),
     ])

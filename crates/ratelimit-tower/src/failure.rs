@@ -27,7 +27,11 @@ pub enum OnFailure {
 /// A limiter that decides while the store does not answer. Cheap to clone; clones count together.
 ///
 /// It counts separately: it does not know what the store has counted, and the store does not learn what it admits. A
-/// fallback in memory admits up to the full limit on each instance.
+/// fallback in memory admits up to the full limit on each instance, or its part of it if you wrap the memory store in
+/// [`Divided`](ratelimit_core::layers::Divided).
+///
+/// This answers per request, above everything. A [`Resilience`](ratelimit_core::layers::Resilience) around the store does
+/// the same for each call, and spares a store that is away; then this remains for the case that its fallback fails as well.
 ///
 /// ```
 /// use ratelimit_memory::MemoryStore;

@@ -144,6 +144,14 @@ pub(crate) fn unidentified(policy: &str, absent: Absent) {
     }
 }
 
+/// Records that a store's own fallback has decided a request.
+pub(crate) fn degraded() {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("ratelimit_degraded_total").increment(1);
+    #[cfg(feature = "tracing")]
+    seldom!(warn, "a request was decided by the store's fallback");
+}
+
 /// Records that a request was not decided; `answer` is what it gets instead.
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(crate) fn failed(error: &CheckError, answer: &'static str) {

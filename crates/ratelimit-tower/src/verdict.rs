@@ -39,6 +39,9 @@ impl Refused {
 pub(crate) fn decided(policies: &Policies, asks: &[PolicyCheck], checked: &Checked<'_>) -> Verdict {
     let decisions = || checked.0.iter().map(|(round, decision)| (*round, decision));
     let refusal = checked.refusal();
+    if decisions().any(|(_, decision)| decision.degraded()) {
+        observe::degraded();
+    }
     let mut standings: SmallVec<[PlanStatus<'_>; 2]> = SmallVec::new();
     for (round, decision) in decisions() {
         let mut first = 0;
@@ -72,6 +75,9 @@ pub(crate) fn decided_alone(
     decision: &Decision<'_>,
 ) -> Result<Lines, Verdict> {
     let standings = [PlanStatus { plan, decision, first: 0 }];
+    if decision.degraded() {
+        observe::degraded();
+    }
     if !decision.allowed() {
         return Err(refused_alone(policies, &standings));
     }

@@ -15,6 +15,7 @@ pub use status::LimitStatus;
 use std::fmt;
 use std::time::Duration;
 
+use crate::receipt::is_marked;
 use crate::{Answer, ErrorKind, StoreError, Timestamp};
 
 /// The result of a check: whether the request may pass, and how the limits stand.
@@ -90,6 +91,12 @@ impl<'l> Decision<'l> {
     /// Whether the request was charged: it was allowed, and it was not just a peek.
     pub fn charged(&self) -> bool {
         self.charged
+    }
+
+    /// Whether the store did not answer and a [`Fallback`](crate::layers::Fallback) decided in its place, at least for one
+    /// limit. The figures are then those of the fallback.
+    pub fn degraded(&self) -> bool {
+        self.parts.verdicts().iter().any(|verdict| is_marked(verdict.receipt))
     }
 
     /// The maximum number of units that the deciding limit can admit at once.
@@ -169,6 +176,7 @@ impl fmt::Debug for Decision<'_> {
         f.debug_struct("Decision")
             .field("allowed", &self.allowed())
             .field("charged", &self.charged())
+            .field("degraded", &self.degraded())
             .field("retry_after", &self.retry_after())
             .field("delay", &self.delay())
             .field("decided_by", &self.decided_by())

@@ -6,6 +6,7 @@ use super::parts::Place;
 use super::short_key::KeyBytes;
 use super::{Decision, LimitStatus};
 use crate::bounds::RENEWALS;
+use crate::receipt::unmarked;
 use crate::{Algorithm, Claim, Log, Meter, MeterId, Refund, Timestamp, Verdict};
 
 /// The keys that a decision has charged; empty if it has charged nothing.
@@ -68,7 +69,7 @@ impl Decision<'_> {
             let meter = Log::new(log.limit() * RENEWALS, log.window()).unwrap_or(log);
             leases.claims.push(Claim { id, cost, meter: Meter::Log(meter) });
             leases.refunds.push(Refund { id, cost, meter: Meter::Log(log), receipt: verdict.receipt });
-            let end = verdict.receipt + limit.period();
+            let end = unmarked(verdict.receipt) + limit.period();
             leases.ends = Some(leases.ends.map_or(end, |earlier: Timestamp| earlier.min(end)));
         }
         leases

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::receipt::is_marked;
 use crate::{
     Answer, Claim, Claims, CounterStore, Decisions, Meter, MeterId, Mode, Promises, Refund, StoreError, Time,
     Timestamp, Verdict, Verdicts,
@@ -282,7 +283,8 @@ impl Table {
         let Some(fits_at) = verdict.fits_at.filter(|_| !verdict.fits) else { return };
         let is_certain = is_gate(claim) || verdict.remaining == claim.cost - 1;
         let names = names(claims);
-        if !is_certain || names.len() > LONGEST {
+        // A fallback's refusal holds only as long as the store is away.
+        if !is_certain || names.len() > LONGEST || is_marked(verdict.receipt) {
             return;
         }
         let until = fits_at.min(now + max_age);

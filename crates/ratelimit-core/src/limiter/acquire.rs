@@ -1,12 +1,11 @@
 //! Waiting until a request is admitted.
 
-use std::collections::hash_map::RandomState;
 use std::future::poll_fn;
-use std::hash::BuildHasher;
 use std::task::Poll;
 use std::time::Duration;
 
 use super::{AcquireError, RateLimiter, Request};
+use crate::random::random_up_to;
 use crate::{Algorithm, CounterStore, Decision, Mode, Timer, Timestamp};
 
 /// How to wait; see [`RateLimiter::acquire_with`].
@@ -130,12 +129,4 @@ async fn step_aside() {
         Poll::Pending
     })
     .await;
-}
-
-/// A random duration up to `most`. Random enough to spread waiters, without a generator.
-fn random_up_to(most: Duration) -> Duration {
-    let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
-    // Each `RandomState` has different keys.
-    let random = RandomState::new().hash_one(());
-    Duration::from_nanos(nanos.checked_add(1).map_or(random, |bound| random % bound))
 }

@@ -30,8 +30,31 @@ struct Parts {
     kind: ErrorKind,
     address: Option<String>,
     applied: Applied,
-    message: Cow<'static, str>,
+    message: Message,
     source: Option<Arc<dyn Error + Send + Sync>>,
+}
+
+/// What happened.
+#[derive(Clone)]
+enum Message {
+    Text(Cow<'static, str>),
+    /// Written only if somebody reads it.
+    Lazy(Arc<dyn fmt::Display + Send + Sync>),
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => f.write_str(text),
+            Self::Lazy(lazy) => lazy.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
 }
 
 /// The kind of failure.
@@ -58,6 +81,10 @@ pub enum ErrorKind {
     Misconfigured,
     /// The server reported another error.
     Server,
+    /// The store was not asked, because its recent calls failed: a [`Breaker`](crate::layers::Breaker) is open.
+    CircuitOpen,
+    /// The store was not asked, because too many calls are in progress: a [`Bulkhead`](crate::layers) is full.
+    Overloaded,
 }
 
 /// Whether a claim without an answer was charged.
@@ -74,7 +101,20 @@ impl StoreError {
     /// [`ErrorKind::Timeout`], unless you call [`maybe_applied`](Self::maybe_applied).
     pub fn new(store: &'static str, kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         let applied = if kind == ErrorKind::Timeout { Applied::Unknown } else { Applied::No };
-        Self(Box::new(Parts { store, kind, address: None, applied, message: message.into(), source: None }))
+        Self(Box::new(Parts {
+            store,
+            kind,
+            address: None,
+            applied,
+            message: Message::Text(message.into()),
+            source: None,
+        }))
+    }
+
+    /// The same with a message that is written only if somebody reads it.
+    pub(crate) fn with_lazy_message(mut self, message: impl fmt::Display + Send + Sync + 'static) -> Self {
+        self.0.message = Message::Lazy(Arc::new(message));
+        self
     }
 
     /// Sets where the store is: an address without user or password.
@@ -139,7 +179,9 @@ impl StoreError {
             | ErrorKind::Timeout
             | ErrorKind::ReadOnly
             | ErrorKind::Full
-            | ErrorKind::Contended => true,
+            | ErrorKind::Contended
+            | ErrorKind::CircuitOpen
+            | ErrorKind::Overloaded => true,
             ErrorKind::Denied
             | ErrorKind::Corrupt
             | ErrorKind::Unsupported
@@ -168,6 +210,8 @@ impl fmt::Display for StoreError {
             // Nothing was sent, so there is nothing to report about charges.
             ErrorKind::Misconfigured => return write!(f, " is misconfigured: {}", parts.message),
             ErrorKind::Server => "reported an error",
+            ErrorKind::CircuitOpen => "is open",
+            ErrorKind::Overloaded => "has too many calls in progress",
         };
         let applied = match parts.applied {
             Applied::No => "nothing was charged",

@@ -1,13 +1,13 @@
-//! A store for tests: one map behind one lock.
+//! Stores for tests: one map behind one lock, and a store that can be away.
 #![allow(dead_code)] // each test file uses its part
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, Promises, Refund, State, StoreError, Time, Timestamp, decide,
-    refund,
+    Answer, Claims, CounterStore, Decisions, ErrorKind, Promises, Refund, State, StoreError, Time, Timestamp,
+    decide, refund,
 };
 
 #[derive(Debug, Default)]
@@ -55,5 +55,78 @@ impl CounterStore for MapStore {
             map.remove(&claim.id.to_bytes());
         }
         Ok(())
+    }
+}
+
+/// What a store does with calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mood {
+    #[default]
+    Answers,
+    /// Fails with this kind of error, and does nothing.
+    Fails(ErrorKind),
+    /// Does what it is asked, and fails all the same: the answer got lost.
+    LosesAnswers,
+    /// Never answers.
+    Hangs,
+}
+
+pub(crate) const AWAY: Mood = Mood::Fails(ErrorKind::Unreachable);
+
+/// A store that can be away. Clones are the same store.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unsteady {
+    pub(crate) store: Arc<MapStore>,
+    mood: Arc<Mutex<Mood>>,
+    /// Number of calls of all kinds.
+    pub(crate) calls: Arc<AtomicU64>,
+}
+
+impl Unsteady {
+    pub(crate) fn set(&self, mood: Mood) {
+        *self.mood.lock().unwrap_or_else(PoisonError::into_inner) = mood;
+    }
+
+    pub(crate) fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    async fn call<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let mood = *self.mood.lock().unwrap_or_else(PoisonError::into_inner);
+        match mood {
+            Mood::Answers => call.await,
+            Mood::Fails(kind) => Err(StoreError::new("unsteady", kind, "on purpose").not_applied()),
+            Mood::LosesAnswers => {
+                call.await?;
+                Err(StoreError::new("unsteady", ErrorKind::Timeout, "the answer got lost"))
+            }
+            Mood::Hangs => std::future::pending().await,
+        }
+    }
+}
+
+impl CounterStore for Unsteady {
+    fn promises(&self) -> Promises {
+        self.store.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        self.call(self.store.claim(claims)).await
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        match self.call(async { Ok(self.store.claim_many(slices).await) }).await {
+            Ok(answers) => answers,
+            Err(error) => slices.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.call(self.store.refund(now, refunds)).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.call(self.store.reset(claims)).await
     }
 }

@@ -1,0 +1,44 @@
+//! The error of a call that an open breaker does not pass on.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{ErrorKind, StoreError, Timestamp};
+
+/// Why the breaker is open.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) since: Timestamp,
+    pub(super) last: StoreError,
+}
+
+/// A refused call. Its text is written only if somebody reads it: refusing has to cost little.
+pub(super) struct Refusal {
+    pub(super) failed: Option<Arc<Failed>>,
+    pub(super) now: Timestamp,
+    /// When the next probe may begin.
+    pub(super) until: Timestamp,
+}
+
+impl Refusal {
+    pub(super) fn into_error(self) -> StoreError {
+        StoreError::new("breaker", ErrorKind::CircuitOpen, "").with_lazy_message(self)
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.until > self.now {
+            write!(f, "the next attempt is in {:?}", self.until.since(self.now))?;
+        } else {
+            f.write_str("another call is attempting it now")?;
+        }
+        match &self.failed {
+            Some(failed) => {
+                let since = self.now.since(failed.since);
+                write!(f, ", the first was {since:?} ago; the last failure: {}", failed.last)
+            }
+            None => Ok(()),
+        }
+    }
+}

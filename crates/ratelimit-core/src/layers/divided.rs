@@ -1,0 +1,127 @@
+//! A layer that divides each limit by a number of instances.
+
+use smallvec::SmallVec;
+
+use crate::{
+    Answer, Bucket, Claim, Claims, CounterStore, Log, MAX_PERIOD_NANOS, Meter, Mode, Promises, Refund,
+    StoreError, Timestamp, Window,
+};
+
+/// A layer that divides each limit by a number of instances, so that these together admit no more than the limit although
+/// each counts for itself.
+///
+/// | limit | divided by `n` |
+/// |---|---|
+/// | windows, sliding logs, calendars, concurrency | `limit / n` in the same period |
+/// | token and leaky buckets | rate `/ n` and burst `/ n` |
+///
+/// Quotients are rounded down, but each limit admits at least one unit: more instances than units together admit one unit
+/// each. A cost above the divided limit is refused, and never fits.
+///
+/// Use it below a [`Fallback`](super::Fallback), with a store in memory. A number of instances that is too large admits
+/// less than the limit while the store is away, a number that is too small admits more.
+///
+/// ```
+/// # use ratelimit_core::layers::{Divided, Fallback};
+/// # use ratelimit_core::{CounterStore, Limit, RateLimiter};
+/// # fn example(redis: impl CounterStore, memory: impl CounterStore, limit: Limit) {
+/// let limiter = RateLimiter::new(Fallback::new(redis, Divided::new(memory, 4)), limit);
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Divided<S> {
+    inner: S,
+    instances: u64,
+}
+
+impl<S: CounterStore> Divided<S> {
+    /// Wraps `inner`; `instances` is how many processes count for themselves, at least one.
+    pub fn new(inner: S, instances: u32) -> Self {
+        Self { inner, instances: u64::from(instances.max(1)) }
+    }
+
+    /// The store underneath.
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    fn units(&self, limit: u64) -> u64 {
+        (limit / self.instances).max(1)
+    }
+
+    /// The meter with its limit divided. A refund has to find the same one, so this depends on the meter alone.
+    fn meter(&self, meter: Meter) -> Meter {
+        let limit = self.units(meter.limit());
+        // What is below a valid number is valid, so none of these fails.
+        let divided = match meter {
+            Meter::Window(window) => {
+                let (segment, carried, offset) = (window.segment(), window.carried(), window.offset());
+                Window::new(limit, segment, carried, window.strict(), offset).map(Meter::Window)
+            }
+            Meter::Bucket(bucket) => {
+                let interval = bucket.interval().saturating_mul(self.instances).min(MAX_PERIOD_NANOS);
+                Bucket::with_interval(interval, limit, bucket.queue()).map(Meter::Bucket)
+            }
+            Meter::Log(log) => Log::new(limit, log.window()).map(Meter::Log),
+        };
+        divided.unwrap_or(meter)
+    }
+
+    /// The claims on divided meters.
+    ///
+    /// A log drops its oldest units beyond its limit, which a forced charge exceeds: it keeps as many as without division.
+    /// Otherwise it would forget leases of this store when leases of the other one are renewed here.
+    fn claims<'a>(&self, claims: &Claims<'a>) -> SmallVec<[Claim<'a>; 4]> {
+        let keeps_all = |meter| claims.mode() == Mode::Force && matches!(meter, Meter::Log(_));
+        let meter = |meter| if keeps_all(meter) { meter } else { self.meter(meter) };
+        claims.iter().map(|claim| Claim { meter: meter(claim.meter), ..*claim }).collect()
+    }
+
+    /// Reports the divided limit of what was [kept whole](Self::claims).
+    fn correct(&self, claims: &Claims<'_>, answer: &mut Answer) {
+        for (claim, verdict) in claims.iter().zip(&mut answer.verdicts) {
+            let limit = self.units(claim.meter.limit());
+            let above = verdict.limit.saturating_sub(limit);
+            verdict.remaining = verdict.remaining.saturating_sub(above);
+            verdict.limit = verdict.limit.min(limit);
+        }
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<S: CounterStore> CounterStore for Divided<S> {
+    fn promises(&self) -> Promises {
+        self.inner.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let divided = self.claims(&claims);
+        let mut answer = self.inner.claim(Claims::known(claims.now(), claims.mode(), &divided)).await?;
+        self.correct(&claims, &mut answer);
+        Ok(answer)
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        let divided: Vec<_> = slices.iter().map(|claims| self.claims(claims)).collect();
+        let parts = slices.iter().zip(&divided);
+        let parts: Vec<_> =
+            parts.map(|(claims, own)| Claims::known(claims.now(), claims.mode(), own)).collect();
+        let mut answers = self.inner.claim_many(&parts).await;
+        for (claims, answer) in slices.iter().zip(&mut answers) {
+            if let Ok(answer) = answer {
+                self.correct(claims, answer);
+            }
+        }
+        answers
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        let mut divided: SmallVec<[Refund<'_>; 4]> = SmallVec::from_slice(refunds);
+        divided.iter_mut().for_each(|refund| refund.meter = self.meter(refund.meter));
+        self.inner.refund(now, &divided).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.inner.reset(claims).await
+    }
+}

@@ -1,0 +1,73 @@
+//! A store that is away, and a layer that shows the suite the receipts of a fallback as it expects them.
+
+use ratelimit_memory::core::{
+    Answer, Claims, CounterStore, Decisions, ErrorKind, Promises, Refund, StoreError, Time, Timestamp,
+};
+
+/// A store that answers nothing.
+#[derive(Debug)]
+pub(crate) struct Away;
+
+fn away() -> StoreError {
+    StoreError::new("away", ErrorKind::Unreachable, "on purpose")
+}
+
+impl CounterStore for Away {
+    fn promises(&self) -> Promises {
+        Promises::new(Decisions::Exact, Time::Caller)
+    }
+
+    async fn claim(&self, _: Claims<'_>) -> Result<Answer, StoreError> {
+        Err(away())
+    }
+
+    async fn refund(&self, _: Timestamp, _: &[Refund<'_>]) -> Result<(), StoreError> {
+        Err(away())
+    }
+
+    /// Nothing is there, so that a reset of both stores succeeds.
+    async fn reset(&self, _: Claims<'_>) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
+
+/// The bit by which a fallback marks its receipts. The suite compares receipts with those of the meters.
+const MARK: u64 = 1 << 63;
+
+/// Removes the mark from receipts, and adds it to refunds.
+#[derive(Debug)]
+pub(crate) struct Unmarked<S>(pub(crate) S);
+
+fn unmark(answer: Result<Answer, StoreError>) -> Result<Answer, StoreError> {
+    let mut answer = answer?;
+    for verdict in &mut answer.verdicts {
+        verdict.receipt = Timestamp::derived(verdict.receipt.as_nanos() & !MARK);
+    }
+    Ok(answer)
+}
+
+impl<S: CounterStore> CounterStore for Unmarked<S> {
+    fn promises(&self) -> Promises {
+        self.0.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        unmark(self.0.claim(claims).await)
+    }
+
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        self.0.claim_many(slices).await.into_iter().map(unmark).collect()
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        let mut marked = refunds.to_vec();
+        marked
+            .iter_mut()
+            .for_each(|refund| refund.receipt = Timestamp::derived(refund.receipt.as_nanos() | MARK));
+        self.0.refund(now, &marked).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.0.reset(claims).await
+    }
+}
