@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
-use ratelimit_core::Limits;
+use ratelimit_core::{Limit, Limits};
 
 use crate::by::By;
+use crate::compare::Traffics;
 use crate::format::Format;
 use crate::input::Source;
 use crate::model::{Model, Spec, Written};
@@ -34,6 +35,12 @@ pub(crate) enum Command {
     Replay(ReplayArgs),
     /// Write generated traffic as a log to standard output
     Generate(GenerateArgs),
+    /// Compare all algorithms on the requests in a log, or on generated traffic, with an exact sliding log
+    ///
+    /// A decision is judged by what the same algorithm has admitted in the period before.
+    Compare(CompareArgs),
+    /// Measure how exact the algorithms are on the requests that many sources send in a day
+    Measure(MeasureArgs),
 }
 
 /// Which log to read, and how.
@@ -151,6 +158,43 @@ pub(crate) struct GenerateArgs {
     /// The format to write
     #[arg(long, value_name = "FORMAT", default_value = "combined")]
     pub(crate) format: Written,
+}
+
+#[derive(ClapArgs)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+    /// The quota and the period, as a limit of any algorithm; each `--limit` is a comparison
+    #[arg(long, value_name = "LIMIT", default_value = "100/min")]
+    pub(crate) limit: Vec<Limit>,
+    /// What to count by, as for `replay`
+    #[arg(long, value_name = "NAME", default_value = "ip")]
+    pub(crate) by: By,
+    /// Print JSON, an object on a line for each limit
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(ClapArgs)]
+pub(crate) struct MeasureArgs {
+    /// The quota and the period, as a limit of any algorithm
+    #[arg(long, value_name = "LIMIT", default_value = "100/min")]
+    pub(crate) limit: Limit,
+    /// Which traffic
+    #[arg(long, value_name = "TRAFFIC", default_value = "mix")]
+    pub(crate) traffic: Traffics,
+    /// The number of sources; where their rates are near the limit, it follows from the number of requests
+    #[arg(long, value_name = "N", default_value_t = 270_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) sources: u64,
+    /// The number of requests in a day, on average
+    #[arg(long, value_name = "N", default_value_t = 400_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) requests: u64,
+    /// The seed: the same one gives the same requests
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 fn source(text: &str) -> Result<Source, String> {

@@ -35,6 +35,7 @@
 mod args;
 mod by;
 mod commands;
+mod compare;
 mod engine;
 mod field;
 mod format;
@@ -46,6 +47,7 @@ mod table;
 
 pub use by::By;
 pub use commands::run;
+pub use compare::{Compared, Comparison, Counted, Measured, Sources, Traffics, Trips, compare, measure};
 pub use engine::{Bucket, Engine, KeyOutcome, MOST_BY, Outcome, Plan, Replayed, Series, Trace};
 pub use field::Field;
 pub use format::Format;

@@ -16,15 +16,24 @@ impl Waits {
         let nanos = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
         self.longest = self.longest.max(nanos);
         self.count += 1;
-        let class = class(nanos);
+        self.add_to(class(nanos), 1);
+    }
+
+    fn add_to(&mut self, class: u16, more: u32) {
         match self.classes.binary_search_by_key(&class, |(class, _)| *class) {
             Ok(at) => {
                 if let Some((_, count)) = self.classes.get_mut(at) {
-                    *count = count.saturating_add(1);
+                    *count = count.saturating_add(more);
                 }
             }
-            Err(at) => self.classes.insert(at, (class, 1)),
+            Err(at) => self.classes.insert(at, (class, more)),
         }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.longest = self.longest.max(other.longest);
+        self.count += other.count;
+        other.classes.iter().for_each(|(class, count)| self.add_to(*class, *count));
     }
 
     /// The longest one.
@@ -44,6 +53,7 @@ impl Waits {
 }
 
 /// The first eight classes are the numbers below eight; then eight for each power of two.
+#[allow(clippy::cast_possible_truncation)] // below 500
 fn class(nanos: u64) -> u16 {
     let Some(power) = nanos.checked_ilog2().filter(|power| *power >= 3) else {
         return (nanos & 7) as u16;
@@ -56,7 +66,7 @@ fn top(class: u16) -> u64 {
     let (power, part) = (u32::from(class) / 8, u64::from(class) % 8);
     match power {
         0 => part,
-        _ => (((8 + part + 1) as u128) << (power - 1)).saturating_sub(1).min(u64::MAX.into()) as u64,
+        _ => u64::try_from((u128::from(8 + part + 1) << (power - 1)) - 1).unwrap_or(u64::MAX),
     }
 }
 
@@ -86,6 +96,9 @@ mod tests {
         for millis in [1_u64, 2, 3, 400, 500] {
             waits.add(Duration::from_millis(millis));
         }
+        let mut twice = waits.clone();
+        twice.merge(&waits);
+        assert_eq!((twice.median(), twice.longest(), twice.count), (waits.median(), waits.longest(), 10));
         let median = waits.median().unwrap();
         assert!((Duration::from_millis(3)..Duration::from_micros(3_400)).contains(&median), "{median:?}");
         assert_eq!(waits.longest(), Some(Duration::from_millis(500)));

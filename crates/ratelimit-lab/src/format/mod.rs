@@ -37,7 +37,7 @@ enum Kind {
     Clf,
     Json(json::Names),
     /// `None` until the first line was read.
-    Csv(Option<csv::Columns>),
+    Csv(Option<Box<csv::Columns>>),
 }
 
 /// What a line is.
@@ -121,7 +121,7 @@ impl Parser {
             Kind::Json(names) => json::parse(line, wanted, names, times, record, found),
             Kind::Csv(Some(columns)) => columns.parse(line, wanted, times, record),
             Kind::Csv(columns @ None) => {
-                *columns = csv::Columns::of_header(line, wanted);
+                *columns = csv::Columns::of_header(line, wanted).map(Box::new);
                 match columns {
                     Some(_) => return Line::Nothing,
                     None => Err("it does not name a column with the time"),

@@ -60,7 +60,7 @@ impl LogText {
         let status = if sample.fails { 503 } else { 200 };
         let bytes = noise % 10_000 + 200;
         // One in four keys has a user.
-        let user = (sample.key % 4 == 0).then_some(sample.key);
+        let user = sample.key.is_multiple_of(4).then_some(sample.key);
         match self.written {
             Written::Combined => {
                 write!(line, "{ip} - ")?;
