@@ -7,7 +7,7 @@ pub(crate) fn table(
     text_columns: usize,
     header: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
-) -> Table {
+) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header.iter().copied());
     for row in rows {
@@ -21,7 +21,8 @@ pub(crate) fn table(
             CellAlignment::Right
         });
     }
-    table
+    let text = table.to_string();
+    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
 /// A whole number with separators.

@@ -235,6 +235,17 @@ fn the_first_command_works_on_an_empty_machine() {
 }
 
 #[test]
+fn whole_seconds_are_pointed_out_where_they_matter() {
+    let note = "All times are whole seconds";
+    let says = |limit: &str, input: &str| {
+        lab_with(&["replay", "-", "--limit", limit], input.as_bytes()).stdout.contains(note)
+    };
+    let text = log(&[(0, "a"), (1, "a")]);
+    assert!(says("10/s", &text) && !says("10/min", &text) && !says("10/s", ""));
+    assert!(!says("10/s", "{\"time\":1767607200,\"ip\":\"a\"}\n{\"time\":1767607200.5,\"ip\":\"a\"}\n"));
+}
+
+#[test]
 fn results_are_written_as_csv() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keys.csv");

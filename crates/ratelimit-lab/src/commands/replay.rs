@@ -141,6 +141,13 @@ fn text(log: &Log, replayed: &Replayed, suggestions: &[Suggestion]) -> Result<St
             "{too_late} requests were out of order by more than --out-of-order: decided at the latest time"
         )?;
     }
+    let is_short = |column: &Outcome| column.peak_seconds > 0.0 && column.peak_seconds < SHORT;
+    if replayed.whole_seconds && replayed.columns.iter().any(is_short) {
+        writeln!(
+            text,
+            "All times are whole seconds: limits of a few seconds would have decided the real requests differently"
+        )?;
+    }
     if !replayed.columns.is_empty() {
         writeln!(text, "\n{}", summary(&replayed.columns))?;
     }
@@ -156,6 +163,9 @@ fn text(log: &Log, replayed: &Replayed, suggestions: &[Suggestion]) -> Result<St
     }
     Ok(text)
 }
+
+/// Periods in seconds that are short for times in whole seconds.
+const SHORT: f64 = 60.0;
 
 fn summary(columns: &[Outcome]) -> String {
     let header = [
@@ -184,7 +194,7 @@ fn summary(columns: &[Outcome]) -> String {
             seconds(one.longest_wait),
         ]
     });
-    table(2, &header, rows).to_string()
+    table(2, &header, rows)
 }
 
 fn refused_by(text: &mut String, column: &Outcome) -> std::fmt::Result {
@@ -226,7 +236,7 @@ fn keys(top: &[KeyOutcome], peak_seconds: f64) -> String {
             seconds(key.longest_wait),
         ]
     });
-    table(1, &header, rows).to_string()
+    table(1, &header, rows)
 }
 
 fn suggested(text: &mut String, suggestion: &Suggestion) -> std::fmt::Result {

@@ -76,6 +76,7 @@ pub struct Engine {
     traces: Vec<Trace>,
     first: Option<Timestamp>,
     last: Timestamp,
+    has_fractions: bool,
     key: Vec<u8>,
 }
 
@@ -84,7 +85,8 @@ struct Waiting {
     cost: u64,
     /// The number of its key for each thing to count by, and whether it has it.
     keys: [(u32, bool); MOST_BY],
-    http: Option<HttpRequest>,
+    /// Boxed, since most replays have none.
+    http: Option<Box<HttpRequest>>,
 }
 
 /// The results of a replay.
@@ -96,6 +98,8 @@ pub struct Replayed {
     pub last: Option<u64>,
     /// Requests that were more out of order than the bound. They were decided at the latest time.
     pub too_late: u64,
+    /// Whether there are requests, and the times of all of them are whole seconds, as in the combined log format.
+    pub whole_seconds: bool,
     /// The columns.
     pub columns: Vec<Outcome>,
 }
@@ -148,6 +152,7 @@ impl Engine {
             makers,
             first: None,
             last: Timestamp::EPOCH,
+            has_fractions: false,
             key: Vec::new(),
         })
     }
@@ -164,7 +169,7 @@ impl Engine {
         }
         let cost = self.cost.and_then(|index| record.get(index));
         let cost = cost.and_then(|cost| std::str::from_utf8(cost).ok()?.parse().ok()).unwrap_or(1);
-        let http = self.requests.as_ref().map(|maker| maker.make(record));
+        let http = self.requests.as_ref().map(|maker| Box::new(maker.make(record)));
         self.reorder.push(record.time, Waiting { cost, keys, http });
         while let Some((time, request)) = self.reorder.next() {
             self.decide(time, request)?;
@@ -176,6 +181,7 @@ impl Engine {
         self.clock.set(time);
         self.first.get_or_insert(time);
         self.last = time;
+        self.has_fractions |= !time.as_nanos().is_multiple_of(1_000_000_000);
         for (trace, (number, is_complete)) in self.traces.iter_mut().zip(request.keys) {
             if is_complete || !self.skip_missing {
                 trace.add(time, number, request.cost);
@@ -191,7 +197,7 @@ impl Engine {
             }
             let key = self.makers.get(column.by).map(|(_, _, keys)| keys.get(number)).unwrap_or_default();
             let http = if matches!(column.decider, Decider::Layer(_)) { request.http.take() } else { None };
-            column.decide(time, number, key, request.cost, http)?;
+            column.decide(time, number, key, request.cost, http.map(|http| *http))?;
         }
         Ok(())
     }
@@ -213,6 +219,7 @@ impl Engine {
             first: self.first.map(Timestamp::as_nanos),
             last: self.first.map(|_| self.last.as_nanos()),
             too_late: self.reorder.too_late,
+            whole_seconds: self.first.is_some() && !self.has_fractions,
             columns: outcomes.collect(),
         };
         let keys = self.makers.into_iter().map(|(by, _, keys)| (by.to_string(), keys));
