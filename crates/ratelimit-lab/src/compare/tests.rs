@@ -60,6 +60,9 @@ fn a_sliding_window_counter_is_wrong_where_the_previous_window_was_uneven() {
     let totals = judged("10/min", &[early]);
     assert_eq!((totals.admitted, totals.wrongly_admitted, totals.wrongly_refused), (15, 0, 1));
     assert_eq!(totals.keys_refused_wrongly, 1);
+    // The last unit that a log has left counts, too.
+    let totals = judged("2/min", &[seconds(&[0.0, 0.0, 90.0, 90.0])]);
+    assert_eq!((totals.admitted, totals.wrongly_refused), (3, 1));
     // Ten at its end. Then all of them are there, and five are counted.
     let late = seconds(&[
         59.0, 59.0, 59.0, 59.0, 59.0, 59.0, 59.0, 59.0, 59.0, 59.0, 90.0, 90.0, 90.0, 90.0, 90.0, 90.0,
@@ -153,6 +156,19 @@ fn sources_are_classified() {
     };
     // Twelve around a boundary: the sliding window sees them, the fixed one does not.
     assert_eq!((run(0, &boundary()), run(1, &boundary())), ((1, 0, 0.0, 0), (1, 1, 200.0, 0)));
+    // Sources do not share a count.
+    let mut counter = Counter::all(&limit).unwrap().remove(1);
+    let mut differences = Vec::new();
+    for _ in 0..2 {
+        let mut truth = Truth::new(&limit).unwrap();
+        for (time, _) in boundary() {
+            let count = truth.count(time);
+            counter.count(time, count);
+        }
+        counter.end();
+        differences.push((counter.result().mean_difference * 1e9).round());
+    }
+    assert_eq!((differences[0], counter.result().sources), (differences[1], 2));
     // Ten early, and six when none of them is left: the sliding window counts eleven of six.
     let early =
         seconds(&[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 90.0, 90.0, 90.0, 90.0, 90.0, 90.0]);

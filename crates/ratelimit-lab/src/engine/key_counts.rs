@@ -41,3 +41,18 @@ impl KeyCounts {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_is_the_most_requests_in_one_period() {
+        let mut counts = KeyCounts::default();
+        let minute = 60_000_000_000;
+        for second in [0, 59, 60, 61, 119, 120, 121, 600] {
+            counts.count(Timestamp::from_secs(1_767_571_200 + second), minute);
+        }
+        assert_eq!((counts.requests, counts.peak), (8, 3));
+    }
+}
