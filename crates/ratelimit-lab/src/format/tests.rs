@@ -189,3 +189,50 @@ fn comments_and_empty_lines_are_nothing() {
         assert_eq!(read(&[good, line], &[]), Err("nothing".to_owned()));
     }
 }
+
+#[test]
+fn no_line_panics() {
+    let lines: [&[&str]; 3] = [
+        &[r#"192.0.2.1 - frank [05/Jan/2026:10:00:00 +0100] "GET /a\"b?c HTTP/1.1" 200 5 "-" "curl \"8\"""#],
+        &[
+            r#"{"ts":1767607200.25,"request":{"remote_ip":"192.0.2.1","headers":{"User-Agent":["a",1,null]}},"status":2e2}"#,
+        ],
+        &["time,ip,path", "2026-01-05T10:00:00.5Z,\"192.0.2.1\",/a?b"],
+    ];
+    let mut wanted = Wanted::time(None);
+    for name in ALL {
+        wanted.add(Field::of_name(name));
+    }
+    let mut state = 1_u32;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as usize % below
+    };
+    let mut requests = 0;
+    for lines in lines {
+        let bytes: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
+        let mut parser = Parser::detect(&bytes, &wanted, None).unwrap();
+        let mut record = Record::default();
+        for line in &bytes {
+            parser.parse(line, &mut record);
+        }
+        let last = bytes.last().unwrap();
+        for _ in 0..20_000 {
+            let mut line = last.to_vec();
+            for _ in 0..=random(3) {
+                let at = random(line.len().max(1));
+                if line.is_empty() {
+                    break;
+                }
+                match random(4) {
+                    0 => line[at] ^= 1 << random(8),
+                    1 => drop(line.remove(at)),
+                    2 => line.insert(at, *b" \"\\[]{}:,-/"[random(11)..].first().unwrap()),
+                    _ => line.truncate(at.max(1)),
+                }
+            }
+            requests += usize::from(parser.parse(&line, &mut record) == Line::Request);
+        }
+    }
+    assert!((5_000..50_000).contains(&requests), "some are good, and some are not: {requests}");
+}
