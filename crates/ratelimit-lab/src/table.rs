@@ -38,6 +38,11 @@ pub(crate) fn number(number: u64) -> String {
     text
 }
 
+/// A number of things.
+pub(crate) fn count(count: u64, thing: &str) -> String {
+    format!("{} {thing}{}", number(count), if count == 1 { "" } else { "s" })
+}
+
 /// A share as percent, with three digits that count.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
@@ -78,6 +83,7 @@ mod tests {
 
     #[test]
     fn numbers_are_readable() {
+        assert_eq!([0, 1, 2_000].map(|number| count(number, "key")), ["0 keys", "1 key", "2,000 keys"]);
         assert_eq!([0, 999, 1_000, 1_234_567].map(number), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!(
             [0.0, 0.000_03, 0.001_234, 0.5, 1.0].map(percent),

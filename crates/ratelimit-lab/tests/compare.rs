@@ -39,7 +39,7 @@ fn a_log_is_compared_for_each_limit() {
     let arguments = ["compare", "-", "--by", "tenant", "--limit", "1/min", "--limit", "50/h"];
     let ran = lab_with(&arguments, log.as_bytes());
     for said in [
-        "2 requests by 1 keys (tenant) in standard input",
+        "2 requests of 1 key (tenant) in standard input",
         "Against 1 in any span of 60 s",
         "50/h precision 6min strict",
     ] {

@@ -10,7 +10,7 @@ use crate::args::CompareArgs;
 use crate::compare::{Compared, Comparison, compare};
 use crate::engine::{Engine, Plan, share};
 use crate::record::Wanted;
-use crate::table::{number, percent, seconds, table};
+use crate::table::{count, number, percent, seconds, table};
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -48,8 +48,8 @@ pub(crate) fn run(args: &CompareArgs, allocated: fn() -> usize) -> anyhow::Resul
                 serde_json::to_writer(&mut out, &report).map_err(io::Error::from)?;
                 writeln!(out)?;
             } else {
-                let (requests, keys) = (number(comparison.requests), number(comparison.keys));
-                writeln!(out, "{requests} requests by {keys} keys ({}) in {}\n", trace.by(), log.from)?;
+                let (requests, keys) = (count(comparison.requests, "request"), count(comparison.keys, "key"));
+                writeln!(out, "{requests} of {keys} ({}) in {}\n", trace.by(), log.from)?;
                 writeln!(out, "{}", tables(&comparison, limit))?;
             }
             out.flush()?;

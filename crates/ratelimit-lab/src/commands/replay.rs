@@ -15,7 +15,7 @@ use crate::engine::{Engine, KeyOutcome, Outcome, Plan, Replayed, Trace, share};
 use crate::input::LinesRead;
 use crate::record::Wanted;
 use crate::suggest::{Share, Suggestion, suggest};
-use crate::table::{date, number, percent, seconds, table};
+use crate::table::{count, date, number, percent, seconds, table};
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -121,12 +121,12 @@ fn write_csv(path: &Path, replayed: &Replayed, suggestions: &[Suggestion]) -> an
 fn text(log: &Log, replayed: &Replayed, suggestions: &[Suggestion]) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     let Log { lines, from } = log;
-    writeln!(text, "{} requests in {} lines of {from}", number(lines.requests), number(lines.lines))?;
+    writeln!(text, "{} in {} of {from}", count(lines.requests, "request"), count(lines.lines, "line"))?;
     if let (Some(first), Some(last)) = (replayed.first, replayed.last) {
         writeln!(text, "from {} to {}", date(first), date(last))?;
     }
     if lines.bad > 0 {
-        writeln!(text, "{} bad lines were left out. The first of them:", number(lines.bad))?;
+        writeln!(text, "Left out: {}, of which the first:", count(lines.bad, "bad line"))?;
         for bad in &lines.first_bad {
             writeln!(text, "  {}, line {}: {}", bad.file, bad.line, bad.reason)?;
         }
@@ -244,20 +244,20 @@ fn suggested(text: &mut String, suggestion: &Suggestion) -> std::fmt::Result {
     writeln!(text, "\nAt most {most}: {limit} by {by}")?;
     writeln!(
         text,
-        "  refuses {} of {} requests ({}) and hits {} of {} keys ({})",
+        "  refuses {} of {} ({}) and hits {} of {} ({})",
         number(refused.requests),
-        number(*requests),
+        count(*requests, "request"),
         percent(share(refused.requests, *requests)),
         number(refused.keys),
-        number(*all),
+        count(*all, "key"),
         percent(share(refused.keys, *all)),
     )?;
     if let Some(less) = suggestion.refused_by_one_less {
         writeln!(
             text,
-            "  one less refuses {} requests and hits {} keys",
-            number(less.requests),
-            number(less.keys)
+            "  one less refuses {} and hits {}",
+            count(less.requests, "request"),
+            count(less.keys, "key")
         )?;
     }
     if !suggestion.top.is_empty() {
