@@ -66,6 +66,14 @@ impl Policies {
         self
     }
 
+    /// Takes all of them out of [shadow](Policy::in_shadow): for tools that show what policies would refuse.
+    #[must_use]
+    pub fn out_of_shadow(mut self) -> Self {
+        self.shadow = false;
+        self.policies = self.policies.into_iter().map(Policy::out_of_shadow).collect();
+        self
+    }
+
     /// The only policy, if it only charges before a request is served, and is not in shadow: the common case.
     #[inline]
     pub(crate) fn alone(&self) -> Option<&Policy> {

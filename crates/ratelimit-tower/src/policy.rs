@@ -159,6 +159,11 @@ impl Policy {
         self.noted()
     }
 
+    pub(crate) fn out_of_shadow(mut self) -> Self {
+        self.shadow = false;
+        self.noted()
+    }
+
     /// The policy's name.
     pub fn name(&self) -> &str {
         &self.name

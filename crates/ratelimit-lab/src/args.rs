@@ -1,0 +1,228 @@
+//! The arguments.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use ratelimit_core::{Limit, Limits};
+
+use crate::by::By;
+use crate::compare::Traffics;
+use crate::format::Format;
+use crate::input::Source;
+use crate::model::{Model, Spec, Written};
+use crate::suggest::Share;
+
+/// Tries rate limits on access logs and on models of traffic.
+#[derive(Parser)]
+#[command(name = "ratelimit-lab", version, after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Limits are written as everywhere in this project: '100/min', '100/min burst 20', '10/s; 1000/h'.
+
+Exit codes: 0 all went well, 1 an error in the input or a limit, 2 wrong usage.";
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Show what limits would have done to the requests in a log
+    ///
+    /// Without a file it replays generated traffic. Requests that are refused are not sent again: the log does not tell what clients
+    /// would have done.
+    Replay(ReplayArgs),
+    /// Write generated traffic as a log to standard output
+    Generate(GenerateArgs),
+    /// Compare all algorithms on the requests in a log, or on generated traffic, with an exact sliding log
+    ///
+    /// A decision is judged by what the same algorithm has admitted in the period before.
+    Compare(CompareArgs),
+    /// Measure how exact the algorithms are on the requests that many sources send in a day
+    Measure(MeasureArgs),
+}
+
+/// Which log to read, and how.
+#[derive(ClapArgs)]
+pub(crate) struct LogArgs {
+    /// Access logs, also compressed by gzip or zstd; `-` is standard input
+    ///
+    /// Several files are read in the order of their first requests. Without a file, traffic is generated
+    #[arg(value_name = "FILE", value_parser = source)]
+    pub(crate) files: Vec<Source>,
+    /// The format of the lines; detected from the first lines of each file if omitted
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<Format>,
+    /// The field with the time, in JSON (dots lead into objects) and CSV; usual names are known
+    #[arg(long, value_name = "NAME")]
+    pub(crate) time_field: Option<String>,
+    /// The field with the cost of a request, such as `bytes`; without it each costs one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cost_field: Option<String>,
+    /// How far requests may be out of order; what is later is decided at the latest time
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub(crate) out_of_order: Duration,
+    /// End at the first bad line
+    #[arg(long)]
+    pub(crate) strict: bool,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+}
+
+/// Which traffic to generate.
+#[derive(ClapArgs)]
+pub(crate) struct ModelArgs {
+    /// How requests come
+    #[arg(long, value_name = "MODEL", default_value = "zipf", help_heading = "Generated traffic")]
+    pub(crate) model: Model,
+    /// The seed: the same one gives the same requests
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Generated traffic")]
+    pub(crate) seed: u64,
+    /// The number of requests, at most
+    #[arg(long, value_name = "N", default_value_t = 100_000, help_heading = "Generated traffic")]
+    pub(crate) requests: u64,
+    /// The number of different keys
+    #[arg(long, value_name = "N", default_value_t = 1_000, help_heading = "Generated traffic")]
+    pub(crate) keys: u32,
+    /// Requests per second on average
+    #[arg(long, value_name = "R", default_value_t = 50.0, help_heading = "Generated traffic")]
+    pub(crate) rate: f64,
+    /// End after this time, even if there are fewer requests
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Generated traffic")]
+    pub(crate) duration: Option<Duration>,
+}
+
+impl ModelArgs {
+    pub(crate) fn spec(&self) -> Spec {
+        Spec {
+            model: self.model,
+            seed: self.seed,
+            requests: self.requests,
+            keys: self.keys,
+            rate: self.rate,
+            duration: self.duration.map(|length| length.as_secs_f64()),
+        }
+    }
+}
+
+#[derive(ClapArgs)]
+pub(crate) struct ReplayArgs {
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+    /// Limits to try; each `--limit` is tried by itself
+    #[arg(long, value_name = "LIMIT")]
+    pub(crate) limit: Vec<Limits>,
+    /// What to count by: ip, ip/24 (networks), user, path, method, agent, a field of JSON or CSV, several with a comma
+    /// between them, or all; each `--by` is tried with each limit
+    #[arg(long, value_name = "NAME", default_value = "ip")]
+    pub(crate) by: Vec<By>,
+    /// The same as `--by field:NAME`
+    #[arg(long, value_name = "NAME")]
+    pub(crate) key_field: Vec<String>,
+    /// Leave out requests that do not have what is counted by, instead of counting them together
+    #[arg(long)]
+    pub(crate) skip_missing: bool,
+    /// The configuration file of an HTTP layer: all of its policies together
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policies: Option<PathBuf>,
+    /// Let policies refuse that are in shadow
+    #[arg(long, requires = "policies")]
+    pub(crate) enforce_shadow: bool,
+    /// A header field of the requests, and the field of the log with its value: 'x-api-key=request.key'
+    #[arg(long, value_name = "NAME=FIELD", requires = "policies")]
+    pub(crate) header: Vec<String>,
+    /// The field of the log that names a request's plan
+    #[arg(long, value_name = "NAME", requires = "policies")]
+    pub(crate) plan_field: Option<String>,
+    /// Propose limits that refuse at most this share: '1%' of the requests, or '5% of keys'
+    ///
+    /// For each `--limit`, or for a second, a minute and an hour. Keeps up to 20 bytes for each request.
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) suggest: Option<Share>,
+    /// How many keys to show
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) top: usize,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write the keys that were refused most to a CSV file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: Option<PathBuf>,
+}
+
+#[derive(ClapArgs)]
+pub(crate) struct GenerateArgs {
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// The format to write
+    #[arg(long, value_name = "FORMAT", default_value = "combined")]
+    pub(crate) format: Written,
+}
+
+#[derive(ClapArgs)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) log: LogArgs,
+    /// The quota and the period, as a limit of any algorithm; each `--limit` is a comparison
+    #[arg(long, value_name = "LIMIT", default_value = "100/min")]
+    pub(crate) limit: Vec<Limit>,
+    /// What to count by, as for `replay`
+    #[arg(long, value_name = "NAME", default_value = "ip")]
+    pub(crate) by: By,
+    /// Print JSON, an object on a line for each limit
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(ClapArgs)]
+pub(crate) struct MeasureArgs {
+    /// The quota and the period, as a limit of any algorithm
+    #[arg(long, value_name = "LIMIT", default_value = "100/min")]
+    pub(crate) limit: Limit,
+    /// Which traffic
+    #[arg(long, value_name = "TRAFFIC", default_value = "mix")]
+    pub(crate) traffic: Traffics,
+    /// The number of sources; where their rates are near the limit, it follows from the number of requests
+    #[arg(long, value_name = "N", default_value_t = 270_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) sources: u64,
+    /// The number of requests in a day, on average
+    #[arg(long, value_name = "N", default_value_t = 400_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) requests: u64,
+    /// The seed: the same one gives the same requests
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn source(text: &str) -> Result<Source, String> {
+    Ok(if text == "-" { Source::Stdin } else { Source::File(text.into()) })
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration =
+        text.parse::<jiff::SignedDuration>().ok().and_then(|duration| Duration::try_from(duration).ok());
+    duration.ok_or_else(|| "write a duration as 10s, 500ms or 1h 30m".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_have_a_unit() {
+        assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5_400)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        for wrong in ["10", "-1s", "x", ""] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

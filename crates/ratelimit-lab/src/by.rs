@@ -1,0 +1,176 @@
+//! What requests are counted by.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+
+use crate::field::Field;
+use crate::record::{Record, Wanted};
+
+/// What requests are counted by: `ip`, `user`, `ip,path`, `ip/24`, `all`, `field:NAME`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct By {
+    text: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    Field(Field),
+    /// The networks of this many bits that addresses are in.
+    Network {
+        v4: u8,
+        v6: u8,
+    },
+}
+
+impl FromStr for By {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = match text.trim() {
+            "all" => Vec::new(),
+            text => text.split(',').map(|part| part_of(part.trim())).collect::<Result<_, _>>()?,
+        };
+        Ok(Self { text: text.to_owned(), parts })
+    }
+}
+
+fn part_of(text: &str) -> Result<Part, String> {
+    let bits = match text.strip_prefix("ip/") {
+        Some(bits) => bits,
+        None if text.is_empty() => return Err("a name is missing".to_owned()),
+        None => return Ok(Part::Field(Field::of_name(text))),
+    };
+    let (v4, v6) = bits.split_once('/').unwrap_or((bits, "64"));
+    let read = |bits: &str, most: u8| bits.parse().ok().filter(|bits| (1..=most).contains(bits));
+    match (read(v4, 32), read(v6, 128)) {
+        (Some(v4), Some(v6)) => Ok(Part::Network { v4, v6 }),
+        _ => Err("networks are ip/BITS or ip/BITS/BITS-OF-IPV6, such as ip/24 or ip/24/48".to_owned()),
+    }
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The longest part of a key that is kept as it is.
+const LONGEST: usize = 256;
+
+/// Makes the keys of requests.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyMaker(Vec<(Part, usize)>);
+
+impl KeyMaker {
+    /// Adds the fields that it needs to `wanted`.
+    pub(crate) fn new(by: &By, wanted: &mut Wanted) -> Self {
+        let field = |part: &Part| match part {
+            Part::Field(field) => field.clone(),
+            Part::Network { .. } => Field::Ip,
+        };
+        Self(by.parts.iter().map(|part| (part.clone(), wanted.add(field(part)))).collect())
+    }
+
+    /// Writes the key of a request. Returns whether the request has all that it is counted by; for what is missing, the key
+    /// says `-`.
+    pub(crate) fn make(&self, record: &Record, key: &mut Vec<u8>) -> bool {
+        key.clear();
+        if self.0.is_empty() {
+            key.extend_from_slice(b"all");
+        }
+        let mut is_complete = true;
+        for (at, (part, index)) in self.0.iter().enumerate() {
+            if at > 0 {
+                key.push(b' ');
+            }
+            let value = record.get(*index);
+            is_complete &= value.is_some();
+            let value = value.unwrap_or(b"-");
+            match part {
+                Part::Network { v4, v6 } => network(value, *v4, *v6, key),
+                Part::Field(_) => push(value, key),
+            }
+        }
+        is_complete
+    }
+}
+
+/// Appends a value. Of a long one, a part and a hash of the whole.
+fn push(value: &[u8], key: &mut Vec<u8>) {
+    match value.get(..LONGEST) {
+        Some(begin) if value.len() > LONGEST => {
+            use std::hash::BuildHasher as _;
+            key.extend_from_slice(begin);
+            let hash = foldhash::quality::FixedState::default().hash_one(value);
+            key.extend_from_slice(format!("…{hash:016x}").as_bytes());
+        }
+        _ => key.extend_from_slice(value),
+    }
+}
+
+/// Appends the network of an address; the value itself if it is not an address.
+fn network(value: &[u8], v4: u8, v6: u8, key: &mut Vec<u8>) {
+    let address = std::str::from_utf8(value).ok().and_then(|text| text.parse::<IpAddr>().ok());
+    let network = address.map(|address| address.to_canonical()).and_then(|address| {
+        let bits = if address.is_ipv4() { v4 } else { v6 };
+        IpNet::new(address, bits).ok()
+    });
+    match network {
+        Some(network) => key.extend_from_slice(network.trunc().to_string().as_bytes()),
+        None => push(value, key),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(by: &str, fields: &[(&str, &str)]) -> (String, bool) {
+        let by: By = by.parse().unwrap();
+        let mut wanted = Wanted::time(None);
+        let maker = KeyMaker::new(&by, &mut wanted);
+        let mut record = Record::default();
+        record.clear(wanted.fields().len());
+        for (index, field) in wanted.fields().iter().enumerate().skip(1) {
+            if let Some((_, value)) = fields.iter().find(|(name, _)| Field::of_name(name) == *field) {
+                record.set(index, value.as_bytes());
+            }
+        }
+        let mut key = Vec::new();
+        let is_complete = maker.make(&record, &mut key);
+        (String::from_utf8(key).unwrap(), is_complete)
+    }
+
+    #[test]
+    fn keys_are_made_of_what_they_name() {
+        let fields = &[("ip", "192.0.2.7"), ("path", "/a"), ("user", "-"), ("field:tenant", "t1")];
+        assert_eq!(key("all", fields), ("all".into(), true));
+        assert_eq!(key("ip", fields), ("192.0.2.7".into(), true));
+        assert_eq!(key("ip,path", fields), ("192.0.2.7 /a".into(), true));
+        assert_eq!(key("user", fields), ("-".into(), false));
+        assert_eq!(key("tenant", fields), ("t1".into(), true));
+        assert_eq!(key("ip/24,field:tenant", fields), ("192.0.2.0/24 t1".into(), true));
+        assert_eq!(key("ip/24", &[("ip", "2001:db8:1:2:3::9")]).0, "2001:db8:1:2::/64");
+        assert_eq!(key("ip/24/48", &[("ip", "2001:db8:1:2:3::9")]).0, "2001:db8:1::/48");
+        assert_eq!(key("ip/24", &[("ip", "::ffff:192.0.2.7")]).0, "192.0.2.0/24");
+        assert_eq!(key("ip/24", &[("ip", "client.example")]).0, "client.example");
+    }
+
+    #[test]
+    fn long_values_stay_different() {
+        let [a, b] = ["a", "b"].map(|end| "x".repeat(10_000) + end);
+        let [a, b] = [&a, &b].map(|path| key("path", &[("path", path)]).0);
+        assert!(a != b && a.len() < 300, "{a} {b}");
+    }
+
+    #[test]
+    fn wrong_networks_are_refused() {
+        for wrong in ["", "ip,", "ip/0", "ip/33", "ip/x", "ip/24/129", "ip/24/48/1"] {
+            assert!(wrong.parse::<By>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! `generate`: writes generated traffic as a log.
+
+use std::io::{self, Write as _};
+
+use anyhow::Context as _;
+
+use crate::args::GenerateArgs;
+use crate::model::{LogText, Traffic};
+
+pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<()> {
+    let spec = args.model.spec();
+    let mut text = LogText::new(Traffic::new(&spec)?, spec.keys, args.format);
+    // Not in the log: other programs that read it do not know comments.
+    eprintln!("generate {spec}");
+    let mut out = io::stdout().lock();
+    io::copy(&mut text, &mut out).context("cannot write")?;
+    Ok(out.flush()?)
+}

@@ -1,0 +1,90 @@
+//! Reads the logs that the arguments name, or generates one, and shows the progress.
+
+use std::io::{IsTerminal as _, stderr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::LogArgs;
+use crate::input::{LinesRead, Reading, Source, bytes_read, read, read_one, sort_by_time};
+use crate::model::{LogText, Traffic, Written};
+use crate::record::{Record, Wanted};
+use crate::table::number;
+
+/// What was read, and from where.
+pub(crate) struct Log {
+    pub(crate) lines: LinesRead,
+    /// For people: the files, or the options that generate the traffic.
+    pub(crate) from: String,
+}
+
+/// Calls `each` for each request.
+pub(crate) fn each(
+    args: &LogArgs,
+    wanted: Wanted,
+    mut each: impl FnMut(&Record) -> anyhow::Result<()>,
+) -> anyhow::Result<Log> {
+    let mut reading = Reading { wanted, format: args.format, strict: args.strict };
+    if args.files.is_empty() {
+        let spec = args.model.spec();
+        reading.format = None;
+        let text = LogText::new(Traffic::new(&spec)?, spec.keys, Written::Json);
+        let mut lines = LinesRead::default();
+        read_one("generated traffic", text, &reading, &mut lines, &mut each)?;
+        return Ok(Log { lines, from: format!("generated traffic ({spec})") });
+    }
+    let mut files = args.files.clone();
+    if sort_by_time(&mut files, &reading) {
+        eprintln!("note: the files are read in the order of their first requests");
+    }
+    let bytes = Arc::new(AtomicU64::new(0));
+    let progress = Progress::new(&files, &bytes);
+    let mut count = 0_u64;
+    let lines = read(&files, &reading, &bytes, |record| {
+        count += 1;
+        if count & 0xffff == 0 {
+            progress.show(count);
+        }
+        each(record)
+    })?;
+    progress.bar.finish_and_clear();
+    let names: Vec<String> = files.iter().map(Source::name).collect();
+    Ok(Log { lines, from: names.join(", ") })
+}
+
+/// A bar on a terminal, and nothing elsewhere.
+struct Progress {
+    bar: ProgressBar,
+    bytes: Arc<AtomicU64>,
+}
+
+impl Progress {
+    fn new(files: &[Source], bytes: &Arc<AtomicU64>) -> Self {
+        let total = files.iter().map(Source::size).sum::<Option<u64>>();
+        let bar = match total {
+            _ if !stderr().is_terminal() => ProgressBar::hidden(),
+            Some(total) => ProgressBar::new(total),
+            None => ProgressBar::new_spinner(),
+        };
+        let template = match total {
+            Some(_) => "{bar:30} {bytes} of {total_bytes}, {msg} requests, {per_sec} left {eta}",
+            None => "{spinner} {bytes}, {msg} requests, {per_sec}",
+        };
+        // Requests per second, where indicatif counts bytes.
+        let template = template.replace("{per_sec}", "{prefix}/s");
+        if let Ok(style) = ProgressStyle::with_template(&template) {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(250));
+        Self { bar, bytes: bytes.clone() }
+    }
+
+    fn show(&self, count: u64) {
+        self.bar.set_position(bytes_read(&self.bytes));
+        self.bar.set_message(number(count));
+        let millis = u64::try_from(self.bar.elapsed().as_millis()).unwrap_or(u64::MAX).max(1);
+        self.bar.set_prefix(number(count.saturating_mul(1_000) / millis));
+    }
+}

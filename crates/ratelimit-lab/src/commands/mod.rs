@@ -1,0 +1,34 @@
+//! The commands.
+
+mod compare;
+mod generate;
+mod log;
+mod measure;
+mod replay;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::args::{Args, Command};
+
+/// Runs the command with the arguments of the process, and returns its exit code: 0 if all went well, 1 after an error in the
+/// input or a limit, 2 for wrong usage. `allocated` says how many bytes the program has allocated.
+#[must_use]
+pub fn run(allocated: fn() -> usize) -> ExitCode {
+    let done = match Args::parse().command {
+        Command::Replay(args) => replay::run(&args),
+        Command::Generate(args) => generate::run(&args),
+        Command::Compare(args) => compare::run(&args, allocated),
+        Command::Measure(args) => measure::run(&args),
+    };
+    let Err(error) = done else { return ExitCode::SUCCESS };
+    let is_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+    if error.chain().any(|error| error.downcast_ref().is_some_and(is_pipe)) {
+        // Whoever read the output, such as `head`, has seen enough.
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("error: {error:#}");
+    ExitCode::FAILURE
+}

@@ -1,0 +1,58 @@
+//! The algorithms that are compared, for one quota and one period.
+
+use anyhow::Context as _;
+use ratelimit_core::{Algorithm, Limit};
+use serde::Serialize;
+
+/// Segments of a segmented window, in which the period is divided.
+const SEGMENTS: u32 = 10;
+
+/// Each algorithm with the quota and the period of `limit`. A segmented window has ten segments. Of the buckets, which decide
+/// alike, one has a burst of the quota and the others of a tenth of it.
+///
+/// # Errors
+/// If an algorithm cannot have this quota or period: a log has at most a million units, and a tenth of the period has to be
+/// whole microseconds.
+pub(super) fn algorithms(limit: &Limit) -> anyhow::Result<Vec<Limit>> {
+    let (quota, period) = (limit.quota(), limit.period());
+    let precision = period / SEGMENTS;
+    let short = (quota / 10).max(1);
+    let each = [
+        Limit::fixed_window(quota, period),
+        Limit::sliding_window(quota, period),
+        Limit::segmented_window(quota, period, precision),
+        Limit::segmented_window(quota, period, precision).strict(),
+        Limit::sliding_log(quota, period),
+        Limit::token_bucket(quota, period),
+        Limit::leaky_bucket(quota, period).burst(short),
+        Limit::leaky_queue(quota, period).burst(short),
+    ];
+    let each = each.into_iter().map(|builder| builder.build());
+    each.collect::<Result<_, _>>()
+        .with_context(|| format!("{limit}: not all algorithms can have this quota and period"))
+}
+
+/// Whether an algorithm estimates how many units of a period are used. What a bucket says of its remaining units is not that.
+pub(super) fn estimates(algorithm: Algorithm) -> bool {
+    use Algorithm::{FixedWindow, SegmentedWindow, SlidingLog, SlidingWindow};
+    matches!(algorithm, FixedWindow | SlidingWindow | SegmentedWindow { .. } | SlidingLog)
+}
+
+/// Round trips of a check of one limit, as the README's table of stores states them and the conformance suite counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Trips {
+    /// In memory.
+    pub memory: u8,
+    /// On Redis.
+    pub redis: u8,
+    /// On PostgreSQL.
+    pub postgres: u8,
+    /// On Memcached.
+    pub memcached: u8,
+}
+
+pub(super) fn trips(algorithm: Algorithm) -> Trips {
+    use Algorithm::{FixedWindow, SegmentedWindow, SlidingWindow};
+    let is_window = matches!(algorithm, FixedWindow | SlidingWindow | SegmentedWindow { .. });
+    Trips { memory: 0, redis: 1, postgres: 1, memcached: if is_window { 1 } else { 2 } }
+}

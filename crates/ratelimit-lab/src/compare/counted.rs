@@ -1,0 +1,186 @@
+//! Judges estimates where every request is counted, also those above the limit.
+
+use ratelimit_core::{Limit, LimitBuilder, MAX_LOG_UNITS, MAX_UNITS, Meter, Mode, State, Timestamp};
+use serde::Serialize;
+
+use super::judge::relative;
+use super::mean;
+
+/// What a request costs, so that the estimate has a resolution of a thousandth of a request.
+const UNIT: u64 = 1_000;
+/// A quota that is never reached: the estimate of a meter ends at its quota.
+const NEVER: u64 = MAX_UNITS;
+
+/// Counts every request of a key exactly.
+pub(super) struct Truth {
+    log: Meter,
+    state: State,
+}
+
+impl Truth {
+    pub(super) fn new(limit: &Limit) -> anyhow::Result<Self> {
+        let log = Limit::sliding_log(MAX_LOG_UNITS, limit.period()).build()?.meter_for(b"");
+        Ok(Self { state: log.fresh(), log })
+    }
+
+    /// The requests in the period that ends with this one, which is among them.
+    pub(super) fn count(&mut self, time: Timestamp) -> u64 {
+        let (_, verdict) = self.log.claim(&mut self.state, 1, time, Mode::Force);
+        verdict.limit - verdict.remaining
+    }
+
+    pub(super) fn end(&mut self) {
+        self.state = self.log.fresh();
+    }
+}
+
+/// An algorithm that counts every request.
+pub(super) struct Counter {
+    name: String,
+    meter: Meter,
+    state: State,
+    quota: u64,
+    /// Of the current source.
+    was_above: bool,
+    was_limited: bool,
+    most: u64,
+    totals: Sums,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    requests: u64,
+    above: u64,
+    wrongly_admitted: u64,
+    wrongly_limited: u64,
+    differences: f64,
+    sources: u64,
+    sources_above: u64,
+    let_through: u64,
+    /// The most requests in a period of a source that was let through.
+    most: u64,
+    limited_below: u64,
+}
+
+/// How an algorithm did where every request counts.
+///
+/// A request is above the limit if it and those of the same source in the period before are more than the quota. The algorithm is
+/// wrong if its estimate says otherwise.
+#[derive(Clone, Debug, Serialize)]
+pub struct Counted {
+    /// The limit.
+    pub limit: String,
+    /// All requests.
+    pub requests: u64,
+    /// Those above the limit.
+    pub above: u64,
+    /// Requests that it would admit although they are above the limit.
+    pub wrongly_admitted: u64,
+    /// Requests that it would limit although they are not above the limit.
+    pub wrongly_limited: u64,
+    /// The mean over all requests of |estimate - truth| / truth. The estimate has thousandths of a request.
+    pub mean_difference: f64,
+    /// All sources.
+    pub sources: u64,
+    /// Sources that were above the limit at some time.
+    pub sources_above: u64,
+    /// Of these, sources that it would never have limited.
+    pub let_through: u64,
+    /// How far above the limit the highest of these was: 0.1 if it had 110 requests where 100 are allowed.
+    pub let_through_by: f64,
+    /// Sources that it would have limited although they never were above the limit.
+    pub limited_below: u64,
+}
+
+impl Counter {
+    /// `builder` is of an algorithm that estimates, with any quota.
+    fn new(limit: &Limit, builder: LimitBuilder) -> anyhow::Result<Self> {
+        let meter = builder.build()?.meter_for(b"");
+        Ok(Self {
+            name: limit.to_string(),
+            state: meter.fresh(),
+            meter,
+            quota: limit.quota(),
+            was_above: false,
+            was_limited: false,
+            most: 0,
+            totals: Sums::default(),
+        })
+    }
+
+    /// The windows with the quota and the period of `limit`.
+    pub(super) fn all(limit: &Limit) -> anyhow::Result<Vec<Self>> {
+        let (quota, period) = (limit.quota(), limit.period());
+        let part = period / 10;
+        let each: [fn(u64, std::time::Duration, std::time::Duration) -> LimitBuilder; 4] = [
+            |quota, period, _| Limit::sliding_window(quota, period),
+            |quota, period, _| Limit::fixed_window(quota, period),
+            |quota, period, part| Limit::segmented_window(quota, period, part),
+            |quota, period, part| Limit::segmented_window(quota, period, part).strict(),
+        ];
+        each.into_iter()
+            .map(|builder| Self::new(&builder(quota, period, part).build()?, builder(NEVER, period, part)))
+            .collect()
+    }
+
+    /// Counts a request, which is one of `truth` in a period.
+    pub(super) fn count(&mut self, time: Timestamp, truth: u64) {
+        let (_, verdict) = self.meter.claim(&mut self.state, UNIT, time, Mode::Force);
+        let estimate = verdict.limit - verdict.remaining;
+        let (is_above, is_limited) = (truth > self.quota, estimate > self.quota * UNIT);
+        let totals = &mut self.totals;
+        totals.requests += 1;
+        totals.above += u64::from(is_above);
+        totals.wrongly_admitted += u64::from(is_above && !is_limited);
+        totals.wrongly_limited += u64::from(is_limited && !is_above);
+        totals.differences += relative(estimate, truth * UNIT);
+        self.was_above |= is_above;
+        self.was_limited |= is_limited;
+        self.most = self.most.max(truth);
+    }
+
+    /// Ends a source.
+    pub(super) fn end(&mut self) {
+        let totals = &mut self.totals;
+        totals.sources += 1;
+        totals.sources_above += u64::from(self.was_above);
+        if self.was_above && !self.was_limited {
+            totals.let_through += 1;
+            totals.most = totals.most.max(self.most);
+        }
+        totals.limited_below += u64::from(self.was_limited && !self.was_above);
+        self.state = self.meter.fresh();
+        (self.was_above, self.was_limited, self.most) = (false, false, 0);
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        let (own, other) = (&mut self.totals, &other.totals);
+        own.requests += other.requests;
+        own.above += other.above;
+        own.wrongly_admitted += other.wrongly_admitted;
+        own.wrongly_limited += other.wrongly_limited;
+        own.differences += other.differences;
+        own.sources += other.sources;
+        own.sources_above += other.sources_above;
+        own.let_through += other.let_through;
+        own.most = own.most.max(other.most);
+        own.limited_below += other.limited_below;
+    }
+
+    pub(super) fn result(&self) -> Counted {
+        let totals = &self.totals;
+        Counted {
+            limit: self.name.clone(),
+            requests: totals.requests,
+            above: totals.above,
+            wrongly_admitted: totals.wrongly_admitted,
+            wrongly_limited: totals.wrongly_limited,
+            mean_difference: mean(totals.differences, totals.requests),
+            sources: totals.sources,
+            sources_above: totals.sources_above,
+            let_through: totals.let_through,
+            let_through_by: crate::engine::share(totals.most.saturating_sub(self.quota), self.quota),
+            limited_below: totals.limited_below,
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Judges an algorithm: each of its decisions by the units that it has itself admitted in the period before.
+
+use std::time::Duration;
+
+use ratelimit_core::{
+    Clock as _, Limit, MAX_LOG_UNITS, ManualClock, Meter, Mode, RateLimiter, Request, State, SystemClock,
+    Timestamp,
+};
+use ratelimit_memory::{MemoryConfig, MemoryStore};
+
+use super::algorithms::estimates;
+use crate::engine::Waits;
+
+/// An algorithm that is judged, key after key.
+pub(crate) struct Judge {
+    limit: Limit,
+    limiter: RateLimiter<MemoryStore, ManualClock>,
+    clock: ManualClock,
+    /// Measures how long decisions take.
+    watch: SystemClock,
+    decided: Vec<Seen>,
+    /// A log of what was admitted, which is long enough for more than the limit.
+    log: Meter,
+    admitted: State,
+    /// Of the current key.
+    key: OfKey,
+    pub(crate) totals: Totals,
+}
+
+/// A decision.
+struct Seen {
+    is_admitted: bool,
+    /// Units that the algorithm says are used after it.
+    used: u64,
+    wait: Option<Duration>,
+}
+
+#[derive(Default)]
+struct OfKey {
+    admitted: u64,
+    most: u64,
+    was_refused_wrongly: bool,
+}
+
+/// What was found, over all keys.
+#[derive(Clone, Default)]
+pub(crate) struct Totals {
+    pub(crate) requests: u64,
+    pub(crate) admitted: u64,
+    pub(crate) wrongly_admitted: u64,
+    pub(crate) wrongly_refused: u64,
+    /// The most units in a period.
+    pub(crate) most: u64,
+    /// Keys for which that was more than the limit at some time.
+    pub(crate) keys_above: u64,
+    /// Keys that were refused what a log would have admitted.
+    pub(crate) keys_refused_wrongly: u64,
+    /// The sum of the relative differences between estimate and truth over the admitted requests.
+    pub(crate) differences: f64,
+    pub(crate) waits: Waits,
+    pub(crate) nanos: u64,
+}
+
+impl Totals {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.admitted += other.admitted;
+        self.wrongly_admitted += other.wrongly_admitted;
+        self.wrongly_refused += other.wrongly_refused;
+        self.most = self.most.max(other.most);
+        self.keys_above += other.keys_above;
+        self.keys_refused_wrongly += other.keys_refused_wrongly;
+        self.differences += other.differences;
+        self.waits.merge(&other.waits);
+        self.nanos += other.nanos;
+    }
+}
+
+impl Judge {
+    pub(crate) fn new(limit: &Limit) -> anyhow::Result<Self> {
+        let clock = ManualClock::default();
+        let store = MemoryStore::with_config(MemoryConfig::default().shards(1));
+        // No algorithm admits more than twice its limit in a period.
+        let room = limit.quota().saturating_mul(4).min(MAX_LOG_UNITS);
+        let log = Limit::sliding_log(room, limit.period()).build()?.meter_for(b"");
+        Ok(Self {
+            limit: limit.clone(),
+            limiter: RateLimiter::new(store, limit.clone()).with_clock(clock.clone()),
+            clock,
+            watch: SystemClock::new(),
+            decided: Vec::new(),
+            admitted: log.fresh(),
+            log,
+            key: OfKey::default(),
+            totals: Totals::default(),
+        })
+    }
+
+    pub(crate) fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
+    /// Decides and judges the next requests of a key, with their costs.
+    pub(crate) fn judge(&mut self, key: &[u8], requests: &[(Timestamp, u64)]) -> anyhow::Result<()> {
+        let Self { limiter, clock, watch, decided, .. } = self;
+        decided.clear();
+        let begun = watch.now();
+        for (time, cost) in requests {
+            clock.set(*time);
+            let decision = limiter.check_now(Request::new(key).cost(*cost))?;
+            let is_admitted = decision.allowed();
+            let wait = if is_admitted { None } else { decision.retry_after() };
+            decided.push(Seen { is_admitted, used: decision.limit() - decision.remaining(), wait });
+        }
+        let taken = watch.now().since(begun);
+        self.totals.nanos += u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
+        self.totals.requests += requests.len() as u64;
+        let estimates = estimates(self.limit.algorithm());
+        let quota = self.limit.quota();
+        for ((time, cost), seen) in requests.iter().zip(&self.decided) {
+            let mode = if seen.is_admitted { Mode::Force } else { Mode::Peek };
+            let (_, verdict) = self.log.claim(&mut self.admitted, *cost, *time, mode);
+            let used = verdict.limit - verdict.remaining;
+            if !seen.is_admitted {
+                if used.saturating_add(*cost) <= quota {
+                    self.totals.wrongly_refused += 1;
+                    self.key.was_refused_wrongly = true;
+                }
+                seen.wait.into_iter().for_each(|wait| self.totals.waits.add(wait));
+                continue;
+            }
+            self.key.admitted += 1;
+            self.key.most = self.key.most.max(used);
+            if used > quota {
+                self.totals.wrongly_admitted += 1;
+            }
+            if estimates {
+                self.totals.differences += relative(seen.used, used);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a key, and returns how many of its requests were admitted.
+    pub(crate) fn end(&mut self, key: &[u8]) -> anyhow::Result<u64> {
+        self.limiter.reset_now(key)?;
+        self.admitted = self.log.fresh();
+        let OfKey { admitted, most, was_refused_wrongly } = std::mem::take(&mut self.key);
+        self.totals.admitted += admitted;
+        self.totals.most = self.totals.most.max(most);
+        self.totals.keys_above += u64::from(most > self.limit.quota());
+        self.totals.keys_refused_wrongly += u64::from(was_refused_wrongly);
+        Ok(admitted)
+    }
+}
+
+/// The difference between an estimate and the truth, as a part of the truth.
+pub(super) fn relative(estimate: u64, truth: u64) -> f64 {
+    crate::engine::share(estimate.abs_diff(truth), truth)
+}

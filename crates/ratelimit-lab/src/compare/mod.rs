@@ -1,0 +1,222 @@
+//! Compares the algorithms with the exact sliding log on the same requests.
+
+mod algorithms;
+mod counted;
+mod judge;
+mod measure;
+mod memory;
+mod source;
+
+use ratelimit_core::Limit;
+use serde::Serialize;
+
+use crate::engine::{Trace, share};
+use judge::{Judge, Totals};
+
+pub use algorithms::Trips;
+pub use counted::Counted;
+pub use measure::{Measured, measure};
+pub use source::{Sources, Traffics};
+
+/// How the algorithms did on the same requests.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// Requests.
+    pub requests: u64,
+    /// Keys.
+    pub keys: u64,
+    /// The algorithms.
+    pub algorithms: Vec<Compared>,
+}
+
+/// How an algorithm did.
+///
+/// A decision is judged by the units that the same algorithm admitted in the period that ends with the request: an admission is
+/// wrong if they are more than the quota with it, a refusal if they would not have been. So an algorithm is not blamed for what
+/// another one would have admitted before.
+#[derive(Clone, Debug, Serialize)]
+pub struct Compared {
+    /// The limit.
+    pub limit: String,
+    /// Requests that it admitted.
+    pub admitted: u64,
+    /// Requests that it refused.
+    pub refused: u64,
+    /// Admissions that a log of what it admitted would not have allowed.
+    pub wrongly_admitted: u64,
+    /// Refusals that a log of what it admitted would have allowed.
+    pub wrongly_refused: u64,
+    /// The most units that it admitted in a span of one period, as a multiple of the quota.
+    pub overshoot: f64,
+    /// Keys that got more than the quota in such a span.
+    pub keys_above: u64,
+    /// Keys with a wrong refusal.
+    pub keys_refused_wrongly: u64,
+    /// The mean over its admissions of |estimate - truth| / truth, where the estimate is the limit less what remains, in whole
+    /// units, and the truth are the units that it admitted in the period. `None` for buckets, which estimate nothing of the kind.
+    pub mean_difference: Option<f64>,
+    /// Jain's index of what it admitted relative to the log, over the keys that the log refused something: 1 if all keys get the
+    /// same part of what the log gives them, 1 / n if one of n keys gets all. `None` if there is no such key.
+    pub fairness: Option<f64>,
+    /// The median wait until a refused request would have been admitted, in seconds; at most 12.5 % too long.
+    pub median_wait: Option<f64>,
+    /// The longest such wait, in seconds.
+    pub longest_wait: Option<f64>,
+    /// Nanoseconds for a decision, one key after the other, so that its count is in the processor's cache.
+    pub nanos: f64,
+    /// Bytes of the store in memory for a key that has used its quota, if they were measured.
+    pub bytes_per_key: Option<f64>,
+    /// Round trips for a decision on each store.
+    pub trips: Trips,
+}
+
+impl Compared {
+    fn new(judge: &Judge, totals: &Totals, fairness: Option<f64>, bytes_per_key: Option<f64>) -> Self {
+        let limit = judge.limit();
+        let estimates = algorithms::estimates(limit.algorithm());
+        let seconds = |wait: Option<std::time::Duration>| wait.map(|wait| wait.as_secs_f64());
+        Self {
+            limit: limit.to_string(),
+            admitted: totals.admitted,
+            refused: totals.requests - totals.admitted,
+            wrongly_admitted: totals.wrongly_admitted,
+            wrongly_refused: totals.wrongly_refused,
+            overshoot: share(totals.most, limit.quota()),
+            keys_above: totals.keys_above,
+            keys_refused_wrongly: totals.keys_refused_wrongly,
+            mean_difference: estimates.then(|| mean(totals.differences, totals.admitted)),
+            fairness,
+            median_wait: seconds(totals.waits.median()),
+            longest_wait: seconds(totals.waits.longest()),
+            nanos: share(totals.nanos, totals.requests),
+            bytes_per_key,
+            trips: algorithms::trips(limit.algorithm()),
+        }
+    }
+}
+
+#[allow(clippy::cast_precision_loss)] // for people
+fn mean(sum: f64, count: u64) -> f64 {
+    if count == 0 { 0.0 } else { sum / count as f64 }
+}
+
+/// Jain's index of fairness: (Σx)² / (n Σx²).
+#[derive(Clone, Copy, Debug, Default)]
+struct Jain {
+    count: u64,
+    sum: f64,
+    squares: f64,
+}
+
+impl Jain {
+    fn add(&mut self, value: f64) {
+        self.count += 1;
+        self.sum += value;
+        self.squares += value * value;
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.count += other.count;
+        self.sum += other.sum;
+        self.squares += other.squares;
+    }
+
+    #[allow(clippy::cast_precision_loss)] // for people
+    fn index(&self) -> Option<f64> {
+        (self.count > 0 && self.squares > 0.0)
+            .then(|| self.sum * self.sum / (self.count as f64 * self.squares))
+    }
+}
+
+/// Judges of all algorithms, which see the same requests.
+pub(crate) struct Judges {
+    judges: Vec<Judge>,
+    fairness: Vec<Jain>,
+    /// The log among them.
+    log: usize,
+    requests: u64,
+    keys: u64,
+}
+
+impl Judges {
+    fn new(limit: &Limit) -> anyhow::Result<Self> {
+        let limits = algorithms::algorithms(limit)?;
+        let log = limits.iter().position(|limit| limit.algorithm() == ratelimit_core::Algorithm::SlidingLog);
+        Ok(Self {
+            fairness: vec![Jain::default(); limits.len()],
+            judges: limits.iter().map(Judge::new).collect::<anyhow::Result<_>>()?,
+            log: log.unwrap_or_default(),
+            requests: 0,
+            keys: 0,
+        })
+    }
+
+    fn judge(&mut self, key: &[u8], requests: &[(ratelimit_core::Timestamp, u64)]) -> anyhow::Result<()> {
+        self.requests += requests.len() as u64;
+        self.judges.iter_mut().try_for_each(|judge| judge.judge(key, requests))
+    }
+
+    /// Ends a key that had this many requests.
+    fn end(&mut self, key: &[u8], requests: u64) -> anyhow::Result<()> {
+        self.keys += 1;
+        let admitted =
+            self.judges.iter_mut().map(|judge| judge.end(key)).collect::<anyhow::Result<Vec<u64>>>()?;
+        let by_log = admitted.get(self.log).copied().unwrap_or_default();
+        if by_log < requests && by_log > 0 {
+            for (fairness, own) in self.fairness.iter_mut().zip(admitted) {
+                fairness.add(share(own, by_log));
+            }
+        }
+        Ok(())
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.keys += other.keys;
+        for (own, other) in self.judges.iter_mut().zip(&other.judges) {
+            own.totals.add(&other.totals);
+        }
+        for (own, other) in self.fairness.iter_mut().zip(&other.fairness) {
+            own.merge(*other);
+        }
+    }
+
+    fn comparison(&self, allocated: Option<fn() -> usize>) -> anyhow::Result<Comparison> {
+        let algorithms = self.judges.iter().zip(&self.fairness).map(|(judge, fairness)| {
+            let bytes =
+                allocated.map(|allocated| memory::bytes_per_key(judge.limit(), allocated)).transpose()?;
+            Ok(Compared::new(judge, &judge.totals, fairness.index(), bytes))
+        });
+        let algorithms = algorithms.collect::<anyhow::Result<_>>()?;
+        Ok(Comparison { requests: self.requests, keys: self.keys, algorithms })
+    }
+}
+
+/// Requests that are judged at once.
+const CHUNK: usize = 1 << 14;
+
+/// Compares all algorithms with the quota and the period of `limit`. `allocated`, if given, says how many bytes the program has
+/// allocated, from which the memory for a key is measured.
+///
+/// # Errors
+/// If an algorithm cannot have this quota and period.
+pub fn compare(trace: &Trace, limit: &Limit, allocated: Option<fn() -> usize>) -> anyhow::Result<Comparison> {
+    let mut judges = Judges::new(limit)?;
+    let mut chunk = Vec::with_capacity(CHUNK);
+    for key in trace.each() {
+        for request in key.requests() {
+            chunk.push(request);
+            if chunk.len() == CHUNK {
+                judges.judge(key.key, &chunk)?;
+                chunk.clear();
+            }
+        }
+        judges.judge(key.key, &chunk)?;
+        chunk.clear();
+        judges.end(key.key, key.len())?;
+    }
+    judges.comparison(allocated)
+}
+
+#[cfg(test)]
+mod tests;

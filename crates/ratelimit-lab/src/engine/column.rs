@@ -1,0 +1,133 @@
+//! A column of the result: limits, what they count by, and what they did.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ratelimit_core::Timestamp;
+
+use super::decided::Decided;
+use super::decider::Decider;
+use super::key_counts::KeyCounts;
+use super::keys::Keys;
+use super::layer::HttpRequest;
+use super::outcome::{KeyOutcome, Outcome, printable};
+use super::series::Series;
+use super::waits::Waits;
+
+/// One column.
+pub(crate) struct Column {
+    /// The limits as text.
+    pub(crate) name: String,
+    /// Which of the keys of a request it counts by.
+    pub(crate) by: usize,
+    pub(crate) decider: Decider,
+    /// In which peaks are counted.
+    pub(crate) period: Duration,
+    pub(crate) counts: Counts,
+}
+
+/// What a column has counted.
+#[derive(Default)]
+pub(crate) struct Counts {
+    keys: Vec<KeyCounts>,
+    requests: u64,
+    unidentified: u64,
+    refused: u64,
+    delayed: u64,
+    never: u64,
+    longest_delay: Duration,
+    waits: Waits,
+    refused_by: BTreeMap<String, u64>,
+    series: Series,
+}
+
+impl Column {
+    /// Decides a request of the key with this number, and returns the decision.
+    pub(crate) fn decide(
+        &mut self,
+        time: Timestamp,
+        number: u32,
+        key: &[u8],
+        cost: u64,
+        http: Option<HttpRequest>,
+    ) -> anyhow::Result<Decided> {
+        let decided = self.decider.decide(key, cost, http)?;
+        let length = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
+        self.counts.count(time, number as usize, &decided, length);
+        Ok(decided)
+    }
+
+    /// Counts a request without what is counted by.
+    pub(crate) fn unidentified(&mut self) {
+        self.counts.unidentified += 1;
+    }
+
+    pub(crate) fn outcome(&self, by: String, keys: &Keys, top: usize) -> Outcome {
+        let counts = &self.counts;
+        let seconds = |wait: Option<Duration>| wait.map(|wait| wait.as_secs_f64());
+        let mut refused: Vec<(u32, &KeyCounts)> =
+            (0..).zip(&counts.keys).filter(|(_, counts)| counts.refused > 0).collect();
+        let keys_refused = refused.len() as u64;
+        refused.sort_by_key(|(number, counts)| (Reverse(counts.refused), *number));
+        refused.truncate(top);
+        let top = refused.into_iter().map(|(number, counts)| KeyOutcome {
+            key: printable(keys.get(number)),
+            requests: counts.requests,
+            refused: counts.refused,
+            peak: counts.peak,
+            median_wait: seconds(counts.waits.as_ref().and_then(|waits| waits.median())),
+            longest_wait: seconds(counts.waits.as_ref().and_then(|waits| waits.longest())),
+        });
+        Outcome {
+            limits: self.name.clone(),
+            by,
+            requests: counts.requests,
+            unidentified: counts.unidentified,
+            admitted: counts.requests - counts.refused,
+            refused: counts.refused,
+            delayed: counts.delayed,
+            never: counts.never,
+            keys: counts.keys.iter().filter(|counts| counts.requests > 0).count() as u64,
+            keys_refused,
+            median_wait: seconds(counts.waits.median()),
+            longest_wait: seconds(counts.waits.longest()),
+            longest_delay: counts.longest_delay.as_secs_f64(),
+            peak_seconds: self.period.as_secs_f64(),
+            refused_by: counts.refused_by.clone(),
+            top: top.collect(),
+            series: counts.series.clone(),
+        }
+    }
+}
+
+impl Counts {
+    fn count(&mut self, time: Timestamp, number: usize, decided: &Decided, length: u64) {
+        if number >= self.keys.len() {
+            self.keys.resize_with(number + 1, KeyCounts::default);
+        }
+        self.requests += 1;
+        self.series.add(time, decided.is_admitted);
+        let Some(key) = self.keys.get_mut(number) else { return };
+        key.count(time, length);
+        if decided.is_admitted {
+            if decided.is_delayed {
+                self.delayed += 1;
+                self.longest_delay = self.longest_delay.max(decided.delay);
+            }
+            return;
+        }
+        key.refuse(decided.wait);
+        self.refused += 1;
+        match decided.wait {
+            Some(wait) => self.waits.add(wait),
+            None => self.never += 1,
+        }
+        for name in &decided.refused_by {
+            match self.refused_by.get_mut(name) {
+                Some(count) => *count += 1,
+                None => drop(self.refused_by.insert(name.clone(), 1)),
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Decides requests: with a limiter, or with the layer of a configuration file.
+
+use ratelimit_core::{Algorithm, Limits, ManualClock, RateLimiter, Request};
+use ratelimit_memory::MemoryStore;
+
+use super::decided::Decided;
+use super::layer::{HttpRequest, Layered};
+
+/// Decides requests as a service would, at the time of the clock.
+pub(crate) enum Decider {
+    Limiter(Box<RateLimiter<MemoryStore, ManualClock>>),
+    Layer(Box<Layered>),
+}
+
+impl Decider {
+    /// A limiter on a store in memory, with these limits.
+    ///
+    /// # Errors
+    /// If one of them is on what is held at once, since a log does not say when requests ended.
+    pub(crate) fn limiter(limits: Limits, clock: ManualClock) -> anyhow::Result<Self> {
+        if let Some(limit) = limits.iter().find(|limit| limit.algorithm() == Algorithm::Concurrency) {
+            anyhow::bail!(
+                "{limit}: a concurrency limit cannot be replayed, since a log does not say when requests ended"
+            );
+        }
+        Ok(Self::Limiter(Box::new(RateLimiter::new(MemoryStore::new(), limits).with_clock(clock))))
+    }
+
+    #[inline]
+    pub(crate) fn decide(
+        &mut self,
+        key: &[u8],
+        cost: u64,
+        http: Option<HttpRequest>,
+    ) -> anyhow::Result<Decided> {
+        match (self, http) {
+            (Self::Limiter(limiter), _) => {
+                let decision = limiter.check_now(Request::new(key).cost(cost))?;
+                let delay = decision.delay();
+                Ok(Decided {
+                    is_admitted: decision.allowed(),
+                    wait: decision.retry_after(),
+                    is_delayed: !delay.is_zero(),
+                    delay,
+                    refused_by: Vec::new(),
+                })
+            }
+            (Self::Layer(layer), Some(http)) => layer.decide(http),
+            (Self::Layer(_), None) => anyhow::bail!("policies need the whole request"),
+        }
+    }
+}

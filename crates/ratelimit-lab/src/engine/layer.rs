@@ -1,0 +1,179 @@
+//! The policies of a configuration file, decided by the layer that a service uses.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::net::IpAddr;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use ratelimit_core::{Algorithm, ManualClock, RateLimiter};
+use ratelimit_memory::MemoryStore;
+use ratelimit_tower::config::{Config, PlanName};
+use ratelimit_tower::{PeerAddress, RateLimit, RateLimitLayer, Reason, Refusal};
+use tower_layer::Layer as _;
+use tower_service::Service;
+
+use super::decided::Decided;
+use crate::field::Field;
+use crate::record::{Record, Wanted};
+
+/// A request of a log, as the layer sees it.
+pub(crate) type HttpRequest = Request<()>;
+
+type Answers = fn(&Refusal<'_>) -> Response<()>;
+
+/// A service behind the layer. Its responses are those of the log.
+pub(crate) struct Layered(RateLimit<Logged, MemoryStore, ManualClock, Answers>);
+
+/// What the layer said about a refused request.
+#[derive(Clone)]
+struct Refused {
+    wait: Option<Duration>,
+    by: Vec<String>,
+}
+
+impl Layered {
+    /// The policies of this file.
+    ///
+    /// # Errors
+    /// If one of them limits what is held at once.
+    pub(crate) fn new(config: &Config, enforce_shadow: bool, clock: ManualClock) -> anyhow::Result<Self> {
+        let limits = config.policies().each().flat_map(|policy| policy.limits().iter());
+        for limit in limits {
+            if limit.algorithm() == Algorithm::Concurrency {
+                anyhow::bail!(
+                    "{limit}: a concurrency limit cannot be replayed, since a log does not say when requests ended"
+                );
+            }
+        }
+        let policies = config.policies().clone();
+        let policies = if enforce_shadow { policies.out_of_shadow() } else { policies };
+        let limiter = RateLimiter::without_limits(MemoryStore::new()).with_clock(clock);
+        let layer = RateLimitLayer::in_process(limiter, policies).answer_with(answer as Answers);
+        Ok(Self(layer.layer(Logged)))
+    }
+
+    pub(crate) fn decide(&mut self, request: HttpRequest) -> anyhow::Result<Decided> {
+        let response = pin!(self.0.call(request));
+        match response.poll(&mut Context::from_waker(Waker::noop())) {
+            // The store answers at once, so it is a queue that lets the request wait.
+            Poll::Pending => Ok(Decided { is_admitted: true, is_delayed: true, ..Decided::default() }),
+            Poll::Ready(Ok(mut response)) => Ok(match response.extensions_mut().remove::<Refused>() {
+                None => Decided { is_admitted: true, ..Decided::default() },
+                Some(Refused { wait, by }) => Decided { wait, refused_by: by, ..Decided::default() },
+            }),
+            Poll::Ready(Err(never)) => match never {},
+        }
+    }
+}
+
+fn answer(refusal: &Refusal<'_>) -> Response<()> {
+    let by = match refusal.reason() {
+        Reason::QuotaExceeded => refusal.violated_policies().map(str::to_owned).collect(),
+        Reason::Unidentified => vec!["(400: the client did not send what is counted by)".to_owned()],
+        _ => vec!["(500: the request has no address or other part that the policies count by)".to_owned()],
+    };
+    let mut response = Response::new(());
+    *response.status_mut() = refusal.reason().status();
+    response.extensions_mut().insert(Refused { wait: refusal.retry_after(), by });
+    response
+}
+
+/// Answers with the status that the log says.
+#[derive(Clone, Copy)]
+struct Logged;
+
+impl Service<HttpRequest> for Logged {
+    type Response = Response<()>;
+    type Error = Infallible;
+    type Future = Ready<Result<Response<()>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: HttpRequest) -> Self::Future {
+        let mut response = Response::new(());
+        if let Some(status) = request.extensions().get::<StatusCode>() {
+            *response.status_mut() = *status;
+        }
+        ready(Ok(response))
+    }
+}
+
+/// Makes requests from the lines of a log.
+pub(crate) struct RequestMaker {
+    ip: usize,
+    method: usize,
+    path: usize,
+    status: usize,
+    /// Header fields, and the fields of the log that have their values.
+    headers: Vec<(HeaderName, usize)>,
+    /// The plans of the file, by the field that has their names.
+    plan: Option<(usize, Vec<(String, PlanName)>)>,
+}
+
+impl RequestMaker {
+    /// Adds what it needs to `wanted`. `headers` are `NAME=FIELD`: a header field, and the field of the log that has its value.
+    ///
+    /// # Errors
+    /// If one of them is not of that form.
+    pub(crate) fn new(
+        wanted: &mut Wanted,
+        headers: &[String],
+        plan_field: Option<&str>,
+        config: &Config,
+    ) -> anyhow::Result<Self> {
+        let mut usual = vec![
+            (http::header::USER_AGENT, wanted.add(Field::Agent)),
+            (http::header::REFERER, wanted.add(Field::Referer)),
+        ];
+        for text in headers {
+            let (name, field) =
+                text.split_once('=').with_context(|| format!("--header {text}: write NAME=FIELD"))?;
+            let name = name.parse::<HeaderName>().with_context(|| format!("--header {text}"))?;
+            usual.retain(|(own, _)| *own != name);
+            usual.push((name, wanted.add(Field::of_name(field))));
+        }
+        let plans = config.plans().filter_map(|name| Some((name.to_owned(), config.plan(name)?))).collect();
+        Ok(Self {
+            ip: wanted.add(Field::Ip),
+            method: wanted.add(Field::Method),
+            path: wanted.add(Field::Path),
+            status: wanted.add(Field::Status),
+            headers: usual,
+            plan: plan_field.map(|field| (wanted.add(Field::of_name(field)), plans)),
+        })
+    }
+
+    pub(crate) fn make(&self, record: &Record) -> HttpRequest {
+        let text = |index: usize| record.get(index).and_then(|value| std::str::from_utf8(value).ok());
+        let mut request = Request::new(());
+        *request.method_mut() =
+            text(self.method).and_then(|method| method.parse().ok()).unwrap_or(Method::GET);
+        if let Some(uri) = text(self.path).and_then(|path| path.parse::<Uri>().ok()) {
+            *request.uri_mut() = uri;
+        }
+        for (name, index) in &self.headers {
+            if let Some(value) = record.get(*index).and_then(|value| HeaderValue::from_bytes(value).ok()) {
+                request.headers_mut().insert(name.clone(), value);
+            }
+        }
+        let extensions = request.extensions_mut();
+        if let Some(address) = text(self.ip).and_then(|address| address.parse::<IpAddr>().ok()) {
+            extensions.insert(PeerAddress(address));
+        }
+        if let Some(status) = text(self.status).and_then(|status| status.parse::<StatusCode>().ok()) {
+            extensions.insert(status);
+        }
+        if let Some((index, plans)) = &self.plan
+            && let Some((_, plan)) = text(*index).and_then(|name| plans.iter().find(|(own, _)| own == name))
+        {
+            extensions.insert(plan.clone());
+        }
+        request
+    }
+}

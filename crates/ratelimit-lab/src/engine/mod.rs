@@ -1,0 +1,234 @@
+//! Replays requests: each column decides all of them, as a service with its limits would have done.
+
+mod column;
+mod decided;
+mod decider;
+mod key_counts;
+mod keys;
+mod layer;
+mod outcome;
+mod reorder;
+mod series;
+mod trace;
+mod waits;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ratelimit_core::{Limits, ManualClock, Timestamp};
+use ratelimit_tower::config::{Config, ConfigFile};
+use serde::Serialize;
+
+use crate::by::{By, KeyMaker};
+use crate::field::Field;
+use crate::record::{Record, Wanted};
+use column::{Column, Counts};
+use decider::Decider;
+use keys::Keys;
+use layer::{HttpRequest, Layered, RequestMaker};
+use reorder::Reorder;
+
+pub use outcome::{KeyOutcome, Outcome};
+pub(crate) use outcome::{printable, share};
+pub use series::{Bucket, Series};
+pub use trace::Trace;
+pub(crate) use trace::TracedKey;
+pub(crate) use waits::Waits;
+
+/// What to replay requests against.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Limits. Each of them is a column for each of `by`.
+    pub limits: Vec<Limits>,
+    /// What to count by; at most [`MOST_BY`].
+    pub by: Vec<By>,
+    /// The configuration file of an HTTP layer, as one more column.
+    pub policies: Option<PathBuf>,
+    /// Whether policies in shadow refuse.
+    pub enforce_shadow: bool,
+    /// Header fields of requests, `NAME=FIELD`, for these policies.
+    pub headers: Vec<String>,
+    /// The field that names the plan of a request, for these policies.
+    pub plan_field: Option<String>,
+    /// The field that has the cost of a request; one if there is none, or it is not a number.
+    pub cost_field: Option<String>,
+    /// Leaves requests out of a column that do not have what it counts by.
+    pub skip_missing: bool,
+    /// How far requests may be out of order.
+    pub out_of_order: Duration,
+    /// Whether to keep times and keys, which a [`Trace`] needs.
+    pub keep_trace: bool,
+}
+
+/// The most things to count by at once.
+pub const MOST_BY: usize = 4;
+
+/// A replay in progress.
+pub struct Engine {
+    makers: Vec<(By, KeyMaker, Keys)>,
+    requests: Option<RequestMaker>,
+    cost: Option<usize>,
+    skip_missing: bool,
+    columns: Vec<Column>,
+    clock: ManualClock,
+    reorder: Reorder<Waiting>,
+    traces: Vec<Trace>,
+    first: Option<Timestamp>,
+    last: Timestamp,
+    has_fractions: bool,
+    key: Vec<u8>,
+}
+
+/// A request that waits for earlier ones.
+struct Waiting {
+    cost: u64,
+    /// The number of its key for each thing to count by, and whether it has it.
+    keys: [(u32, bool); MOST_BY],
+    /// Boxed, since most replays have none.
+    http: Option<Box<HttpRequest>>,
+}
+
+/// The results of a replay.
+#[derive(Clone, Debug, Serialize)]
+pub struct Replayed {
+    /// The time of the first request, in nanoseconds since 1970.
+    pub first: Option<u64>,
+    /// The time of the last request, in nanoseconds since 1970.
+    pub last: Option<u64>,
+    /// Requests that were more out of order than the bound. They were decided at the latest time.
+    pub too_late: u64,
+    /// Whether there are requests, and the times of all of them are whole seconds, as in the combined log format.
+    pub whole_seconds: bool,
+    /// The columns.
+    pub columns: Vec<Outcome>,
+}
+
+impl Engine {
+    /// A replay of this plan. What it needs of each line is added to `wanted`.
+    ///
+    /// # Errors
+    /// If a limit cannot be replayed, or if the configuration file has errors.
+    pub fn new(plan: &Plan, wanted: &mut Wanted) -> anyhow::Result<Self> {
+        anyhow::ensure!(plan.by.len() <= MOST_BY, "at most {MOST_BY} things can be counted by at once");
+        let clock = ManualClock::default();
+        let makers = plan.by.iter().map(|by| (by.clone(), KeyMaker::new(by, wanted), Keys::default()));
+        let makers: Vec<_> = makers.collect();
+        let mut columns = Vec::new();
+        for by in 0..makers.len() {
+            for limits in &plan.limits {
+                let decider = Decider::limiter(limits.clone(), clock.clone())?;
+                let period = limits.iter().next().map_or(Duration::ZERO, |limit| limit.period());
+                columns.push(Column {
+                    name: limits.to_string(),
+                    by,
+                    decider,
+                    period,
+                    counts: Counts::default(),
+                });
+            }
+        }
+        let mut requests = None;
+        if let Some(path) = &plan.policies {
+            let config = open(path)?;
+            requests = Some(RequestMaker::new(wanted, &plan.headers, plan.plan_field.as_deref(), &config)?);
+            let layer = Layered::new(&config, plan.enforce_shadow, clock.clone())
+                .with_context(|| path.display().to_string())?;
+            let decider = Decider::Layer(Box::new(layer));
+            let period = Duration::from_secs(60);
+            let name = path.display().to_string();
+            columns.push(Column { name, by: 0, decider, period, counts: Counts::default() });
+        }
+        let traces =
+            if plan.keep_trace { makers.iter().map(|_| Trace::default()).collect() } else { Vec::new() };
+        Ok(Self {
+            requests,
+            cost: plan.cost_field.as_ref().map(|name| wanted.add(Field::of_name(name))),
+            skip_missing: plan.skip_missing,
+            columns,
+            clock,
+            reorder: Reorder::new(plan.out_of_order),
+            traces,
+            makers,
+            first: None,
+            last: Timestamp::EPOCH,
+            has_fractions: false,
+            key: Vec::new(),
+        })
+    }
+
+    /// Adds a request. It is decided when no earlier one can come.
+    ///
+    /// # Errors
+    /// If there are more than four billion keys.
+    pub fn add(&mut self, record: &Record) -> anyhow::Result<()> {
+        let mut keys = [(0, false); MOST_BY];
+        for ((_, maker, numbers), key) in self.makers.iter_mut().zip(&mut keys) {
+            let is_complete = maker.make(record, &mut self.key);
+            *key = (numbers.number(&self.key)?, is_complete);
+        }
+        let cost = self.cost.and_then(|index| record.get(index));
+        let cost = cost.and_then(|cost| std::str::from_utf8(cost).ok()?.parse().ok()).unwrap_or(1);
+        let http = self.requests.as_ref().map(|maker| Box::new(maker.make(record)));
+        self.reorder.push(record.time, Waiting { cost, keys, http });
+        while let Some((time, request)) = self.reorder.next() {
+            self.decide(time, request)?;
+        }
+        Ok(())
+    }
+
+    fn decide(&mut self, time: Timestamp, mut request: Waiting) -> anyhow::Result<()> {
+        self.clock.set(time);
+        self.first.get_or_insert(time);
+        self.last = time;
+        self.has_fractions |= !time.as_nanos().is_multiple_of(1_000_000_000);
+        for (trace, (number, is_complete)) in self.traces.iter_mut().zip(request.keys) {
+            if is_complete || !self.skip_missing {
+                trace.add(time, number, request.cost);
+            }
+        }
+        for column in &mut self.columns {
+            let Some((number, is_complete)) = request.keys.get(column.by).copied() else { continue };
+            if !is_complete {
+                column.unidentified();
+                if self.skip_missing && !matches!(column.decider, Decider::Layer(_)) {
+                    continue;
+                }
+            }
+            let key = self.makers.get(column.by).map(|(_, _, keys)| keys.get(number)).unwrap_or_default();
+            let http = if matches!(column.decider, Decider::Layer(_)) { request.http.take() } else { None };
+            column.decide(time, number, key, request.cost, http.map(|http| *http))?;
+        }
+        Ok(())
+    }
+
+    /// Decides what is left, and returns the results, with this many keys for each column, and the traces that were kept, one for
+    /// each thing to count by.
+    ///
+    /// # Errors
+    /// Like [`add`](Self::add).
+    pub fn finish(mut self, top: usize) -> anyhow::Result<(Replayed, Vec<Trace>)> {
+        while let Some((time, request)) = self.reorder.take() {
+            self.decide(time, request)?;
+        }
+        let outcomes = self.columns.iter().filter_map(|column| {
+            let (by, _, keys) = self.makers.get(column.by)?;
+            Some(column.outcome(by.to_string(), keys, top))
+        });
+        let replayed = Replayed {
+            first: self.first.map(Timestamp::as_nanos),
+            last: self.first.map(|_| self.last.as_nanos()),
+            too_late: self.reorder.too_late,
+            whole_seconds: self.first.is_some() && !self.has_fractions,
+            columns: outcomes.collect(),
+        };
+        let keys = self.makers.into_iter().map(|(by, _, keys)| (by.to_string(), keys));
+        let traces =
+            self.traces.into_iter().zip(keys).map(|(trace, (by, keys))| trace.with_keys(by, keys)).collect();
+        Ok((replayed, traces))
+    }
+}
+
+fn open(path: &PathBuf) -> anyhow::Result<Config> {
+    Ok(Config::clone(&ConfigFile::open(path)?.config()))
+}

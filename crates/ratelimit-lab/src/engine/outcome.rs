@@ -1,0 +1,102 @@
+//! What limits would have done: the results of a replay, as data.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::series::Series;
+
+/// What one column of limits would have done to the requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The limits, as text, or the name of the configuration file.
+    pub limits: String,
+    /// What requests are counted by. With a configuration file, its policies count by their own keys, and this only names
+    /// the clients in `top`.
+    pub by: String,
+    /// Requests that were decided.
+    pub requests: u64,
+    /// Requests that do not have what is counted by. They are counted together, or left out if that was asked for.
+    pub unidentified: u64,
+    /// Requests that were admitted.
+    pub admitted: u64,
+    /// Requests that were refused.
+    pub refused: u64,
+    /// Admitted requests that a queue would have delayed.
+    pub delayed: u64,
+    /// Requests that cost more than a limit can ever admit. They are among the refused.
+    pub never: u64,
+    /// Different keys.
+    pub keys: u64,
+    /// Keys with at least one refusal.
+    pub keys_refused: u64,
+    /// The median of the waits until a refused request would have been admitted, in seconds; at most 12.5 % too long.
+    pub median_wait: Option<f64>,
+    /// The longest of these waits, in seconds.
+    pub longest_wait: Option<f64>,
+    /// The longest delay by a queue, in seconds.
+    pub longest_delay: f64,
+    /// The time in which peaks are counted, in seconds: the period of the first limit.
+    pub peak_seconds: f64,
+    /// Which limits of a configuration file refused, and how often.
+    pub refused_by: BTreeMap<String, u64>,
+    /// The keys with the most refusals.
+    pub top: Vec<KeyOutcome>,
+    /// The counts over time.
+    pub series: Series,
+}
+
+/// What happened to one key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeyOutcome {
+    /// The key. Bytes that are not printable text are `\xNN`.
+    pub key: String,
+    /// Its requests.
+    pub requests: u64,
+    /// Those of them that were refused.
+    pub refused: u64,
+    /// The most requests in one period; periods begin at whole multiples of their length.
+    pub peak: u64,
+    /// The median wait until a refused request would have been admitted, in seconds; at most 12.5 % too long.
+    pub median_wait: Option<f64>,
+    /// The longest such wait, in seconds.
+    pub longest_wait: Option<f64>,
+}
+
+impl Outcome {
+    /// The refused share of all requests, from 0 to 1.
+    pub fn refused_share(&self) -> f64 {
+        share(self.refused, self.requests)
+    }
+
+    /// The share of the keys that were refused something, from 0 to 1.
+    pub fn keys_refused_share(&self) -> f64 {
+        share(self.keys_refused, self.keys)
+    }
+}
+
+/// A part of a whole, from 0 to 1.
+#[allow(clippy::cast_precision_loss)] // for people
+pub(crate) fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// Bytes as printable text.
+pub(crate) fn printable(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            match letter {
+                // Those that reverse or hide what follows on a terminal.
+                '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => {
+                    text.extend(letter.escape_unicode());
+                }
+                _ if letter.is_control() => text.push_str(&format!("\\x{:02x}", u32::from(letter))),
+                '\\' => text.push_str("\\\\"),
+                _ => text.push(letter),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text
+}

@@ -1,0 +1,171 @@
+//! Puts requests into the order of their times, within a bound.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use ratelimit_core::Timestamp;
+
+/// The most requests that wait for earlier ones.
+const MOST: usize = 1 << 20;
+
+/// Holds requests back until no earlier one can come, as far as the bound says.
+#[derive(Debug)]
+pub(crate) struct Reorder<T> {
+    bound: Duration,
+    /// Requests that came in order, which are most of them.
+    sorted: VecDeque<(Timestamp, T)>,
+    /// The others.
+    late: BinaryHeap<Reverse<Late<T>>>,
+    newest: Timestamp,
+    /// The time of the last one that was let go: none is decided before it.
+    decided: Timestamp,
+    count: u64,
+    /// Requests that came too late to be put in order.
+    pub(crate) too_late: u64,
+}
+
+#[derive(Debug)]
+struct Late<T>(Timestamp, u64, T);
+
+impl<T> Reorder<T> {
+    pub(crate) fn new(bound: Duration) -> Self {
+        Self {
+            bound,
+            sorted: VecDeque::new(),
+            late: BinaryHeap::new(),
+            newest: Timestamp::EPOCH,
+            decided: Timestamp::EPOCH,
+            count: 0,
+            too_late: 0,
+        }
+    }
+
+    /// Adds a request. Call [`next`](Self::next) until it returns nothing.
+    pub(crate) fn push(&mut self, time: Timestamp, request: T) {
+        if time < self.decided {
+            self.too_late += 1;
+        }
+        self.newest = self.newest.max(time);
+        self.count += 1;
+        if self.sorted.back().is_none_or(|(last, _)| *last <= time) {
+            self.sorted.push_back((time, request));
+        } else {
+            self.late.push(Reverse(Late(time, self.count, request)));
+        }
+    }
+
+    /// A request that is to be decided, and when.
+    pub(crate) fn next(&mut self) -> Option<(Timestamp, T)> {
+        let first = self.first()?;
+        let is_full = self.sorted.len() + self.late.len() > MOST;
+        if !is_full && first + self.bound >= self.newest && !self.bound.is_zero() {
+            return None;
+        }
+        self.take()
+    }
+
+    /// One of those that are left at the end.
+    pub(crate) fn take(&mut self) -> Option<(Timestamp, T)> {
+        let late = self.late.peek().map(|Reverse(late)| late.0);
+        let sorted = self.sorted.front().map(|(time, _)| *time);
+        let is_late = match (late, sorted) {
+            (Some(late), Some(sorted)) => late < sorted,
+            (late, _) => late.is_some(),
+        };
+        let (time, request) = match is_late {
+            true => self.late.pop().map(|Reverse(Late(time, _, request))| (time, request))?,
+            false => self.sorted.pop_front()?,
+        };
+        self.decided = self.decided.max(time);
+        Some((self.decided, request))
+    }
+
+    fn first(&self) -> Option<Timestamp> {
+        let late = self.late.peek().map(|Reverse(late)| late.0);
+        let sorted = self.sorted.front().map(|(time, _)| *time);
+        late.into_iter().chain(sorted).min()
+    }
+}
+
+impl<T> PartialEq for Late<T> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.0, self.1) == (other.0, other.1)
+    }
+}
+
+impl<T> Eq for Late<T> {}
+
+impl<T> PartialOrd for Late<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Late<T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.0, self.1).cmp(&(other.0, other.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds and names, in the order in which they are decided.
+    fn order(bound: u64, requests: &[(u64, char)]) -> (Vec<(u64, char)>, u64) {
+        let mut reorder = Reorder::new(Duration::from_secs(bound));
+        let mut decided = Vec::new();
+        for (second, name) in requests {
+            reorder.push(Timestamp::from_secs(*second), *name);
+            while let Some(request) = reorder.next() {
+                decided.push(request);
+            }
+        }
+        decided.extend(std::iter::from_fn(|| reorder.take()));
+        let seconds = |(time, name): (Timestamp, char)| (time.as_nanos() / 1_000_000_000, name);
+        (decided.into_iter().map(seconds).collect(), reorder.too_late)
+    }
+
+    #[test]
+    fn requests_within_the_bound_are_put_in_order() {
+        let requests =
+            [(100, 'a'), (110, 'b'), (101, 'c'), (110, 'd'), (100, 'e'), (120, 'f'), (111, 'g'), (130, 'h')];
+        let sorted =
+            [(100, 'a'), (100, 'e'), (101, 'c'), (110, 'b'), (110, 'd'), (111, 'g'), (120, 'f'), (130, 'h')];
+        assert_eq!(order(10, &requests), (sorted.to_vec(), 0));
+    }
+
+    #[test]
+    fn later_ones_are_decided_at_the_latest_time_and_counted() {
+        let requests = [(100, 'a'), (111, 'b'), (122, 'c'), (110, 'd'), (50, 'e'), (123, 'f')];
+        let decided = [(100, 'a'), (111, 'b'), (111, 'd'), (111, 'e'), (122, 'c'), (123, 'f')];
+        let (order, too_late) = order(10, &requests);
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        assert_eq!((sorted, too_late), (decided.to_vec(), 2));
+        assert!(order.is_sorted_by_key(|(second, _)| *second), "{order:?}");
+    }
+
+    #[test]
+    fn without_a_bound_nothing_waits() {
+        let mut reorder = Reorder::new(Duration::ZERO);
+        for (second, decided) in [(5, 5), (7, 7), (6, 7), (8, 8)] {
+            reorder.push(Timestamp::from_secs(second), second);
+            assert_eq!(reorder.next(), Some((Timestamp::from_secs(decided), second)));
+            assert_eq!(reorder.next(), None);
+        }
+        assert_eq!(reorder.too_late, 1);
+    }
+
+    #[test]
+    fn no_more_than_the_bound_wait() {
+        let mut reorder = Reorder::new(Duration::from_secs(1_000));
+        let mut decided = 0;
+        for number in 0..MOST + 10 {
+            reorder.push(Timestamp::from_secs(5), number);
+            decided += usize::from(reorder.next().is_some());
+        }
+        assert_eq!(decided, 10);
+    }
+}

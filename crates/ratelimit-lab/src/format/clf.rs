@@ -1,0 +1,115 @@
+//! The common and combined log formats of Apache and nginx, also with the virtual host in front.
+
+use memchr::memchr;
+
+use super::time::Times;
+use crate::field::Field;
+use crate::record::{Record, Wanted};
+
+/// Reads `host ident user [time] "request" status bytes "referer" "agent"`, of which the last two may be missing.
+pub(super) fn parse(
+    line: &[u8],
+    wanted: &Wanted,
+    times: &mut Times,
+    record: &mut Record,
+) -> Result<(), &'static str> {
+    let open = memchr(b'[', line).ok_or("there is no [time]")?;
+    let (front, rest) = line.split_at(open);
+    let close = memchr(b']', rest).ok_or("there is no ] after the time")?;
+    let time = rest.get(1..close).unwrap_or_default();
+    record.time = times.clf(time).ok_or("the time is not like 10/Oct/2000:13:55:36 -0700")?;
+    let front = Front::of(front).ok_or("there is no `host ident user` before the time")?;
+    let mut rest = Rest(rest.get(close + 1..).unwrap_or_default());
+    let request = rest.quoted().ok_or("there is no \"request\" after the time")?;
+    let (status, bytes) = (rest.word(), rest.word());
+    if !matches!(status, [_, _, _]) || !status.iter().all(u8::is_ascii_digit) {
+        return Err("there is no status after the request");
+    }
+    let (referer, agent) = (rest.quoted(), rest.quoted());
+    let (method, target) = split_request(request);
+    for (index, field) in wanted.fields().iter().enumerate() {
+        let value = match field {
+            Field::Ip => front.host,
+            Field::User => front.user,
+            Field::Method => method,
+            Field::Path => without_query(target),
+            Field::Status => status,
+            Field::Bytes => bytes,
+            Field::Referer => referer.unwrap_or_default(),
+            Field::Agent => agent.unwrap_or_default(),
+            Field::Time | Field::Named(_) => continue,
+        };
+        record.set(index, value);
+    }
+    Ok(())
+}
+
+/// The part of a target before `?`.
+pub(super) fn without_query(target: &[u8]) -> &[u8] {
+    target.split(|byte| *byte == b'?').next().unwrap_or_default()
+}
+
+/// What comes before the time.
+struct Front<'a> {
+    host: &'a [u8],
+    user: &'a [u8],
+}
+
+impl<'a> Front<'a> {
+    fn of(text: &'a [u8]) -> Option<Self> {
+        let text = text.trim_ascii();
+        let (first, rest) = split(text)?;
+        let (second, third) = split(rest)?;
+        // `%v:%p %h %l %u`, which Debian's Apache calls vhost_combined.
+        let is_virtual_host = first.iter().rposition(|byte| *byte == b':').is_some_and(|at| {
+            let port = first.get(at + 1..).unwrap_or_default();
+            !port.is_empty() && port.iter().all(u8::is_ascii_digit) && memchr(b':', first) == Some(at)
+        });
+        if is_virtual_host && let Some((_, user)) = split(third) {
+            return Some(Self { host: second, user });
+        }
+        (!third.is_empty()).then_some(Self { host: first, user: third })
+    }
+}
+
+fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = memchr(b' ', text)?;
+    Some((text.get(..at)?, text.get(at + 1..)?))
+}
+
+/// What comes after the time.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    /// The content of the next quotes. A quote in it has a backslash before it.
+    fn quoted(&mut self) -> Option<&'a [u8]> {
+        let text = self.0.trim_ascii_start().strip_prefix(b"\"")?;
+        let mut from = 0;
+        loop {
+            let at = from + memchr(b'"', text.get(from..)?)?;
+            let content = text.get(..at)?;
+            let slashes = content.iter().rev().take_while(|byte| **byte == b'\\').count();
+            if slashes % 2 == 0 {
+                self.0 = text.get(at + 1..)?;
+                return Some(content);
+            }
+            from = at + 1;
+        }
+    }
+
+    /// The next word; empty at the end.
+    fn word(&mut self) -> &'a [u8] {
+        let text = self.0.trim_ascii_start();
+        let end = memchr(b' ', text).unwrap_or(text.len());
+        let (word, rest) = text.split_at(end);
+        self.0 = rest;
+        word
+    }
+}
+
+/// The method and the target of `GET /path HTTP/1.1`. What a client sends need not be that: then all of it is the target.
+fn split_request(request: &[u8]) -> (&[u8], &[u8]) {
+    let Some((method, rest)) = split(request) else { return (b"", request) };
+    let end = memchr::memrchr(b' ', rest).unwrap_or(rest.len());
+    (method, rest.get(..end).unwrap_or_default())
+}

@@ -1,0 +1,119 @@
+//! CSV: the wanted columns of a line.
+
+use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
+
+use super::clf::without_query;
+use super::time::Times;
+use crate::field::Field;
+use crate::record::{Record, Wanted};
+
+/// The columns of a file, according to its first line.
+#[derive(Debug)]
+pub(super) struct Columns {
+    reader: Reader,
+    header: Vec<u8>,
+    /// For each column the indices of the fields that it is.
+    fields: Vec<Vec<usize>>,
+    values: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+/// Space for the values of a line.
+const VALUES: usize = 1 << 16;
+/// The most columns.
+const COLUMNS: usize = 1_024;
+
+impl Columns {
+    /// Reads the first line; `None` if it does not name a column with the time.
+    pub(super) fn of_header(header: &[u8], wanted: &Wanted) -> Option<Self> {
+        let separator =
+            [b',', b';', b'\t'].into_iter().max_by_key(|byte| memchr::memchr_iter(*byte, header).count())?;
+        let mut columns = Self {
+            reader: ReaderBuilder::new().delimiter(separator).build(),
+            header: header.to_vec(),
+            fields: Vec::new(),
+            values: vec![0; VALUES],
+            ends: vec![0; COLUMNS],
+        };
+        let count = columns.split(header).ok()?;
+        let names: Vec<String> = (0..count)
+            .map(|at| {
+                String::from_utf8_lossy(columns.value(at)).trim().trim_start_matches('\u{feff}').to_owned()
+            })
+            .collect();
+        columns.fields = vec![Vec::new(); count];
+        for (index, field) in wanted.fields().iter().enumerate() {
+            let column = field.names().into_iter().find_map(|name| names.iter().position(|own| own == name));
+            match column.and_then(|column| columns.fields.get_mut(column)) {
+                Some(fields) => fields.push(index),
+                None if index == Wanted::TIME => return None,
+                None => {}
+            }
+        }
+        Some(columns)
+    }
+
+    /// Whether a column is the field of this index.
+    pub(super) fn has(&self, index: usize) -> bool {
+        self.fields.iter().any(|fields| fields.contains(&index))
+    }
+
+    /// Reads a line.
+    pub(super) fn parse(
+        &mut self,
+        line: &[u8],
+        wanted: &Wanted,
+        times: &mut Times,
+        record: &mut Record,
+    ) -> Result<(), &'static str> {
+        if line == self.header {
+            return Err("it is the header again");
+        }
+        if self.split(line)? != self.fields.len() {
+            return Err("it has another number of columns than the header");
+        }
+        for (column, fields) in self.fields.iter().enumerate() {
+            for index in fields {
+                let value = self.value(column);
+                let is_path = wanted.fields().get(*index) == Some(&Field::Path);
+                record.set(*index, if is_path { without_query(value) } else { value });
+            }
+        }
+        let time = record.get(Wanted::TIME).ok_or("there is no time")?;
+        record.time = times
+            .any(time)
+            .ok_or("the time is neither RFC 3339 nor of the common log format nor a number")?;
+        Ok(())
+    }
+
+    /// Splits a line, and returns the number of its values.
+    fn split(&mut self, line: &[u8]) -> Result<usize, &'static str> {
+        self.reader.reset();
+        let (_, read, mut written, mut ended) =
+            self.reader.read_record(line, &mut self.values, &mut self.ends);
+        if read < line.len() {
+            return Err("it has too many or too long columns");
+        }
+        // The line's end, which was cut off.
+        for end in [&b"\n"[..], b""] {
+            let values = self.values.get_mut(written..).unwrap_or_default();
+            let ends = self.ends.get_mut(ended..).unwrap_or_default();
+            let (result, _, more, ends) = self.reader.read_record(end, values, ends);
+            (written, ended) = (written + more, ended + ends);
+            match result {
+                ReadRecordResult::Record => return Ok(ended),
+                ReadRecordResult::InputEmpty => {}
+                ReadRecordResult::OutputFull | ReadRecordResult::OutputEndsFull | ReadRecordResult::End => {
+                    break;
+                }
+            }
+        }
+        Err("it has too many or too long columns")
+    }
+
+    fn value(&self, column: usize) -> &[u8] {
+        let begin = column.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+        let end = self.ends.get(column).copied().unwrap_or(begin);
+        self.values.get(begin..end).unwrap_or_default()
+    }
+}

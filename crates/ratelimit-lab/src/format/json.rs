@@ -1,0 +1,191 @@
+//! JSON lines: the wanted fields of an object, also nested ones, without building the rest of it.
+
+use std::fmt;
+use std::io::Write as _;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::clf::without_query;
+use super::time::Times;
+use crate::field::Field;
+use crate::record::{Record, Wanted};
+
+/// The names of the wanted fields, as a tree: a name leads to a field, or to names within it.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// Where to put a value that is here.
+    fields: Vec<Place>,
+    within: Vec<(Box<str>, Names)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// The index of the field, times [`MOST_NAMES`], and which of its names this is.
+    field: usize,
+    is_path: bool,
+}
+
+/// Names that are tried for one field.
+const MOST_NAMES: usize = 16;
+
+impl Names {
+    pub(super) fn of(wanted: &Wanted) -> Self {
+        let mut root = Self::default();
+        for (index, field) in wanted.fields().iter().enumerate() {
+            for (rank, name) in field.names().into_iter().take(MOST_NAMES).enumerate() {
+                let place = Place { field: index * MOST_NAMES + rank, is_path: *field == Field::Path };
+                // A name with dots may also be one name.
+                root.add(&mut std::iter::once(name), place);
+                if name.contains('.') {
+                    root.add(&mut name.split('.'), place);
+                }
+            }
+        }
+        root
+    }
+
+    fn add<'n>(&mut self, path: &mut impl Iterator<Item = &'n str>, place: Place) {
+        let Some(name) = path.next() else { return self.fields.push(place) };
+        if let Some((_, names)) = self.within.iter_mut().find(|(own, _)| **own == *name) {
+            return names.add(path, place);
+        }
+        let mut names = Self::default();
+        names.add(path, place);
+        self.within.push((name.into(), names));
+    }
+
+    fn get(&self, name: &str) -> Option<&Self> {
+        self.within.iter().find(|(own, _)| **own == *name).map(|(_, names)| names)
+    }
+}
+
+/// Reads one object.
+pub(super) fn parse(
+    line: &[u8],
+    wanted: &Wanted,
+    names: &Names,
+    times: &mut Times,
+    record: &mut Record,
+    found: &mut Record,
+) -> Result<(), &'static str> {
+    found.clear(wanted.fields().len() * MOST_NAMES);
+    let mut reader = serde_json::Deserializer::from_slice(line);
+    Reader { names, found }.deserialize(&mut reader).map_err(|_| "it is not a JSON object")?;
+    reader.end().map_err(|_| "something follows the JSON object")?;
+    for index in 0..wanted.fields().len() {
+        let first = index * MOST_NAMES;
+        if let Some(value) = (first..first + MOST_NAMES).find_map(|at| found.get(at)) {
+            record.set(index, value);
+        }
+    }
+    let time = record.get(Wanted::TIME).ok_or("there is no time; name its field with --time-field")?;
+    record.time =
+        times.any(time).ok_or("the time is neither RFC 3339 nor of the common log format nor a number")?;
+    Ok(())
+}
+
+struct Reader<'a> {
+    names: &'a Names,
+    found: &'a mut Record,
+}
+
+impl Reader<'_> {
+    fn set(&mut self, value: &[u8]) {
+        for Place { field, is_path, .. } in &self.names.fields {
+            self.found.set(*field, if *is_path { without_query(value) } else { value });
+        }
+    }
+
+    fn set_number(&mut self, number: impl fmt::Display) {
+        for Place { field, .. } in &self.names.fields {
+            // Writing to memory does not fail.
+            self.found.set_with(*field, |text| drop(write!(text, "{number}")));
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Reader<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Reader<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(names) = map.next_key_seed(Name(self.names))? {
+            match names {
+                Some(names) => map.next_value_seed(Reader { names, found: &mut *self.found })?,
+                None => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        Ok(())
+    }
+
+    /// The first element stands for all: Caddy writes header fields as lists.
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        if list.next_element_seed(Reader { names: self.names, found: self.found })?.is_some() {
+            while list.next_element::<IgnoredAny>()?.is_some() {}
+        }
+        Ok(())
+    }
+
+    fn visit_str<E>(mut self, value: &str) -> Result<(), E> {
+        self.set(value.as_bytes());
+        Ok(())
+    }
+
+    fn visit_u64<E>(mut self, value: u64) -> Result<(), E> {
+        self.set_number(value);
+        Ok(())
+    }
+
+    fn visit_i64<E>(mut self, value: i64) -> Result<(), E> {
+        self.set_number(value);
+        Ok(())
+    }
+
+    fn visit_f64<E>(mut self, value: f64) -> Result<(), E> {
+        self.set_number(value);
+        Ok(())
+    }
+
+    fn visit_bool<E>(mut self, value: bool) -> Result<(), E> {
+        self.set_number(value);
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+}
+
+/// A name in an object: what is wanted under it.
+struct Name<'a>(&'a Names);
+
+impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {
+    type Value = Option<&'a Names>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'a> Visitor<'_> for Name<'a> {
+    type Value = Option<&'a Names>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
+        Ok(self.0.get(name))
+    }
+}

@@ -1,0 +1,154 @@
+//! The formats of log lines, and how to tell them apart.
+
+mod clf;
+mod csv;
+mod json;
+mod time;
+
+use anyhow::{Context as _, bail};
+
+use crate::field::Field;
+use crate::record::{Record, Wanted};
+use time::Times;
+
+/// A format of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// The common log format of Apache, also with more fields at the end, such as the combined format of Apache and nginx
+    #[value(alias = "common")]
+    Combined,
+    /// One JSON object on each line
+    Json,
+    /// Comma-separated values (or semicolons, or tabs) under a line with the names of the columns
+    Csv,
+}
+
+/// Reads lines of one file.
+#[derive(Debug)]
+pub(crate) struct Parser {
+    wanted: Wanted,
+    kind: Kind,
+    times: Times,
+    found: Record,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Clf,
+    Json(json::Names),
+    /// `None` until the first line was read.
+    Csv(Option<Box<csv::Columns>>),
+}
+
+/// What a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// A request, whose fields are in the record.
+    Request,
+    /// An empty line, a comment or a header.
+    Nothing,
+    /// Neither; why.
+    Bad(&'static str),
+}
+
+impl Parser {
+    /// A parser for the fields that are wanted, of the format that the first lines of a file have.
+    ///
+    /// # Errors
+    /// If they have none, or if the format does not have a field.
+    pub(crate) fn detect(first: &[&[u8]], wanted: &Wanted, format: Option<Format>) -> anyhow::Result<Self> {
+        let mut lines = first.iter().filter(|line| !is_blank(line)).peekable();
+        let format = match format {
+            Some(format) => format,
+            None => {
+                let top = lines.peek().context("there is no line in it")?;
+                if first.iter().any(|line| line.contains(&0)) {
+                    bail!("it is binary, or text that is not UTF-8");
+                }
+                let is_csv = csv::Columns::of_header(top, wanted).is_some();
+                match lines.clone().find_map(|line| of_line(line, wanted)) {
+                    Some(format) => format,
+                    None if is_csv => Format::Csv,
+                    None => bail!(
+                        "cannot tell its format: none of the first lines is of the common or combined log format or JSON, and \
+                         the first line does not name a CSV column with the time; set --format or --time-field"
+                    ),
+                }
+            }
+        };
+        let kind = match format {
+            Format::Combined => {
+                let named = wanted.fields().iter().skip(1).find_map(|field| match field {
+                    Field::Named(name) => Some(name),
+                    _ => None,
+                });
+                if let Some(name) = named {
+                    bail!(
+                        "the combined log format has no field {name:?}; it has ip, user, method, path, status, bytes, referer \
+                         and agent"
+                    );
+                }
+                Kind::Clf
+            }
+            Format::Json => Kind::Json(json::Names::of(wanted)),
+            Format::Csv => {
+                let top = lines.peek().context("there is no line in it")?;
+                let columns = csv::Columns::of_header(top, wanted)
+                    .context("its first line does not name a column with the time; set --time-field")?;
+                if let Some((_, missing)) = wanted
+                    .fields()
+                    .iter()
+                    .enumerate()
+                    .find(|(index, field)| !columns.has(*index) && matches!(field, Field::Named(_)))
+                {
+                    bail!("it has no column {:?}", missing.names().first().unwrap_or(&""));
+                }
+                Kind::Csv(None)
+            }
+        };
+        Ok(Self { wanted: wanted.clone(), kind, times: Times::default(), found: Record::default() })
+    }
+
+    /// Reads a line.
+    pub(crate) fn parse(&mut self, line: &[u8], record: &mut Record) -> Line {
+        if is_blank(line) {
+            return Line::Nothing;
+        }
+        record.clear(self.wanted.fields().len());
+        let Self { wanted, kind, times, found } = self;
+        let read = match kind {
+            Kind::Clf => clf::parse(line, wanted, times, record),
+            Kind::Json(names) => json::parse(line, wanted, names, times, record, found),
+            Kind::Csv(Some(columns)) => columns.parse(line, wanted, times, record),
+            Kind::Csv(columns @ None) => {
+                *columns = csv::Columns::of_header(line, wanted).map(Box::new);
+                match columns {
+                    Some(_) => return Line::Nothing,
+                    None => Err("it does not name a column with the time"),
+                }
+            }
+        };
+        match read {
+            Ok(()) => Line::Request,
+            Err(reason) => Line::Bad(reason),
+        }
+    }
+}
+
+/// Whether it is an empty line or a comment.
+fn is_blank(line: &[u8]) -> bool {
+    matches!(line.trim_ascii_start(), [] | [b'#', ..])
+}
+
+/// The format that a line has by itself.
+fn of_line(line: &[u8], wanted: &Wanted) -> Option<Format> {
+    if line.trim_ascii_start().starts_with(b"{") {
+        return Some(Format::Json);
+    }
+    let mut record = Record::default();
+    let is_clf = clf::parse(line, wanted, &mut Times::default(), &mut record).is_ok();
+    is_clf.then_some(Format::Combined)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+//! Tests of the formats, on lines that servers write.
+
+use super::*;
+
+/// Reads a line with these fields, and returns its time in milliseconds and its values; `-` for those that it does not have.
+fn read(lines: &[&str], fields: &[&str]) -> Result<(Format, u64, Vec<String>), String> {
+    let mut wanted = Wanted::time(None);
+    let places: Vec<usize> = fields.iter().map(|name| wanted.add(Field::of_name(name))).collect();
+    let bytes: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
+    let mut parser = Parser::detect(&bytes, &wanted, None).map_err(|error| error.to_string())?;
+    let mut record = Record::default();
+    let mut last = Line::Nothing;
+    for line in bytes {
+        last = parser.parse(line, &mut record);
+    }
+    let format = match parser.kind {
+        Kind::Clf => Format::Combined,
+        Kind::Json(_) => Format::Json,
+        Kind::Csv(_) => Format::Csv,
+    };
+    match last {
+        Line::Request => {
+            let text =
+                |place: &usize| String::from_utf8_lossy(record.get(*place).unwrap_or(b"-")).into_owned();
+            Ok((format, record.time.as_nanos() / 1_000_000, places.iter().map(text).collect()))
+        }
+        Line::Nothing => Err("nothing".to_owned()),
+        Line::Bad(reason) => Err(reason.to_owned()),
+    }
+}
+
+const ALL: &[&str] = &["ip", "user", "method", "path", "status", "bytes", "referer", "agent"];
+
+#[track_caller]
+fn reads(line: &str, format: Format, millis: u64, values: [&str; 8]) {
+    assert_eq!(read(&[line], ALL), Ok((format, millis, values.map(str::to_owned).to_vec())));
+}
+
+#[test]
+fn the_common_format_is_read() {
+    reads(
+        r#"127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326"#,
+        Format::Combined,
+        971_211_336_000,
+        ["127.0.0.1", "frank", "GET", "/apache_pb.gif", "200", "2326", "-", "-"],
+    );
+}
+
+#[test]
+fn the_combined_format_is_read() {
+    // nginx, IPv6, a query, a field of one's own at the end.
+    reads(
+        r#"2001:db8::7 - - [05/Jan/2026:10:00:00 +0100] "POST /login?next=%2F HTTP/2.0" 302 0 "https://example.org/" "Mozilla/5.0 (X11)" 0.012"#,
+        Format::Combined,
+        1_767_603_600_000,
+        ["2001:db8::7", "-", "POST", "/login", "302", "0", "https://example.org/", "Mozilla/5.0 (X11)"],
+    );
+    // Apache escapes quotes, nginx writes them as \x22; what a client sends need not be HTTP.
+    reads(
+        r#"192.0.2.1 - "j doe" [05/Jan/2026:10:00:00 +0000] "GET /a\"b HTTP/1.1" 404 - "-" "say \"hi\"""#,
+        Format::Combined,
+        1_767_607_200_000,
+        ["192.0.2.1", "\"j doe\"", "GET", "/a\\\"b", "404", "-", "-", "say \\\"hi\\\""],
+    );
+    reads(
+        r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "\x16\x03\x01" 400 157 "-" "-""#,
+        Format::Combined,
+        1_767_607_200_000,
+        ["192.0.2.1", "-", "-", "\\x16\\x03\\x01", "400", "157", "-", "-"],
+    );
+    // Apache's vhost_combined.
+    reads(
+        r#"www.example.org:443 192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5 "-" "curl/8""#,
+        Format::Combined,
+        1_767_607_200_000,
+        ["192.0.2.1", "-", "GET", "/", "200", "5", "-", "curl/8"],
+    );
+}
+
+#[test]
+fn json_of_usual_servers_is_read() {
+    // Caddy
+    reads(
+        r#"{"level":"info","ts":1767607200.25,"logger":"http.log.access","request":{"remote_ip":"192.0.2.1","client_ip":"192.0.2.9","method":"GET","uri":"/a?b=1","headers":{"User-Agent":["curl/8","x"],"Referer":[]}},"bytes_read":0,"user_id":"","size":12,"status":200}"#,
+        Format::Json,
+        1_767_607_200_250,
+        ["192.0.2.9", "-", "GET", "/a", "200", "12", "-", "curl/8"],
+    );
+    // Traefik
+    reads(
+        r#"{"ClientHost":"192.0.2.1","ClientUsername":"-","DownstreamContentSize":2,"DownstreamStatus":200,"RequestMethod":"GET","RequestPath":"/","StartUTC":"2026-01-05T10:00:00.5Z","time":"2026-01-05T10:00:01Z"}"#,
+        Format::Json,
+        1_767_607_201_000,
+        ["192.0.2.1", "-", "GET", "/", "200", "2", "-", "-"],
+    );
+    // nginx with a log_format of one's own
+    reads(
+        r#"{"time_iso8601":"2026-01-05T10:00:00+00:00","remote_addr":"192.0.2.1","remote_user":"ann\u00e9","request_method":"GET","request_uri":"/q?x","status":"200","body_bytes_sent":"7","http_referer":"","http_user_agent":"curl"}"#,
+        Format::Json,
+        1_767_607_200_000,
+        ["192.0.2.1", "anné", "GET", "/q", "200", "7", "-", "curl"],
+    );
+}
+
+#[test]
+fn fields_of_json_are_found_by_dots_and_by_whole_names() {
+    let line = r#"{"time":1767607200,"a":{"b":{"c":"deep"},"n":-5,"t":true},"a.b":"flat","list":["first","second"],"x":null}"#;
+    let (_, _, values) = read(&[line], &["a.b.c", "a.b", "a.n", "a.t", "list", "x", "none"]).unwrap();
+    assert_eq!(values, ["deep", "flat", "-5", "true", "first", "-", "-"]);
+}
+
+#[test]
+fn csv_is_read_by_its_header() {
+    let (format, millis, values) = read(
+        &[
+            "\u{feff}timestamp,client_ip,\"method\",url,tenant",
+            r#"2026-01-05T10:00:00.5Z,192.0.2.1,GET,"/a,""b""?c",t 1"#,
+        ],
+        &["ip", "method", "path", "tenant", "user"],
+    )
+    .unwrap();
+    assert_eq!((format, millis), (Format::Csv, 1_767_607_200_500));
+    assert_eq!(values, ["192.0.2.1", "GET", "/a,\"b\"", "t 1", "-"]);
+    let (_, _, values) = read(&["ip;time", "a,b;1767607200"], &["ip"]).unwrap();
+    assert_eq!(values, ["a,b"]);
+    assert_eq!(
+        read(&["time,ip", "1,2,3"], &[]),
+        Err("it has another number of columns than the header".to_owned())
+    );
+    assert_eq!(read(&["time,ip", "time,ip"], &[]), Err("it is the header again".to_owned()));
+}
+
+#[test]
+fn other_lines_are_bad_and_say_why() {
+    let good = r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#;
+    for (line, why) in [
+        ("192.0.2.1 - - GET /", "there is no [time]"),
+        ("192.0.2.1 - - [05/Jan/2026", "there is no ] after the time"),
+        (r#"192.0.2.1 - - [yesterday] "GET / HTTP/1.1" 200 5"#, "the time is not like"),
+        (r#"192.0.2.1 [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#, "there is no `host ident user`"),
+        (r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1"#, "there is no \"request\""),
+        (r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 2"#, "there is no status"),
+    ] {
+        let error = read(&[good, line], ALL).unwrap_err();
+        assert!(error.contains(why), "{line}: {error}");
+    }
+    // Every beginning of a line is read or bad, and nothing else.
+    for end in 0..good.len() {
+        let _ = read(&[good, &good[..end]], ALL);
+    }
+    let good = r#"{"time":1767607200}"#;
+    for (line, why) in [
+        (r#"{"time":1767607200"#, "not a JSON object"),
+        (r#"{"time":1767607200} x"#, "something follows"),
+        (r#"{"at":1767607200}"#, "no time"),
+        (r#"{"time":"noon"}"#, "neither RFC 3339"),
+        (r#"{"time":{"a":1}}"#, "no time"),
+        (r#""text""#, "no time"),
+    ] {
+        let error = read(&[good, line], ALL).unwrap_err();
+        assert!(error.contains(why), "{line}: {error}");
+    }
+    let deep = "[".repeat(100_000);
+    assert!(read(&[good, &format!("{{\"time\":{deep}")], ALL).is_err(), "no stack overflow");
+}
+
+#[test]
+fn unknown_formats_and_fields_are_errors() {
+    for (lines, fields, why) in [
+        (&["hello"][..], &[][..], "cannot tell its format"),
+        (&["\0\x01binary"], &[], "binary"),
+        (&[""], &[], "no line"),
+        (
+            &[r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#],
+            &["tenant"],
+            "no field \"tenant\"",
+        ),
+        (&["time,ip"], &["tenant"], "no column \"tenant\""),
+    ] {
+        let error = read(lines, fields).unwrap_err();
+        assert!(error.contains(why), "{lines:?}: {error}");
+    }
+}
+
+#[test]
+fn comments_and_empty_lines_are_nothing() {
+    let good = r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#;
+    for line in ["", "  ", "# a comment"] {
+        assert_eq!(read(&[good, line], &[]), Err("nothing".to_owned()));
+    }
+}
+
+#[test]
+fn no_line_panics() {
+    let lines: [&[&str]; 3] = [
+        &[r#"192.0.2.1 - frank [05/Jan/2026:10:00:00 +0100] "GET /a\"b?c HTTP/1.1" 200 5 "-" "curl \"8\"""#],
+        &[
+            r#"{"ts":1767607200.25,"request":{"remote_ip":"192.0.2.1","headers":{"User-Agent":["a",1,null]}},"status":2e2}"#,
+        ],
+        &["time,ip,path", "2026-01-05T10:00:00.5Z,\"192.0.2.1\",/a?b"],
+    ];
+    let mut wanted = Wanted::time(None);
+    for name in ALL {
+        wanted.add(Field::of_name(name));
+    }
+    let mut state = 1_u32;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as usize % below
+    };
+    let mut requests = 0;
+    for lines in lines {
+        let bytes: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
+        let mut parser = Parser::detect(&bytes, &wanted, None).unwrap();
+        let mut record = Record::default();
+        for line in &bytes {
+            parser.parse(line, &mut record);
+        }
+        let last = bytes.last().unwrap();
+        for _ in 0..20_000 {
+            let mut line = last.to_vec();
+            for _ in 0..=random(3) {
+                let at = random(line.len().max(1));
+                if line.is_empty() {
+                    break;
+                }
+                match random(4) {
+                    0 => line[at] ^= 1 << random(8),
+                    1 => drop(line.remove(at)),
+                    2 => line.insert(at, *b" \"\\[]{}:,-/"[random(11)..].first().unwrap()),
+                    _ => line.truncate(at.max(1)),
+                }
+            }
+            requests += usize::from(parser.parse(&line, &mut record) == Line::Request);
+        }
+    }
+    assert!((5_000..50_000).contains(&requests), "some are good, and some are not: {requests}");
+}

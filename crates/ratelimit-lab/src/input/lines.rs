@@ -1,0 +1,140 @@
+//! Lines of a stream, with a bound on their length.
+
+use std::io::{self, Read};
+
+use memchr::memchr;
+
+/// The longest line.
+pub(crate) const LONGEST: usize = 1 << 20;
+
+/// Reads lines into one buffer, whatever their length.
+pub(crate) struct Lines<R> {
+    input: R,
+    buffer: Box<[u8]>,
+    /// What has been read and not returned.
+    begin: usize,
+    end: usize,
+    at_end: bool,
+}
+
+/// A line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum RawLine<'a> {
+    /// Without its end.
+    Whole(&'a [u8]),
+    /// The last one, which has no end.
+    Cut(&'a [u8]),
+    /// It is longer than [`LONGEST`], and was skipped.
+    TooLong,
+}
+
+impl<R: Read> Lines<R> {
+    pub(crate) fn new(input: R) -> Self {
+        Self { input, buffer: vec![0; LONGEST].into(), begin: 0, end: 0, at_end: false }
+    }
+
+    /// The next line; `None` at the end.
+    pub(crate) fn next_line(&mut self) -> io::Result<Option<RawLine<'_>>> {
+        let mut searched = 0;
+        let mut is_skipping = false;
+        loop {
+            let held = self.buffer.get(self.begin..self.end).unwrap_or_default();
+            if let Some(at) = held.get(searched..).and_then(|new| memchr(b'\n', new)) {
+                let begin = self.begin;
+                let length = searched + at;
+                self.begin += length + 1;
+                if is_skipping {
+                    return Ok(Some(RawLine::TooLong));
+                }
+                let line = self.buffer.get(begin..begin + length).unwrap_or_default();
+                return Ok(Some(RawLine::Whole(line.strip_suffix(b"\r").unwrap_or(line))));
+            }
+            searched = held.len();
+            if self.at_end {
+                let begin = std::mem::replace(&mut self.begin, self.end);
+                return Ok(match (is_skipping, searched) {
+                    (true, _) => Some(RawLine::TooLong),
+                    (false, 0) => None,
+                    (false, _) => Some(RawLine::Cut(self.buffer.get(begin..self.end).unwrap_or_default())),
+                });
+            }
+            if searched == self.buffer.len() {
+                (self.begin, self.end, searched, is_skipping) = (0, 0, 0, true);
+            }
+            self.fill()?;
+        }
+    }
+
+    /// Reads more. An error is reported once; after it, what was read before comes as the last line.
+    fn fill(&mut self) -> io::Result<()> {
+        if self.begin > 0 {
+            self.buffer.copy_within(self.begin..self.end, 0);
+            (self.begin, self.end) = (0, self.end - self.begin);
+        }
+        let space = self.buffer.get_mut(self.end..).unwrap_or_default();
+        loop {
+            match self.input.read(space) {
+                Ok(0) => self.at_end = true,
+                Ok(more) => self.end += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    self.at_end = true;
+                    return Err(error);
+                }
+            }
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(text: &[u8]) -> Vec<String> {
+        // A byte at a time and all at once must be the same.
+        struct Slow<'a>(&'a [u8]);
+        impl Read for Slow<'_> {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                let Some((first, rest)) = self.0.split_first() else { return Ok(0) };
+                buffer[0] = *first;
+                self.0 = rest;
+                Ok(1)
+            }
+        }
+        fn collect(mut lines: Lines<impl Read>) -> Vec<String> {
+            let mut all = Vec::new();
+            while let Some(line) = lines.next_line().unwrap() {
+                all.push(format!("{line:?}"));
+            }
+            all
+        }
+        let fast = collect(Lines::new(text));
+        if text.len() < 1_000 {
+            assert_eq!(collect(Lines::new(Slow(text))), fast);
+        }
+        fast
+    }
+
+    #[test]
+    fn lines_end_with_a_line_feed_or_both_characters() {
+        let whole = |text: &str| format!("{:?}", RawLine::Whole(text.as_bytes()));
+        let cut = |text: &str| format!("{:?}", RawLine::Cut(text.as_bytes()));
+        assert_eq!(all(b""), Vec::<String>::new());
+        assert_eq!(all(b"a\n"), [whole("a")]);
+        assert_eq!(all(b"a\r\n\nbc"), [whole("a"), whole(""), cut("bc")]);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_skipped_in_a_bounded_buffer() {
+        let mut text = b"a\n".to_vec();
+        text.extend(vec![b'x'; 100 << 20]);
+        text.extend(b"\nb\n");
+        let around = all(&text);
+        assert_eq!(around.len(), 3);
+        assert_eq!((&*around[1], &*around[2]), ("TooLong", &*format!("{:?}", RawLine::Whole(b"b"))));
+        assert_eq!(all(&vec![b'x'; LONGEST + 1]), ["TooLong"]);
+        let longest = [&vec![b'x'; LONGEST - 1][..], b"\n"].concat();
+        assert!(all(&longest)[0].starts_with("Whole"));
+    }
+}

@@ -1,0 +1,235 @@
+//! Logs in a row: their requests, and what was wrong with their lines.
+
+mod lines;
+mod open;
+
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context as _, bail};
+use ratelimit_core::Timestamp;
+use serde::Serialize;
+
+use crate::format::{Format, Line, Parser};
+use crate::record::{Record, Wanted};
+use lines::{LONGEST, Lines, RawLine};
+
+pub use open::Source;
+
+/// How to read logs.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The fields to read.
+    pub wanted: Wanted,
+    /// The format, or `None` to detect it in each file.
+    pub format: Option<Format>,
+    /// Whether a bad line is an error.
+    pub strict: bool,
+}
+
+/// What was read.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LinesRead {
+    /// All lines, also empty ones and comments.
+    pub lines: u64,
+    /// Lines that are requests.
+    pub requests: u64,
+    /// Lines that are not requests and should be.
+    pub bad: u64,
+    /// The first of these.
+    pub first_bad: Vec<BadLine>,
+    /// Files of which only a part could be read, and why.
+    pub incomplete: Vec<String>,
+}
+
+/// A line that is not a request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BadLine {
+    /// The file.
+    pub file: String,
+    /// The number of the line, from 1.
+    pub line: u64,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// Bad lines that are described.
+const DESCRIBED: usize = 5;
+/// Lines of which one has to have a known format.
+const LOOKED_AT: usize = 20;
+
+/// Reads the sources in a row and calls `each` for each request.
+///
+/// # Errors
+/// If a source cannot be opened or has no known format, if a line is bad and reading is strict, or if `each` fails.
+pub fn read(
+    sources: &[Source],
+    reading: &Reading,
+    bytes: &Arc<AtomicU64>,
+    mut each: impl FnMut(&Record) -> anyhow::Result<()>,
+) -> anyhow::Result<LinesRead> {
+    let mut all = LinesRead::default();
+    for source in sources {
+        let input = source.open(bytes)?;
+        read_one(&source.name(), input, reading, &mut all, &mut each)?;
+    }
+    Ok(all)
+}
+
+/// Reads one stream, such as a model of traffic.
+///
+/// # Errors
+/// Like [`read`].
+pub fn read_one(
+    name: &str,
+    input: impl Read,
+    reading: &Reading,
+    all: &mut LinesRead,
+    each: &mut impl FnMut(&Record) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    // The first lines are kept until one of them has shown the format.
+    let mut lines = Lines::new(input);
+    let mut first: Vec<Vec<u8>> = Vec::new();
+    let mut file = File { name, number: 0, reading, all };
+    let mut failed = None;
+    while first.len() < LOOKED_AT {
+        match lines.next_line() {
+            Ok(Some(RawLine::Whole(line) | RawLine::Cut(line))) => first.push(line.to_vec()),
+            Ok(Some(RawLine::TooLong)) => first.push(vec![b' '; LONGEST + 1]),
+            Ok(None) => break,
+            Err(error) => failed = Some(error),
+        }
+    }
+    let views: Vec<&[u8]> = first.iter().map(Vec::as_slice).filter(|line| line.len() <= LONGEST).collect();
+    if views.iter().all(|line| line.trim_ascii().is_empty()) && failed.is_none() && first.len() == views.len()
+    {
+        file.all.lines += first.len() as u64;
+        return Ok(()); // an empty file, as rotation leaves behind
+    }
+    let mut parser =
+        Parser::detect(&views, &reading.wanted, reading.format).with_context(|| name.to_owned())?;
+    let mut record = Record::default();
+    for line in &first {
+        if line.len() > LONGEST {
+            file.bad(TOO_LONG)?;
+        } else if file.line(line, &mut parser, &mut record)? {
+            each(&record)?;
+        }
+    }
+    drop(first);
+    if let Some(error) = failed {
+        file.incomplete(&error)?;
+    }
+    loop {
+        let is_request = match lines.next_line() {
+            Ok(Some(RawLine::Whole(line))) => file.line(line, &mut parser, &mut record)?,
+            Ok(Some(RawLine::Cut(line))) => file.line(line, &mut parser, &mut record)?,
+            Ok(Some(RawLine::TooLong)) => {
+                file.bad(TOO_LONG)?;
+                false
+            }
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                file.incomplete(&error)?;
+                false
+            }
+        };
+        if is_request {
+            each(&record)?;
+        }
+    }
+}
+
+const TOO_LONG: &str = "it is longer than a mebibyte";
+
+/// The file that is being read.
+struct File<'a> {
+    name: &'a str,
+    number: u64,
+    reading: &'a Reading,
+    all: &'a mut LinesRead,
+}
+
+impl File<'_> {
+    /// Whether the line is a request.
+    fn line(&mut self, line: &[u8], parser: &mut Parser, record: &mut Record) -> anyhow::Result<bool> {
+        match parser.parse(line, record) {
+            Line::Request => {
+                self.count();
+                self.all.requests += 1;
+                return Ok(true);
+            }
+            Line::Nothing => self.count(),
+            Line::Bad(reason) => self.bad(reason)?,
+        }
+        Ok(false)
+    }
+
+    fn count(&mut self) {
+        self.number += 1;
+        self.all.lines += 1;
+    }
+
+    fn bad(&mut self, reason: &str) -> anyhow::Result<()> {
+        self.count();
+        if self.reading.strict {
+            bail!("{}, line {}: {reason}", self.name, self.number);
+        }
+        self.all.bad += 1;
+        if self.all.first_bad.len() < DESCRIBED {
+            let bad = BadLine { file: self.name.to_owned(), line: self.number, reason: reason.to_owned() };
+            self.all.first_bad.push(bad);
+        }
+        Ok(())
+    }
+
+    fn incomplete(&mut self, error: &std::io::Error) -> anyhow::Result<()> {
+        let message = format!("{}: reading ended after line {}: {error}", self.name, self.number);
+        if self.reading.strict {
+            bail!(message);
+        }
+        self.all.incomplete.push(message);
+        Ok(())
+    }
+}
+
+/// Sorts files by the time of their first request, since `access.log*` names the newest one first. Returns whether that
+/// changed their order. Files without a request stay where they are, and standard input is never sorted.
+pub fn sort_by_time(sources: &mut [Source], reading: &Reading) -> bool {
+    if sources.len() < 2 || sources.contains(&Source::Stdin) {
+        return false;
+    }
+    let mut order: Vec<(Timestamp, Source)> = Vec::with_capacity(sources.len());
+    let mut last = Timestamp::EPOCH;
+    for source in sources.iter() {
+        last = first_time(source, reading).unwrap_or(last);
+        order.push((last, source.clone()));
+    }
+    let was_sorted = order.is_sorted_by_key(|(time, _)| *time);
+    order.sort_by_key(|(time, _)| *time);
+    for (place, (_, source)) in sources.iter_mut().zip(order) {
+        *place = source;
+    }
+    !was_sorted
+}
+
+fn first_time(source: &Source, reading: &Reading) -> Option<Timestamp> {
+    let input = source.open(&Arc::new(AtomicU64::new(0))).ok()?;
+    let mut time = None;
+    let relaxed = Reading { strict: false, ..reading.clone() };
+    // The first request ends it, as an error.
+    let _ = read_one("", input, &relaxed, &mut LinesRead::default(), &mut |record: &Record| {
+        time = Some(record.time);
+        bail!("found")
+    });
+    time
+}
+
+/// The bytes read so far.
+pub(crate) fn bytes_read(bytes: &AtomicU64) -> u64 {
+    bytes.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests;

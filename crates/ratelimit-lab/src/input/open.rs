@@ -1,0 +1,78 @@
+//! Opens files and standard input, and decompresses what is compressed.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Context as _;
+use flate2::bufread::MultiGzDecoder;
+
+/// A log to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Standard input.
+    Stdin,
+    /// A file.
+    File(PathBuf),
+}
+
+impl Source {
+    /// How it is called in messages.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Stdin => "standard input".to_owned(),
+            Self::File(path) => path.display().to_string(),
+        }
+    }
+
+    /// Its bytes on the disk, if it is a file.
+    pub fn size(&self) -> Option<u64> {
+        match self {
+            Self::Stdin => None,
+            Self::File(path) => path.metadata().ok().filter(|data| data.is_file()).map(|data| data.len()),
+        }
+    }
+
+    /// Opens it. What was read of it, before it is decompressed, is added to `read`.
+    pub(crate) fn open(&self, read: &Arc<AtomicU64>) -> anyhow::Result<Box<dyn Read>> {
+        let raw: Box<dyn Read> = match self {
+            Self::Stdin => Box::new(io::stdin().lock()),
+            Self::File(path) => Box::new(open_file(path)?),
+        };
+        decompressed(Counted { input: raw, read: read.clone() })
+            .with_context(|| format!("{}: cannot be read", self.name()))
+    }
+}
+
+fn open_file(path: &Path) -> anyhow::Result<File> {
+    let file = File::open(path).with_context(|| format!("{}: cannot be opened", path.display()))?;
+    if file.metadata().is_ok_and(|data| data.is_dir()) {
+        anyhow::bail!("{}: it is a folder; name the files in it", path.display());
+    }
+    Ok(file)
+}
+
+/// Recognises gzip and zstd by their first bytes, since rotated files have any name.
+fn decompressed(input: Counted) -> io::Result<Box<dyn Read>> {
+    let mut input = BufReader::with_capacity(1 << 18, input);
+    Ok(match input.fill_buf()? {
+        [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(input)),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(zstd::Decoder::with_buffer(input)?),
+        _ => Box::new(input),
+    })
+}
+
+struct Counted {
+    input: Box<dyn Read>,
+    read: Arc<AtomicU64>,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let more = self.input.read(buffer)?;
+        self.read.fetch_add(more as u64, Ordering::Relaxed);
+        Ok(more)
+    }
+}

@@ -1,0 +1,149 @@
+//! Tests of reading files.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::*;
+
+fn line(second: u64) -> String {
+    format!("{{\"time\":{second},\"ip\":\"192.0.2.1\"}}\n")
+}
+
+fn gzip(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn file(&self, name: &str, bytes: impl AsRef<[u8]>) -> Source {
+        let path: PathBuf = self.0.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        Source::File(path)
+    }
+}
+
+/// The seconds of all requests, and what was read.
+fn seconds(sources: &[Source], strict: bool) -> anyhow::Result<(Vec<u64>, LinesRead)> {
+    let reading = Reading { wanted: Wanted::time(None), format: None, strict };
+    let mut seconds = Vec::new();
+    let bytes = Arc::new(AtomicU64::new(0));
+    let lines = read(sources, &reading, &bytes, |record| {
+        seconds.push(record.time.as_nanos() / 1_000_000_000);
+        Ok(())
+    })?;
+    let sizes: u64 = sources.iter().filter_map(Source::size).sum();
+    assert!(bytes_read(&bytes) <= sizes);
+    Ok((seconds, lines))
+}
+
+#[test]
+fn files_in_a_row_are_decompressed_by_their_first_bytes() {
+    let folder = Folder::new();
+    let text = |range: std::ops::Range<u64>| range.map(line).collect::<String>();
+    let sources = [
+        folder.file("plain.gz", text(0..10)),
+        // Two members, as `cat` makes of two files.
+        folder.file("gzip", [gzip(&text(10..20)), gzip(&text(20..30))].concat()),
+        folder.file("zstd.log", zstd::encode_all(text(30..40).as_bytes(), 1).unwrap()),
+        folder.file("empty", ""),
+    ];
+    let (seconds, lines) = seconds(&sources, true).unwrap();
+    assert_eq!(seconds, (0..40).collect::<Vec<_>>());
+    assert_eq!((lines.lines, lines.requests, lines.bad), (40, 40, 0));
+}
+
+#[test]
+fn bad_lines_are_counted_and_the_first_are_described() {
+    let folder = Folder::new();
+    let long = "x".repeat(LONGEST + 5);
+    let text = format!("{}nonsense\n{}{long}\n\n# comment\n{}{{\"time\":1", line(1), line(2), line(3));
+    let source = folder.file("bad.log", &text);
+    let name = source.name();
+    let (read, lines) = seconds(std::slice::from_ref(&source), false).unwrap();
+    assert_eq!((read, lines.lines, lines.requests, lines.bad), (vec![1, 2, 3], 8, 3, 3));
+    let described: Vec<(u64, &str)> = lines.first_bad.iter().map(|bad| (bad.line, &*bad.reason)).collect();
+    assert_eq!(described, [(2, "it is not a JSON object"), (4, TOO_LONG), (8, "it is not a JSON object")]);
+    let error = seconds(&[source], true).unwrap_err().to_string();
+    assert_eq!(error, format!("{name}, line 2: it is not a JSON object"));
+    // Far more than is described.
+    let many = folder.file("many.log", line(1) + &"nonsense\n".repeat(1_000));
+    let (_, lines) = seconds(&[many], false).unwrap();
+    assert_eq!((lines.bad, lines.first_bad.len()), (1_000, DESCRIBED));
+}
+
+#[test]
+fn what_can_be_read_of_a_truncated_file_is_read() {
+    let folder = Folder::new();
+    let whole = (0..100_000).map(|number| line(number * 7_919 % 100_003)).collect::<String>();
+    for (name, bytes) in [("gzip", gzip(&whole)), ("zstd", zstd::encode_all(whole.as_bytes(), 1).unwrap())] {
+        let source = folder.file(name, &bytes[..bytes.len() * 2 / 3]);
+        let (read, lines) = seconds(std::slice::from_ref(&source), false).unwrap();
+        assert!((10_000..100_000).contains(&read.len()), "{name}: {}", read.len());
+        assert_eq!(lines.incomplete.len(), 1, "{name}");
+        assert!(lines.incomplete[0].contains("reading ended after line"), "{:?}", lines.incomplete);
+        assert!(seconds(&[source], true).is_err(), "{name}");
+    }
+}
+
+#[test]
+fn a_file_that_is_truncated_within_the_first_lines_is_read_as_far_as_it_goes() {
+    let folder = Folder::new();
+    let whole = gzip(&line(1));
+    for end in 2..whole.len() {
+        let source = folder.file("short", &whole[..end]);
+        if let Ok((read, lines)) = seconds(&[source], false) {
+            assert!(read.len() <= 1 && lines.incomplete.len() == 1, "{end}: {lines:?}");
+        }
+    }
+}
+
+#[test]
+fn binary_and_missing_files_and_folders_are_errors() {
+    let folder = Folder::new();
+    let mut state = 1_u32;
+    let noise: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    })
+    .take(100_000)
+    .collect();
+    for (source, why) in [
+        (folder.file("noise", &noise), "binary"),
+        (Source::File(folder.0.path().join("missing")), "cannot be opened"),
+        (Source::File(folder.0.path().to_owned()), "it is a folder"),
+    ] {
+        let error = seconds(&[source], false).unwrap_err();
+        assert!(format!("{error:#}").contains(why), "{error:#}");
+    }
+}
+
+#[test]
+fn files_are_sorted_by_their_first_request() {
+    let folder = Folder::new();
+    let names = ["a.log", "b.log", "c.log", "d.log"];
+    let texts = [line(300), line(100), format!("nonsense\n{}", line(200)), String::new()];
+    let mut sources: Vec<Source> =
+        names.iter().zip(texts).map(|(name, text)| folder.file(name, text)).collect();
+    let reading = Reading { wanted: Wanted::time(None), format: Some(Format::Json), strict: true };
+    assert!(sort_by_time(&mut sources, &reading));
+    let order: Vec<String> = sources
+        .iter()
+        .map(|source| match source {
+            Source::File(path) => path.file_name().map(Path::new).unwrap().display().to_string(),
+            Source::Stdin => "-".to_owned(),
+        })
+        .collect();
+    // A file without requests stays behind the one that it came after.
+    assert_eq!(order, ["b.log", "c.log", "d.log", "a.log"]);
+    assert!(!sort_by_time(&mut sources, &reading));
+}

@@ -1,0 +1,257 @@
+//! Proposes limits: the smallest quota that refuses at most a share of the requests, or of the keys.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::Context as _;
+use ratelimit_core::{
+    Algorithm, Limit, LimitBuilder, MAX_LOG_UNITS, MAX_UNITS, ManualClock, RateLimiter, Request,
+};
+use ratelimit_memory::{MemoryConfig, MemoryStore};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{KeyOutcome, Trace, TracedKey, Waits, printable};
+
+/// How much may be refused: `1%` or `0.5% of requests`, `5% of keys`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// A million is all.
+    millionths: u64,
+    of_keys: bool,
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "write a share as '1%' or '0.5% of requests', or as '5% of keys'".to_owned();
+        let (number, of) = text.split_once('%').ok_or_else(wrong)?;
+        let of_keys = match of.trim().strip_prefix("of").unwrap_or(of).trim() {
+            "" | "requests" => false,
+            "keys" => true,
+            _ => return Err(wrong()),
+        };
+        let (whole, fraction) = number.trim().split_once('.').unwrap_or((number.trim(), ""));
+        if whole.is_empty() || fraction.len() > 4 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(wrong());
+        }
+        let whole: u64 = whole.parse().map_err(|_| wrong())?;
+        let fraction: u64 = format!("{fraction:0<4}").parse().map_err(|_| wrong())?;
+        let millionths =
+            whole.checked_mul(10_000).and_then(|whole| whole.checked_add(fraction)).ok_or_else(wrong)?;
+        if millionths >= 1_000_000 {
+            return Err("a share is below 100%".to_owned());
+        }
+        Ok(Self { millionths, of_keys })
+    }
+}
+
+impl fmt::Display for Share {
+    #[allow(clippy::cast_precision_loss)] // at most a million
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = if self.of_keys { "keys" } else { "requests" };
+        write!(f, "{}% of {of}", self.millionths as f64 / 10_000.0)
+    }
+}
+
+/// A limit that refuses at most a share.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Suggestion {
+    /// The limit.
+    pub limit: String,
+    /// What it counts by.
+    pub by: String,
+    /// The share that it may refuse.
+    pub share: String,
+    /// What it refuses.
+    pub refused: Refusals,
+    /// What it would refuse if its quota were one less; `None` if that is no limit.
+    pub refused_by_one_less: Option<Refusals>,
+    /// All requests.
+    pub requests: u64,
+    /// All keys.
+    pub keys: u64,
+    /// The keys that it would refuse most.
+    pub top: Vec<KeyOutcome>,
+}
+
+/// Refused requests, and the keys that they belong to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusals {
+    /// Refused requests.
+    pub requests: u64,
+    /// Keys with a refusal.
+    pub keys: u64,
+}
+
+/// Proposes a limit like `limit`, with another quota: the search halves an interval whose lower end refuses more than the share
+/// and whose upper end does not, and replays the requests for each quota that it looks at. A burst changes with the quota, in
+/// proportion.
+///
+/// # Errors
+/// If no quota that such a limit can have refuses so little.
+pub fn suggest(trace: &Trace, limit: &Limit, share: Share, top: usize) -> anyhow::Result<Suggestion> {
+    let (keys, most) = trace.each().fold((0, 1), |(keys, most), key| (keys + 1, key.cost().max(most)));
+    let of = if share.of_keys { keys } else { trace.requests() };
+    let allowed = u128::from(of) * u128::from(share.millionths) / 1_000_000;
+    let is_low = |refused: &Refusals| {
+        u128::from(if share.of_keys { refused.keys } else { refused.requests }) <= allowed
+    };
+    let greatest = if limit.algorithm() == Algorithm::SlidingLog { MAX_LOG_UNITS } else { MAX_UNITS };
+    // Refuses too much; a quota of zero, which is no limit, refuses all.
+    let (mut below, mut refused_below) = (0, None);
+    // With a burst below the quota, more than the busiest key has.
+    let (mut quota, mut refused);
+    let mut high = most.min(greatest);
+    loop {
+        (quota, refused) = (high, refusals(trace, &with_quota(limit, high)?)?);
+        if is_low(&refused) {
+            break;
+        }
+        (below, refused_below) = (quota, Some(refused));
+        anyhow::ensure!(high < greatest, "{limit}: no quota up to {greatest} refuses so little");
+        high = high.saturating_mul(8).min(greatest);
+    }
+    while quota - below > 1 {
+        let middle = below + (quota - below) / 2;
+        let refused_then = refusals(trace, &with_quota(limit, middle)?)?;
+        match is_low(&refused_then) {
+            true => (quota, refused) = (middle, refused_then),
+            false => (below, refused_below) = (middle, Some(refused_then)),
+        }
+    }
+    let limit = with_quota(limit, quota)?;
+    let top = hit(trace, &limit, top)?;
+    Ok(Suggestion {
+        limit: limit.to_string(),
+        by: trace.by().to_owned(),
+        share: share.to_string(),
+        refused,
+        refused_by_one_less: refused_below,
+        requests: trace.requests(),
+        keys,
+        top,
+    })
+}
+
+/// The same limit with another quota.
+fn with_quota(limit: &Limit, quota: u64) -> anyhow::Result<Limit> {
+    let period = limit.period();
+    let burst = u128::from(limit.burst()) * u128::from(quota);
+    let burst = burst.div_ceil(u128::from(limit.quota()).max(1)).max(1);
+    let burst = u64::try_from(burst).unwrap_or(MAX_UNITS).min(MAX_UNITS);
+    let bucket = |builder: LimitBuilder| builder.burst(burst);
+    let mut builder = match limit.algorithm() {
+        Algorithm::FixedWindow => Limit::fixed_window(quota, period),
+        Algorithm::SlidingWindow => Limit::sliding_window(quota, period),
+        Algorithm::SegmentedWindow { precision, strict: false } => {
+            Limit::segmented_window(quota, period, precision)
+        }
+        Algorithm::SegmentedWindow { precision, strict: true } => {
+            Limit::segmented_window(quota, period, precision).strict()
+        }
+        Algorithm::SlidingLog => Limit::sliding_log(quota, period),
+        Algorithm::TokenBucket => bucket(Limit::token_bucket(quota, period)),
+        Algorithm::LeakyBucket => bucket(Limit::leaky_bucket(quota, period)),
+        Algorithm::LeakyQueue => bucket(Limit::leaky_queue(quota, period)),
+        _ => anyhow::bail!("{limit}: there is no search for limits of this kind"),
+    };
+    if limit.alignment() == ratelimit_core::Alignment::Calendar {
+        anyhow::bail!("{limit}: there is no search for limits of the calendar");
+    }
+    builder = builder.alignment(limit.alignment());
+    if let Some(name) = limit.name() {
+        builder = builder.name(name);
+    }
+    builder.build().with_context(|| format!("{limit} with a quota of {quota}"))
+}
+
+/// A limiter for one key after another.
+struct KeyByKey {
+    limiter: RateLimiter<MemoryStore, ManualClock>,
+    clock: ManualClock,
+}
+
+impl KeyByKey {
+    fn new(limit: &Limit) -> Self {
+        let clock = ManualClock::default();
+        let store = MemoryStore::with_config(MemoryConfig::default().shards(1));
+        Self { limiter: RateLimiter::new(store, limit.clone()).with_clock(clock.clone()), clock }
+    }
+
+    /// Replays the requests of a key, and calls `each` for those that are refused.
+    fn replay(
+        &self,
+        key: TracedKey<'_>,
+        mut each: impl FnMut(Option<std::time::Duration>),
+    ) -> anyhow::Result<()> {
+        for (time, cost) in key.requests() {
+            self.clock.set(time);
+            let decision = self.limiter.check_now(Request::new(key.key).cost(cost))?;
+            if !decision.allowed() {
+                each(decision.retry_after());
+            }
+        }
+        Ok(self.limiter.reset_now(key.key)?)
+    }
+}
+
+fn refusals(trace: &Trace, limit: &Limit) -> anyhow::Result<Refusals> {
+    let limiter = KeyByKey::new(limit);
+    let mut all = Refusals::default();
+    for key in trace.each().filter(|key| key.cost() > limit.burst()) {
+        let before = all.requests;
+        limiter.replay(key, |_| all.requests += 1)?;
+        all.keys += u64::from(all.requests > before);
+    }
+    Ok(all)
+}
+
+/// The keys that a limit refuses most.
+fn hit(trace: &Trace, limit: &Limit, top: usize) -> anyhow::Result<Vec<KeyOutcome>> {
+    let limiter = KeyByKey::new(limit);
+    let mut hit: Vec<KeyOutcome> = Vec::new();
+    for key in trace.each().filter(|key| key.cost() > limit.burst()) {
+        let (mut refused, mut waits) = (0, Waits::default());
+        limiter.replay(key, |wait| {
+            refused += 1;
+            wait.into_iter().for_each(|wait| waits.add(wait));
+        })?;
+        if refused == 0 || top == 0 {
+            continue;
+        }
+        let seconds = |wait: Option<std::time::Duration>| wait.map(|wait| wait.as_secs_f64());
+        hit.push(KeyOutcome {
+            key: printable(key.key),
+            requests: key.len(),
+            refused,
+            peak: peak(key, limit),
+            median_wait: seconds(waits.median()),
+            longest_wait: seconds(waits.longest()),
+        });
+        // The worst ones are kept, so this does not grow with the keys.
+        if hit.len() >= top.saturating_mul(2) {
+            worst(&mut hit, top);
+        }
+    }
+    worst(&mut hit, top);
+    Ok(hit)
+}
+
+fn worst(hit: &mut Vec<KeyOutcome>, top: usize) {
+    hit.sort_by_key(|key| Reverse(key.refused));
+    hit.truncate(top);
+}
+
+/// The most requests in one period.
+fn peak(key: TracedKey<'_>, limit: &Limit) -> u64 {
+    let length = u64::try_from(limit.period().as_nanos()).unwrap_or(u64::MAX);
+    let (mut period, mut count, mut peak) = (0, 0, 0);
+    for (time, _) in key.requests() {
+        let own = time.as_nanos().checked_div(length).unwrap_or(0);
+        count = if own == period { count + 1 } else { 1 };
+        (period, peak) = (own, peak.max(count));
+    }
+    peak
+}

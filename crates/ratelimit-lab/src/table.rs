@@ -1,0 +1,97 @@
+//! Tables and numbers for people.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+/// A table: the first columns, as many as are text, are aligned to the left, the others to the right.
+pub(crate) fn table(
+    text_columns: usize,
+    header: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(header.iter().copied());
+    for row in rows {
+        table.add_row(row);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        column.set_cell_alignment(if index < text_columns {
+            CellAlignment::Left
+        } else {
+            CellAlignment::Right
+        });
+    }
+    let text = table.to_string();
+    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+}
+
+/// A whole number with separators.
+pub(crate) fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number of things.
+pub(crate) fn count(count: u64, thing: &str) -> String {
+    format!("{} {thing}{}", number(count), if count == 1 { "" } else { "s" })
+}
+
+/// A share as percent, with three digits that count.
+pub(crate) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent {
+        0.0 => "0 %".to_owned(),
+        _ if percent < 0.01 => format!("{percent:.5} %"),
+        _ if percent < 1.0 => format!("{percent:.3} %"),
+        _ => format!("{percent:.2} %"),
+    }
+}
+
+/// A length of time in seconds.
+pub(crate) fn seconds(seconds: Option<f64>) -> String {
+    let Some(seconds) = seconds else { return "-".to_owned() };
+    let tenths = |number: f64, unit: &str| {
+        let text = format!("{number:.1}");
+        format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))
+    };
+    match seconds {
+        0.0 => "0".to_owned(),
+        _ if seconds < 1e-3 => tenths(seconds * 1e6, "µs"),
+        _ if seconds < 1.0 => tenths(seconds * 1e3, "ms"),
+        _ if seconds < 120.0 => tenths(seconds, "s"),
+        _ if seconds < 7_200.0 => tenths(seconds / 60.0, "min"),
+        _ => tenths(seconds / 3_600.0, "h"),
+    }
+}
+
+/// An instant in nanoseconds since 1970 as a date.
+pub(crate) fn date(nanos: u64) -> String {
+    let time = jiff::Timestamp::from_nanosecond(nanos.into()).unwrap_or(jiff::Timestamp::MAX);
+    time.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_readable() {
+        assert_eq!([0, 1, 2_000].map(|number| count(number, "key")), ["0 keys", "1 key", "2,000 keys"]);
+        assert_eq!([0, 999, 1_000, 1_234_567].map(number), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [0.0, 0.000_03, 0.001_234, 0.5, 1.0].map(percent),
+            ["0 %", "0.00300 %", "0.123 %", "50.00 %", "100.00 %"]
+        );
+        let spans = [None, Some(0.0), Some(0.000_012), Some(0.25), Some(59.94), Some(600.0), Some(86_400.0)]
+            .map(seconds);
+        assert_eq!(spans, ["-", "0", "12 µs", "250 ms", "59.9 s", "10 min", "24 h"]);
+        assert_eq!(date(1_767_571_200_500_000_000), "2026-01-05T00:00:00.5Z");
+    }
+}

@@ -1,0 +1,69 @@
+//! `compare` and `measure`: what they print.
+
+mod common;
+
+use common::{lab, lab_with};
+
+#[test]
+fn all_algorithms_are_compared_on_the_same_requests() {
+    let model = ["--model", "boundary", "--requests", "20000", "--keys", "20"];
+    let result = lab(&[&["compare", "--json", "--limit", "100/min"], &model[..]].concat()).json();
+    assert_eq!(
+        (result["requests"].as_u64(), result["keys"].as_u64(), result["by"].as_str()),
+        (Some(20_000), Some(20), Some("ip"))
+    );
+    let algorithms = result["algorithms"].as_array().unwrap();
+    let of = |text: &str| {
+        algorithms.iter().find(|one| one["limit"] == text).unwrap_or_else(|| panic!("{text}: {result}"))
+    };
+    assert_eq!(algorithms.len(), 8);
+    for one in algorithms {
+        assert_eq!(one["admitted"].as_u64().unwrap() + one["refused"].as_u64().unwrap(), 20_000);
+        assert!(
+            one["bytes_per_key"].as_f64().unwrap() > 24.0 && one["nanos"].as_f64().unwrap() > 0.0,
+            "{one}"
+        );
+    }
+    // The limit's worst case: as much again just after the boundary.
+    assert!(of("100/min fixed")["overshoot"].as_f64().unwrap() > 1.9);
+    assert_eq!(of("100/min log")["overshoot"].as_f64(), Some(1.0));
+    assert_eq!(of("100/min log")["trips"]["memcached"], 2);
+    // What the log admits is what a replay admits.
+    let replayed = lab(&[&["replay", "--json", "--limit", "100/min log"], &model[..]].concat()).json();
+    assert_eq!(replayed["columns"][0]["admitted"], of("100/min log")["admitted"]);
+}
+
+#[test]
+fn a_log_is_compared_for_each_limit() {
+    let log = "{\"time\":1767607200,\"tenant\":\"a\"}\n{\"time\":1767607201,\"tenant\":\"a\"}\n";
+    let arguments = ["compare", "-", "--by", "tenant", "--limit", "1/min", "--limit", "50/h"];
+    let ran = lab_with(&arguments, log.as_bytes());
+    for said in [
+        "2 requests of 1 key (tenant) in standard input",
+        "Against 1 in any span of 60 s",
+        "50/h precision 6min strict",
+    ] {
+        assert!(ran.stdout.contains(said), "{said}: {ran:?}");
+    }
+    lab_with(&["compare", "-", "--limit", "2000000/h"], log.as_bytes())
+        .fails(1, "not all algorithms can have this quota");
+    let empty = lab_with(&["compare", "-", "--json"], b"").json();
+    assert_eq!(empty["requests"], 0);
+}
+
+#[test]
+fn a_measurement_is_of_the_requests_that_it_says() {
+    let ran = lab(&["measure", "--requests", "50000", "--sources", "500", "--limit", "20/min"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    for said in [
+        " sources in a day, seed 1",
+        "Every request counts",
+        "Refused requests do not count",
+        "20/min precision 6s strict",
+    ] {
+        assert!(ran.stdout.contains(said), "{said}: {ran:?}");
+    }
+    let json = lab(&["measure", "--requests", "50000", "--traffic", "near", "--json"]).json();
+    assert_eq!(json["counted"][0]["limit"], "100/min");
+    assert_eq!(json["limited"]["requests"], json["counted"][0]["requests"]);
+}

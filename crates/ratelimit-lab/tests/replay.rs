@@ -1,0 +1,301 @@
+//! `replay`: decisions, results and messages.
+
+mod common;
+
+use std::fs;
+
+use common::{lab, lab_with};
+use ratelimit_core::{Limits, ManualClock, RateLimiter, Request, Timestamp};
+use ratelimit_lab::{
+    Engine, LinesRead, LogText, Model, Plan, Reading, Spec, Traffic, Wanted, Written, read_one,
+};
+use ratelimit_memory::MemoryStore;
+use serde_json::json;
+
+/// Lines of the combined format, at these seconds of 2026-01-05 10:00.
+fn log(requests: &[(u64, &str)]) -> String {
+    let line = |(second, ip): &(u64, &str)| {
+        format!(
+            "{ip} - - [05/Jan/2026:10:{:02}:{:02} +0000] \"GET /a HTTP/1.1\" 200 5 \"-\" \"-\"\n",
+            second / 60,
+            second % 60
+        )
+    };
+    requests.iter().map(line).collect()
+}
+
+#[test]
+fn every_decision_is_that_of_a_limiter_driven_by_hand() {
+    for model in [Model::Zipf, Model::Bursts, Model::StartOfMinute] {
+        let spec = Spec { model, requests: 20_000, keys: 50, ..Spec::default() };
+        for limits in [
+            "20/min",
+            "20/min fixed",
+            "5/s; 100/min",
+            "20/min log",
+            "60/min burst 5",
+            "60/min queue burst 5",
+            "240/h precision 1m strict",
+        ] {
+            let limits: Limits = limits.parse().unwrap();
+            let clock = ManualClock::default();
+            let limiter = RateLimiter::new(MemoryStore::new(), limits.clone()).with_clock(clock.clone());
+            let (mut admitted, mut refused, mut longest) = (0_u64, vec![0_u64; 50], None);
+            for sample in Traffic::new(&spec).unwrap() {
+                // The log has microseconds.
+                clock.set(Timestamp::from_micros(sample.time.as_nanos() / 1_000));
+                let key = format!("10.0.0.{}", sample.key);
+                let decision = limiter.check_now(Request::new(&key)).unwrap();
+                admitted += u64::from(decision.allowed());
+                if !decision.allowed() {
+                    refused[sample.key as usize] += 1;
+                    longest = longest.max(decision.retry_after());
+                }
+            }
+            let plan = Plan { limits: vec![limits], by: vec!["ip".parse().unwrap()], ..Plan::default() };
+            let mut wanted = Wanted::time(None);
+            let mut engine = Engine::new(&plan, &mut wanted).unwrap();
+            let text = LogText::new(Traffic::new(&spec).unwrap(), spec.keys, Written::Json);
+            let reading = Reading { wanted, format: None, strict: true };
+            read_one("log", text, &reading, &mut LinesRead::default(), &mut |record| engine.add(record))
+                .unwrap();
+            let (replayed, _) = engine.finish(50).unwrap();
+            let column = &replayed.columns[0];
+            assert_eq!((column.requests, column.admitted), (20_000, admitted), "{spec} {}", column.limits);
+            assert_eq!(
+                column.longest_wait,
+                longest.map(|wait| wait.as_secs_f64()),
+                "{spec} {}",
+                column.limits
+            );
+            assert!(column.refused > 100 && column.admitted > 100, "both occur: {column:?}");
+            for key in &column.top {
+                let number: usize = key.key.rsplit('.').next().unwrap().parse().unwrap();
+                assert_eq!(key.refused, refused[number], "{spec} {} {}", column.limits, key.key);
+            }
+            assert_eq!(column.keys_refused, refused.iter().filter(|count| **count > 0).count() as u64);
+            let series: u64 = column.series.buckets.iter().map(|bucket| bucket.refused).sum();
+            assert_eq!(series, column.refused);
+        }
+    }
+}
+
+#[test]
+fn each_limit_is_tried_by_each_key() {
+    let text = log(&[(0, "192.0.2.1"), (1, "192.0.2.2"), (2, "192.0.2.1"), (3, "198.51.100.1")]);
+    let arguments = [
+        "replay",
+        "-",
+        "--json",
+        "--limit",
+        "1/min log",
+        "--limit",
+        "2/min log",
+        "--by",
+        "ip",
+        "--by",
+        "ip/24",
+    ];
+    let result = lab_with(&arguments, text.as_bytes()).json();
+    let rows: Vec<_> = result["columns"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|column| {
+            json!([column["limits"], column["by"], column["admitted"], column["refused"], column["keys"]])
+        })
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            json!(["1/min log", "ip", 3, 1, 3]),
+            json!(["2/min log", "ip", 4, 0, 3]),
+            json!(["1/min log", "ip/24", 2, 2, 2]),
+            json!(["2/min log", "ip/24", 3, 1, 2]),
+        ]
+    );
+    assert_eq!(result["first"], 1_767_607_200_000_000_000_u64);
+    assert_eq!(result["last"], 1_767_607_203_000_000_000_u64);
+    let top = &result["columns"][0]["top"][0];
+    assert_eq!((&top["key"], &top["requests"], &top["peak"]), (&json!("192.0.2.1"), &json!(2), &json!(2)));
+    // The first unit leaves a nanosecond after a minute.
+    assert_eq!(top["longest_wait"], 58.000000001);
+}
+
+#[test]
+fn lines_out_of_order_are_decided_in_order_within_the_bound() {
+    // In the order of their times all fit. If the last one is decided at the latest time, three are in one minute.
+    let text = log(&[(0, "a"), (70, "a"), (81, "a"), (5, "a")]);
+    let refused = |bound: &str| {
+        let result = lab_with(
+            &["replay", "-", "--json", "--limit", "2/min log", "--out-of-order", bound],
+            text.as_bytes(),
+        )
+        .json();
+        (result["columns"][0]["refused"].as_u64().unwrap(), result["too_late"].as_u64().unwrap())
+    };
+    assert_eq!(refused("2min"), (0, 0));
+    assert_eq!(refused("10s"), (1, 1));
+    assert_eq!(refused("0s"), (1, 1));
+}
+
+#[test]
+fn costs_come_from_a_field() {
+    let text = "{\"time\":1767607200,\"ip\":\"a\",\"bytes\":600}\n{\"time\":1767607201,\"ip\":\"a\",\"bytes\":600}\n\
+                {\"time\":1767607202,\"ip\":\"a\",\"bytes\":400}\n{\"time\":1767607203,\"ip\":\"a\",\"bytes\":5000}\n";
+    let arguments = ["replay", "-", "--json", "--limit", "1000/min log", "--cost-field", "bytes"];
+    let result = lab_with(&arguments, text.as_bytes()).json();
+    let column = &result["columns"][0];
+    assert_eq!(
+        (&column["admitted"], &column["refused"], &column["never"]),
+        (&json!(2), &json!(2), &json!(1))
+    );
+}
+
+#[test]
+fn requests_without_a_key_are_counted_together_or_left_out() {
+    let text = log(&[(0, "a"), (1, "b"), (2, "c")]);
+    let run = |more: &[&str]| {
+        let arguments = [&["replay", "-", "--json", "--limit", "1/min log", "--by", "user"], more].concat();
+        let result = lab_with(&arguments, text.as_bytes()).json();
+        ["requests", "refused", "unidentified"].map(|name| result["columns"][0][name].as_u64().unwrap())
+    };
+    assert_eq!(run(&[]), [3, 2, 3]);
+    assert_eq!(run(&["--skip-missing"]), [0, 0, 3]);
+}
+
+#[test]
+fn the_policies_of_a_configuration_file_decide_as_the_layer_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.toml");
+    fs::write(
+        &config,
+        r#"
+        exempt = ["GET /health"]
+        [[policies]]
+        name = "address"
+        key = "address"
+        limit = "3/min log"
+        [[policies]]
+        name = "log-in"
+        key = "address"
+        limit = "1/min log"
+        routes = ["POST /login"]
+        count_only = [401]
+        [[policies]]
+        name = "tenant"
+        key = "header:x-tenant"
+        limit = "1/min log"
+        missing = "exempt"
+        shadow = true
+        "#,
+    )
+    .unwrap();
+    let line = |second: u64, request: &str, status: u16, tenant: &str| {
+        let (method, path) = request.split_once(' ').unwrap();
+        format!(
+            "{{\"time\":{},\"ip\":\"192.0.2.1\",\"method\":\"{method}\",\"path\":\"{path}\",\"status\":{status},\"t\":\"{tenant}\"}}\n",
+            1_767_607_200 + second
+        )
+    };
+    let text: String = [
+        line(0, "GET /health", 200, "-"), // exempt
+        line(1, "POST /login", 200, "-"), // not counted by log-in
+        line(2, "POST /login", 401, "-"), // counted
+        line(3, "POST /login", 200, "-"), // refused by log-in
+        line(4, "GET /a", 200, "t1"),     // the third of the address
+        line(5, "GET /a", 200, "-"),      // refused by address
+        line(65, "GET /a", 200, "t2"),
+        line(66, "GET /a", 200, "t2"), // refused by tenant, if it is not in shadow
+    ]
+    .concat();
+    let run = |more: &[&str]| {
+        let arguments = [
+            &["replay", "-", "--json", "--policies", config.to_str().unwrap(), "--header", "x-tenant=t"],
+            more,
+        ]
+        .concat();
+        let result = lab_with(&arguments, text.as_bytes()).json();
+        (result["columns"][0]["admitted"].clone(), result["columns"][0]["refused_by"].clone())
+    };
+    assert_eq!(run(&[]), (json!(6), json!({"address": 1, "log-in": 1})));
+    assert_eq!(run(&["--enforce-shadow"]), (json!(5), json!({"address": 1, "log-in": 1, "tenant": 1})));
+}
+
+#[test]
+fn the_first_command_works_on_an_empty_machine() {
+    let ran = lab(&["replay", "--limit", "100/min", "--by", "ip"]);
+    assert_eq!((ran.code, &*ran.stderr), (0, ""));
+    for said in [
+        "100,000 requests in 100,000 lines of generated traffic (--model zipf --seed 1",
+        "Refused most: 100/min by ip",
+    ] {
+        assert!(ran.stdout.contains(said), "{said}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn whole_seconds_are_pointed_out_where_they_matter() {
+    let note = "All times are whole seconds";
+    let says = |limit: &str, input: &str| {
+        lab_with(&["replay", "-", "--limit", limit], input.as_bytes()).stdout.contains(note)
+    };
+    let text = log(&[(0, "a"), (1, "a")]);
+    assert!(says("10/s", &text) && !says("10/min", &text) && !says("10/s", ""));
+    assert!(!says("10/s", "{\"time\":1767607200,\"ip\":\"a\"}\n{\"time\":1767607200.5,\"ip\":\"a\"}\n"));
+}
+
+#[test]
+fn results_are_written_as_csv() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.csv");
+    let text = log(&[(0, "a"), (1, "a"), (2, "\"x,y\""), (3, "\"x,y\""), (4, "\"x,y\"")]);
+    let ran =
+        lab_with(&["replay", "-", "--limit", "1/min log", "--csv", path.to_str().unwrap()], text.as_bytes());
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let written = fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = written.lines().collect();
+    assert_eq!(lines[0], "limits,by,key,requests,refused,peak,median_wait_seconds,longest_wait_seconds");
+    assert!(lines[1].starts_with("1/min log,ip,\"\"\"x,y\"\"\",3,2,3,"), "{written}");
+    assert!(lines[2].starts_with("1/min log,ip,a,2,1,2,"), "{written}");
+    assert_eq!(lines.len(), 3);
+}
+
+#[test]
+fn a_hundred_thousand_keys_that_appear_once_are_admitted() {
+    let text: String =
+        (0..100_000).map(|number| format!("{{\"time\":1767607200,\"ip\":\"{number}\"}}\n")).collect();
+    let result =
+        lab_with(&["replay", "-", "--json", "--limit", "1/min", "--suggest", "1%"], text.as_bytes()).json();
+    let column = &result["columns"][0];
+    assert_eq!((&column["keys"], &column["refused"]), (&json!(100_000), &json!(0)));
+    assert_eq!(result["suggestions"][0]["limit"], "1/min");
+}
+
+#[test]
+fn an_empty_log_has_no_requests() {
+    let result = lab_with(&["replay", "-", "--json", "--limit", "1/min", "--suggest", "1%"], b"").json();
+    assert_eq!((&result["first"], &result["columns"][0]["requests"]), (&json!(null), &json!(0)));
+    let ran = lab_with(&["replay", "-", "--limit", "1/min"], b"\n\n");
+    assert!(ran.code == 0 && ran.stdout.starts_with("0 requests in 2 lines of standard input"), "{ran:?}");
+}
+
+#[test]
+fn mistakes_are_explained() {
+    let line = log(&[(0, "a")]);
+    let run = |arguments: &[&str]| lab_with(&[&["replay", "-"], arguments].concat(), line.as_bytes());
+    run(&[]).fails(1, "nothing to replay: give --limit, --policies or --suggest");
+    run(&["--limit", "10/fortnight"]).fails(2, "expected a unit of time");
+    run(&["--limit", "5 at once"]).fails(1, "a concurrency limit cannot be replayed");
+    run(&["--limit", "5/s", "--by", "ip/33"]).fails(2, "networks are ip/BITS");
+    run(&["--limit", "5/s", "--by", "tenant"])
+        .fails(1, "standard input: the combined log format has no field \"tenant\"");
+    run(&["--suggest", "1"]).fails(2, "write a share as");
+    run(&["--suggest", "100%"]).fails(2, "a share is below 100%");
+    run(&["--limit", "1/s", "--format", "csv"]).fails(1, "does not name a column with the time");
+    run(&["--policies", "missing.toml"]).fails(1, "missing.toml: cannot be read");
+    lab(&["replay", "missing.log", "--limit", "5/s"]).fails(1, "missing.log: cannot be opened");
+    lab_with(&["replay", "-", "--limit", "5/s", "--strict"], (line.clone() + "x\n").as_bytes())
+        .fails(1, "standard input, line 2: there is no [time]");
+    lab_with(&["replay", "-", "--limit", "5/s"], b"\0\0\0").fails(1, "standard input: it is binary");
+}

@@ -1,0 +1,76 @@
+//! Suggestions, verified by replaying them.
+
+mod common;
+
+use common::lab;
+use serde_json::Value;
+
+/// Replays generated traffic against a limit, and returns its refused requests and refused keys.
+fn refused(limit: &str, model: &[&str]) -> (u64, u64) {
+    let result = lab(&[&["replay", "--json", "--limit", limit], model].concat()).json();
+    let column = &result["columns"][0];
+    (column["refused"].as_u64().unwrap(), column["keys_refused"].as_u64().unwrap())
+}
+
+fn suggestions(limits: &[&str], share: &str, model: &[&str]) -> Vec<Value> {
+    let limits: Vec<&str> = limits.iter().flat_map(|limit| ["--limit", limit]).collect();
+    let result = lab(&[&["replay", "--json", "--suggest", share], &limits[..], model].concat()).json();
+    result["suggestions"].as_array().unwrap().clone()
+}
+
+fn count(value: &Value, name: &str) -> (u64, u64) {
+    (value[name]["requests"].as_u64().unwrap(), value[name]["keys"].as_u64().unwrap())
+}
+
+#[test]
+fn a_suggestion_refuses_at_most_the_share_and_one_less_does_not() {
+    let model = ["--model", "bursts", "--requests", "10000", "--keys", "200"];
+    let limits = [
+        "1/min",
+        "1/min fixed",
+        "1/min log",
+        "60/min burst 5",
+        "60/min queue burst 5",
+        "10/h precision 1m",
+        "1/s staggered",
+    ];
+    for (share, most) in [("1%", 100), ("0.5% of requests", 50), ("0%", 0)] {
+        for suggestion in suggestions(&limits, share, &model) {
+            let limit = suggestion["limit"].as_str().unwrap();
+            let (requests, keys) = refused(limit, &model);
+            assert_eq!(
+                (requests, keys),
+                count(&suggestion, "refused"),
+                "{limit}: the replay in order of time agrees"
+            );
+            assert!(requests <= most, "{limit} refuses {requests} of at most {most}");
+            assert!(count(&suggestion, "refused_by_one_less").0 > most, "{suggestion}");
+            // The limit with a quota of one less, as a replay sees it.
+            let (quota, rest) = limit.split_once('/').unwrap();
+            let quota: u64 = quota.parse().unwrap();
+            if !rest.contains("burst") {
+                let less = refused(&format!("{}/{rest}", quota - 1), &model);
+                assert_eq!(less, count(&suggestion, "refused_by_one_less"), "{limit}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_share_of_the_keys_bounds_the_keys() {
+    let model = ["--requests", "20000", "--keys", "200"];
+    for suggestion in suggestions(&[], "5% of keys", &model) {
+        let limit = suggestion["limit"].as_str().unwrap();
+        assert_eq!(suggestion["keys"], 200);
+        let (_, keys) = refused(limit, &model);
+        assert!(keys <= 10, "{limit} hits {keys} keys");
+        assert!(count(&suggestion, "refused_by_one_less").1 > 10, "{suggestion}");
+        assert_eq!(suggestion["top"].as_array().unwrap().len() as u64, keys.min(10));
+    }
+}
+
+#[test]
+fn calendars_have_no_suggestion() {
+    lab(&["replay", "--requests", "10", "--suggest", "1%", "--limit", "5/month"])
+        .fails(1, "no search for limits of the calendar");
+}
