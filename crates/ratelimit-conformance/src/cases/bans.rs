@@ -87,7 +87,10 @@ async fn after_refusals(bench: Bench, kind: Kind) -> CaseResult {
     ensure_eq!(ban(&refused), Some(40 * MINUTE), "how long the ban still lasts after a third of it");
     let status = refused.decided_by();
     ensure_eq!((status.remaining(), status.reset_after()), (0, 40 * MINUTE), "left, and reset, of the ban");
-    ensure!(refused.each().next().is_some_and(|limit| limit.allowed()), "the limit refuses as well: {refused:?}");
+    ensure!(
+        refused.each().next().is_some_and(|limit| limit.allowed()),
+        "the limit refuses as well: {refused:?}"
+    );
     trial.at(60 * MINUTE + SECOND - TICK).refuse(1).await?;
     trial.at(60 * MINUTE + SECOND).admit(2).await?;
     Ok(())
@@ -100,7 +103,11 @@ async fn passing(bench: Bench) -> CaseResult {
         ensure_eq!(passed.decided_by().index(), 0, "the limit that decided");
         let status = passed.each().nth(1);
         let unlimited = status.map(|status| (status.limit(), status.remaining(), status.reset_after()));
-        ensure_eq!(unlimited, Some((MAX_UNITS, MAX_UNITS, Duration::ZERO)), "limit, left and reset of the ban");
+        ensure_eq!(
+            unlimited,
+            Some((MAX_UNITS, MAX_UNITS, Duration::ZERO)),
+            "limit, left and reset of the ban"
+        );
         trial.limiter.settle(&passed, 1_000).await?;
     }
     let last = trial.admit(500_000).await?;
@@ -168,7 +175,8 @@ async fn reset(bench: Bench) -> CaseResult {
 }
 
 async fn only_the_refused(bench: Bench) -> CaseResult {
-    let (user, address) = (limits(&["2/h", "ban 1h after 2 in 1h"])?, limits(&["9/h", "ban 1h after 2 in 1h"])?);
+    let (user, address) =
+        (limits(&["2/h", "ban 1h after 2 in 1h"])?, limits(&["9/h", "ban 1h after 2 in 1h"])?);
     let trial = Trial::new(&bench, user.clone());
     let both = || Request::new("user").limits(&user).and(Request::new("address").limits(&address));
     for _ in 0..2 {
@@ -187,7 +195,10 @@ async fn only_the_refused(bench: Bench) -> CaseResult {
 async fn peeks(bench: Bench) -> CaseResult {
     let trial = Trial::new(&bench, limits(&["3/h", "ban 1h after 2 in 1h"])?);
     for _ in 0..4 {
-        ensure!(!trial.limiter.would_allow(trial.request(4)).await?.allowed(), "four of three would be admitted");
+        ensure!(
+            !trial.limiter.would_allow(trial.request(4)).await?.allowed(),
+            "four of three would be admitted"
+        );
     }
     let (units, _) = trial.limiter.take_up_to(trial.request(10)).await?;
     ensure_eq!(units, 3, "taken of three");

@@ -279,7 +279,9 @@ impl Table {
         before: u64,
     ) {
         let now = claims.now();
-        let Some((_, verdict)) = claims.iter().zip(verdicts).find(|(it, _)| it.id == claim.id) else { return };
+        let Some((_, verdict)) = claims.iter().zip(verdicts).find(|(it, _)| it.id == claim.id) else {
+            return;
+        };
         let Some(fits_at) = verdict.fits_at.filter(|_| !verdict.fits) else { return };
         let is_certain = is_gate(claim) || verdict.remaining == claim.cost - 1;
         let names = names(claims);
@@ -288,7 +290,8 @@ impl Table {
             return;
         }
         let until = fits_at.min(now + max_age);
-        let known = Refusal { names, asked: asked(claims).collect(), from: now, until, verdicts: verdicts.clone() };
+        let known =
+            Refusal { names, asked: asked(claims).collect(), from: now, until, verdicts: verdicts.clone() };
         let mut place = self.at(&claim.id);
         if place.changes == before {
             place.known = Some(known);

@@ -62,7 +62,8 @@ impl Ban {
         let is_longest = |steps: &u32| duration.saturating_mul(factor.saturating_pow(*steps)) >= longest;
         let steps = (0..MOST_STEPS).find(is_longest).unwrap_or(MOST_STEPS);
         // The longest ban again and again keeps it at its burst or one below.
-        let earlier = (steps > 0).then(|| Bucket::with_interval(longest * 2, u64::from(steps) + 1, false).ok());
+        let earlier =
+            (steps > 0).then(|| Bucket::with_interval(longest * 2, u64::from(steps) + 1, false).ok());
         Some(Self {
             refusals: Log::new(limit.quota() - 1, nanos(limit.period())).ok(),
             refusals_scope: format!("{}:refusals", limit.scope()),
@@ -78,7 +79,9 @@ impl Ban {
     /// The cost of a ban after this many others, and the bucket that admits it if the key is not banned.
     pub(crate) fn claim(&self, earlier: u64) -> Result<(u64, Bucket), LimitError> {
         let length = match u32::try_from(earlier) {
-            Ok(earlier) if earlier < self.steps => self.duration.saturating_mul(self.factor.saturating_pow(earlier)),
+            Ok(earlier) if earlier < self.steps => {
+                self.duration.saturating_mul(self.factor.saturating_pow(earlier))
+            }
             _ => self.longest,
         };
         let cost = length.div_ceil(UNIT);
