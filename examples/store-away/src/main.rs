@@ -4,6 +4,7 @@
 //! `cargo run --release -p store-away`
 
 mod client;
+mod phases;
 mod picture;
 mod service;
 mod table;
@@ -18,6 +19,7 @@ use ratelimit_testbed::{Redis, Server, Settings, Testbed, Way};
 use tokio::net::TcpListener;
 
 use crate::client::Answer;
+use crate::phases::{PHASES, Phase, Run};
 use crate::service::Choice;
 
 /// Measures a service whose Redis goes away.
@@ -29,25 +31,6 @@ struct Args {
     /// Where to draw the picture
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/pictures/store-away.svg"))]
     picture: PathBuf,
-}
-
-/// What the server does, and for how many seconds.
-pub(crate) const PHASES: [(Phase, u64); 5] =
-    [(Phase::Up, 3), (Phase::Frozen, 4), (Phase::Up, 4), (Phase::Killed, 4), (Phase::Up, 4)];
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Up,
-    /// It has got SIGSTOP: it does not answer, and its connections stay open.
-    Frozen,
-    /// It has got SIGKILL: connections are refused.
-    Killed,
-}
-
-/// The answers to all clients under one choice.
-pub(crate) struct Run {
-    pub(crate) choice: Choice,
-    pub(crate) answers: Vec<Answer>,
 }
 
 #[tokio::main]

@@ -9,9 +9,9 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::client::{Answer, Outcome};
+use crate::phases::{PHASES, Phase, Run};
 use crate::service::{INSTANCES, LIMIT, TIMEOUT};
 use crate::table::percentile;
-use crate::{PHASES, Phase, Run};
 
 /// Answers are summed up over a quarter of a second.
 const BINS_A_SECOND: u64 = 4;

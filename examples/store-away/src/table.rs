@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::client::{Answer, Outcome};
-use crate::{PHASES, Phase, Run};
+use crate::phases::{PHASES, Phase, Run};
 
 /// The share of requests that took at most this long, in per cent, of answers in any order.
 pub(crate) fn percentile(answers: &[Answer], per_cent: usize) -> Duration {

@@ -31,7 +31,8 @@ use crate::{Answer, Claims, Clock, CounterStore, Promises, Refund, StoreError, S
 /// It counts failures in succession and not their share: a dead store fails every call, so it is noticed after five. A
 /// store that answers two thirds of its calls stays in use, because its counts are worth more than those of a fallback.
 ///
-/// Put a time limit below this layer, so that a store that hangs fails: [`Timeout`](super), or the store's own.
+/// Put a time limit below this layer, so that a store that hangs fails: [`Timeout`](super), or the store's own. A call that
+/// its caller drops earlier says nothing, and would never open the breaker.
 ///
 /// Clones share the state. It runs on any runtime: it neither sleeps nor spawns.
 ///
