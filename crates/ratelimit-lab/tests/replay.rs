@@ -153,6 +153,19 @@ fn costs_come_from_a_field() {
 }
 
 #[test]
+fn bans_are_replayed() {
+    // Two refusals ban the key for ten minutes; without the ban the last request fits.
+    let text = log(&[(0, "a"), (1, "a"), (2, "a"), (90, "a")]);
+    let refused = |limit: &str| {
+        let result =
+            lab_with(&["replay", "-", "--json", "--suggest", "1%", "--limit", limit], text.as_bytes()).json();
+        (result["columns"][0]["refused"].clone(), result["suggestions"].as_array().unwrap().len())
+    };
+    assert_eq!(refused("1/min log"), (json!(2), 1));
+    assert_eq!(refused("1/min log; ban 10min after 2 in 1min"), (json!(3), 1));
+}
+
+#[test]
 fn requests_without_a_key_are_counted_together_or_left_out() {
     let text = log(&[(0, "a"), (1, "b"), (2, "c")]);
     let run = |more: &[&str]| {
@@ -220,6 +233,16 @@ fn the_policies_of_a_configuration_file_decide_as_the_layer_does() {
     };
     assert_eq!(run(&[]), (json!(6), json!({"address": 1, "log-in": 1})));
     assert_eq!(run(&["--enforce-shadow"]), (json!(5), json!({"address": 1, "log-in": 1, "tenant": 1})));
+}
+
+#[test]
+fn a_plan_with_a_concurrency_limit_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.yaml");
+    let text = "policies: [{name: a, key: address, limit: 1/s}]\nplans: {paid: {a: 5 at once}}";
+    fs::write(&config, text).unwrap();
+    lab(&["replay", "--policies", config.to_str().unwrap()])
+        .fails(1, "a concurrency limit cannot be replayed");
 }
 
 #[test]

@@ -81,6 +81,8 @@ fn suggestions(
     top: usize,
 ) -> anyhow::Result<Vec<Suggestion>> {
     let mut each: Vec<Limit> = limits.iter().flat_map(|limits| limits.iter().cloned()).collect();
+    // Bans have no quota to search for.
+    each.retain(|limit| !limit.is_ban());
     if each.is_empty() {
         each = ["1/s", "1/min", "1/h"].map(str::parse).into_iter().collect::<Result<_, _>>()?;
     }

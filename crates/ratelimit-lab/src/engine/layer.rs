@@ -41,7 +41,10 @@ impl Layered {
     /// # Errors
     /// If one of them limits what is held at once.
     pub(crate) fn new(config: &Config, enforce_shadow: bool, clock: ManualClock) -> anyhow::Result<Self> {
-        let limits = config.policies().each().flat_map(|policy| policy.limits().iter());
+        let plans = || std::iter::once(None).chain(config.plans().map(Some));
+        let each = config.policies().each().flat_map(|policy| plans().map(|plan| (policy.name(), plan)));
+        let limits =
+            each.filter_map(|(policy, plan)| config.limits(policy, plan)).flat_map(|limits| limits.iter());
         for limit in limits {
             if limit.algorithm() == Algorithm::Concurrency {
                 anyhow::bail!(
