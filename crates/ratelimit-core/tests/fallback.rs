@@ -89,6 +89,27 @@ async fn a_bucket_on_the_fallback_drains_at_the_divided_rate() {
 }
 
 #[tokio::test]
+async fn bans_on_the_fallback_are_as_long_as_on_the_store() {
+    for name in ["", " name log-in"] {
+        let limiter = limiter(&format!("8/min; ban 10min after 3 in 1min growing 2 up to 1h{name}"));
+        store(&limiter).set(AWAY);
+        for _ in 0..2 {
+            assert!(limiter.check("k").await.unwrap().allowed());
+        }
+        let minutes = |decision: &Decision<'_>| decision.retry_after().unwrap().as_secs() / 60;
+        for banned in [10, 20] {
+            for _ in 0..2 {
+                let refusal = limiter.check(Request::new("k").cost(3)).await.unwrap();
+                assert!(!refusal.allowed() && minutes(&refusal) < 2, "{refusal:?}");
+            }
+            let refusal = limiter.check(Request::new("k").cost(3)).await.unwrap();
+            assert_eq!(minutes(&refusal), banned, "{refusal:?}");
+            limiter.clock().advance(refusal.retry_after().unwrap());
+        }
+    }
+}
+
+#[tokio::test]
 async fn more_instances_than_units_admit_one_each() {
     for text in ["3/min", "3/min log", "3/min burst 3", "3 at once"] {
         let limiter = limiter(text);

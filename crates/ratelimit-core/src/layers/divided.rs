@@ -2,9 +2,10 @@
 
 use smallvec::SmallVec;
 
+use crate::limit::is_scope_of_ban;
 use crate::{
-    Answer, Bucket, Claim, Claims, CounterStore, Log, MAX_PERIOD_NANOS, Meter, Mode, Promises, Refund,
-    StoreError, Timestamp, Window,
+    Answer, Bucket, Claim, Claims, CounterStore, Log, MAX_PERIOD_NANOS, Meter, MeterId, Mode, Promises,
+    Refund, StoreError, Timestamp, Window,
 };
 
 /// A layer that divides each limit by a number of instances, so that these together admit no more than the limit although
@@ -14,6 +15,7 @@ use crate::{
 /// |---|---|
 /// | windows, sliding logs, calendars, concurrency | `limit / n` in the same period |
 /// | token and leaky buckets | rate `/ n` and burst `/ n` |
+/// | bans | not divided: each instance bans by what it has seen itself |
 ///
 /// Quotients are rounded down, but each limit admits at least one unit: more instances than units together admit one unit
 /// each. A cost above the divided limit is refused, and never fits.
@@ -49,8 +51,11 @@ impl<S: CounterStore> Divided<S> {
         (limit / self.instances).max(1)
     }
 
-    /// The meter with its limit divided. A refund has to find the same one, so this depends on the meter alone.
-    fn meter(&self, meter: Meter) -> Meter {
+    /// The meter with its limit divided. A refund has to find the same one, so this depends on nothing else.
+    fn meter(&self, id: &MeterId<'_>, meter: Meter) -> Meter {
+        if is_scope_of_ban(id.scope) {
+            return meter;
+        }
         let limit = self.units(meter.limit());
         // What is below a valid number is valid, so none of these fails.
         let divided = match meter {
@@ -73,14 +78,17 @@ impl<S: CounterStore> Divided<S> {
     /// Otherwise it would forget leases of this store when leases of the other one are renewed here.
     fn claims<'a>(&self, claims: &Claims<'a>) -> SmallVec<[Claim<'a>; 4]> {
         let keeps_all = |meter| claims.mode() == Mode::Force && matches!(meter, Meter::Log(_));
-        let meter = |meter| if keeps_all(meter) { meter } else { self.meter(meter) };
-        claims.iter().map(|claim| Claim { meter: meter(claim.meter), ..*claim }).collect()
+        let divided = |claim: &Claim<'_>| match claim.meter {
+            meter if keeps_all(meter) => meter,
+            meter => self.meter(&claim.id, meter),
+        };
+        claims.iter().map(|claim| Claim { meter: divided(claim), ..*claim }).collect()
     }
 
     /// Reports the divided limit of what was [kept whole](Self::claims).
     fn correct(&self, claims: &Claims<'_>, answer: &mut Answer) {
         for (claim, verdict) in claims.iter().zip(&mut answer.verdicts) {
-            let limit = self.units(claim.meter.limit());
+            let limit = self.meter(&claim.id, claim.meter).limit();
             let above = verdict.limit.saturating_sub(limit);
             verdict.remaining = verdict.remaining.saturating_sub(above);
             verdict.limit = verdict.limit.min(limit);
@@ -117,7 +125,7 @@ impl<S: CounterStore> CounterStore for Divided<S> {
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
         let mut divided: SmallVec<[Refund<'_>; 4]> = SmallVec::from_slice(refunds);
-        divided.iter_mut().for_each(|refund| refund.meter = self.meter(refund.meter));
+        divided.iter_mut().for_each(|refund| refund.meter = self.meter(&refund.id, refund.meter));
         self.inner.refund(now, &divided).await
     }
 

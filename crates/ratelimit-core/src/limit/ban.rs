@@ -23,6 +23,12 @@ pub(super) fn gate() -> Result<Bucket, LimitError> {
     Bucket::gate(UNIT)
 }
 
+/// Whether the meters of this scope belong to a ban.
+pub(crate) fn is_scope_of_ban(scope: &str) -> bool {
+    let kind = scope.rsplit('=').next().unwrap_or(scope);
+    kind.split(':').next() == Some("ban")
+}
+
 /// Checks the lengths of bans.
 pub(super) fn check(duration: Duration, factor: u32, longest: Duration) -> Result<(), LimitError> {
     if duration.is_zero() {

@@ -16,7 +16,7 @@ mod spec;
 mod text;
 
 pub use algorithm::{Algorithm, Alignment};
-pub(crate) use ban::Ban;
+pub(crate) use ban::{Ban, is_scope_of_ban};
 #[cfg(feature = "calendar")]
 pub use calendar::Calendar;
 pub use error::{LimitError, ParseLimitError};

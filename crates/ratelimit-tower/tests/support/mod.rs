@@ -1,6 +1,9 @@
 //! Helpers for several tests: a service behind the layer, requests, and the contents of a response.
 #![allow(dead_code)] // no test needs all of it
 
+#[cfg(feature = "metrics")]
+pub(crate) mod counters;
+
 use std::time::Duration;
 
 use bytes::Bytes;
