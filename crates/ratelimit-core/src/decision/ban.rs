@@ -24,10 +24,9 @@ impl Decision<'_> {
         self.each().filter(counts).map(|status| (status.index(), status.key_index())).collect()
     }
 
-    /// The ban at this index, and its scope.
-    pub(crate) fn ban(&self, index: usize) -> Option<(Ban, String)> {
-        let limit = self.each().nth(index)?.rule();
-        Some((Ban::of(limit)?, limit.scope().to_owned()))
+    /// The meters of the ban at this index.
+    pub(crate) fn ban_meters(&self, index: usize) -> Option<Ban> {
+        self.each().nth(index)?.rule().ban_meters()
     }
 
     /// Shows that the ban at this index holds until `end`.

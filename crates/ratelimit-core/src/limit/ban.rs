@@ -4,10 +4,16 @@
 //! length to drain, and each request claims none of it at a [gate](Bucket::gate). A log has the key's recent refusals. If
 //! bans grow, another bucket has a unit for each earlier ban.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Algorithm, Limit};
-use crate::{Bucket, LimitError, Log, MAX_UNITS, Timestamp, Verdict};
+use super::algorithm::Algorithm;
+use super::duration::nanos;
+use super::error::LimitError;
+use crate::{Bucket, Log, MAX_UNITS, Timestamp, Verdict};
+
+/// The kind of a ban in the scope of its meters.
+pub(super) const KIND: &str = "ban";
 
 /// How long one unit of a ban takes to drain, in nanoseconds.
 const UNIT: u64 = 1_000;
@@ -26,7 +32,7 @@ pub(super) fn gate() -> Result<Bucket, LimitError> {
 /// Whether the meters of this scope belong to a ban.
 pub(crate) fn is_scope_of_ban(scope: &str) -> bool {
     let kind = scope.rsplit('=').next().unwrap_or(scope);
-    kind.split(':').next() == Some("ban")
+    kind.split(':').next() == Some(KIND)
 }
 
 /// Checks the lengths of bans.
@@ -45,6 +51,8 @@ pub(super) fn check(duration: Duration, factor: u32, longest: Duration) -> Resul
 
 /// The meters of a ban.
 pub(crate) struct Ban {
+    /// That of the bucket that decides whether the key is banned.
+    pub(crate) scope: Arc<str>,
     /// The refusal that does not fit begins a ban. `None` if each does.
     pub(crate) refusals: Option<Log>,
     pub(crate) refusals_scope: String,
@@ -59,10 +67,14 @@ pub(crate) struct Ban {
 }
 
 impl Ban {
-    /// The meters of this limit, if it is a ban.
-    pub(crate) fn of(limit: &Limit) -> Option<Self> {
-        let Algorithm::Ban { duration, factor, longest } = limit.algorithm() else { return None };
-        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    /// The meters of a limit with this algorithm, if it is a ban: after this many refusals within a period.
+    pub(super) fn new(
+        algorithm: Algorithm,
+        refusals: u64,
+        within: Duration,
+        scope: &Arc<str>,
+    ) -> Option<Self> {
+        let Algorithm::Ban { duration, factor, longest } = algorithm else { return None };
         let (duration, factor) = (nanos(duration), u64::from(factor));
         let longest = if factor > 1 { nanos(longest) } else { duration };
         let is_longest = |steps: &u32| duration.saturating_mul(factor.saturating_pow(*steps)) >= longest;
@@ -71,10 +83,11 @@ impl Ban {
         let earlier =
             (steps > 0).then(|| Bucket::with_interval(longest * 2, u64::from(steps) + 1, false).ok());
         Some(Self {
-            refusals: Log::new(limit.quota() - 1, nanos(limit.period())).ok(),
-            refusals_scope: format!("{}:refusals", limit.scope()),
+            scope: scope.clone(),
+            refusals: Log::new(refusals - 1, nanos(within)).ok(),
+            refusals_scope: format!("{scope}:refusals"),
             earlier: earlier.flatten(),
-            earlier_scope: format!("{}:bans", limit.scope()),
+            earlier_scope: format!("{scope}:bans"),
             duration,
             factor,
             longest,

@@ -28,6 +28,11 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     Some(Duration::from_nanos(nanos))
 }
 
+/// The nanoseconds of a duration. What does not fit is far longer than the longest period, and is rejected as that.
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Prints a duration in the longest unit of which it is a whole number.
 #[derive(Clone, Copy)]
 pub(super) struct Text(pub(super) Duration);

@@ -209,7 +209,12 @@ impl Limit {
     /// Whether it is a [ban](Algorithm::Ban), which counts refusals and no units.
     #[inline]
     pub fn is_ban(&self) -> bool {
-        matches!(self.spec.algorithm, Algorithm::Ban { .. })
+        self.spec.is_ban()
+    }
+
+    /// The meters of a ban, if it is one.
+    pub(crate) fn ban_meters(&self) -> Option<Ban> {
+        Ban::new(self.spec.algorithm, self.spec.quota, self.spec.period, &self.scope)
     }
 
     /// What a request of this cost charges.
@@ -354,8 +359,7 @@ impl LimitBuilder {
         spec.alignment = spec.reduced_alignment();
         let meter = spec.meter()?;
         let scope = spec.scope().into();
-        let is_ban = matches!(spec.algorithm, Algorithm::Ban { .. });
-        let common = !is_ban && !matches!(spec.alignment, Alignment::Staggered | Alignment::Calendar);
+        let common = !spec.is_ban() && !matches!(spec.alignment, Alignment::Staggered | Alignment::Calendar);
         Ok(Limit { meter, scope, common, spec })
     }
 }

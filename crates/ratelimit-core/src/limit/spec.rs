@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::algorithm::{Algorithm, Alignment};
+use super::duration::nanos;
 use super::error::LimitError;
 use super::{ban, calendar, duration};
 use crate::MAX_LOG_UNITS;
@@ -19,11 +20,6 @@ pub(super) struct Spec {
     pub(super) alignment: Alignment,
     pub(super) name: Option<Box<str>>,
     pub(super) calendar: Option<calendar::Calendar>,
-}
-
-fn nanos(duration: Duration) -> u64 {
-    // What does not fit is far longer than the longest period, and is rejected as that.
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Spec {
@@ -134,6 +130,10 @@ impl Spec {
         }
     }
 
+    pub(super) fn is_ban(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Ban { .. })
+    }
+
     fn is_window(&self) -> bool {
         matches!(
             self.algorithm,
@@ -160,11 +160,11 @@ impl Spec {
             Algorithm::LeakyBucket => "leaky",
             Algorithm::LeakyQueue => "queue",
             Algorithm::Concurrency => "concurrency",
-            Algorithm::Ban { .. } => "ban",
+            Algorithm::Ban { .. } => ban::KIND,
         };
         scope.push_str(kind);
         // Writing to a string does not fail.
-        let is_without_rate = matches!(self.algorithm, Algorithm::Concurrency | Algorithm::Ban { .. });
+        let is_without_rate = self.is_ban() || self.algorithm == Algorithm::Concurrency;
         if self.is_window() || self.name.is_none() && !is_without_rate {
             let _ = write!(scope, ":{period}");
         }

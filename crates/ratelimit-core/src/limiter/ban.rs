@@ -77,9 +77,8 @@ async fn count_refusal(
 ) -> Result<(), StoreError> {
     for (index, key_index) in decision.refused_under_bans() {
         let Some(key) = request.key(key_index) else { continue };
-        let Some((ban, scope)) = decision.ban(index) else { continue };
-        let offender = Offender { namespace, key, scope: &scope };
-        if let Some(end) = offender.count(store, clock, &ban).await? {
+        let Some(ban) = decision.ban_meters(index) else { continue };
+        if let Some(end) = count_one(store, clock, namespace, key, &ban).await? {
             decision.set_banned(index, end);
         }
     }
@@ -103,58 +102,46 @@ async fn forget_offences(
     Ok(())
 }
 
-/// A key that has been refused.
-struct Offender<'a> {
-    namespace: &'a str,
-    key: &'a [u8],
-    /// The scope of the ban.
-    scope: &'a str,
-}
-
-impl<'a> Offender<'a> {
-    /// Counts a refusal. Returns when the ban ends if the key is banned now.
-    async fn count(
-        &self,
-        store: &impl CounterStore,
-        clock: &impl Clock,
-        ban: &Ban,
-    ) -> Result<Option<Timestamp>, StoreError> {
-        let ask = async |mode, only: Claim<'_>| {
-            store.claim(Claims::known(clock.now(), mode, std::slice::from_ref(&only))).await
-        };
-        let refusal = ban.refusals.map(|log| claim(self.id(&ban.refusals_scope), 1, Meter::Log(log)));
-        if let Some(refusal) = refusal
-            && ask(Mode::Charge, refusal).await?.admitted
-        {
-            return Ok(None);
-        }
-        let another = ban.earlier.map(|bucket| claim(self.id(&ban.earlier_scope), 1, Meter::Bucket(bucket)));
-        let earlier = match another {
-            Some(another) => {
-                let answer = ask(Mode::Peek, Claim { cost: 0, ..another }).await?;
-                answer.verdicts.first().map_or(0, |verdict| verdict.limit - verdict.remaining)
-            }
-            None => 0,
-        };
-        let Ok((cost, bucket)) = ban.claim(earlier) else { return Ok(None) };
-        // Another process may have seen the same refusals: only one of the bans is admitted.
-        let answer = ask(Mode::Charge, claim(self.id(self.scope), cost, Meter::Bucket(bucket))).await?;
-        if answer.admitted {
-            // The ban holds even if the rest fails.
-            if let Some(another) = another {
-                let _ = ask(Mode::Charge, another).await;
-            }
-            if let Some(refusal) = refusal {
-                let claims = Claims::known(clock.now(), Mode::Force, std::slice::from_ref(&refusal));
-                let _ = store.reset(claims).await;
-            }
-        }
-        Ok(answer.verdicts.first().map(|verdict| verdict.reset_at))
+/// Counts a refusal of a key for one ban. Returns when the ban ends if the key is banned now.
+async fn count_one(
+    store: &impl CounterStore,
+    clock: &impl Clock,
+    namespace: &str,
+    key: &[u8],
+    ban: &Ban,
+) -> Result<Option<Timestamp>, StoreError> {
+    let id = |scope| MeterId { namespace, scope, key };
+    let ask = async |mode, only: Claim<'_>| {
+        store.claim(Claims::known(clock.now(), mode, std::slice::from_ref(&only))).await
+    };
+    let refusal = ban.refusals.map(|log| claim(id(&ban.refusals_scope), 1, Meter::Log(log)));
+    if let Some(refusal) = refusal
+        && ask(Mode::Charge, refusal).await?.admitted
+    {
+        return Ok(None);
     }
-
-    fn id(&self, scope: &'a str) -> MeterId<'a> {
-        MeterId { namespace: self.namespace, scope, key: self.key }
+    let another = ban.earlier.map(|bucket| claim(id(&ban.earlier_scope), 1, Meter::Bucket(bucket)));
+    let earlier = match another {
+        Some(another) => {
+            let answer = ask(Mode::Peek, Claim { cost: 0, ..another }).await?;
+            answer.verdicts.first().map_or(0, |verdict| verdict.limit.saturating_sub(verdict.remaining))
+        }
+        None => 0,
+    };
+    let Ok((cost, bucket)) = ban.claim(earlier) else { return Ok(None) };
+    // Another process may have seen the same refusals: only one of the bans is admitted.
+    let answer = ask(Mode::Charge, claim(id(&ban.scope), cost, Meter::Bucket(bucket))).await?;
+    if answer.admitted {
+        // The ban holds even if the rest fails.
+        if let Some(another) = another {
+            let _ = ask(Mode::Charge, another).await;
+        }
+        if let Some(refusal) = refusal {
+            let claims = Claims::known(clock.now(), Mode::Force, std::slice::from_ref(&refusal));
+            let _ = store.reset(claims).await;
+        }
     }
+    Ok(answer.verdicts.first().map(|verdict| verdict.reset_at))
 }
 
 fn claim(id: MeterId<'_>, cost: u64, meter: Meter) -> Claim<'_> {

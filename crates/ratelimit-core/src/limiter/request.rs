@@ -230,7 +230,8 @@ impl<'k, 'l> Request<'k, 'l> {
 
     /// The bans among the limits, each with its key.
     pub(super) fn bans(&self, own: &Limits) -> Vec<(&'k [u8], Ban)> {
-        let bans = |part: &Part<'k, 'l>| part.limits(own).iter().filter_map(Ban::of).collect::<Vec<_>>();
+        let bans =
+            |part: &Part<'k, 'l>| part.limits(own).iter().filter_map(Limit::ban_meters).collect::<Vec<_>>();
         self.parts().iter().flat_map(|part| bans(part).into_iter().map(|ban| (part.key, ban))).collect()
     }
 
