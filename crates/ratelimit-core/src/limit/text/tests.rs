@@ -35,6 +35,42 @@ fn limits_are_read_and_printed_back() {
     check("20 At Once lease 60s name jobs", "20 at once name jobs");
     check("1 at once lease 1500ms", "1 at once lease 1500ms");
     check("10 Per 2 Hours Burst 20 NAME Ab", "10/2h burst 20 name Ab");
+    check("ban 10min after 5 in 60s", "ban 10min after 5 in 1min");
+    check("BAN 1h After 1 In 1d Growing 2 Up To 7d NAME a", "ban 1h after 1 in 1d growing 2 up to 1w name a");
+}
+
+#[test]
+fn errors_in_a_ban_name_the_position_and_what_was_expected() {
+    for (text, position) in [
+        ("ban", 3),
+        ("ban 5", 5),
+        ("ban 5min", 8),
+        ("ban 5min after", 14),
+        ("ban 5min after 5", 16),
+        ("ban 5min after 5 in", 19),
+        ("ban 5min after 5 in 1min growing", 32),
+        ("ban 5min after 5 in 1min growing 2", 34),
+        ("ban 5min after 5 in 1min growing 2 up 1h", 37),
+        ("ban 5min after 5 in 1min growing 9999999999 up to 1h", 32),
+        ("ban 5min after 5 in 1min burst 2", 25),
+        ("ban 5min after 5 in 1min name a b", 32),
+    ] {
+        let error = text.parse::<Limit>().unwrap_err();
+        assert_eq!((error.limit_error(), error.position()), (None, position), "{error}");
+    }
+    for (text, expected) in [
+        ("ban 0s after 5 in 1min", LimitError::Zero { what: "length of a ban" }),
+        ("ban 5min after 0 in 1min", LimitError::Zero { what: "quota" }),
+        ("ban 5min after 5 in 0s", LimitError::Zero { what: "period" }),
+        ("ban 5min after 5 in 1min growing 0 up to 1h", LimitError::Zero { what: "factor of bans" }),
+        ("ban 5min after 5 in 1min growing 2 up to 4min", LimitError::BadBan),
+        ("ban 367d after 5 in 1min", LimitError::BadBan),
+        ("ban 5min after 1000001 in 1min", LimitError::TooLarge { what: "quota", most: 1_000_000 }),
+    ] {
+        assert_eq!(text.parse::<Limit>().unwrap_err().limit_error(), Some(expected), "{text}");
+    }
+    let lease = Limit::sliding_window(1, Duration::from_secs(1)).growing(2, Duration::from_secs(9)).build();
+    assert!(lease.is_err(), "only bans grow");
 }
 
 #[track_caller]
