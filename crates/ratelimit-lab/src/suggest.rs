@@ -6,12 +6,13 @@ use std::str::FromStr;
 
 use anyhow::Context as _;
 use ratelimit_core::{
-    Algorithm, Limit, LimitBuilder, MAX_LOG_UNITS, MAX_UNITS, ManualClock, RateLimiter, Request,
+    Algorithm, Decision, Limit, LimitBuilder, MAX_LOG_UNITS, MAX_UNITS, ManualClock, RateLimiter, Request,
+    Timestamp,
 };
 use ratelimit_memory::{MemoryConfig, MemoryStore};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{KeyOutcome, Trace, TracedKey, Waits, printable};
+use crate::engine::{KeyCounts, KeyOutcome, Trace, TracedKey};
 
 /// How much may be refused: `1%` or `0.5% of requests`, `5% of keys`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,18 +181,16 @@ impl KeyByKey {
         Self { limiter: RateLimiter::new(store, limit.clone()).with_clock(clock.clone()), clock }
     }
 
-    /// Replays the requests of a key, and calls `each` for those that are refused.
+    /// Replays the requests of a key, and calls `each` with the time and the decision of each.
     fn replay(
         &self,
         key: TracedKey<'_>,
-        mut each: impl FnMut(Option<std::time::Duration>),
+        mut each: impl FnMut(Timestamp, &Decision<'_>),
     ) -> anyhow::Result<()> {
         for (time, cost) in key.requests() {
             self.clock.set(time);
             let decision = self.limiter.check_now(Request::new(key.key).cost(cost))?;
-            if !decision.allowed() {
-                each(decision.retry_after());
-            }
+            each(time, &decision);
         }
         Ok(self.limiter.reset_now(key.key)?)
     }
@@ -202,7 +201,7 @@ fn refusals(trace: &Trace, limit: &Limit) -> anyhow::Result<Refusals> {
     let mut all = Refusals::default();
     for key in trace.each().filter(|key| key.cost() > limit.burst()) {
         let before = all.requests;
-        limiter.replay(key, |_| all.requests += 1)?;
+        limiter.replay(key, |_, decision| all.requests += u64::from(!decision.allowed()))?;
         all.keys += u64::from(all.requests > before);
     }
     Ok(all)
@@ -212,24 +211,19 @@ fn refusals(trace: &Trace, limit: &Limit) -> anyhow::Result<Refusals> {
 fn hit(trace: &Trace, limit: &Limit, top: usize) -> anyhow::Result<Vec<KeyOutcome>> {
     let limiter = KeyByKey::new(limit);
     let mut hit: Vec<KeyOutcome> = Vec::new();
+    let length = u64::try_from(limit.period().as_nanos()).unwrap_or(u64::MAX);
     for key in trace.each().filter(|key| key.cost() > limit.burst()) {
-        let (mut refused, mut waits) = (0, Waits::default());
-        limiter.replay(key, |wait| {
-            refused += 1;
-            wait.into_iter().for_each(|wait| waits.add(wait));
+        let mut counts = KeyCounts::default();
+        limiter.replay(key, |time, decision| {
+            counts.count(time, length);
+            if !decision.allowed() {
+                counts.refuse(decision.retry_after());
+            }
         })?;
-        if refused == 0 || top == 0 {
+        if counts.refused == 0 || top == 0 {
             continue;
         }
-        let seconds = |wait: Option<std::time::Duration>| wait.map(|wait| wait.as_secs_f64());
-        hit.push(KeyOutcome {
-            key: printable(key.key),
-            requests: key.len(),
-            refused,
-            peak: peak(key, limit),
-            median_wait: seconds(waits.median()),
-            longest_wait: seconds(waits.longest()),
-        });
+        hit.push(counts.outcome(key.key));
         // The worst ones are kept, so this does not grow with the keys.
         if hit.len() >= top.saturating_mul(2) {
             worst(&mut hit, top);
@@ -242,16 +236,4 @@ fn hit(trace: &Trace, limit: &Limit, top: usize) -> anyhow::Result<Vec<KeyOutcom
 fn worst(hit: &mut Vec<KeyOutcome>, top: usize) {
     hit.sort_by_key(|key| Reverse(key.refused));
     hit.truncate(top);
-}
-
-/// The most requests in one period.
-fn peak(key: TracedKey<'_>, limit: &Limit) -> u64 {
-    let length = u64::try_from(limit.period().as_nanos()).unwrap_or(u64::MAX);
-    let (mut period, mut count, mut peak) = (0, 0, 0);
-    for (time, _) in key.requests() {
-        let own = time.as_nanos().checked_div(length).unwrap_or(0);
-        count = if own == period { count + 1 } else { 1 };
-        (period, peak) = (own, peak.max(count));
-    }
-    peak
 }

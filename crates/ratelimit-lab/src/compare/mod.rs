@@ -74,7 +74,6 @@ impl Compared {
     fn new(judge: &Judge, totals: &Totals, fairness: Option<f64>, bytes_per_key: Option<f64>) -> Self {
         let limit = judge.limit();
         let estimates = algorithms::estimates(limit.algorithm());
-        let seconds = |wait: Option<std::time::Duration>| wait.map(|wait| wait.as_secs_f64());
         Self {
             limit: limit.to_string(),
             admitted: totals.admitted,
@@ -86,8 +85,8 @@ impl Compared {
             keys_refused_wrongly: totals.keys_refused_wrongly,
             mean_difference: estimates.then(|| mean(totals.differences, totals.admitted)),
             fairness,
-            median_wait: seconds(totals.waits.median()),
-            longest_wait: seconds(totals.waits.longest()),
+            median_wait: totals.waits.median_seconds(),
+            longest_wait: totals.waits.longest_seconds(),
             nanos: share(totals.nanos, totals.requests),
             bytes_per_key,
             trips: algorithms::trips(limit.algorithm()),

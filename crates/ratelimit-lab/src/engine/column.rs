@@ -11,7 +11,7 @@ use super::decider::Decider;
 use super::key_counts::KeyCounts;
 use super::keys::Keys;
 use super::layer::HttpRequest;
-use super::outcome::{KeyOutcome, Outcome, printable};
+use super::outcome::Outcome;
 use super::series::Series;
 use super::waits::Waits;
 
@@ -65,20 +65,12 @@ impl Column {
 
     pub(crate) fn outcome(&self, by: String, keys: &Keys, top: usize) -> Outcome {
         let counts = &self.counts;
-        let seconds = |wait: Option<Duration>| wait.map(|wait| wait.as_secs_f64());
         let mut refused: Vec<(u32, &KeyCounts)> =
             (0..).zip(&counts.keys).filter(|(_, counts)| counts.refused > 0).collect();
         let keys_refused = refused.len() as u64;
         refused.sort_by_key(|(number, counts)| (Reverse(counts.refused), *number));
         refused.truncate(top);
-        let top = refused.into_iter().map(|(number, counts)| KeyOutcome {
-            key: printable(keys.get(number)),
-            requests: counts.requests,
-            refused: counts.refused,
-            peak: counts.peak,
-            median_wait: seconds(counts.waits.as_ref().and_then(|waits| waits.median())),
-            longest_wait: seconds(counts.waits.as_ref().and_then(|waits| waits.longest())),
-        });
+        let top = refused.into_iter().map(|(number, counts)| counts.outcome(keys.get(number)));
         Outcome {
             limits: self.name.clone(),
             by,
@@ -90,8 +82,8 @@ impl Column {
             never: counts.never,
             keys: counts.keys.iter().filter(|counts| counts.requests > 0).count() as u64,
             keys_refused,
-            median_wait: seconds(counts.waits.median()),
-            longest_wait: seconds(counts.waits.longest()),
+            median_wait: counts.waits.median_seconds(),
+            longest_wait: counts.waits.longest_seconds(),
             longest_delay: counts.longest_delay.as_secs_f64(),
             peak_seconds: self.period.as_secs_f64(),
             refused_by: counts.refused_by.clone(),

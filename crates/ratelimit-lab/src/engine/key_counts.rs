@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ratelimit_core::Timestamp;
 
+use super::outcome::{KeyOutcome, printable};
 use super::waits::Waits;
 
 /// The counts of one key.
@@ -38,6 +39,19 @@ impl KeyCounts {
         let waits = self.waits.get_or_insert_default();
         if let Some(wait) = wait {
             waits.add(wait);
+        }
+    }
+
+    /// What happened to this key.
+    pub(crate) fn outcome(&self, key: &[u8]) -> KeyOutcome {
+        let waits = self.waits.as_deref();
+        KeyOutcome {
+            key: printable(key),
+            requests: self.requests,
+            refused: self.refused,
+            peak: self.peak,
+            median_wait: waits.and_then(Waits::median_seconds),
+            longest_wait: waits.and_then(Waits::longest_seconds),
         }
     }
 }

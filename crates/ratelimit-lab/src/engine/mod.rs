@@ -29,8 +29,9 @@ use keys::Keys;
 use layer::{HttpRequest, Layered, RequestMaker};
 use reorder::Reorder;
 
+pub(crate) use key_counts::KeyCounts;
+pub(crate) use outcome::share;
 pub use outcome::{KeyOutcome, Outcome};
-pub(crate) use outcome::{printable, share};
 pub use series::{Bucket, Series};
 pub use trace::Trace;
 pub(crate) use trace::TracedKey;

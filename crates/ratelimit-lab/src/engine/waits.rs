@@ -36,13 +36,23 @@ impl Waits {
         other.classes.iter().for_each(|(class, count)| self.add_to(*class, *count));
     }
 
+    /// The longest one, in seconds.
+    pub(crate) fn longest_seconds(&self) -> Option<f64> {
+        self.longest().map(|wait| wait.as_secs_f64())
+    }
+
+    /// The one in the middle, in seconds; at most 12.5 % too long.
+    pub(crate) fn median_seconds(&self) -> Option<f64> {
+        self.median().map(|wait| wait.as_secs_f64())
+    }
+
     /// The longest one.
     pub(crate) fn longest(&self) -> Option<Duration> {
         (self.count > 0).then(|| Duration::from_nanos(self.longest))
     }
 
     /// The one in the middle: the upper end of its class.
-    pub(crate) fn median(&self) -> Option<Duration> {
+    fn median(&self) -> Option<Duration> {
         let mut before = 0_u64;
         let middle = self.classes.iter().find(|(_, count)| {
             before += u64::from(*count);
