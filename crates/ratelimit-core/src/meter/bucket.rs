@@ -158,7 +158,7 @@ impl Bucket {
         let debt = tat.as_nanos().saturating_sub(seen);
         let ready_at = if self.queue && debt > 0 { *tat } else { now };
         let fits =
-            self.is_free(cost) || (cost <= self.burst && debt <= (self.burst - cost) * self.interval());
+            (cost <= self.burst && debt <= (self.burst - cost) * self.interval()) || self.is_free(cost);
         if cost > 0 && mode != Mode::Peek && (fits || mode == Mode::Force) {
             // What fits is within the tolerance; only a forced charge can exceed it.
             let after = match mode {
