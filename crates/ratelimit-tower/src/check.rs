@@ -4,24 +4,30 @@ use crate::Head;
 use ratelimit_core::{Algorithm, CheckError, Decision, LimitStatus, Request};
 use smallvec::SmallVec;
 
+use crate::answer::Refused;
 use crate::ask::{How, Tell};
 use crate::charge::When;
-use crate::key::Absent;
 use crate::observe;
+use crate::policies::Listed;
 use crate::policy::Applied;
 use crate::policy_check::PolicyCheck;
 use crate::{Plan, Policies, Policy};
 
 pub(crate) type PolicyChecks = SmallVec<[PolicyCheck; 1]>;
 
-/// The checks of all policies for `request`; or what is missing for them.
-pub(crate) fn asks(policies: &Policies, request: &Head<'_>) -> Result<PolicyChecks, Absent> {
+/// The checks of all policies for `request`, or a refusal that needs none.
+pub(crate) fn asks(policies: &Policies, request: &Head<'_>) -> Result<PolicyChecks, Refused> {
     let mut asks = PolicyChecks::new();
+    match policies.listed(request) {
+        Listed::No => {}
+        Listed::Allowed => return Ok(asks),
+        Listed::Denied => return Err(Refused::denied()),
+    }
     for (index, policy) in policies.policies.iter().enumerate() {
         let mut ask = PolicyCheck::new(index);
         match policy.apply(request, &mut ask) {
             Applied::Yes => asks.push(ask),
-            Applied::Refuse(absent) if !policies.shadow => return Err(absent),
+            Applied::Refuse(absent) if !policies.shadow => return Err(Refused::absent(absent)),
             Applied::No | Applied::Refuse(_) => {}
         }
     }

@@ -81,7 +81,8 @@
 //! | `ratelimit_checks_total` | | requests to which at least one policy applied |
 //! | `ratelimit_admitted_total` | | of these, those that were admitted by a decision |
 //! | `ratelimit_refused_total` | `policy`, `shadow` | refusals, one for each policy that refused |
-//! | `ratelimit_unidentified_total` | `policy` | requests without what the policy counts by |
+//! | `ratelimit_denied_total` | `shadow` | requests of clients in a list of those to refuse |
+//! | `ratelimit_unidentified_total` | `policy` | requests without what the policy (or `deny`, `allow`: a list) counts by |
 //! | `ratelimit_store_errors_total` | `store`, `kind` | checks or refunds that the store did not answer |
 //! | `ratelimit_failures_total` | `answer` | requests without a decision: let through (`open`), refused (`closed`), passed to the fallback (`fallback`; if that fails as well, also `closed`); and charges and refunds after the response that failed, also to settle a true cost (`unsettled`), or checks for policies in shadow (`shadow`) |
 //! | `ratelimit_degraded_total` | | requests that were decided without the store, by a fallback among the [layers](ratelimit_core::layers) around it |
@@ -100,6 +101,7 @@ mod charge;
 mod charged;
 mod check;
 mod client_address;
+mod client_list;
 #[cfg(feature = "config")]
 pub mod config;
 mod cost;
@@ -132,6 +134,7 @@ pub use answer::{Answer, Grpc, Problem, Reason, Refusal};
 pub use charge::{Charge, Outcome};
 pub use charged::Charged;
 pub use client_address::{ClientNetwork, ForwardedHeader, Grouping, ParseNetworkError, TrustedProxies};
+pub use client_list::{ClientList, ParseClientListError};
 pub use cost::Cost;
 pub use end::End;
 pub use failure::{Fallback, OnFailure};

@@ -131,6 +131,22 @@ pub(crate) fn refused(policy: &std::sync::Arc<str>, shadow: bool) {
     }
 }
 
+/// Records that a client is denied by a list, or would be.
+#[cfg_attr(not(any(feature = "metrics", feature = "tracing")), allow(unused_variables))]
+pub(crate) fn denied(shadow: bool) {
+    #[cfg(feature = "metrics")]
+    {
+        let shadow = if shadow { "true" } else { "false" };
+        metrics::counter!("ratelimit_denied_total", "shadow" => shadow).increment(1);
+    }
+    #[cfg(feature = "tracing")]
+    if shadow {
+        seldom!(info, "a list in shadow would have refused a client");
+    } else {
+        tracing::debug!("refused a client that is in a list");
+    }
+}
+
 /// Records that a request does not have what a policy counts by.
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(crate) fn unidentified(policy: &str, absent: Absent) {

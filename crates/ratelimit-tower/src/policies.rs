@@ -6,7 +6,10 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use ratelimit_core::{Limit, Limits, MAX_CLAIMS};
 
-use crate::{Headers, KeySource, OnFailure, Plan, Policy, PolicyError, TrustedProxies};
+use crate::key::Absent;
+use crate::{
+    ClientList, Head, Headers, KeySource, OnFailure, Plan, Policy, PolicyError, TrustedProxies, observe,
+};
 
 /// The policies of a service, and what to report to clients.
 ///
@@ -17,6 +20,16 @@ pub struct Policies {
     pub(crate) headers: Headers,
     pub(crate) on_failure: OnFailure,
     pub(crate) shadow: bool,
+    deny: Vec<ClientList>,
+    allow: Vec<ClientList>,
+}
+
+/// What the lists of clients say about a request.
+pub(crate) enum Listed {
+    No,
+    /// No policy applies to it.
+    Allowed,
+    Denied,
 }
 
 impl Policies {
@@ -42,7 +55,14 @@ impl Policies {
 
     /// The same for policies that are known to be valid.
     pub(crate) fn known(policies: Vec<Policy>) -> Self {
-        Self { policies, headers: Headers::default(), on_failure: OnFailure::default(), shadow: false }
+        Self {
+            policies,
+            headers: Headers::default(),
+            on_failure: OnFailure::default(),
+            shadow: false,
+            deny: Vec::new(),
+            allow: Vec::new(),
+        }
     }
 
     /// Sets the fields on responses.
@@ -56,6 +76,22 @@ impl Policies {
     #[must_use]
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
+        self
+    }
+
+    /// Refuses the clients of this list with 403, before any policy is checked. You can call it several times.
+    ///
+    /// If the policies are [in shadow](Self::in_shadow), it only counts and logs what it would refuse.
+    #[must_use]
+    pub fn deny(mut self, clients: ClientList) -> Self {
+        self.deny.push(clients);
+        self
+    }
+
+    /// Applies no policy to the clients of this list, unless they are [denied](Self::deny). You can call it several times.
+    #[must_use]
+    pub fn allow(mut self, clients: ClientList) -> Self {
+        self.allow.push(clients);
         self
     }
 
@@ -78,9 +114,40 @@ impl Policies {
     #[inline]
     pub(crate) fn alone(&self) -> Option<&Policy> {
         match &self.policies[..] {
-            [policy] if policy.is_usual() && !self.shadow => Some(policy),
+            [policy] if policy.is_usual() && !self.shadow && !self.has_lists() => Some(policy),
             _ => None,
         }
+    }
+
+    fn has_lists(&self) -> bool {
+        !self.deny.is_empty() || !self.allow.is_empty()
+    }
+
+    /// What the lists say about a request.
+    #[inline]
+    pub(crate) fn listed(&self, request: &Head<'_>) -> Listed {
+        if self.has_lists() { self.find(request) } else { Listed::No }
+    }
+
+    #[inline(never)]
+    fn find(&self, request: &Head<'_>) -> Listed {
+        let contain = |lists: &[ClientList], name| {
+            lists.iter().any(|list| {
+                list.find(request).unwrap_or_else(|absent| {
+                    if matches!(absent, Absent::Program(_)) {
+                        observe::unidentified(name, absent);
+                    }
+                    false
+                })
+            })
+        };
+        if contain(&self.deny, "deny") {
+            observe::denied(self.shadow);
+            if !self.shadow {
+                return Listed::Denied;
+            }
+        }
+        if contain(&self.allow, "allow") { Listed::Allowed } else { Listed::No }
     }
 
     /// The policies.

@@ -167,7 +167,7 @@ fn begin_any<S: CounterStore + 'static, C: Clock + 'static>(
 ) -> Begun<S, C> {
     let asks = match asks(policies, head) {
         Ok(asks) => asks,
-        Err(absent) => return Err(Verdict::Refuse(Refused::absent(absent)).into()),
+        Err(refused) => return Err(Verdict::Refuse(refused).into()),
     };
     if asks.is_empty() {
         return Ok(Lines::default());

@@ -26,6 +26,11 @@ impl Refused {
         Self { reason, violated: Vec::new(), retry_after: None, lines: Lines::default() }
     }
 
+    /// The client is in a list of those to refuse.
+    pub(crate) fn denied() -> Self {
+        Self::without_limits(Reason::Denied)
+    }
+
     /// The key is missing, so nothing could be charged.
     pub(crate) fn absent(absent: Absent) -> Self {
         Self::without_limits(match absent {

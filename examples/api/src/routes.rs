@@ -54,6 +54,7 @@ fn refuse(refusal: &Refusal<'_>) -> Response {
             "exceeded": refusal.violated_policies().collect::<Vec<_>>(),
             "retry_after_seconds": refusal.retry_after_seconds(),
         }),
+        Reason::Denied => json!({ "error": "requests of this client are not served" }),
         _ => json!({ "error": "the service cannot count requests at the moment" }),
     };
     (refusal.reason().status(), Json(body)).into_response()

@@ -75,7 +75,8 @@ impl Layered {
 
 fn answer(refusal: &Refusal<'_>) -> Response<()> {
     let by = match refusal.reason() {
-        Reason::QuotaExceeded => refusal.violated_policies().map(str::to_owned).collect(),
+        Reason::QuotaExceeded | Reason::Banned => refusal.violated_policies().map(str::to_owned).collect(),
+        Reason::Denied => vec!["(403: the client is in a list of those to refuse)".to_owned()],
         Reason::Unidentified => vec!["(400: the client did not send what is counted by)".to_owned()],
         _ => vec!["(500: the request has no address or other part that the policies count by)".to_owned()],
     };

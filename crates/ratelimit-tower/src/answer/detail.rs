@@ -15,6 +15,7 @@ pub(super) fn detail(refusal: &Refusal<'_>) -> String {
         (Reason::Banned, None) => "too many refused requests".to_owned(),
         (Reason::QuotaExceeded, None) => "the request costs more than can ever be admitted".to_owned(),
         (Reason::StoreUnavailable, None) => "try again later".to_owned(),
+        (Reason::Denied, _) => "requests of this client are not served".to_owned(),
         (Reason::Unidentified, _) => "the request does not identify the client".to_owned(),
         (Reason::Misconfigured, _) => "the request cannot be counted".to_owned(),
     }

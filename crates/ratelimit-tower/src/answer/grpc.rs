@@ -17,7 +17,7 @@ const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 /// Answers every request in gRPC's form: for services whose bodies are always gRPC, such as tonic's.
 ///
 /// The response has only trailers: 200 with `grpc-status` `RESOURCE_EXHAUSTED` (8), `UNAVAILABLE` (14) if the store
-/// does not answer, `UNAUTHENTICATED` (16) if the client did not send what the policy counts by, or `INTERNAL` (13) for
+/// does not answer, `PERMISSION_DENIED` (7) if the client is in a list of those to refuse, `UNAUTHENTICATED` (16) if the client did not send what the policy counts by, or `INTERNAL` (13) for
 /// mistakes in the program. `grpc-status-details-bin` contains a `google.rpc.Status` with a `RetryInfo` (to the
 /// nanosecond; omitted if waiting does not help) and a `QuotaFailure` that names the limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,6 +33,7 @@ impl Grpc {
     pub(super) fn respond<B>(refusal: &Refusal<'_>, body: B) -> Response<B> {
         let code: u8 = match refusal.reason() {
             Reason::QuotaExceeded | Reason::Banned => 8,
+            Reason::Denied => 7,
             Reason::StoreUnavailable => 14,
             Reason::Unidentified => 16,
             Reason::Misconfigured => 13,

@@ -22,8 +22,8 @@ use super::{Answer, Grpc, grpc};
 /// ```
 ///
 /// The types are those that the draft of the `RateLimit` fields registers: `quota-exceeded` (429) and
-/// `temporary-reduced-capacity` (503, if the store does not answer). 400 and 500 have no type of their own and reveal
-/// no internals.
+/// `temporary-reduced-capacity` (503, if the store does not answer). 400, 403 and 500 have no type of their own and
+/// reveal no internals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Problem;
 
@@ -50,6 +50,7 @@ fn body(refusal: &Refusal<'_>) -> String {
             "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
             "Request cannot be satisfied due to temporary server capacity constraints",
         ),
+        Reason::Denied => ("about:blank", "Forbidden"),
         Reason::Unidentified => ("about:blank", "Bad Request"),
         Reason::Misconfigured => ("about:blank", "Internal Server Error"),
     };

@@ -16,6 +16,8 @@ pub enum Reason {
     QuotaExceeded,
     /// The client was refused too often, and is banned for a while ([`Algorithm::Ban`](ratelimit_core::Algorithm::Ban)): 429.
     Banned,
+    /// The client is in a list of those to refuse ([`Policies::deny`](crate::Policies::deny)): 403.
+    Denied,
     /// The store did not answer, and [`OnFailure`](crate::OnFailure) refuses in this case: 503.
     StoreUnavailable,
     /// The client did not send what the policy counts by, and [`Missing`](crate::Missing) refuses in this case: 400.
@@ -29,6 +31,7 @@ impl Reason {
     pub fn status(self) -> StatusCode {
         match self {
             Self::QuotaExceeded | Self::Banned => StatusCode::TOO_MANY_REQUESTS,
+            Self::Denied => StatusCode::FORBIDDEN,
             Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unidentified => StatusCode::BAD_REQUEST,
             Self::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,

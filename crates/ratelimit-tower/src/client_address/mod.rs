@@ -10,9 +10,8 @@ use std::str::FromStr;
 use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
 
-#[cfg(feature = "config")]
-pub(crate) use network::parse as parse_network;
 pub use network::{ClientNetwork, Grouping, ParseNetworkError};
+pub(crate) use network::{canonical as canonical_network, parse as parse_network};
 
 /// Which proxies may report the client's address, in which header, and how much of the address identifies a client.
 ///

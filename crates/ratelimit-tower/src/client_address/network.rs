@@ -152,7 +152,7 @@ pub(crate) fn parse(text: &str) -> Result<IpNet, ParseNetworkError> {
 }
 
 /// Converts a network of IPv4 addresses written as IPv6 to one of IPv4 addresses, as is done with addresses.
-pub(super) fn canonical(network: IpNet) -> IpNet {
+pub(crate) fn canonical(network: IpNet) -> IpNet {
     if let IpNet::V6(v6) = network
         && let Some(v4) = v6.addr().to_ipv4_mapped()
         && let Some(prefix) = v6.prefix_len().checked_sub(96)

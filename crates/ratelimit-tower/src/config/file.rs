@@ -27,6 +27,12 @@ pub(super) struct File {
     pub(super) client: Client,
     #[serde(default)]
     pub(super) headers: Headers,
+    /// Clients that are refused.
+    #[serde(default)]
+    pub(super) deny: Vec<Located<Clients>>,
+    /// Clients that no policy applies to.
+    #[serde(default)]
+    pub(super) allow: Vec<Located<Clients>>,
     pub(super) policies: Located<Vec<Located<Policy>>>,
     /// For each plan, the limits of some policies.
     #[serde(default)]
@@ -55,6 +61,16 @@ pub(super) struct Policy {
     pub(super) missing: Option<Missing>,
     #[serde(default)]
     pub(super) shadow: bool,
+}
+
+/// A list of clients, here or in a file of its own, or both.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Clients {
+    pub(super) key: Located<Texts>,
+    #[serde(default)]
+    pub(super) clients: Vec<Located<String>>,
+    pub(super) file: Option<Located<String>>,
 }
 
 /// How to identify the client.

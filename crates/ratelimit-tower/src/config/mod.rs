@@ -16,6 +16,10 @@
 //! reset = "seconds"                     # or "milliseconds", "unix-seconds": for the two older families
 //! on_admitted = true
 //!
+//! [[deny]]                              # clients that are refused with 403, and likewise [[allow]]: no policy is for them
+//! key = "address"
+//! clients = ["203.0.113.0/24"]          # or file = "denied.txt", one a line, read again when it changes
+//!
 //! [[policies]]
 //! name = "address"
 //! key = "address"
@@ -79,6 +83,7 @@
 //! [`Settle`]: crate::Settle
 //! [`Missing`]: crate::Missing
 
+mod client_list;
 mod de;
 mod document;
 mod error;
@@ -95,6 +100,7 @@ mod settle;
 mod tests;
 mod text;
 mod toml;
+mod watched;
 mod yaml;
 
 pub use error::ConfigError;

@@ -1,11 +1,13 @@
 //! Builds policies from the structure of a file, and reports errors with their place.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::Head;
 use ratelimit_core::{Limit, Limits, MAX_CLAIMS};
 
+use super::client_list::{ListFile, lists};
 use super::de::Located;
 use super::document::{Place, Problem};
 use super::key::Keys;
@@ -15,8 +17,12 @@ use super::{PlanName, Provided, file};
 use crate::plan::is_name;
 use crate::{Charge, Cost, Grouping, Headers, OnFailure, Plan, Policies, Policy, TrustedProxies};
 
-/// Builds the policies of a file.
-pub(super) fn build(file: &file::File, provided: &Provided) -> Result<Policies, Problem> {
+/// Builds the policies of a file, and the files of its lists. Relative paths start from `folder`.
+pub(super) fn build(
+    file: &file::File,
+    provided: &Provided,
+    folder: &Path,
+) -> Result<(Policies, Vec<ListFile>), Problem> {
     let proxies = proxies(&file.client)?;
     let keys = Keys { proxies: &proxies, provided };
     let exempt = Arc::new(routes(file.exempt.iter().map(|route| (&route.place, route.as_str())))?);
@@ -39,9 +45,16 @@ pub(super) fn build(file: &file::File, provided: &Provided) -> Result<Policies, 
         ));
     }
     few_enough(file)?;
-    let policies =
+    let mut policies =
         Policies::known(policies).headers(headers(&file.headers)).on_failure(on_failure(file, provided)?);
-    Ok(if file.shadow { policies.in_shadow() } else { policies })
+    let mut files = Vec::new();
+    let sections = [(&file.deny, Policies::deny as fn(_, _) -> _), (&file.allow, Policies::allow)];
+    for (section, add) in sections.into_iter().flat_map(|(all, add)| all.iter().map(move |one| (one, add))) {
+        let (lists, list_file) = lists(section, &keys, folder)?;
+        policies = lists.into_iter().fold(policies, add);
+        files.extend(list_file);
+    }
+    Ok((if file.shadow { policies.in_shadow() } else { policies }, files))
 }
 
 /// The limits of each policy: for requests without a plan that says otherwise, and for each plan that does.

@@ -1,15 +1,15 @@
 //! A file that is reloaded when it changes.
 
-use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
 use super::text::Format;
+use super::watched::Watched;
 use super::{Config, ConfigError, PlanName, Provided, observe};
 use crate::SharedPolicies;
 
@@ -45,6 +45,8 @@ const LARGEST: u64 = 1 << 20;
 /// immediately; after a decrease, none remain until enough time has passed. A policy that is renamed, or that counts by
 /// another key or in windows of another length, starts from zero; see [`Limit`](ratelimit_core::Limit).
 ///
+/// Lists of clients in files of their own are read again in the same way.
+///
 /// A file that cannot be used changes nothing: the policies stay, and the error is logged and
 /// [counted](Self::failures), once for each broken content.
 ///
@@ -58,35 +60,22 @@ pub struct ConfigFile {
 
 #[derive(Debug)]
 struct Inner {
-    path: PathBuf,
+    file: Watched,
     format: Format,
     provided: Provided,
     policies: SharedPolicies,
-    /// The file's content. It is read for each request, so it is not behind the lock, which is held while a file is read.
     config: ArcSwap<Config>,
-    state: Mutex<State>,
     replaced: AtomicU64,
     failures: AtomicU64,
 }
-
-#[derive(Debug)]
-struct State {
-    /// What was read last, valid or not.
-    last: Seen,
-    /// What was seen once, and has to be seen again before it is used.
-    pending: Option<Seen>,
-}
-
-/// The content, or the error.
-type Seen = Result<Vec<u8>, io::ErrorKind>;
 
 /// What [`ConfigFile::reload`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reloaded {
-    /// Nothing: the file is as it was at the last check. It may have been broken then.
+    /// Nothing: the files are as they were at the last check. They may have been broken then.
     Unchanged,
-    /// The policies have been replaced by those of the new content.
+    /// The policies, or the clients of a list, have been replaced by those of the new content.
     Replaced,
 }
 
@@ -109,15 +98,13 @@ impl ConfigFile {
             let message = "the file name must end in .toml, .yaml or .yml";
             ConfigError::unreadable(name(&path), io::Error::new(io::ErrorKind::InvalidInput, message))
         })?;
-        let bytes = read(&path).map_err(|error| ConfigError::unreadable(name(&path), error))?;
+        let (file, bytes) = Watched::open(path.clone(), LARGEST)
+            .map_err(|error| ConfigError::unreadable(name(&path), error))?;
         let config = understand(&path, &bytes, format, &provided)?;
         let policies = SharedPolicies::from(config.policies().clone());
-        let state = Mutex::new(State { last: Ok(bytes), pending: None });
         let (replaced, failures) = (AtomicU64::new(0), AtomicU64::new(0));
         let config = ArcSwap::from_pointee(config);
-        Ok(Self {
-            inner: Arc::new(Inner { path, format, provided, policies, config, state, replaced, failures }),
-        })
+        Ok(Self { inner: Arc::new(Inner { file, format, provided, policies, config, replaced, failures }) })
     }
 
     /// The policies, for [`RateLimitLayer::new`](crate::RateLimitLayer::new). They change with the file.
@@ -145,13 +132,13 @@ impl ConfigFile {
         self.inner.failures.load(Ordering::Relaxed)
     }
 
-    /// Reads the file, and replaces the policies if it has changed. Blocks while reading.
+    /// Reads the file and those of its lists of clients, and replaces what has changed. Blocks while reading.
     ///
     /// # Errors
-    /// If the file has changed and cannot be used. The policies stay as they are; the error has been logged and counted.
+    /// If a file has changed and cannot be used. Its policies or clients stay as they are; the error has been logged and
+    /// counted.
     pub fn reload(&self) -> Result<Reloaded, ConfigError> {
-        let seen = read(&self.inner.path);
-        self.inner.take(seen, &mut self.inner.state())
+        self.inner.reload(false)
     }
 
     /// Reloads the file at this interval, until the future is dropped. Run it on a task of its own.
@@ -170,68 +157,53 @@ impl ConfigFile {
 
     /// Like [`reload`](Self::reload), but ignores content that was not there at the previous check.
     fn reload_what_stays(&self) -> Result<Reloaded, ConfigError> {
-        let seen = read(&self.inner.path);
-        let mut state = self.inner.state();
-        if state.is_unchanged(&seen) || state.pending.as_ref().is_some_and(|pending| is_same(pending, &seen))
-        {
-            return self.inner.take(seen, &mut state);
-        }
-        state.pending = Some(seen.map_err(|error| error.kind()));
-        Ok(Reloaded::Unchanged)
-    }
-}
-
-impl State {
-    fn is_unchanged(&self, seen: &io::Result<Vec<u8>>) -> bool {
-        is_same(&self.last, seen)
-    }
-}
-
-fn is_same(known: &Seen, seen: &io::Result<Vec<u8>>) -> bool {
-    match (known, seen) {
-        (Ok(known), Ok(seen)) => known == seen,
-        (Err(known), Err(seen)) => *known == seen.kind(),
-        _ => false,
+        self.inner.reload(true)
     }
 }
 
 impl Inner {
-    /// Uses what was read, if it is new and valid.
-    fn take(&self, seen: io::Result<Vec<u8>>, state: &mut State) -> Result<Reloaded, ConfigError> {
-        state.pending = None;
-        if state.is_unchanged(&seen) {
-            return Ok(Reloaded::Unchanged);
+    fn reload(&self, settle: bool) -> Result<Reloaded, ConfigError> {
+        match self.file.changed(settle, |content| self.replace(content)) {
+            // It has read its lists.
+            Some(Ok(())) => return Ok(Reloaded::Replaced),
+            Some(Err(error)) => return Err(self.failed(error)),
+            None => {}
         }
-        let understood = match seen {
-            Ok(bytes) => {
-                let understood = understand(&self.path, &bytes, self.format, &self.provided);
-                state.last = Ok(bytes);
-                understood
-            }
-            Err(error) => {
-                state.last = Err(error.kind());
-                Err(ConfigError::unreadable(name(&self.path), error))
-            }
-        };
-        match understood {
-            Ok(config) => {
-                self.policies.replace(config.policies().clone());
-                self.config.store(Arc::new(config));
-                self.replaced.fetch_add(1, Ordering::Relaxed);
-                observe::replaced(&name(&self.path));
-                Ok(Reloaded::Replaced)
-            }
-            Err(error) => {
-                self.failures.fetch_add(1, Ordering::Relaxed);
-                observe::failed(&error);
-                Err(error)
+        let mut reloaded = Reloaded::Unchanged;
+        let mut failure = None;
+        for list in self.config.load().lists() {
+            match list.reload(settle) {
+                Ok(false) => {}
+                Ok(true) => {
+                    reloaded = Reloaded::Replaced;
+                    self.replaced(&list.name());
+                }
+                Err(error) => failure = Some(self.failed(error)),
             }
         }
+        failure.map_or(Ok(reloaded), Err)
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        // After a panic the state is still consistent, because it is changed in single steps.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Uses the new content of the file, if it is valid.
+    fn replace(&self, content: io::Result<Vec<u8>>) -> Result<(), ConfigError> {
+        let path = self.file.path();
+        let bytes = content.map_err(|error| ConfigError::unreadable(name(path), error))?;
+        let config = understand(path, &bytes, self.format, &self.provided)?;
+        self.policies.replace(config.policies().clone());
+        self.config.store(Arc::new(config));
+        self.replaced(&name(path));
+        Ok(())
+    }
+
+    fn replaced(&self, name: &str) {
+        self.replaced.fetch_add(1, Ordering::Relaxed);
+        observe::replaced(name);
+    }
+
+    fn failed(&self, error: ConfigError) -> ConfigError {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        observe::failed(&error);
+        error
     }
 }
 
@@ -239,26 +211,19 @@ fn name(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    fs::File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than 1 MiB"));
-    }
-    Ok(bytes)
-}
-
 fn understand(path: &Path, bytes: &[u8], format: Format, provided: &Provided) -> Result<Config, ConfigError> {
     let text = str::from_utf8(bytes).map_err(|error| {
         let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
         ConfigError::wrong(name(path), super::document::Problem::in_line(line, "invalid UTF-8"))
     })?;
-    Config::read(text, format, provided).map_err(|problem| ConfigError::wrong(name(path), problem))
+    let folder = path.parent().unwrap_or(Path::new(""));
+    Config::read(text, format, provided, folder).map_err(|problem| ConfigError::wrong(name(path), problem))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn policies(count: usize) -> String {
         (0..count)

@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use ratelimit_core::Limits;
 
+use super::client_list::ListFile;
 use super::document::Problem;
 use super::plan_name::PlanName;
 use super::policies::LimitsByPlan;
 use super::{ConfigError, Provided, de, file, policies, toml, yaml};
 use crate::Policies;
 
-/// The contents of a file: policies and plans. See [the module](super) for the format.
+/// The contents of a file: policies and plans. See [the module](super) for the format. Lists of clients in files of their own
+/// are read once; [`ConfigFile`](super::ConfigFile) reads them again when they change.
 ///
 /// ```
 /// use ratelimit_tower::config::Config;
@@ -26,6 +28,7 @@ pub struct Config {
     policies: Policies,
     plans: BTreeSet<Arc<str>>,
     limits: LimitsByPlan,
+    lists: Arc<[ListFile]>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +51,8 @@ impl Config {
     /// # Errors
     /// Like [`from_toml`](Self::from_toml).
     pub fn from_toml_with(text: &str, file: &str, provided: &Provided) -> Result<Self, ConfigError> {
-        Self::read(text, Format::Toml, provided).map_err(|problem| ConfigError::wrong(file, problem))
+        Self::read(text, Format::Toml, provided, Path::new(""))
+            .map_err(|problem| ConfigError::wrong(file, problem))
     }
 
     /// Parses YAML. Errors contain the name `file`.
@@ -64,7 +68,8 @@ impl Config {
     /// # Errors
     /// Like [`from_yaml`](Self::from_yaml).
     pub fn from_yaml_with(text: &str, file: &str, provided: &Provided) -> Result<Self, ConfigError> {
-        Self::read(text, Format::Yaml, provided).map_err(|problem| ConfigError::wrong(file, problem))
+        Self::read(text, Format::Yaml, provided, Path::new(""))
+            .map_err(|problem| ConfigError::wrong(file, problem))
     }
 
     /// The policies, for [`RateLimitLayer`](crate::RateLimitLayer).
@@ -99,15 +104,27 @@ impl Config {
         plan.and_then(|plan| of(Some(plan))).or_else(|| of(None))
     }
 
-    pub(super) fn read(text: &str, format: Format, provided: &Provided) -> Result<Self, Problem> {
+    /// The files of its lists of clients.
+    pub(super) fn lists(&self) -> &[ListFile] {
+        &self.lists
+    }
+
+    /// Relative paths in `text` start from `folder`.
+    pub(super) fn read(
+        text: &str,
+        format: Format,
+        provided: &Provided,
+        folder: &Path,
+    ) -> Result<Self, Problem> {
         let document = match format {
             Format::Toml => toml::read(text)?,
             Format::Yaml => yaml::read(text)?,
         };
         let file: file::File = de::from_node(&document)?;
-        let policies = policies::build(&file, provided)?;
+        let (policies, lists) = policies::build(&file, provided, folder)?;
         let limits = policies::limits_by_plan(&file)?;
-        Ok(Self { policies, plans: file.plans.into_keys().map(Into::into).collect(), limits })
+        let plans = file.plans.into_keys().map(Into::into).collect();
+        Ok(Self { policies, plans, limits, lists: lists.into() })
     }
 }
 

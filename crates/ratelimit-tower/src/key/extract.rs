@@ -1,5 +1,7 @@
 //! Extracts a key from a request.
 
+use std::net::IpAddr;
+
 use crate::Head;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
@@ -31,6 +33,13 @@ impl KeySource {
             }
             _ => self.extract_other(request, key),
         }
+    }
+
+    /// The client's whole address; `None` if requests are counted by something else.
+    pub(crate) fn address(&self, request: &Head<'_>) -> Option<Result<IpAddr, Absent>> {
+        let Source::Client(proxies) = &self.0 else { return None };
+        let peer = peer::address(request.extensions).ok_or(Absent::Program(peer::ABSENT));
+        Some(peer.map(|peer| proxies.client(peer, request.headers)))
     }
 
     /// The same for keys other than the client's address, which is the most common one.

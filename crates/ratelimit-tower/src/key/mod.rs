@@ -125,6 +125,11 @@ impl KeySource {
         })))
     }
 
+    /// Whether requests are counted by nothing but the client's address.
+    pub(crate) fn is_address(&self) -> bool {
+        matches!(self.0, Source::Client(_))
+    }
+
     /// Combines this source with `other`. The key is missing if one of them is.
     #[must_use]
     pub fn and(self, other: Self) -> Self {

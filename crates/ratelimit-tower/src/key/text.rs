@@ -25,6 +25,12 @@ impl fmt::Display for ParseClientError {
 
 impl std::error::Error for ParseClientError {}
 
+impl ParseClientError {
+    pub(crate) fn no_network() -> Self {
+        wrong("write an address, such as 192.0.2.1, or a network, such as 10.0.0.0/8 or 2001:db8::/32")
+    }
+}
+
 fn wrong(expected: impl Into<String>) -> ParseClientError {
     ParseClientError(expected.into())
 }

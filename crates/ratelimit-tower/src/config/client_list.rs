@@ -1,0 +1,78 @@
+//! Lists of clients in a configuration file, or in files of their own.
+
+use std::io;
+use std::path::Path;
+
+use super::document::Problem;
+use super::key::Keys;
+use super::watched::Watched;
+use super::{ConfigError, file};
+use crate::ClientList;
+
+/// The maximum size of a list's file, in bytes.
+const LARGEST: u64 = 32 << 20;
+
+/// A list that is in a file of its own, and changes with it.
+#[derive(Debug)]
+pub(super) struct ListFile {
+    file: Watched,
+    list: ClientList,
+}
+
+/// The lists of a section, and the files of those that have one. Relative paths start from `folder`.
+pub(super) fn lists(
+    section: &file::Clients,
+    keys: &Keys<'_>,
+    folder: &Path,
+) -> Result<(Vec<ClientList>, Option<ListFile>), Problem> {
+    let source = keys.all(&section.key.place, &section.key.each())?;
+    let mut lists = Vec::new();
+    for client in &section.clients {
+        // One at a time, so that the error has the place of the client.
+        ClientList::new(source.clone(), [client.as_str()])
+            .map_err(|error| Problem::at(&client.place, error.problem().to_string()))?;
+    }
+    if !section.clients.is_empty() {
+        let all = ClientList::new(source.clone(), section.clients.iter().map(|client| client.as_str()));
+        lists.extend(all.ok());
+    }
+    let Some(path) = &section.file else {
+        if lists.is_empty() {
+            return Err(Problem::at(
+                &section.key.place,
+                "there are no clients: set `clients`, `file` or both",
+            ));
+        }
+        return Ok((lists, None));
+    };
+    let problem = |what: String| Problem::at(&path.place, format!("{}: {what}", **path));
+    let (file, content) = Watched::open(folder.join(path.as_str()), LARGEST)
+        .map_err(|error| problem(format!("cannot be read: {error}")))?;
+    let text = text(&content).map_err(|error| problem(error.to_string()))?;
+    let list = ClientList::new(source, text.lines()).map_err(|error| problem(error.to_string()))?;
+    lists.push(list.clone());
+    Ok((lists, Some(ListFile { file, list })))
+}
+
+impl ListFile {
+    /// Replaces the list if its file has changed. Returns whether it has; the list stays if the file cannot be used.
+    pub(super) fn reload(&self, settle: bool) -> Result<bool, ConfigError> {
+        self.file.changed(settle, |content| self.replace(content)).transpose().map(|done| done.is_some())
+    }
+
+    fn replace(&self, content: io::Result<Vec<u8>>) -> Result<(), ConfigError> {
+        let content = content.map_err(|error| ConfigError::unreadable(self.name(), error))?;
+        let text = text(&content).map_err(|error| ConfigError::unreadable(self.name(), error))?;
+        self.list.replace(text.lines()).map_err(|error| {
+            ConfigError::wrong(self.name(), Problem::in_line(error.line(), error.problem().to_string()))
+        })
+    }
+
+    pub(super) fn name(&self) -> String {
+        self.file.path().display().to_string()
+    }
+}
+
+fn text(content: &[u8]) -> io::Result<&str> {
+    str::from_utf8(content).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "invalid UTF-8"))
+}

@@ -1,0 +1,78 @@
+//! A file whose content is read again: whether it has changed.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use sha2::{Digest, Sha256};
+
+/// A file, and what was read from it last.
+#[derive(Debug)]
+pub(super) struct Watched {
+    path: PathBuf,
+    /// The maximum size, in bytes.
+    largest: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// What was read last, valid or not.
+    last: Seen,
+    /// What was seen once, and has to be seen again before it is used.
+    pending: Option<Seen>,
+}
+
+/// The SHA-256 of the content, or the error.
+type Seen = Result<[u8; 32], io::ErrorKind>;
+
+impl Watched {
+    /// Reads a file for the first time.
+    pub(super) fn open(path: PathBuf, largest: u64) -> io::Result<(Self, Vec<u8>)> {
+        let content = read(&path, largest);
+        let state = Mutex::new(State { last: seen(&content), pending: None });
+        Ok((Self { path, largest, state }, content?))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the file, and calls `take` with what was read if that has changed. With `settle`, only if it was the same at
+    /// the call before. Calls from several threads take turns.
+    pub(super) fn changed<T>(&self, settle: bool, take: impl FnOnce(io::Result<Vec<u8>>) -> T) -> Option<T> {
+        let content = read(&self.path, self.largest);
+        let mut state = self.state();
+        let seen = seen(&content);
+        if state.last != seen && settle && state.pending != Some(seen) {
+            state.pending = Some(seen);
+            return None;
+        }
+        state.pending = None;
+        if state.last == seen {
+            return None;
+        }
+        state.last = seen;
+        Some(take(content))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // After a panic the state is still consistent, because it is changed in single steps.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn seen(content: &io::Result<Vec<u8>>) -> Seen {
+    content.as_ref().map(|bytes| Sha256::digest(bytes).into()).map_err(io::Error::kind)
+}
+
+fn read(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(largest + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > largest {
+        let message = format!("it is larger than {} MiB", largest >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(bytes)
+}
