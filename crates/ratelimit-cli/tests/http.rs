@@ -147,11 +147,11 @@ fn errors_list_policies_plans_and_what_is_counted_by() {
     fails(&["--policy", "both"], &["write the parts of `address and path` as `FIRST + SECOND`"]);
     fails(&["--policy", "customer"], &["depends on the plan; choose one with --plan: free, paid"]);
     fails(&["--policy", "user", "--plan", "gold"], &["no plan is called \"gold\"; the file has free, paid"]);
-    let broken = File::new("[[policies]]\nname = \"a\"\nkey = \"address\"\nlimit = \"0/s\"");
+    let broken = File::new("[[policies]]\nname = \"a\"\nkey = \"address\"\nlimit = \"1/0s\"");
     broken
         .cli("redis://127.0.0.1:1/", "", &[])
         .run(&["peek", "k"])
-        .fails(1, &["limits.toml:4: policies[1].limit: the limit \"0/s\" is not possible"]);
+        .fails(1, &["limits.toml:4: policies[1].limit: the limit \"1/0s\" is not possible"]);
     let missing = Cli::new(&["--store", "redis://h", "--config", "/no/such.toml"]).run(&["peek", "k"]);
     missing.fails(1, &["/no/such.toml: cannot be read"]);
 }

@@ -34,6 +34,8 @@ pub(crate) enum Need {
     ServerTime,
     /// Claims on one key are decided exactly under contention.
     ExactPerKey,
+    /// All nodes count together: none counts for itself.
+    OneCount,
     /// The suite may stop and start the server. Such cases run alone.
     Control,
     /// The store reconnects by itself after its server was down.
@@ -122,6 +124,10 @@ impl Need {
             Self::ExactPerKey => (
                 promises.decisions != Decisions::Conservative,
                 "the store declares that it may refuse under contention",
+            ),
+            Self::OneCount => (
+                promises.decisions != Decisions::Eventual,
+                "the store declares that each of its nodes counts for itself",
             ),
             Self::Control => (true, ""), // found out by the case itself
             Self::Reconnects => (

@@ -101,11 +101,12 @@ fn consistent(meter: &Meter, state: &State, cost: u64, now: Timestamp) -> Result
     prop_assert_eq!(verdict.fits, meter.fits(state, cost, now));
     prop_assert!(verdict.remaining <= verdict.limit);
     let is_queue = matches!(meter, Meter::Bucket(bucket) if bucket.queue());
+    let never_drains = matches!(meter, Meter::Bucket(bucket) if bucket.step() == i64::MAX as u64);
     prop_assert!(is_queue || verdict.ready_at == now, "only a queue delays");
     prop_assert!(meter.fits(state, verdict.remaining, now));
     prop_assert!(!meter.fits(state, verdict.remaining + 1, now));
     match verdict.fits_at {
-        None => prop_assert!(cost > meter.limit()),
+        None => prop_assert!(cost > meter.limit() || never_drains),
         Some(instant) if verdict.fits => prop_assert_eq!(instant, now),
         Some(instant) => {
             prop_assert!(instant > now);
@@ -115,8 +116,13 @@ fn consistent(meter: &Meter, state: &State, cost: u64, now: Timestamp) -> Result
         }
     }
     let remaining = |nanos: u64| meter.verdict(state, 0, at(nanos), None).remaining;
+    if never_drains {
+        let is_new = verdict.remaining == verdict.limit;
+        prop_assert_eq!(verdict.reset_at, if is_new { now } else { Timestamp::MAX });
+        return Ok(());
+    }
     prop_assert_eq!(remaining(verdict.reset_at.as_nanos()), verdict.limit, "not as new at its reset");
-    if verdict.reset_at > now {
+    if verdict.reset_at > now && verdict.limit > 0 {
         prop_assert!(remaining(verdict.reset_at.as_nanos() - 1) < verdict.limit, "as new before its reset");
     }
     Ok(())
@@ -145,7 +151,7 @@ fn window_fits(window: &Window, events: &[Event], now: u64, cost: u64) -> bool {
 }
 
 fn any_window() -> impl Strategy<Value = Window> {
-    (1..40u64, 1..50u64, 0..5u32, any::<bool>(), 0..50u64).prop_map(
+    (0..40u64, 1..50u64, 0..5u32, any::<bool>(), 0..50u64).prop_map(
         |(limit, micros, carried, strict, offset)| {
             Window::new(limit, micros * 1_000, carried, strict, offset % micros * 1_000).unwrap()
         },
@@ -202,6 +208,27 @@ proptest! {
         run(&bucket, &steps, |events, now, cost| {
             let debt = drained(events, now, interval);
             debt + u128::from(cost) * u128::from(interval) <= u128::from(burst) * u128::from(interval)
+        })?;
+    }
+
+    #[test]
+    fn buckets_in_steps_decide_like_the_oracle(
+        units in 1..20u64, step in 1..30_000u64, burst in 1..40u64, never: bool, steps in steps(25, 60_000),
+    ) {
+        let bucket = match (never, Bucket::in_steps(units, step, burst)) {
+            (true, _) => Bucket::in_total(burst).unwrap(),
+            // Too short for so many units.
+            (false, Err(_)) => return Ok(()),
+            (false, Ok(bucket)) => bucket,
+        };
+        let steps: Vec<_> = steps.into_iter().filter(|step| !matches!(step, Step::Refund { .. })).collect();
+        run(&Meter::Bucket(bucket), &steps, |events, now, cost| {
+            let owed = if never {
+                events.iter().map(|event| event.cost).sum()
+            } else {
+                owed_in_steps(events, now, units, bucket.step())
+            };
+            owed + cost <= burst
         })?;
     }
 
@@ -287,6 +314,41 @@ fn drained(events: &[Event], now: u64, interval: u64) -> u128 {
     debt.saturating_sub(u128::from(now - last))
 }
 
+/// The units in a bucket at `now` if `units` of them drain at the end of each step.
+fn owed_in_steps(events: &[Event], now: u64, units: u64, step: u64) -> u64 {
+    let (mut owed, mut begin) = (0_u64, 0);
+    let drain = |owed: u64, begin: &mut u64, now: u64| {
+        let ended = (now - *begin) / step;
+        *begin += ended * step;
+        owed.saturating_sub(ended.saturating_mul(units))
+    };
+    for event in events {
+        owed = drain(owed, &mut begin, event.at);
+        if owed == 0 {
+            begin = event.at;
+        }
+        owed += event.cost;
+    }
+    drain(owed, &mut begin, now)
+}
+
+#[test]
+fn a_refund_in_steps_returns_what_has_not_drained_and_keeps_the_steps() {
+    let bucket = Meter::Bucket(Bucket::in_steps(3, 3_000, 6).unwrap());
+    let at = Timestamp::from_nanos;
+    let mut state = bucket.fresh();
+    let remaining = |state: &State, now| bucket.verdict(state, 0, at(now), None).remaining;
+    let first = bucket.charge(&mut state, 4, at(10_000));
+    let second = bucket.charge(&mut state, 2, at(12_999));
+    bucket.refund(&mut state, 2, second.receipt, at(12_999));
+    assert_eq!(remaining(&state, 12_999), 2);
+    assert_eq!(remaining(&state, 13_000), 5, "the step ends when it would have");
+    bucket.refund(&mut state, 4, first.receipt, at(13_000));
+    assert_eq!(remaining(&state, 13_000), 6, "three of its units have drained before");
+    bucket.charge(&mut state, 6, at(14_000));
+    assert_eq!([16_999, 17_000].map(|now| remaining(&state, now)), [0, 3], "an empty bucket begins anew");
+}
+
 #[test]
 fn numbers_at_the_edges_neither_wrap_nor_panic() {
     use ratelimit_core::{MAX_LOG_UNITS, MAX_PERIOD_NANOS, MAX_SEGMENTS, MAX_UNITS};
@@ -304,6 +366,9 @@ fn numbers_at_the_edges_neither_wrap_nor_panic() {
         bucket(MAX_UNITS / 1_000_000, MAX_PERIOD_NANOS, 1_000, false),
         bucket(1, 7 * year, 10, true),
         bucket(1_000_000_000, 1_000_000_000, MAX_UNITS, false),
+        Meter::Bucket(Bucket::in_steps(1_000_000, MAX_PERIOD_NANOS, 7_000_000).unwrap()),
+        Meter::Bucket(Bucket::in_steps(1, 1, MAX_UNITS).unwrap()),
+        Meter::Bucket(Bucket::in_total(MAX_UNITS).unwrap()),
         Meter::Log(Log::new(MAX_LOG_UNITS, MAX_PERIOD_NANOS).unwrap()),
         Meter::Log(Log::new(1, 1).unwrap()),
     ];

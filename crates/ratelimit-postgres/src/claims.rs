@@ -50,7 +50,8 @@ pub(crate) fn claim_numbers(claim: &OwnedClaim) -> [i64; 7] {
         Meter::Bucket(bucket) => {
             let room = bucket.burst().checked_sub(cost).map(|units| units * bucket.interval());
             let drain = drain_time(bucket, cost);
-            let mut numbers = [1, cost, bucket.burst(), bucket.interval(), 0, drain, 0].map(signed);
+            let numbers = [1, cost, bucket.burst(), bucket.interval(), 0, drain, bucket.step()];
+            let mut numbers = numbers.map(signed);
             numbers[4] = room.map_or(-1, signed);
             return numbers;
         }

@@ -45,7 +45,7 @@ fn plain(slice: &OwnedClaims) -> Option<&OwnedClaim> {
     match slice.claims.as_slice() {
         [claim] if slice.mode == Mode::Charge && claim.cost > 0 => match claim.meter {
             Meter::Window(window) => (window.carried() <= 1).then_some(claim),
-            Meter::Bucket(_) => Some(claim),
+            Meter::Bucket(bucket) => (bucket.step() == 0).then_some(claim),
             Meter::Log(_) => None,
         },
         _ => None,

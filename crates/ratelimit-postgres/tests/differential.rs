@@ -44,7 +44,7 @@ fn fast_path_kind(random: &mut Random) -> Kind {
         Kind::Window { segment, strict, offset, .. } => {
             Kind::Window { segment, carried: random.pick(&[0, 1, 1]), strict, offset }
         }
-        Kind::Log => Kind::Bucket { queue: true },
+        Kind::Log | Kind::Steps { .. } => Kind::Bucket { queue: true },
         bucket => bucket,
     }
 }

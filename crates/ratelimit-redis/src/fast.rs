@@ -68,7 +68,7 @@ impl<'a> Single<'a> {
         let small = match self.meter {
             Meter::Window(window) => window.carried() <= 1,
             // No debt of an admitted claim exceeds the tolerance.
-            Meter::Bucket(bucket) => bucket.tolerance() < EXACT,
+            Meter::Bucket(bucket) => bucket.step() == 0 && bucket.tolerance() < EXACT,
             Meter::Log(_) => false,
         };
         let usual = time == TimeSource::Caller && mode == Mode::Charge;

@@ -85,7 +85,7 @@ fn claim_bytes(claim: &OwnedClaim, now: Timestamp) -> Bytes {
                 None => (2, 0),
             };
             let mut bytes = Bytes::from_slice(&[b'b', class]);
-            push(&mut bytes, &[room, cost.min(MAX_UNITS), bucket.interval()]);
+            push(&mut bytes, &[room, cost.min(MAX_UNITS), bucket.interval(), bucket.step()]);
             bytes
         }
         Meter::Log(log) => {
@@ -122,7 +122,8 @@ pub(crate) fn refund_call(now: Timestamp, refunds: &[OwnedRefund], time: TimeSou
                 bytes
             }
             Meter::Bucket(bucket) => {
-                bytes(b'b', &[receipt.as_nanos(), cost.min(MAX_UNITS), bucket.interval()])
+                let cost = cost.min(MAX_UNITS);
+                bytes(b'b', &[receipt.as_nanos(), cost, bucket.interval(), bucket.step()])
             }
             Meter::Log(_) => bytes(b'l', &[receipt.as_nanos(), cost]),
         };

@@ -60,6 +60,11 @@ pub enum Kind {
         /// Whether it delays.
         queue: bool,
     },
+    /// A bucket whose units drain in steps.
+    Steps {
+        /// The length of a step in nanoseconds; zero if units never drain.
+        step: u64,
+    },
     /// A sliding log.
     Log,
 }
@@ -69,7 +74,7 @@ pub const MAX_SEGMENT: u64 = 3_660 * 86_400 * 1_000_000;
 
 /// A random kind.
 pub fn kind(random: &mut Random) -> Kind {
-    match random.below(8) {
+    match random.below(10) {
         0..5 => {
             let carried = random.pick(&[0, 1, 1, 1, 2, 3, 7, 60, 70]);
             let longest = MAX_SEGMENT / u64::from(carried.max(1));
@@ -78,6 +83,7 @@ pub fn kind(random: &mut Random) -> Kind {
             Kind::Window { segment, carried, strict: random.below(4) == 0, offset }
         }
         5 | 6 => Kind::Bucket { queue: random.below(3) == 0 },
+        7 | 8 => Kind::Steps { step: if random.below(4) == 0 { 0 } else { random.any(MAX_SEGMENT * 1_000) } },
         _ => Kind::Log,
     }
 }
@@ -87,13 +93,24 @@ pub fn meter(kind: Kind, random: &mut Random) -> Meter {
     match kind {
         Kind::Window { segment, carried, strict, offset } => {
             let most = random.pick(&[3, 100, 10_000, MAX_UNITS]);
-            let limit = if random.below(3) == 0 { most } else { random.any(most).max(1) };
+            let limit = if random.below(3) == 0 { most } else { random.any(most) };
             Meter::Window(Window::new(limit, segment, carried, strict, offset).unwrap())
         }
         Kind::Bucket { queue } => loop {
             let interval = random.any(MAX_SEGMENT * 1_000).max(1);
             let most = random.pick(&[1, 20, 1_000, MAX_UNITS]);
             if let Ok(bucket) = Bucket::with_interval(interval, random.any(most).max(1), queue) {
+                return Meter::Bucket(bucket);
+            }
+        },
+        Kind::Steps { step: 0 } => {
+            let most = random.pick(&[1, 20, 1_000, MAX_UNITS]);
+            Meter::Bucket(Bucket::in_total(random.any(most).max(1)).unwrap())
+        }
+        Kind::Steps { step } => loop {
+            let [most_units, most] = [(); 2].map(|()| random.pick(&[1, 20, 1_000, MAX_UNITS]));
+            let [units, burst] = [most_units, most].map(|most| random.any(most).max(1));
+            if let Ok(bucket) = Bucket::in_steps(units, step, burst) {
                 return Meter::Bucket(bucket);
             }
         },
@@ -108,6 +125,7 @@ pub fn meter(kind: Kind, random: &mut Random) -> Meter {
 pub fn span(meter: &Meter) -> u64 {
     match meter {
         Meter::Window(window) => window.segment(),
+        Meter::Bucket(bucket) if bucket.step() > 0 => bucket.step().min(1 << 58),
         Meter::Bucket(bucket) => bucket.tolerance(),
         Meter::Log(log) => log.window(),
     }

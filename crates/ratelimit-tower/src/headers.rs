@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use ratelimit_core::{Decision, LimitStatus, Timestamp};
+use ratelimit_core::{Algorithm, Decision, LimitStatus, Timestamp};
 
 use crate::Plan;
 use crate::field::{self, Field};
@@ -296,7 +296,10 @@ fn append(headers: &mut HeaderMap, [policy, state]: [HeaderValue; 2]) {
 
 /// The time in which at most what remains can be used: until the same request fits, or until the limit is as good as new.
 fn window(status: &LimitStatus<'_>) -> Option<Duration> {
-    if status.allowed() { Some(status.reset_after()) } else { status.retry_after() }
+    if !status.allowed() {
+        return status.retry_after();
+    }
+    (status.rule().algorithm() != Algorithm::Total).then(|| status.reset_after())
 }
 
 /// Adds what a refusal also has: when to retry, and that the response must not be cached.

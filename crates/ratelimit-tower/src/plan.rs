@@ -126,7 +126,10 @@ impl Item {
         field::integer(policy, limit.quota());
         if limit.algorithm() == Algorithm::Concurrency {
             policy.append(b";qu=\"concurrent-requests\"");
-        } else if limit.alignment() != Alignment::Calendar && limit.period().subsec_nanos() == 0 {
+        } else if limit.alignment() != Alignment::Calendar
+            && limit.period().subsec_nanos() == 0
+            && !limit.period().is_zero()
+        {
             policy.append(b";w=");
             field::integer(policy, limit.period().as_secs());
         }

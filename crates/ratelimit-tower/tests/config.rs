@@ -121,8 +121,8 @@ async fn a_broken_file_changes_nothing_and_is_counted_once() {
     let limited = Limited::by("limits.yaml", "policies: [{name: a, key: everybody, limit: 2/min}]");
     assert_eq!(limited.status("/").await, 200);
     let error =
-        limited.rewrite("policies:\n  - name: a\n    key: everybody\n    limit: 0/min\n").unwrap_err();
-    assert!(error.to_string().contains("limits.yaml:4: policies[1].limit: the limit \"0/min\""), "{error}");
+        limited.rewrite("policies:\n  - name: a\n    key: everybody\n    limit: 1/0min\n").unwrap_err();
+    assert!(error.to_string().contains("limits.yaml:4: policies[1].limit: the limit \"1/0min\""), "{error}");
     assert_eq!((error.line(), error.field()), (Some(4), Some("policies[1].limit")));
     assert_eq!(limited.file.reload().unwrap(), Reloaded::Unchanged, "the same content is not reported again");
     assert_eq!(limited.rewrite("").unwrap_err().line(), Some(1), "an empty file is no wish for no limits");
@@ -426,4 +426,29 @@ async fn a_file_can_begin_to_settle() {
         }
     }
     assert_eq!(used, 7);
+}
+
+#[tokio::test]
+async fn an_unlimited_plan_is_not_counted_and_a_limit_of_zero_admits_nothing() {
+    let limited = Limited::by(
+        "limits.toml",
+        r#"
+policies = [{ name = "a", key = "everybody", limit = "1/min" }, { name = "b", key = "everybody" }]
+
+[plans]
+free = { b = "0/s" }
+partner = { a = "unlimited", b = "unlimited" }
+"#,
+    );
+    let with = |plan: &str| Request::get("/").extension(limited.file.plan(plan).unwrap());
+    for _ in 0..3 {
+        let (status, headers) = limited.send(with("partner")).await;
+        assert_eq!((status, headers.get("ratelimit")), (StatusCode::OK, None));
+    }
+    let (status, headers) = limited.send(with("free")).await;
+    assert_eq!((status, headers.get("retry-after")), (StatusCode::TOO_MANY_REQUESTS, None));
+    assert_eq!([limited.status("/").await, limited.status("/").await], [200, 429]);
+    let config = limited.file.config();
+    assert_eq!(config.limits("a", Some("partner")), None);
+    assert_eq!(config.limits("a", Some("free")).map(ToString::to_string).as_deref(), Some("1/min"));
 }

@@ -227,3 +227,15 @@ async fn the_largest_limits_fit_structured_fields() {
     assert_eq!(list(answer.headers(), "ratelimit")[0].1[0], ("r".to_owned(), most - 1));
     assert_eq!(list(answer.headers(), "ratelimit-policy")[0].1[0], ("q".to_owned(), most));
 }
+
+#[tokio::test]
+async fn a_total_has_no_window_and_no_time_to_wait() {
+    let service = service(&layer(&clock(), "2 in total"));
+    let passed = send(&service, request(&[])).await;
+    assert_eq!(only(passed.headers(), "ratelimit-policy"), r#""all";q=2"#);
+    assert_eq!(only(passed.headers(), "ratelimit"), r#""all";r=1"#);
+    send(&service, request(&[])).await;
+    let refused = send(&service, request(&[])).await;
+    assert_eq!((refused.status(), refused.headers().get("retry-after")), (REFUSED, None));
+    assert_eq!(only(refused.headers(), "ratelimit"), r#""all";r=0"#);
+}

@@ -40,7 +40,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ratelimit_core::{
-    Answer, Claim, Claims, Meter, MeterId, Mode, Refund, State, StoreError, Timestamp, Verdict, Verdicts,
+    Answer, Claim, Claims, ErrorKind, Meter, MeterId, Mode, Refund, State, StoreError, Timestamp, Verdict,
+    Verdicts,
 };
 use ratelimit_memory::kit::Fingerprints;
 
@@ -111,6 +112,9 @@ impl Ledger {
     /// See [`SyncCounterStore::claim_now`](ratelimit_core::SyncCounterStore::claim_now).
     pub(crate) fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         let (now, mode) = (claims.now(), claims.mode());
+        if claims.iter().any(|claim| is_in_steps(&claim.meter)) {
+            return Err(cannot_count_in_steps());
+        }
         if let [claim] = &*claims {
             let (admitted, verdict) = self.claim_one_now(now, mode, claim)?;
             let charged = admitted && mode != Mode::Peek;
@@ -130,6 +134,9 @@ impl Ledger {
         mode: Mode,
         claim: &Claim<'_>,
     ) -> Result<(bool, Verdict), StoreError> {
+        if is_in_steps(&claim.meter) {
+            return Err(cannot_count_in_steps());
+        }
         let fingerprint = self.fingerprint(&claim.id);
         let mut shard = self.shard(fingerprint);
         let decided = match shard.claim_in_slot(fingerprint, claim, now, mode) {
@@ -304,4 +311,18 @@ impl fmt::Debug for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ledger").field("len", &self.len()).finish_non_exhaustive()
     }
+}
+
+/// Whether the meter is a bucket that drains in steps or never.
+#[inline]
+fn is_in_steps(meter: &Meter) -> bool {
+    matches!(meter, Meter::Bucket(bucket) if bucket.step() > 0)
+}
+
+/// Each node would begin the steps of a key at the first request that it sees, so that their units could not be added up.
+#[cold]
+fn cannot_count_in_steps() -> StoreError {
+    let what = "nodes that count for themselves cannot agree on when a key's first request was: check this limit in a store \
+         that all nodes share, directly or through leases";
+    StoreError::new("the local count", ErrorKind::Unsupported, what)
 }

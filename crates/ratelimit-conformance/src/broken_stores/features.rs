@@ -1,6 +1,8 @@
-//! Stores that are wrong for periods of the calendar, concurrency limits, partial requests or bans.
+//! Stores that are wrong for periods of the calendar, concurrency limits, partial requests, steps or bans.
 
-use ratelimit_core::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, State, Timestamp, decide, refund};
+use ratelimit_core::{
+    Answer, Bucket, Claim, Claims, Meter, MeterId, Mode, Refund, State, Timestamp, decide, refund,
+};
 
 flaws! {
     CutsScopes "cuts-scopes": "the names of limits are cut to 24 bytes, so that the months of a zone are one",
@@ -68,6 +70,50 @@ flaws! {
             answer
         }
     }
+    IgnoresSteps "ignores-steps": "units drain continuously, also from a bucket in steps",
+        "steps/a-window-begins-with-the-first-request" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            let mut even = claims.to_vec();
+            even.iter_mut().for_each(|claim| claim.meter = without_steps(claim.meter));
+            let even = Claims::new(claims.now(), claims.mode(), &even);
+            decide(&even.unwrap_or(*claims), states)
+        }
+    }
+    RefundsEvenly "refunds-evenly": "refunds to a bucket in steps take what has drained continuously",
+        "steps/refunds" {
+        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            refund(&without_steps(given.meter), state, given.cost, given.receipt, now);
+        }
+    }
+    RestartsTotals "restarts-totals": "what was charged more than ten years ago is forgotten",
+        "steps/a-total-never-restarts" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            for state in states.iter_mut() {
+                if let Some(State::Bucket(bucket)) = state
+                    && claims.now().since(bucket.at).as_secs() > 3_660 * 86_400
+                {
+                    *state = None;
+                }
+            }
+            decide(claims, states)
+        }
+    }
+    StepsOfTheEpoch "steps-of-the-epoch": "steps begin at whole multiples of their length",
+        "steps/a-window-begins-with-the-first-request" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            let step = claims.iter().find_map(|claim| match claim.meter {
+                Meter::Bucket(bucket) if bucket.step() > 0 => Some(bucket.step()),
+                _ => None,
+            });
+            let now = claims.now().as_nanos();
+            let now = Timestamp::from_nanos(now - now.checked_rem(step.unwrap_or(1)).unwrap_or(0));
+            let aligned = Claims::new(now, claims.mode(), claims);
+            match (step, aligned) {
+                (Some(_), Ok(aligned)) => Answer { now: claims.now(), ..decide(&aligned, states) },
+                _ => decide(claims, states),
+            }
+        }
+    }
     ForgetsGates "forgets-gates": "a cost of zero always fits, also at a gate",
         "bans/after-refusals-sliding" {
         fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
@@ -98,5 +144,16 @@ flaws! {
             }
             answer
         }
+    }
+}
+
+/// The same bucket, from which units drain continuously.
+fn without_steps(meter: Meter) -> Meter {
+    match meter {
+        Meter::Bucket(bucket) if bucket.step() > 0 => {
+            Bucket::with_interval(bucket.interval(), bucket.burst(), bucket.queue())
+                .map_or(meter, Meter::Bucket)
+        }
+        meter => meter,
     }
 }

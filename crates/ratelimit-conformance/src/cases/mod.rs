@@ -40,6 +40,7 @@ mod sequence_replay;
 mod sequence_shrink;
 mod server_time;
 mod several;
+mod steps;
 mod storms;
 mod time;
 mod trips;
@@ -76,6 +77,7 @@ pub(crate) fn all() -> Vec<Case> {
         numbers::cases(),
         changes::cases(),
         rates::cases(),
+        steps::cases(),
         refunds::cases(),
         decisions::cases(),
         resets::cases(),

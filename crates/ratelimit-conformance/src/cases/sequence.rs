@@ -159,7 +159,7 @@ impl Author {
         let key = self.random.place(KEYS);
         let claims = [claim_on(&limit, &self.keys[key], 0)];
         self.model.reset(Claims::new(self.now, Mode::Charge, &claims)?);
-        self.steps.push(Step::Reset { now: self.now, limit, key });
+        self.steps.push(Step::Reset { now: self.now, limit: Box::new(limit), key });
         Ok(())
     }
 

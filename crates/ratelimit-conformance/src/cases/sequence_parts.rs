@@ -55,7 +55,7 @@ pub(super) enum Step {
     /// A refund to the claim with this number, if it was charged.
     Refund { now: Timestamp, of: usize, cost: u64 },
     /// A reset of a meter.
-    Reset { now: Timestamp, limit: Limit, key: usize },
+    Reset { now: Timestamp, limit: Box<Limit>, key: usize },
 }
 
 /// Claims that are decided together.

@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use crate::limit::is_scope_of_ban;
 use crate::{
-    Answer, Bucket, Claim, Claims, CounterStore, Log, MAX_PERIOD_NANOS, Meter, MeterId, Mode, Promises,
-    Refund, StoreError, Timestamp, Window,
+    Answer, Claim, Claims, CounterStore, Log, MAX_PERIOD_NANOS, Meter, MeterId, Mode, Promises, Refund,
+    StoreError, Timestamp, Window,
 };
 
 /// A layer that divides each limit by a number of instances, so that these together admit no more than the limit although
@@ -48,7 +48,7 @@ impl<S: CounterStore> Divided<S> {
     }
 
     fn units(&self, limit: u64) -> u64 {
-        (limit / self.instances).max(1)
+        (limit / self.instances).max(limit.min(1))
     }
 
     /// The meter with its limit divided. A refund has to find the same one, so this depends on nothing else.
@@ -65,7 +65,7 @@ impl<S: CounterStore> Divided<S> {
             }
             Meter::Bucket(bucket) => {
                 let interval = bucket.interval().saturating_mul(self.instances).min(MAX_PERIOD_NANOS);
-                Bucket::with_interval(interval, limit, bucket.queue()).map(Meter::Bucket)
+                bucket.with_rate(interval, limit).map(Meter::Bucket)
             }
             Meter::Log(log) => Log::new(limit, log.window()).map(Meter::Log),
         };

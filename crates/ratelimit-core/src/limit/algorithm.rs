@@ -31,6 +31,10 @@ pub enum Algorithm {
     ///
     /// The `retry_after` of a refusal is when the oldest lease ends if it is neither released earlier nor renewed.
     Concurrency,
+    /// A count that never restarts: `quota` units in total, for trials and prepaid credit.
+    ///
+    /// To top up, raise the quota: what was used stays used. A store that loses its data forgets what was used.
+    Total,
     /// No units: a key that is refused `quota` times within the period is banned, and then refused whatever it costs.
     ///
     /// Refusals of the other limits on the same key count. While the key is banned, nothing counts.
@@ -55,6 +59,8 @@ pub enum Alignment {
     Offset(Duration),
     /// At a different instant for each key, so that counts do not all restart at the same time.
     Staggered,
+    /// For each key, with the first charge after its last window has ended. For fixed windows.
+    FirstRequest,
     /// With the period of a calendar: see `Limit::calendar`.
     Calendar,
 }

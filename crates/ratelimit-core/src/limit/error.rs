@@ -31,6 +31,8 @@ pub enum LimitError {
     RateTooHigh,
     /// The burst would take more than 73 years to drain.
     BurstTooLong,
+    /// A step of a token bucket has no whole number of units.
+    StepNotWhole,
     /// The precision is zero or does not divide the period.
     PrecisionDoesNotDivide,
     /// The precision divides the period into more than 3,600 segments.
@@ -72,6 +74,9 @@ impl fmt::Display for LimitError {
                 "the rate is too high to be kept within 0.1 % by whole nanoseconds; rates up to 1000000/s always can be",
             ),
             Self::BurstTooLong => f.write_str("the burst would take more than 73 years to drain"),
+            Self::StepNotWhole => {
+                f.write_str("a step must have a whole number of units, at least one: 1000/h has 250 in a step of 15min")
+            }
             Self::PrecisionDoesNotDivide => f.write_str("the precision must divide the period without remainder"),
             Self::TooManySegments => f.write_str("the precision must divide the period into at most 3600 segments"),
             Self::NotMicroseconds => {

@@ -227,7 +227,7 @@ mod tests {
         refuse(
             "10/s; 5; 1/h",
             7,
-            r#"cannot read limit 2 of "10/s; 5; 1/h": expected '/', 'per' or 'at once' at character 8, found ";""#,
+            r#"cannot read limit 2 of "10/s; 5; 1/h": expected '/', 'per', 'at once' or 'in total' at character 8, found ";""#,
         );
         refuse(
             "10/s name µ; 5/x",
@@ -235,9 +235,9 @@ mod tests {
             r#"limit 1 of "10/s name µ; 5/x" is not possible: a name is 1 to 64 letters, digits, '.', '_' or '-'"#,
         );
         refuse(
-            "10/s; 0/h",
+            "10/s; 0/h log",
             6,
-            r#"limit 2 of "10/s; 0/h" is not possible: the quota must be at least 1, not 0"#,
+            r#"limit 2 of "10/s; 0/h log" is not possible: the quota must be at least 1, not 0"#,
         );
         let together = "10/s; 20/s".parse::<Limits>().unwrap_err();
         assert_eq!(together.limit_error(), Some(LimitError::SameMeterTwice));

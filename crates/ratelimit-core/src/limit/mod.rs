@@ -68,6 +68,9 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 /// | `100/min leaky burst 20` | leaky bucket as a meter: refuses |
 /// | `100/min queue burst 20` | leaky bucket as a queue: admits with a delay, evenly spaced |
 /// | `20 at once` | concurrency limit; `lease 30s` sets how long a crashed holder keeps its units, by default a minute |
+/// | `100/5h from first request` | fixed window that begins with a key's first request |
+/// | `1000/h burst 5000 step 1h` | token bucket that is refilled once an hour |
+/// | `1000 in total` | a count that never restarts |
 /// | `1000/month`, `50/day in Europe/Berlin` | fixed window of the calendar (feature `calendar`) |
 /// | `ban 10min after 5 in 1min` | a ban after refusals; `growing 2 up to 1day` makes repeated bans longer |
 ///
@@ -159,6 +162,11 @@ impl Limit {
         LimitBuilder::new(refusals, within, Algorithm::Ban { duration, factor: 1, longest: duration })
     }
 
+    /// A count that never restarts: `quota` units in total; see [`Algorithm::Total`].
+    pub fn total(quota: u64) -> LimitBuilder {
+        LimitBuilder::new(quota, Duration::ZERO, Algorithm::Total)
+    }
+
     /// A leaky bucket as a queue; see [`Algorithm::LeakyQueue`]. Its burst is the quota unless you set it.
     pub fn leaky_queue(quota: u64, period: Duration) -> LimitBuilder {
         LimitBuilder::new(quota, period, Algorithm::LeakyQueue)
@@ -169,7 +177,7 @@ impl Limit {
         self.spec.quota
     }
 
-    /// The period. For a period of the calendar, the length of the window in a [`Decision`](crate::Decision), and otherwise
+    /// The period; zero if the limit has none ([`Algorithm::Total`]). For a period of the calendar, the length of the window in a [`Decision`](crate::Decision), and otherwise
     /// the longest possible.
     pub fn period(&self) -> Duration {
         self.spec.period
@@ -183,6 +191,11 @@ impl Limit {
     /// The maximum number of units at once: the burst of a bucket or queue, otherwise the quota.
     pub fn burst(&self) -> u64 {
         self.meter.limit()
+    }
+
+    /// The interval at which a token bucket is refilled, if it is not refilled continuously.
+    pub fn step(&self) -> Option<Duration> {
+        self.spec.step
     }
 
     /// Where windows begin.
@@ -277,7 +290,16 @@ impl Eq for Limit {}
 impl LimitBuilder {
     fn new(quota: u64, period: Duration, algorithm: Algorithm) -> Self {
         let alignment = Alignment::Epoch;
-        Self(Spec { quota, period, algorithm, burst: None, alignment, name: None, calendar: None })
+        Self(Spec {
+            quota,
+            period,
+            algorithm,
+            burst: None,
+            step: None,
+            alignment,
+            name: None,
+            calendar: None,
+        })
     }
 
     fn of_calendar(quota: u64, calendar: Calendar) -> Self {
@@ -290,6 +312,13 @@ impl LimitBuilder {
     /// Sets how many units are admitted at once; for buckets and queues.
     pub fn burst(mut self, units: u64) -> Self {
         self.0.burst = Some(units);
+        self
+    }
+
+    /// Refills a token bucket only once in this time, by all tokens of that time. They have to be whole ones. The first step
+    /// begins with the first charge, and steps begin anew when a bucket was full.
+    pub fn step(mut self, step: Duration) -> Self {
+        self.0.step = Some(step);
         self
     }
 
@@ -337,6 +366,11 @@ impl LimitBuilder {
     /// Starts each key's windows at a different instant: [`Alignment::Staggered`].
     pub fn staggered(self) -> Self {
         self.alignment(Alignment::Staggered)
+    }
+
+    /// Starts each key's windows with its first request: [`Alignment::FirstRequest`].
+    pub fn from_first_request(self) -> Self {
+        self.alignment(Alignment::FirstRequest)
     }
 
     /// Names the limit: letters, digits, `.`, `_`, `-`. See [`Limit`] for the effect of a name.

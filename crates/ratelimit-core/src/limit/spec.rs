@@ -17,6 +17,7 @@ pub(super) struct Spec {
     pub(super) period: Duration,
     pub(super) algorithm: Algorithm,
     pub(super) burst: Option<u64>,
+    pub(super) step: Option<Duration>,
     pub(super) alignment: Alignment,
     pub(super) name: Option<Box<str>>,
     pub(super) calendar: Option<calendar::Calendar>,
@@ -24,8 +25,11 @@ pub(super) struct Spec {
 
 impl Spec {
     pub(super) fn meter(&self) -> Result<Meter, LimitError> {
+        if self.step.is_some() && self.algorithm != Algorithm::TokenBucket {
+            return Err(LimitError::Unsuitable { option: "step", needs: "a token bucket" });
+        }
         let period = nanos(self.period);
-        if period == 0 {
+        if period == 0 && self.algorithm != Algorithm::Total {
             return Err(LimitError::Zero { what: "period" });
         }
         let bucket = |queue| {
@@ -36,11 +40,21 @@ impl Spec {
             self.forbid_burst()?;
             let offset = match self.alignment {
                 Alignment::Offset(offset) => nanos(offset),
+                Alignment::FirstRequest => {
+                    return Err(LimitError::Unsuitable {
+                        option: "the first request",
+                        needs: "a fixed window",
+                    });
+                }
                 Alignment::Epoch | Alignment::Staggered | Alignment::Calendar => 0,
             };
             Window::new(self.quota, segment, carried, strict, offset).map(Meter::Window)
         };
         match self.algorithm {
+            Algorithm::FixedWindow if self.alignment == Alignment::FirstRequest => {
+                self.forbid_burst()?;
+                Bucket::in_steps(self.quota, period, self.quota).map(Meter::Bucket)
+            }
             Algorithm::FixedWindow => window(period, 0, false),
             Algorithm::SlidingWindow => window(period, 1, false),
             Algorithm::SegmentedWindow { precision, strict } => {
@@ -66,8 +80,18 @@ impl Spec {
                 }
                 Log::new(self.quota, period).map(Meter::Log)
             }
+            Algorithm::TokenBucket if self.step.is_some() => {
+                self.forbid_alignment()?;
+                Bucket::in_steps(self.units_of_step()?, self.step_nanos(), self.burst.unwrap_or(self.quota))
+                    .map(Meter::Bucket)
+            }
             Algorithm::TokenBucket | Algorithm::LeakyBucket => bucket(false),
             Algorithm::LeakyQueue => bucket(true),
+            Algorithm::Total => {
+                self.forbid_burst()?;
+                self.forbid_alignment()?;
+                Bucket::in_total(self.quota).map(Meter::Bucket)
+            }
             Algorithm::Ban { duration, factor, longest } => {
                 self.forbid_burst()?;
                 self.forbid_alignment()?;
@@ -95,6 +119,22 @@ impl Spec {
             }),
             Some(calendar) => calendar.check(),
         }
+    }
+
+    fn step_nanos(&self) -> u64 {
+        self.step.map_or(0, nanos)
+    }
+
+    /// How many units a step has.
+    fn units_of_step(&self) -> Result<u64, LimitError> {
+        let (step, period) = (self.step_nanos(), nanos(self.period));
+        if step == 0 {
+            return Err(LimitError::Zero { what: "step" });
+        }
+        let units = u128::from(self.quota) * u128::from(step);
+        let is_whole = units.is_multiple_of(u128::from(period));
+        let units = u64::try_from(units / u128::from(period)).ok().filter(|units| is_whole && *units > 0);
+        units.ok_or(LimitError::StepNotWhole)
     }
 
     fn forbid_burst(&self) -> Result<(), LimitError> {
@@ -151,21 +191,27 @@ impl Spec {
             return scope;
         }
         let kind = match self.algorithm {
+            Algorithm::FixedWindow if self.alignment == Alignment::FirstRequest => "first",
             Algorithm::FixedWindow => "fixed",
             Algorithm::SlidingWindow => "sliding",
             Algorithm::SegmentedWindow { strict: false, .. } => "segmented",
             Algorithm::SegmentedWindow { strict: true, .. } => "strict",
             Algorithm::SlidingLog => "log",
+            Algorithm::TokenBucket if self.step.is_some() => "steps",
             Algorithm::TokenBucket => "bucket",
             Algorithm::LeakyBucket => "leaky",
             Algorithm::LeakyQueue => "queue",
             Algorithm::Concurrency => "concurrency",
+            Algorithm::Total => "total",
             Algorithm::Ban { .. } => ban::KIND,
         };
         scope.push_str(kind);
         // Writing to a string does not fail.
-        let is_without_rate = self.is_ban() || self.algorithm == Algorithm::Concurrency;
-        if self.is_window() || self.name.is_none() && !is_without_rate {
+        let is_without_rate =
+            self.is_ban() || matches!(self.algorithm, Algorithm::Concurrency | Algorithm::Total);
+        if let Some(step) = self.step {
+            let _ = write!(scope, ":{}", duration::Text(step));
+        } else if self.is_window() || self.name.is_none() && !is_without_rate {
             let _ = write!(scope, ":{period}");
         }
         if let Algorithm::SegmentedWindow { precision, .. } = self.algorithm {
@@ -175,7 +221,7 @@ impl Spec {
             Alignment::Epoch => {}
             Alignment::Offset(offset) => _ = write!(scope, "+{}", duration::Text(offset)),
             Alignment::Staggered => scope.push('~'),
-            Alignment::Calendar => {}
+            Alignment::FirstRequest | Alignment::Calendar => {}
         }
         scope
     }

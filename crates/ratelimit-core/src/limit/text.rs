@@ -20,20 +20,24 @@ impl fmt::Display for Limit {
         }
         match spec.algorithm {
             Algorithm::Concurrency => write!(f, "{} at once", spec.quota)?,
+            Algorithm::Total => write!(f, "{} in total", spec.quota)?,
             Algorithm::Ban { duration, .. } => {
                 write!(f, "ban {} after {} in {}", Text(duration), spec.quota, Text(spec.period))?;
             }
             _ => write!(f, "{}/{}", spec.quota, Text(spec.period).as_period())?,
         }
         match spec.algorithm {
+            Algorithm::FixedWindow if spec.alignment == Alignment::FirstRequest => {}
             Algorithm::FixedWindow => f.write_str(" fixed")?,
-            Algorithm::SlidingWindow => {}
+            Algorithm::SlidingWindow | Algorithm::Total => {}
             Algorithm::SegmentedWindow { precision, strict } => {
                 write!(f, " precision {}", Text(precision))?;
                 f.write_str(if strict { " strict" } else { "" })?;
             }
             Algorithm::SlidingLog => f.write_str(" log")?,
-            Algorithm::TokenBucket if spec.burst.is_none() => f.write_str(" bucket")?,
+            Algorithm::TokenBucket if spec.burst.is_none() && spec.step.is_none() => {
+                f.write_str(" bucket")?;
+            }
             Algorithm::TokenBucket => {}
             Algorithm::LeakyBucket => f.write_str(" leaky")?,
             Algorithm::LeakyQueue => f.write_str(" queue")?,
@@ -45,7 +49,11 @@ impl fmt::Display for Limit {
         if let Some(burst) = spec.burst {
             write!(f, " burst {burst}")?;
         }
+        if let Some(step) = spec.step {
+            write!(f, " step {}", Text(step))?;
+        }
         match spec.alignment {
+            Alignment::FirstRequest => f.write_str(" from first request")?,
             Alignment::Epoch | Alignment::Calendar => {}
             Alignment::Offset(offset) => write!(f, " offset {}", Text(offset))?,
             Alignment::Staggered => f.write_str(" staggered")?,
@@ -89,8 +97,8 @@ impl From<LimitError> for Expected {
 
 type Stopped = (usize, Expected);
 
-const OPTIONS: &str = "fixed, sliding, log, bucket, gcra, leaky, queue, burst NUMBER, precision DURATION, strict, staggered, \
-     offset DURATION, name WORD, lease DURATION, in ZONE or from day NUMBER";
+const OPTIONS: &str = "fixed, sliding, log, bucket, gcra, leaky, queue, burst NUMBER, step DURATION, precision DURATION, strict, \
+     staggered, offset DURATION, name WORD, lease DURATION, in ZONE, from day NUMBER or from first request";
 
 /// Periods without a fixed length.
 const OF_CALENDAR: [&str; 6] = ["month", "months", "quarter", "quarters", "year", "years"];
@@ -105,6 +113,7 @@ struct Reader<'a> {
 struct Options {
     algorithm: Option<Algorithm>,
     burst: Option<u64>,
+    step: Option<Duration>,
     precision: Option<Duration>,
     lease: Option<Duration>,
     strict: bool,
@@ -133,10 +142,14 @@ impl<'a> Reader<'a> {
             self.word_if("once").ok_or_else(|| self.expected("'once'"))?;
             options.algorithm = Some(Algorithm::Concurrency);
             Period { word: "", length: Some(DEFAULT_LEASE) }
+        } else if self.word_if("in").is_some() {
+            self.word_if("total").ok_or_else(|| self.expected("'total'"))?;
+            options.algorithm = Some(Algorithm::Total);
+            Period { word: "", length: Some(Duration::ZERO) }
         } else if self.take("/") || self.word_if("per").is_some() {
             self.period()?
         } else {
-            return Err(self.expected("'/', 'per' or 'at once'"));
+            return Err(self.expected("'/', 'per', 'at once' or 'in total'"));
         };
         while let Some((at, word)) = self.word() {
             self.option(word, &mut options)
@@ -187,6 +200,7 @@ impl<'a> Reader<'a> {
             "leaky" => once(&mut options.algorithm, Algorithm::LeakyBucket),
             "queue" => once(&mut options.algorithm, Algorithm::LeakyQueue),
             "burst" => once(&mut options.burst, self.number("a number of units")?),
+            "step" => once(&mut options.step, self.duration()?),
             "lease" => once(&mut options.lease, self.duration()?),
             "precision" => once(&mut options.precision, self.duration()?),
             "offset" => once(&mut options.alignment, Alignment::Offset(self.duration()?)),
@@ -201,7 +215,12 @@ impl<'a> Reader<'a> {
                 once(&mut options.zone, zone.to_owned())
             }
             "from" => {
-                self.word_if("day").ok_or_else(|| self.expected("'day' and its number"))?;
+                if self.word_if("first").is_some() {
+                    self.word_if("request").ok_or_else(|| self.expected("'request'"))?;
+                    return once(&mut options.alignment, Alignment::FirstRequest);
+                }
+                self.word_if("day")
+                    .ok_or_else(|| self.expected("'day' and its number, or 'first request'"))?;
                 once(&mut options.first_day, self.number("the number of a day of the month")?)
             }
             "name" => {
@@ -323,10 +342,12 @@ impl Options {
             let option = if self.zone.is_some() { "a time zone" } else { "a first day" };
             return Err(LimitError::Unsuitable { option, needs: "a day, week, month, quarter or year" });
         };
-        let default = match (self.precision, self.burst) {
-            (Some(precision), _) => Algorithm::SegmentedWindow { precision, strict: false },
-            (None, Some(_)) => Algorithm::TokenBucket,
-            (None, None) => Algorithm::SlidingWindow,
+        let is_bucket = self.burst.is_some() || self.step.is_some();
+        let default = match self.precision {
+            Some(precision) => Algorithm::SegmentedWindow { precision, strict: false },
+            None if is_bucket => Algorithm::TokenBucket,
+            None if self.alignment == Some(Alignment::FirstRequest) => Algorithm::FixedWindow,
+            None => Algorithm::SlidingWindow,
         };
         let algorithm = match (self.algorithm, self.precision) {
             (Some(Algorithm::SlidingWindow), Some(_)) | (None, _) => default,
@@ -352,6 +373,7 @@ impl Options {
             builder = builder.strict();
         }
         builder.0.burst = self.burst;
+        builder.0.step = self.step;
         builder.0.alignment = self.alignment.unwrap_or_default();
         builder.0.name = self.name.map(String::into_boxed_str);
         Ok(builder)
@@ -372,6 +394,9 @@ impl Options {
         }
         if self.alignment.is_some() {
             return unsuitable("an alignment");
+        }
+        if self.step.is_some() {
+            return unsuitable("step");
         }
         let mut builder = LimitBuilder::of_calendar(quota, calendar);
         builder.0.burst = self.burst;

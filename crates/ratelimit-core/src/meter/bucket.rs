@@ -2,16 +2,17 @@
 
 use smallvec::SmallVec;
 
+use super::bucket_state::{BucketState, Debt, MAX_DEBT, Owed, drain_time};
 use super::charged::Charged;
 use super::check::{check_period, check_units};
 use super::divisor::Divisor;
-use crate::{LimitError, MAX_PERIOD_NANOS, MAX_RATES, MAX_UNITS, Mode, Timestamp, Verdict};
+use crate::{LimitError, MAX_RATES, MAX_UNITS, Mode, Timestamp, Verdict};
 
 /// The maximum of `burst x interval`: 2<sup>61</sup> ns, about 73 years.
 const MAX_TOLERANCE: u64 = 1 << 61;
 
-/// The maximum debt that forced charges can create: 2<sup>62</sup> - 1 ns, about 146 years.
-const MAX_DEBT: u64 = (1 << 62) - 1;
+/// The step of a bucket from which nothing drains.
+const NEVER: u64 = i64::MAX as u64;
 
 /// A limit cannot be built if its rate is off by more than one part in this many.
 const PRECISION: u128 = 1_000;
@@ -22,6 +23,9 @@ const PRECISION: u128 = 1_000;
 /// rate algorithm of ITU-T I.371, as a virtual schedule). Token bucket, leaky bucket as a meter and leaky bucket as a
 /// queue are all this meter; in the queue form an admitted claim has to wait for its turn, `max(tat, now)`.
 ///
+/// A bucket [in steps](Self::in_steps) is decided as of the begin of the current step, so that its units drain at the ends of
+/// steps, all units of a step at once. Steps are counted from the charge that found the bucket empty.
+///
 /// If limits of several rates charge one bucket, each unit drains at the rate of the limit that it was charged under,
 /// and every limit counts all units in the bucket; see [`BucketState`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,35 +33,8 @@ pub struct Bucket {
     interval: Divisor,
     burst: u64,
     queue: bool,
-}
-
-/// The state of a [`Bucket`].
-///
-/// Nearly always there is one debt. There are several while the bucket has units that were charged under limits of
-/// different rates: because a limit has changed, or because several limits share the bucket. Then there is a debt for
-/// each rate. It contains the units of that rate and of all slower ones, and drains at that rate. The bucket owes the
-/// largest of them, in units.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BucketState {
-    /// The latest instant at which it was charged.
-    pub at: Timestamp,
-    /// A debt for each rate, by rising interval: the first one contains all units.
-    pub debts: SmallVec<[Debt; 1]>,
-}
-
-/// Units of a [`BucketState`] that drain one after another.
-///
-/// As numbers, in stores and in [`State::to_bytes`](crate::State::to_bytes), a bucket with one debt is `at`, `tat`,
-/// `interval`; any other is `at`, and `tat`, `interval`, `receipt` of each debt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Debt {
-    /// When all of its units will have drained: the theoretical arrival time.
-    pub tat: Timestamp,
-    /// How long one unit takes to drain, in nanoseconds.
-    pub interval: u64,
-    /// The receipt of the latest charge of exactly this rate: the end of the line of its units, on a clock that runs
-    /// only while they drain. If there is one debt, this is `tat`.
-    pub receipt: Timestamp,
+    /// The length of a step in nanoseconds; zero if units drain continuously.
+    step: u64,
 }
 
 impl Bucket {
@@ -90,7 +67,28 @@ impl Bucket {
         if interval.checked_mul(burst).is_none_or(|tolerance| tolerance > MAX_TOLERANCE) {
             return Err(LimitError::BurstTooLong);
         }
-        Ok(Self { interval: Divisor::new(interval), burst, queue })
+        Ok(Self { interval: Divisor::new(interval), burst, queue, step: 0 })
+    }
+
+    /// Creates a bucket meter whose units drain in steps: `units` of them at the end of each `step` nanoseconds, counted from
+    /// the charge that found it empty. With a burst of `units`, this is a fixed window that begins with the first charge.
+    ///
+    /// A step is rounded up to a multiple of `units`.
+    ///
+    /// # Errors
+    /// Like [`new`](Self::new).
+    pub fn in_steps(units: u64, step: u64, burst: u64) -> Result<Self, LimitError> {
+        let bucket = Self::new(units, step, burst, false)?;
+        Ok(Self { step: bucket.interval() * units, ..bucket })
+    }
+
+    /// Creates a bucket meter from which nothing drains: it admits `units` in total.
+    ///
+    /// # Errors
+    /// If the number is zero or beyond its bound.
+    pub fn in_total(units: u64) -> Result<Self, LimitError> {
+        check_units("quota", units, MAX_UNITS)?;
+        Ok(Self { step: NEVER, ..Self::with_interval(1, units, false)? })
     }
 
     /// Creates a bucket meter with a burst of zero: a gate. A claim of cost zero fits if and only if the bucket is empty, and
@@ -100,7 +98,7 @@ impl Bucket {
     /// If the interval is zero or longer than ten years.
     pub fn gate(interval: u64) -> Result<Self, LimitError> {
         check_period("period", interval)?;
-        Ok(Self { interval: Divisor::new(interval), burst: 0, queue: false })
+        Ok(Self { interval: Divisor::new(interval), burst: 0, queue: false, step: 0 })
     }
 
     /// How long one unit takes to drain, in nanoseconds.
@@ -116,6 +114,20 @@ impl Bucket {
     /// Whether an admitted claim has to wait for its turn.
     pub fn queue(&self) -> bool {
         self.queue
+    }
+
+    /// The length of a [step](Self::in_steps) in nanoseconds; zero if units drain continuously, 2<sup>63</sup> - 1 if they
+    /// [never](Self::in_total) do.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// The same meter with another interval and burst.
+    ///
+    /// # Errors
+    /// Like [`with_interval`](Self::with_interval).
+    pub fn with_rate(&self, interval: u64, burst: u64) -> Result<Self, LimitError> {
+        Ok(Self { step: self.step, ..Self::with_interval(interval, burst, self.queue)? })
     }
 
     /// How long a full bucket takes to drain, in nanoseconds.
@@ -154,6 +166,9 @@ impl Bucket {
         now: Timestamp,
         mode: Mode,
     ) -> (bool, Verdict) {
+        if self.step > 0 {
+            return self.claim_in_steps(at, tat, cost, now, mode);
+        }
         let seen = now.max(*at).as_nanos();
         let debt = tat.as_nanos().saturating_sub(seen);
         let ready_at = if self.queue && debt > 0 { *tat } else { now };
@@ -191,6 +206,57 @@ impl Bucket {
         (fits || mode == Mode::Force, verdict)
     }
 
+    /// The same for a bucket in steps.
+    #[inline(never)]
+    fn claim_in_steps(
+        &self,
+        at: &mut Timestamp,
+        tat: &mut Timestamp,
+        cost: u64,
+        now: Timestamp,
+        mode: Mode,
+    ) -> (bool, Verdict) {
+        let seen = self.step_begin(*at, *tat, now);
+        let (admitted, verdict) = Self { step: 0, ..*self }.claim(at, tat, cost, seen, mode);
+        let fits_at = verdict.fits_at.and_then(|fits_at| self.step_end(*at, fits_at));
+        let verdict = Verdict {
+            fits_at: if verdict.fits { Some(now) } else { fits_at },
+            reset_at: if *tat > seen { self.reset_at(*at, *tat) } else { now },
+            ready_at: now,
+            receipt: if verdict.receipt > seen { verdict.receipt } else { now },
+            ..verdict
+        };
+        (admitted, verdict)
+    }
+
+    /// The instant as of which a bucket in steps is decided: the begin of the step, or `now` if it is empty then. `tat` is
+    /// the latest one of its debts.
+    fn step_begin(&self, at: Timestamp, tat: Timestamp, now: Timestamp) -> Timestamp {
+        let now = now.max(at);
+        let begin = now.as_nanos() - (now.as_nanos() - at.as_nanos()) % self.step;
+        if tat.as_nanos() > begin { Timestamp::derived(begin) } else { now }
+    }
+
+    /// The end of the step that contains an instant, if steps are counted from `at`; `None` if it does not end.
+    fn step_end(&self, at: Timestamp, instant: Timestamp) -> Option<Timestamp> {
+        let steps = instant.as_nanos().saturating_sub(at.as_nanos()).div_ceil(self.step);
+        let end = steps.checked_mul(self.step)?.checked_add(at.as_nanos())?;
+        (end < NEVER).then(|| Timestamp::derived(end))
+    }
+
+    /// When everything has drained from a bucket in steps.
+    fn reset_at(&self, at: Timestamp, tat: Timestamp) -> Timestamp {
+        self.step_end(at, tat).unwrap_or(Timestamp::MAX)
+    }
+
+    /// The instant as of which a claim at `now` is decided.
+    fn seen(&self, state: &BucketState, now: Timestamp) -> u64 {
+        if self.step == 0 {
+            return state.seen(now);
+        }
+        self.step_begin(state.at, state.tat().unwrap_or(Timestamp::EPOCH), now).as_nanos()
+    }
+
     /// Whether this cost always fits: zero, except at a gate.
     #[inline(always)]
     fn is_free(&self, cost: u64) -> bool {
@@ -209,7 +275,7 @@ impl Bucket {
     }
 
     pub(super) fn fits(&self, state: &BucketState, cost: u64, now: Timestamp) -> bool {
-        let seen = state.seen(now);
+        let seen = self.seen(state, now);
         let fits = |units| state.debts.iter().all(|debt| debt.left(seen) <= drain_time(units, debt.interval));
         self.is_free(cost) || self.burst.checked_sub(cost).is_some_and(fits)
     }
@@ -217,7 +283,7 @@ impl Bucket {
     /// Adds the units to the debts of this rate and of all faster ones. If those had drained below the units of slower
     /// rates, they start from these: a unit that drains slowly stays until it has drained.
     pub(super) fn charge(&self, state: &mut BucketState, cost: u64, now: Timestamp) -> Charged {
-        let seen = state.seen(now);
+        let seen = self.seen(state, now);
         let ready_at = self.turn(state, now);
         state.at = Timestamp::derived(seen);
         state.debts.retain(|debt| debt.left(seen) > 0);
@@ -258,7 +324,7 @@ impl Bucket {
     /// lies before its receipt in their line.
     pub(super) fn refund(&self, state: &mut BucketState, cost: u64, receipt: Timestamp, now: Timestamp) {
         let Ok(own) = state.place(self.interval()) else { return };
-        let seen = state.seen(now);
+        let seen = self.seen(state, now);
         let line = state.debts[own].receipt.as_nanos();
         let there = state.own(own, seen);
         let before = there.saturating_sub(line.saturating_sub(receipt.as_nanos()));
@@ -282,174 +348,31 @@ impl Bucket {
         now: Timestamp,
         charged: Option<Charged>,
     ) -> Verdict {
-        let seen = state.seen(now);
+        let seen = self.seen(state, now);
         let fits = charged.is_some() || self.fits(state, cost, now);
+        let drained = |instant| if self.step > 0 { self.step_end(state.at, instant) } else { Some(instant) };
         let fits_at = || {
             let room = self.burst.checked_sub(cost)?;
             let fits_at = |debt: &Debt| debt.tat.as_nanos().saturating_sub(drain_time(room, debt.interval));
-            state.debts.iter().map(fits_at).max().map(Timestamp::derived)
+            state.debts.iter().map(fits_at).max().map(Timestamp::derived).and_then(drained)
         };
         Verdict {
             fits,
             limit: self.burst,
-            remaining: self.burst.saturating_sub(state.owed(now)),
+            remaining: self.burst.saturating_sub(state.owed(Timestamp::derived(seen))),
             fits_at: if fits { Some(now) } else { fits_at() },
-            reset_at: state.tat().filter(|tat| tat.as_nanos() > seen).unwrap_or(now),
+            reset_at: match state.tat().filter(|tat| tat.as_nanos() > seen) {
+                Some(tat) => drained(tat).unwrap_or(Timestamp::MAX),
+                None => now,
+            },
             ready_at: charged.map_or_else(|| self.turn(state, now), |charged| charged.ready_at),
             receipt: charged.map_or(now, |charged| charged.receipt),
         }
     }
-}
-
-impl BucketState {
-    /// Returns this state as numbers, for a store that keeps numbers; see [`Debt`].
-    pub fn numbers(&self) -> SmallVec<[u64; 4]> {
-        let mut numbers: SmallVec<[u64; 4]> = SmallVec::from_slice(&[self.at.as_nanos()]);
-        if let Some(debt) = self.only_debt() {
-            numbers.extend([debt.tat.as_nanos(), debt.interval]);
-            return numbers;
-        }
-        for debt in &self.debts {
-            numbers.extend([debt.tat.as_nanos(), debt.interval, debt.receipt.as_nanos()]);
-        }
-        numbers
-    }
-
-    /// Returns the state that these numbers represent, or `None` if they are not valid.
-    pub fn from_numbers(numbers: &[u64]) -> Option<Self> {
-        let (at, debts) = numbers.split_first()?;
-        let instant = |nanos: u64| (nanos <= i64::MAX as u64).then(|| Timestamp::derived(nanos));
-        let debts: SmallVec<[Debt; 1]> = match debts {
-            [tat, interval] => SmallVec::from([Debt::only(instant(*tat)?, *interval)]),
-            _ => {
-                let (debts, []) = debts.as_chunks() else { return None };
-                let debt = |[tat, interval, receipt]: &[u64; 3]| {
-                    Some(Debt { tat: instant(*tat)?, interval: *interval, receipt: instant(*receipt)? })
-                };
-                debts.iter().map(debt).collect::<Option<_>>()?
-            }
-        };
-        let sound = debts.is_sorted_by(|one, other| one.interval < other.interval)
-            && debts.iter().all(|debt| (1..=MAX_PERIOD_NANOS).contains(&debt.interval))
-            && debts.len() <= MAX_RATES
-            && *at <= Timestamp::MAX.as_nanos();
-        sound.then(|| Self { at: Timestamp::derived(*at), debts })
-    }
-
-    /// The instant as of which a claim at `now` is decided.
-    fn seen(&self, now: Timestamp) -> u64 {
-        now.max(self.at).as_nanos()
-    }
-
-    /// The index of the debt of this interval; `Err` with where it would be, after all faster ones.
-    fn place(&self, interval: u64) -> Result<usize, usize> {
-        self.debts.binary_search_by_key(&interval, |debt| debt.interval)
-    }
-
-    /// The drain time of the units of exactly this debt's rate, without those of slower rates.
-    fn own(&self, place: usize, seen: u64) -> u64 {
-        let Debt { interval, .. } = self.debts[place];
-        let slower = self.debts[place + 1..].iter().map(|debt| debt.owed(seen).whole_nanos(interval)).max();
-        self.left_from(place, interval, seen).saturating_sub(slower.unwrap_or(0))
-    }
-
-    /// The drain time of the debts from this place on, at an interval not longer than theirs. A part of a nanosecond is
-    /// rounded up, which does not change the number of units.
-    fn left_from(&self, place: usize, interval: u64, seen: u64) -> u64 {
-        self.debts[place..].iter().map(|debt| debt.owed(seen).at(interval)).max().unwrap_or(0)
-    }
-
-    /// Returns the only debt, if there is exactly one without a separate receipt: a store may keep this in three numbers.
-    pub fn only_debt(&self) -> Option<Debt> {
-        match self.debts[..] {
-            [debt] if debt.receipt == debt.tat => Some(debt),
-            _ => None,
-        }
-    }
-
-    /// Returns how many units have not drained by `now`, counting partly drained ones in full: the same under each limit.
-    ///
-    /// ```
-    /// use ratelimit_core::{BucketState, Debt, Timestamp};
-    ///
-    /// let debt = Debt::only(Timestamp::from_secs(32), 1_000_000_000); // one a second
-    /// let state = BucketState { at: Timestamp::from_secs(30), debts: [debt].into_iter().collect() };
-    /// assert_eq!(state.owed(Timestamp::from_millis(30_500)), 2);
-    /// assert_eq!(state.owed(Timestamp::from_secs(31)), 1);
-    /// ```
-    pub fn owed(&self, now: Timestamp) -> u64 {
-        let seen = self.seen(now);
-        self.debts.iter().map(|debt| debt.left(seen).div_ceil(debt.interval)).max().unwrap_or(0)
-    }
-
-    /// Returns how far the line of this rate's units has drained, on the clock of their receipts; `None` if there is none. A
-    /// [`refund`](super::Meter::refund) whose receipt is later by some time returns at most what takes that time to drain.
-    ///
-    /// ```
-    /// use ratelimit_core::{BucketState, Debt, Timestamp};
-    ///
-    /// let debt = Debt::only(Timestamp::from_secs(32), 1_000_000_000); // one a second
-    /// let state = BucketState { at: Timestamp::from_secs(30), debts: [debt].into_iter().collect() };
-    /// assert_eq!(state.drained_to(1_000_000_000, Timestamp::from_secs(31)), Some(Timestamp::from_secs(31)));
-    /// ```
-    pub fn drained_to(&self, interval: u64, now: Timestamp) -> Option<Timestamp> {
-        let place = self.place(interval).ok()?;
-        let own = self.own(place, self.seen(now));
-        Some(Timestamp::derived(self.debts[place].receipt.as_nanos().saturating_sub(own)))
-    }
-
-    /// When all that was charged will have drained; `None` if nothing was charged.
-    pub fn tat(&self) -> Option<Timestamp> {
-        self.debts.iter().map(|debt| debt.tat).max()
-    }
 
     /// When all that was charged has drained, but not before `at`, as of which late claims are decided.
-    pub(super) fn forget_at(&self) -> Timestamp {
-        self.tat().map_or(self.at, |tat| tat.max(self.at))
+    pub(super) fn forget_at(&self, state: &BucketState) -> Timestamp {
+        let Some(tat) = state.tat().filter(|tat| *tat > state.at) else { return state.at };
+        if self.step > 0 { self.reset_at(state.at, tat) } else { tat }
     }
-}
-
-impl Debt {
-    /// The debt of a bucket that has only this one.
-    pub fn only(tat: Timestamp, interval: u64) -> Self {
-        Self { tat, interval, receipt: tat }
-    }
-
-    /// The time that is left until it has drained, in nanoseconds.
-    fn left(&self, seen: u64) -> u64 {
-        self.tat.as_nanos().saturating_sub(seen)
-    }
-
-    fn owed(&self, seen: u64) -> Owed {
-        Owed { time: self.left(seen), interval: self.interval }
-    }
-}
-
-/// Units, expressed as the time that they take to drain at an interval.
-#[derive(Clone, Copy)]
-struct Owed {
-    time: u64,
-    interval: u64,
-}
-
-impl Owed {
-    /// The time at another interval, rounded up.
-    fn at(self, interval: u64) -> u64 {
-        if interval == self.interval {
-            return self.time;
-        }
-        let product = u128::from(self.time) * u128::from(interval);
-        u64::try_from(product.div_ceil(u128::from(self.interval))).unwrap_or(MAX_DEBT)
-    }
-
-    /// The same, rounded down.
-    fn whole_nanos(self, interval: u64) -> u64 {
-        let product = u128::from(self.time) * u128::from(interval);
-        u64::try_from(product / u128::from(self.interval)).unwrap_or(MAX_DEBT)
-    }
-}
-
-/// The time that `units`, at most [`MAX_UNITS`], take to drain at this interval, at most [`MAX_DEBT`].
-fn drain_time(units: u64, interval: u64) -> u64 {
-    units.min(MAX_UNITS).saturating_mul(interval).min(MAX_DEBT)
 }

@@ -2,15 +2,14 @@
 
 use crate::{LimitError, MAX_PERIOD_NANOS};
 
-/// Checks the number of units that a limit allows.
+/// Checks the number of units that a limit allows, which must not be zero.
 pub(super) fn check_units(what: &'static str, units: u64, most: u64) -> Result<(), LimitError> {
-    if units == 0 {
-        return Err(LimitError::Zero { what });
-    }
-    if units > most {
-        return Err(LimitError::TooLarge { what, most });
-    }
-    Ok(())
+    if units == 0 { Err(LimitError::Zero { what }) } else { check_most(what, units, most) }
+}
+
+/// Checks a number of units.
+pub(super) fn check_most(what: &'static str, units: u64, most: u64) -> Result<(), LimitError> {
+    if units > most { Err(LimitError::TooLarge { what, most }) } else { Ok(()) }
 }
 
 /// Checks a duration of a limit, in nanoseconds.

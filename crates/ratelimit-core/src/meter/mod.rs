@@ -5,6 +5,7 @@
 //! with them, decision by decision.
 
 mod bucket;
+mod bucket_state;
 mod bytes;
 mod charged;
 mod check;
@@ -13,7 +14,8 @@ mod log;
 mod slice;
 mod window;
 
-pub use bucket::{Bucket, BucketState, Debt};
+pub use bucket::Bucket;
+pub use bucket_state::{BucketState, Debt};
 pub use bytes::CorruptState;
 pub use charged::Charged;
 pub use log::{Log, LogSight, LogState};
@@ -159,7 +161,7 @@ impl Meter {
     pub fn forget_at(&self, state: &State) -> Timestamp {
         match (self, state) {
             (Self::Window(window), State::Window(state)) => window.reset_at(state).max(state.at),
-            (Self::Bucket(_), State::Bucket(state)) => state.forget_at(),
+            (Self::Bucket(bucket), State::Bucket(state)) => bucket.forget_at(state),
             (Self::Log(log), State::Log(state)) => log.reset_at(state),
             _ => Timestamp::EPOCH,
         }

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::charged::Charged;
-use super::check::{check_period, check_units};
+use super::check::{check_most, check_period};
 use super::divisor::Divisor;
 use crate::{LimitError, MAX_SEGMENTS, MAX_UNITS, Mode, Timestamp, Verdict};
 
@@ -58,10 +58,10 @@ struct Sight {
 }
 
 impl Window {
-    /// Creates a window meter; `segment` and `offset` in nanoseconds.
+    /// Creates a window meter; `segment` and `offset` in nanoseconds. A limit of zero admits nothing.
     ///
     /// # Errors
-    /// If a limit or segment is zero or beyond its bound, if a segment or offset is not a whole number of microseconds (the
+    /// If the segment is zero, if it or the limit is beyond its bound, if a segment or offset is not a whole number of microseconds (the
     /// resolution of every server's clock), if the offset is not shorter than the segment, or if there are too many segments.
     pub fn new(
         limit: u64,
@@ -70,7 +70,7 @@ impl Window {
         strict: bool,
         offset: u64,
     ) -> Result<Self, LimitError> {
-        check_units("quota", limit, MAX_UNITS)?;
+        check_most("quota", limit, MAX_UNITS)?;
         check_period("period", segment)?;
         if !segment.is_multiple_of(1_000) || !offset.is_multiple_of(1_000) {
             return Err(LimitError::NotMicroseconds);

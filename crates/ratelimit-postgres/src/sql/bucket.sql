@@ -73,6 +73,25 @@ BEGIN
     RETURN debt;
 END $$;
 
+-- The instant as of which a bucket is decided whose units drain in steps, counted from the instant of its state: the begin
+-- of the step, or `now` if all have drained by then. A step of zero means that they drain continuously.
+CREATE OR REPLACE FUNCTION ratelimit.bucket_now_v1(state bigint[], now bigint, step bigint)
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+    begun bigint := greatest(now, state[1]);
+BEGIN
+    IF step = 0 OR state IS NULL THEN
+        RETURN now;
+    END IF;
+    begun := begun - (begun - state[1]) % step;
+    FOR debt IN 2 .. cardinality(state) BY 3 LOOP
+        IF state[debt] > begun THEN
+            RETURN begun;
+        END IF;
+    END LOOP;
+    RETURN now;
+END $$;
+
 -- Whether the units fit beside all debts.
 CREATE OR REPLACE FUNCTION ratelimit.bucket_fits_v1(state bigint[], now bigint, cost bigint, burst bigint)
 RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$

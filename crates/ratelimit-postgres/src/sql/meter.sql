@@ -4,7 +4,7 @@
 -- kind, the cost, and then
 --     window: quota, segment, shift, carried, strict
 --     bucket: burst, interval, and for the fast path room (burst - cost, as time; -1 if it never fits) and drain (the cost,
---             as time)
+--             as time), and the length of a step, zero if units drain continuously
 --     log:    quota, span
 
 -- Whether the claim fits: 1 or 0, or -1 if the state is none.
@@ -25,6 +25,7 @@ BEGIN
         RETURN ratelimit.window_fits_v1(state, now, cost, claims[at + 4], claims[at + 5], claims[at + 6],
             claims[at + 7], claims[at + 8] = 1)::int;
     ELSIF kind = 1 THEN
+        now := ratelimit.bucket_now_v1(state, now, claims[at + 8]);
         RETURN ratelimit.bucket_fits_v1(state, now, cost, claims[at + 4])::int;
     END IF;
     sight := ratelimit.log_sight_v1(state, now, cost, claims[at + 4], claims[at + 5]);
@@ -47,6 +48,7 @@ DECLARE
     b bigint := claims[at + 5];
     c bigint := claims[at + 6];
     d bigint := claims[at + 7];
+    step bigint;
     forget_at bigint;
 BEGIN
     meter.kind := claims[at + 2];
@@ -54,10 +56,16 @@ BEGIN
         meter.state := ratelimit.window_charge_v1(state, now, cost, b, c, d);
         forget_at := ratelimit.window_end_v1(meter.state, b, c, d);
     ELSIF meter.kind = 1 THEN
-        meter.state := ratelimit.bucket_charge_v1(state, now, cost, b);
+        step := claims[at + 8];
+        meter.state := ratelimit.bucket_charge_v1(state, ratelimit.bucket_now_v1(state, now, step), cost, b);
         FOR debt IN 2 .. cardinality(meter.state) BY 3 LOOP
             forget_at := greatest(forget_at, meter.state[debt]);
         END LOOP;
+        IF step > 0 THEN
+            -- The end of its step, but not beyond 2^62 - 1.
+            forget_at := least(4611686018427387903, meter.state[1]
+                + div((forget_at - meter.state[1])::numeric + step - 1, step) * step);
+        END IF;
     ELSE
         meter.state := ratelimit.log_charge_v1(state, now, cost, a, b);
         forget_at := meter.state[cardinality(meter.state)] + b;

@@ -2,7 +2,8 @@
 
 local function bucket_see(key, arg, now_high, now_low)
   -- room: the burst minus the cost. class 0: a cost of zero, which always fits; 1: a cost up to the burst; 2: more.
-  local _, class, room, cost, high, low = unpack('>BBI8I8I4I4', arg)
+  -- step: zero if units drain continuously.
+  local _, class, room, cost, high, low, step_high, step_low = unpack('>BBI8I8I4I4I4I4', arg)
   local value = read('GET', key)
   if value == nil then return nil end
   local asked_high, asked_low, debts, fits = now_high, now_low, {}, class < 2
@@ -10,7 +11,7 @@ local function bucket_see(key, arg, now_high, now_low)
     debts = bucket_debts(value)
     if not debts then return nil end
     local _, at_high, at_low = unpack('>BI4I4', value)
-    if less(now_high, now_low, at_high, at_low) then now_high, now_low = at_high, at_low end
+    now_high, now_low = bucket_seen(debts, now_high, now_low, at_high, at_low, step_high, step_low)
     for nth = 1, class == 1 and #debts or 0 do
       local h, l = times(room, debts[nth].high, debts[nth].low)
       fits = fits and not less(h, l, debt_left(debts[nth], now_high, now_low))
@@ -18,6 +19,7 @@ local function bucket_see(key, arg, now_high, now_low)
   end
   return {
     kind = 98, key = key, reply = value or '', debts = debts, fits = fits, cost = cost, high = high, low = low,
+    step_high = step_high, step_low = step_low,
     asked_high = asked_high, asked_low = asked_low, now_high = now_high, now_low = now_low,
   }
 end
@@ -54,6 +56,12 @@ local function bucket_charge(c, slack)
   local high, low = 0, 0
   for nth = 1, #debts do
     if less(high, low, debts[nth].tat_high, debts[nth].tat_low) then high, low = debts[nth].tat_high, debts[nth].tat_low end
+  end
+  if c.step_high >= 134217728 then
+    high, low = 1073741824, 0 -- 2^62
+  elseif c.step_high > 0 or c.step_low > 0 then
+    local h, l = into_step(high, low, now_high, now_low, c.step_high, c.step_low)
+    if h > 0 or l > 0 then high, low = plus(high, low, minus(c.step_high, c.step_low, h, l)) end
   end
   -- Until the next whole high part: the expiry changes only with the high part (see fast.lua).
   high, low = minus(high + 1, 0, c.asked_high, c.asked_low)

@@ -15,9 +15,10 @@ local function times(units, high, low)
   return h, l
 end
 
--- time * by / from, where `by` is at most `from` and `from` is below 2^59: the quotient, and whether there is a remainder.
+-- time * by / from, where `by` is at most `from` and `from` is below 2^59: the quotient, whether there is a remainder, and
+-- that.
 local function convert(high, low, from_high, from_low, by_high, by_low)
-  if from_high == by_high and from_low == by_low then return high, low, false end
+  if from_high == by_high and from_low == by_low then return high, low, false, 0, 0 end
   local from = from_high * WORD + from_low
   -- Long division with digits of 16 bits; h, l is the remainder.
   local to_high, to_low, h, l = 0, 0, 0, 0
@@ -44,7 +45,7 @@ local function convert(high, low, from_high, from_low, by_high, by_low)
     carry = floor(to_low / WORD)
     to_high, to_low = to_high * 65536 + carry, to_low - carry * WORD
   end
-  return to_high, to_low, h > 0 or l > 0
+  return to_high, to_low, h > 0 or l > 0, h, l
 end
 
 -- The debts of a value; nil if it is not a bucket.
@@ -71,6 +72,26 @@ end
 -- What is left of a debt, in nanoseconds.
 local function debt_left(debt, seen_high, seen_low)
   return minus(debt.tat_high, debt.tat_low, seen_high, seen_low)
+end
+
+-- How far an instant is into its step, if steps are counted from `at`. A step beyond 2^59 ns never ends.
+local function into_step(high, low, at_high, at_low, step_high, step_low)
+  high, low = minus(high, low, at_high, at_low)
+  if step_high >= 134217728 then return high, low end
+  local _, _, _, h, l = convert(high, low, step_high, step_low, 0, 1)
+  return h, l
+end
+
+-- The instant, not before `at`, as of which a bucket is decided. If its units drain in steps, this is the begin of the step,
+-- unless all have drained by then.
+local function bucket_seen(debts, high, low, at_high, at_low, step_high, step_low)
+  if less(high, low, at_high, at_low) then high, low = at_high, at_low end
+  if step_high == 0 and step_low == 0 then return high, low end
+  local h, l = minus(high, low, into_step(high, low, at_high, at_low, step_high, step_low))
+  for nth = 1, #debts do
+    if less(h, l, debts[nth].tat_high, debts[nth].tat_low) then return h, l end
+  end
+  return high, low
 end
 
 -- The maximum left of the debts from this place on, at the interval of `to`; rounded up unless `down` is set.

@@ -113,7 +113,7 @@ if way > 1 then
         end
       elseif fits == nil then
         local header, nanos = pack('>BBI4I4', 1, 1, high, low), unpack('>I8', interval)
-        answer = pack('>BBI8I8c8', 98, 1, room / nanos, add / nanos, interval)
+        answer = pack('>BBI8I8c8I8', 98, 1, room / nanos, add / nanos, interval, 0)
         answer = general({ key }, { '\0' .. string.sub(ask, 2, 9), header, answer })[1]
       end
     end

@@ -20,13 +20,13 @@ local function window_refund(key, arg)
 end
 
 local function bucket_refund(key, arg, now_high, now_low)
-  local _, receipt_high, receipt_low, cost, high, low = unpack('>BI4I4I8I4I4', arg)
+  local _, receipt_high, receipt_low, cost, high, low, step_high, step_low = unpack('>BI4I4I8I4I4I4I4', arg)
   local value = read('GET', key)
   if not value then return value == false end
   local debts = bucket_debts(value)
   if not debts then return false end
   local _, at_high, at_low = unpack('>BI4I4', value)
-  if less(now_high, now_low, at_high, at_low) then now_high, now_low = at_high, at_low end
+  now_high, now_low = bucket_seen(debts, now_high, now_low, at_high, at_low, step_high, step_low)
   local own, is_there = debt_place(debts, high, low)
   if not is_there then return true end
   local debt = debts[own]

@@ -47,6 +47,9 @@
 //!
 //! [plans.starter]
 //! requests = "3000/min"
+//!
+//! [plans.partner]
+//! requests = "unlimited"
 //! ```
 //!
 //! YAML has the same fields. Their meaning is documented at the types that they configure: [`TrustedProxies`], [`Headers`],

@@ -65,14 +65,15 @@ pub(super) fn limits_by_plan(file: &file::File) -> Result<LimitsByPlan, Problem>
         let said =
             file.plans.iter().filter_map(|(plan, said)| Some((Some(&**plan), said.get(&**policy.name)?)));
         for (plan, texts) in own.chain(said) {
-            all.insert((policy.name.value.clone(), plan.map(str::to_owned)), limits(texts)?);
+            let limits = if plan.is_some() { of_plan(texts)? } else { Some(limits(texts)?) };
+            all.insert((policy.name.value.clone(), plan.map(str::to_owned)), limits);
         }
     }
     Ok(all)
 }
 
-/// The limits of a policy, by its name and the name of a plan.
-pub(super) type LimitsByPlan = BTreeMap<(String, Option<String>), Limits>;
+/// The limits of a policy, by its name and the name of a plan; `None` if the plan is unlimited.
+pub(super) type LimitsByPlan = BTreeMap<(String, Option<String>), Option<Limits>>;
 
 fn one(policy: &Located<file::Policy>, plans: &Plans, keys: &Keys<'_>) -> Result<Policy, Problem> {
     name(&policy.name.place, &policy.name)?;
@@ -81,7 +82,8 @@ fn one(policy: &Located<file::Policy>, plans: &Plans, keys: &Keys<'_>) -> Result
     let source = keys.all(&policy.key.place, &policy.key.each())?;
     let is_for_all = own.is_some();
     // Without its own limits it applies only to requests with one of its plans; any of them can be its default.
-    let plan = own.map(|limits| Plan::known(&policy.name, limits)).or_else(|| plans.values().next().cloned());
+    let plan = own.map(|limits| Plan::known(&policy.name, limits));
+    let plan = plan.or_else(|| plans.values().flatten().next().cloned());
     let Some(plan) = plan else {
         return Err(Problem::at(&policy.place, "the policy has no limit: set `limit`, or one in a plan"));
     };
@@ -99,28 +101,40 @@ fn one(policy: &Located<file::Policy>, plans: &Plans, keys: &Keys<'_>) -> Result
         made = made.when_missing(missing);
     }
     if !plans.is_empty() {
+        let is_limited = plans.values().all(Option::is_some);
         let plans = Arc::new(plans);
-        if !is_for_all {
+        if !is_for_all || !is_limited {
             let plans = plans.clone();
-            made = made.only(move |request| chosen(&plans, request).is_some());
+            made = made.only(move |request| chosen(&plans, request).map_or(is_for_all, Option::is_some));
         }
-        made = made.plans(move |request| chosen(&plans, request).cloned());
+        made = made.plans(move |request| chosen(&plans, request)?.clone());
     }
     Ok(if policy.shadow { made.in_shadow() } else { made })
 }
 
 type Plans = BTreeMap<String, Located<BTreeMap<String, Located<file::Texts>>>>;
 
-/// The plan that earlier middleware has chosen for a request.
-fn chosen<'p>(plans: &'p BTreeMap<String, Plan>, request: &Head<'_>) -> Option<&'p Plan> {
+/// The plan that earlier middleware has chosen for a request; `Some(None)` if it is unlimited.
+fn chosen<'p>(plans: &'p BTreeMap<String, Option<Plan>>, request: &Head<'_>) -> Option<&'p Option<Plan>> {
     plans.get(request.extensions.get::<PlanName>()?.as_str())
 }
 
 /// What each plan says about the policy `name`.
-fn plans_of(name: &str, plans: &Plans) -> Result<BTreeMap<String, Plan>, Problem> {
+fn plans_of(name: &str, plans: &Plans) -> Result<BTreeMap<String, Option<Plan>>, Problem> {
     let said = plans.iter().filter_map(|(plan, said)| said.get(name).map(|texts| (plan, texts)));
-    said.map(|(plan, texts)| Ok((plan.clone(), Plan::known(&format!("{name}.{plan}"), limits(texts)?))))
-        .collect()
+    said.map(|(plan, texts)| {
+        let limits = of_plan(texts)?;
+        Ok((plan.clone(), limits.map(|limits| Plan::known(&format!("{name}.{plan}"), limits))))
+    })
+    .collect()
+}
+
+/// The limits of a plan for a policy; `None` if it is unlimited.
+fn of_plan(texts: &Located<file::Texts>) -> Result<Option<Limits>, Problem> {
+    match texts.each()[..] {
+        [(_, text)] if text.trim() == "unlimited" => Ok(None),
+        _ => limits(texts).map(Some),
+    }
 }
 
 fn plans_are_known(file: &file::File) -> Result<(), Problem> {
@@ -145,7 +159,7 @@ fn few_enough(file: &file::File) -> Result<(), Problem> {
             .limit
             .iter()
             .chain(plans)
-            .map(|texts| limits(texts).map(|limits| limits.len()))
+            .map(|texts| of_plan(texts).map(|limits| limits.map_or(0, |limits| limits.len())))
             .try_fold(0, |most, count| count.map(|count| most.max(count)))
     };
     let together = file.policies.iter().map(|policy| of(policy)).sum::<Result<usize, Problem>>()?;

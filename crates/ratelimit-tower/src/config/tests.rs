@@ -206,10 +206,10 @@ fn values_of_the_wrong_type_are_named() {
 
 #[test]
 fn invalid_limits_are_errors_when_the_file_is_read() {
-    let error = toml(&with("limit = \"0/s\""));
+    let error = toml(&with("limit = \"5/s burst 0\""));
     check(
         &error,
-        "4: policies[1].limit: the limit \"0/s\" is not possible: the quota must be at least 1, not 0",
+        "4: policies[1].limit: the limit \"5/s burst 0\" is not possible: the burst must be at least 1, not 0",
     );
     let error = toml(&with("limit = [\n  \"10/s\",\n  \"20/fortnight\"\n]"));
     check(&error, "6: policies[1].limit[2]: cannot read the limit \"20/fortnight\"");
@@ -219,12 +219,12 @@ fn invalid_limits_are_errors_when_the_file_is_read() {
     );
     check(&toml(&with("limit = []")), "4: policies[1].limit: at least one limit");
     check(
-        &toml(&with("limit = \"1/s; 0/h\"")),
-        "4: policies[1].limit: limit 2 of \"1/s; 0/h\" is not possible",
+        &toml(&with("limit = \"1/s; 0/h log\"")),
+        "4: policies[1].limit: limit 2 of \"1/s; 0/h log\" is not possible",
     );
     check(&toml(&with("")), "1: policies[1]: the policy has no limit");
-    let error = toml(&format!("{}\n[plans.free]\n\na = \"0/min\"", with("")));
-    check(&error, "8: plans.free.a: the limit \"0/min\" is not possible");
+    let error = toml(&format!("{}\n[plans.free]\n\na = \"5/min burst 0\"", with("")));
+    check(&error, "8: plans.free.a: the limit \"5/min burst 0\" is not possible");
     let error = yaml("policies:\n  - name: a\n    key: address\n    limit: 99999999999999999999/s");
     check(&error, "4: policies[1].limit: cannot read the limit");
 }

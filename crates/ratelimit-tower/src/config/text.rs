@@ -88,7 +88,7 @@ impl Config {
     }
 
     /// The limits under which a policy counts requests with this plan, or without one. `None` if the policy does not apply to
-    /// them: it has no limit of its own, and the plan has none for it.
+    /// them: the plan is unlimited, or neither has a limit.
     ///
     /// ```
     /// use ratelimit_tower::config::Config;
@@ -101,7 +101,7 @@ impl Config {
     /// ```
     pub fn limits(&self, policy: &str, plan: Option<&str>) -> Option<&Limits> {
         let of = |plan: Option<&str>| self.limits.get(&(policy.to_owned(), plan.map(str::to_owned)));
-        plan.and_then(|plan| of(Some(plan))).or_else(|| of(None))
+        plan.and_then(|plan| of(Some(plan))).or_else(|| of(None))?.as_ref()
     }
 
     /// The files of its lists of clients.

@@ -35,6 +35,14 @@ fn limits_are_read_and_printed_back() {
     check("20 At Once lease 60s name jobs", "20 at once name jobs");
     check("1 at once lease 1500ms", "1 at once lease 1500ms");
     check("10 Per 2 Hours Burst 20 NAME Ab", "10/2h burst 20 name Ab");
+    check("100/5h from first request", "100/5h from first request");
+    check("7/DAY Name a Fixed From First Request", "7/d from first request name a");
+    check("1000/h burst 5000 step 1h", "1000/h burst 5000 step 1h");
+    check("1000/h STEP 15min bucket", "1000/h step 15min");
+    check("0/s", "0/s");
+    check("0/day fixed", "0/d fixed");
+    check("1000 in total", "1000 in total");
+    check("1 In Total name trial", "1 in total name trial");
     check("ban 10min after 5 in 60s", "ban 10min after 5 in 1min");
     check("BAN 1h After 1 In 1d Growing 2 Up To 7d NAME a", "ban 1h after 1 in 1d growing 2 up to 1w name a");
 }
@@ -91,7 +99,7 @@ fn errors_name_the_position_and_what_was_expected() {
     );
     refuse(
         "10",
-        r#"cannot read the limit "10": expected '/', 'per' or 'at once' at character 3, found "the end""#,
+        r#"cannot read the limit "10": expected '/', 'per', 'at once' or 'in total' at character 3, found "the end""#,
     );
     refuse(
         "-1/s",
@@ -115,7 +123,9 @@ fn errors_name_the_position_and_what_was_expected() {
 #[test]
 fn impossible_limits_cannot_be_built() {
     let because = |text: &str| text.parse::<Limit>().unwrap_err().limit_error();
-    assert_eq!(because("0/s"), Some(LimitError::Zero { what: "quota" }));
+    assert_eq!(because("0/s log"), Some(LimitError::Zero { what: "quota" }));
+    assert_eq!(because("0/s bucket"), Some(LimitError::Zero { what: "quota" }));
+    assert_eq!(because("0/s from first request"), Some(LimitError::Zero { what: "quota" }));
     assert_eq!(because("1/0s"), Some(LimitError::Zero { what: "period" }));
     assert_eq!(because("1/0s log"), Some(LimitError::Zero { what: "period" }));
     assert_eq!(because("1/0s bucket"), Some(LimitError::Zero { what: "period" }));
@@ -154,6 +164,26 @@ fn impossible_limits_cannot_be_built() {
     assert!(matches!(because("1/s fixed precision 1ms"), Some(LimitError::Unsuitable { .. })));
     assert!(matches!(because("1/s strict"), Some(LimitError::Unsuitable { option: "strict", .. })));
     assert!(matches!(because("1/s bucket staggered"), Some(LimitError::Unsuitable { .. })));
+    assert_eq!(because("7/h step 10min"), Some(LimitError::StepNotWhole));
+    assert_eq!(because("7/h step 0s"), Some(LimitError::Zero { what: "step" }));
+    assert_eq!(because("300000001/s step 1s"), Some(LimitError::RateTooHigh));
+    assert_eq!(because("0 in total"), Some(LimitError::Zero { what: "quota" }));
+    for text in [
+        "7/h fixed step 1h",
+        "7/h queue step 1h",
+        "7/h step 1h from first request",
+        "7/h sliding from first request",
+        "7/h log from first request",
+        "7/h from first request burst 3",
+        "7 in total burst 3",
+        "7 in total staggered",
+        "7 in total from first request",
+        "7 in total lease 3s",
+        "7 in total in UTC",
+        "7 in total step 1s",
+    ] {
+        assert!(matches!(because(text), Some(LimitError::Unsuitable { .. })), "{text}");
+    }
     assert_eq!(because("1/999999999999999d"), None); // the text alone is too long already
 }
 
@@ -168,6 +198,13 @@ fn limits_with_the_same_windows_are_equal_and_share_a_scope() {
     ] {
         assert_eq!((of(one).scope(), of(one)), (of(other).scope(), of(other)), "{one} and {other}");
     }
+    let scopes =
+        ["10/h fixed", "10/h bucket", "10/h from first request", "10/h step 1h", "10 in total", "10/h"];
+    let scopes: std::collections::BTreeSet<_> =
+        scopes.iter().map(|text| of(text).scope().to_owned()).collect();
+    assert_eq!(scopes.len(), 6, "{scopes:?}");
+    assert_eq!(of("10/h step 1h name a").scope(), of("20/2h step 1h name a").scope());
+    assert_ne!(of("10/h step 1h name a").scope(), of("20/h step 30min name a").scope());
     assert_ne!(of("10/s offset 1ms").scope(), of("10/s offset 2ms").scope());
     assert!("10/s log offset 1s".parse::<Limit>().is_err());
 }
@@ -188,7 +225,7 @@ proptest! {
     #[test]
     fn printed_limits_parse_to_the_same_limit(
         text in "[1-9][0-9]{0,3}/[0-9]{0,2}(ms|s|min|h|d)( fixed| log| bucket| leaky| queue)?( burst [1-9])?\
-                 ( precision 1(ms|s|min))?( strict)?( staggered| offset 3ms)?( name [a-z]{1,3})?",
+                 ( step [1-9](ms|s|h))?( from first request)?( precision 1(ms|s|min))?( strict)?( staggered| offset 3ms)?( name [a-z]{1,3})?",
     ) {
         if let Ok(limit) = text.parse::<Limit>() {
             prop_assert_eq!(limit.to_string().parse::<Limit>(), Ok(limit));

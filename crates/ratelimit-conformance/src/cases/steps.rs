@@ -1,0 +1,252 @@
+//! Windows that begin with a key's first request, buckets that are refilled in steps, and totals.
+
+use std::time::Duration;
+
+use ratelimit_core::{Decision, Limits};
+
+use super::atomic::exactly;
+use crate::bench::{Bench, limit, limits};
+use crate::case::{Case, Need};
+use crate::clock::START;
+use crate::failure::{CaseResult, ensure_eq};
+use crate::trial::Trial;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+const YEAR: Duration = Duration::from_secs(365 * 86_400);
+const TICK: Duration = Duration::from_nanos(1);
+
+pub(super) fn cases() -> Vec<Case> {
+    let cases = [
+        Case::new(
+            "steps/a-window-begins-with-the-first-request",
+            "A window begins with the first request after the last one ended, and all of its units return at its end.",
+            first_request,
+        ),
+        Case::new(
+            "steps/uneven-windows",
+            "Units that do not divide the window return at its end as well, which is rounded up by nanoseconds.",
+            uneven,
+        ),
+        Case::new(
+            "steps/a-bucket-is-refilled-at-once",
+            "A bucket gets the tokens of a step at its end, and none before, up to its burst.",
+            refilled,
+        ),
+        Case::new(
+            "steps/a-total-never-restarts",
+            "A total stays used up for years, waiting does not help, and a larger quota adds to it.",
+            total,
+        ),
+        Case::new(
+            "steps/refunds",
+            "A refund returns what has not drained, leaves the step as it is, and returns nothing after its end.",
+            refunds,
+        ),
+        Case::new(
+            "steps/forced-charges-outlast-a-step",
+            "What was charged beyond the limit is carried into the next steps.",
+            forced,
+        ),
+        Case::new(
+            "steps/late-callers",
+            "A caller whose clock is behind counts in the step that has begun already.",
+            late,
+        ),
+        Case::new(
+            "steps/all-or-nothing-with-others",
+            "Steps and other limits are charged together or not at all, and a refusal begins no window.",
+            with_others,
+        ),
+        Case::new("steps/batches", "Requests of a batch share one window, in their order.", batches),
+        Case::new("steps/reset", "After a reset, the next request begins a window.", reset),
+        Case::new(
+            "steps/the-quota-may-change",
+            "A window keeps its count and its beginning if the quota changes.",
+            changes,
+        ),
+        Case::new(
+            "steps/concurrent",
+            "Many tasks are admitted exactly, in the first window and in the next one.",
+            concurrent,
+        ),
+    ];
+    cases.map(|case| case.needs(Need::OneCount)).into()
+}
+
+async fn first_request(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("3/h from first request")?);
+    let first = trial.at(17 * MINUTE).admit(1).await?;
+    ensure_eq!((first.remaining(), first.reset_after()), (2, HOUR), "left and reset of a new window");
+    let last = trial.at(47 * MINUTE).admit(2).await?;
+    ensure_eq!((last.remaining(), last.reset_after()), (0, HOUR / 2), "left and reset after half of it");
+    let refused = trial.at(57 * MINUTE).refuse(1).await?;
+    ensure_eq!(refused.retry_after(), Some(20 * MINUTE), "retry-after");
+    trial.at(77 * MINUTE - TICK).refuse(1).await?;
+    trial.at(77 * MINUTE).expect_left(3).await?;
+    let next = trial.at(90 * MINUTE).admit(3).await?;
+    ensure_eq!(
+        next.reset_after(),
+        HOUR,
+        "a new window begins with a request, and not with the end of the last one"
+    );
+    trial.at(77 * MINUTE + HOUR).refuse(1).await?;
+    trial.wait_exactly(2).await?;
+    Ok(())
+}
+
+async fn uneven(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("7/h from first request")?);
+    let first = trial.admit(1).await?;
+    // 7 x 514,285,714,286 ns, the time of a unit rounded up.
+    let end = HOUR + Duration::from_nanos(2);
+    ensure_eq!(first.reset_after(), end, "reset-after");
+    trial.advance(MINUTE).admit(6).await?;
+    trial.at(end - TICK).refuse(1).await?;
+    trial.at(end).admit(7).await?;
+    Ok(())
+}
+
+async fn refilled(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("40/h burst 100 step 15min")?);
+    trial.admit(95).await?;
+    trial.at(15 * MINUTE - TICK).expect_left(5).await?;
+    trial.at(15 * MINUTE).expect_left(15).await?;
+    let refused = trial.at(20 * MINUTE).refuse(36).await?;
+    ensure_eq!(refused.retry_after(), Some(40 * MINUTE), "retry-after, until the fourth step has ended");
+    ensure_eq!(refused.reset_after(), 130 * MINUTE, "reset-after, until the tenth step has ended");
+    trial.admit(15).await?;
+    trial.at(150 * MINUTE).expect_left(90).await?;
+    trial.at(165 * MINUTE).expect_left(100).await?;
+    trial.at(1_000 * MINUTE).expect_left(100).await?;
+    // An empty bucket counts its steps anew.
+    trial.admit(100).await?;
+    trial.at(1_015 * MINUTE - TICK).expect_left(0).await?;
+    trial.at(1_015 * MINUTE).expect_left(10).await
+}
+
+async fn total(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("10 in total")?);
+    trial.admit(7).await?;
+    let refused = trial.refuse(4).await?;
+    ensure_eq!(wait(&refused), None, "retry-after of a total that is used up");
+    let used = trial.at(YEAR).admit(3).await?;
+    for years in [2, 20] {
+        trial.at(years * YEAR).refuse(1).await?;
+    }
+    trial.under(limit("15 in total")?).expect_left(5).await?;
+    trial.under(limit("15 in total")?).admit(4).await?;
+    trial.under(limit("8 in total")?).expect_left(0).await?;
+    trial.limiter.refund(&used).await?;
+    trial.under(limit("15 in total")?).expect_left(4).await?;
+    trial.limiter.reset(trial.request(1)).await?;
+    trial.expect_left(10).await
+}
+
+/// The retry-after, but `None` for a second, which is what a fallback says: the store that is away may admit what the fallback
+/// never does.
+fn wait(refused: &Decision<'_>) -> Option<Duration> {
+    refused.retry_after().filter(|wait| *wait != SECOND)
+}
+
+async fn refunds(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("10/h from first request")?);
+    let first = trial.admit(4).await?;
+    let second = trial.at(30 * MINUTE).admit(6).await?;
+    trial.at(40 * MINUTE).limiter.refund(&second).await?;
+    trial.expect_left(6).await?;
+    let settled = trial.admit(5).await?;
+    trial.limiter.settle(&settled, 2).await?;
+    trial.expect_left(4).await?;
+    trial.at(HOUR - TICK).expect_left(4).await?;
+    trial.at(HOUR).admit(3).await?;
+    trial.limiter.refund(&first).await?;
+    trial.expect_left(7).await
+}
+
+async fn forced(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("10/h from first request")?);
+    trial.admit(3).await?;
+    let charged = trial.limiter.charge(trial.request(22)).await?;
+    ensure_eq!((charged.remaining(), charged.reset_after()), (0, 3 * HOUR), "left and reset of a debt");
+    let refused = trial.refuse(1).await?;
+    ensure_eq!(refused.retry_after(), Some(2 * HOUR), "retry-after of a debt");
+    trial.at(2 * HOUR).expect_left(5).await?;
+    trial.at(3 * HOUR).expect_left(10).await
+}
+
+async fn late(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("4/min from first request")?);
+    trial.at(SECOND).admit(2).await?;
+    trial.at(Duration::ZERO).admit(1).await?;
+    trial.at(61 * SECOND - TICK).expect_left(1).await?;
+    trial.at(61 * SECOND).admit(1).await?;
+    let late = trial.at(60 * SECOND).admit(3).await?;
+    ensure_eq!(late.reset_after(), 61 * SECOND, "reset-after for a caller that is a second behind");
+    trial.refuse(1).await?;
+    Ok(())
+}
+
+async fn with_others(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limits(&["5/h from first request", "3/min fixed", "9 in total"])?);
+    trial.refuse(4).await?;
+    trial.at(HOUR / 2).admit(3).await?;
+    trial.refuse(1).await?;
+    trial.at(HOUR / 2 + MINUTE).admit(2).await?;
+    let refused = trial.at(HOUR / 2 + 2 * MINUTE).refuse(1).await?;
+    ensure_eq!(refused.retry_after(), Some(58 * MINUTE), "the refused request has begun no window");
+    trial.at(HOUR + HOUR / 2).admit(3).await?;
+    let refused = trial.at(2 * HOUR).refuse(2).await?;
+    let left: Vec<u64> = refused.each().map(|limit| limit.remaining()).collect();
+    ensure_eq!((left, wait(&refused)), (vec![2, 3, 1], None), "left under each limit, and retry-after");
+    Ok(())
+}
+
+async fn batches(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("5/h from first request")?);
+    let ask = |costs: [u64; 4]| costs.map(|cost| trial.request(cost));
+    for begun in [Duration::ZERO, HOUR] {
+        let mut admitted = Vec::new();
+        for decision in trial.at(begun).limiter.check_many(ask([2, 4, 3, 1])).await {
+            admitted.push(decision?.allowed());
+        }
+        ensure_eq!(admitted, [true, false, true, false], "which of a batch are admitted");
+    }
+    Ok(())
+}
+
+async fn reset(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("2/h from first request")?);
+    trial.admit(2).await?;
+    trial.at(HOUR / 2).limiter.reset(trial.request(1)).await?;
+    let decision = trial.admit(2).await?;
+    ensure_eq!(decision.reset_after(), HOUR, "reset-after");
+    trial.at(HOUR).refuse(1).await?;
+    Ok(())
+}
+
+async fn changes(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("4/h from first request")?);
+    trial.admit(4).await?;
+    trial.at(HOUR / 2);
+    trial.under(limit("8/h from first request")?).expect_left(4).await?;
+    trial.under(limit("8/h from first request")?).admit(3).await?;
+    trial.under(limit("2/h from first request")?).expect_left(0).await?;
+    trial.refuse(1).await?;
+    trial.at(HOUR);
+    trial.under(limit("8/h from first request")?).expect_left(8).await?;
+    for other in ["4/2h from first request", "4/h fixed", "4/h from first request name other", "4/h step 1h"]
+    {
+        trial.at(HOUR / 2).under(limit(other)?).expect_left(4).await?;
+    }
+    Ok(())
+}
+
+async fn concurrent(bench: Bench) -> CaseResult {
+    let limits: Limits = limit("60/h from first request")?.into();
+    exactly(&bench, &limits, START, 60).await?;
+    exactly(&bench, &limits, START + HOUR, 60).await?;
+    let limits: Limits = limit("60 in total")?.into();
+    exactly(&bench, &limits, START, 60).await
+}

@@ -1,0 +1,185 @@
+//! The state of a bucket: what it owes, at each rate.
+
+use smallvec::SmallVec;
+
+use crate::{MAX_PERIOD_NANOS, MAX_RATES, MAX_UNITS, Timestamp};
+
+/// The maximum debt that forced charges can create: 2<sup>62</sup> - 1 ns, about 146 years.
+pub(super) const MAX_DEBT: u64 = (1 << 62) - 1;
+
+/// The state of a [`Bucket`].
+///
+/// Nearly always there is one debt. There are several while the bucket has units that were charged under limits of
+/// different rates: because a limit has changed, or because several limits share the bucket. Then there is a debt for
+/// each rate. It contains the units of that rate and of all slower ones, and drains at that rate. The bucket owes the
+/// largest of them, in units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketState {
+    /// The latest instant at which it was charged; of a bucket [in steps](Bucket::in_steps), the begin of that step.
+    pub at: Timestamp,
+    /// A debt for each rate, by rising interval: the first one contains all units.
+    pub debts: SmallVec<[Debt; 1]>,
+}
+
+/// Units of a [`BucketState`] that drain one after another.
+///
+/// As numbers, in stores and in [`State::to_bytes`](crate::State::to_bytes), a bucket with one debt is `at`, `tat`,
+/// `interval`; any other is `at`, and `tat`, `interval`, `receipt` of each debt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Debt {
+    /// When all of its units will have drained: the theoretical arrival time.
+    pub tat: Timestamp,
+    /// How long one unit takes to drain, in nanoseconds.
+    pub interval: u64,
+    /// The receipt of the latest charge of exactly this rate: the end of the line of its units, on a clock that runs
+    /// only while they drain. If there is one debt, this is `tat`.
+    pub receipt: Timestamp,
+}
+
+impl BucketState {
+    /// Returns this state as numbers, for a store that keeps numbers; see [`Debt`].
+    pub fn numbers(&self) -> SmallVec<[u64; 4]> {
+        let mut numbers: SmallVec<[u64; 4]> = SmallVec::from_slice(&[self.at.as_nanos()]);
+        if let Some(debt) = self.only_debt() {
+            numbers.extend([debt.tat.as_nanos(), debt.interval]);
+            return numbers;
+        }
+        for debt in &self.debts {
+            numbers.extend([debt.tat.as_nanos(), debt.interval, debt.receipt.as_nanos()]);
+        }
+        numbers
+    }
+
+    /// Returns the state that these numbers represent, or `None` if they are not valid.
+    pub fn from_numbers(numbers: &[u64]) -> Option<Self> {
+        let (at, debts) = numbers.split_first()?;
+        let instant = |nanos: u64| (nanos <= i64::MAX as u64).then(|| Timestamp::derived(nanos));
+        let debts: SmallVec<[Debt; 1]> = match debts {
+            [tat, interval] => SmallVec::from([Debt::only(instant(*tat)?, *interval)]),
+            _ => {
+                let (debts, []) = debts.as_chunks() else { return None };
+                let debt = |[tat, interval, receipt]: &[u64; 3]| {
+                    Some(Debt { tat: instant(*tat)?, interval: *interval, receipt: instant(*receipt)? })
+                };
+                debts.iter().map(debt).collect::<Option<_>>()?
+            }
+        };
+        let sound = debts.is_sorted_by(|one, other| one.interval < other.interval)
+            && debts.iter().all(|debt| (1..=MAX_PERIOD_NANOS).contains(&debt.interval))
+            && debts.len() <= MAX_RATES
+            && *at <= Timestamp::MAX.as_nanos();
+        sound.then(|| Self { at: Timestamp::derived(*at), debts })
+    }
+
+    /// The instant as of which a claim at `now` is decided.
+    pub(super) fn seen(&self, now: Timestamp) -> u64 {
+        now.max(self.at).as_nanos()
+    }
+
+    /// The index of the debt of this interval; `Err` with where it would be, after all faster ones.
+    pub(super) fn place(&self, interval: u64) -> Result<usize, usize> {
+        self.debts.binary_search_by_key(&interval, |debt| debt.interval)
+    }
+
+    /// The drain time of the units of exactly this debt's rate, without those of slower rates.
+    pub(super) fn own(&self, place: usize, seen: u64) -> u64 {
+        let Debt { interval, .. } = self.debts[place];
+        let slower = self.debts[place + 1..].iter().map(|debt| debt.owed(seen).whole_nanos(interval)).max();
+        self.left_from(place, interval, seen).saturating_sub(slower.unwrap_or(0))
+    }
+
+    /// The drain time of the debts from this place on, at an interval not longer than theirs. A part of a nanosecond is
+    /// rounded up, which does not change the number of units.
+    pub(super) fn left_from(&self, place: usize, interval: u64, seen: u64) -> u64 {
+        self.debts[place..].iter().map(|debt| debt.owed(seen).at(interval)).max().unwrap_or(0)
+    }
+
+    /// Returns the only debt, if there is exactly one without a separate receipt: a store may keep this in three numbers.
+    pub fn only_debt(&self) -> Option<Debt> {
+        match self.debts[..] {
+            [debt] if debt.receipt == debt.tat => Some(debt),
+            _ => None,
+        }
+    }
+
+    /// Returns how many units have not drained by `now`, counting partly drained ones in full: the same under each limit.
+    ///
+    /// ```
+    /// use ratelimit_core::{BucketState, Debt, Timestamp};
+    ///
+    /// let debt = Debt::only(Timestamp::from_secs(32), 1_000_000_000); // one a second
+    /// let state = BucketState { at: Timestamp::from_secs(30), debts: [debt].into_iter().collect() };
+    /// assert_eq!(state.owed(Timestamp::from_millis(30_500)), 2);
+    /// assert_eq!(state.owed(Timestamp::from_secs(31)), 1);
+    /// ```
+    pub fn owed(&self, now: Timestamp) -> u64 {
+        let seen = self.seen(now);
+        self.debts.iter().map(|debt| debt.left(seen).div_ceil(debt.interval)).max().unwrap_or(0)
+    }
+
+    /// Returns how far the line of this rate's units has drained, on the clock of their receipts; `None` if there is none. A
+    /// [`refund`](super::Meter::refund) whose receipt is later by some time returns at most what takes that time to drain.
+    ///
+    /// ```
+    /// use ratelimit_core::{BucketState, Debt, Timestamp};
+    ///
+    /// let debt = Debt::only(Timestamp::from_secs(32), 1_000_000_000); // one a second
+    /// let state = BucketState { at: Timestamp::from_secs(30), debts: [debt].into_iter().collect() };
+    /// assert_eq!(state.drained_to(1_000_000_000, Timestamp::from_secs(31)), Some(Timestamp::from_secs(31)));
+    /// ```
+    pub fn drained_to(&self, interval: u64, now: Timestamp) -> Option<Timestamp> {
+        let place = self.place(interval).ok()?;
+        let own = self.own(place, self.seen(now));
+        Some(Timestamp::derived(self.debts[place].receipt.as_nanos().saturating_sub(own)))
+    }
+
+    /// When all that was charged will have drained; `None` if nothing was charged.
+    pub fn tat(&self) -> Option<Timestamp> {
+        self.debts.iter().map(|debt| debt.tat).max()
+    }
+}
+
+impl Debt {
+    /// The debt of a bucket that has only this one.
+    pub fn only(tat: Timestamp, interval: u64) -> Self {
+        Self { tat, interval, receipt: tat }
+    }
+
+    /// The time that is left until it has drained, in nanoseconds.
+    pub(super) fn left(&self, seen: u64) -> u64 {
+        self.tat.as_nanos().saturating_sub(seen)
+    }
+
+    pub(super) fn owed(&self, seen: u64) -> Owed {
+        Owed { time: self.left(seen), interval: self.interval }
+    }
+}
+
+/// Units, expressed as the time that they take to drain at an interval.
+#[derive(Clone, Copy)]
+pub(super) struct Owed {
+    pub(super) time: u64,
+    pub(super) interval: u64,
+}
+
+impl Owed {
+    /// The time at another interval, rounded up.
+    fn at(self, interval: u64) -> u64 {
+        if interval == self.interval {
+            return self.time;
+        }
+        let product = u128::from(self.time) * u128::from(interval);
+        u64::try_from(product.div_ceil(u128::from(self.interval))).unwrap_or(MAX_DEBT)
+    }
+
+    /// The same, rounded down.
+    pub(super) fn whole_nanos(self, interval: u64) -> u64 {
+        let product = u128::from(self.time) * u128::from(interval);
+        u64::try_from(product / u128::from(self.interval)).unwrap_or(MAX_DEBT)
+    }
+}
+
+/// The time that `units`, at most [`MAX_UNITS`], take to drain at this interval, at most [`MAX_DEBT`].
+pub(super) fn drain_time(units: u64, interval: u64) -> u64 {
+    units.min(MAX_UNITS).saturating_mul(interval).min(MAX_DEBT)
+}
