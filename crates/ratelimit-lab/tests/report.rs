@@ -148,8 +148,9 @@ const HOSTILE: [&str; 8] = [
 #[test]
 fn what_is_in_a_log_is_only_text() {
     let folder = tempfile::tempdir().unwrap();
-    let name = "<b>&\"'.log";
+    let name = "</title><b>&\"'.log";
     let path = folder.path().join(name);
+    fs::create_dir(path.parent().unwrap()).unwrap(); // it is called `<`
     let lines: String = HOSTILE.iter().map(|key| requests([1_767_607_200; 3], key)).collect();
     fs::write(&path, lines + "<i>bad</i>\n").unwrap();
     let path = path.to_str().unwrap();
