@@ -42,11 +42,14 @@ impl Size {
         }
     }
 
-    fn most_marks(self) -> usize {
-        match self {
-            Self::Wide => 9,
-            Self::Narrow => 4,
-        }
+    /// Whether these marks fit side by side.
+    fn has_room(self, marks: &[Mark]) -> bool {
+        let letters: usize = marks.iter().map(|(_, name)| name.len() + 2).sum();
+        letters
+            <= match self {
+                Self::Wide => 100,
+                Self::Narrow => 40,
+            }
     }
 }
 
@@ -62,8 +65,11 @@ struct Plot {
 #[derive(Clone)]
 struct Axis {
     range: Range<f64>,
-    marks: Vec<(f64, String)>,
+    marks: Vec<Mark>,
 }
+
+/// Where it is, and what it says.
+type Mark = (f64, String);
 
 impl Ranged for Axis {
     type FormatOption = NoDefaultFormatting;
@@ -122,10 +128,7 @@ pub(super) fn rate(series: &Series, unit: u64, size: Size) -> anyhow::Result<Str
             Shape::Area(outline(Bucket::requests), REFUSED),
             Shape::Area(outline(|bucket| bucket.admitted), ADMITTED),
         ],
-        x: Axis {
-            range: whole.start as f64..whole.end as f64,
-            marks: times(whole.clone(), size.most_marks()),
-        },
+        x: Axis { range: whole.start as f64..whole.end as f64, marks: times(&whole, size) },
     };
     draw(&plot, size)
 }
@@ -154,10 +157,10 @@ pub(super) fn tried(suggestion: &Suggestion, most: Share, size: Size) -> anyhow:
             Shape::Line(points.clone(), REFUSED),
         ]
         .into_iter()
-        .chain(found)
         .chain(dots)
+        .chain(found)
         .collect(),
-        x: Axis { range: x, marks: quotas(ends, size.most_marks()) },
+        x: Axis { range: x, marks: quotas(&ends, size) },
     };
     draw(&plot, size)
 }
@@ -207,39 +210,43 @@ fn draw_on(backend: SVGBackend<'_>, plot: &Plot) -> Drawn {
 }
 
 /// Steps of an axis of time, in seconds.
-const STEPS: [u64; 24] = [
+const STEPS: [u64; 25] = [
     1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400,
-    172_800, 604_800, 1_209_600, 2_592_000, 7_776_000, 31_536_000,
+    172_800, 604_800, 1_209_600, 2_592_000, 7_776_000, 31_536_000, 94_608_000,
 ];
 
-/// Whole multiples of a step in a range of seconds, and how they are written.
-fn times(range: Range<u64>, most: usize) -> Vec<(f64, String)> {
-    let multiples = |step: u64| range.start.div_ceil(step)..=range.end / step;
-    let step = STEPS.into_iter().find(|step| multiples(*step).count() <= most);
-    let step = step.unwrap_or_else(|| (range.end - range.start).max(1));
-    let form = match step {
-        0..60 => "%H:%M:%S",
-        60..86_400 if range.end - range.start <= 86_400 => "%H:%M",
-        60..86_400 => "%d %b %H:%M",
-        86_400..31_536_000 => "%d %b",
-        _ => "%b %Y",
-    };
-    let name = |second: u64| {
-        let second = i64::try_from(second).ok().and_then(|second| jiff::Timestamp::from_second(second).ok());
-        second.map_or_else(String::new, |time| time.strftime(form).to_string())
-    };
-    multiples(step).map(|at| ((at * step) as f64, name(at * step))).collect()
+/// Whole multiples of a step in a range of seconds.
+fn times(range: &Range<u64>, size: Size) -> Vec<Mark> {
+    let length = range.end - range.start;
+    let steps = STEPS.into_iter().filter(|step| length / step < 50);
+    let mut all = steps.map(|step| {
+        let form = match step {
+            0..60 => "%H:%M:%S",
+            60..86_400 if length <= 86_400 => "%H:%M",
+            60..86_400 => "%-d %b %H:%M",
+            86_400..2_592_000 => "%-d %b",
+            _ => "%-d %b %Y",
+        };
+        let name = |second: u64| {
+            let time =
+                i64::try_from(second).ok().and_then(|second| jiff::Timestamp::from_second(second).ok());
+            time.map_or_else(String::new, |time| time.strftime(form).to_string())
+        };
+        let multiples = range.start.div_ceil(step)..=range.end / step;
+        multiples.map(|at| ((at * step) as f64, name(at * step))).collect::<Vec<_>>()
+    });
+    all.find(|marks| size.has_room(marks)).unwrap_or_default()
 }
 
-/// Round quotas in a range, as logarithms, and how they are written.
-fn quotas(range: Range<u64>, most: usize) -> Vec<(f64, String)> {
-    let powers = (0..20).filter_map(|power| 10_u64.checked_pow(power));
-    let powers: Vec<u64> = powers.collect();
-    let round = |digits: &[u64]| -> Vec<u64> {
-        let all = powers.iter().flat_map(|power| digits.iter().filter_map(|digit| digit.checked_mul(*power)));
-        all.filter(|quota| (range.start..=range.end).contains(quota)).collect()
-    };
-    let each = [&[1, 2, 3, 4, 5, 6, 7, 8, 9][..], &[1, 2, 3, 5], &[1, 3], &[1]].map(round);
-    let marks = each.iter().find(|marks| marks.len() <= most).unwrap_or(&each[3]);
-    marks.iter().map(|quota| ((*quota as f64).log10(), number(*quota))).collect()
+/// Round quotas in a range, as logarithms.
+fn quotas(range: &Range<u64>, size: Size) -> Vec<Mark> {
+    let powers: Vec<u64> = (0..20).filter_map(|power| 10_u64.checked_pow(power)).collect();
+    let sets = [&[1, 2, 3, 4, 5, 6, 7, 8, 9][..], &[1, 2, 3, 5], &[1, 3], &[1]];
+    let mut all = sets.into_iter().map(|digits: &[u64]| {
+        let each =
+            powers.iter().flat_map(|power| digits.iter().filter_map(|digit| digit.checked_mul(*power)));
+        let inside = each.filter(|quota| (range.start..=range.end).contains(quota));
+        inside.map(|quota| ((quota as f64).log10(), number(quota))).collect::<Vec<_>>()
+    });
+    all.find(|marks| size.has_room(marks)).unwrap_or_default()
 }
