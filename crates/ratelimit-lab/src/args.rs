@@ -119,8 +119,8 @@ pub(crate) struct TrialArgs {
     #[arg(long, value_name = "LIMIT")]
     pub(crate) limit: Vec<Limits>,
     /// What to count by: ip, ip/24 (networks), user, path, method, agent, a field of JSON or CSV, several with a comma
-    /// between them, or all; each `--by` is tried with each limit
-    #[arg(long, value_name = "NAME", default_value = "ip")]
+    /// between them, or all; each `--by` is tried with each limit; ip if there is neither `--by` nor `--key-field`
+    #[arg(long, value_name = "NAME")]
     pub(crate) by: Vec<By>,
     /// The same as `--by field:NAME`
     #[arg(long, value_name = "NAME")]

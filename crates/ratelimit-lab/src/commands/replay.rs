@@ -38,13 +38,14 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
         "nothing to replay: give --limit, --policies or --suggest"
     );
     let fields = args.key_field.iter().map(|name| format!("field:{name}").parse::<By>());
-    let fields: Vec<By> = fields.collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
-    // `ip` is only the default.
-    let is_default = !fields.is_empty() && matches!(&args.by[..], [by] if by.to_string() == "ip");
-    let own = if is_default { Vec::new() } else { args.by.clone() };
+    let mut by = args.by.clone();
+    by.extend(fields.collect::<Result<Vec<_>, _>>().map_err(anyhow::Error::msg)?);
+    if by.is_empty() {
+        by.extend("ip".parse::<By>());
+    }
     let plan = Plan {
         limits: args.limit.clone(),
-        by: own.into_iter().chain(fields).collect(),
+        by,
         policies: args.policies.clone(),
         enforce_shadow: args.enforce_shadow,
         headers: args.header.clone(),

@@ -23,6 +23,9 @@ pub enum Format {
     Csv,
 }
 
+/// The longest line.
+pub(crate) const LONGEST: usize = 1 << 20;
+
 /// Reads lines of one file.
 #[derive(Debug)]
 pub(crate) struct Parser {
@@ -136,7 +139,7 @@ impl Parser {
 }
 
 /// Whether it is an empty line or a comment.
-fn is_blank(line: &[u8]) -> bool {
+pub(crate) fn is_blank(line: &[u8]) -> bool {
     matches!(line.trim_ascii_start(), [] | [b'#', ..])
 }
 
