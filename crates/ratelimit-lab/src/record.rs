@@ -35,7 +35,7 @@ impl Wanted {
 }
 
 /// The wanted fields of a line. It is used again for each line, so that reading one does not allocate.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Record {
     text: Vec<u8>,
     places: Vec<Option<Range<usize>>>,
