@@ -349,6 +349,9 @@ fn keys_can_be_hidden() {
     assert_eq!(keys, [vec!["key 1"], vec!["key 1", "key 2"]]);
     let (text, _) = page(&arguments[..5], log.as_bytes());
     assert!(text.contains("secret-a"));
+    let (text, html) = page(&[&arguments[..5], &["--top", "0"]].concat(), log.as_bytes());
+    assert!(!text.contains("secret") && html.rows(&["Key"]).is_empty());
+    assert!(html.texts("h1")[0].contains("would have refused 2 of 14 requests"), "{:?}", html.texts("h1"));
 }
 
 #[test]

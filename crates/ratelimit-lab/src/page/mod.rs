@@ -29,8 +29,8 @@ pub(crate) struct Page {
 impl Page {
     pub(crate) fn html(&self) -> anyhow::Result<String> {
         let Results { from, replayed, suggestions, .. } = &self.results;
-        let columns = replayed.columns.iter().enumerate();
-        let columns = columns.map(|(at, column)| self.column(at, column)).collect::<Result<Vec<_>, _>>()?;
+        let columns = replayed.columns.iter().map(|column| self.column(column));
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
         let proposals = suggestions.iter().map(suggested).collect::<Result<Vec<_>, _>>()?;
         let answers = self.answers();
         let is_long = answers.len() > 2;
@@ -90,19 +90,13 @@ impl Page {
             }];
         }
         if !replayed.columns.is_empty() {
-            return replayed
-                .columns
-                .iter()
-                .map(|column| html! { (self.name(column)) " would have refused " (refused(column)) })
-                .collect();
+            let answer = |one: &Outcome| html! { (self.name(one)) " would have refused " (refused(one)) };
+            return replayed.columns.iter().map(answer).collect();
         }
         let proposal = |one: &Suggestion| {
-            html! {
-                code { (one.limit) } " by " (one.by) " would refuse "
-                strong { (number(one.refused.requests)) " of " (count(one.requests, "request")) }
-                " (" span.whole { (percent(share(one.refused.requests, one.requests))) } "), "
-                (number(one.refused.keys)) " of " (count(one.keys, client(&one.by))) "."
-            }
+            let Suggestion { limit, by, requests, keys, .. } = one;
+            let parts = parts_of(by, one.refused.requests, *requests, one.refused.keys, *keys);
+            html! { code { (limit) } " by " (by) " would refuse " (parts) }
         };
         suggestions.iter().map(proposal).collect()
     }
@@ -135,20 +129,18 @@ impl Page {
         }
     }
 
-    fn column(&self, at: usize, column: &Outcome) -> anyhow::Result<Markup> {
+    fn column(&self, column: &Outcome) -> anyhow::Result<Markup> {
         let rate = match column.series.buckets.is_empty() {
             true => html! {},
             false => rate(&column.series)?,
         };
         Ok(html! {
-            article id={ "limit-" (at + 1) } {
+            article {
                 h3 { (self.name(column)) }
                 p { "Refused: " (refused(column)) }
                 @for remark in remarks(column) { p.note { (remark) } }
                 (rate)
-                @if column.top.is_empty() {
-                    p { "No request was refused." }
-                } @else {
+                @if !column.top.is_empty() {
                     h4 { "Refused most" }
                     (scrolled("Refused most", &keys(&column.top, column.peak_seconds)))
                 }
@@ -162,10 +154,15 @@ const WAIT: &str = "A wait is how long until a refused request would have fitted
 
 /// How much a column refused.
 fn refused(column: &Outcome) -> Markup {
+    parts_of(&column.by, column.refused, column.requests, column.keys_refused, column.keys)
+}
+
+/// A part of the requests, and of the keys.
+fn parts_of(by: &str, refused: u64, requests: u64, keys_refused: u64, keys: u64) -> Markup {
     html! {
-        strong { (number(column.refused)) " of " (count(column.requests, "request")) }
-        " (" span.whole { (percent(column.refused_share())) } "), "
-        (number(column.keys_refused)) " of " (count(column.keys, client(&column.by))) "."
+        strong { (number(refused)) " of " (count(requests, "request")) }
+        " (" span.whole { (percent(share(refused, requests))) } "), "
+        (number(keys_refused)) " of " (count(keys, client(by))) "."
     }
 }
 
