@@ -6,6 +6,9 @@ use ratelimit_core::Timestamp;
 
 use crate::field::Field;
 
+/// The longest line.
+pub(crate) const LONGEST: usize = 1 << 20;
+
 /// Which fields to read of each line. A field is known by its index.
 #[derive(Clone, Debug)]
 pub struct Wanted(Vec<Field>);

@@ -2,11 +2,10 @@
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
-use super::LONGEST;
 use super::clf::without_query;
 use super::time::Times;
 use crate::field::Field;
-use crate::record::{Record, Wanted};
+use crate::record::{LONGEST, Record, Wanted};
 
 /// The columns of a file, according to its first line.
 #[derive(Debug)]

@@ -23,9 +23,6 @@ pub enum Format {
     Csv,
 }
 
-/// The longest line.
-pub(crate) const LONGEST: usize = 1 << 20;
-
 /// Reads lines of one file.
 #[derive(Debug)]
 pub(crate) struct Parser {

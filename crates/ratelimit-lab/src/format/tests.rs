@@ -1,6 +1,7 @@
 //! Tests of the formats, on lines that servers write.
 
 use super::*;
+use crate::record::LONGEST;
 
 /// Reads a line with these fields, and returns its time in milliseconds and its values; `-` for those that it does not have.
 fn read(lines: &[&str], fields: &[&str]) -> Result<(Format, u64, Vec<String>), String> {

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use memchr::memchr;
 
-use crate::format::LONGEST;
+use crate::record::LONGEST;
 
 /// Reads lines into one buffer, whatever their length.
 pub(crate) struct Lines<R> {

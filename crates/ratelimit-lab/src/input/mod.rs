@@ -11,8 +11,8 @@ use anyhow::{Context as _, bail};
 use ratelimit_core::Timestamp;
 use serde::Serialize;
 
-use crate::format::{Format, LONGEST, Line, Parser, is_blank};
-use crate::record::{Record, Wanted};
+use crate::format::{Format, Line, Parser, is_blank};
+use crate::record::{LONGEST, Record, Wanted};
 use lines::{Lines, RawLine};
 
 pub use open::Source;
