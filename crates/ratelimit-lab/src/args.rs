@@ -33,6 +33,10 @@ pub(crate) enum Command {
     /// Without a file it replays generated traffic. Requests that are refused are not sent again: the log does not tell what clients
     /// would have done.
     Replay(ReplayArgs),
+    /// Write the same as a page of HTML, with plots
+    ///
+    /// The page is one file, which loads nothing.
+    Report(ReportArgs),
     /// Write generated traffic as a log to standard output
     Generate(GenerateArgs),
     /// Compare all algorithms on the requests in a log, or on generated traffic, with an exact sliding log
@@ -106,16 +110,17 @@ impl ModelArgs {
     }
 }
 
+/// Which requests to replay against what.
 #[derive(ClapArgs)]
-pub(crate) struct ReplayArgs {
+pub(crate) struct TrialArgs {
     #[command(flatten)]
     pub(crate) log: LogArgs,
     /// Limits to try; each `--limit` is tried by itself
     #[arg(long, value_name = "LIMIT")]
     pub(crate) limit: Vec<Limits>,
     /// What to count by: ip, ip/24 (networks), user, path, method, agent, a field of JSON or CSV, several with a comma
-    /// between them, or all; each `--by` is tried with each limit
-    #[arg(long, value_name = "NAME", default_value = "ip")]
+    /// between them, or all; each `--by` is tried with each limit; ip if there is neither `--by` nor `--key-field`
+    #[arg(long, value_name = "NAME")]
     pub(crate) by: Vec<By>,
     /// The same as `--by field:NAME`
     #[arg(long, value_name = "NAME")]
@@ -143,12 +148,35 @@ pub(crate) struct ReplayArgs {
     /// How many keys to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) top: usize,
+}
+
+#[derive(ClapArgs)]
+pub(crate) struct ReplayArgs {
+    #[command(flatten)]
+    pub(crate) trial: TrialArgs,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     /// Write the keys that were refused most to a CSV file
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
+}
+
+#[derive(ClapArgs)]
+pub(crate) struct ReportArgs {
+    #[command(flatten)]
+    pub(crate) trial: TrialArgs,
+    /// The page to write; `-` is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    pub(crate) output: PathBuf,
+    /// Compare all algorithms with the quota and the period of each `--limit`, as `compare` does
+    ///
+    /// Keeps up to 20 bytes for each request.
+    #[arg(long)]
+    pub(crate) compare: bool,
+    /// Write numbers in place of the keys
+    #[arg(long)]
+    pub(crate) hide_keys: bool,
 }
 
 #[derive(ClapArgs)]

@@ -41,7 +41,9 @@ mod field;
 mod format;
 mod input;
 mod model;
+mod page;
 mod record;
+mod results;
 mod suggest;
 mod table;
 
@@ -54,7 +56,7 @@ pub use format::Format;
 pub use input::{BadLine, LinesRead, Reading, Source, read, read_one, sort_by_time};
 pub use model::{LogText, Model, Sample, Spec, Traffic, Written};
 pub use record::{Record, Wanted};
-pub use suggest::{Refusals, Share, Suggestion, suggest};
+pub use suggest::{Refusals, Share, Suggestion, Tried, suggest};
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

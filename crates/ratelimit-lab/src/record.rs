@@ -6,6 +6,9 @@ use ratelimit_core::Timestamp;
 
 use crate::field::Field;
 
+/// The longest line.
+pub(crate) const LONGEST: usize = 1 << 20;
+
 /// Which fields to read of each line. A field is known by its index.
 #[derive(Clone, Debug)]
 pub struct Wanted(Vec<Field>);
@@ -35,7 +38,7 @@ impl Wanted {
 }
 
 /// The wanted fields of a line. It is used again for each line, so that reading one does not allocate.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Record {
     text: Vec<u8>,
     places: Vec<Option<Range<usize>>>,

@@ -1,6 +1,7 @@
 //! Proposes limits: the smallest quota that refuses at most a share of the requests, or of the keys.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,7 +13,7 @@ use ratelimit_core::{
 use ratelimit_memory::{MemoryConfig, MemoryStore};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{KeyCounts, KeyOutcome, Trace, TracedKey};
+use crate::engine::{KeyCounts, KeyOutcome, Trace, TracedKey, share};
 
 /// How much may be refused: `1%` or `0.5% of requests`, `5% of keys`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +49,27 @@ impl FromStr for Share {
     }
 }
 
+impl Share {
+    /// The part of what it bounds that is refused, from 0 to 1.
+    pub(crate) fn refused(self, refused: Refusals, requests: u64, keys: u64) -> f64 {
+        if self.of_keys { share(refused.keys, keys) } else { share(refused.requests, requests) }
+    }
+
+    /// From 0 to 1.
+    pub(crate) fn part(self) -> f64 {
+        share(self.millionths, 1_000_000)
+    }
+
+    /// What it is a share of.
+    pub(crate) fn of(self) -> &'static str {
+        if self.of_keys { "keys" } else { "requests" }
+    }
+}
+
 impl fmt::Display for Share {
     #[allow(clippy::cast_precision_loss)] // at most a million
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = if self.of_keys { "keys" } else { "requests" };
-        write!(f, "{}% of {of}", self.millionths as f64 / 10_000.0)
+        write!(f, "{}% of {}", self.millionths as f64 / 10_000.0, self.of())
     }
 }
 
@@ -69,12 +86,23 @@ pub struct Suggestion {
     pub refused: Refusals,
     /// What it would refuse if its quota were one less; `None` if that is no limit.
     pub refused_by_one_less: Option<Refusals>,
+    /// The quotas that were tried, in their order, and what they refuse.
+    pub tried: Vec<Tried>,
     /// All requests.
     pub requests: u64,
     /// All keys.
     pub keys: u64,
     /// The keys that it would refuse most.
     pub top: Vec<KeyOutcome>,
+}
+
+/// A quota that was tried in a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tried {
+    /// The quota.
+    pub quota: u64,
+    /// What it refuses.
+    pub refused: Refusals,
 }
 
 /// Refused requests, and the keys that they belong to.
@@ -100,26 +128,25 @@ pub fn suggest(trace: &Trace, limit: &Limit, share: Share, top: usize) -> anyhow
         u128::from(if share.of_keys { refused.keys } else { refused.requests }) <= allowed
     };
     let greatest = if limit.algorithm() == Algorithm::SlidingLog { MAX_LOG_UNITS } else { MAX_UNITS };
+    let mut tried = BTreeMap::new();
+    let mut is_enough = |quota| {
+        let refused = refusals(trace, &with_quota(limit, quota)?)?;
+        tried.insert(quota, refused);
+        anyhow::Ok(is_low(&refused))
+    };
     // Refuses too much; a quota of zero, which is no limit, refuses all.
-    let (mut below, mut refused_below) = (0, None);
+    let mut below = 0;
+    let mut quota = most.min(greatest);
     // With a burst below the quota, more than the busiest key has.
-    let (mut quota, mut refused);
-    let mut high = most.min(greatest);
-    loop {
-        (quota, refused) = (high, refusals(trace, &with_quota(limit, high)?)?);
-        if is_low(&refused) {
-            break;
-        }
-        (below, refused_below) = (quota, Some(refused));
-        anyhow::ensure!(high < greatest, "{limit}: no quota up to {greatest} refuses so little");
-        high = high.saturating_mul(8).min(greatest);
+    while !is_enough(quota)? {
+        anyhow::ensure!(quota < greatest, "{limit}: no quota up to {greatest} refuses so little");
+        (below, quota) = (quota, quota.saturating_mul(8).min(greatest));
     }
     while quota - below > 1 {
         let middle = below + (quota - below) / 2;
-        let refused_then = refusals(trace, &with_quota(limit, middle)?)?;
-        match is_low(&refused_then) {
-            true => (quota, refused) = (middle, refused_then),
-            false => (below, refused_below) = (middle, Some(refused_then)),
+        match is_enough(middle)? {
+            true => quota = middle,
+            false => below = middle,
         }
     }
     let limit = with_quota(limit, quota)?;
@@ -128,8 +155,9 @@ pub fn suggest(trace: &Trace, limit: &Limit, share: Share, top: usize) -> anyhow
         limit: limit.to_string(),
         by: trace.by().to_owned(),
         share: share.to_string(),
-        refused,
-        refused_by_one_less: refused_below,
+        refused: tried.get(&quota).copied().unwrap_or_default(),
+        refused_by_one_less: tried.get(&below).copied(),
+        tried: tried.into_iter().map(|(quota, refused)| Tried { quota, refused }).collect(),
         requests: trace.requests(),
         keys,
         top,

@@ -1,28 +1,44 @@
 //! Tables and numbers for people.
 
-use comfy_table::{CellAlignment, Table, presets};
+use std::fmt;
+
+use comfy_table::{CellAlignment, presets};
 
 /// A table: the first columns, as many as are text, are aligned to the left, the others to the right.
+#[derive(Clone, Debug)]
+pub(crate) struct Table {
+    pub(crate) text_columns: usize,
+    /// In capitals, as on a terminal.
+    pub(crate) header: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
 pub(crate) fn table(
     text_columns: usize,
     header: &[&str],
     rows: impl IntoIterator<Item = Vec<String>>,
-) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header.iter().copied());
-    for row in rows {
-        table.add_row(row);
+) -> Table {
+    let header = header.iter().map(|name| (*name).to_owned()).collect();
+    Table { text_columns, header, rows: rows.into_iter().collect() }
+}
+
+/// As text for a terminal.
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = comfy_table::Table::new();
+        table.load_preset(presets::NOTHING).set_header(&self.header);
+        table.add_rows(&self.rows);
+        for (index, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, 2));
+            column.set_cell_alignment(if index < self.text_columns {
+                CellAlignment::Left
+            } else {
+                CellAlignment::Right
+            });
+        }
+        let text = table.to_string();
+        f.write_str(&text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n"))
     }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        column.set_cell_alignment(if index < text_columns {
-            CellAlignment::Left
-        } else {
-            CellAlignment::Right
-        });
-    }
-    let text = table.to_string();
-    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
 /// A whole number with separators.

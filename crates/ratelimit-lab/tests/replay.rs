@@ -123,6 +123,24 @@ fn each_limit_is_tried_by_each_key() {
 }
 
 #[test]
+fn requests_are_counted_by_address_only_if_nothing_else_is_named() {
+    let by = |more: &[&str]| -> Vec<String> {
+        let input = b"{\"time\":1767607200,\"ip\":\"a\",\"tenant\":\"t\"}\n";
+        let arguments = [&["replay", "-", "--json", "--limit", "1/min"], more].concat();
+        let result = lab_with(&arguments, input).json();
+        result["columns"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|column| column["by"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(by(&[]), ["ip"]);
+    assert_eq!(by(&["--key-field", "tenant"]), ["field:tenant"]);
+    assert_eq!(by(&["--by", "ip", "--key-field", "tenant"]), ["ip", "field:tenant"]);
+}
+
+#[test]
 fn lines_out_of_order_are_decided_in_order_within_the_bound() {
     // In the order of their times all fit. If the last one is decided at the latest time, three are in one minute.
     let text = log(&[(0, "a"), (70, "a"), (81, "a"), (5, "a")]);

@@ -8,9 +8,10 @@ use serde::Serialize;
 use super::log;
 use crate::args::CompareArgs;
 use crate::compare::{Compared, Comparison, compare};
-use crate::engine::{Engine, Plan, share};
+use crate::engine::{Engine, Plan};
 use crate::record::Wanted;
-use crate::table::{count, number, percent, seconds, table};
+use crate::results::decisions;
+use crate::table::{count, seconds, table};
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -60,33 +61,7 @@ pub(crate) fn run(args: &CompareArgs, allocated: fn() -> usize) -> anyhow::Resul
 
 /// The decisions, and what they cost.
 pub(super) fn tables(comparison: &Comparison, limit: &Limit) -> String {
-    let all = comparison.requests;
-    let header = [
-        "LIMIT",
-        "REFUSED",
-        "WRONGLY ADMITTED",
-        "WRONGLY REFUSED",
-        "OVERSHOOT",
-        "KEYS ABOVE",
-        "KEYS WRONGLY REFUSED",
-        "DIFFERENCE",
-        "FAIRNESS",
-    ];
-    let optional = |value: Option<f64>, show: &dyn Fn(f64) -> String| value.map_or("-".to_owned(), show);
-    let rows = comparison.algorithms.iter().map(|one| {
-        vec![
-            one.limit.clone(),
-            percent(share(one.refused, all)),
-            percent(share(one.wrongly_admitted, all)),
-            percent(share(one.wrongly_refused, all)),
-            format!("{:.2} x", one.overshoot),
-            number(one.keys_above),
-            number(one.keys_refused_wrongly),
-            optional(one.mean_difference, &percent),
-            optional(one.fairness, &|index| format!("{index:.4}")),
-        ]
-    });
-    let decisions = table(1, &header, rows);
+    let decisions = decisions(comparison);
     let header = [
         "LIMIT",
         "MEDIAN WAIT",

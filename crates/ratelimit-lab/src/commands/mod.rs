@@ -5,6 +5,7 @@ mod generate;
 mod log;
 mod measure;
 mod replay;
+mod report;
 
 use std::io;
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ use crate::args::{Args, Command};
 pub fn run(allocated: fn() -> usize) -> ExitCode {
     let done = match Args::parse().command {
         Command::Replay(args) => replay::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Compare(args) => compare::run(&args, allocated),
         Command::Measure(args) => measure::run(&args),

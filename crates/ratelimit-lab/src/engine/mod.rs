@@ -26,7 +26,7 @@ use crate::record::{Record, Wanted};
 use column::{Column, Counts};
 use decider::Decider;
 use keys::Keys;
-use layer::{HttpRequest, Layered, RequestMaker};
+use layer::{Layered, RequestMaker};
 use reorder::Reorder;
 
 pub(crate) use key_counts::KeyCounts;
@@ -86,8 +86,8 @@ struct Waiting {
     cost: u64,
     /// The number of its key for each thing to count by, and whether it has it.
     keys: [(u32, bool); MOST_BY],
-    /// Boxed, since most replays have none.
-    http: Option<Box<HttpRequest>>,
+    /// What the request for policies is made of. Boxed, since most replays have none.
+    record: Option<Box<Record>>,
 }
 
 /// The results of a replay.
@@ -170,15 +170,16 @@ impl Engine {
         }
         let cost = self.cost.and_then(|index| record.get(index));
         let cost = cost.and_then(|cost| std::str::from_utf8(cost).ok()?.parse().ok()).unwrap_or(1);
-        let http = self.requests.as_ref().map(|maker| Box::new(maker.make(record)));
-        self.reorder.push(record.time, Waiting { cost, keys, http });
+        // The request itself is made when it is decided: many allocations that live long are slow.
+        let kept = self.requests.is_some().then(|| Box::new(record.clone()));
+        self.reorder.push(record.time, Waiting { cost, keys, record: kept });
         while let Some((time, request)) = self.reorder.next() {
-            self.decide(time, request)?;
+            self.decide(time, &request)?;
         }
         Ok(())
     }
 
-    fn decide(&mut self, time: Timestamp, mut request: Waiting) -> anyhow::Result<()> {
+    fn decide(&mut self, time: Timestamp, request: &Waiting) -> anyhow::Result<()> {
         self.clock.set(time);
         self.first.get_or_insert(time);
         self.last = time;
@@ -197,8 +198,11 @@ impl Engine {
                 }
             }
             let key = self.makers.get(column.by).map(|(_, _, keys)| keys.get(number)).unwrap_or_default();
-            let http = if matches!(column.decider, Decider::Layer(_)) { request.http.take() } else { None };
-            column.decide(time, number, key, request.cost, http.map(|http| *http))?;
+            let http = match (&column.decider, &self.requests, &request.record) {
+                (Decider::Layer(_), Some(maker), Some(record)) => Some(maker.make(record)),
+                _ => None,
+            };
+            column.decide(time, number, key, request.cost, http)?;
         }
         Ok(())
     }
@@ -210,7 +214,7 @@ impl Engine {
     /// Like [`add`](Self::add).
     pub fn finish(mut self, top: usize) -> anyhow::Result<(Replayed, Vec<Trace>)> {
         while let Some((time, request)) = self.reorder.take() {
-            self.decide(time, request)?;
+            self.decide(time, &request)?;
         }
         let outcomes = self.columns.iter().filter_map(|column| {
             let (by, _, keys) = self.makers.get(column.by)?;

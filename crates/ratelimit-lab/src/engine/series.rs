@@ -63,6 +63,15 @@ impl Series {
         }
     }
 
+    /// The same in at most this many buckets.
+    pub(crate) fn coarser(&self, most: usize) -> Self {
+        let mut series = self.clone();
+        while series.buckets.len() > most.max(2) {
+            series.merge();
+        }
+        series
+    }
+
     fn index(&self, second: u64) -> usize {
         usize::try_from(second.saturating_sub(self.begin) / self.width).unwrap_or(usize::MAX)
     }

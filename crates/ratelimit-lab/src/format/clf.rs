@@ -1,6 +1,7 @@
 //! The common and combined log formats of Apache and nginx, also with the virtual host in front.
 
 use memchr::memchr;
+use ratelimit_core::Timestamp;
 
 use super::time::Times;
 use crate::field::Field;
@@ -13,13 +14,10 @@ pub(super) fn parse(
     times: &mut Times,
     record: &mut Record,
 ) -> Result<(), &'static str> {
-    let open = memchr(b'[', line).ok_or("there is no [time]")?;
-    let (front, rest) = line.split_at(open);
-    let close = memchr(b']', rest).ok_or("there is no ] after the time")?;
-    let time = rest.get(1..close).unwrap_or_default();
-    record.time = times.clf(time).ok_or("the time is not like 10/Oct/2000:13:55:36 -0700")?;
+    let (front, time, rest) = split_at_time(line, times)?;
+    record.time = time;
     let front = Front::of(front).ok_or("there is no `host ident user` before the time")?;
-    let mut rest = Rest(rest.get(close + 1..).unwrap_or_default());
+    let mut rest = Rest(rest);
     let request = rest.quoted().ok_or("there is no \"request\" after the time")?;
     let (status, bytes) = (rest.word(), rest.word());
     if !matches!(status, [_, _, _]) || !status.iter().all(u8::is_ascii_digit) {
@@ -44,6 +42,29 @@ pub(super) fn parse(
     Ok(())
 }
 
+/// What comes before `[time]`, the time, and what comes after it. A user may be called `[` or like a time, but no quotes follow
+/// then: servers escape those of a user.
+fn split_at_time<'a>(
+    line: &'a [u8],
+    times: &mut Times,
+) -> Result<(&'a [u8], Timestamp, &'a [u8]), &'static str> {
+    let mut reason = "there is no [time]";
+    for open in memchr::memchr_iter(b'[', line) {
+        let (front, rest) = line.split_at(open);
+        let Some(close) = memchr(b']', rest) else {
+            reason = "there is no ] after the time";
+            break;
+        };
+        let after = rest.get(close + 1..).unwrap_or_default();
+        match times.clf(rest.get(1..close).unwrap_or_default()) {
+            Some(time) if after.trim_ascii_start().starts_with(b"\"") => return Ok((front, time, after)),
+            Some(_) => reason = "there is no \"request\" after the time",
+            None => reason = "the time is not like 10/Oct/2000:13:55:36 -0700",
+        }
+    }
+    Err(reason)
+}
+
 /// The part of a target before `?`.
 pub(super) fn without_query(target: &[u8]) -> &[u8] {
     target.split(|byte| *byte == b'?').next().unwrap_or_default()
@@ -62,8 +83,9 @@ impl<'a> Front<'a> {
         let (second, third) = split(rest)?;
         // `%v:%p %h %l %u`, which Debian's Apache calls vhost_combined.
         let is_virtual_host = first.iter().rposition(|byte| *byte == b':').is_some_and(|at| {
-            let port = first.get(at + 1..).unwrap_or_default();
-            !port.is_empty() && port.iter().all(u8::is_ascii_digit) && memchr(b':', first) == Some(at)
+            let (host, port) = (first.get(..at).unwrap_or_default(), first.get(at + 1..).unwrap_or_default());
+            let is_host = memchr(b':', host).is_none() || (host.starts_with(b"[") && host.ends_with(b"]"));
+            is_host && !port.is_empty() && port.iter().all(u8::is_ascii_digit)
         });
         if is_virtual_host && let Some((_, user)) = split(third) {
             return Some(Self { host: second, user });

@@ -5,7 +5,7 @@ use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 use super::clf::without_query;
 use super::time::Times;
 use crate::field::Field;
-use crate::record::{Record, Wanted};
+use crate::record::{LONGEST, Record, Wanted};
 
 /// The columns of a file, according to its first line.
 #[derive(Debug)]
@@ -18,8 +18,8 @@ pub(super) struct Columns {
     ends: Vec<usize>,
 }
 
-/// Space for the values of a line.
-const VALUES: usize = 1 << 16;
+/// Space for the values of a line: as long as lines can be, and the end of a line.
+const VALUES: usize = LONGEST + 2;
 /// The most columns.
 const COLUMNS: usize = 1_024;
 
@@ -36,11 +36,8 @@ impl Columns {
             ends: vec![0; COLUMNS],
         };
         let count = columns.split(header).ok()?;
-        let names: Vec<String> = (0..count)
-            .map(|at| {
-                String::from_utf8_lossy(columns.value(at)).trim().trim_start_matches('\u{feff}').to_owned()
-            })
-            .collect();
+        let names: Vec<String> =
+            (0..count).map(|at| String::from_utf8_lossy(columns.value(at)).trim().to_owned()).collect();
         columns.fields = vec![Vec::new(); count];
         for (index, field) in wanted.fields().iter().enumerate() {
             let column = field.names().into_iter().find_map(|name| names.iter().position(|own| own == name));

@@ -68,10 +68,17 @@ pub(super) fn parse(
     record: &mut Record,
     found: &mut Record,
 ) -> Result<(), &'static str> {
-    found.clear(wanted.fields().len() * MOST_NAMES);
-    let mut reader = serde_json::Deserializer::from_slice(line);
-    Reader { names, found }.deserialize(&mut reader).map_err(|_| "it is not a JSON object")?;
-    reader.end().map_err(|_| "something follows the JSON object")?;
+    let mut read = |line: &[u8]| {
+        found.clear(wanted.fields().len() * MOST_NAMES);
+        let mut reader = serde_json::Deserializer::from_slice(line);
+        Reader { names, found }.deserialize(&mut reader).map_err(|_| "it is not a JSON object")?;
+        reader.end().map_err(|_| "something follows the JSON object")
+    };
+    match read(line) {
+        // nginx writes the bytes of a request as they came.
+        Err(_) if std::str::from_utf8(line).is_err() => read(escaped(line).as_bytes())?,
+        result => result?,
+    }
     for index in 0..wanted.fields().len() {
         let first = index * MOST_NAMES;
         if let Some(value) = (first..first + MOST_NAMES).find_map(|at| found.get(at)) {
@@ -82,6 +89,16 @@ pub(super) fn parse(
     record.time =
         times.any(time).ok_or("the time is neither RFC 3339 nor of the common log format nor a number")?;
     Ok(())
+}
+
+/// A line with `\\xNN` in place of the bytes that are not UTF-8, as JSON writes these four characters.
+fn escaped(line: &[u8]) -> String {
+    let mut text = String::with_capacity(line.len());
+    for chunk in line.utf8_chunks() {
+        text.push_str(chunk.valid());
+        chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\\\x{byte:02x}")));
+    }
+    text
 }
 
 struct Reader<'a> {

@@ -136,7 +136,7 @@ impl Parser {
 }
 
 /// Whether it is an empty line or a comment.
-fn is_blank(line: &[u8]) -> bool {
+pub(crate) fn is_blank(line: &[u8]) -> bool {
     matches!(line.trim_ascii_start(), [] | [b'#', ..])
 }
 

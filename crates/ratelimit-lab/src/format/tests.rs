@@ -1,6 +1,7 @@
 //! Tests of the formats, on lines that servers write.
 
 use super::*;
+use crate::record::LONGEST;
 
 /// Reads a line with these fields, and returns its time in milliseconds and its values; `-` for those that it does not have.
 fn read(lines: &[&str], fields: &[&str]) -> Result<(Format, u64, Vec<String>), String> {
@@ -78,6 +79,65 @@ fn the_combined_format_is_read() {
 }
 
 #[test]
+fn a_user_may_have_any_name() {
+    for user in ["[", "[admin]", "a ] b", "x [01/Jan/2020:00:00:00 +0000]", "[01/Jan/2020:00:00:00 +0000] x"]
+    {
+        reads(
+            &format!(
+                r#"192.0.2.1 - {user} [05/Jan/2026:10:00:00 +0000] "GET /[a] HTTP/1.1" 401 7 "-" "[x]""#
+            ),
+            Format::Combined,
+            1_767_607_200_000,
+            ["192.0.2.1", user, "GET", "/[a]", "401", "7", "-", "[x]"],
+        );
+    }
+    // A virtual host that is an address, and clients whose addresses look like a host with a port.
+    for (front, ip) in [("[2001:db8::1]:443 192.0.2.1", "192.0.2.1"), ("2001:db8::7:80", "2001:db8::7:80")] {
+        reads(
+            &format!(r#"{front} - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#),
+            Format::Combined,
+            1_767_607_200_000,
+            [ip, "-", "GET", "/", "200", "5", "-", "-"],
+        );
+    }
+}
+
+#[test]
+fn bytes_that_are_not_utf8_are_read() {
+    let wanted = {
+        let mut wanted = Wanted::time(None);
+        wanted.add(Field::Path);
+        wanted
+    };
+    let mut record = Record::default();
+    for (line, path) in [
+        (&b"{\"time\":1767607200,\"path\":\"/\xff\xc3\\n\"}"[..], &b"/\\xff\\xc3\n"[..]),
+        (b"{\"agent\":\"\xff\",\"time\":1767607200,\"path\":\"/\"}", b"/"),
+        (b"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] \"GET /\xff HTTP/1.1\" 200 5", b"/\xff"),
+    ] {
+        let mut parser = Parser::detect(&[line], &wanted, None).unwrap();
+        assert_eq!(parser.parse(line, &mut record), Line::Request, "{}", line.escape_ascii());
+        assert_eq!(record.get(1), Some(path), "{}", line.escape_ascii());
+    }
+    let mut parser = Parser::detect(&[b"{\"time\":1}"], &wanted, None).unwrap();
+    for line in [&b"{\"time\":1767607200,\xff\"path\":\"/\"}"[..], b"{\"time\":1767607200} \xff"] {
+        assert!(matches!(parser.parse(line, &mut record), Line::Bad(_)), "{}", line.escape_ascii());
+    }
+}
+
+#[test]
+fn a_value_may_be_as_long_as_a_line() {
+    let long = "x".repeat(LONGEST - 20);
+    for lines in [
+        [r#"{"time":1}"#.to_owned(), format!(r#"{{"time":1,"ip":"{long}"}}"#)],
+        ["time,ip".to_owned(), format!("1,\"{long}\"")],
+    ] {
+        let (_, _, values) = read(&[&lines[0], &lines[1]], &["ip"]).unwrap();
+        assert_eq!(values[0].len(), long.len());
+    }
+}
+
+#[test]
 fn json_of_usual_servers_is_read() {
     // Caddy
     reads(
@@ -113,7 +173,7 @@ fn fields_of_json_are_found_by_dots_and_by_whole_names() {
 fn csv_is_read_by_its_header() {
     let (format, millis, values) = read(
         &[
-            "\u{feff}timestamp,client_ip,\"method\",url,tenant",
+            "timestamp,client_ip,\"method\",url,tenant",
             r#"2026-01-05T10:00:00.5Z,192.0.2.1,GET,"/a,""b""?c",t 1"#,
         ],
         &["ip", "method", "path", "tenant", "user"],

@@ -4,8 +4,7 @@ use std::io::{self, Read};
 
 use memchr::memchr;
 
-/// The longest line.
-pub(crate) const LONGEST: usize = 1 << 20;
+use crate::record::LONGEST;
 
 /// Reads lines into one buffer, whatever their length.
 pub(crate) struct Lines<R> {
@@ -46,8 +45,7 @@ impl<R: Read> Lines<R> {
                 if is_skipping {
                     return Ok(Some(RawLine::TooLong));
                 }
-                let line = self.buffer.get(begin..begin + length).unwrap_or_default();
-                return Ok(Some(RawLine::Whole(line.strip_suffix(b"\r").unwrap_or(line))));
+                return Ok(Some(RawLine::Whole(self.line(begin, begin + length))));
             }
             searched = held.len();
             if self.at_end {
@@ -55,7 +53,7 @@ impl<R: Read> Lines<R> {
                 return Ok(match (is_skipping, searched) {
                     (true, _) => Some(RawLine::TooLong),
                     (false, 0) => None,
-                    (false, _) => Some(RawLine::Cut(self.buffer.get(begin..self.end).unwrap_or_default())),
+                    (false, _) => Some(RawLine::Cut(self.line(begin, self.end))),
                 });
             }
             if searched == self.buffer.len() {
@@ -63,6 +61,11 @@ impl<R: Read> Lines<R> {
             }
             self.fill()?;
         }
+    }
+
+    fn line(&self, begin: usize, end: usize) -> &[u8] {
+        let line = self.buffer.get(begin..end).unwrap_or_default();
+        line.strip_suffix(b"\r").unwrap_or(line)
     }
 
     /// Reads more. An error is reported once; after it, what was read before comes as the last line.
@@ -123,6 +126,7 @@ mod tests {
         assert_eq!(all(b""), Vec::<String>::new());
         assert_eq!(all(b"a\n"), [whole("a")]);
         assert_eq!(all(b"a\r\n\nbc"), [whole("a"), whole(""), cut("bc")]);
+        assert_eq!(all(b"a\r\nb\r"), [whole("a"), cut("b")]);
     }
 
     #[test]

@@ -11,9 +11,9 @@ use anyhow::{Context as _, bail};
 use ratelimit_core::Timestamp;
 use serde::Serialize;
 
-use crate::format::{Format, Line, Parser};
-use crate::record::{Record, Wanted};
-use lines::{LONGEST, Lines, RawLine};
+use crate::format::{Format, Line, Parser, is_blank};
+use crate::record::{LONGEST, Record, Wanted};
+use lines::{Lines, RawLine};
 
 pub use open::Source;
 
@@ -95,18 +95,22 @@ pub fn read_one(
     let mut failed = None;
     while first.len() < LOOKED_AT {
         match lines.next_line() {
-            Ok(Some(RawLine::Whole(line) | RawLine::Cut(line))) => first.push(line.to_vec()),
+            Ok(Some(RawLine::Whole(line) | RawLine::Cut(line))) => {
+                let line = if file.number == 0 && first.is_empty() { without_mark(line) } else { line };
+                match first.is_empty() && is_blank(line) {
+                    true => file.count(), // however many there are
+                    false => first.push(line.to_vec()),
+                }
+            }
             Ok(Some(RawLine::TooLong)) => first.push(vec![b' '; LONGEST + 1]),
             Ok(None) => break,
             Err(error) => failed = Some(error),
         }
     }
-    let views: Vec<&[u8]> = first.iter().map(Vec::as_slice).filter(|line| line.len() <= LONGEST).collect();
-    if views.iter().all(|line| line.trim_ascii().is_empty()) && failed.is_none() && first.len() == views.len()
-    {
-        file.all.lines += first.len() as u64;
+    if first.is_empty() && failed.is_none() {
         return Ok(()); // an empty file, as rotation leaves behind
     }
+    let views: Vec<&[u8]> = first.iter().map(Vec::as_slice).filter(|line| line.len() <= LONGEST).collect();
     let mut parser =
         Parser::detect(&views, &reading.wanted, reading.format).with_context(|| name.to_owned())?;
     let mut record = Record::default();
@@ -139,6 +143,11 @@ pub fn read_one(
             each(&record)?;
         }
     }
+}
+
+/// The first line of a file without the mark that says that it is UTF-8.
+fn without_mark(line: &[u8]) -> &[u8] {
+    line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line)
 }
 
 const TOO_LONG: &str = "it is longer than a mebibyte";
@@ -195,9 +204,10 @@ impl File<'_> {
 }
 
 /// Sorts files by the time of their first request, since `access.log*` names the newest one first. Returns whether that
-/// changed their order. Files without a request stay where they are, and standard input is never sorted.
+/// changed their order. Files without a request stay where they are. Nothing is sorted if one of the sources is standard input or
+/// a pipe: what is read of these to find the time is gone.
 pub fn sort_by_time(sources: &mut [Source], reading: &Reading) -> bool {
-    if sources.len() < 2 || sources.contains(&Source::Stdin) {
+    if sources.len() < 2 || sources.iter().any(|source| source.size().is_none()) {
         return false;
     }
     let mut order: Vec<(Timestamp, Source)> = Vec::with_capacity(sources.len());

@@ -82,6 +82,38 @@ fn bad_lines_are_counted_and_the_first_are_described() {
 }
 
 #[test]
+fn a_file_may_begin_with_a_mark_and_with_lines_that_are_nothing() {
+    let folder = Folder::new();
+    let mark = "\u{feff}";
+    let clf = "192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] \"GET / HTTP/1.1\" 200 5\n";
+    for (name, text, expected) in [
+        ("json", format!("{mark}{}{}", line(1), line(2)), vec![1, 2]),
+        ("combined", format!("{mark}{clf}{clf}"), vec![1_767_607_200; 2]),
+        ("csv", format!("{mark}\"time\",ip\r\n5,a\r\n6,b\r"), vec![5, 6]),
+        ("mark", mark.to_owned(), vec![]),
+        ("empty lines", format!("{}{}", "\n".repeat(100), line(3)), vec![3]),
+        ("comments", format!("{}{}", "# comment\n".repeat(100), line(4)), vec![4]),
+        ("only comments", "# comment\n\n".repeat(100), vec![]),
+    ] {
+        let (read, lines) = seconds(&[folder.file(name, &text)], true).unwrap();
+        assert_eq!((read, lines.lines), (expected, text.lines().count() as u64), "{name}");
+    }
+    let text = "\n".repeat(30) + &line(1) + "nonsense\n";
+    let (_, lines) = seconds(&[folder.file("numbers", &text)], false).unwrap();
+    assert_eq!(lines.first_bad[0].line, 32);
+    // The client of the first line is the one of the second.
+    let source = folder.file("key", format!("{mark}{clf}"));
+    let mut wanted = Wanted::time(None);
+    let ip = wanted.add(crate::field::Field::Ip);
+    let reading = Reading { wanted, format: None, strict: true };
+    let each = |record: &Record| {
+        assert_eq!(record.get(ip), Some(&b"192.0.2.1"[..]));
+        Ok(())
+    };
+    read(&[source], &reading, &Arc::default(), each).unwrap();
+}
+
+#[test]
 fn what_can_be_read_of_a_truncated_file_is_read() {
     let folder = Folder::new();
     let whole = (0..100_000).map(|number| line(number * 7_919 % 100_003)).collect::<String>();
@@ -145,5 +177,11 @@ fn files_are_sorted_by_their_first_request() {
         .collect();
     // A file without requests stays behind the one that it came after.
     assert_eq!(order, ["b.log", "c.log", "d.log", "a.log"]);
+    assert!(!sort_by_time(&mut sources, &reading));
+    // A pipe can be read only once.
+    let pipe = folder.0.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    sources.push(Source::File(pipe));
+    sources.reverse();
     assert!(!sort_by_time(&mut sources, &reading));
 }

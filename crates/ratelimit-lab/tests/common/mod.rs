@@ -1,6 +1,8 @@
 //! Runs the program, as an operator does.
 #![allow(dead_code)] // no test needs all of it
 
+pub(crate) mod html;
+
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 

@@ -1,0 +1,66 @@
+//! `report`: the results of a replay as a page of HTML.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use anyhow::Context as _;
+use ratelimit_core::{Alignment, Limit, Limits};
+
+use super::replay::replay;
+use crate::args::ReportArgs;
+use crate::compare::compare;
+use crate::engine::Trace;
+use crate::page::Page;
+use crate::results::Algorithms;
+use crate::table::number;
+
+pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
+    let (mut results, traces) = replay(&args.trial, args.compare)?;
+    if args.hide_keys {
+        results.hide_keys();
+    }
+    let page = Page {
+        command: command(),
+        policies: args.trial.policies.as_ref().map(|path| path.display().to_string()),
+        compared: args.compare.then(|| compared(&args.trial.limit, &traces)),
+        results,
+    };
+    let html = page.html()?;
+    let path = &args.output;
+    if path == Path::new("-") {
+        let mut out = io::stdout().lock();
+        out.write_all(html.as_bytes())?;
+        return Ok(out.flush()?);
+    }
+    std::fs::write(path, &html).with_context(|| format!("{}: cannot be written", path.display()))?;
+    println!("{}: {} bytes", path.display(), number(html.len() as u64));
+    Ok(())
+}
+
+/// What was typed, so that a reader can do it again.
+fn command() -> String {
+    let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
+    let quoted = arguments.map(|argument| match shlex::try_quote(&argument) {
+        Ok(quoted) => quoted.into_owned(),
+        Err(_) => argument,
+    });
+    ["ratelimit-lab".to_owned()].into_iter().chain(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// Compares the algorithms with each quota and period of the limits.
+fn compared(limits: &[Limits], traces: &[Trace]) -> Vec<Algorithms> {
+    // Bans and limits of the calendar have no quota for a period of one length.
+    let limits = limits.iter().flat_map(|limits| limits.iter());
+    let limits = limits.filter(|limit| !limit.is_ban() && limit.alignment() != Alignment::Calendar);
+    let mut seen = BTreeSet::new();
+    let limits: Vec<&Limit> = limits.filter(|limit| seen.insert((limit.quota(), limit.period()))).collect();
+    let pairs = traces.iter().flat_map(|trace| limits.iter().map(move |limit| (trace, *limit)));
+    pairs
+        .map(|(trace, limit)| Algorithms {
+            limit: limit.clone(),
+            by: trace.by().to_owned(),
+            comparison: compare(trace, limit, None).map_err(|error| format!("{error:#}")),
+        })
+        .collect()
+}

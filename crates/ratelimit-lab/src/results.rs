@@ -1,0 +1,205 @@
+//! The results of a replay, and the tables and sentences that show them to people.
+
+use std::collections::BTreeMap;
+
+use ratelimit_core::Limit;
+use serde::Serialize;
+
+use crate::compare::Comparison;
+use crate::engine::{KeyOutcome, Outcome, Replayed, share};
+use crate::input::LinesRead;
+use crate::suggest::Suggestion;
+use crate::table::{Table, count, number, percent, seconds, table};
+
+/// The results of a replay.
+#[derive(Serialize)]
+pub(crate) struct Results {
+    /// For people: the files, or the options that generate the traffic.
+    pub(crate) from: String,
+    pub(crate) lines: LinesRead,
+    #[serde(flatten)]
+    pub(crate) replayed: Replayed,
+    pub(crate) suggestions: Vec<Suggestion>,
+}
+
+/// The algorithms with the quota and the period of a limit, or why not all of them can have these.
+pub(crate) struct Algorithms {
+    pub(crate) limit: Limit,
+    pub(crate) by: String,
+    pub(crate) comparison: Result<Comparison, String>,
+}
+
+/// Periods in seconds that are short for times in whole seconds.
+const SHORT: f64 = 60.0;
+
+impl Results {
+    /// What a reader should know about the log.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let Self { lines, replayed, .. } = self;
+        let mut notes = Vec::new();
+        if lines.bad > 0 {
+            let each = lines.first_bad.iter();
+            let each = each.map(|bad| format!("\n  {}, line {}: {}", bad.file, bad.line, bad.reason));
+            let first: String = each.collect();
+            notes.push(format!("Left out: {}, of which the first:{first}", count(lines.bad, "bad line")));
+        }
+        notes.extend(lines.incomplete.iter().map(|incomplete| format!("Incomplete: {incomplete}")));
+        if replayed.too_late > 0 {
+            notes.push(format!(
+                "{} requests were out of order by more than --out-of-order: decided at the latest time",
+                number(replayed.too_late)
+            ));
+        }
+        let is_short = |column: &Outcome| column.peak_seconds > 0.0 && column.peak_seconds < SHORT;
+        if replayed.whole_seconds && replayed.columns.iter().any(is_short) {
+            notes.push(
+                "All times are whole seconds: limits of a few seconds would have decided the real requests differently"
+                    .to_owned(),
+            );
+        }
+        notes
+    }
+
+    /// Puts numbers in place of keys. A key has the same number wherever the same is counted by.
+    pub(crate) fn hide_keys(&mut self) {
+        let columns = self.replayed.columns.iter_mut().map(|one| (&one.by, &mut one.top));
+        let suggestions = self.suggestions.iter_mut().map(|one| (&one.by, &mut one.top));
+        let mut numbers = BTreeMap::new();
+        for (by, top) in columns.chain(suggestions) {
+            for key in top {
+                let next = numbers.len() + 1;
+                let name = (by.clone(), std::mem::take(&mut key.key));
+                key.key = format!("key {}", numbers.entry(name).or_insert(next));
+            }
+        }
+    }
+}
+
+/// A row for each column of the replay.
+pub(crate) fn summary(columns: &[Outcome]) -> Table {
+    let header = [
+        "LIMITS",
+        "BY",
+        "REQUESTS",
+        "ADMITTED",
+        "REFUSED",
+        "SHARE",
+        "KEYS",
+        "REFUSED KEYS",
+        "MEDIAN WAIT",
+        "LONGEST WAIT",
+    ];
+    let rows = columns.iter().map(|one| {
+        vec![
+            one.limits.clone(),
+            one.by.clone(),
+            number(one.requests),
+            number(one.admitted),
+            number(one.refused),
+            percent(one.refused_share()),
+            number(one.keys),
+            number(one.keys_refused),
+            seconds(one.median_wait),
+            seconds(one.longest_wait),
+        ]
+    });
+    table(2, &header, rows)
+}
+
+/// What the summary does not say of a column.
+pub(crate) fn remarks(column: &Outcome) -> Vec<String> {
+    let Outcome { limits, by, .. } = column;
+    let mut remarks = Vec::new();
+    if column.unidentified > 0 {
+        remarks.push(format!("{limits} by {by}: {} requests do not have that", number(column.unidentified)));
+    }
+    if column.delayed > 0 {
+        let longest = match column.longest_delay {
+            0.0 => String::new(),
+            longest => format!(", at most by {}", seconds(Some(longest))),
+        };
+        remarks.push(format!("{limits} by {by}: {} requests are delayed{longest}", number(column.delayed)));
+    }
+    if column.never > 0 {
+        remarks.push(format!(
+            "{limits} by {by}: {} requests are never admitted, however long they wait",
+            number(column.never)
+        ));
+    }
+    let by_name = column.refused_by.iter();
+    remarks.extend(by_name.map(|(name, count)| format!("{limits}: {name} refused {}", number(*count))));
+    remarks
+}
+
+/// The keys that were refused most.
+pub(crate) fn keys(top: &[KeyOutcome], peak_seconds: f64) -> Table {
+    let peak = format!("PEAK ({})", seconds(Some(peak_seconds)));
+    let header = ["KEY", "REQUESTS", "REFUSED", "SHARE", &peak, "MEDIAN WAIT", "LONGEST WAIT"];
+    let rows = top.iter().map(|key| {
+        vec![
+            key.key.clone(),
+            number(key.requests),
+            number(key.refused),
+            percent(share(key.refused, key.requests)),
+            number(key.peak),
+            seconds(key.median_wait),
+            seconds(key.longest_wait),
+        ]
+    });
+    table(1, &header, rows)
+}
+
+/// What a proposed limit refuses, and what it would refuse with a quota of one less.
+pub(crate) fn hits(suggestion: &Suggestion) -> Vec<String> {
+    let Suggestion { refused, requests, keys: all, .. } = suggestion;
+    let mut lines = vec![format!(
+        "refuses {} of {} ({}) and hits {} of {} ({})",
+        number(refused.requests),
+        count(*requests, "request"),
+        percent(share(refused.requests, *requests)),
+        number(refused.keys),
+        count(*all, "key"),
+        percent(share(refused.keys, *all)),
+    )];
+    lines.extend(suggestion.refused_by_one_less.map(|less| {
+        format!("one less refuses {} and hits {}", count(less.requests, "request"), count(less.keys, "key"))
+    }));
+    lines
+}
+
+/// The keys that a proposed limit refuses most.
+pub(crate) fn keys_hit(suggestion: &Suggestion) -> Table {
+    let period = suggestion.limit.parse::<Limit>().map_or(0.0, |limit| limit.period().as_secs_f64());
+    keys(&suggestion.top, period)
+}
+
+/// How the decisions of the algorithms differ from those of an exact log.
+pub(crate) fn decisions(comparison: &Comparison) -> Table {
+    let all = comparison.requests;
+    let header = [
+        "LIMIT",
+        "REFUSED",
+        "WRONGLY ADMITTED",
+        "WRONGLY REFUSED",
+        "OVERSHOOT",
+        "KEYS ABOVE",
+        "KEYS WRONGLY REFUSED",
+        "DIFFERENCE",
+        "FAIRNESS",
+    ];
+    let optional = |value: Option<f64>, show: &dyn Fn(f64) -> String| value.map_or("-".to_owned(), show);
+    let rows = comparison.algorithms.iter().map(|one| {
+        vec![
+            one.limit.clone(),
+            percent(share(one.refused, all)),
+            percent(share(one.wrongly_admitted, all)),
+            percent(share(one.wrongly_refused, all)),
+            format!("{:.2} x", one.overshoot),
+            number(one.keys_above),
+            number(one.keys_refused_wrongly),
+            optional(one.mean_difference, &percent),
+            optional(one.fairness, &|index| format!("{index:.4}")),
+        ]
+    });
+    table(1, &header, rows)
+}
