@@ -1,0 +1,152 @@
+//! The servers of a target, and how each fault comes about.
+
+mod cluster;
+mod memcached;
+mod postgres;
+mod redis;
+mod sentinel;
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use async_trait::async_trait;
+use ratelimit_core::{Clock as _, SystemClock};
+use ratelimit_testbed::{Settings, Testbed};
+
+use crate::crew::Crew;
+use crate::fault::Fault;
+use crate::history::Loss;
+use crate::load::{KeyId, classes};
+use crate::plan::Phase;
+use crate::proxy::{Mode, Proxy};
+use crate::target::Target;
+
+/// The servers of a target.
+#[async_trait(?Send)]
+pub(crate) trait Bed {
+    /// The address of the store for a worker.
+    fn url(&self, worker: usize) -> String;
+
+    /// Lets the fault of a phase happen; returns when it is over.
+    async fn inflict(&self, phase: &Phase, crew: &Crew) -> Result<Harm>;
+
+    /// How many connections each server has, without those of this process.
+    async fn connections(&self) -> Result<Vec<u64>>;
+
+    /// How many keys the servers have evicted since they started.
+    async fn evicted(&self) -> Result<u64> {
+        Ok(0)
+    }
+}
+
+/// What a fault has done.
+#[derive(Debug)]
+pub(crate) struct Harm {
+    /// When it began and was over, in nanoseconds.
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) losses: Vec<Loss>,
+}
+
+impl Harm {
+    /// Nothing was lost since `from`.
+    pub(crate) fn without_loss(from: u64) -> Self {
+        Self { from, to: now(), losses: Vec::new() }
+    }
+
+    /// All of these keys may have been lost, or all there are.
+    pub(crate) fn with_loss(from: u64, keys: Option<HashSet<KeyId>>) -> Self {
+        let to = now();
+        Self { from, to, losses: vec![Loss { from, to, keys }] }
+    }
+}
+
+/// The machine's time in nanoseconds.
+pub(crate) fn now() -> u64 {
+    static CLOCK: LazyLock<SystemClock> = LazyLock::new(SystemClock::new);
+    CLOCK.now().as_nanos()
+}
+
+/// Starts the servers of a target.
+pub(crate) async fn start(target: Target) -> Result<Box<dyn Bed>> {
+    // Servers that are given by an address must not be killed.
+    let testbed = Testbed::new(Settings { addresses: Default::default(), ..Settings::from_env() });
+    Ok(match target {
+        Target::Memory => Box::new(Memory),
+        Target::Redis | Target::RedisFallback => Box::new(redis::Bed::start(&testbed, false).await?),
+        Target::RedisAof => Box::new(redis::Bed::start(&testbed, true).await?),
+        Target::RedisCluster => Box::new(cluster::Bed::start(&testbed).await?),
+        Target::RedisSentinel => Box::new(sentinel::Bed::start(&testbed).await?),
+        Target::Postgres => Box::new(postgres::Bed::start(&testbed, false).await?),
+        Target::PostgresLogged => Box::new(postgres::Bed::start(&testbed, true).await?),
+        Target::Memcached => Box::new(memcached::Bed::start(&testbed).await?),
+        Target::MemcachedPair => Box::new(memcached::Pair::start(&testbed).await?),
+    })
+}
+
+/// No server.
+struct Memory;
+
+#[async_trait(?Send)]
+impl Bed for Memory {
+    fn url(&self, _worker: usize) -> String {
+        "memory:".to_owned()
+    }
+
+    async fn inflict(&self, phase: &Phase, _crew: &Crew) -> Result<Harm> {
+        unknown(phase.fault)
+    }
+
+    async fn connections(&self) -> Result<Vec<u64>> {
+        Ok(Vec::new())
+    }
+}
+
+fn unknown(fault: Fault) -> Result<Harm> {
+    bail!("{fault} cannot happen here")
+}
+
+async fn wait(phase: &Phase) {
+    tokio::time::sleep(Duration::from_millis(phase.lasts)).await;
+}
+
+/// Does this again and again while the fault lasts.
+async fn again(phase: &Phase, each: Duration, mut act: impl AsyncFnMut() -> Result<()>) -> Result<()> {
+    let end = now() + phase.lasts * 1_000_000;
+    while now() < end {
+        act().await?;
+        tokio::time::sleep(each).await;
+    }
+    Ok(())
+}
+
+/// Cuts or stalls connections through the proxy.
+async fn disturb(proxy: &Proxy, phase: &Phase) -> Result<Harm> {
+    let (from, seed) = (now(), phase.choice);
+    proxy.set(match phase.fault {
+        Fault::Cut => Mode::Cut { seed },
+        Fault::Stalled => Mode::Stall { seed },
+        other => return unknown(other),
+    });
+    wait(phase).await;
+    proxy.set(Mode::Pass);
+    Ok(Harm::without_loss(from))
+}
+
+/// The address with the proxy's instead of the server's, for the last of the workers.
+fn through(url: &str, worker: usize, server: std::net::SocketAddr, proxy: &Proxy) -> String {
+    if worker + 1 == Target::Redis.workers() {
+        url.replace(&server.to_string(), &proxy.address().to_string())
+    } else {
+        url.to_owned()
+    }
+}
+
+/// The keys that a server may lose which serves the keys in `away`: also those that the workers do not ask about.
+fn affected(away: HashSet<KeyId>, quota: u64) -> HashSet<KeyId> {
+    let classes = classes(quota);
+    let short = KeyId::all(&classes).filter(|(_, class)| !class.is_long).map(|(key, _)| key);
+    away.into_iter().chain(short).collect()
+}
