@@ -52,7 +52,15 @@ impl Crew {
         for (index, url) in urls.iter().enumerate() {
             let path = folder.path().join(format!("{index}.calls"));
             let mut command = Command::new(std::env::current_exe()?);
-            command.args(["worker", "--index", &index.to_string(), "--url", url, "--seed", &seed.to_string()]);
+            command.args([
+                "worker",
+                "--index",
+                &index.to_string(),
+                "--url",
+                url,
+                "--seed",
+                &seed.to_string(),
+            ]);
             command.arg("--stack").arg(word(&stack)).arg("--file").arg(&path);
             if let Some(broken) = broken {
                 command.arg("--broken").arg(word(&broken));

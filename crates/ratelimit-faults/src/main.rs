@@ -29,7 +29,11 @@ use crate::target::Target;
 
 /// Fails servers at random under load, and checks that the stores keep their guarantees.
 #[derive(Parser)]
-#[command(name = "cargo xtask faults", bin_name = "cargo xtask faults", args_conflicts_with_subcommands = true)]
+#[command(
+    name = "cargo xtask faults",
+    bin_name = "cargo xtask faults",
+    args_conflicts_with_subcommands = true
+)]
 struct Arguments {
     #[command(flatten)]
     run: Run,
@@ -112,7 +116,8 @@ async fn run(arguments: &Run) -> Result<bool> {
         std::fs::write(file, text).with_context(|| format!("{} cannot be written", file.display()))?;
     }
     for row in &rows {
-        let of = |what| format!("{}, phase {}, {}: {what}", row.target.name(), row.phase.number, row.phase.fault);
+        let of =
+            |what| format!("{}, phase {}, {}: {what}", row.target.name(), row.phase.number, row.phase.fault);
         failures.extend(row.violations().into_iter().map(of));
     }
     let calls: u64 = rows.iter().map(|row| row.checked.calls).sum();

@@ -44,7 +44,10 @@ pub(crate) fn plan(targets: &[Target], seconds: u64, seed: u64) -> Vec<Plan> {
     let parts = targets.iter().map(|target| {
         let share = seconds * 1000 * target.faults().len() as u64 / all.max(1) as u64;
         // Each target has a seed of its own, so that it fares the same whatever the others are.
-        let name = target.name().bytes().fold(seed, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
+        let name = target
+            .name()
+            .bytes()
+            .fold(seed, |hash, byte| hash.wrapping_mul(31).wrapping_add(u64::from(byte)));
         let phases = phases(target.faults(), Duration::from_millis(share), ChaCha8Rng::seed_from_u64(name));
         Plan { target: *target, phases }
     });

@@ -73,7 +73,8 @@ impl Drop for Proxy {
 async fn forward(client: TcpStream, server: SocketAddr, mode: watch::Receiver<Mode>, number: u64) {
     let Ok(server) = TcpStream::connect(server).await else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
-    let ((mut from_client, to_client), (from_server, mut to_server)) = (client.into_split(), server.into_split());
+    let ((mut from_client, to_client), (from_server, mut to_server)) =
+        (client.into_split(), server.into_split());
     tokio::select! {
         _ = tokio::io::copy(&mut from_client, &mut to_server) => {}
         _ = answers(from_server, to_client, mode, number) => {}
@@ -165,7 +166,10 @@ mod tests {
         proxy.set(Mode::Stall { seed: 1 });
         let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
         let (got, end) = ask(&mut stream).await;
-        assert!(got < 8 && end.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut), "{got} {end:?}");
+        assert!(
+            got < 8 && end.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut),
+            "{got} {end:?}"
+        );
         proxy.set(Mode::Pass);
         let mut stream = TcpStream::connect(proxy.address()).await.unwrap();
         stream.write_all(b"x").await.unwrap();

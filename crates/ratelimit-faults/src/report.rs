@@ -43,7 +43,10 @@ impl Row {
             (checked.beyond > 0, format!("{} units were admitted beyond the guarantee", checked.beyond)),
             (checked.forgotten > 0, format!("{} admitted units are not counted", checked.forgotten)),
             (checked.invented > 0, format!("{} units are counted that nobody charged", checked.invented)),
-            (checked.refused_early > 0, format!("{} calls were refused although they fitted", checked.refused_early)),
+            (
+                checked.refused_early > 0,
+                format!("{} calls were refused although they fitted", checked.refused_early),
+            ),
             (late > 0, format!("{late} calls were late, one took {}", seconds(checked.slowest))),
             (
                 checked.recovery.is_none_or(|recovery| recovery > RECOVERY),
@@ -96,7 +99,9 @@ pub(crate) fn table(rows: &[Row]) -> String {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
     for row in rows {
         let same = groups.iter_mut().find(|group| {
-            group.first().is_some_and(|first| first.target == row.target && first.phase.fault == row.phase.fault)
+            group
+                .first()
+                .is_some_and(|first| first.target == row.target && first.phase.fault == row.phase.fault)
         });
         match same {
             Some(group) => group.push(row),
@@ -106,7 +111,8 @@ pub(crate) fn table(rows: &[Row]) -> String {
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN);
     table.set_header([
-        "target", "fault", "times", "calls", "in time", "dropped", "errors", "admitted", "at most", "beyond", "recovery",
+        "target", "fault", "times", "calls", "in time", "dropped", "errors", "admitted", "at most", "beyond",
+        "recovery",
     ]);
     for group in groups {
         let sum = |part: fn(&Checked) -> u64| group.iter().map(|row| part(&row.checked)).sum::<u64>();
@@ -119,7 +125,8 @@ pub(crate) fn table(rows: &[Row]) -> String {
             errors.insert("without the store", degraded);
         }
         let errors: Vec<String> = errors.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        let recovery = group.iter().map(|row| row.checked.recovery).try_fold(0, |most, one| Some(one?.max(most)));
+        let recovery =
+            group.iter().map(|row| row.checked.recovery).try_fold(0, |most, one| Some(one?.max(most)));
         let Some(first) = group.first() else { continue };
         table.add_row([
             first.target.name(),

@@ -142,9 +142,7 @@ impl Scene {
             let calm = now().saturating_sub(nanos(CALM));
             let served = |worker| {
                 let mut calls = calls.iter().rev().take_while(|call| call.end + nanos(CALM) > calm);
-                calls.any(|call| {
-                    call.worker == worker && call.is_success() && call.start >= healed.max(calm)
-                })
+                calls.any(|call| call.worker == worker && call.is_success() && call.start >= healed.max(calm))
             };
             let troubled = calls.iter().any(|call| call.is_trouble() && call.end >= calm);
             if calm > healed && !troubled && (0..self.crew.len()).all(served) {
@@ -190,7 +188,8 @@ impl Scene {
         let end = now() + nanos(SETTLE);
         loop {
             let connections = self.bed.connections().await?;
-            let beyond = connections.iter().zip(&self.others).map(|(now, others)| now.saturating_sub(others + most));
+            let beyond =
+                connections.iter().zip(&self.others).map(|(now, others)| now.saturating_sub(others + most));
             let beyond = beyond.max().unwrap_or(0);
             if beyond == 0 || now() > end {
                 return Ok(beyond);

@@ -169,8 +169,12 @@ pub(super) async fn tell(redis: &mut MultiplexedConnection, words: &[&str]) -> R
 
 /// How many connections of clients it has, without the one that asks.
 pub(super) async fn connections(server: &Server) -> Result<u64> {
-    let list: String =
-        redis::cmd("CLIENT").arg("LIST").arg("TYPE").arg("normal").query_async(&mut connect(server).await?).await?;
+    let list: String = redis::cmd("CLIENT")
+        .arg("LIST")
+        .arg("TYPE")
+        .arg("normal")
+        .query_async(&mut connect(server).await?)
+        .await?;
     Ok((list.lines().filter(|line| line.contains("id=")).count() as u64).saturating_sub(1))
 }
 

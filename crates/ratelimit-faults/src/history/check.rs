@@ -123,7 +123,8 @@ impl Checked {
         calls: &[&Call],
         evidence: &Evidence<'_>,
     ) {
-        let units = |calls: &mut dyn Iterator<Item = &&Call>| calls.map(|call| u64::from(call.cost)).sum::<u64>();
+        let units =
+            |calls: &mut dyn Iterator<Item = &&Call>| calls.map(|call| u64::from(call.cost)).sum::<u64>();
         let possible = |call: &&&Call| call.is_admitted() || call.is_ambiguous();
         if evidence.is_exact {
             let refusals = calls.iter().filter(|call| call.outcome == Outcome::Refused && !call.degraded);
@@ -187,9 +188,9 @@ fn without_the_store(rule: Rule, evidence: &Evidence<'_>, calls: &[&Call]) -> (u
         by_worker.entry(call.worker).or_default().push(call);
     }
     let rule = rule.divided(evidence.instances);
-    let bounds = by_worker.values().map(|calls| {
-        bound(rule, &[], evidence.clocks, calls, |call| call.outcome == Outcome::Admitted)
-    });
+    let bounds = by_worker
+        .values()
+        .map(|calls| bound(rule, &[], evidence.clocks, calls, |call| call.outcome == Outcome::Admitted));
     bounds.fold((0, 0), |(allowed, beyond), (more, further)| (allowed + more, beyond + further))
 }
 

@@ -48,8 +48,7 @@ impl Call {
     /// Whether it may have charged the store although nobody was told.
     fn is_ambiguous(&self) -> bool {
         // A layer that decides without the store may have asked it before.
-        self.degraded
-            || matches!(self.outcome, Outcome::Dropped | Outcome::Failed { maybe: true, .. })
+        self.degraded || matches!(self.outcome, Outcome::Dropped | Outcome::Failed { maybe: true, .. })
     }
 
     /// Whether the store admitted it.

@@ -49,9 +49,7 @@ impl CounterStore for BrokenStore {
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         let is_chosen = self.calls.fetch_add(1, Ordering::Relaxed) % EACH == EACH - 1;
         match self.how {
-            Broken::Forgets if is_chosen => {
-                self.store.claim(claims.with_mode(Mode::Peek)).await
-            }
+            Broken::Forgets if is_chosen => self.store.claim(claims.with_mode(Mode::Peek)).await,
             Broken::Generous => match self.store.claim(claims).await {
                 Err(_) => self.own.claim(claims).await,
                 answer => answer,
