@@ -13,7 +13,7 @@ use crate::history::{Call, Entry, Evidence, check};
 use crate::load::classes;
 use crate::plan::{Phase, Plan};
 use crate::report::Row;
-use crate::stack::{Broken, CONNECTIONS, INSTANCES, Stack, TIMEOUT};
+use crate::stack::{Broken, INSTANCES, Stack, TIMEOUT};
 use crate::target::Target;
 use crate::worker::{Order, Reply};
 
@@ -184,7 +184,7 @@ impl Scene {
 
     /// How many connections a server has beyond those that the workers may have, when they have had time to end.
     async fn settled(&self) -> Result<u64> {
-        let most = (self.crew.len() * CONNECTIONS) as u64;
+        let most = (self.crew.len() * self.target.connections()) as u64;
         let end = now() + nanos(SETTLE);
         loop {
             let connections = self.bed.connections().await?;

@@ -4,6 +4,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
+use crate::stack::CONNECTIONS;
 
 /// A store and its servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -69,6 +70,12 @@ impl Target {
     /// How many processes call it. What a process has in its own memory is not shared.
     pub(crate) fn workers(self) -> usize {
         if self == Self::Memory { 1 } else { 3 }
+    }
+
+    /// How many connections a worker may have to each server.
+    pub(crate) fn connections(self) -> usize {
+        // To each node in its address the store has another one, by which it asks for the slots.
+        CONNECTIONS + usize::from(self == Self::RedisCluster)
     }
 
     /// Whether it refuses only what does not fit; see `Decisions` of core.

@@ -167,15 +167,13 @@ pub(super) async fn tell(redis: &mut MultiplexedConnection, words: &[&str]) -> R
     redis::cmd(name).arg(arguments).exec_async(redis).await.with_context(|| words.join(" "))
 }
 
-/// How many connections of clients it has, without the one that asks.
+/// How many connections of clients it has, without the one that asks and those of nodes that move slots.
 pub(super) async fn connections(server: &Server) -> Result<u64> {
-    let list: String = redis::cmd("CLIENT")
-        .arg("LIST")
-        .arg("TYPE")
-        .arg("normal")
-        .query_async(&mut connect(server).await?)
-        .await?;
-    Ok((list.lines().filter(|line| line.contains("id=")).count() as u64).saturating_sub(1))
+    let mut list = redis::cmd("CLIENT");
+    let list: String =
+        list.arg("LIST").arg("TYPE").arg("normal").query_async(&mut connect(server).await?).await?;
+    let clients = list.lines().filter(|line| line.contains("id=") && !line.contains("cmd=restore"));
+    Ok((clients.count() as u64).saturating_sub(1))
 }
 
 async fn info(redis: &mut MultiplexedConnection, section: &str, field: &str) -> Result<u64> {
