@@ -74,10 +74,43 @@ impl KeyId {
         format!("{phase}.{}.{}", self.class, self.number)
     }
 
+    /// The key of this phase in the name of a meter on a server.
+    pub(crate) fn find(name: &str, phase: usize) -> Option<Self> {
+        name.split(|other: char| !other.is_ascii_digit() && other != '.').find_map(|part| {
+            let (of, rest) = part.split_once('.')?;
+            let (class, number) = rest.split_once('.')?;
+            let key = Self { class: class.parse().ok()?, number: number.parse().ok()? };
+            (of.parse() == Ok(phase)).then_some(key)
+        })
+    }
+
     /// All keys of these classes.
     pub(crate) fn all(classes: &[Class]) -> impl Iterator<Item = (Self, &Class)> {
         classes.iter().zip(0_u8..).flat_map(|(class, index)| {
             (0..class.keys).map(move |number| (Self { class: index, number }, class))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{KeyId, classes};
+
+    #[test]
+    fn keys_are_found_in_the_names_of_meters() {
+        let key = KeyId { class: 7, number: 12 };
+        assert_eq!(key.text(3), "3.7.12");
+        for name in ["rl:{faults:3.7.12}log:86400s", "rl!faults!fixed:1d!3.7.12!19000"] {
+            assert_eq!(KeyId::find(name, 3), Some(key), "{name}");
+            assert_eq!(KeyId::find(name, 4), None, "{name}");
+        }
+        assert_eq!(KeyId::find("filler3", 3), None);
+    }
+
+    #[test]
+    fn every_class_is_a_limit() {
+        for class in classes(40) {
+            assert!(class.limit().is_ok(), "{}", class.text);
+        }
     }
 }

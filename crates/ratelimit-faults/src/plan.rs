@@ -78,7 +78,8 @@ fn phase(number: usize, fault: Fault, random: &mut ChaCha8Rng) -> Phase {
         number,
         fault,
         before: random.random_range(300..1_200),
-        lasts: random.random_range(200..2_500),
+        // It takes a while to fill a server.
+        lasts: random.random_range(200..2_500) + if fault == Fault::Evicting { 1_500 } else { 0 },
         quota: random.random_range(40..300),
         pause: random.random_range(3..20),
         dropped: if fault == Fault::Dropped { 500 } else { usually },

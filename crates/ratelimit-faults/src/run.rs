@@ -85,7 +85,7 @@ impl Scene {
             calls: &calls,
             stalls: &stalls,
             losses: &harm.losses,
-            evicted: self.bed.evicted().await?.saturating_sub(evicted),
+            evicted: self.bed.evicted().await?.saturating_sub(evicted + harm.evictions),
             clocks: (skew, skew),
             deadline: nanos(TIMEOUT + SLACK),
             is_exact: self.target.is_exact(),

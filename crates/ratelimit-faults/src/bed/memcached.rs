@@ -8,6 +8,7 @@ use ratelimit_testbed::{Group, Memcached, Server, Testbed};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
+use super::evictions::Watcher;
 use super::{Harm, affected, again, disturb, now, through, unknown, wait};
 use crate::crew::Crew;
 use crate::fault::Fault;
@@ -32,6 +33,22 @@ impl Bed {
         let server = testbed.memcached_with(Memcached { arguments, ..Memcached::default() }).await?;
         let proxy = Proxy::start(server.address()).await?;
         Ok(Self { server, proxy })
+    }
+
+    /// Watches which keys it evicts.
+    async fn watch(&self) -> Result<Watcher> {
+        let mut stream = BufReader::new(TcpStream::connect(self.server.address()).await?);
+        stream.write_all(b"watch evictions\r\n").await?;
+        stream.read_line(&mut String::new()).await?;
+        Ok(Watcher::start(futures::stream::unfold(stream.lines(), async |mut lines| {
+            loop {
+                let line = lines.next_line().await.ok()??;
+                let name = line.split(' ').find_map(|field| field.strip_prefix("key="));
+                if let Some(name) = name.map(str::to_owned) {
+                    return Some((name, lines));
+                }
+            }
+        })))
     }
 
     async fn fill(&self, phase: &Phase) -> Result<()> {
@@ -79,8 +96,11 @@ impl super::Bed for Bed {
                 Ok(Harm::without_loss(from))
             }
             Fault::Evicting => {
+                let watcher = self.watch().await?;
                 self.fill(phase).await?;
-                Ok(Harm::without_loss(from))
+                let harm = Harm::without_loss(from);
+                let (losses, evictions) = watcher.end(phase).await;
+                Ok(Harm { losses, evictions, ..harm })
             }
             Fault::Cut | Fault::Stalled => disturb(&self.proxy, phase).await,
             other => unknown(other),

@@ -1,6 +1,7 @@
 //! The servers of a target, and how each fault comes about.
 
 mod cluster;
+mod evictions;
 mod memcached;
 mod postgres;
 mod redis;
@@ -48,18 +49,20 @@ pub(crate) struct Harm {
     pub(crate) from: u64,
     pub(crate) to: u64,
     pub(crate) losses: Vec<Loss>,
+    /// How many of the evicted keys the losses take into account.
+    pub(crate) evictions: u64,
 }
 
 impl Harm {
     /// Nothing was lost since `from`.
     pub(crate) fn without_loss(from: u64) -> Self {
-        Self { from, to: now(), losses: Vec::new() }
+        Self { from, to: now(), losses: Vec::new(), evictions: 0 }
     }
 
     /// All of these keys may have been lost, or all there are.
     pub(crate) fn with_loss(from: u64, keys: Option<HashSet<KeyId>>) -> Self {
         let to = now();
-        Self { from, to, losses: vec![Loss { from, to, keys }] }
+        Self { from, to, losses: vec![Loss { from, to, keys }], evictions: 0 }
     }
 }
 

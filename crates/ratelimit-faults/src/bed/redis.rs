@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use async_trait::async_trait;
+use futures::StreamExt as _;
 use ratelimit_testbed::{Redis, Server, Testbed};
 use redis::aio::MultiplexedConnection;
 
+use super::evictions::Watcher;
 use super::{Harm, again, disturb, now, through, unknown, wait};
 use crate::crew::Crew;
 use crate::fault::Fault;
@@ -47,6 +49,14 @@ impl Bed {
 
     fn harm(&self, from: u64) -> Harm {
         if self.is_durable { Harm::without_loss(from) } else { Harm::with_loss(from, None) }
+    }
+
+    /// Watches which keys it evicts.
+    async fn watch(&self) -> Result<Watcher> {
+        tell(&mut connect(&self.server).await?, &["CONFIG", "SET", "notify-keyspace-events", "Ee"]).await?;
+        let mut events = redis::Client::open(self.server.url())?.get_async_pubsub().await?;
+        events.subscribe("__keyevent@0__:evicted").await?;
+        Ok(Watcher::start(events.into_on_message().filter_map(async |event| event.get_payload().ok())))
     }
 
     async fn fill(&self, phase: &Phase) -> Result<()> {
@@ -121,9 +131,16 @@ impl super::Bed for Bed {
                 .await?;
                 Ok(Harm::without_loss(from))
             }
-            Fault::Full | Fault::Evicting => {
+            Fault::Full => {
                 self.fill(phase).await?;
                 Ok(Harm::without_loss(from))
+            }
+            Fault::Evicting => {
+                let watcher = self.watch().await?;
+                self.fill(phase).await?;
+                let harm = Harm::without_loss(from);
+                let (losses, evictions) = watcher.end(phase).await;
+                Ok(Harm { losses, evictions, ..harm })
             }
             Fault::Cut | Fault::Stalled => disturb(&self.proxy, phase).await,
             other => unknown(other),

@@ -20,7 +20,7 @@ pub(crate) struct Evidence<'a> {
     /// Spans in which a worker was not run, by worker.
     pub(crate) stalls: &'a [(usize, u64, u64)],
     pub(crate) losses: &'a [Loss],
-    /// How many keys the server says it has evicted. Any key may be among them, several times.
+    /// How many keys the server has evicted besides those in the losses. Any key may be among them, several times.
     pub(crate) evicted: u64,
     /// How far the clocks of the workers were behind and ahead, in nanoseconds.
     pub(crate) clocks: (u64, u64),
