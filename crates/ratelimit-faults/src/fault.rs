@@ -60,7 +60,7 @@ impl Fault {
     pub(crate) fn overhead(self) -> Duration {
         Duration::from_millis(match self {
             Self::Nothing | Self::Dropped | Self::Clocks | Self::ScriptsFlushed => 2_000,
-            Self::FailOver | Self::PrimaryKilled | Self::PrimaryFrozen => 9_000,
+            Self::FailOver | Self::PrimaryKilled | Self::PrimaryFrozen => 14_000,
             _ => 3_500,
         })
     }

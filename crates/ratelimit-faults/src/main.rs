@@ -106,8 +106,11 @@ async fn run(arguments: &Run) -> Result<bool> {
         println!("\n{}", plan.target.name());
         match run::run(plan, seed, arguments.broken, show).await {
             Ok(more) => rows.extend(more),
-            // The others can still be tested.
-            Err(error) => failures.push(format!("{}: {error:#}", plan.target.name())),
+            Err(error) => {
+                println!("     NOT RUN: {error:#}");
+                // The others can still be tested.
+                failures.push(format!("{error:#}"));
+            }
         }
     }
     println!("\n{}", report::table(&rows));

@@ -40,7 +40,14 @@ impl Row {
         let late = checked.calls - checked.in_time;
         let wrong = [
             (checked.calls == 0, "there were no calls".to_owned()),
-            (checked.beyond > 0, format!("{} units were admitted beyond the guarantee", checked.beyond)),
+            (
+                checked.beyond > 0,
+                format!(
+                    "{} units were admitted beyond the guarantee ({})",
+                    checked.beyond,
+                    exceeded(checked)
+                ),
+            ),
             (checked.forgotten > 0, format!("{} admitted units are not counted", checked.forgotten)),
             (checked.invented > 0, format!("{} units are counted that nobody charged", checked.invented)),
             (
@@ -148,6 +155,12 @@ pub(crate) fn table(rows: &[Row]) -> String {
         }
     }
     table.to_string()
+}
+
+/// The limits that were exceeded.
+fn exceeded(checked: &Checked) -> String {
+    let limits = checked.exceeded.iter().map(|(limit, units)| format!("{limit}: {units}"));
+    limits.collect::<Vec<_>>().join(", ")
 }
 
 /// Nanoseconds in words.

@@ -21,6 +21,10 @@ const MEMORY: &str = "8";
 /// The sizes of what fills it: each is near the size of some meters, because items of other sizes are not evicted for it.
 const SIZES: [usize; 6] = [4, 60, 150, 400, 1_200, 4_000];
 
+/// What the server counts of the items that it has dropped: also when it takes a page of memory for items of another size, of
+/// which it does not tell the names.
+const EVICTIONS: [&str; 3] = ["evictions", "slab_reassign_evictions_nomem", "slab_reassign_busy_deletes"];
+
 /// A server, and the proxy in front of it for one of the workers.
 pub(super) struct Bed {
     server: Server,
@@ -44,7 +48,8 @@ impl Bed {
             loop {
                 let line = lines.next_line().await.ok()??;
                 let name = line.split(' ').find_map(|field| field.strip_prefix("key="));
-                if let Some(name) = name.map(str::to_owned) {
+                // It encodes the `!` in front of the key.
+                if let Some(name) = name.map(|name| name.replace("%21", "!")) {
                     return Some((name, lines));
                 }
             }
@@ -112,7 +117,11 @@ impl super::Bed for Bed {
     }
 
     async fn evicted(&self) -> Result<u64> {
-        stat(&self.server, "evictions").await
+        let mut all = 0;
+        for name in EVICTIONS {
+            all += stat(&self.server, name).await?;
+        }
+        Ok(all)
     }
 }
 

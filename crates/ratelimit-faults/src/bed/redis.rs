@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use ratelimit_testbed::{Redis, Server, Testbed};
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
 use super::evictions::Watcher;
@@ -28,6 +29,9 @@ const POLICIES: [&str; 7] = [
 
 /// What a server has left when it gets full.
 const ROOM: u64 = 128 * 1024;
+
+/// How long the administrator waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server, and the proxy in front of it for one of the workers.
 pub(super) struct Bed {
@@ -174,8 +178,11 @@ pub(super) async fn flush_scripts(servers: &[&Server], phase: &Phase) -> Result<
 
 /// A connection of the administrator.
 pub(super) async fn connect(server: &Server) -> Result<MultiplexedConnection> {
+    let patient = AsyncConnectionConfig::new().set_connection_timeout(Some(PATIENCE));
+    let patient = patient.set_response_timeout(Some(PATIENCE));
     let client = redis::Client::open(server.url())?;
-    client.get_multiplexed_async_connection().await.context("the administrator cannot connect")
+    let connected = client.get_multiplexed_async_connection_with_config(&patient).await;
+    connected.context("the administrator cannot connect")
 }
 
 /// Sends a command that has to succeed.

@@ -1,12 +1,13 @@
 //! A Redis primary and its replica, watched by sentinels.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use async_trait::async_trait;
 use ratelimit_testbed::{Sentinel, Server, Testbed};
 
-use super::redis::connections;
+use super::redis::{connect, connections};
 use super::{Harm, now, unknown};
 use crate::crew::Crew;
 use crate::fault::Fault;
@@ -24,6 +25,18 @@ pub(super) struct Bed(Sentinel);
 impl Bed {
     pub(super) async fn start(testbed: &Testbed) -> Result<Self> {
         Ok(Self(testbed.redis_sentinel(DOWN_AFTER).await?))
+    }
+
+    /// How often they have replaced the primary.
+    async fn epoch(&self) -> Result<u64> {
+        let mut epoch = 0;
+        for sentinel in self.0.sentinels() {
+            let mut ask = redis::cmd("SENTINEL");
+            let ask = ask.arg("MASTER").arg("limits");
+            let known: HashMap<String, String> = ask.query_async(&mut connect(sentinel).await?).await?;
+            epoch = epoch.max(known.get("config-epoch").context("a sentinel has no epoch")?.parse()?);
+        }
+        Ok(epoch)
     }
 
     /// Returns when the sentinels agree on another primary.
@@ -50,7 +63,7 @@ impl super::Bed for Bed {
 
     async fn inflict(&self, phase: &Phase, _crew: &Crew) -> Result<Harm> {
         let primary = self.0.primary().await?;
-        let from = now();
+        let (from, before) = (now(), self.epoch().await?);
         match phase.fault {
             Fault::FailOver => self.0.fail_over().await?,
             Fault::PrimaryKilled => {
@@ -65,8 +78,12 @@ impl super::Bed for Bed {
             }
             other => return unknown(other),
         }
-        // The new primary may lack what the old one had not yet sent it, or had still admitted.
-        Ok(Harm::with_loss(from, None))
+        // The new primary may lack what the old one had not yet sent it, or had still admitted. On a busy machine the
+        // sentinels may replace the new one as well.
+        let mut harm = Harm::with_loss(from, None);
+        let times = usize::try_from(self.epoch().await?.saturating_sub(before))?;
+        harm.losses = vec![harm.losses.swap_remove(0); times.max(1)];
+        Ok(harm)
     }
 
     async fn connections(&self) -> Result<Vec<u64>> {

@@ -49,6 +49,8 @@ pub(crate) struct Checked {
     pub(crate) allowed: u64,
     /// Units that were admitted beyond the guarantee.
     pub(crate) beyond: u64,
+    /// The same by limit, before evictions are taken into account.
+    pub(crate) exceeded: BTreeMap<String, u64>,
     /// Refusals of an exact store although the cost fitted.
     pub(crate) refused_early: u64,
     /// Admitted units that the store does not know although nothing was lost.
@@ -77,9 +79,11 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
         checked.allowed += allowed;
         restarts += beyond.div_ceil(class.rule.quota());
         excess += beyond;
+        checked.exceed(class, beyond);
         let (allowed, beyond) = without_the_store(class.rule, evidence, calls);
         checked.allowed += allowed;
         checked.beyond += beyond;
+        checked.exceed(class, beyond);
         if class.is_long {
             checked.account(*key, class.rule, &losses, calls, evidence);
         }
@@ -95,6 +99,12 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
 }
 
 impl Checked {
+    fn exceed(&mut self, class: &Class, beyond: u64) {
+        if beyond > 0 {
+            *self.exceeded.entry(class.text.clone()).or_default() += beyond;
+        }
+    }
+
     fn count(&mut self, call: &Call, evidence: &Evidence<'_>) {
         let stalled = evidence.stalls.iter().filter(|(worker, ..)| *worker == call.worker);
         let stalled: u64 = stalled
