@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bed;
+mod clock;
 mod crew;
 mod fault;
 mod history;

@@ -13,8 +13,8 @@ use ratelimit_core::{RateLimiter, StoreError};
 use ratelimit_memory::MemoryStore;
 use ratelimit_stores::Store;
 
+use crate::clock::MovedClock;
 use crate::load::Class;
-use crate::worker::MovedClock;
 
 /// How long a call may take, by the store's own limit.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);

@@ -1,18 +1,19 @@
 //! A worker: a process that calls the store from several tasks, and records each call.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use ratelimit_core::{CheckError, Clock, Request, SystemClock, Timestamp};
+use ratelimit_core::{CheckError, Clock as _, Request, SystemClock};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::task::JoinSet;
 
+use crate::clock::MovedClock;
 use crate::history::{Call, Entry, Outcome};
 use crate::load::{Class, KeyId, classes};
 use crate::log::Log;
@@ -66,20 +67,6 @@ pub(crate) enum Reply {
     },
     /// Class, number, and the units; none if the store did not answer.
     Counted(Vec<(u8, u16, Option<u64>)>),
-}
-
-/// The machine's clock, moved.
-#[derive(Clone)]
-pub(crate) struct MovedClock {
-    machine: SystemClock,
-    nanos: Arc<AtomicI64>,
-}
-
-impl Clock for MovedClock {
-    fn now(&self) -> Timestamp {
-        let moved = self.machine.now().as_nanos().saturating_add_signed(self.nanos.load(Ordering::SeqCst));
-        Timestamp::from_nanos(moved)
-    }
 }
 
 /// Runs a worker until its input ends.

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use ratelimit_testbed::{Cluster, Redis, Server, Testbed};
 use redis::aio::MultiplexedConnection;
 
+use super::base::{Harm, affected, again, now, unknown, wait};
 use super::redis::{connect, connections, flush_scripts, tell};
-use super::{Harm, affected, again, now, unknown, wait};
 use crate::crew::Crew;
 use crate::fault::Fault;
 use crate::load::KeyId;
@@ -78,7 +78,7 @@ impl Bed {
 }
 
 #[async_trait(?Send)]
-impl super::Bed for Bed {
+impl super::base::Bed for Bed {
     fn url(&self, _worker: usize) -> String {
         self.cluster.url()
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::{Stream, StreamExt as _};
 use tokio::task::JoinHandle;
 
-use super::now;
+use super::base::now;
 use crate::history::Loss;
 use crate::load::KeyId;
 use crate::plan::Phase;

@@ -8,8 +8,8 @@ use ratelimit_testbed::{Group, Memcached, Server, Testbed};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
+use super::base::{Harm, affected, again, disturb, now, through, unknown, wait};
 use super::evictions::Watcher;
-use super::{Harm, affected, again, disturb, now, through, unknown, wait};
 use crate::crew::Crew;
 use crate::fault::Fault;
 use crate::plan::Phase;
@@ -80,7 +80,7 @@ impl Bed {
 }
 
 #[async_trait(?Send)]
-impl super::Bed for Bed {
+impl super::base::Bed for Bed {
     fn url(&self, worker: usize) -> String {
         through(self.server.url(), worker, self.server.address(), &self.proxy)
     }
@@ -135,7 +135,7 @@ impl Pair {
 }
 
 #[async_trait(?Send)]
-impl super::Bed for Pair {
+impl super::base::Bed for Pair {
     fn url(&self, _worker: usize) -> String {
         let hosts: Vec<String> = self.0.servers().iter().map(|server| server.address().to_string()).collect();
         format!("memcached://{}", hosts.join(","))

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{Connection as _, PgConnection};
 use tokio::net::TcpStream;
 
-use super::{Harm, again, disturb, now, through, unknown, wait};
+use super::base::{Harm, again, disturb, now, through, unknown, wait};
 use crate::crew::Crew;
 use crate::fault::Fault;
 use crate::plan::Phase;
@@ -54,7 +54,7 @@ impl Bed {
 }
 
 #[async_trait(?Send)]
-impl super::Bed for Bed {
+impl super::base::Bed for Bed {
     fn url(&self, worker: usize) -> String {
         let url = through(self.server.url(), worker, self.server.address(), &self.proxy);
         if self.is_logged { format!("{url}?logged=true") } else { url }

@@ -9,8 +9,8 @@ use ratelimit_testbed::{Redis, Server, Testbed};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
+use super::base::{Harm, again, disturb, now, through, unknown, wait};
 use super::evictions::Watcher;
-use super::{Harm, again, disturb, now, through, unknown, wait};
 use crate::crew::Crew;
 use crate::fault::Fault;
 use crate::plan::Phase;
@@ -94,7 +94,7 @@ impl Bed {
 }
 
 #[async_trait(?Send)]
-impl super::Bed for Bed {
+impl super::base::Bed for Bed {
     fn url(&self, worker: usize) -> String {
         through(self.server.url(), worker, self.server.address(), &self.proxy)
     }

@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, bail};
 use async_trait::async_trait;
 use ratelimit_testbed::{Sentinel, Server, Testbed};
 
+use super::base::{Harm, now, unknown};
 use super::redis::{connect, connections};
-use super::{Harm, now, unknown};
 use crate::crew::Crew;
 use crate::fault::Fault;
 use crate::plan::Phase;
@@ -56,7 +56,7 @@ impl Bed {
 }
 
 #[async_trait(?Send)]
-impl super::Bed for Bed {
+impl super::base::Bed for Bed {
     fn url(&self, _worker: usize) -> String {
         self.0.url()
     }
