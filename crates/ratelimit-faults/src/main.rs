@@ -135,11 +135,12 @@ fn show(row: &Row) {
     let checked = &row.checked;
     let recovery = checked.recovery.map_or("never".to_owned(), report::seconds);
     println!(
-        "{:3}  {:16} lasted {}, {} calls, {} errors, {} admitted of {}, slowest {}, recovered after {recovery}, {:+} tasks, \
+        "{:3}  {:16} lasted {}, {} losses, {} calls, {} errors, {} admitted of {}, slowest {}, recovered after {recovery}, {:+} tasks, \
          {:+} KiB",
         row.phase.number,
         row.phase.fault,
         report::seconds(row.lasted),
+        row.losses,
         checked.calls,
         checked.errors.values().sum::<u64>() + checked.degraded,
         checked.admitted,

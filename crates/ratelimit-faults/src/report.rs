@@ -16,7 +16,7 @@ const RECOVERY: u64 = 10_000_000_000;
 const TASKS: i64 = 4;
 
 /// How much a worker may have grown since the first phase, in KiB.
-const MEMORY: i64 = 32 * 1024;
+const MEMORY: i64 = 16 * 1024;
 
 /// What happened in a phase.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub(crate) struct Row {
     pub(crate) phase: Phase,
     /// How long the fault really lasted, in nanoseconds.
     pub(crate) lasted: u64,
+    /// How many losses were taken into account.
+    pub(crate) losses: usize,
     pub(crate) checked: Checked,
     /// How many tasks and KiB a worker has more than after the first phase.
     pub(crate) tasks: i64,
@@ -75,6 +77,7 @@ impl Row {
             "target": self.target,
             "phase": self.phase,
             "lasted_ms": self.lasted / 1_000_000,
+            "losses": self.losses,
             "calls": checked.calls,
             "in_time": checked.in_time,
             "dropped": checked.dropped,

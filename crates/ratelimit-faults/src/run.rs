@@ -96,7 +96,8 @@ impl Scene {
         let (tasks, kibibytes) = self.growth(&resting);
         let connections = self.settled().await?;
         let lasted = harm.to.saturating_sub(harm.from);
-        Ok(Row { target: self.target, phase: phase.clone(), lasted, checked, tasks, kibibytes, connections })
+        let (phase, losses) = (phase.clone(), harm.losses.len());
+        Ok(Row { target: self.target, phase, lasted, losses, checked, tasks, kibibytes, connections })
     }
 
     async fn inflict(&self, phase: &Phase) -> Result<Harm> {

@@ -54,7 +54,7 @@ impl Harm {
     /// All of these keys may have been lost, or all there are.
     pub(crate) fn with_loss(from: u64, keys: Option<HashSet<KeyId>>) -> Self {
         let to = now();
-        Self { from, to, losses: vec![Loss { from, to, keys }], evictions: 0 }
+        Self { from, to, losses: vec![Loss { from, to, keys, is_split: false }], evictions: 0 }
     }
 }
 

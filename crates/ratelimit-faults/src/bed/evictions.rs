@@ -47,7 +47,7 @@ impl Watcher {
         let count = seen.len() as u64;
         let loss = |(at, name): (u64, String)| {
             let key = KeyId::find(&name, phase.number)?;
-            Some(Loss { from: at - DELAY, to: at, keys: Some([key].into()) })
+            Some(Loss { from: at - DELAY, to: at, keys: Some([key].into()), is_split: false })
         };
         (seen.into_iter().filter_map(loss).collect(), count)
     }

@@ -11,6 +11,7 @@ use super::base::{Harm, now, unknown};
 use super::redis::{connect, connections};
 use crate::crew::Crew;
 use crate::fault::Fault;
+use crate::history::Loss;
 use crate::plan::Phase;
 
 /// How long a primary may be silent. On a busy machine an answer may take half a second although nothing is wrong.
@@ -78,11 +79,12 @@ impl super::base::Bed for Bed {
             }
             other => return unknown(other),
         }
-        // The new primary may lack what the old one had not yet sent it, or had still admitted. On a busy machine the
-        // sentinels may replace the new one as well.
+        // The new primary may lack what the old one had not yet sent it. A client that has just connected to the old one may
+        // use it for a second after it has come back. On a busy machine the sentinels may replace the new one as well.
         let mut harm = Harm::with_loss(from, None);
         let times = usize::try_from(self.epoch().await?.saturating_sub(before))?;
-        harm.losses = vec![harm.losses.swap_remove(0); times.max(1)];
+        let loss = Loss { is_split: true, ..harm.losses.swap_remove(0) };
+        harm.losses = vec![loss; times.max(1)];
         Ok(harm)
     }
 

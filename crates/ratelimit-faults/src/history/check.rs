@@ -4,11 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use ratelimit_core::ErrorKind;
 
-use super::{Call, Loss, Outcome, Rule};
+use super::{BLUR, Call, Loss, Outcome, Rule};
 use crate::load::{Class, KeyId};
-
-/// Clocks of two processes of one machine may differ by this much, and a server may count in whole milliseconds.
-const BLUR: u64 = 5_000_000;
 
 /// The units that a key has used, as the store itself says after the phase.
 pub(crate) type Used = HashMap<KeyId, u64>;
@@ -171,8 +168,8 @@ fn bound(
     calls: &[&Call],
     counts: impl Fn(&Call) -> bool,
 ) -> (u64, u64) {
-    let during = |from: u64, to: u64| {
-        losses.iter().filter(|loss| loss.from <= to + BLUR && loss.to + BLUR >= from).count() as u64
+    let most = |from: u64, to: u64| {
+        rule.most(from, to) + losses.iter().map(|loss| loss.allows(rule, from, to)).sum::<u64>()
     };
     let admitted = calls.iter().filter(|call| counts(call));
     let mut charged: Vec<(u64, u64, u64)> = admitted
@@ -184,11 +181,11 @@ fn bound(
         let mut sum = 0;
         for (_, to, cost) in charged.iter().filter(|(start, ..)| start >= from) {
             sum += cost;
-            beyond = beyond.max(sum.saturating_sub(rule.most(*from, *to, during(*from, *to))));
+            beyond = beyond.max(sum.saturating_sub(most(*from, *to)));
         }
     }
     let (first, last) = span(calls, (behind, ahead));
-    (rule.most(first, last, during(first, last)), beyond)
+    (most(first, last), beyond)
 }
 
 /// The same for what each worker has admitted by itself, of which no server can lose anything.

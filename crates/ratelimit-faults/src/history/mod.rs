@@ -16,6 +16,9 @@ use ratelimit_core::ErrorKind;
 
 use crate::load::KeyId;
 
+/// Clocks of two processes of one machine may differ by this much, and a server may count in whole milliseconds.
+const BLUR: u64 = 5_000_000;
+
 /// One call of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
@@ -74,10 +77,22 @@ pub(crate) struct Loss {
     pub(crate) to: u64,
     /// The keys that it may have lost; `None` for all.
     pub(crate) keys: Option<HashSet<KeyId>>,
+    /// Whether two servers may have counted at the same time, each for itself.
+    pub(crate) is_split: bool,
 }
 
 impl Loss {
     fn concerns(&self, key: KeyId) -> bool {
         self.keys.as_ref().is_none_or(|keys| keys.contains(&key))
+    }
+
+    /// What it allows in a span in addition to the rule.
+    fn allows(&self, rule: Rule, from: u64, to: u64) -> u64 {
+        let (from, to) = (from.max(self.from.saturating_sub(BLUR)), to.min(self.to + BLUR));
+        match from <= to {
+            false => 0,
+            true if self.is_split => rule.most(from, to),
+            true => rule.quota(),
+        }
     }
 }

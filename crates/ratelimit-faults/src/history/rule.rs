@@ -12,14 +12,13 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    /// The most units that may be charged at instants from `from` to `to`, if the count began again `losses` times in
-    /// between.
-    pub(crate) fn most(self, from: u64, to: u64, losses: u64) -> u64 {
+    /// The most units that may be charged at instants from `from` to `to`.
+    pub(crate) fn most(self, from: u64, to: u64) -> u64 {
         let passed = to.saturating_sub(from);
         match self {
-            Self::Window { quota, period } => quota * (to / period - from / period + 1 + losses),
-            Self::Log { quota, period } => quota * (passed / period + 1 + losses),
-            Self::Bucket { burst, interval } => burst * (1 + losses) + passed / interval,
+            Self::Window { quota, period } => quota * (to / period - from / period + 1),
+            Self::Log { quota, period } => quota * (passed / period + 1),
+            Self::Bucket { burst, interval } => burst + passed / interval,
         }
     }
 

@@ -46,7 +46,7 @@ fn admitted(class: u8, from: u64, count: u64) -> Vec<Call> {
 
 fn loss(from: u64, to: u64, keys: Option<&[u8]>) -> Loss {
     let keys = keys.map(|classes| classes.iter().map(|class| key(*class)).collect::<HashSet<_>>());
-    Loss { from: START + from * MILLIS, to: START + to * MILLIS, keys }
+    Loss { from: START + from * MILLIS, to: START + to * MILLIS, keys, is_split: false }
 }
 
 /// Everything that a test does not say.
@@ -122,6 +122,16 @@ fn each_loss_allows_the_quota_once_more_and_only_then() {
     // What was admitted after the loss is bound by itself.
     let after = admitted(LOG, 2_000, QUOTA + 2);
     assert_eq!(beyond(&after, &[loss(1_000, 1_500, None)]), 2);
+}
+
+#[test]
+fn two_servers_at_once_allow_twice_the_limit_while_that_lasts() {
+    let seconds =
+        |count| (0..3).flat_map(|second| admitted(SHORT, second * 1_000 + 100, count)).collect::<Vec<_>>();
+    let split = |from, to| [Loss { is_split: true, ..loss(from, to, None) }];
+    assert_eq!(beyond(&seconds(2 * QUOTA), &split(0, 3_000)), 0);
+    assert_eq!(beyond(&seconds(2 * QUOTA), &split(0, 1_900)), QUOTA);
+    assert_eq!(beyond(&seconds(2 * QUOTA), &[loss(0, 3_000, None)]), 2 * QUOTA);
 }
 
 #[test]
