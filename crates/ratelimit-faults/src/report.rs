@@ -28,6 +28,8 @@ pub(crate) struct Row {
     /// How many losses were taken into account.
     pub(crate) losses: usize,
     pub(crate) checked: Checked,
+    /// How many keys the store could not read afterwards.
+    pub(crate) unread: usize,
     /// How many tasks and KiB a worker has more than after the first phase.
     pub(crate) tasks: i64,
     pub(crate) kibibytes: i64,
@@ -64,6 +66,7 @@ impl Row {
                     None => "a worker was not served after the fault".to_owned(),
                 },
             ),
+            (self.unread > 0, format!("{} keys cannot be read afterwards", self.unread)),
             (self.connections > 0, format!("{} connections are left over", self.connections)),
             (self.tasks > TASKS, format!("a worker has {} tasks more than at first", self.tasks)),
             (self.kibibytes > MEMORY, format!("a worker has grown by {} KiB", self.kibibytes)),

@@ -78,7 +78,11 @@ impl Scene {
         self.await_calm(harm.to, &mut calls, &mut stalls).await?;
         let resting = self.crew.tell(&Order::Rest).await?;
         self.read(&mut calls, &mut stalls)?;
-        let (used, _) = self.crew.count().await?;
+        let (mut used, mut unread) = self.crew.count().await?;
+        if !unread.is_empty() {
+            // Once more: they are read all at once, and the machine may be busy.
+            (used, unread) = self.crew.count().await?;
+        }
         let skew = if phase.fault == Fault::Clocks { nanos(SKEW) } else { 0 };
         let checked = check(&Evidence {
             classes: &classes(phase.quota),
@@ -97,7 +101,8 @@ impl Scene {
         let connections = self.settled().await?;
         let lasted = harm.to.saturating_sub(harm.from);
         let (phase, losses) = (phase.clone(), harm.losses.len());
-        Ok(Row { target: self.target, phase, lasted, losses, checked, tasks, kibibytes, connections })
+        let unread = unread.len();
+        Ok(Row { target: self.target, phase, lasted, losses, checked, unread, tasks, kibibytes, connections })
     }
 
     async fn inflict(&self, phase: &Phase) -> Result<Harm> {
