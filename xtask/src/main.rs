@@ -7,6 +7,7 @@ mod conformance;
 mod containers;
 mod executables;
 mod external_types;
+mod faults;
 mod fleet_bench;
 mod http_bench;
 mod images;
@@ -50,6 +51,8 @@ enum Command {
     HttpBench(http_bench::Arguments),
     /// Benchmark an instance that counts together with others against one that counts in its own memory.
     FleetBench(fleet_bench::Arguments),
+    /// Fail servers at random under load, and check that the stores keep their guarantees.
+    Faults(faults::Arguments),
     /// Simulate fleets of nodes that count together, with delays, partitions and restarts.
     Simulate(simulate::Arguments),
     /// Start and stop servers for manual experiments.
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::HttpBench(arguments) => http_bench::run(&arguments),
         Command::FleetBench(arguments) => fleet_bench::run(arguments),
+        Command::Faults(arguments) => faults::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Services(arguments) => services::run(&arguments),
         Command::Package(arguments) => package::run(&arguments),

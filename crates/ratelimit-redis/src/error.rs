@@ -45,7 +45,8 @@ pub(crate) fn from_redis(error: RedisError) -> StoreError {
     let (kind, message) = explain(&error);
     let converted = new(kind, message);
     // A server refuses before the script has written anything. For every other error that is not certain.
-    let converted = if kind == ErrorKind::Server { converted.maybe_applied() } else { converted };
+    let is_certain = kind != ErrorKind::Server && error.kind() != Kind::Parse;
+    let converted = if is_certain { converted } else { converted.maybe_applied() };
     // The text of a source may quote the request, and with it a key: only I/O errors are passed on.
     if error.kind() == Kind::Io { converted.caused_by(error) } else { converted }
 }
@@ -72,6 +73,11 @@ fn explain(error: &RedisError) -> (ErrorKind, Cow<'static, str>) {
         Kind::AuthenticationFailed => (ErrorKind::Denied, LOG_IN.into()),
         Kind::InvalidClientConfig => (ErrorKind::Misconfigured, invalid_address(error)),
         Kind::Server(kind) => server_error(kind, error),
+        // The client library has no kind of its own for this.
+        Kind::Parse if error.to_string().contains("Unexpected end of input") => {
+            (ErrorKind::Unreachable, "the connection broke in the middle of a reply".into())
+        }
+        Kind::Parse => (ErrorKind::Server, "its reply is not Redis's protocol; is it a Redis server?".into()),
         _ => by_code(code, error.detail().unwrap_or_default()),
     }
 }

@@ -216,6 +216,26 @@ async fn calls_in_flight_fail_when_the_server_dies() {
 }
 
 #[tokio::test]
+async fn a_connection_that_breaks_in_the_middle_of_a_reply_is_unreachable() {
+    let server = Server::start(&[]).await;
+    let cutter = common::cutter::Cutter::start(server.port).await;
+    let url = format!("redis://127.0.0.1:{}/", cutter.port);
+    let config = RedisConfig::from_url(&url).unwrap().timeout(Duration::from_secs(5));
+    let store = RedisStore::connect_with(config).await.unwrap();
+    for bytes in 1..8 {
+        assert!(charge(&store, "100/min").await.unwrap().admitted);
+        cutter.cut_after(bytes);
+        let error = charge(&store, "100/min").await.unwrap_err();
+        check(&error, ErrorKind::Unreachable, Applied::Unknown, true);
+        assert!(!error.to_string().contains('\n'), "{error}");
+        cutter.pass();
+    }
+    // All of them were charged, those without an answer too.
+    let answer = charge(&store, "100/min").await.unwrap();
+    assert_eq!(answer.verdicts[0].remaining, 100 - 15);
+}
+
+#[tokio::test]
 async fn calls_to_a_frozen_server_time_out() {
     let server = Server::start(&[]).await;
     let timeout = Duration::from_millis(200);

@@ -44,10 +44,18 @@ pub struct SystemClock {
 impl SystemClock {
     /// A clock that starts at the wall clock's current time (at the epoch if that lies before 1970).
     pub fn new() -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let wall = Timestamp::EPOCH + wall;
+        // The counter is created when it is first used, which takes time: so before the wall clock is read.
         let counter = &*COUNTER;
-        Self { origin: wall.as_nanos().saturating_sub(counter.nanos()), counter }
+        // Of three readings the one that took the shortest time: the thread may be preempted in the middle of one.
+        let readings = [(); 3].map(|()| {
+            let before = counter.nanos();
+            let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let width = counter.nanos().saturating_sub(before);
+            (width, (Timestamp::EPOCH + wall).as_nanos().saturating_sub(before + width / 2))
+        });
+        let [(_, first), ..] = readings;
+        let origin = readings.into_iter().min().map_or(first, |(_, origin)| origin);
+        Self { origin, counter }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A private Redis server for a test.
 #![allow(dead_code)] // each test file uses a part of it
 
+pub(crate) mod cutter;
 pub(crate) mod ways;
 
 use std::io::{Read, Write};

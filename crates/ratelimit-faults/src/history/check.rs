@@ -1,0 +1,233 @@
+//! Checks the history of a phase against what the store guarantees.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ratelimit_core::ErrorKind;
+
+use super::{BLUR, Call, Loss, Outcome, Rule};
+use crate::load::{Class, KeyId};
+
+/// The units that a key has used, as the store itself says after the phase.
+pub(crate) type Used = HashMap<KeyId, u64>;
+
+/// All that is known about a phase.
+pub(crate) struct Evidence<'a> {
+    pub(crate) classes: &'a [Class],
+    pub(crate) calls: &'a [Call],
+    /// Spans in which a worker was not run, by worker.
+    pub(crate) stalls: &'a [(usize, u64, u64)],
+    pub(crate) losses: &'a [Loss],
+    /// How many keys the server has evicted besides those in the losses. Any key may be among them, several times.
+    pub(crate) evicted: u64,
+    /// How far the clocks of the workers were behind and ahead, in nanoseconds.
+    pub(crate) clocks: (u64, u64),
+    /// How long a call may take.
+    pub(crate) deadline: u64,
+    /// Whether the store refuses only what does not fit.
+    pub(crate) is_exact: bool,
+    /// Among how many instances a fallback divides the limits.
+    pub(crate) instances: u64,
+    pub(crate) used: &'a Used,
+    /// When the fault was over.
+    pub(crate) healed: u64,
+}
+
+/// The result.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Checked {
+    pub(crate) calls: u64,
+    pub(crate) in_time: u64,
+    pub(crate) dropped: u64,
+    pub(crate) degraded: u64,
+    /// Errors by kind.
+    pub(crate) errors: BTreeMap<String, u64>,
+    /// Units.
+    pub(crate) admitted: u64,
+    pub(crate) allowed: u64,
+    /// Units that were admitted beyond the guarantee.
+    pub(crate) beyond: u64,
+    /// The same by limit, before evictions are taken into account.
+    pub(crate) exceeded: BTreeMap<String, u64>,
+    /// Refusals of an exact store although the cost fitted.
+    pub(crate) refused_early: u64,
+    /// Admitted units that the store does not know although nothing was lost.
+    pub(crate) forgotten: u64,
+    /// Units that an exact store has counted although nobody may have charged them.
+    pub(crate) invented: u64,
+    pub(crate) slowest: u64,
+    /// From the end of the fault until every worker was served and no call failed any more.
+    pub(crate) recovery: Option<u64>,
+}
+
+/// Checks a phase.
+pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
+    let mut checked = Checked { calls: evidence.calls.len() as u64, ..Checked::default() };
+    let mut by_key: BTreeMap<KeyId, Vec<&Call>> = BTreeMap::new();
+    for call in evidence.calls {
+        checked.count(call, evidence);
+        by_key.entry(call.key).or_default().push(call);
+    }
+    let mut restarts = 0;
+    let mut excess = 0;
+    for (key, calls) in &by_key {
+        let Some(class) = evidence.classes.get(usize::from(key.class)) else { continue };
+        let losses: Vec<&Loss> = evidence.losses.iter().filter(|loss| loss.concerns(*key)).collect();
+        let (allowed, beyond) = bound(class.rule, &losses, evidence.clocks, calls, Call::is_admitted);
+        checked.allowed += allowed;
+        restarts += beyond.div_ceil(class.rule.quota());
+        excess += beyond;
+        checked.exceed(class, beyond);
+        let (allowed, beyond) = without_the_store(class.rule, evidence, calls);
+        checked.allowed += allowed;
+        checked.beyond += beyond;
+        checked.exceed(class, beyond);
+        if class.is_long {
+            checked.account(*key, class.rule, &losses, calls, evidence);
+        }
+    }
+    let largest = evidence.classes.iter().map(|class| class.rule.quota()).max().unwrap_or(0);
+    checked.allowed += evidence.evicted * largest;
+    // An eviction begins one key's count again.
+    if restarts > evidence.evicted {
+        checked.beyond += excess;
+    }
+    checked.recovery = recovery(evidence);
+    checked
+}
+
+impl Checked {
+    fn exceed(&mut self, class: &Class, beyond: u64) {
+        if beyond > 0 {
+            *self.exceeded.entry(class.text.clone()).or_default() += beyond;
+        }
+    }
+
+    fn count(&mut self, call: &Call, evidence: &Evidence<'_>) {
+        let stalled = evidence.stalls.iter().filter(|(worker, ..)| *worker == call.worker);
+        let stalled: u64 = stalled
+            .map(|(_, start, end)| (*end).min(call.end).saturating_sub((*start).max(call.start)))
+            .sum();
+        let took = call.end.saturating_sub(call.start).saturating_sub(stalled);
+        self.in_time += u64::from(took <= evidence.deadline);
+        self.slowest = self.slowest.max(took);
+        self.degraded += u64::from(call.degraded);
+        match call.outcome {
+            Outcome::Admitted => self.admitted += u64::from(call.cost),
+            Outcome::Refused => {}
+            Outcome::Dropped => self.dropped += 1,
+            Outcome::Failed { kind, maybe } => {
+                *self.errors.entry(name(kind, maybe)).or_default() += 1;
+            }
+        }
+    }
+
+    /// Compares the calls on a key of a long limit with each other and with what the store says afterwards.
+    fn account(
+        &mut self,
+        key: KeyId,
+        rule: Rule,
+        losses: &[&Loss],
+        calls: &[&Call],
+        evidence: &Evidence<'_>,
+    ) {
+        let units =
+            |calls: &mut dyn Iterator<Item = &&Call>| calls.map(|call| u64::from(call.cost)).sum::<u64>();
+        let possible = |call: &&&Call| call.is_admitted() || call.is_ambiguous();
+        if evidence.is_exact {
+            let refusals = calls.iter().filter(|call| call.outcome == Outcome::Refused && !call.degraded);
+            for refusal in refusals {
+                let before = |call: &&&Call| call.start <= refusal.end + BLUR;
+                let charged = units(&mut calls.iter().filter(possible).filter(before));
+                self.refused_early += u64::from(charged + u64::from(refusal.cost) <= rule.quota());
+            }
+        }
+        let Some(used) = evidence.used.get(&key) else { return };
+        let since = losses.iter().map(|loss| loss.to).max().unwrap_or(0);
+        let (first, last) = span(calls, evidence.clocks);
+        let Some(returned) = rule.returned(first, last) else { return };
+        if evidence.evicted == 0 {
+            let known = |call: &&&Call| call.is_admitted() && call.start >= since;
+            let admitted = units(&mut calls.iter().filter(known));
+            self.forgotten += admitted.saturating_sub(used + returned);
+        }
+        if evidence.is_exact {
+            let charged = units(&mut calls.iter().filter(possible));
+            self.invented += used.saturating_sub(charged);
+        }
+    }
+}
+
+/// The most units that may be admitted, and how many more were, by the calls that `counts` selects.
+///
+/// A call was charged at some instant between its start and its end. So the calls that began and ended within a span were
+/// charged within it, and together are bound by what the rule allows there.
+fn bound(
+    rule: Rule,
+    losses: &[&Loss],
+    (behind, ahead): (u64, u64),
+    calls: &[&Call],
+    counts: impl Fn(&Call) -> bool,
+) -> (u64, u64) {
+    let most = |from: u64, to: u64| {
+        rule.most(from, to) + losses.iter().map(|loss| loss.allows(rule, from, to)).sum::<u64>()
+    };
+    let admitted = calls.iter().filter(|call| counts(call));
+    let mut charged: Vec<(u64, u64, u64)> = admitted
+        .map(|call| (call.start.saturating_sub(behind + BLUR), call.end + ahead + BLUR, u64::from(call.cost)))
+        .collect();
+    charged.sort_unstable_by_key(|(_, end, _)| *end);
+    let mut beyond = 0;
+    for (from, ..) in &charged {
+        let mut sum = 0;
+        for (_, to, cost) in charged.iter().filter(|(start, ..)| start >= from) {
+            sum += cost;
+            beyond = beyond.max(sum.saturating_sub(most(*from, *to)));
+        }
+    }
+    let (first, last) = span(calls, (behind, ahead));
+    (most(first, last), beyond)
+}
+
+/// The same for what each worker has admitted by itself, of which no server can lose anything.
+fn without_the_store(rule: Rule, evidence: &Evidence<'_>, calls: &[&Call]) -> (u64, u64) {
+    let mut by_worker: BTreeMap<usize, Vec<&Call>> = BTreeMap::new();
+    for call in calls.iter().filter(|call| call.degraded) {
+        by_worker.entry(call.worker).or_default().push(call);
+    }
+    let rule = rule.divided(evidence.instances);
+    let bounds = by_worker
+        .values()
+        .map(|calls| bound(rule, &[], evidence.clocks, calls, |call| call.outcome == Outcome::Admitted));
+    bounds.fold((0, 0), |(allowed, beyond), (more, further)| (allowed + more, beyond + further))
+}
+
+/// The first and the last instant at which these may have been charged.
+fn span(calls: &[&Call], (behind, ahead): (u64, u64)) -> (u64, u64) {
+    let first = calls.iter().map(|call| call.start).min().unwrap_or(0);
+    let last = calls.iter().map(|call| call.end).max().unwrap_or(0);
+    (first.saturating_sub(behind + BLUR), last + ahead + BLUR)
+}
+
+/// `None` if a worker was not served after the fault.
+fn recovery(evidence: &Evidence<'_>) -> Option<u64> {
+    let healed = evidence.healed;
+    let mut served: BTreeMap<usize, Option<u64>> = BTreeMap::new();
+    let mut last_trouble = healed;
+    for call in evidence.calls {
+        let first = served.entry(call.worker).or_default();
+        if call.is_success() && call.start >= healed {
+            *first = Some(first.map_or(call.end, |first| first.min(call.end)));
+        }
+        if call.is_trouble() {
+            last_trouble = last_trouble.max(call.end);
+        }
+    }
+    let slowest = served.into_values().try_fold(healed, |slowest, first| Some(slowest.max(first?)))?;
+    Some(slowest.max(last_trouble) - healed)
+}
+
+/// The name of an error in the table.
+fn name(kind: ErrorKind, maybe: bool) -> String {
+    let kind = format!("{kind:?}").to_lowercase();
+    if maybe { format!("{kind}?") } else { kind }
+}

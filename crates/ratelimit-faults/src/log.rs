@@ -1,0 +1,56 @@
+//! The file that a worker writes its records to.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ratelimit_core::{Clock as _, SystemClock};
+
+use crate::history::Entry;
+
+/// How often the coordinator gets to see the records.
+const FLUSH: Duration = Duration::from_millis(50);
+
+/// The least delay of this process that is recorded.
+const STALL: Duration = Duration::from_millis(20);
+
+/// Records in a file.
+pub(crate) struct Log(Mutex<BufWriter<File>>);
+
+impl Log {
+    /// An empty one.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self(Mutex::new(BufWriter::new(File::create(path)?))))
+    }
+
+    /// Adds a record. Without it the history would prove nothing, so a worker that cannot write ends.
+    pub(crate) fn write(&self, entry: &Entry) {
+        let written = self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&entry.encode());
+        if let Err(error) = written {
+            eprintln!("error: the records cannot be written: {error}");
+            std::process::exit(1);
+        }
+    }
+
+    /// Writes what is buffered.
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).flush()
+    }
+
+    /// Flushes again and again. If that comes late, the machine has not run this process, which no store can help.
+    pub(crate) async fn flush_always(log: Arc<Self>, clock: SystemClock) {
+        loop {
+            let start = clock.now();
+            tokio::time::sleep(FLUSH).await;
+            let end = clock.now();
+            if end.since(start) > FLUSH + STALL {
+                log.write(&Entry::Stall { start: (start + FLUSH).as_nanos(), end: end.as_nanos() });
+            }
+            if log.flush().is_err() {
+                return;
+            }
+        }
+    }
+}

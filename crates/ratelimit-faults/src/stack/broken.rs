@@ -1,0 +1,80 @@
+//! Stores that are broken on purpose, to see that the checks find it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clap::ValueEnum;
+use ratelimit_core::{Answer, Claims, CounterStore, Mode, Promises, Refund, StoreError, Timestamp};
+use ratelimit_memory::MemoryStore;
+use ratelimit_stores::Store;
+
+/// How often a broken store does what it should not.
+const EACH: u64 = 10;
+
+/// What is wrong with a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Broken {
+    /// It admits some claims without charging them.
+    Forgets,
+    /// It admits what its server does not answer, and does not say so.
+    Generous,
+    /// It charges some claims twice.
+    Repeats,
+    /// It starts a task for some calls that never ends.
+    Leaks,
+    /// It answers some calls late.
+    Dawdles,
+}
+
+impl Broken {
+    /// The store, broken.
+    pub(crate) fn around(self, store: Store) -> Store {
+        Arc::new(BrokenStore { how: self, store, own: MemoryStore::new(), calls: AtomicU64::new(0) })
+    }
+}
+
+#[derive(Debug)]
+struct BrokenStore {
+    how: Broken,
+    store: Store,
+    own: MemoryStore,
+    calls: AtomicU64,
+}
+
+impl CounterStore for BrokenStore {
+    fn promises(&self) -> Promises {
+        self.store.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let is_chosen = self.calls.fetch_add(1, Ordering::Relaxed) % EACH == EACH - 1;
+        match self.how {
+            Broken::Forgets if is_chosen => self.store.claim(claims.with_mode(Mode::Peek)).await,
+            Broken::Generous => match self.store.claim(claims).await {
+                Err(_) => self.own.claim(claims).await,
+                answer => answer,
+            },
+            Broken::Repeats if is_chosen => {
+                let _ = self.store.claim(claims).await;
+                self.store.claim(claims).await
+            }
+            Broken::Leaks if is_chosen => {
+                tokio::spawn(std::future::pending::<()>());
+                self.store.claim(claims).await
+            }
+            Broken::Dawdles if is_chosen => {
+                tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+                self.store.claim(claims).await
+            }
+            _ => self.store.claim(claims).await,
+        }
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.store.refund(now, refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.store.reset(claims).await
+    }
+}

@@ -1,0 +1,85 @@
+//! The stores, and what can happen to each.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Fault;
+use crate::stack::CONNECTIONS;
+
+/// A store and its servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Target {
+    /// The store in the process of the callers.
+    Memory,
+    /// One Redis server that keeps nothing on disk.
+    Redis,
+    /// One Redis server that writes each command to its append-only file before it answers.
+    RedisAof,
+    /// The layers of `Resilience`, with a fallback in memory, on one Redis server.
+    RedisFallback,
+    /// Redis Cluster of three masters.
+    RedisCluster,
+    /// A primary and a replica that three sentinels watch.
+    RedisSentinel,
+    /// One PostgreSQL server, an unlogged table.
+    Postgres,
+    /// The same with a table that survives a crash.
+    PostgresLogged,
+    /// One Memcached server.
+    Memcached,
+    /// Two Memcached servers that share the keys.
+    MemcachedPair,
+}
+
+impl Target {
+    /// Its name.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// What can happen to it.
+    pub(crate) fn faults(self) -> &'static [Fault] {
+        use Fault::*;
+        match self {
+            Self::Memory => &[Dropped, Clocks],
+            Self::Redis => &[
+                Dropped,
+                Clocks,
+                Killed,
+                Frozen,
+                Restarted,
+                ScriptsFlushed,
+                Full,
+                Evicting,
+                Cut,
+                Stalled,
+                SessionsEnded,
+            ],
+            Self::RedisAof => &[Killed, Restarted],
+            Self::RedisFallback => &[Killed, Frozen, Cut, Stalled],
+            Self::RedisCluster => &[Dropped, OneKilled, OneFrozen, SlotsMoved, ScriptsFlushed],
+            Self::RedisSentinel => &[FailOver, PrimaryKilled, PrimaryFrozen],
+            Self::Postgres => &[Dropped, Clocks, Killed, Frozen, Restarted, SessionsEnded, Cut, Stalled],
+            Self::PostgresLogged => &[Killed],
+            Self::Memcached => &[Dropped, Clocks, Killed, Frozen, Evicting, Cut, Stalled],
+            Self::MemcachedPair => &[Dropped, OneKilled, OneFrozen],
+        }
+    }
+
+    /// How many processes call it. What a process has in its own memory is not shared.
+    pub(crate) fn workers(self) -> usize {
+        if self == Self::Memory { 1 } else { 3 }
+    }
+
+    /// How many connections a worker may have to each server.
+    pub(crate) fn connections(self) -> usize {
+        // To each node in its address the store has another one, by which it asks for the slots.
+        CONNECTIONS + usize::from(self == Self::RedisCluster)
+    }
+
+    /// Whether it refuses only what does not fit; see `Decisions` of core.
+    pub(crate) fn is_exact(self) -> bool {
+        !matches!(self, Self::Memcached | Self::MemcachedPair)
+    }
+}
