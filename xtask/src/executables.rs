@@ -28,7 +28,7 @@ pub(crate) struct Executable {
     pub(crate) is_test: bool,
     /// Whether it runs unit tests, of a library or a program.
     pub(crate) is_unit_tests: bool,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 impl Executable {
@@ -52,7 +52,12 @@ pub(crate) fn build(selection: &[&str]) -> Result<Vec<Executable>> {
     let mut command = cargo();
     command.args(["test", "--no-run", "--all-features", "--message-format", "json-render-diagnostics"]);
     command.args(selection);
-    println!("$ {}", shown(&command));
+    executables(&mut command)
+}
+
+/// The executables that a command of cargo builds.
+pub(crate) fn executables(command: &mut Command) -> Result<Vec<Executable>> {
+    println!("$ {}", shown(command));
     let output = command.stderr(Stdio::inherit()).output().context("cargo test")?;
     ensure!(output.status.success(), "the tests do not build");
     let lines = String::from_utf8(output.stdout).context("what cargo test prints")?;

@@ -9,6 +9,7 @@ mod executables;
 mod external_types;
 mod faults;
 mod fleet_bench;
+mod fuzz;
 mod http_bench;
 mod images;
 mod junit;
@@ -55,6 +56,8 @@ enum Command {
     Faults(faults::Arguments),
     /// Simulate fleets of nodes that count together, with delays, partitions and restarts.
     Simulate(simulate::Arguments),
+    /// Run a fuzz target for long, guided by coverage.
+    Fuzz(fuzz::Arguments),
     /// Start and stop servers for manual experiments.
     Services(services::Arguments),
     /// Make the packages of the published crates, build them, and print their sizes.
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
         Command::FleetBench(arguments) => fleet_bench::run(arguments),
         Command::Faults(arguments) => faults::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments),
+        Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Services(arguments) => services::run(&arguments),
         Command::Package(arguments) => package::run(&arguments),
         Command::RustVersion(arguments) => rust_version::run(&arguments),

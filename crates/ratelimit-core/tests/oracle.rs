@@ -201,10 +201,10 @@ proptest! {
 
     #[test]
     fn buckets_decide_like_the_oracle(
-        interval in 1..20_000u64, burst in 1..20u64, steps in steps(25, 60_000),
+        interval in 1..20_000u64, burst in 1..20u64, queue: bool, steps in steps(25, 60_000),
     ) {
         let steps: Vec<_> = steps.into_iter().filter(|step| !matches!(step, Step::Refund { .. })).collect();
-        let bucket = Meter::Bucket(Bucket::with_interval(interval, burst, false).unwrap());
+        let bucket = Meter::Bucket(Bucket::with_interval(interval, burst, queue).unwrap());
         run(&bucket, &steps, |events, now, cost| {
             let debt = drained(events, now, interval);
             debt + u128::from(cost) * u128::from(interval) <= u128::from(burst) * u128::from(interval)

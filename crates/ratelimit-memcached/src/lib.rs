@@ -105,6 +105,8 @@ mod connection;
 mod decide;
 mod distribution;
 mod error;
+#[cfg(test)]
+mod fuzz;
 mod hints;
 mod keys;
 mod lifetime;

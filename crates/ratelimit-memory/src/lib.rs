@@ -52,11 +52,18 @@ mod due;
 pub mod kit;
 mod options;
 mod refusal;
+#[cfg(test)]
+#[path = "refusal/model.rs"]
+mod refusal_model;
+#[cfg(test)]
+#[path = "refusal/tests.rs"]
+mod refusal_tests;
 mod shard;
 mod shards;
 mod slice;
 mod slot;
 mod store;
+mod sync;
 mod table;
 
 pub use config::{MemoryConfig, WhenFull};

@@ -1,7 +1,6 @@
 //! The last refusal of a shard, readable without the lock: a key that is refused repeatedly need not take the lock.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-
+use super::sync::{AtomicU64, Ordering, fence};
 use crate::kit::{CompactState, Fingerprint};
 use crate::slot::Slot;
 
@@ -53,64 +52,5 @@ impl Refusal {
             place.store(word, Ordering::Relaxed);
         }
         self.turn.store(turn.wrapping_add(2), Ordering::Release);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicBool;
-
-    use super::*;
-
-    fn slot(number: u64) -> Slot {
-        Slot::of_state(fingerprint(number), CompactState::from_words([number; 3]))
-    }
-
-    fn fingerprint(number: u64) -> Fingerprint {
-        Fingerprint { low: number / 2, high: number << 32 }
-    }
-
-    #[test]
-    fn at_most_one_meter_is_shown() {
-        let refusal = Refusal::default();
-        // A fingerprint of zeros is valid, too.
-        assert!(refusal.of(fingerprint(0)).is_none());
-        refusal.show(Some(&slot(0)));
-        assert!(refusal.of(fingerprint(0)).is_some() && refusal.of(fingerprint(1)).is_none());
-        refusal.show(Some(&slot(1)));
-        assert!(refusal.of(fingerprint(0)).is_none() && refusal.of(fingerprint(1)).is_some());
-        refusal.show(None);
-        assert!(refusal.of(fingerprint(0)).is_none() && refusal.of(fingerprint(1)).is_none());
-    }
-
-    #[test]
-    fn concurrent_reads_are_not_torn() {
-        let (refusal, done) = (Refusal::default(), AtomicBool::new(false));
-        std::thread::scope(|scope| {
-            let readers = [2, 3].map(|number| {
-                let (refusal, done) = (&refusal, &done);
-                scope.spawn(move || {
-                    let mut seen = 0;
-                    while !done.load(Ordering::Relaxed) || seen == 0 {
-                        if let Some(slot) = refusal.of(fingerprint(number)) {
-                            assert_eq!(slot.state().words(), [number; 3]);
-                            seen += 1;
-                        }
-                    }
-                })
-            });
-            // Both have the same lower half, so it does not distinguish them.
-            for turn in 0..2_000_000_u64 {
-                refusal.show(Some(&slot(2 + turn % 2)));
-            }
-            done.store(true, Ordering::Relaxed);
-            // A reader that started late still has to see one of each.
-            while !readers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
-                refusal.show(Some(&slot(2)));
-                std::thread::yield_now();
-                refusal.show(Some(&slot(3)));
-                std::thread::yield_now();
-            }
-        });
     }
 }

@@ -81,6 +81,8 @@ mod claims;
 mod config;
 mod error;
 mod fast_path;
+#[cfg(test)]
+mod fuzz;
 mod link;
 mod logged;
 mod options;

@@ -110,7 +110,7 @@ pub(crate) fn answers(
 
 /// `None` if the reply does not match this slice.
 fn answer(slice: &OwnedClaims, reply: &mut Reply<'_>) -> Option<Result<Answer, StoreError>> {
-    let outcome = reply.number()?;
+    let outcome = reply.number().filter(|outcome| (0..=2).contains(outcome))?;
     let now = Timestamp::from_nanos(unsigned(reply.number()?)?);
     let charged = outcome == 1 && slice.mode != Mode::Peek;
     let mut verdicts = SmallVec::new();
@@ -133,7 +133,8 @@ fn verdict(claim: &OwnedClaim, numbers: &[i64], now: Timestamp, charging: bool) 
         (Meter::Log(log), numbers) => return log_verdict(log, numbers, *cost, now, charging),
         (_, []) => meter.fresh(),
         (Meter::Window(_), [at, counts @ ..]) => {
-            let counts: Option<_> = counts.iter().map(|count| unsigned(*count)).collect();
+            let count = |count: &i64| unsigned(*count).filter(|count| *count <= MAX_UNITS);
+            let counts: Option<_> = counts.iter().map(count).collect();
             State::Window(WindowState { at: Timestamp::from_nanos(unsigned(*at)?), counts: counts? })
         }
         (Meter::Bucket(_), numbers) => bucket_state(numbers)?,

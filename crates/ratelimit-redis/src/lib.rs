@@ -84,6 +84,8 @@ mod direct;
 mod discovery;
 mod error;
 mod fast;
+#[cfg(test)]
+mod fuzz;
 mod keys;
 mod link;
 mod node_address;

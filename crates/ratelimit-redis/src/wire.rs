@@ -226,18 +226,22 @@ fn window_state(window: &Window, bytes: &[u8]) -> Option<State> {
 fn charged_window(window: &Window, bytes: &[u8]) -> Option<(State, Timestamp)> {
     let (at, rest) = window_instant(window, bytes)?;
     let (whole, oldest) = (number(rest.get(..8)?)?, number(rest.get(8..)?)?);
+    if oldest > MAX_UNITS || whole / MAX_UNITS > u64::from(window.carried()) + 1 {
+        return None;
+    }
     let mut counts = SmallVec::from_elem(0, window.carried() as usize + 1);
     *counts.first_mut()? = whole;
     *counts.last_mut()? += oldest;
     Some((State::Window(WindowState { at, counts }), at))
 }
 
-/// The instant of a window's last charge, and the bytes after it.
+/// The instant of a window's last charge, and the bytes after it; `None` if it is later than any charge can be.
 fn window_instant<'b>(window: &Window, bytes: &'b [u8]) -> Option<(Timestamp, &'b [u8])> {
     let (instant, rest) = bytes.split_at_checked(18)?;
     let (index, micros) = (number(&instant[..8])?, number(&instant[8..16])?);
     let nanos = u64::from(u16::from_be_bytes([instant[16], instant[17]]));
-    Some((window.instant(index, micros.saturating_mul(1_000).saturating_add(nanos)), rest))
+    let instant = window.instant(index, micros.saturating_mul(1_000).saturating_add(nanos));
+    (instant <= Timestamp::MAX).then_some((instant, rest))
 }
 
 fn log_verdict(log: &Log, bytes: &[u8], cost: u64, now: Timestamp, charging: bool) -> Option<Verdict> {

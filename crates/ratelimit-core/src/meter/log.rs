@@ -138,7 +138,8 @@ impl Log {
     pub fn verdict(&self, sight: &LogSight, cost: u64, now: Timestamp, charged: Option<Charged>) -> Verdict {
         let fits = charged.is_some() || self.fits(sight, cost);
         let charged = charged.unwrap_or(Charged { receipt: now, ready_at: now });
-        let leaves = |unit: Timestamp| Timestamp::derived(unit.as_nanos() + self.window + 1);
+        // A store may say anything of a unit: it cannot have left already.
+        let leaves = |unit: Timestamp| Timestamp::derived(unit.as_nanos() + self.window + 1).max(now);
         Verdict {
             fits,
             limit: self.limit,
