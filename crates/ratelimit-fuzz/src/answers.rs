@@ -27,6 +27,20 @@ fn any_claim(input: &mut Input<'_>) -> OwnedClaim<Vec<u8>> {
     OwnedClaim { key: [SECRET.as_bytes(), &[input.byte() % 2]].concat(), cost: input.number(), meter }
 }
 
+/// Checks what is true of all answers to some slices, in their order, and of an error instead of them.
+///
+/// # Panics
+/// If it is not.
+pub fn check_answers(
+    slices: &[OwnedClaims<Vec<u8>>],
+    outcome: &Result<Vec<Result<Answer, StoreError>>, StoreError>,
+) {
+    match outcome {
+        Ok(answers) => answers.iter().zip(slices).for_each(|(answer, slice)| check_answer(slice, answer)),
+        Err(error) => check_error(error),
+    }
+}
+
 /// Checks what is true of every answer of a store, and of its errors.
 ///
 /// # Panics

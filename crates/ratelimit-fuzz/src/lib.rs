@@ -17,7 +17,7 @@ mod changes;
 mod input;
 mod meters;
 
-pub use answers::{any_slices, check_answer, check_error};
+pub use answers::{any_slices, check_answer, check_answers, check_error};
 pub use bolero;
 pub use changes::run_changed;
 pub use input::Input;

@@ -112,13 +112,13 @@ impl Ledger {
     /// See [`SyncCounterStore::claim_now`](ratelimit_core::SyncCounterStore::claim_now).
     pub(crate) fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         let (now, mode) = (claims.now(), claims.mode());
-        if claims.iter().any(|claim| is_in_steps(&claim.meter)) {
-            return Err(cannot_count_in_steps());
-        }
         if let [claim] = &*claims {
             let (admitted, verdict) = self.claim_one_now(now, mode, claim)?;
             let charged = admitted && mode != Mode::Peek;
             return Ok(Answer { admitted, charged, now, verdicts: Verdicts::from_iter([verdict]) });
+        }
+        if claims.iter().any(|claim| is_in_steps(&claim.meter)) {
+            return Err(cannot_count_in_steps());
         }
         if mode != Mode::Peek {
             self.make_room(claims.len(), now);

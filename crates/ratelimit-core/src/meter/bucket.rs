@@ -1,6 +1,6 @@
 //! The bucket meter: one instant, the theoretical arrival time (TAT) of the generic cell rate algorithm.
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::bucket_state::{BucketState, Debt, MAX_DEBT, Owed, drain_time};
 use super::charged::Charged;
@@ -206,7 +206,7 @@ impl Bucket {
         (fits || mode == Mode::Force, verdict)
     }
 
-    /// The same for a bucket in steps.
+    /// The same for a bucket in steps, by the rule for any state. A state of one rate remains one.
     #[inline(never)]
     fn claim_in_steps(
         &self,
@@ -216,17 +216,12 @@ impl Bucket {
         now: Timestamp,
         mode: Mode,
     ) -> (bool, Verdict) {
-        let seen = self.step_begin(*at, *tat, now);
-        let (admitted, verdict) = Self { step: 0, ..*self }.claim(at, tat, cost, seen, mode);
-        let fits_at = verdict.fits_at.and_then(|fits_at| self.step_end(*at, fits_at));
-        let verdict = Verdict {
-            fits_at: if verdict.fits { Some(now) } else { fits_at },
-            reset_at: if *tat > seen { self.reset_at(*at, *tat) } else { now },
-            ready_at: now,
-            receipt: if verdict.receipt > seen { verdict.receipt } else { now },
-            ..verdict
-        };
-        (admitted, verdict)
+        let mut state = BucketState { at: *at, debts: smallvec![Debt::only(*tat, self.interval())] };
+        let admitted = mode == Mode::Force || self.fits(&state, cost, now);
+        let charging = admitted && cost > 0 && mode != Mode::Peek;
+        let charged = charging.then(|| self.charge(&mut state, cost, now));
+        (*at, *tat) = (state.at, state.tat().unwrap_or(*tat));
+        (admitted, self.verdict(&state, cost, now, charged))
     }
 
     /// The instant as of which a bucket in steps is decided: the begin of the step, or `now` if it is empty then. `tat` is
@@ -244,9 +239,9 @@ impl Bucket {
         (end < NEVER).then(|| Timestamp::derived(end))
     }
 
-    /// When everything has drained from a bucket in steps.
-    fn reset_at(&self, at: Timestamp, tat: Timestamp) -> Timestamp {
-        self.step_end(at, tat).unwrap_or(Timestamp::MAX)
+    /// When all units of a state have drained whose debts, one after another, end at this instant; `None` if they never do.
+    fn drained(&self, state: &BucketState, instant: Timestamp) -> Option<Timestamp> {
+        if self.step > 0 { self.step_end(state.at, instant) } else { Some(instant) }
     }
 
     /// The instant as of which a claim at `now` is decided.
@@ -350,7 +345,7 @@ impl Bucket {
     ) -> Verdict {
         let seen = self.seen(state, now);
         let fits = charged.is_some() || self.fits(state, cost, now);
-        let drained = |instant| if self.step > 0 { self.step_end(state.at, instant) } else { Some(instant) };
+        let drained = |instant| self.drained(state, instant);
         let fits_at = || {
             let room = self.burst.checked_sub(cost)?;
             let fits_at = |debt: &Debt| debt.tat.as_nanos().saturating_sub(drain_time(room, debt.interval));
@@ -373,6 +368,6 @@ impl Bucket {
     /// When all that was charged has drained, but not before `at`, as of which late claims are decided.
     pub(super) fn forget_at(&self, state: &BucketState) -> Timestamp {
         let Some(tat) = state.tat().filter(|tat| *tat > state.at) else { return state.at };
-        if self.step > 0 { self.reset_at(state.at, tat) } else { tat }
+        self.drained(state, tat).unwrap_or(Timestamp::MAX)
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use async_trait::async_trait;
 use ratelimit_core::{Clock as _, SystemClock};
+use ratelimit_testbed::Server;
 
 use crate::crew::Crew;
 use crate::fault::Fault;
@@ -72,6 +73,22 @@ pub(super) fn unknown(fault: Fault) -> Result<Harm> {
 /// Returns when the fault has lasted long enough.
 pub(super) async fn wait(phase: &Phase) {
     tokio::time::sleep(Duration::from_millis(phase.lasts)).await;
+}
+
+/// Kills a server, and starts it again when the fault has lasted long enough. What it has lost is for the caller to say.
+pub(super) async fn kill(server: &Server, phase: &Phase) -> Result<()> {
+    server.kill().await?;
+    wait(phase).await;
+    Ok(server.start().await?)
+}
+
+/// Freezes a server, which loses nothing.
+pub(super) async fn freeze(server: &Server, phase: &Phase) -> Result<Harm> {
+    let from = now();
+    server.freeze().await?;
+    wait(phase).await;
+    server.thaw().await?;
+    Ok(Harm::without_loss(from))
 }
 
 /// Does this again and again while the fault lasts.

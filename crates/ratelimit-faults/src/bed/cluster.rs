@@ -10,7 +10,7 @@ use ratelimit_testbed::{Cluster, Redis, Server, Testbed};
 use redis::aio::MultiplexedConnection;
 
 use super::base::{Harm, affected, again, now, unknown, wait};
-use super::redis::{connect, connections, flush_scripts, tell};
+use super::redis::{connect, connections_of, flush_scripts, tell};
 use crate::crew::Crew;
 use crate::fault::Fault;
 use crate::load::KeyId;
@@ -119,11 +119,7 @@ impl super::base::Bed for Bed {
     }
 
     async fn connections(&self) -> Result<Vec<u64>> {
-        let mut all = Vec::new();
-        for node in self.cluster.nodes() {
-            all.push(connections(node).await?);
-        }
-        Ok(all)
+        connections_of(self.cluster.nodes()).await
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::{Stream, StreamExt as _};
 use tokio::task::JoinHandle;
 
-use super::base::now;
+use super::base::{Harm, now};
 use crate::history::Loss;
 use crate::load::KeyId;
 use crate::plan::Phase;
@@ -39,16 +39,17 @@ impl Watcher {
         Self { seen, task }
     }
 
-    /// What the keys of the phase have lost, and how many keys were evicted, fillers included.
-    pub(super) async fn end(self, phase: &Phase) -> (Vec<Loss>, u64) {
+    /// What was evicted until now: the losses are those of the phase's keys, and fillers count as well.
+    pub(super) async fn end(self, from: u64, phase: &Phase) -> Harm {
+        let harm = Harm::without_loss(from);
         tokio::time::sleep(LAST).await;
         self.task.abort();
         let seen = std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner));
-        let count = seen.len() as u64;
+        let evictions = seen.len() as u64;
         let loss = |(at, name): (u64, String)| {
             let key = KeyId::find(&name, phase.number)?;
             Some(Loss { from: at - DELAY, to: at, keys: Some([key].into()), is_split: false })
         };
-        (seen.into_iter().filter_map(loss).collect(), count)
+        Harm { losses: seen.into_iter().filter_map(loss).collect(), evictions, ..harm }
     }
 }

@@ -8,7 +8,7 @@ use ratelimit_testbed::{Group, Memcached, Server, Testbed};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
-use super::base::{Harm, affected, again, disturb, now, through, unknown, wait};
+use super::base::{Harm, affected, again, disturb, freeze, kill, now, through, unknown, wait};
 use super::evictions::Watcher;
 use crate::crew::Crew;
 use crate::fault::Fault;
@@ -89,23 +89,14 @@ impl super::base::Bed for Bed {
         let from = now();
         match phase.fault {
             Fault::Killed => {
-                self.server.kill().await?;
-                wait(phase).await;
-                self.server.start().await?;
+                kill(&self.server, phase).await?;
                 Ok(Harm::with_loss(from, None))
             }
-            Fault::Frozen => {
-                self.server.freeze().await?;
-                wait(phase).await;
-                self.server.thaw().await?;
-                Ok(Harm::without_loss(from))
-            }
+            Fault::Frozen => freeze(&self.server, phase).await,
             Fault::Evicting => {
                 let watcher = self.watch().await?;
                 self.fill(phase).await?;
-                let harm = Harm::without_loss(from);
-                let (losses, evictions) = watcher.end(phase).await;
-                Ok(Harm { losses, evictions, ..harm })
+                Ok(watcher.end(from, phase).await)
             }
             Fault::Cut | Fault::Stalled => disturb(&self.proxy, phase).await,
             other => unknown(other),
@@ -153,12 +144,7 @@ impl super::base::Bed for Pair {
                 server.start().await?;
                 Ok(Harm::with_loss(from, Some(affected(away, phase.quota))))
             }
-            Fault::OneFrozen => {
-                server.freeze().await?;
-                wait(phase).await;
-                server.thaw().await?;
-                Ok(Harm::without_loss(from))
-            }
+            Fault::OneFrozen => freeze(server, phase).await,
             other => unknown(other),
         }
     }

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sqlx::{Connection as _, PgConnection};
 use tokio::net::TcpStream;
 
-use super::base::{Harm, again, disturb, now, through, unknown, wait};
+use super::base::{Harm, again, disturb, freeze, kill, now, through, unknown, wait};
 use crate::crew::Crew;
 use crate::fault::Fault;
 use crate::plan::Phase;
@@ -64,9 +64,7 @@ impl super::base::Bed for Bed {
         let from = now();
         match phase.fault {
             Fault::Killed => {
-                self.server.kill().await?;
-                wait(phase).await;
-                self.server.start().await?;
+                kill(&self.server, phase).await?;
                 // After a crash it empties unlogged tables.
                 Ok(if self.is_logged { Harm::without_loss(from) } else { Harm::with_loss(from, None) })
             }
@@ -77,12 +75,7 @@ impl super::base::Bed for Bed {
                 self.server.start().await?;
                 Ok(Harm::without_loss(from))
             }
-            Fault::Frozen => {
-                self.server.freeze().await?;
-                wait(phase).await;
-                self.server.thaw().await?;
-                Ok(Harm::without_loss(from))
-            }
+            Fault::Frozen => freeze(&self.server, phase).await,
             Fault::SessionsEnded => {
                 let mut connection = self.connect().await?;
                 let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \

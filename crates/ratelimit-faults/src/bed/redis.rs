@@ -9,7 +9,7 @@ use ratelimit_testbed::{Redis, Server, Testbed};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
-use super::base::{Harm, again, disturb, now, through, unknown, wait};
+use super::base::{Harm, again, disturb, freeze, kill, now, through, unknown, wait};
 use super::evictions::Watcher;
 use crate::crew::Crew;
 use crate::fault::Fault;
@@ -103,9 +103,7 @@ impl super::base::Bed for Bed {
         let from = now();
         match phase.fault {
             Fault::Killed => {
-                self.server.kill().await?;
-                wait(phase).await;
-                self.server.start().await?;
+                kill(&self.server, phase).await?;
                 Ok(self.harm(from))
             }
             Fault::Restarted => {
@@ -117,12 +115,7 @@ impl super::base::Bed for Bed {
                 self.server.start().await?;
                 Ok(self.harm(from))
             }
-            Fault::Frozen => {
-                self.server.freeze().await?;
-                wait(phase).await;
-                self.server.thaw().await?;
-                Ok(Harm::without_loss(from))
-            }
+            Fault::Frozen => freeze(&self.server, phase).await,
             Fault::ScriptsFlushed => {
                 flush_scripts(&[&self.server], phase).await?;
                 Ok(Harm::without_loss(from))
@@ -142,9 +135,7 @@ impl super::base::Bed for Bed {
             Fault::Evicting => {
                 let watcher = self.watch().await?;
                 self.fill(phase).await?;
-                let harm = Harm::without_loss(from);
-                let (losses, evictions) = watcher.end(phase).await;
-                Ok(Harm { losses, evictions, ..harm })
+                Ok(watcher.end(from, phase).await)
             }
             Fault::Cut | Fault::Stalled => disturb(&self.proxy, phase).await,
             other => unknown(other),
@@ -191,8 +182,17 @@ pub(super) async fn tell(redis: &mut MultiplexedConnection, words: &[&str]) -> R
     redis::cmd(name).arg(arguments).exec_async(redis).await.with_context(|| words.join(" "))
 }
 
+/// How many connections of clients each of them has.
+pub(super) async fn connections_of(servers: &[Server]) -> Result<Vec<u64>> {
+    let mut all = Vec::new();
+    for server in servers {
+        all.push(connections(server).await?);
+    }
+    Ok(all)
+}
+
 /// How many connections of clients it has, without the one that asks and those of nodes that move slots.
-pub(super) async fn connections(server: &Server) -> Result<u64> {
+async fn connections(server: &Server) -> Result<u64> {
     let mut list = redis::cmd("CLIENT");
     let list: String =
         list.arg("LIST").arg("TYPE").arg("normal").query_async(&mut connect(server).await?).await?;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use ratelimit_testbed::{Sentinel, Server, Testbed};
 
 use super::base::{Harm, now, unknown};
-use super::redis::{connect, connections};
+use super::redis::{connect, connections_of};
 use crate::crew::Crew;
 use crate::fault::Fault;
 use crate::history::Loss;
@@ -89,10 +89,6 @@ impl super::base::Bed for Bed {
     }
 
     async fn connections(&self) -> Result<Vec<u64>> {
-        let mut all = Vec::new();
-        for server in self.0.servers() {
-            all.push(connections(server).await?);
-        }
-        Ok(all)
+        connections_of(self.0.servers()).await
     }
 }

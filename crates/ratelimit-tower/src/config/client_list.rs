@@ -27,14 +27,15 @@ pub(super) fn lists(
 ) -> Result<(Vec<ClientList>, Option<ListFile>), Problem> {
     let source = keys.all(&section.key.place, &section.key.each())?;
     let mut lists = Vec::new();
-    for client in &section.clients {
-        // One at a time, so that the error has the place of the client.
-        ClientList::new(source.clone(), [client.as_str()])
-            .map_err(|error| Problem::at(&client.place, error.problem().to_string()))?;
-    }
     if !section.clients.is_empty() {
-        let all = ClientList::new(source.clone(), section.clients.iter().map(|client| client.as_str()));
-        lists.extend(all.ok());
+        let clients = section.clients.iter().map(|client| client.as_str());
+        lists.push(ClientList::new(source.clone(), clients).map_err(|error| {
+            let client = section.clients.get(error.line() - 1);
+            Problem::at(
+                client.map_or(&section.key.place, |client| &client.place),
+                error.problem().to_string(),
+            )
+        })?);
     }
     let Some(path) = &section.file else {
         if lists.is_empty() {
@@ -69,7 +70,7 @@ impl ListFile {
     }
 
     pub(super) fn name(&self) -> String {
-        self.file.path().display().to_string()
+        self.file.name()
     }
 }
 

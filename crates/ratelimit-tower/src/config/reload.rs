@@ -191,7 +191,7 @@ impl Inner {
         let config = understand(path, &bytes, self.format, &self.provided)?;
         self.policies.replace(config.policies().clone());
         self.config.store(Arc::new(config));
-        self.replaced(&name(path));
+        self.replaced(&self.file.name());
         Ok(())
     }
 

@@ -39,6 +39,10 @@ impl Watched {
         &self.path
     }
 
+    pub(super) fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
     /// Reads the file, and calls `take` with what was read if that has changed. With `settle`, only if it was the same at
     /// the call before. Calls from several threads take turns.
     pub(super) fn changed<T>(&self, settle: bool, take: impl FnOnce(io::Result<Vec<u8>>) -> T) -> Option<T> {

@@ -24,7 +24,7 @@ impl KeySource {
     pub(crate) fn extract(&self, request: &Head<'_>, key: &mut KeyBytes) -> Result<(), Absent> {
         match &self.0 {
             Source::Client(proxies) => {
-                let peer = peer::address(request.extensions).ok_or(Absent::Program(peer::ABSENT))?;
+                let peer = peer_of(request)?;
                 match proxies.direct_ipv4(peer) {
                     Some((address, prefix)) => key.ipv4_network(address, prefix),
                     None => key.network(&proxies.group(proxies.client(peer, request.headers))),
@@ -38,8 +38,7 @@ impl KeySource {
     /// The client's whole address; `None` if requests are counted by something else.
     pub(crate) fn address(&self, request: &Head<'_>) -> Option<Result<IpAddr, Absent>> {
         let Source::Client(proxies) = &self.0 else { return None };
-        let peer = peer::address(request.extensions).ok_or(Absent::Program(peer::ABSENT));
-        Some(peer.map(|peer| proxies.client(peer, request.headers)))
+        Some(peer_of(request).map(|peer| proxies.client(peer, request.headers)))
     }
 
     /// The same for keys other than the client's address, which is the most common one.
@@ -96,6 +95,12 @@ impl KeySource {
             }
         }
     }
+}
+
+/// The address of the peer.
+#[inline]
+fn peer_of(request: &Head<'_>) -> Result<IpAddr, Absent> {
+    peer::address(request.extensions).ok_or(Absent::Program(peer::ABSENT))
 }
 
 /// The value of a header that occurs once.
