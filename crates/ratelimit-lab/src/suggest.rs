@@ -181,7 +181,7 @@ fn with_quota(limit: &Limit, quota: u64) -> anyhow::Result<Limit> {
             Limit::segmented_window(quota, period, precision).strict()
         }
         Algorithm::SlidingLog => Limit::sliding_log(quota, period),
-        Algorithm::TokenBucket => bucket(Limit::token_bucket(quota, period)),
+        Algorithm::TokenBucket if limit.step().is_none() => bucket(Limit::token_bucket(quota, period)),
         Algorithm::LeakyBucket => bucket(Limit::leaky_bucket(quota, period)),
         Algorithm::LeakyQueue => bucket(Limit::leaky_queue(quota, period)),
         _ => anyhow::bail!("{limit}: there is no search for limits of this kind"),

@@ -70,6 +70,14 @@ fn a_share_of_the_keys_bounds_the_keys() {
 }
 
 #[test]
+fn steps_and_totals_have_no_suggestion() {
+    for limit in ["8/h step 15min", "5 in total"] {
+        lab(&["replay", "--requests", "10", "--suggest", "1%", "--limit", limit])
+            .fails(1, "no search for limits of this kind");
+    }
+}
+
+#[test]
 fn calendars_have_no_suggestion() {
     lab(&["replay", "--requests", "10", "--suggest", "1%", "--limit", "5/month"])
         .fails(1, "no search for limits of the calendar");
