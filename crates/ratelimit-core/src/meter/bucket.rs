@@ -167,7 +167,9 @@ impl Bucket {
         mode: Mode,
     ) -> (bool, Verdict) {
         if self.step > 0 {
-            return self.claim_in_steps(at, tat, cost, now, mode);
+            let (state, admitted, verdict) = self.claim_in_steps((*at, *tat), cost, now, mode);
+            (*at, *tat) = state;
+            return (admitted, verdict);
         }
         let seen = now.max(*at).as_nanos();
         let debt = tat.as_nanos().saturating_sub(seen);
@@ -206,22 +208,23 @@ impl Bucket {
         (fits || mode == Mode::Force, verdict)
     }
 
-    /// The same for a bucket in steps, by the rule for any state. A state of one rate remains one.
+    /// The same for a bucket in steps, by the rule for any state; of one rate, it remains so. Takes and returns `at` and `tat`
+    /// by value, so that they stay in registers where they are not needed.
+    #[cold]
     #[inline(never)]
     fn claim_in_steps(
         &self,
-        at: &mut Timestamp,
-        tat: &mut Timestamp,
+        (at, tat): (Timestamp, Timestamp),
         cost: u64,
         now: Timestamp,
         mode: Mode,
-    ) -> (bool, Verdict) {
-        let mut state = BucketState { at: *at, debts: smallvec![Debt::only(*tat, self.interval())] };
+    ) -> ((Timestamp, Timestamp), bool, Verdict) {
+        let mut state = BucketState { at, debts: smallvec![Debt::only(tat, self.interval())] };
         let admitted = mode == Mode::Force || self.fits(&state, cost, now);
         let charging = admitted && cost > 0 && mode != Mode::Peek;
         let charged = charging.then(|| self.charge(&mut state, cost, now));
-        (*at, *tat) = (state.at, state.tat().unwrap_or(*tat));
-        (admitted, self.verdict(&state, cost, now, charged))
+        let verdict = self.verdict(&state, cost, now, charged);
+        ((state.at, state.tat().unwrap_or(tat)), admitted, verdict)
     }
 
     /// The instant as of which a bucket in steps is decided: the begin of the step, or `now` if it is empty then. `tat` is
