@@ -14,7 +14,7 @@ pub(super) fn detail(refusal: &Refusal<'_>) -> String {
         }
         (Reason::Banned, None) => "too many refused requests".to_owned(),
         (Reason::QuotaExceeded, None) => {
-            "the quota is used up or too small for this request, and waiting does not help".to_owned()
+            "the quota is used up for good, or the request costs more than can ever be admitted".to_owned()
         }
         (Reason::StoreUnavailable, None) => "try again later".to_owned(),
         (Reason::Denied, _) => "requests of this client are not served".to_owned(),
