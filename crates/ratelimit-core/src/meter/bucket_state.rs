@@ -7,7 +7,7 @@ use crate::{MAX_PERIOD_NANOS, MAX_RATES, MAX_UNITS, Timestamp};
 /// The maximum debt that forced charges can create: 2<sup>62</sup> - 1 ns, about 146 years.
 pub(super) const MAX_DEBT: u64 = (1 << 62) - 1;
 
-/// The state of a [`Bucket`].
+/// The state of a [`Bucket`](super::Bucket).
 ///
 /// Nearly always there is one debt. There are several while the bucket has units that were charged under limits of
 /// different rates: because a limit has changed, or because several limits share the bucket. Then there is a debt for
@@ -15,7 +15,7 @@ pub(super) const MAX_DEBT: u64 = (1 << 62) - 1;
 /// largest of them, in units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketState {
-    /// The latest instant at which it was charged; of a bucket [in steps](Bucket::in_steps), the begin of that step.
+    /// The latest instant at which it was charged; of a bucket [in steps](super::Bucket::in_steps), the begin of that step.
     pub at: Timestamp,
     /// A debt for each rate, by rising interval: the first one contains all units.
     pub debts: SmallVec<[Debt; 1]>,
