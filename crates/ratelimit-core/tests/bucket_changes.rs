@@ -22,8 +22,8 @@ fn meter(bucket: Bucket) -> Meter {
 
 /// Buckets with intervals of 64, 128, ... 4096 ns.
 fn even_limits() -> impl Strategy<Value = Vec<Bucket>> {
-    let limit = (0..7u32, 1..30u64)
-        .prop_map(|(power, burst)| Bucket::with_interval(GRAIN << power, burst, false).unwrap());
+    let limit =
+        (0..7u32, 1..30u64).prop_map(|(power, burst)| Bucket::with_interval(GRAIN << power, burst).unwrap());
     prop::collection::vec(limit, 1..6)
 }
 
@@ -37,9 +37,17 @@ fn usual_limits() -> impl Strategy<Value = Vec<Bucket>> {
     limits(prop_oneof![1_000..5_000u64, 1_000..1_000_000u64])
 }
 
+/// All of the burst, or part of it.
+fn any_immediate() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(u64::MAX), 1..20u64]
+}
+
 fn limits(interval: impl Strategy<Value = u64>) -> impl Strategy<Value = Vec<Bucket>> {
-    let limit = (interval, prop_oneof![1..8u64, 1..80u64], any::<bool>())
-        .prop_map(|(interval, burst, queue)| Bucket::with_interval(interval, burst, queue).unwrap());
+    let limit = (interval, prop_oneof![1..8u64, 1..80u64], any_immediate()).prop_map(
+        |(interval, burst, immediate)| {
+            Bucket::with_interval(interval, burst).unwrap().with_immediate(immediate)
+        },
+    );
     prop::collection::vec(limit, 1..6)
 }
 
@@ -100,7 +108,7 @@ fn at(nanos: u64) -> Timestamp {
 
 /// How many units are owed, counting partly drained ones in full: the same for every caller.
 fn owed(state: &State, now: u64) -> u64 {
-    let large = meter(Bucket::with_interval(7, 1_000_000_000, false).unwrap());
+    let large = meter(Bucket::with_interval(7, 1_000_000_000).unwrap());
     large.limit() - large.verdict(state, 0, at(now), None).remaining
 }
 
@@ -203,7 +211,7 @@ proptest! {
                 prop_assert!(owed(&state, verdict.reset_at.as_nanos() - 1) > 0);
                 prop_assert_eq!(meter.forget_at(&state), verdict.reset_at);
             }
-            prop_assert!(bucket.queue() || verdict.ready_at == at(now), "only a queue delays");
+            prop_assert!(bucket.is_queue() || verdict.ready_at == at(now), "only a queue delays");
             let mut in_one_go = state.clone();
             let mode = if step.forced { Mode::Force } else { Mode::Charge };
             let decided = meter.claim(&mut in_one_go, step.cost, at(now), mode);
@@ -217,7 +225,7 @@ proptest! {
         }
     }
 
-    /// An immediate refund leaves nothing of the charge, whatever was charged under other limits meanwhile. A later one
+    /// Unless somebody may wait for a turn: an immediate refund leaves nothing of the charge, whatever was charged under other limits meanwhile. A later one
     /// returns at most what was charged.
     #[test]
     fn a_refund_gives_back_what_was_charged(
@@ -229,7 +237,7 @@ proptest! {
             now += step.after;
             meter(limits[step.limit % limits.len()]).charge(&mut state, step.cost, at(now));
         }
-        let charging = meter(limits[steps[0].limit % limits.len()]);
+        let charging = meter(limits[steps[0].limit % limits.len()].with_immediate(u64::MAX));
         let (before, receipt) = (owed(&state, now), charging.charge(&mut state, cost, at(now)).receipt);
         for (limit, cost) in &others {
             meter(limits[limit % limits.len()]).charge(&mut state, *cost, at(now));
@@ -259,7 +267,7 @@ proptest! {
         for step in &steps {
             charge(&mut debts, step.after, limits[step.limit % limits.len()], step.cost);
         }
-        let own = limits[steps[0].limit % limits.len()];
+        let own = limits[steps[0].limit % limits.len()].with_immediate(u64::MAX);
         let (mut now, receipt) = charge(&mut debts, 0, own, cost);
         for (after, limit, cost) in &others {
             let limit = limits[limit % limits.len()];
@@ -278,14 +286,14 @@ proptest! {
         intervals in prop::collection::btree_set(1..100_000u64, MAX_RATES + 1..MAX_RATES * 2), order in any::<u64>(), later in 0..1_000_000u64,
     ) {
         let mut intervals: Vec<u64> = intervals.into_iter().collect();
-        let (mut state, mut total) = (meter(Bucket::with_interval(1, 1, false).unwrap()).fresh(), 0);
+        let (mut state, mut total) = (meter(Bucket::with_interval(1, 1).unwrap()).fresh(), 0);
         let fastest = intervals[0];
         let turned = (order % 97) as usize % intervals.len();
         intervals.rotate_left(turned);
         for (place, interval) in intervals.iter().enumerate() {
             let cost = 1 + place as u64 % 3;
             total += cost;
-            meter(Bucket::with_interval(*interval, 100, false).unwrap()).charge(&mut state, cost, at(START));
+            meter(Bucket::with_interval(*interval, 100).unwrap()).charge(&mut state, cost, at(START));
             prop_assert_eq!(owed(&state, START), total);
         }
         let State::Bucket(bucket) = &state else { unreachable!() };

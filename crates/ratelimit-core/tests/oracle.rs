@@ -100,7 +100,7 @@ fn consistent(meter: &Meter, state: &State, cost: u64, now: Timestamp) -> Result
     let at = |nanos: u64| Timestamp::from_nanos(nanos);
     prop_assert_eq!(verdict.fits, meter.fits(state, cost, now));
     prop_assert!(verdict.remaining <= verdict.limit);
-    let is_queue = matches!(meter, Meter::Bucket(bucket) if bucket.queue());
+    let is_queue = matches!(meter, Meter::Bucket(bucket) if bucket.is_queue());
     let never_drains = matches!(meter, Meter::Bucket(bucket) if bucket.step() == i64::MAX as u64);
     prop_assert!(is_queue || verdict.ready_at == now, "only a queue delays");
     prop_assert!(meter.fits(state, verdict.remaining, now));
@@ -201,10 +201,10 @@ proptest! {
 
     #[test]
     fn buckets_decide_like_the_oracle(
-        interval in 1..20_000u64, burst in 1..20u64, queue: bool, steps in steps(25, 60_000),
+        interval in 1..20_000u64, burst in 1..20u64, immediate in 1..30u64, steps in steps(25, 60_000),
     ) {
         let steps: Vec<_> = steps.into_iter().filter(|step| !matches!(step, Step::Refund { .. })).collect();
-        let bucket = Meter::Bucket(Bucket::with_interval(interval, burst, queue).unwrap());
+        let bucket = Meter::Bucket(Bucket::with_interval(interval, burst).unwrap().with_immediate(immediate));
         run(&bucket, &steps, |events, now, cost| {
             let debt = drained(events, now, interval);
             debt + u128::from(cost) * u128::from(interval) <= u128::from(burst) * u128::from(interval)
@@ -236,7 +236,7 @@ proptest! {
     fn a_bucket_admits_its_burst_and_its_rate_over_any_span(
         interval in 1..20_000u64, burst in 1..20u64, claims in prop::collection::vec((0..30_000i64, 0..12u64), 1..80),
     ) {
-        let bucket = Meter::Bucket(Bucket::with_interval(interval, burst, false).unwrap());
+        let bucket = Meter::Bucket(Bucket::with_interval(interval, burst).unwrap());
         let steps: Vec<_> = claims.into_iter().map(|(after, cost)| Step::Claim { after, cost }).collect();
         let fits = |events: &[Event], now, cost: u64| {
             drained(events, now, interval) + u128::from(cost * interval) <= u128::from(burst * interval)
@@ -258,7 +258,7 @@ proptest! {
         which in 0..20usize,
         later in 0..60_000u64,
     ) {
-        let bucket = Meter::Bucket(Bucket::with_interval(interval, 1_000, false).unwrap());
+        let bucket = Meter::Bucket(Bucket::with_interval(interval, 1_000).unwrap());
         let which = which % charges.len();
         let (mut with, mut without, mut now) = (bucket.fresh(), bucket.fresh(), 1_000_000);
         let mut receipt = None;
@@ -285,7 +285,7 @@ proptest! {
 
     #[test]
     fn a_queue_releases_evenly(interval in 1..20_000u64, burst in 1..20u64, gaps in prop::collection::vec(0..20_000u64, 1..60)) {
-        let queue = Meter::Bucket(Bucket::with_interval(interval, burst, true).unwrap());
+        let queue = Meter::Bucket(Bucket::with_interval(interval, burst).unwrap().with_immediate(1));
         let (mut state, mut now, mut last) = (queue.fresh(), 1_000_000, None);
         for gap in gaps {
             now += gap;
@@ -299,6 +299,46 @@ proptest! {
                 prop_assert!(ready >= last + interval);
             }
             last = Some(ready);
+        }
+    }
+
+    #[test]
+    fn turns_that_are_used_never_exceed_the_immediate_units_and_the_rate(
+        interval in prop_oneof![1..5u64, 1..20_000u64], burst in 1..30u64, immediate in 1..12u64,
+        calls in prop::collection::vec((0..40_000u64, 0..8u64, 0..5usize, 0..3u8), 1..40),
+    ) {
+        let bucket = Bucket::with_interval(interval, burst).unwrap().with_immediate(immediate);
+        let immediate = bucket.immediate();
+        let meter = Meter::Bucket(bucket);
+        let (mut state, mut now, mut turns, mut used) = (meter.fresh(), 1_000_000, Vec::new(), Vec::new());
+        let mut is_settled = false;
+        for (after, cost, which, what) in calls {
+            now += after * interval / 10_000;
+            let instant = Timestamp::from_nanos(now);
+            let place = turns.len().wrapping_sub(which + 1);
+            if what == 0 && let Some((at, taken, receipt)) = turns.get(place).copied() {
+                // All of it before its turn. Part of it afterwards, but only of one: several refunds are not quite exact.
+                let is_over = at <= now;
+                if is_over && std::mem::replace(&mut is_settled, true) {
+                    continue;
+                }
+                let back = if is_over { cost.min(taken) } else { taken };
+                meter.refund(&mut state, back, receipt, instant);
+                turns.remove(place);
+                used.push((at, taken - back));
+            } else if meter.fits(&state, cost, instant) && cost > 0 {
+                let charged = meter.charge(&mut state, cost, instant);
+                turns.push((charged.ready_at.as_nanos(), cost, charged.receipt));
+            }
+        }
+        // What is used, in the order of its use, is admitted by a bucket of the immediate units; what costs more finds it empty.
+        used.extend(turns.into_iter().map(|(at, cost, _)| (at, cost)));
+        used.sort_unstable();
+        let mut tat = 0;
+        for (nth, &(at, cost)) in used.iter().enumerate().filter(|(_, (_, cost))| *cost > 0) {
+            let room = immediate.saturating_sub(cost) * interval;
+            prop_assert!(tat <= at + room, "turn {} of {:?}", nth, used);
+            tat = tat.max(at) + cost * interval;
         }
     }
 }
@@ -356,16 +396,17 @@ fn numbers_at_the_edges_neither_wrap_nor_panic() {
     let window = |limit, segment, carried, strict| {
         Meter::Window(Window::new(limit, segment, carried, strict, 0).unwrap())
     };
-    let bucket =
-        |quota, period, burst, queue| Meter::Bucket(Bucket::new(quota, period, burst, queue).unwrap());
+    let bucket = |quota, period, burst, immediate| {
+        Meter::Bucket(Bucket::new(quota, period, burst).unwrap().with_immediate(immediate))
+    };
     let meters = [
         window(MAX_UNITS, MAX_PERIOD_NANOS, 1, false),
         window(MAX_UNITS, 1_000, MAX_SEGMENTS, false),
         window(1, MAX_PERIOD_NANOS / 3_600 / 1_000 * 1_000, MAX_SEGMENTS, true),
         window(1, 1_000, 0, false),
-        bucket(MAX_UNITS / 1_000_000, MAX_PERIOD_NANOS, 1_000, false),
-        bucket(1, 7 * year, 10, true),
-        bucket(1_000_000_000, 1_000_000_000, MAX_UNITS, false),
+        bucket(MAX_UNITS / 1_000_000, MAX_PERIOD_NANOS, 1_000, 1_000),
+        bucket(1, 7 * year, 10, 1),
+        bucket(1_000_000_000, 1_000_000_000, MAX_UNITS, MAX_UNITS - 1),
         Meter::Bucket(Bucket::in_steps(1_000_000, MAX_PERIOD_NANOS, 7_000_000).unwrap()),
         Meter::Bucket(Bucket::in_steps(1, 1, MAX_UNITS).unwrap()),
         Meter::Bucket(Bucket::in_total(MAX_UNITS).unwrap()),

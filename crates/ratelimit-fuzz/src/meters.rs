@@ -20,7 +20,14 @@ pub fn any_meter(input: &mut Input<'_>) -> Meter {
         3..6 => {
             let interval = input.within(1, MAX_PERIOD_NANOS);
             let burst = input.within(1, ((1 << 61) / interval).min(MAX_UNITS));
-            Bucket::with_interval(interval, burst, input.byte().is_multiple_of(2)).map(Meter::Bucket)
+            let immediate = if input.byte().is_multiple_of(2) { burst } else { input.within(1, burst) };
+            Bucket::with_interval(interval, burst).map(|it| Meter::Bucket(it.with_immediate(immediate)))
+        }
+        6 if input.byte().is_multiple_of(2) => {
+            // What does not fit is built without steps.
+            let (units, step) = (input.within(1, MAX_UNITS), input.within(1, MAX_PERIOD_NANOS));
+            let burst = input.within(1, MAX_UNITS);
+            Bucket::in_steps(units, step, burst).or_else(|_| Bucket::in_total(burst)).map(Meter::Bucket)
         }
         6 => Bucket::gate(input.within(1, MAX_PERIOD_NANOS)).map(Meter::Bucket),
         // Short, because a log has an entry for each unit.

@@ -267,7 +267,7 @@ fn a_meter_of_another_kind_with_the_same_name_starts_fresh() {
     use ratelimit_memory::core::{Bucket, Claim, Claims, Log, Meter, MeterId, Mode, Window};
     let id = MeterId { namespace: "", scope: "s", key: b"key" };
     let window = |carried| Meter::Window(Window::new(5, 1_000_000, carried, false, 0).unwrap());
-    let bucket = Meter::Bucket(Bucket::new(5, 1_000_000, 5, false).unwrap());
+    let bucket = Meter::Bucket(Bucket::new(5, 1_000_000, 5).unwrap());
     let log = Meter::Log(Log::new(5, 1_000_000).unwrap());
     let all = [window(0), window(1), window(5), bucket, log];
     let store = MemoryStore::new();

@@ -67,7 +67,10 @@ pub(crate) fn refund_call(now: Timestamp, refunds: &[Refund<'_>], config: &Postg
                 let carried = u64::from(window.carried());
                 [0, cost, window.place(receipt).0, window.segment(), window.offset(), carried, 0]
             }
-            Meter::Bucket(bucket) => [1, cost, bucket.interval(), receipt.as_nanos(), bucket.step(), 0, 0],
+            Meter::Bucket(bucket) => {
+                let unqueued = bucket.unqueued().unwrap_or(u64::MAX);
+                [1, cost, bucket.interval(), receipt.as_nanos(), bucket.step(), 0, unqueued]
+            }
             Meter::Log(_) => [2, cost, receipt.as_nanos().min(i64::MAX as u64 - 1), 0, 0, 0, 0],
         };
         numbers.extend(rest.map(signed));

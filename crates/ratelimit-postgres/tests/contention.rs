@@ -318,7 +318,7 @@ async fn a_bucket_of_two_rates_is_kept_for_as_long_as_it_counts() {
     let store = schema.store().await;
     let id = MeterId { namespace: "", scope: "s", key: b"k" };
     let bucket = |interval| {
-        ratelimit_core::Meter::Bucket(ratelimit_core::Bucket::with_interval(interval, 10, false).unwrap())
+        ratelimit_core::Meter::Bucket(ratelimit_core::Bucket::with_interval(interval, 10).unwrap())
     };
     let (minute, day) = (bucket(60_000_000_000), bucket(86_400_000_000_000));
     let mut receipts = Vec::new();

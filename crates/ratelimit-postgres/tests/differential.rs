@@ -44,7 +44,7 @@ fn fast_path_kind(random: &mut Random) -> Kind {
         Kind::Window { segment, strict, offset, .. } => {
             Kind::Window { segment, carried: random.pick(&[0, 1, 1]), strict, offset }
         }
-        Kind::Log | Kind::Steps { .. } => Kind::Bucket { queue: true },
+        Kind::Log | Kind::Steps { .. } => Kind::Bucket { is_queue: true },
         bucket => bucket,
     }
 }
@@ -54,7 +54,7 @@ fn another(before: Meter, kind: Kind, random: &mut Random) -> Meter {
     let Meter::Bucket(bucket) = before else { return meter(kind, random) };
     let most = ((1 << 61) / bucket.interval()).min(MAX_UNITS);
     let burst = random.any(most).max(1);
-    Meter::Bucket(Bucket::with_interval(bucket.interval(), burst, bucket.queue()).unwrap())
+    Meter::Bucket(bucket.with_rate(bucket.interval(), burst).unwrap())
 }
 
 /// The fast path decides everything that it can: a wrong "no" would only be slower, because the general path would decide.
@@ -112,7 +112,7 @@ async fn the_fast_path_decides_drained_buckets_alone() {
     for (keys, most) in [(&[b"a"][..], 1), (&[b"b", b"c"], 1), (&[b"d", b"d"], 2), (&[b"e", b"e", b"f"], 2)] {
         let (mut now, mut drains_in) = (1_700_000_000_000_000_000, 0);
         for interval in [second, 60 * second, second] {
-            let meter = Meter::Bucket(Bucket::with_interval(interval, 10, false).unwrap());
+            let meter = Meter::Bucket(Bucket::with_interval(interval, 10).unwrap());
             let id = |key| MeterId { namespace: "n", scope: "s", key };
             let claims: Vec<_> =
                 keys.iter().map(|key| [Claim { id: id(&key[..]), cost: 4, meter }]).collect();

@@ -187,7 +187,7 @@ async fn similar_claims_in_a_batch_are_decided_as_core_does() {
     let mut random = Random(78);
     let window =
         |limit, carried, strict| Meter::Window(Window::new(limit, SEGMENT, carried, strict, 0).unwrap());
-    let bucket = |interval, burst| Meter::Bucket(Bucket::with_interval(interval, burst, false).unwrap());
+    let bucket = |interval, burst| Meter::Bucket(Bucket::with_interval(interval, burst).unwrap());
     let meters = [
         ("fixed", [window(3, 0, false), window(6, 0, false)]),
         ("sliding", [window(3, 1, false), window(6, 1, false)]),

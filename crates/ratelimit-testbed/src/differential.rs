@@ -58,7 +58,7 @@ pub enum Kind {
     /// A bucket.
     Bucket {
         /// Whether it delays.
-        queue: bool,
+        is_queue: bool,
     },
     /// A bucket whose units drain in steps.
     Steps {
@@ -82,7 +82,7 @@ pub fn kind(random: &mut Random) -> Kind {
             let offset = if random.below(2) == 0 { 0 } else { random.below(segment / 1_000) * 1_000 };
             Kind::Window { segment, carried, strict: random.below(4) == 0, offset }
         }
-        5 | 6 => Kind::Bucket { queue: random.below(3) == 0 },
+        5 | 6 => Kind::Bucket { is_queue: random.below(3) == 0 },
         7 | 8 => Kind::Steps { step: if random.below(4) == 0 { 0 } else { random.any(MAX_SEGMENT * 1_000) } },
         _ => Kind::Log,
     }
@@ -96,11 +96,13 @@ pub fn meter(kind: Kind, random: &mut Random) -> Meter {
             let limit = if random.below(3) == 0 { most } else { random.any(most) };
             Meter::Window(Window::new(limit, segment, carried, strict, offset).unwrap())
         }
-        Kind::Bucket { queue } => loop {
+        Kind::Bucket { is_queue } => loop {
             let interval = random.any(MAX_SEGMENT * 1_000).max(1);
             let most = random.pick(&[1, 20, 1_000, MAX_UNITS]);
-            if let Ok(bucket) = Bucket::with_interval(interval, random.any(most).max(1), queue) {
-                return Meter::Bucket(bucket);
+            let burst = random.any(most).max(1);
+            if let Ok(bucket) = Bucket::with_interval(interval, burst) {
+                let immediate = if is_queue { random.any(burst) } else { burst };
+                return Meter::Bucket(bucket.with_immediate(immediate));
             }
         },
         Kind::Steps { step: 0 } => {

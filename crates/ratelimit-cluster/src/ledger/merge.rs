@@ -70,9 +70,10 @@ fn add_to_bucket(bucket: &Bucket, state: &mut State, drain: i64, floor: Timestam
     } else if drain > 0 {
         Meter::Bucket(*bucket).charge(state, time.div_ceil(interval), began);
     } else if let Some(debt) = known.debts.iter().find(|debt| debt.interval == interval) {
-        // Nothing of a partly drained unit is refunded.
+        // Nothing of a partly drained unit is refunded. Which turns stay was decided by the node that refunded.
         let (receipt, at) = (debt.receipt, known.at);
-        Meter::Bucket(*bucket).refund(state, time / interval, receipt, at);
+        let meter = Meter::Bucket(bucket.with_immediate(u64::MAX));
+        meter.refund(state, time / interval, receipt, at);
     }
 }
 

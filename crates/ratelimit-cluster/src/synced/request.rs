@@ -48,10 +48,10 @@ impl Scope {
         Self { text: id.scope.to_owned(), meter, instants: (Timestamp::EPOCH, Timestamp::MAX) }
     }
 
-    /// A bucket without an effective limit.
+    /// A bucket without an effective limit, in which nobody waits: turns are assigned by the nodes.
     fn of_bucket(id: &MeterId<'_>, bucket: &Bucket) -> Self {
         let burst = (LONGEST / bucket.interval()).min(MAX_UNITS);
-        let wide = Bucket::with_interval(bucket.interval(), burst, bucket.queue());
+        let wide = Bucket::with_interval(bucket.interval(), burst);
         Self::whole(id, Meter::Bucket(wide.unwrap_or(*bucket)))
     }
 

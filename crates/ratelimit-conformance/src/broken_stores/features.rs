@@ -1,4 +1,4 @@
-//! Stores that are wrong for periods of the calendar, concurrency limits, partial requests, steps or bans.
+//! Stores that are wrong for periods of the calendar, concurrency limits, partial requests, turns, steps or bans.
 
 use ratelimit_core::{
     Answer, Bucket, Claim, Claims, Meter, MeterId, Mode, Refund, State, Timestamp, decide, refund,
@@ -68,6 +68,38 @@ flaws! {
                 answer.verdicts.iter_mut().for_each(|verdict| verdict.remaining = 0);
             }
             answer
+        }
+    }
+    WithoutImmediate "without-immediate": "all units of a queue wait, also the immediate ones",
+        "turns/immediate-units" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            let mut waiting = claims.to_vec();
+            for claim in &mut waiting {
+                if let Meter::Bucket(bucket) = claim.meter && bucket.is_queue() {
+                    claim.meter = Meter::Bucket(bucket.with_immediate(1));
+                }
+            }
+            let waiting = Claims::new(claims.now(), claims.mode(), &waiting);
+            decide(&waiting.unwrap_or(*claims), states)
+        }
+    }
+    RefundsTurns "refunds-turns": "a cancelled turn is returned although others wait after it",
+        "turns/a-cancelled-turn-stays-empty" {
+        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            let meter = match given.meter {
+                Meter::Bucket(bucket) => Meter::Bucket(bucket.with_immediate(u64::MAX)),
+                meter => meter,
+            };
+            refund(&meter, state, given.cost, given.receipt, now);
+        }
+    }
+    KeepsTurns "keeps-turns": "a turn is never returned",
+        "turns/the-last-turn-is-free-again" {
+        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            match given.meter {
+                Meter::Bucket(bucket) if bucket.is_queue() => {}
+                meter => drop(refund(&meter, state, given.cost, given.receipt, now)),
+            }
         }
     }
     IgnoresSteps "ignores-steps": "units drain continuously, also from a bucket in steps",
@@ -151,8 +183,7 @@ flaws! {
 fn without_steps(meter: Meter) -> Meter {
     match meter {
         Meter::Bucket(bucket) if bucket.step() > 0 => {
-            Bucket::with_interval(bucket.interval(), bucket.burst(), bucket.queue())
-                .map_or(meter, Meter::Bucket)
+            Bucket::with_interval(bucket.interval(), bucket.burst()).map_or(meter, Meter::Bucket)
         }
         meter => meter,
     }

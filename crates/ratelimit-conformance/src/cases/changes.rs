@@ -30,8 +30,9 @@ pub(super) fn cases() -> Vec<Case> {
         "Alternating between limits of several rates on one bucket exceeds none of them.",
         turns,
     ));
+    // In a queue, turns after a charge keep what it took: see `turns/`.
     cases.extend(Case::for_each(
-        &buckets,
+        &[Kind::Bucket, Kind::Leaky],
         "changes/receipts",
         "Units charged under one rate are refunded exactly under another.",
         receipts,

@@ -44,6 +44,7 @@ mod steps;
 mod storms;
 mod time;
 mod trips;
+mod turns;
 mod waiting;
 mod worked_examples;
 
@@ -88,6 +89,7 @@ pub(crate) fn all() -> Vec<Case> {
         bans::cases(),
         calendar::cases(),
         queues::cases(),
+        turns::cases(),
         field_bugs::cases(),
         decorated::cases(),
         trips::cases(),

@@ -125,12 +125,14 @@ impl<'l> Decision<'l> {
     /// How long an admitted request has to wait for its turn. Zero unless a limit is a leaky queue.
     #[inline]
     pub fn delay(&self) -> Duration {
-        let verdicts = self.parts.verdicts();
-        let waits = verdicts.iter().any(|verdict| verdict.ready_at > self.now);
-        if !self.admitted || !waits {
-            return Duration::ZERO;
-        }
-        verdicts.iter().map(|verdict| verdict.ready_at.since(self.now)).max().unwrap_or_default()
+        let waits = self.parts.verdicts().iter().any(|verdict| verdict.ready_at > self.now);
+        if self.admitted && waits { self.turn() } else { Duration::ZERO }
+    }
+
+    /// The same for a refused request, if there had been room for it.
+    pub(crate) fn turn(&self) -> Duration {
+        let turns = self.parts.verdicts().iter().map(|verdict| verdict.ready_at.since(self.now));
+        turns.max().unwrap_or_default()
     }
 
     /// The limit that decided, and how it stands.

@@ -65,7 +65,8 @@ impl<S: CounterStore> Divided<S> {
             }
             Meter::Bucket(bucket) => {
                 let interval = bucket.interval().saturating_mul(self.instances).min(MAX_PERIOD_NANOS);
-                bucket.with_rate(interval, limit).map(Meter::Bucket)
+                let immediate = self.units(bucket.immediate());
+                bucket.with_rate(interval, limit).map(|it| Meter::Bucket(it.with_immediate(immediate)))
             }
             Meter::Log(log) => Log::new(limit, log.window()).map(Meter::Log),
         };

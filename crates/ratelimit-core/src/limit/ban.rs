@@ -80,8 +80,7 @@ impl Ban {
         let is_longest = |steps: &u32| duration.saturating_mul(factor.saturating_pow(*steps)) >= longest;
         let steps = (0..MOST_STEPS).find(is_longest).unwrap_or(MOST_STEPS);
         // The longest ban again and again keeps it at its burst or one below.
-        let earlier =
-            (steps > 0).then(|| Bucket::with_interval(longest * 2, u64::from(steps) + 1, false).ok());
+        let earlier = (steps > 0).then(|| Bucket::with_interval(longest * 2, u64::from(steps) + 1).ok());
         Some(Self {
             scope: scope.clone(),
             refusals: Log::new(refusals - 1, nanos(within)).ok(),
@@ -104,7 +103,7 @@ impl Ban {
             _ => self.longest,
         };
         let cost = length.div_ceil(UNIT);
-        Ok((cost, Bucket::with_interval(UNIT, cost, false)?))
+        Ok((cost, Bucket::with_interval(UNIT, cost)?))
     }
 
     /// The verdict of a ban in a decision: everything is allowed, or nothing.

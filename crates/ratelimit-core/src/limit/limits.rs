@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::error::{Expected, Place, SEPARATOR};
 use super::{Limit, LimitError, ParseLimitError, text};
@@ -67,6 +68,16 @@ impl Limits {
     /// These limits as they are at `now`.
     pub(crate) fn at(&self, now: Timestamp) -> Self {
         Self(self.iter().map(|limit| limit.at(now)).collect())
+    }
+
+    /// Whether an admitted request may have to wait for its turn.
+    pub(crate) fn have_queues(&self) -> bool {
+        self.iter().any(Limit::is_queue)
+    }
+
+    /// These limits for a request that waits at most so long.
+    pub(crate) fn within(&self, longest_wait: Duration, cost: u64) -> Self {
+        Self(self.iter().map(|limit| limit.within(longest_wait, cost)).collect())
     }
 
     /// None, for a limiter whose requests all have their own.

@@ -29,6 +29,7 @@ use std::time::Duration;
 
 #[cfg(not(feature = "calendar"))]
 use self::calendar::Calendar;
+use self::duration::nanos;
 use self::spec::Spec;
 use crate::Timestamp;
 use crate::key::stable_hash;
@@ -67,6 +68,7 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 /// | `100/min burst 20` | token bucket (GCRA); `gcra` and `bucket` name it as well |
 /// | `100/min leaky burst 20` | leaky bucket as a meter: refuses |
 /// | `100/min queue burst 20` | leaky bucket as a queue: admits with a delay, evenly spaced |
+/// | `100/min queue burst 20 immediate 5` | the same, but the first five have no delay |
 /// | `20 at once` | concurrency limit; `lease 30s` sets how long a crashed holder keeps its units, by default a minute |
 /// | `100/5h from first request` | fixed window that begins with a key's first request |
 /// | `1000/h burst 5000 step 1h` | token bucket that is refilled once an hour |
@@ -267,6 +269,26 @@ impl Limit {
         }
     }
 
+    /// This limit for a request of `cost` units that waits at most so long for its turn: of a queue, with a burst so small that
+    /// no turn is later. Equal to this limit otherwise.
+    pub(crate) fn within(&self, longest_wait: Duration, cost: u64) -> Self {
+        let mut limit = self.clone();
+        if let Meter::Bucket(bucket) = self.meter
+            && bucket.is_queue()
+        {
+            let waiting = nanos(longest_wait) / bucket.interval();
+            let burst = bucket.immediate().max(cost).saturating_add(waiting).min(bucket.burst());
+            limit.meter = bucket.with_rate(bucket.interval(), burst).map_or(self.meter, Meter::Bucket);
+            limit.spec.burst = Some(burst);
+        }
+        limit
+    }
+
+    /// Whether admitted requests may have to wait for their turn.
+    pub(crate) fn is_queue(&self) -> bool {
+        matches!(self.meter, Meter::Bucket(bucket) if bucket.is_queue())
+    }
+
     /// Returns how `key` is counted. Depends on the key only if the limit is staggered. For a period of the calendar, first
     /// get the limit [at](Self::at) an instant.
     pub fn meter_for(&self, key: &[u8]) -> Meter {
@@ -295,6 +317,7 @@ impl LimitBuilder {
             period,
             algorithm,
             burst: None,
+            immediate: None,
             step: None,
             alignment,
             name: None,
@@ -312,6 +335,16 @@ impl LimitBuilder {
     /// Sets how many units are admitted at once; for buckets and queues.
     pub fn burst(mut self, units: u64) -> Self {
         self.0.burst = Some(units);
+        self
+    }
+
+    /// Sets how many units of its burst a queue admits without a delay; one unless you set it. Requests that cost more are
+    /// used when the queue is empty.
+    ///
+    /// A queue of so many units is a token bucket with this burst, at which others wait for their turn up to the burst of the
+    /// queue: nginx calls this `delay`.
+    pub fn immediate(mut self, units: u64) -> Self {
+        self.0.immediate = Some(units);
         self
     }
 

@@ -9,7 +9,7 @@ use super::error::LimitError;
 use super::{ban, calendar, duration};
 use crate::MAX_LOG_UNITS;
 use crate::bounds::RENEWALS;
-use crate::meter::{Bucket, Log, Meter, Window};
+use crate::meter::{Bucket, Log, Meter, Window, check_units};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Spec {
@@ -17,6 +17,7 @@ pub(super) struct Spec {
     pub(super) period: Duration,
     pub(super) algorithm: Algorithm,
     pub(super) burst: Option<u64>,
+    pub(super) immediate: Option<u64>,
     pub(super) step: Option<Duration>,
     pub(super) alignment: Alignment,
     pub(super) name: Option<Box<str>>,
@@ -28,13 +29,17 @@ impl Spec {
         if self.step.is_some() && self.algorithm != Algorithm::TokenBucket {
             return Err(LimitError::Unsuitable { option: "step", needs: "a token bucket" });
         }
+        if self.immediate.is_some() && self.algorithm != Algorithm::LeakyQueue {
+            return Err(LimitError::Unsuitable { option: "immediate", needs: "a queue" });
+        }
         let period = nanos(self.period);
         if period == 0 && self.algorithm != Algorithm::Total {
             return Err(LimitError::Zero { what: "period" });
         }
-        let bucket = |queue| {
+        let burst = self.burst.unwrap_or(self.quota);
+        let bucket = || {
             self.forbid_alignment()?;
-            Bucket::new(self.quota, period, self.burst.unwrap_or(self.quota), queue).map(Meter::Bucket)
+            Bucket::new(self.quota, period, burst)
         };
         let window = |segment, carried, strict| {
             self.forbid_burst()?;
@@ -82,11 +87,14 @@ impl Spec {
             }
             Algorithm::TokenBucket if self.step.is_some() => {
                 self.forbid_alignment()?;
-                Bucket::in_steps(self.units_of_step()?, self.step_nanos(), self.burst.unwrap_or(self.quota))
-                    .map(Meter::Bucket)
+                Bucket::in_steps(self.units_of_step()?, self.step_nanos(), burst).map(Meter::Bucket)
             }
-            Algorithm::TokenBucket | Algorithm::LeakyBucket => bucket(false),
-            Algorithm::LeakyQueue => bucket(true),
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => bucket().map(Meter::Bucket),
+            Algorithm::LeakyQueue => {
+                let immediate = self.immediate.unwrap_or(1);
+                check_units("number of immediate units", immediate, burst)?;
+                Ok(Meter::Bucket(bucket()?.with_immediate(immediate)))
+            }
             Algorithm::Total => {
                 self.forbid_burst()?;
                 self.forbid_alignment()?;

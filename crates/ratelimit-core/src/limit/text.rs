@@ -49,6 +49,9 @@ impl fmt::Display for Limit {
         if let Some(burst) = spec.burst {
             write!(f, " burst {burst}")?;
         }
+        if let Some(immediate) = spec.immediate {
+            write!(f, " immediate {immediate}")?;
+        }
         if let Some(step) = spec.step {
             write!(f, " step {}", Text(step))?;
         }
@@ -97,8 +100,8 @@ impl From<LimitError> for Expected {
 
 type Stopped = (usize, Expected);
 
-const OPTIONS: &str = "fixed, sliding, log, bucket, gcra, leaky, queue, burst NUMBER, step DURATION, precision DURATION, strict, \
-     staggered, offset DURATION, name WORD, lease DURATION, in ZONE, from day NUMBER or from first request";
+const OPTIONS: &str = "fixed, sliding, log, bucket, gcra, leaky, queue, burst NUMBER, immediate NUMBER, step DURATION, \
+     precision DURATION, strict, staggered, offset DURATION, name WORD, lease DURATION, in ZONE, from day NUMBER or from first request";
 
 /// Periods without a fixed length.
 const OF_CALENDAR: [&str; 6] = ["month", "months", "quarter", "quarters", "year", "years"];
@@ -113,6 +116,7 @@ struct Reader<'a> {
 struct Options {
     algorithm: Option<Algorithm>,
     burst: Option<u64>,
+    immediate: Option<u64>,
     step: Option<Duration>,
     precision: Option<Duration>,
     lease: Option<Duration>,
@@ -200,6 +204,7 @@ impl<'a> Reader<'a> {
             "leaky" => once(&mut options.algorithm, Algorithm::LeakyBucket),
             "queue" => once(&mut options.algorithm, Algorithm::LeakyQueue),
             "burst" => once(&mut options.burst, self.number("a number of units")?),
+            "immediate" => once(&mut options.immediate, self.number("a number of units")?),
             "step" => once(&mut options.step, self.duration()?),
             "lease" => once(&mut options.lease, self.duration()?),
             "precision" => once(&mut options.precision, self.duration()?),
@@ -373,6 +378,7 @@ impl Options {
             builder = builder.strict();
         }
         builder.0.burst = self.burst;
+        builder.0.immediate = self.immediate;
         builder.0.step = self.step;
         builder.0.alignment = self.alignment.unwrap_or_default();
         builder.0.name = self.name.map(String::into_boxed_str);
@@ -397,6 +403,9 @@ impl Options {
         }
         if self.step.is_some() {
             return unsuitable("step");
+        }
+        if self.immediate.is_some() {
+            return unsuitable("immediate");
         }
         let mut builder = LimitBuilder::of_calendar(quota, calendar);
         builder.0.burst = self.burst;

@@ -40,7 +40,8 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
     /// If the request can never be admitted, or if the store did not answer.
     ///
     /// # Dropping
-    /// Dropping the future stops the wait. A turn in a leaky queue that was already assigned is then used up.
+    /// Dropping the future stops the wait. A turn in a leaky queue that was already assigned is then used up: to give up in
+    /// time, set a [deadline](Acquire::timeout), which never takes a turn that comes later.
     pub async fn acquire<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
@@ -64,7 +65,9 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
         let late = |now: Timestamp, wait| deadline.is_some_and(|deadline| now + wait > deadline);
         let mut backoff = Backoff::default();
         loop {
-            let decision = self.decide(&request, Mode::Charge).await?;
+            let longest = deadline.map_or(Duration::MAX, |deadline| deadline.since(self.clock.now()));
+            let in_time = deadline.map(|_| request.clone().within(longest, &self.limits));
+            let decision = self.decide(in_time.as_ref().unwrap_or(&request), Mode::Charge).await?;
             let now = self.clock.now();
             if decision.allowed() {
                 let delay = decision.delay();
@@ -85,7 +88,7 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
                 }
                 Some(told) => told,
             };
-            if late(now, told) || deadline == Some(now) {
+            if late(now, told.max(decision.turn())) || deadline == Some(now) {
                 return Err(AcquireError::Deadline(decision.into_owned()));
             }
             let longest = deadline.map_or(Duration::MAX, |deadline| deadline.since(now));

@@ -9,6 +9,7 @@ mod partial;
 mod permit;
 mod release;
 mod request;
+mod reserve;
 mod settle;
 
 pub use acquire::Acquire;

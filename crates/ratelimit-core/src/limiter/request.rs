@@ -1,6 +1,7 @@
 //! Requests: what a limiter checks.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -189,6 +190,18 @@ impl<'k, 'l> Request<'k, 'l> {
         let mut request = self.clone();
         for part in request.parts_mut() {
             part.limits = Some(Cow::Owned(part.limits(own).at(now)));
+        }
+        request
+    }
+
+    /// This request for a caller who waits at most so long for a turn. `own` are the limiter's limits.
+    pub(super) fn within(self, longest_wait: Duration, own: &'l Limits) -> Self {
+        if !self.parts().iter().any(|part| part.limits(own).have_queues()) {
+            return self;
+        }
+        let mut request = self;
+        for part in request.parts_mut() {
+            part.limits = Some(Cow::Owned(part.limits(own).within(longest_wait, part.cost)));
         }
         request
     }

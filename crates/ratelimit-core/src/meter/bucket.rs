@@ -21,7 +21,8 @@ const PRECISION: u128 = 1_000;
 ///
 /// A claim is admitted if and only if `max(tat, now) + cost x interval <= now + burst x interval` (the generic cell
 /// rate algorithm of ITU-T I.371, as a virtual schedule). Token bucket, leaky bucket as a meter and leaky bucket as a
-/// queue are all this meter; in the queue form an admitted claim has to wait for its turn, `max(tat, now)`.
+/// queue are all this meter. In a [queue](Self::with_immediate) an admitted claim has to wait for its turn: until its units fit
+/// into the first few of the burst, the immediate ones.
 ///
 /// A bucket [in steps](Self::in_steps) is decided as of the begin of the current step, so that its units drain at the ends of
 /// steps, all units of a step at once. Steps are counted from the charge that found the bucket empty.
@@ -32,7 +33,8 @@ const PRECISION: u128 = 1_000;
 pub struct Bucket {
     interval: Divisor,
     burst: u64,
-    queue: bool,
+    /// How many units of the burst may be used at once, without waiting for a turn.
+    immediate: u64,
     /// The length of a step in nanoseconds; zero if units drain continuously.
     step: u64,
 }
@@ -45,7 +47,7 @@ impl Bucket {
     /// # Errors
     /// If a number is zero or beyond its bound, if whole nanoseconds cannot represent the rate within 0.1 %, or if the
     /// burst would take more than 73 years to drain.
-    pub fn new(quota: u64, period: u64, burst: u64, queue: bool) -> Result<Self, LimitError> {
+    pub fn new(quota: u64, period: u64, burst: u64) -> Result<Self, LimitError> {
         check_units("quota", quota, MAX_UNITS)?;
         check_units("burst", burst, MAX_UNITS)?;
         check_period("period", period)?;
@@ -54,20 +56,41 @@ impl Bucket {
         if rounded_by * PRECISION > u128::from(period) {
             return Err(LimitError::RateTooHigh);
         }
-        Self::with_interval(interval, burst, queue)
+        Self::with_interval(interval, burst)
     }
 
     /// Creates a bucket meter that drains one unit every `interval` nanoseconds.
     ///
     /// # Errors
     /// If a number is zero or beyond its bound, or if the burst would take more than 73 years to drain.
-    pub fn with_interval(interval: u64, burst: u64, queue: bool) -> Result<Self, LimitError> {
+    pub fn with_interval(interval: u64, burst: u64) -> Result<Self, LimitError> {
         check_period("period", interval)?;
         check_units("burst", burst, MAX_UNITS)?;
         if interval.checked_mul(burst).is_none_or(|tolerance| tolerance > MAX_TOLERANCE) {
             return Err(LimitError::BurstTooLong);
         }
-        Ok(Self { interval: Divisor::new(interval), burst, queue, step: 0 })
+        Ok(Self { interval: Divisor::new(interval), burst, immediate: burst, step: 0 })
+    }
+
+    /// Makes this meter a queue: up to `units` may be used at once, and the rest of the burst waits for its turn. Zero counts as
+    /// one.
+    ///
+    /// A claim that costs more waits until all units before it have drained.
+    ///
+    /// ```
+    /// use ratelimit_core::{Bucket, Mode, Timestamp};
+    ///
+    /// let bucket = Bucket::new(60, 60_000_000_000, 4)?.with_immediate(2); // one a second, two at once, two may wait
+    /// let (mut at, mut tat) = (Timestamp::EPOCH, Timestamp::EPOCH);
+    /// let now = Timestamp::from_secs(30);
+    /// let mut claim = || bucket.claim(&mut at, &mut tat, 1, now, Mode::Charge);
+    /// let delay = |(admitted, verdict): (bool, ratelimit_core::Verdict)| admitted.then(|| verdict.ready_at.since(now).as_secs());
+    /// assert_eq!([(); 5].map(|()| delay(claim())), [Some(0), Some(0), Some(1), Some(2), None]);
+    /// # Ok::<(), ratelimit_core::LimitError>(())
+    /// ```
+    #[must_use]
+    pub fn with_immediate(self, units: u64) -> Self {
+        Self { immediate: units.max(1).min(self.burst), ..self }
     }
 
     /// Creates a bucket meter whose units drain in steps: `units` of them at the end of each `step` nanoseconds, counted from
@@ -78,7 +101,7 @@ impl Bucket {
     /// # Errors
     /// Like [`new`](Self::new).
     pub fn in_steps(units: u64, step: u64, burst: u64) -> Result<Self, LimitError> {
-        let bucket = Self::new(units, step, burst, false)?;
+        let bucket = Self::new(units, step, burst)?;
         Ok(Self { step: bucket.interval() * units, ..bucket })
     }
 
@@ -88,7 +111,7 @@ impl Bucket {
     /// If the number is zero or beyond its bound.
     pub fn in_total(units: u64) -> Result<Self, LimitError> {
         check_units("quota", units, MAX_UNITS)?;
-        Ok(Self { step: NEVER, ..Self::with_interval(1, units, false)? })
+        Ok(Self { step: NEVER, ..Self::with_interval(1, units)? })
     }
 
     /// Creates a bucket meter with a burst of zero: a gate. A claim of cost zero fits if and only if the bucket is empty, and
@@ -98,7 +121,7 @@ impl Bucket {
     /// If the interval is zero or longer than ten years.
     pub fn gate(interval: u64) -> Result<Self, LimitError> {
         check_period("period", interval)?;
-        Ok(Self { interval: Divisor::new(interval), burst: 0, queue: false, step: 0 })
+        Ok(Self { interval: Divisor::new(interval), burst: 0, immediate: 0, step: 0 })
     }
 
     /// How long one unit takes to drain, in nanoseconds.
@@ -111,9 +134,15 @@ impl Bucket {
         self.burst
     }
 
-    /// Whether an admitted claim has to wait for its turn.
-    pub fn queue(&self) -> bool {
-        self.queue
+    /// How many units of the burst may be used at once. What goes beyond them waits for its turn.
+    pub fn immediate(&self) -> u64 {
+        self.immediate
+    }
+
+    /// Whether an admitted claim may have to wait for its turn.
+    #[inline]
+    pub fn is_queue(&self) -> bool {
+        self.immediate < self.burst
     }
 
     /// The length of a [step](Self::in_steps) in nanoseconds; zero if units drain continuously, 2<sup>63</sup> - 1 if they
@@ -122,12 +151,14 @@ impl Bucket {
         self.step
     }
 
-    /// The same meter with another interval and burst.
+    /// The same meter with another interval and burst. A queue keeps the number of its immediate units, if the burst has as
+    /// many.
     ///
     /// # Errors
     /// Like [`with_interval`](Self::with_interval).
     pub fn with_rate(&self, interval: u64, burst: u64) -> Result<Self, LimitError> {
-        Ok(Self { step: self.step, ..Self::with_interval(interval, burst, self.queue)? })
+        let immediate = if self.is_queue() { self.immediate.min(burst) } else { burst };
+        Ok(Self { step: self.step, immediate, ..Self::with_interval(interval, burst)? })
     }
 
     /// How long a full bucket takes to drain, in nanoseconds.
@@ -150,7 +181,7 @@ impl Bucket {
     /// ```
     /// use ratelimit_core::{Bucket, Mode, Timestamp};
     ///
-    /// let bucket = Bucket::new(60, 60_000_000_000, 2, false)?; // one a second, two at once
+    /// let bucket = Bucket::new(60, 60_000_000_000, 2)?; // one a second, two at once
     /// let (mut at, mut tat) = (Timestamp::EPOCH, Timestamp::EPOCH);
     /// let mut claim = || bucket.claim(&mut at, &mut tat, 1, Timestamp::from_secs(30), Mode::Charge).0;
     /// assert_eq!([claim(), claim(), claim()], [true, true, false]);
@@ -173,7 +204,10 @@ impl Bucket {
         }
         let seen = now.max(*at).as_nanos();
         let debt = tat.as_nanos().saturating_sub(seen);
-        let ready_at = if self.queue && debt > 0 { *tat } else { now };
+        let ready_at = match self.is_queue() {
+            true => end_of(self.wait(debt, self.interval(), cost), seen, now),
+            false => now,
+        };
         let fits =
             (cost <= self.burst && debt <= (self.burst - cost) * self.interval()) || self.is_free(cost);
         if cost > 0 && mode != Mode::Peek && (fits || mode == Mode::Force) {
@@ -282,7 +316,7 @@ impl Bucket {
     /// rates, they start from these: a unit that drains slowly stays until it has drained.
     pub(super) fn charge(&self, state: &mut BucketState, cost: u64, now: Timestamp) -> Charged {
         let seen = self.seen(state, now);
-        let ready_at = self.turn(state, now);
+        let ready_at = self.turn(state, cost, now);
         state.at = Timestamp::derived(seen);
         state.debts.retain(|debt| debt.left(seen) > 0);
         let own = state.place(self.interval()).unwrap_or_else(|place| {
@@ -305,17 +339,41 @@ impl Bucket {
         Charged { receipt, ready_at }
     }
 
-    /// When a claim that arrives `now` may proceed. In a queue, this is when all units before it have drained, if those
-    /// of slower rates drain at this rate.
-    fn turn(&self, state: &BucketState, now: Timestamp) -> Timestamp {
-        if !self.queue {
+    /// When units that are claimed `now` may be used. In a queue, this is when they fit into its immediate units, or when all
+    /// units before them have drained, if there are more of them; the units of slower rates drain at this rate.
+    fn turn(&self, state: &BucketState, cost: u64, now: Timestamp) -> Timestamp {
+        if !self.is_queue() {
             return now;
         }
-        let seen = state.seen(now);
+        let seen = self.seen(state, now);
         let (Ok(own) | Err(own)) = state.place(self.interval());
-        let faster = state.debts[..own].iter().map(|debt| debt.left(seen)).max().unwrap_or(0);
-        let left = faster.max(state.left_from(own, self.interval(), seen));
-        if left > 0 { Timestamp::derived(seen + left) } else { now }
+        let faster =
+            state.debts[..own].iter().map(|debt| self.wait(debt.left(seen), debt.interval, cost)).max();
+        let own = self.wait(state.left_from(own, self.interval(), seen), self.interval(), cost);
+        let turn = end_of(own.max(faster.unwrap_or(0)), seen, now);
+        if turn > now { self.drained(state, turn).unwrap_or(Timestamp::MAX) } else { turn }
+    }
+
+    /// How long a claim waits until it fits into the immediate units beside a debt of this interval.
+    fn wait(&self, left: u64, interval: u64, cost: u64) -> u64 {
+        left.saturating_sub(drain_time(self.immediate.saturating_sub(cost.max(1)), interval))
+    }
+
+    /// What may be in the bucket, in nanoseconds, before somebody has to wait; `None` if nobody ever waits.
+    ///
+    /// While there is more, a [refund](super::Meter::refund) returns nothing unless nothing was charged after it: who waits
+    /// keeps the turn that was assigned, and what a refund returned would let another request in beside it.
+    pub fn unqueued(&self) -> Option<u64> {
+        self.is_queue().then(|| self.interval() * self.immediate)
+    }
+
+    /// Whether a refund would give away turns of others: units were charged after it for this time, or at other rates.
+    fn has_turns(&self, state: &BucketState, since: u64, seen: u64) -> bool {
+        let Some(unqueued) = self.unqueued() else { return false };
+        match &state.debts[..] {
+            [debt] => since > 0 && debt.left(seen) > unqueued,
+            _ => true,
+        }
     }
 
     /// Units of one rate drain in the order in which they were charged. So what has not drained of this charge is what
@@ -325,9 +383,10 @@ impl Bucket {
         let seen = self.seen(state, now);
         let line = state.debts[own].receipt.as_nanos();
         let there = state.own(own, seen);
-        let before = there.saturating_sub(line.saturating_sub(receipt.as_nanos()));
+        let since = line.saturating_sub(receipt.as_nanos());
+        let before = there.saturating_sub(since);
         let back = Owed { time: self.drain_time(cost).min(before), interval: self.interval() };
-        if back.time == 0 {
+        if back.time == 0 || self.has_turns(state, since, seen) {
             return;
         }
         state.debts[own].receipt = Timestamp::derived(line.saturating_sub(back.time));
@@ -363,7 +422,7 @@ impl Bucket {
                 Some(tat) => drained(tat).unwrap_or(Timestamp::MAX),
                 None => now,
             },
-            ready_at: charged.map_or_else(|| self.turn(state, now), |charged| charged.ready_at),
+            ready_at: charged.map_or_else(|| self.turn(state, cost, now), |charged| charged.ready_at),
             receipt: charged.map_or(now, |charged| charged.receipt),
         }
     }
@@ -373,4 +432,9 @@ impl Bucket {
         let Some(tat) = state.tat().filter(|tat| *tat > state.at) else { return state.at };
         self.drained(state, tat).unwrap_or(Timestamp::MAX)
     }
+}
+
+/// The end of a wait that was computed as of `seen`.
+fn end_of(wait: u64, seen: u64, now: Timestamp) -> Timestamp {
+    if wait > 0 { Timestamp::derived(seen + wait) } else { now }
 }

@@ -3,7 +3,7 @@
 use crate::{LimitError, MAX_PERIOD_NANOS};
 
 /// Checks the number of units that a limit allows, which must not be zero.
-pub(super) fn check_units(what: &'static str, units: u64, most: u64) -> Result<(), LimitError> {
+pub(crate) fn check_units(what: &'static str, units: u64, most: u64) -> Result<(), LimitError> {
     if units == 0 { Err(LimitError::Zero { what }) } else { check_most(what, units, most) }
 }
 

@@ -18,6 +18,7 @@ pub use bucket::Bucket;
 pub use bucket_state::{BucketState, Debt};
 pub use bytes::CorruptState;
 pub use charged::Charged;
+pub(crate) use check::check_units;
 pub use log::{Log, LogSight, LogState};
 pub use slice::{decide, refund};
 pub use window::{Window, WindowState};

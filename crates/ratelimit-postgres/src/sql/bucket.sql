@@ -148,7 +148,7 @@ END $$;
 -- The state after a refund: units of one rate drain in the order in which they came, so what of the charge has not drained
 -- lies before its receipt in the line of them.
 CREATE OR REPLACE FUNCTION ratelimit.bucket_refund_v1(
-    state bigint[], now bigint, cost bigint, receipt bigint, gap bigint
+    state bigint[], now bigint, cost bigint, receipt bigint, gap bigint, unqueued bigint
 ) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     seen CONSTANT bigint := greatest(now, state[1]);
@@ -156,6 +156,13 @@ DECLARE
     own int;
     line bigint;
 BEGIN
+    own := ratelimit.bucket_place_v1(state, gap);
+    line := CASE cardinality(state) WHEN 3 THEN state[2] ELSE state[own + 2] END;
+    -- Turns that were assigned after this charge stay as they are. `unqueued` is the largest number if nobody ever waits.
+    IF unqueued < 9223372036854775807
+            AND (cardinality(state) > 4 OR line > receipt AND state[2] - seen > unqueued) THEN
+        RETURN state;
+    END IF;
     IF cardinality(state) = 3 THEN
         back := least(back, greatest(state[2] - seen, 0) - greatest(state[2] - receipt, 0));
         IF state[3] = gap AND back > 0 THEN
@@ -163,8 +170,6 @@ BEGIN
         END IF;
         RETURN state;
     END IF;
-    own := ratelimit.bucket_place_v1(state, gap);
-    line := state[own + 2];
     back := least(back, ratelimit.bucket_own_v1(state, own, seen) - greatest(line - receipt, 0));
     IF state[own + 1] IS DISTINCT FROM gap OR back <= 0 THEN
         RETURN state;

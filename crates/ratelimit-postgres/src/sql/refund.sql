@@ -3,7 +3,7 @@
 -- ids      the names of the meters in ascending order, without repetition
 -- refunds  eight numbers for each: the meter's place in `ids`, its kind, the cost, and then
 --          window: the number of the charge's segment, segment, shift, carried
---          bucket: interval, receipt, step
+--          bucket: interval, receipt, step, none, what may be in the bucket before somebody waits for a turn
 --          log:    receipt
 CREATE OR REPLACE FUNCTION ratelimit.refund_v1(
     ids bytea[], now bigint, refunds bigint[], by_server boolean
@@ -30,7 +30,7 @@ BEGIN
             WHEN 0 THEN ratelimit.window_refund_v1(state, refunds[at + 3], refunds[at + 4], refunds[at + 5],
                 refunds[at + 6], refunds[at + 7])
             WHEN 1 THEN ratelimit.bucket_refund_v1(state, ratelimit.bucket_now_v1(state, now, refunds[at + 6]),
-                refunds[at + 3], refunds[at + 5], refunds[at + 4])
+                refunds[at + 3], refunds[at + 5], refunds[at + 4], refunds[at + 8])
             ELSE ratelimit.log_refund_v1(state, refunds[at + 3], refunds[at + 4])
         END;
         dirty[meter] := true;

@@ -20,7 +20,9 @@ local function window_refund(key, arg)
 end
 
 local function bucket_refund(key, arg, now_high, now_low)
-  local _, receipt_high, receipt_low, cost, high, low, step_high, step_low = unpack('>BI4I4I8I4I4I4I4', arg)
+  -- unqueued: what may be in the bucket before somebody waits for a turn; beyond 2^63 if nobody ever does.
+  local _, receipt_high, receipt_low, cost, high, low, step_high, step_low, unqueued_high, unqueued_low =
+    unpack('>BI4I4I8I4I4I4I4I4I4', arg)
   local value = read('GET', key)
   if not value then return value == false end
   local debts = bucket_debts(value)
@@ -31,6 +33,12 @@ local function bucket_refund(key, arg, now_high, now_low)
   if not is_there then return true end
   local debt = debts[own]
   local after_high, after_low = minus(debt.receipt_high, debt.receipt_low, receipt_high, receipt_low)
+  if unqueued_high < 2147483648 then
+    -- Turns that were assigned after this charge stay as they are.
+    if #debts > 1 then return true end
+    local left_high, left_low = debt_left(debt, now_high, now_low)
+    if (after_high > 0 or after_low > 0) and less(unqueued_high, unqueued_low, left_high, left_low) then return true end
+  end
   local back_high, back_low = debt_own(debts, own, now_high, now_low)
   back_high, back_low = minus(back_high, back_low, after_high, after_low)
   local drain_high, drain_low = times(cost, high, low)

@@ -182,8 +182,9 @@ impl Rates {
         loop {
             let interval = self.fastest + random.any(self.slowest - self.fastest);
             let burst = random.any(self.burst).max(1);
-            if let Ok(bucket) = Bucket::with_interval(interval, burst, random.below(3) == 0) {
-                return Meter::Bucket(bucket);
+            if let Ok(bucket) = Bucket::with_interval(interval, burst) {
+                let immediate = if random.below(3) == 0 { random.any(burst) } else { burst };
+                return Meter::Bucket(bucket.with_immediate(immediate));
             }
         }
     }

@@ -5,7 +5,7 @@
 //!
 //! | what | what follows |
 //! |---|---|
-//! | limit | name space and scope (text); then 1, units, segment in microseconds, segments carried, 1 if strict or else 0 – or 2, interval in nanoseconds, burst, 1 if a queue or else 0 – or 3, units, window in nanoseconds |
+//! | limit | name space and scope (text); then 1, units, segment in microseconds, segments carried, 1 if strict or else 0 – or 2, interval in nanoseconds, burst, immediate units – or 3, units, window in nanoseconds |
 //! | meter | the key (bytes); of a window its offset in microseconds; then units or a state |
 //! | units | of a window: the segment's number, the units (signed); of a bucket: what drains in nanoseconds (signed), the TAT; of a log: the newest instant, the units (signed) |
 //! | state | of a window: when it was charged last, how many counts, the counts from the newest segment on; of a bucket: how many numbers, and these: when it was charged last, the TAT, its interval – or, where units of several rates are there, when it was charged last, and of each rate by rising interval the TAT, the interval, the receipt of the newest; of a log: how many runs, and of each the nanoseconds since the one before and the units |
@@ -42,9 +42,9 @@ mod tests {
             let offset = offset % segment * 1_000;
             Meter::Window(Window::new(limit, segment * 1_000, carried, strict, offset).unwrap())
         });
-        let bucket = (1..1_u64 << 40, 1..1_u64 << 20, any::<bool>());
-        let bucket = bucket.prop_map(|(interval, burst, queue)| {
-            Meter::Bucket(Bucket::with_interval(interval, burst, queue).unwrap())
+        let bucket = (1..1_u64 << 40, 1..1_u64 << 20, 1..1_u64 << 21);
+        let bucket = bucket.prop_map(|(interval, burst, immediate)| {
+            Meter::Bucket(Bucket::with_interval(interval, burst).unwrap().with_immediate(immediate))
         });
         let log = (1..=MAX_LOG_UNITS, 1..1_u64 << 50)
             .prop_map(|(limit, window)| Meter::Log(Log::new(limit, window).unwrap()));
@@ -55,7 +55,7 @@ mod tests {
     fn at_rate(meter: Meter, rate: u64) -> Meter {
         match meter {
             Meter::Bucket(bucket) => {
-                Meter::Bucket(Bucket::with_interval(bucket.interval() * rate, 9, false).unwrap())
+                Meter::Bucket(Bucket::with_interval(bucket.interval() * rate, 9).unwrap())
             }
             _ => meter,
         }
@@ -148,8 +148,8 @@ mod tests {
                 let intervals = 1_000_u64..;
                 debts.as_chunks_mut().0.iter_mut().zip(intervals).for_each(|([_, each, _], interval)| *each = interval);
             }
-            let meter = Meter::Bucket(Bucket::with_interval(1_000, 5, false).unwrap());
-            let mut page = vec![0, 0, 1, b's', 2, 0xe8, 0x07, 5, 0, 1, 1, b'k'];
+            let meter = Meter::Bucket(Bucket::with_interval(1_000, 5).unwrap());
+            let mut page = vec![0, 0, 1, b's', 2, 0xe8, 0x07, 5, 5, 1, 1, b'k'];
             put_number(&mut page, count.unwrap_or(numbers.len() as u64));
             numbers.iter().for_each(|number| put_number(&mut page, *number));
             let mut entries = Entries::new(Reader::new(&page));

@@ -133,7 +133,8 @@ fn limit(reader: &mut Reader<'_>) -> Result<Meter, Malformed> {
         }
         2 => {
             let (interval, burst) = (reader.number()?, reader.number()?);
-            Bucket::with_interval(interval, burst, flag(reader)?).map(Meter::Bucket)
+            let immediate = reader.number()?;
+            Bucket::with_interval(interval, burst).map(|it| Meter::Bucket(it.with_immediate(immediate)))
         }
         3 => Log::new(reader.number()?, reader.number()?).map(Meter::Log),
         _ => return Err(Malformed),

@@ -140,7 +140,7 @@ fn put_limit(out: &mut Vec<u8>, meter: &Meter) {
             out.push(2);
             put_number(out, bucket.interval());
             put_number(out, bucket.burst());
-            out.push(u8::from(bucket.queue()));
+            put_number(out, bucket.immediate());
         }
         Meter::Log(log) => {
             out.push(3);

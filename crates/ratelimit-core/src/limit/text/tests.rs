@@ -27,6 +27,7 @@ fn limits_are_read_and_printed_back() {
     check("5/31d log name sign-up", "5/31d log name sign-up");
     check("100/s leaky", "100/s leaky");
     check("100/s queue burst 20 name a.b_c", "100/s queue burst 20 name a.b_c");
+    check("100/s immediate 5 queue burst 20", "100/s queue burst 20 immediate 5");
     check("7/s staggered", "7/s staggered");
     check("7/1500us", "7/1500us");
     check("1/7d", "1/w");
@@ -167,10 +168,19 @@ fn impossible_limits_cannot_be_built() {
     assert_eq!(because("7/h step 10min"), Some(LimitError::StepNotWhole));
     assert_eq!(because("7/h step 0s"), Some(LimitError::Zero { what: "step" }));
     assert_eq!(because("300000001/s step 1s"), Some(LimitError::RateTooHigh));
+    let immediate = "number of immediate units";
+    assert_eq!(
+        because("7/s queue burst 3 immediate 4"),
+        Some(LimitError::TooLarge { what: immediate, most: 3 })
+    );
+    assert_eq!(because("7/s queue immediate 0"), Some(LimitError::Zero { what: immediate }));
     assert_eq!(because("0 in total"), Some(LimitError::Zero { what: "quota" }));
     for text in [
         "7/h fixed step 1h",
         "7/h queue step 1h",
+        "7/h burst 3 immediate 2",
+        "7/month immediate 2",
+        "7/day in UTC immediate 2",
         "7/h step 1h from first request",
         "7/h sliding from first request",
         "7/h log from first request",

@@ -1,0 +1,58 @@
+//! Turns in queues that are taken now and used later.
+
+use std::time::Duration;
+
+use super::{CheckError, RateLimiter, Request};
+use crate::{Clock, CounterStore, Decision, SyncCounterStore};
+
+impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
+    /// Takes a turn in a queue that comes within `longest_wait`, and returns when it comes: [`Decision::delay`]. If there is
+    /// none, the request is refused and nothing is charged.
+    ///
+    /// Use it if you do something else until then; to sleep until the turn comes, use
+    /// [`acquire_with`](Self::acquire_with). To cancel, call [`refund`](Self::refund) before the turn. Other requests keep their
+    /// turns, so the units are available again only as far as none was taken after it.
+    ///
+    /// Queues are limits with the option `queue`. Under other limits the request has to fit now. The longest wait is rounded down
+    /// to a multiple of the time in which one unit leaves the queue.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ratelimit_core::{CounterStore, Limit, RateLimiter};
+    /// # async fn example(store: impl CounterStore) -> Result<(), Box<dyn std::error::Error>> {
+    /// // One a second, the first five at once, up to 60 taken or waiting.
+    /// let limiter = RateLimiter::new(store, "1/s queue burst 60 immediate 5".parse::<Limit>()?);
+    /// let turn = limiter.reserve("mail", Duration::from_secs(20)).await?;
+    /// if turn.allowed() {
+    ///     println!("send it in {:?}", turn.delay());
+    /// } else {
+    ///     println!("no turn within 20 s; try again in {:?}", turn.retry_after());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Like [`check`](Self::check).
+    pub async fn reserve<'k, 'l>(
+        &'l self,
+        request: impl Into<Request<'k, 'l>>,
+        longest_wait: Duration,
+    ) -> Result<Decision<'l>, CheckError> {
+        self.check(request.into().within(longest_wait, &self.limits)).await
+    }
+}
+
+impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
+    /// [`reserve`](Self::reserve) without waiting for the store.
+    ///
+    /// # Errors
+    /// Like [`check`](Self::check).
+    pub fn reserve_now<'k, 'l>(
+        &'l self,
+        request: impl Into<Request<'k, 'l>>,
+        longest_wait: Duration,
+    ) -> Result<Decision<'l>, CheckError> {
+        self.check_now(request.into().within(longest_wait, &self.limits))
+    }
+}
