@@ -67,7 +67,8 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("atomic/peeks-disturb-nobody", "Peeks between claims change nothing.", peeks),
         Case::new("atomic/resets-race-claims", "After a reset at most one more limit is admitted.", resets),
         Case::new("atomic/batches", "Concurrent batches from several handles are admitted exactly.", batches),
-        Case::new("atomic/many-keys", "Hundreds of keys at once are each admitted exactly.", many_keys),
+        Case::new("atomic/many-keys", "Hundreds of keys at once are each admitted exactly.", many_keys)
+            .heavy(),
         Case::new(
             "atomic/seen-at-once",
             "A charge through one handle is visible to another at once.",

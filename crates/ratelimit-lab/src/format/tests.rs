@@ -162,6 +162,25 @@ fn json_of_usual_servers_is_read() {
     );
 }
 
+/// An overflow of the stack would abort the replay.
+#[test]
+fn deeply_nested_json_is_no_request() {
+    let good = r#"{"time": 1767603600, "ip": "10.0.0.1"}"#;
+    for depth in [60, 1_000, 100_000, 1_000_000] {
+        for (open, close) in [("[", "]"), (r#"{"ip":"#, "}")] {
+            for name in ["ip", "other"] {
+                let value = format!("{}1{}", open.repeat(depth), close.repeat(depth));
+                let line = format!(r#"{{"time": 1767603600, "{name}": {value}}}"#);
+                let parse = move || read(&[good, &line], &["ip"]).is_ok();
+                let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(parse).unwrap();
+                // What is not wanted is skipped without recursion.
+                let is_skipped = name == "other" || open != "[";
+                assert_eq!(thread.join().unwrap(), is_skipped || depth == 60, "{name} {depth} {open}");
+            }
+        }
+    }
+}
+
 #[test]
 fn fields_of_json_are_found_by_dots_and_by_whole_names() {
     let line = r#"{"time":1767607200,"a":{"b":{"c":"deep"},"n":-5,"t":true},"a.b":"flat","list":["first","second"],"x":null}"#;

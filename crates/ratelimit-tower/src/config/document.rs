@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// How deep values may be nested. What reads and drops them recurses, and a thread's stack may be small; the fields need half.
+pub(super) const MOST_LEVELS: usize = 8;
+
 /// A value and its place.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
@@ -54,6 +57,10 @@ impl Problem {
     /// For text that is not a valid document: only the line is known.
     pub(super) fn in_line(line: usize, message: impl Into<String>) -> Self {
         Self { place: Some(Place { line, field: String::new() }), message: message.into() }
+    }
+
+    pub(super) fn too_deep(line: usize) -> Self {
+        Self::in_line(line, format!("the values are nested deeper than {MOST_LEVELS} levels"))
     }
 
     /// Sets the place, unless it is known already.

@@ -5,18 +5,44 @@ use std::ops::Range;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use toml_parser::Source;
+use toml_parser::lexer::TokenKind;
 
-use super::document::{Key, Node, Place, Problem, Value, element_of, field_of};
+use super::document::{Key, MOST_LEVELS, Node, Place, Problem, Value, element_of, field_of};
 
 /// Parses TOML. Checks TOML's own rules (duplicate keys, unterminated strings).
 pub(super) fn read(text: &str) -> Result<Node, Problem> {
     let lines = Lines { text };
+    if let Some(span) = too_deep(text) {
+        return Err(Problem::too_deep(lines.of(&span)));
+    }
     let table = DeTable::parse(text).map_err(|error| {
         let line = error.span().map_or(1, |span| lines.of(&span));
         Problem::in_line(line, format!("invalid TOML: {}", error.message()))
     })?;
     let value = lines.table(table.into_inner(), "")?;
     Ok(Node { place: Place { line: 1, field: String::new() }, value })
+}
+
+/// Where the values of one header or of one field are nested too deep. The library bounds brackets, and the dots of each key,
+/// but not their product: keys with dots in nested tables.
+fn too_deep(text: &str) -> Option<Range<usize>> {
+    let mut dots = 0;
+    // The dots around each open bracket.
+    let mut open = Vec::new();
+    for token in Source::new(text).lex() {
+        match token.kind() {
+            TokenKind::Dot => dots += 1,
+            TokenKind::LeftSquareBracket | TokenKind::LeftCurlyBracket => open.push(dots),
+            TokenKind::RightSquareBracket | TokenKind::RightCurlyBracket => dots = open.pop().unwrap_or(0),
+            TokenKind::Comma | TokenKind::Newline => dots = open.last().copied().unwrap_or(0),
+            _ => {}
+        }
+        if dots + open.len() > MOST_LEVELS {
+            return Some(token.span().start()..token.span().end());
+        }
+    }
+    None
 }
 
 struct Lines<'a> {

@@ -5,14 +5,23 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{DuplicateKeyPolicy, Location, Spanned};
 
-use super::document::{Key, Node, Place, Problem, Value, element_of, field_of};
+use super::document::{Key, MOST_LEVELS, Node, Place, Problem, Value, element_of, field_of};
 
 /// Parses YAML. Checks YAML's own rules (duplicate keys, undefined aliases); the library bounds aliases.
 pub(super) fn read(text: &str) -> Result<Node, Problem> {
-    let options = serde_saphyr::options! { duplicate_keys: DuplicateKeyPolicy::Error, with_snippet: false };
+    // The library's own bound, 64 levels, takes more than the 2 MiB of a thread's stack without optimisation.
+    let options = serde_saphyr::options! {
+        duplicate_keys: DuplicateKeyPolicy::Error,
+        with_snippet: false,
+        budget: serde_saphyr::budget! { max_depth: MOST_LEVELS },
+    };
     let raw: Option<Spanned<Raw>> = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let line = error.location().map_or(1, line);
         let message = error.render();
+        // By its text, which is the same if an alias leads there.
+        if message.contains("budget breached: Depth") {
+            return Problem::too_deep(line);
+        }
         // The library's message continues with advice for programmers.
         let message = message.split([';', ',']).next().unwrap_or(&message);
         Problem::in_line(line, format!("invalid YAML: {message}"))
