@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use ratelimit_core::{Answer, CLOCK_SLACK, Claims, Refund, State, Timestamp, decide, refund};
 
 /// States in a map, decided by [`decide`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     meters: HashMap<Vec<u8>, Kept>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Kept {
     state: State,
     /// The instant from which on the state equals a new one.

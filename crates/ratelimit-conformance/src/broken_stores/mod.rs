@@ -25,6 +25,7 @@ mod capacity;
 mod decisions;
 mod features;
 mod flaw;
+mod histories;
 mod latches;
 mod late;
 mod lifetimes;
@@ -51,6 +52,7 @@ pub fn all() -> Vec<BrokenStore> {
         capacity::all(),
         decisions::all(),
         features::all(),
+        histories::all(),
         late::all(),
         latches::all(),
         lifetimes::all(),

@@ -18,6 +18,7 @@ mod dropped;
 mod failures;
 mod field_bugs;
 mod handles;
+mod histories;
 mod keys;
 mod late;
 mod lifetimes;
@@ -57,6 +58,7 @@ pub(crate) fn all() -> Vec<Case> {
         boundaries::cases(),
         same_decisions::cases(),
         atomic::cases(),
+        histories::cases(),
         storms::cases(),
         mixed_storms::cases(),
         handles::cases(),
