@@ -90,7 +90,7 @@ fn steps<'a>(
             "servers in containers",
             Box::new(|totals| containers::test(built(cell)?, servers, totals)),
         ));
-        steps.push(("documentation", Box::new(documentation)));
+        steps.push(("documentation", Box::new(|totals| documentation(packages, totals))));
         steps.push(("each feature by itself", Box::new(|totals| features(packages, totals))));
         steps.push(("packages", Box::new(|totals| package::pack(&package::Arguments::default(), totals))));
         steps.push(("the benchmark's tests", Box::new(|totals| bench(servers, totals))));
@@ -104,12 +104,17 @@ fn lints(totals: &mut Totals) -> Result<()> {
     command(&mut lints, totals)
 }
 
-fn documentation(totals: &mut Totals) -> Result<()> {
-    let mut documentation = cargo();
-    documentation
-        .args(["doc", "--workspace", "--all-features", "--no-deps"])
-        .env("RUSTDOCFLAGS", "-D warnings");
-    command(&mut documentation, totals)
+/// With all features, and each published crate with those of its default: links may lead to what only a feature has.
+fn documentation(packages: &[Package], totals: &mut Totals) -> Result<()> {
+    let published = packages.iter().filter(|package| package.published);
+    let alone = published.map(|package| vec!["--package", package.name.as_str()]);
+    let mut results = Vec::new();
+    for arguments in std::iter::once(vec!["--workspace", "--all-features"]).chain(alone) {
+        let mut documentation = cargo();
+        documentation.args(["doc", "--no-deps"]).args(arguments).env("RUSTDOCFLAGS", "-D warnings");
+        results.push(command(&mut documentation, totals));
+    }
+    results.into_iter().collect()
 }
 
 fn bench(servers: &Servers, totals: &mut Totals) -> Result<()> {

@@ -70,7 +70,7 @@
 //! # Features
 //! - `calendar`: limits per month, quarter or year, and per day or week of a time zone.
 //! - `axum`: the peer's address from axum's `ConnectInfo`, the route from its `MatchedPath`.
-//! - `config`: policies from files in TOML or YAML, reloaded when they change; see [`config`]. Needs Rust 1.89.
+//! - `config`: the module of this name: policies from files in TOML or YAML, reloaded when they change. Needs Rust 1.89.
 //! - `tonic`: the peer's address from tonic's `TcpConnectInfo`.
 //! - `tracing` (on by default): events for refusals (debug), for what a policy in shadow would refuse (info) and for
 //!   failures (warn, error), the latter two at most once per second each. Without it, failures are only counted.

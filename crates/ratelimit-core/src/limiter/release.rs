@@ -9,7 +9,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     ///
     /// Does nothing if the lease has ended. Release a decision only once, as with [`refund`](Self::refund).
     ///
-    /// With the feature `tokio`, a [`Permit`](crate::Permit) releases and renews by itself.
+    /// With the feature `tokio`, a `Permit` releases and renews by itself.
     ///
     /// ```
     /// # use ratelimit_core::{CounterStore, Limits, RateLimiter};

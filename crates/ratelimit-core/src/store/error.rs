@@ -145,7 +145,7 @@ impl StoreError {
         self
     }
 
-    /// Renames the store, for a store that contains a layer such as [`Batched`](crate::layers::Batched).
+    /// Renames the store, for a store that contains a layer such as `Batched`.
     #[must_use]
     pub fn of_store(mut self, store: &'static str) -> Self {
         self.0.store = store;
