@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Algorithm, CheckError, LimitStatus, Request, Timestamp};
+use ratelimit_core::{
+    Algorithm, CheckError, Claim, Claims, Clock, CounterStore, Limit, LimitStatus, MeterId, Mode, Request,
+    Timestamp, Verdict,
+};
 use serde::Serialize;
 
 use crate::subject::{Key, Limiter};
@@ -44,9 +47,31 @@ impl KeyStatus {
     pub(crate) async fn of(limiter: &Limiter, key: &Key, cost: u64) -> Result<Self, CheckError> {
         let decision = limiter.would_allow(Request::new(&key.bytes).cost(cost)).await?;
         let now = decision.now();
-        let limits = decision.each().map(|status| LimitRow::new(status, now)).collect();
+        let mut limits: Vec<_> = decision.each().map(|status| LimitRow::new(status, now)).collect();
+        if limits.iter().any(|row| row.remaining == 0) {
+            let used = used(limiter, key).await?;
+            limits.iter_mut().zip(used).for_each(|(row, used)| row.used = row.used.max(used));
+        }
         Ok(Self { key: key.shown.clone(), time: rfc3339(now), limits })
     }
+}
+
+/// What was used under each limit, also beyond it: by force, or before the limit was lowered. Zero for bans.
+async fn used(limiter: &Limiter, key: &Key) -> Result<Vec<u64>, CheckError> {
+    let now = limiter.clock().now();
+    let limits: Vec<Limit> = limiter.limits().iter().map(|limit| limit.at(now)).collect();
+    let claims = limits.iter().map(|limit| Claim {
+        id: MeterId { namespace: limiter.namespace(), scope: limit.scope(), key: &key.bytes },
+        cost: 0,
+        meter: limit.meter_for(&key.bytes).widest(),
+    });
+    let claims: Vec<Claim<'_>> = claims.collect();
+    let answer = limiter.store().claim(Claims::new(now, Mode::Peek, &claims)?).await?;
+    let used = |(limit, verdict): (&Limit, &Verdict)| match limit.is_ban() {
+        true => 0,
+        false => verdict.limit - verdict.remaining.min(verdict.limit),
+    };
+    Ok(limits.iter().zip(&answer.verdicts).map(used).collect())
 }
 
 impl LimitRow {

@@ -109,7 +109,10 @@ async fn all_commands(url: &str) {
     // A charge counts beyond the limit, and in the service.
     let charged = cli.run(&["charge", "a b", "90", "--json"]).only_json();
     assert_eq!((&charged["charged"], &charged["key"]), (&json!(90), &json!("a b")));
-    assert_eq!(counts(&charged), [(95, 5), (5, 0), (7, 0)]);
+    // A log keeps no more units than it admits.
+    assert_eq!(counts(&charged), [(95, 5), (95, 0), (7, 0)]);
+    let lowered = Cli::on(url, &namespace, "50/h fixed").run(&["peek", "a b", "--json"]).only_json();
+    assert_eq!(counts(&lowered), [(95, 0)], "a limit that was lowered");
     let decision = limiter.peek(Request::new("a b")).await.unwrap();
     assert_eq!(decision.each().map(|status| status.remaining()).collect::<Vec<_>>(), [5, 0, 0]);
     assert!(cli.run(&["charge", "a b", "1"]).stdout.starts_with("charged 1 to a b\nLIMIT "));

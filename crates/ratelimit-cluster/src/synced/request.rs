@@ -39,9 +39,6 @@ pub(super) struct Return {
     pub(super) receipt: Timestamp,
 }
 
-/// The longest that a full bucket may take to drain.
-const LONGEST: u64 = 1 << 61;
-
 impl Scope {
     /// A bucket or a log.
     pub(super) fn whole(id: &MeterId<'_>, meter: Meter) -> Self {
@@ -50,9 +47,7 @@ impl Scope {
 
     /// A bucket without an effective limit, in which nobody waits: turns are assigned by the nodes.
     fn of_bucket(id: &MeterId<'_>, bucket: &Bucket) -> Self {
-        let burst = (LONGEST / bucket.interval()).min(MAX_UNITS);
-        let wide = Bucket::with_interval(bucket.interval(), burst);
-        Self::whole(id, Meter::Bucket(wide.unwrap_or(*bucket)))
+        Self::whole(id, Meter::Bucket(*bucket).widest())
     }
 
     /// A segment of a window: a fixed window without an effective limit, which begins with the segment and lasts until its units

@@ -108,6 +108,11 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         &self.limits
     }
 
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     /// The store.
     pub fn store(&self) -> &S {
         &self.store

@@ -161,6 +161,12 @@ impl Bucket {
         Ok(Self { step: self.step, immediate, ..Self::with_interval(interval, burst)? })
     }
 
+    /// The same meter with the largest burst that it can have, and without turns.
+    pub(super) fn widest(&self) -> Self {
+        let burst = (MAX_TOLERANCE / self.interval()).min(MAX_UNITS);
+        Self { burst, immediate: burst, ..*self }
+    }
+
     /// How long a full bucket takes to drain, in nanoseconds.
     pub fn tolerance(&self) -> u64 {
         self.interval() * self.burst // bounded when it was built

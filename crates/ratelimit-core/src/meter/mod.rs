@@ -23,7 +23,7 @@ pub use log::{Log, LogSight, LogState};
 pub use slice::{decide, refund};
 pub use window::{Window, WindowState};
 
-use crate::{Mode, Timestamp, Verdict};
+use crate::{MAX_UNITS, Mode, Timestamp, Verdict};
 
 /// How a meter counts. Plain data that can be sent to any store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +166,21 @@ impl Meter {
             (Self::Log(log), State::Log(state)) => log.reset_at(state),
             _ => Timestamp::EPOCH,
         }
+    }
+
+    /// The same meter with the highest limit that there can be. A peek at it says how much was charged, also beyond this limit:
+    /// [`Verdict::limit`] less [`Verdict::remaining`]. A log stays as it is, because it keeps no more units than it admits.
+    #[must_use]
+    pub fn widest(&self) -> Self {
+        let widest = match self {
+            Self::Window(window) => {
+                let (segment, carried, offset) = (window.segment(), window.carried(), window.offset());
+                Window::new(MAX_UNITS, segment, carried, window.strict(), offset).map(Self::Window)
+            }
+            Self::Bucket(bucket) => Ok(Self::Bucket(bucket.widest())),
+            Self::Log(log) => Ok(Self::Log(*log)),
+        };
+        widest.unwrap_or(*self)
     }
 
     /// The maximum number of units that can be taken at once.
