@@ -342,27 +342,32 @@ impl Shard {
         let (end, looks) = (self.table.end(), SAMPLED + spared.len());
         let start = self.searched % end.max(1);
         let taken = (start..end).chain(0..start).filter(|place| self.table.is_taken(*place)).take(looks);
-        let (mut lightest, mut last): (Option<Place>, Place) = (None, start);
+        let (mut lightest, mut last) = (None::<((u32, u64), Place)>, start);
         for place in taken {
             last = place;
             if spared.iter().any(|fingerprint| self.table.slot(place).is(*fingerprint)) {
                 continue;
             }
-            if has_passed(self.table.slot(place).forget_at, now) {
-                lightest = Some(place);
+            let weight = self.weight(place);
+            if has_passed(weight.0, now) {
+                lightest = Some((weight, place));
                 break;
             }
-            if lightest.is_none_or(|other| self.weight(place) < self.weight(other)) {
-                lightest = Some(place);
+            if lightest.is_none_or(|(least, _)| weight < least) {
+                lightest = Some((weight, place));
             }
         }
         self.searched = last + 1;
-        lightest.filter(|place| evict || has_passed(self.table.slot(*place).forget_at, now))
+        lightest
+            .map(|(_, place)| place)
+            .filter(|place| evict || has_passed(self.table.slot(*place).forget_at, now))
     }
 
     /// How much is lost by evicting a meter: its expiry, and among equals how much was charged recently.
     fn weight(&self, place: Place) -> (u32, u64) {
-        (self.table.slot(place).forget_at, self.table.slot(place).state().newest_count())
+        let slot = self.table.slot(place);
+        let units = slot.state().recent_units();
+        (slot.forget_at, units.unwrap_or_else(|number| recent_units(self.large_state(number))))
     }
 
     fn remove(&mut self, place: Place) {
@@ -412,6 +417,15 @@ impl Shard {
         self.free.shrink_to_fit();
         self.due.moved();
         self.table.shrink_to_fit()
+    }
+}
+
+/// The units of a window's newest segment, those that a bucket owed at its newest charge, or all of a log.
+fn recent_units(state: &State) -> u64 {
+    match state {
+        State::Window(state) => state.counts.first().copied().unwrap_or(0),
+        State::Bucket(state) => state.owed(state.at),
+        State::Log(state) => state.units.len() as u64,
     }
 }
 

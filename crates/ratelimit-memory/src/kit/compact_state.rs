@@ -119,9 +119,17 @@ impl CompactState {
         Timestamp::from_nanos(self.0[0] & INSTANT)
     }
 
-    /// How much a window has counted in its newest segment; zero for a bucket.
-    pub fn newest_count(&self) -> u64 {
-        if self.0[0] >> KIND == BUCKET { 0 } else { self.0[1] }
+    /// The units of a window's newest segment, or those that a bucket owed at its newest charge.
+    ///
+    /// # Errors
+    /// If the state is stored elsewhere: its number.
+    pub fn recent_units(&self) -> Result<u64, usize> {
+        let [first, second, third] = self.0;
+        match first >> KIND {
+            BUCKET => Ok(second.saturating_sub(first & INSTANT).div_ceil(third.max(1))),
+            ELSEWHERE => Err(usize::try_from(second).unwrap_or(usize::MAX)),
+            _ => Ok(second),
+        }
     }
 
     /// How a claim is decided in place; `None` if the state is stored elsewhere, is of another kind or shape than the
