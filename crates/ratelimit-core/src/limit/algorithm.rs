@@ -24,7 +24,8 @@ pub enum Algorithm {
     TokenBucket,
     /// Units drain evenly; what does not fit is refused. Equivalent to the token bucket.
     LeakyBucket,
-    /// Units leave evenly, one after another. An admitted request has to wait for its turn; up to `burst` may be waiting.
+    /// Units leave evenly, one after another. An admitted request has to wait for its turn, unless it fits into the
+    /// [immediate](crate::LimitBuilder::immediate) units; up to `burst` may be waiting.
     LeakyQueue,
     /// Units are held until they are [released](crate::RateLimiter::release), at most for the period, which is the *lease*:
     /// it frees the units of a holder that has crashed. Whoever works longer [renews](crate::RateLimiter::renew) it.

@@ -338,11 +338,11 @@ impl LimitBuilder {
         self
     }
 
-    /// Sets how many units of its burst a queue admits without a delay; one unless you set it. Requests that cost more are
-    /// used when the queue is empty.
+    /// Sets how many units of its burst a queue admits without a delay; one unless you set it. A request that costs more waits
+    /// until the queue is empty.
     ///
-    /// A queue of so many units is a token bucket with this burst, at which others wait for their turn up to the burst of the
-    /// queue: nginx calls this `delay`.
+    /// It is then a token bucket that holds so many units, where those beyond them wait for their turn instead of being refused.
+    /// nginx calls this `delay`.
     pub fn immediate(mut self, units: u64) -> Self {
         self.0.immediate = Some(units);
         self
