@@ -20,7 +20,7 @@ pub fn any_meter(input: &mut Input<'_>) -> Meter {
         3..6 => {
             let interval = input.within(1, MAX_PERIOD_NANOS);
             let burst = input.within(1, ((1 << 61) / interval).min(MAX_UNITS));
-            let immediate = if input.byte().is_multiple_of(2) { burst } else { input.within(1, burst) };
+            let immediate = if input.byte().is_multiple_of(2) { u64::MAX } else { input.within(1, burst) };
             Bucket::with_interval(interval, burst).map(|it| Meter::Bucket(it.with_immediate(immediate)))
         }
         6 if input.byte().is_multiple_of(2) => {

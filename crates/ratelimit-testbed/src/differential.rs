@@ -101,7 +101,7 @@ pub fn meter(kind: Kind, random: &mut Random) -> Meter {
             let most = random.pick(&[1, 20, 1_000, MAX_UNITS]);
             let burst = random.any(most).max(1);
             if let Ok(bucket) = Bucket::with_interval(interval, burst) {
-                let immediate = if is_queue { random.any(burst) } else { burst };
+                let immediate = if is_queue { random.any(burst) } else { u64::MAX };
                 return Meter::Bucket(bucket.with_immediate(immediate));
             }
         },

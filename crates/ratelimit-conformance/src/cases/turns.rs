@@ -37,6 +37,11 @@ pub(super) fn cases() -> Vec<Case> {
             nobody_waits,
         ),
         Case::new(
+            "turns/cancelled-without-a-wait",
+            "A turn that was taken with a longest wait of zero stays as well, while others wait after it.",
+            without_a_wait,
+        ),
+        Case::new(
             "turns/refunds-at-several-rates",
             "A queue with units of several rates returns nothing, because their turns cannot be told.",
             several_rates,
@@ -123,6 +128,16 @@ async fn nobody_waits(bench: Bench) -> CaseResult {
     trial.admit(1).await?;
     trial.limiter.settle(&second, 1).await?;
     trial.expect_left(4).await
+}
+
+async fn without_a_wait(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("60/min queue burst 10 immediate 2")?);
+    let first = trial.limiter.reserve(trial.request(2), Duration::ZERO).await?;
+    ensure_eq!((first.allowed(), first.delay()), (true, Duration::ZERO), "the first turn");
+    ensure_eq!(delays(&trial, 2).await?, [1_000, 2_000], "delays of the others");
+    trial.limiter.refund(&first).await?;
+    ensure_eq!(delays(&trial, 1).await?, [3_000], "delay of who comes after them");
+    Ok(())
 }
 
 async fn several_rates(bench: Bench) -> CaseResult {

@@ -65,7 +65,7 @@ impl<S: CounterStore> Divided<S> {
             }
             Meter::Bucket(bucket) => {
                 let interval = bucket.interval().saturating_mul(self.instances).min(MAX_PERIOD_NANOS);
-                let immediate = self.units(bucket.immediate());
+                let immediate = if bucket.is_queue() { self.units(bucket.immediate()) } else { u64::MAX };
                 bucket.with_rate(interval, limit).map(|it| Meter::Bucket(it.with_immediate(immediate)))
             }
             Meter::Log(log) => Log::new(limit, log.window()).map(Meter::Log),

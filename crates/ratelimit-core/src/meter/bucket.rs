@@ -14,6 +14,9 @@ const MAX_TOLERANCE: u64 = 1 << 61;
 /// The step of a bucket from which nothing drains.
 const NEVER: u64 = i64::MAX as u64;
 
+/// The immediate units of a bucket that is no queue.
+const ALL: u64 = u64::MAX;
+
 /// A limit cannot be built if its rate is off by more than one part in this many.
 const PRECISION: u128 = 1_000;
 
@@ -33,7 +36,7 @@ const PRECISION: u128 = 1_000;
 pub struct Bucket {
     interval: Divisor,
     burst: u64,
-    /// How many units of the burst may be used at once, without waiting for a turn.
+    /// How many units may be used at once, without waiting for a turn; `ALL` if this is no queue.
     immediate: u64,
     /// The length of a step in nanoseconds; zero if units drain continuously.
     step: u64,
@@ -69,11 +72,11 @@ impl Bucket {
         if interval.checked_mul(burst).is_none_or(|tolerance| tolerance > MAX_TOLERANCE) {
             return Err(LimitError::BurstTooLong);
         }
-        Ok(Self { interval: Divisor::new(interval), burst, immediate: burst, step: 0 })
+        Ok(Self { interval: Divisor::new(interval), burst, immediate: ALL, step: 0 })
     }
 
     /// Makes this meter a queue: up to `units` may be used at once, and the rest of the burst waits for its turn. Zero counts as
-    /// one.
+    /// one; with `u64::MAX` it is no queue.
     ///
     /// A claim that costs more waits until all units before it have drained.
     ///
@@ -90,7 +93,7 @@ impl Bucket {
     /// ```
     #[must_use]
     pub fn with_immediate(self, units: u64) -> Self {
-        Self { immediate: units.max(1).min(self.burst), ..self }
+        Self { immediate: units.max(1), ..self }
     }
 
     /// Creates a bucket meter whose units drain in steps: `units` of them at the end of each `step` nanoseconds, counted from
@@ -121,7 +124,7 @@ impl Bucket {
     /// If the interval is zero or longer than ten years.
     pub fn gate(interval: u64) -> Result<Self, LimitError> {
         check_period("period", interval)?;
-        Ok(Self { interval: Divisor::new(interval), burst: 0, immediate: 0, step: 0 })
+        Ok(Self { interval: Divisor::new(interval), burst: 0, immediate: ALL, step: 0 })
     }
 
     /// How long one unit takes to drain, in nanoseconds.
@@ -134,7 +137,7 @@ impl Bucket {
         self.burst
     }
 
-    /// How many units of the burst may be used at once. What goes beyond them waits for its turn.
+    /// How many units may be used at once; what goes beyond them waits for its turn. `u64::MAX` if this is no queue.
     pub fn immediate(&self) -> u64 {
         self.immediate
     }
@@ -142,7 +145,7 @@ impl Bucket {
     /// Whether an admitted claim may have to wait for its turn.
     #[inline]
     pub fn is_queue(&self) -> bool {
-        self.immediate < self.burst
+        self.immediate != ALL
     }
 
     /// The length of a [step](Self::in_steps) in nanoseconds; zero if units drain continuously, 2<sup>63</sup> - 1 if they
@@ -151,20 +154,18 @@ impl Bucket {
         self.step
     }
 
-    /// The same meter with another interval and burst. A queue keeps the number of its immediate units, if the burst has as
-    /// many.
+    /// The same meter with another interval and burst.
     ///
     /// # Errors
     /// Like [`with_interval`](Self::with_interval).
     pub fn with_rate(&self, interval: u64, burst: u64) -> Result<Self, LimitError> {
-        let immediate = if self.is_queue() { self.immediate.min(burst) } else { burst };
-        Ok(Self { step: self.step, immediate, ..Self::with_interval(interval, burst)? })
+        Ok(Self { step: self.step, immediate: self.immediate, ..Self::with_interval(interval, burst)? })
     }
 
     /// The same meter with the largest burst that it can have, and without turns.
     pub(super) fn widest(&self) -> Self {
         let burst = (MAX_TOLERANCE / self.interval()).min(MAX_UNITS);
-        Self { burst, immediate: burst, ..*self }
+        Self { burst, immediate: ALL, ..*self }
     }
 
     /// How long a full bucket takes to drain, in nanoseconds.
@@ -370,7 +371,7 @@ impl Bucket {
     /// While there is more, a [refund](super::Meter::refund) returns nothing unless nothing was charged after it: who waits
     /// keeps the turn that was assigned, and what a refund returned would let another request in beside it.
     pub fn unqueued(&self) -> Option<u64> {
-        self.is_queue().then(|| self.interval() * self.immediate)
+        self.is_queue().then(|| self.drain_time(self.immediate))
     }
 
     /// Whether a refund would give away turns of others: units were charged after it for this time, or at other rates.

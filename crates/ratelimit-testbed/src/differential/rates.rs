@@ -183,7 +183,7 @@ impl Rates {
             let interval = self.fastest + random.any(self.slowest - self.fastest);
             let burst = random.any(self.burst).max(1);
             if let Ok(bucket) = Bucket::with_interval(interval, burst) {
-                let immediate = if random.below(3) == 0 { random.any(burst) } else { burst };
+                let immediate = if random.below(3) == 0 { random.any(burst) } else { u64::MAX };
                 return Meter::Bucket(bucket.with_immediate(immediate));
             }
         }

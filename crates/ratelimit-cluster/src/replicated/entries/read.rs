@@ -133,7 +133,7 @@ fn limit(reader: &mut Reader<'_>) -> Result<Meter, Malformed> {
         }
         2 => {
             let (interval, burst) = (reader.number()?, reader.number()?);
-            let immediate = reader.number()?;
+            let immediate = Some(reader.number()?).filter(|units| *units > 0).unwrap_or(u64::MAX);
             Bucket::with_interval(interval, burst).map(|it| Meter::Bucket(it.with_immediate(immediate)))
         }
         3 => Log::new(reader.number()?, reader.number()?).map(Meter::Log),

@@ -140,7 +140,7 @@ fn put_limit(out: &mut Vec<u8>, meter: &Meter) {
             out.push(2);
             put_number(out, bucket.interval());
             put_number(out, bucket.burst());
-            put_number(out, bucket.immediate());
+            put_number(out, if bucket.is_queue() { bucket.immediate() } else { 0 });
         }
         Meter::Log(log) => {
             out.push(3);
