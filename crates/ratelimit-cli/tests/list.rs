@@ -95,11 +95,21 @@ async fn lists(url: &str, store: Store) {
     let list = monthly.run(&["list", "--scan", ALL, "--json"]).only_json();
     assert_eq!((keys(&list), &list["keys"][0]["limits"][0]["used"]), (vec!["monthly".to_owned()], &json!(4)));
 
+    let all = cli.run(&["list", "--scan", ALL, "--json"]).only_json()["looked_at"].as_u64().unwrap();
+
     // The bound: there is more to look at.
     let bounded = cli.run(&["list", "--scan", "2", "--json"]).only_json();
     assert_eq!(bounded["more"], true);
     assert!(bounded["looked_at"].as_u64().unwrap() < 10, "{bounded}");
     assert!(cli.run(&["list", "--scan", "2"]).stdout.contains("there are more, raise --scan"));
+    // Also if it ends with the last name of one node, and has not looked at the others.
+    for scan in 1..=9 {
+        let bounded = cli.run(&["list", "--scan", &scan.to_string(), "--json"]).only_json();
+        assert!(
+            bounded["more"] == true || bounded["looked_at"].as_u64().unwrap() >= all,
+            "{scan}: {bounded}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

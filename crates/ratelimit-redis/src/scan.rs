@@ -20,8 +20,16 @@ const PAGE: usize = 1_000;
 struct Progress {
     /// `None` is the only server.
     node: Option<Arc<Server>>,
-    /// The cursor of `SCAN`; zero at the end.
+    /// The cursor of `SCAN`.
     cursor: u64,
+    /// Whether all of it has been read. A cursor of zero says so only in an answer.
+    has_ended: bool,
+}
+
+impl Progress {
+    fn begin(node: Option<Arc<Server>>) -> Self {
+        Self { node, cursor: 0, has_ended: false }
+    }
 }
 
 impl RedisStore {
@@ -62,7 +70,7 @@ impl RedisStore {
                     }
                 }
             }
-            open.retain(|progress| progress.cursor != 0);
+            open.retain(|progress| !progress.has_ended);
         }
         scan.more = !open.is_empty();
         Ok(scan)
@@ -77,13 +85,13 @@ async fn begin(calls: &Calls) -> Result<Vec<Progress>, StoreError> {
             calls.link.connect(calls.deadline()).await?;
             nodes = calls.link.nodes().unwrap_or_default();
         }
-        return Ok(nodes.into_iter().map(|node| Progress { node: Some(node), cursor: 0 }).collect());
+        return Ok(nodes.into_iter().map(|node| Progress::begin(Some(node))).collect());
     }
     if calls.link.has_slots() {
         let message = "the meters of a cluster cannot be listed over a connection of your own; open the store with an address";
         return Err(error::new(ErrorKind::Unsupported, message).at(calls.link.address()));
     }
-    Ok(vec![Progress { node: None, cursor: 0 }])
+    Ok(vec![Progress::begin(None)])
 }
 
 /// The next keys of a server.
@@ -104,7 +112,7 @@ async fn page(calls: &Calls, progress: &mut Progress, count: usize) -> Result<Ve
     let (cursor, names) = read(&reply).ok_or_else(|| {
         error::new(ErrorKind::Server, "the reply to SCAN is not a list of keys").at(calls.link.address())
     })?;
-    progress.cursor = cursor;
+    (progress.cursor, progress.has_ended) = (cursor, cursor == 0);
     Ok(names)
 }
 
