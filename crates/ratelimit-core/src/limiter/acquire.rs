@@ -1,6 +1,7 @@
 //! Waiting until a request is admitted.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -33,8 +34,12 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
     /// It waits as long as the store says, on this limiter's clock. After a second refusal it waits at least a
     /// millisecond. If a refusal has a `retry_after` of zero (some stores do so under contention), it retries after one
     /// millisecond, then two, four and so on up to a second. So a store with a wrong `retry_after` costs you some
-    /// calls, but never a busy loop. It retries in the same way under a concurrency limit, where nobody knows when a holder
-    /// will release its units.
+    /// calls, but never a busy loop.
+    ///
+    /// Under a concurrency limit, callers of one limiter and its clones are admitted in order of arrival for each key. The
+    /// first of them tries again when this limiter releases units of the key, and also after one millisecond, two, four
+    /// and so on up to a second, because another process may release them. A [`check`](Self::check) does not wait behind
+    /// them, and there is no order between processes.
     ///
     /// # Errors
     /// If the request can never be admitted, or if the store did not answer.
@@ -51,7 +56,8 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
 
     /// Like [`acquire`](Self::acquire), with a deadline and jitter.
     ///
-    /// If the wait would end after the deadline, it returns the error immediately.
+    /// If the wait would end after the deadline, it returns the error immediately. A caller that is still behind others at
+    /// the deadline gets a decision that only looked.
     ///
     /// # Errors
     /// Like [`acquire`](Self::acquire), and if the request would not be admitted in time.
@@ -64,7 +70,15 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
         let deadline = options.timeout.map(|timeout| self.clock.now() + timeout);
         let late = |now: Timestamp, wait| deadline.is_some_and(|deadline| now + wait > deadline);
         let mut backoff = Backoff::default();
+        let held_key = request.held_key(&self.limits);
+        let mut place = held_key.and_then(|key| self.waiters.join_others(key));
         loop {
+            if let Some(place) = &place
+                && !self.before(deadline, place.first()).await
+            {
+                let decision = self.decide(&request, Mode::Peek).await?;
+                return Err(AcquireError::Deadline(decision.into_owned()));
+            }
             let longest = deadline.map_or(Duration::MAX, |deadline| deadline.since(self.clock.now()));
             let in_time = deadline.map(|_| request.clone().within(longest, &self.limits));
             let decision = self.decide(in_time.as_ref().unwrap_or(&request), Mode::Charge).await?;
@@ -93,11 +107,35 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
             }
             let longest = deadline.map_or(Duration::MAX, |deadline| deadline.since(now));
             let wait = backoff.wait(told) + random_up_to(options.jitter);
-            self.clock.sleep(wait.min(longest)).await;
+            place = place.or_else(|| held_key.map(|key| self.waiters.join(key)));
+            let sleep = self.clock.sleep(wait.min(longest));
+            match &place {
+                Some(place) => drop(race(place.woken(), sleep).await),
+                None => sleep.await,
+            }
             // However the clock implements the wait, yield to other tasks.
             step_aside().await;
         }
     }
+
+    /// Waits for `future` until the deadline. Returns whether it completed.
+    async fn before(&self, deadline: Option<Timestamp>, future: impl Future<Output = ()>) -> bool {
+        let Some(deadline) = deadline else {
+            future.await;
+            return true;
+        };
+        race(future, self.clock.sleep(deadline.since(self.clock.now()))).await
+    }
+}
+
+/// Completes when one of the two does. Returns whether it is the first.
+async fn race(first: impl Future<Output = ()>, second: impl Future<Output = ()>) -> bool {
+    let (mut first, mut second) = (pin!(first), pin!(second));
+    poll_fn(|context| match first.as_mut().poll(context) {
+        Poll::Ready(()) => Poll::Ready(true),
+        Poll::Pending => second.as_mut().poll(context).map(|()| false),
+    })
+    .await
 }
 
 /// Whether a request was refused before, and how many consecutive refusals had a `retry_after` of zero.

@@ -68,6 +68,9 @@ impl fmt::Display for AcquireError {
                     "never admitted: it costs {cost}, and the limit \"{rule}\" admits at most {most} at once"
                 )
             }
+            Self::Deadline(decision) if decision.allowed() && decision.delay().is_zero() => {
+                f.write_str("not admitted before the deadline: others that came earlier were still waiting")
+            }
             Self::Deadline(decision) if decision.allowed() => {
                 write!(f, "its turn comes after the deadline, in {:?}; it was refunded", decision.delay())
             }

@@ -11,6 +11,7 @@ mod release;
 mod request;
 mod reserve;
 mod settle;
+mod waiters;
 
 pub use acquire::Acquire;
 pub use error::{AcquireError, CheckError};
@@ -18,6 +19,7 @@ pub use error::{AcquireError, CheckError};
 pub use permit::Permit;
 pub use request::Request;
 use request::Simple;
+use waiters::Waiters;
 
 use crate::decision::{Parts, ShortKey};
 use crate::{
@@ -54,12 +56,19 @@ pub struct RateLimiter<S, C = SystemClock> {
     limits: Limits,
     namespace: Box<str>,
     clock: C,
+    waiters: Waiters,
 }
 
 impl<S: CounterStore> RateLimiter<S> {
     /// Creates a limiter on `store`, with the system's clock and the empty namespace.
     pub fn new(store: S, limits: impl Into<Limits>) -> Self {
-        Self { store, limits: limits.into(), namespace: "".into(), clock: SystemClock::new() }
+        Self {
+            store,
+            limits: limits.into(),
+            namespace: "".into(),
+            clock: SystemClock::new(),
+            waiters: Waiters::default(),
+        }
     }
 
     /// Creates a limiter whose requests all have their own limits ([`Request::limits`]). Others are errors.
@@ -90,7 +99,13 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// Uses another clock.
     #[must_use]
     pub fn with_clock<D: Clock>(self, clock: D) -> RateLimiter<S, D> {
-        RateLimiter { store: self.store, limits: self.limits, namespace: self.namespace, clock }
+        RateLimiter {
+            store: self.store,
+            limits: self.limits,
+            namespace: self.namespace,
+            clock,
+            waiters: self.waiters,
+        }
     }
 
     /// Uses a namespace.

@@ -30,7 +30,12 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     pub async fn release(&self, decision: &Decision<'_>) -> Result<(), StoreError> {
         let keys = decision.charged_keys();
         let refunds = decision.leases(&keys).refunds;
-        if refunds.is_empty() { Ok(()) } else { self.store.refund(self.clock.now(), &refunds).await }
+        if refunds.is_empty() {
+            return Ok(());
+        }
+        self.store.refund(self.clock.now(), &refunds).await?;
+        self.waiters.wake(&refunds);
+        Ok(())
     }
 
     /// Renews the leases of what `decision` holds under concurrency limits: they begin anew. Returns whether it still holds
@@ -62,7 +67,9 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`release`](Self::release) without waiting. It cannot fail, because a refund needs no space.
     pub fn release_now(&self, decision: &Decision<'_>) {
         let keys = decision.charged_keys();
-        self.store.refund_now(self.clock.now(), &decision.leases(&keys).refunds);
+        let refunds = decision.leases(&keys).refunds;
+        self.store.refund_now(self.clock.now(), &refunds);
+        self.waiters.wake(&refunds);
     }
 
     /// [`renew`](Self::renew) without waiting.

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::decision::AskedKey;
 use crate::limit::Ban;
-use crate::{Claim, Claims, InvalidClaims, Key, Limit, Limits, Meter, MeterId, Mode, Timestamp};
+use crate::{Algorithm, Claim, Claims, InvalidClaims, Key, Limit, Limits, Meter, MeterId, Mode, Timestamp};
 
 /// What to check: a key, its cost, and the limits if they depend on the request.
 ///
@@ -234,6 +234,12 @@ impl<'k, 'l> Request<'k, 'l> {
             Parts::One(_) if !claims.is_empty() => Ok(Claims::known(now, mode, claims)),
             _ => Claims::new(now, mode, claims),
         }
+    }
+
+    /// The first key with a concurrency limit.
+    pub(super) fn held_key(&self, own: &Limits) -> Option<&'k [u8]> {
+        let is_held = |limit: &Limit| limit.algorithm() == Algorithm::Concurrency;
+        self.parts().iter().find(|part| part.limits(own).iter().any(is_held)).map(|part| part.key)
     }
 
     /// The bytes of a key.

@@ -85,6 +85,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         let settlement = decision.settlement(&keys, units);
         if !settlement.refunds.is_empty() {
             self.store.refund(self.clock.now(), &settlement.refunds).await?;
+            self.waiters.wake(&settlement.refunds);
         }
         if !settlement.claims.is_empty() {
             let claims = Claims::known(self.clock.now(), Mode::Force, &settlement.claims);
@@ -99,7 +100,9 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`refund`](Self::refund) without waiting. It cannot fail, because a refund needs no space.
     pub fn refund_now(&self, decision: &Decision<'_>) {
         let keys = decision.charged_keys();
-        self.store.refund_now(self.clock.now(), &decision.settlement(&keys, |_| 0).refunds);
+        let refunds = decision.settlement(&keys, |_| 0).refunds;
+        self.store.refund_now(self.clock.now(), &refunds);
+        self.waiters.wake(&refunds);
     }
 
     /// [`settle`](Self::settle) without waiting.
@@ -122,6 +125,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         let keys = decision.charged_keys();
         let settlement = decision.settlement(&keys, units);
         self.store.refund_now(self.clock.now(), &settlement.refunds);
+        self.waiters.wake(&settlement.refunds);
         if !settlement.claims.is_empty() {
             self.store.claim_now(Claims::known(self.clock.now(), Mode::Force, &settlement.claims))?;
         }
