@@ -1,12 +1,12 @@
 //! The circuit: closed, open until an instant, or half-open with one probe in progress.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use super::super::observe;
 use super::BreakerConfig;
 use super::refusal::{Failed, Refusal};
+use super::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::layers::observe;
 use crate::random::random_up_to;
 use crate::{Clock, ErrorKind, StoreError, Timestamp};
 

@@ -2,7 +2,10 @@
 
 mod circuit;
 mod config;
+#[cfg(all(test, not(miri)))]
+mod model;
 mod refusal;
+mod sync;
 
 use std::sync::Arc;
 
