@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::MapStore;
+use common::{MapStore, Random};
 use ratelimit_core::{Acquire, AcquireError, Decision, Limits, ManualClock, RateLimiter, Request, Timestamp};
 use tokio::task::JoinHandle;
 
@@ -184,24 +184,12 @@ async fn a_caller_under_several_limits_waits_for_all_of_them() {
     assert_eq!(admitted.numbers(), [1]);
 }
 
-/// A small generator, so that a failure can be repeated by its seed.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % bound as u64).unwrap()
-    }
-}
-
 /// Arrivals, cancellations, releases and pauses at random, while tasks are between any two of their steps: the order is that
 /// of arrival, at most three units are held, and at the end all were admitted.
 #[tokio::test]
 async fn random_histories_are_in_order_and_leave_nobody_waiting() {
     for seed in 1..=500 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let limiter = limiter("3 at once lease 1h");
         let admitted = Admitted::default();
         let mut waiting: VecDeque<(usize, JoinHandle<()>)> = VecDeque::new();

@@ -1,4 +1,4 @@
-//! Stores for tests: one map behind one lock, and a store that can be away.
+//! For tests: a store that is one map behind one lock, a store that can be away, random numbers.
 #![allow(dead_code)] // each test file uses its part
 
 use std::collections::HashMap;
@@ -128,5 +128,23 @@ impl CounterStore for Unsteady {
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         self.call(self.store.reset(claims)).await
+    }
+}
+
+/// A small generator, so that a failure can be repeated by its seed.
+#[derive(Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// The seed is not zero.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % bound as u64).unwrap()
     }
 }
