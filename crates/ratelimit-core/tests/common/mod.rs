@@ -83,6 +83,11 @@ pub(crate) struct Unsteady {
 }
 
 impl Unsteady {
+    /// A connection to a store that others use as well.
+    pub(crate) fn of(store: Arc<MapStore>) -> Self {
+        Self { store, ..Self::default() }
+    }
+
     pub(crate) fn set(&self, mood: Mood) {
         *self.mood.lock().unwrap_or_else(PoisonError::into_inner) = mood;
     }

@@ -1,0 +1,117 @@
+//! Permits under random histories: holders work, release, drop, lose the store for a while; at most as many hold as may.
+//!
+//! Time is tokio's paused one, for the timers and for the limiter, so a minute takes no time and a seed repeats its history.
+#![cfg(feature = "tokio")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{AWAY, MapStore, Mood, Random, Unsteady};
+use ratelimit_core::{Acquire, Clock, Limit, Permit, RateLimiter, Timer, Timestamp};
+use tokio::time::{Instant, sleep};
+
+const MOST: usize = 3;
+const LEASE: Duration = Duration::from_secs(6);
+/// A permit whose renewals fail looks again after this time, so it notices this late that its lease has ended.
+const NOTICED: Duration = Duration::from_millis(250);
+
+/// Tokio's clock.
+#[derive(Clone)]
+struct Paused(Instant);
+
+impl Clock for Paused {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_secs(1_000) + self.0.elapsed()
+    }
+}
+
+impl Timer for Paused {
+    async fn sleep(&self, duration: Duration) {
+        sleep(duration).await;
+    }
+}
+
+/// A holder in a process of its own, with its own connection to the store.
+struct Holder {
+    limiter: Arc<RateLimiter<Unsteady, Paused>>,
+    permit: std::sync::Mutex<Option<Permit>>,
+    was_lost: AtomicBool,
+}
+
+impl Holder {
+    fn holds(&self) -> bool {
+        self.permit.lock().unwrap().as_ref().is_some_and(|permit| !permit.is_lost())
+    }
+
+    async fn live(&self, mut random: Random, admitted: &AtomicUsize) {
+        let millis = |random: &mut Random, most| Duration::from_millis(random.below(most) as u64);
+        for _ in 0..4 {
+            sleep(millis(&mut random, 2_000)).await;
+            let options = Acquire { timeout: Some(millis(&mut random, 60_000)), ..Acquire::default() };
+            let Ok(decision) = self.limiter.acquire_with("k", options).await else { continue };
+            admitted.fetch_add(1, Ordering::SeqCst);
+            *self.permit.lock().unwrap() = Some(self.limiter.hold(decision));
+            sleep(millis(&mut random, 5_000)).await;
+            if random.below(3) == 0 {
+                // For less than a lease, which loses nothing, or for longer.
+                self.limiter.store().set(AWAY);
+                sleep(millis(&mut random, 15_000)).await;
+                self.limiter.store().set(Mood::Answers);
+                sleep(millis(&mut random, 5_000)).await;
+            }
+            let permit = self.permit.lock().unwrap().take().unwrap();
+            self.was_lost.fetch_or(permit.is_lost(), Ordering::SeqCst);
+            if random.below(2) == 0 {
+                permit.release().await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_as_many_hold_as_may() {
+    let (mut lost, mut admitted) = (0, 0);
+    for seed in 1..=40 {
+        let shared = Arc::new(MapStore::default());
+        let limit: Limit = format!("{MOST} at once lease {}s", LEASE.as_secs()).parse().unwrap();
+        let clock = Paused(Instant::now());
+        let holder = |_| {
+            let store = Unsteady::of(shared.clone());
+            let limiter = Arc::new(RateLimiter::new(store, limit.clone()).with_clock(clock.clone()));
+            Arc::new(Holder {
+                limiter,
+                permit: std::sync::Mutex::default(),
+                was_lost: AtomicBool::new(false),
+            })
+        };
+        let holders: Vec<Arc<Holder>> = (0..8).map(holder).collect();
+        let count = Arc::new(AtomicUsize::new(0));
+        let lives = holders.iter().zip(0..).map(|(holder, number)| {
+            let (holder, count) = (holder.clone(), count.clone());
+            tokio::spawn(async move { holder.live(Random::new(seed * 100 + number), &count).await })
+        });
+        let lives: Vec<_> = lives.collect();
+        let mut too_many = Duration::ZERO;
+        while !lives.iter().all(tokio::task::JoinHandle::is_finished) {
+            let step = Duration::from_millis(10);
+            sleep(step).await;
+            let held = holders.iter().filter(|holder| holder.holds()).count();
+            too_many = if held > MOST { too_many + step } else { Duration::ZERO };
+            assert!(too_many <= NOTICED + step * 2, "seed {seed}: {held} hold for {too_many:?}");
+        }
+        for life in lives {
+            life.await.unwrap();
+        }
+        // What was dropped is released by a task.
+        sleep(Duration::from_millis(10)).await;
+        let limiter = RateLimiter::new(shared, limit).with_clock(clock);
+        assert_eq!(limiter.peek("k").await.unwrap().remaining(), MOST as u64, "seed {seed}: units leaked");
+        lost += holders.iter().filter(|holder| holder.was_lost.load(Ordering::SeqCst)).count();
+        admitted += count.load(Ordering::SeqCst);
+    }
+    // The histories contain what they are about.
+    assert!(lost > 50 && admitted > 500, "{lost} lost, {admitted} admitted");
+}
