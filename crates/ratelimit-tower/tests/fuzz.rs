@@ -1,0 +1,118 @@
+//! Fuzz targets: configuration files, and the header fields of requests.
+
+mod support;
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use http::{HeaderName, HeaderValue, Request};
+use ratelimit_fuzz::{Input, fuzz};
+use ratelimit_tower::config::{Config, ConfigError};
+use ratelimit_tower::{Cost, KeySource, PeerAddress, Policies, Policy, SharedPolicies, TrustedProxies};
+use tower::ServiceExt as _;
+
+use support::*;
+
+/// The statuses of requests under these policies, one after another; `None` if a request waits for its turn.
+fn statuses(policies: impl Into<SharedPolicies>, requests: Vec<Request<Body>>) -> Vec<Option<u16>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let _guard = runtime.enter();
+    let service = service(&layer_under(&clock(), policies));
+    let status = |request| {
+        let answer = pin!(service.clone().oneshot(request));
+        match answer.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => {
+                let answer = answer.unwrap();
+                let is_grpc = answer.headers().contains_key("grpc-status");
+                Some(if is_grpc { 429 } else { answer.status().as_u16() })
+            }
+            Poll::Pending => None,
+        }
+    };
+    requests.into_iter().map(status).collect()
+}
+
+fn check_config(text: &str, config: Result<Config, ConfigError>) {
+    match config {
+        Ok(config) => {
+            let get = || Request::get("/a/b?c=d").header("x-api-key", "k").header("host", "example.org");
+            let mut request = get().body(Body::default()).unwrap();
+            request.extensions_mut().insert(PeerAddress([192, 0, 2, 1].into()));
+            for status in
+                statuses(config.policies().clone(), vec![request, get().body(Body::default()).unwrap()])
+            {
+                // 500 if the key is missing: the second request has no address.
+                assert!(matches!(status, None | Some(200 | 403 | 429 | 500)), "{status:?} under {text:?}");
+            }
+            for plan in config.plans() {
+                assert!(config.plan(plan).is_some());
+            }
+        }
+        Err(error) => {
+            assert!(error.to_string().contains("the-file"), "{error}");
+            let lines = text.split('\n').count();
+            assert!(error.line().is_none_or(|line| (1..=lines).contains(&line)), "{error} of {lines}");
+        }
+    }
+}
+
+#[test]
+fn config() {
+    fuzz!("tests", "config", |bytes| {
+        // Lists of clients can be read from other files.
+        let Some(text) = str::from_utf8(bytes).ok().filter(|text| !text.contains("file")) else { return };
+        check_config(text, Config::from_toml(text, "the-file"));
+        check_config(text, Config::from_yaml(text, "the-file"));
+    });
+}
+
+const NAMES: [&str; 9] = [
+    "x-forwarded-for",
+    "forwarded",
+    "x-real-ip",
+    "authorization",
+    "x-api-key",
+    "content-length",
+    "content-type",
+    "traceparent",
+    "host",
+];
+
+/// The proxies in 10.0.0.0/8 are trusted.
+fn proxies() -> TrustedProxies {
+    TrustedProxies::parse(["10.0.0.0/8"]).unwrap()
+}
+
+/// The input is header fields: the number of a name, and a value.
+fn request_of(bytes: &[u8], peer: [u8; 4]) -> Request<Body> {
+    let mut request = Request::new(Body::default());
+    request.extensions_mut().insert(PeerAddress(peer.into()));
+    let mut input = Input::new(bytes);
+    while !input.is_empty() {
+        let name = NAMES[usize::from(input.byte()) % NAMES.len()];
+        if let Ok(value) = HeaderValue::from_bytes(input.some()) {
+            request.headers_mut().append(HeaderName::from_static(name), value);
+        }
+    }
+    request
+}
+
+#[test]
+fn headers() {
+    fuzz!("tests", "headers", |bytes| {
+        let address = Policy::new("address", KeySource::client_address(proxies()), limit("1/min")).unwrap();
+        // No header of an untrusted peer makes it another client.
+        let requests = vec![request_of(bytes, [192, 0, 2, 1]), request_of(&[], [192, 0, 2, 1])];
+        let policies = Policies::new([address.clone()]).unwrap();
+        assert_eq!(statuses(policies, requests), [Some(200), Some(429)]);
+        // Behind a proxy, the same header is the same client.
+        let requests = vec![request_of(bytes, [10, 0, 0, 1]), request_of(bytes, [10, 0, 0, 1])];
+        let key = KeySource::api_key(HeaderName::from_static("x-api-key"))
+            .or(KeySource::bearer_token())
+            .or(KeySource::header(HeaderName::from_static("host")));
+        let cost = Cost::content_length(std::num::NonZeroU64::new(10).unwrap(), 3);
+        let key = Policy::new("key", key, limit("9/min")).unwrap().cost(cost);
+        let told = statuses(Policies::new([address, key]).unwrap(), requests);
+        assert!(matches!(told[..], [Some(200), Some(429)] | [Some(429), Some(429)]), "{told:?}");
+    });
+}
