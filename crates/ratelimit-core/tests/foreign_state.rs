@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Claim, Claims, Limit, Meter, MeterId, Mode, State, Timestamp, decide, refund};
+use ratelimit_core::{
+    Claim, Claims, CorruptState, Limit, MAX_UNITS, Meter, MeterId, Mode, State, Timestamp, decide, refund,
+};
 
 const START: Timestamp = Timestamp::from_secs(1_000_020);
 
@@ -92,4 +94,24 @@ fn a_cost_of_zero_leaves_nothing_to_write() {
         assert!(!refund(&meter, &mut Some(state), 1, START, START), "{text}");
         assert!(!refund(&meter, &mut None, 1, START, START), "{text}");
     }
+}
+
+/// The largest number that every store can hold is 2^63 - 1: PostgreSQL has no larger one.
+#[test]
+fn stored_numbers_beyond_those_of_every_store_are_refused() {
+    let bytes = |tag: u8, numbers: &[u64]| {
+        let numbers = numbers.iter().flat_map(|number| number.to_be_bytes());
+        State::from_bytes(&std::iter::once(tag).chain(numbers).collect::<Vec<_>>())
+    };
+    let (most, latest, second) = (i64::MAX as u64, Timestamp::MAX.as_nanos(), 1_000_000_000);
+    assert!(bytes(b'l', &[1, most]).is_ok() && bytes(b'l', &[1, most + 1]).is_err());
+    assert!(bytes(b'w', &[latest, MAX_UNITS]).is_ok());
+    assert!(bytes(b'w', &[latest + 1, 1]).is_err() && bytes(b'w', &[latest, MAX_UNITS + 1]).is_err());
+    assert!(bytes(b'b', &[latest, most, second]).is_ok());
+    assert!(bytes(b'b', &[latest + 1, most, second]).is_err());
+    assert!(bytes(b'b', &[latest, most + 1, second]).is_err());
+    assert!(bytes(b'b', &[latest, most, second, most]).is_ok());
+    assert!(bytes(b'b', &[latest, most, second, most + 1]).is_err());
+    assert!(bytes(b'b', &[latest, most, 0]).is_err());
+    assert!(CorruptState.to_string().contains("written by another program"));
 }

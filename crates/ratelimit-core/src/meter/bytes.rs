@@ -55,9 +55,6 @@ impl State {
             return Err(CorruptState);
         };
         let mut numbers = words.iter().map(|word| u64::from_be_bytes(*word));
-        if numbers.clone().any(|number| number > i64::MAX as u64) {
-            return Err(CorruptState);
-        }
         match *tag {
             WINDOW => {
                 let at = numbers.next().ok_or(CorruptState)?;
@@ -73,7 +70,9 @@ impl State {
                 let numbers: SmallVec<[u64; 4]> = numbers.collect();
                 BucketState::from_numbers(&numbers).map(Self::Bucket).ok_or(CorruptState)
             }
-            LOG if numbers.clone().is_sorted() => Ok(Self::Log(LogState { units: numbers.collect() })),
+            LOG if numbers.clone().is_sorted() && numbers.clone().all(|unit| unit <= i64::MAX as u64) => {
+                Ok(Self::Log(LogState { units: numbers.collect() }))
+            }
             _ => Err(CorruptState),
         }
     }
