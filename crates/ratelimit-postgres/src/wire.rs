@@ -68,8 +68,7 @@ pub(crate) fn refund_call(now: Timestamp, refunds: &[Refund<'_>], config: &Postg
                 [0, cost, window.place(receipt).0, window.segment(), window.offset(), carried, 0]
             }
             Meter::Bucket(bucket) => {
-                let unqueued = bucket.unqueued().unwrap_or(u64::MAX);
-                [1, cost, bucket.interval(), receipt.as_nanos(), bucket.step(), 0, unqueued]
+                [1, cost, bucket.interval(), receipt.as_nanos(), bucket.step(), 0, bucket.unqueued()]
             }
             Meter::Log(_) => [2, cost, receipt.as_nanos().min(i64::MAX as u64 - 1), 0, 0, 0, 0],
         };

@@ -123,8 +123,8 @@ pub(crate) fn refund_call(now: Timestamp, refunds: &[OwnedRefund], time: TimeSou
             }
             Meter::Bucket(bucket) => {
                 let cost = cost.min(MAX_UNITS);
-                let unqueued = bucket.unqueued().unwrap_or(u64::MAX);
-                bytes(b'b', &[receipt.as_nanos(), cost, bucket.interval(), bucket.step(), unqueued])
+                let numbers = [receipt.as_nanos(), cost, bucket.interval(), bucket.step(), bucket.unqueued()];
+                bytes(b'b', &numbers)
             }
             Meter::Log(_) => bytes(b'l', &[receipt.as_nanos(), cost]),
         };

@@ -366,20 +366,19 @@ impl Bucket {
         left.saturating_sub(drain_time(self.immediate.saturating_sub(cost.max(1)), interval))
     }
 
-    /// What may be in the bucket, in nanoseconds, before somebody has to wait; `None` if nobody ever waits.
+    /// What may be in the bucket, in nanoseconds, before somebody has to wait; `u64::MAX` if nobody ever waits.
     ///
     /// While there is more, a [refund](super::Meter::refund) returns nothing unless nothing was charged after it: who waits
     /// keeps the turn that was assigned, and what a refund returned would let another request in beside it.
-    pub fn unqueued(&self) -> Option<u64> {
-        self.is_queue().then(|| self.drain_time(self.immediate))
+    pub fn unqueued(&self) -> u64 {
+        if self.is_queue() { self.drain_time(self.immediate) } else { u64::MAX }
     }
 
     /// Whether a refund would give away turns of others: units were charged after it for this time, or at other rates.
     fn has_turns(&self, state: &BucketState, since: u64, seen: u64) -> bool {
-        let Some(unqueued) = self.unqueued() else { return false };
         match &state.debts[..] {
-            [debt] => since > 0 && debt.left(seen) > unqueued,
-            _ => true,
+            [debt] => since > 0 && debt.left(seen) > self.unqueued(),
+            _ => self.is_queue(),
         }
     }
 
