@@ -89,6 +89,16 @@ async fn a_bucket_on_the_fallback_drains_at_the_divided_rate() {
 }
 
 #[tokio::test]
+async fn a_bucket_in_steps_on_the_fallback_is_refilled_in_the_same_steps() {
+    let limiter = limiter("8/h burst 8 step 1h");
+    store(&limiter).set(AWAY);
+    let (admitted, refusal) = use_up(&limiter).await;
+    assert_eq!((admitted, refusal.retry_after()), (2, Some(Duration::from_secs(3_600))));
+    limiter.clock().advance(Duration::from_secs(3_600));
+    assert_eq!(use_up(&limiter).await.0, 2);
+}
+
+#[tokio::test]
 async fn bans_on_the_fallback_are_as_long_as_on_the_store() {
     for name in ["", " name log-in"] {
         let limiter = limiter(&format!("8/min; ban 10min after 3 in 1min growing 2 up to 1h{name}"));

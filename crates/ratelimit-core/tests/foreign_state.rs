@@ -115,3 +115,16 @@ fn stored_numbers_beyond_those_of_every_store_are_refused() {
     assert!(bytes(b'b', &[latest, most, 0]).is_err());
     assert!(CorruptState.to_string().contains("written by another program"));
 }
+
+#[test]
+fn the_widest_meter_says_what_was_charged_beyond_the_limit() {
+    for text in LIMITS {
+        let (meter, mut state) = (meter(text), charged(&meter(text)));
+        meter.claim(&mut state, 7, START, Mode::Force);
+        let widest = meter.widest().verdict(&state, 0, START, None);
+        // A log keeps no more units than it admits.
+        let used = if text.ends_with("log") { 10 } else { 14 };
+        assert_eq!(widest.limit - widest.remaining, used, "{text}");
+        assert_eq!(meter.verdict(&state, 0, START, None).remaining, 0, "{text}");
+    }
+}
