@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
-use std::net::IpAddr;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -17,6 +16,7 @@ use tower_layer::Layer as _;
 use tower_service::Service;
 
 use super::decided::Decided;
+use crate::by::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 
@@ -167,7 +167,7 @@ impl RequestMaker {
             }
         }
         let extensions = request.extensions_mut();
-        if let Some(address) = text(self.ip).and_then(|address| address.parse::<IpAddr>().ok()) {
+        if let Some(address) = record.get(self.ip).and_then(address) {
             extensions.insert(PeerAddress(address));
         }
         if let Some(status) = text(self.status).and_then(|status| status.parse::<StatusCode>().ok()) {
