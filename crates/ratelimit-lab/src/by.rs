@@ -53,6 +53,13 @@ fn part_of(text: &str) -> Result<Part, String> {
     }
 }
 
+/// `ip`.
+impl Default for By {
+    fn default() -> Self {
+        Self { text: "ip".to_owned(), parts: vec![Part::Field(Field::Ip)] }
+    }
+}
+
 impl fmt::Display for By {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

@@ -24,6 +24,9 @@ pub(crate) struct Column {
     pub(crate) decider: Decider,
     /// In which peaks are counted.
     pub(crate) period: Duration,
+    /// The shortest period of its limits.
+    pub(crate) shortest: Duration,
+    pub(crate) not_replayed: Vec<String>,
     pub(crate) counts: Counts,
 }
 
@@ -86,6 +89,8 @@ impl Column {
             longest_wait: counts.waits.longest_seconds(),
             longest_delay: counts.longest_delay.as_secs_f64(),
             peak_seconds: self.period.as_secs_f64(),
+            shortest_seconds: self.shortest.as_secs_f64(),
+            not_replayed: self.not_replayed.clone(),
             refused_by: counts.refused_by.clone(),
             top: top.collect(),
             series: counts.series.clone(),

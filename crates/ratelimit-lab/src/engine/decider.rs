@@ -18,11 +18,7 @@ impl Decider {
     /// # Errors
     /// If one of them is on what is held at once, since a log does not say when requests ended.
     pub(crate) fn limiter(limits: Limits, clock: ManualClock) -> anyhow::Result<Self> {
-        if let Some(limit) = limits.iter().find(|limit| limit.algorithm() == Algorithm::Concurrency) {
-            anyhow::bail!(
-                "{limit}: a concurrency limit cannot be replayed, since a log does not say when requests ended"
-            );
-        }
+        can_be_replayed(&limits)?;
         Ok(Self::Limiter(Box::new(RateLimiter::new(MemoryStore::new(), limits).with_clock(clock))))
     }
 
@@ -48,5 +44,16 @@ impl Decider {
             (Self::Layer(layer), Some(http)) => layer.decide(http),
             (Self::Layer(_), None) => anyhow::bail!("policies need the whole request"),
         }
+    }
+}
+
+/// # Errors
+/// If one of these limits what is held at once.
+pub(super) fn can_be_replayed(limits: &Limits) -> anyhow::Result<()> {
+    match limits.iter().find(|limit| limit.algorithm() == Algorithm::Concurrency) {
+        Some(limit) => anyhow::bail!(
+            "{limit}: a concurrency limit cannot be replayed, since a log does not say when requests ended; leave it out"
+        ),
+        None => Ok(()),
     }
 }

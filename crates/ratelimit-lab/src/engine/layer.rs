@@ -3,12 +3,14 @@
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use ratelimit_core::{Algorithm, ManualClock, RateLimiter};
+use ratelimit_core::{Clock, ManualClock, RateLimiter, Timer, Timestamp};
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::config::{Config, PlanName};
 use ratelimit_tower::{PeerAddress, RateLimit, RateLimitLayer, Reason, Refusal};
@@ -16,6 +18,8 @@ use tower_layer::Layer as _;
 use tower_service::Service;
 
 use super::decided::Decided;
+use super::decider::can_be_replayed;
+use super::shortest;
 use crate::by::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
@@ -26,7 +30,35 @@ pub(crate) type HttpRequest = Request<()>;
 type Answers = fn(&Refusal<'_>) -> Response<()>;
 
 /// A service behind the layer. Its responses are those of the log.
-pub(crate) struct Layered(RateLimit<Logged, MemoryStore, ManualClock, Answers>);
+pub(crate) struct Layered {
+    service: RateLimit<Logged, MemoryStore, ReplayClock, Answers>,
+    clock: ReplayClock,
+    /// The shortest period of the limits.
+    pub(crate) shortest: Duration,
+    /// What of the file is not replayed.
+    pub(crate) not_replayed: Vec<String>,
+}
+
+/// The clock of a replay. Who sleeps until its turn has it at once, so that the request comes to its end, whose status may refund
+/// it.
+#[derive(Clone)]
+struct ReplayClock {
+    clock: ManualClock,
+    /// The last sleep, in nanoseconds.
+    slept: Arc<AtomicU64>,
+}
+
+impl Clock for ReplayClock {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+}
+
+impl Timer for ReplayClock {
+    async fn sleep(&self, duration: Duration) {
+        self.slept.store(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
 
 /// What the layer said about a refused request.
 #[derive(Clone)]
@@ -41,34 +73,40 @@ impl Layered {
     /// # Errors
     /// If one of them limits what is held at once.
     pub(crate) fn new(config: &Config, enforce_shadow: bool, clock: ManualClock) -> anyhow::Result<Self> {
-        let plans = || std::iter::once(None).chain(config.plans().map(Some));
-        let each = config.policies().each().flat_map(|policy| plans().map(|plan| (policy.name(), plan)));
-        let limits =
-            each.filter_map(|(policy, plan)| config.limits(policy, plan)).flat_map(|limits| limits.iter());
-        for limit in limits {
-            if limit.algorithm() == Algorithm::Concurrency {
-                anyhow::bail!(
-                    "{limit}: a concurrency limit cannot be replayed, since a log does not say when requests ended"
-                );
+        let (mut all, mut not_replayed) = (Vec::new(), Vec::new());
+        for policy in config.policies().each() {
+            let plans = std::iter::once(None).chain(config.plans().map(Some));
+            for limits in plans.filter_map(|plan| config.limits(policy.name(), plan)) {
+                can_be_replayed(limits).with_context(|| format!("policy {}", policy.name()))?;
+                all.extend(limits.iter());
+            }
+            if policy.settles().is_some() {
+                not_replayed.push(format!(
+                    "the true costs of {}, which are not in a log: a request costs what `unsettled` says, by default the estimate",
+                    policy.name()
+                ));
             }
         }
         let policies = config.policies().clone();
         let policies = if enforce_shadow { policies.out_of_shadow() } else { policies };
-        let limiter = RateLimiter::without_limits(MemoryStore::new()).with_clock(clock);
+        let clock = ReplayClock { clock, slept: Arc::default() };
+        let limiter = RateLimiter::without_limits(MemoryStore::new()).with_clock(clock.clone());
         let layer = RateLimitLayer::in_process(limiter, policies).answer_with(answer as Answers);
-        Ok(Self(layer.layer(Logged)))
+        Ok(Self { service: layer.layer(Logged), clock, shortest: shortest(all.into_iter()), not_replayed })
     }
 
     pub(crate) fn decide(&mut self, request: HttpRequest) -> anyhow::Result<Decided> {
-        let response = pin!(self.0.call(request));
+        let response = pin!(self.service.call(request));
         match response.poll(&mut Context::from_waker(Waker::noop())) {
-            // The store answers at once, so it is a queue that lets the request wait.
-            Poll::Pending => Ok(Decided { is_admitted: true, is_delayed: true, ..Decided::default() }),
             Poll::Ready(Ok(mut response)) => Ok(match response.extensions_mut().remove::<Refused>() {
-                None => Decided { is_admitted: true, ..Decided::default() },
+                None => {
+                    let delay = Duration::from_nanos(self.clock.slept.swap(0, Ordering::Relaxed));
+                    Decided { is_admitted: true, is_delayed: !delay.is_zero(), delay, ..Decided::default() }
+                }
                 Some(Refused { wait, by }) => Decided { wait, refused_by: by, ..Decided::default() },
             }),
             Poll::Ready(Err(never)) => match never {},
+            Poll::Pending => anyhow::bail!("the layer waits for what a replay does not have"),
         }
     }
 }

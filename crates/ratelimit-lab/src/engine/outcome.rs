@@ -38,6 +38,10 @@ pub struct Outcome {
     pub longest_delay: f64,
     /// The time in which peaks are counted, in seconds: the period of the first limit.
     pub peak_seconds: f64,
+    /// The shortest period of its limits, in seconds; zero if none has a period.
+    pub shortest_seconds: f64,
+    /// What of a configuration file is not replayed, for people.
+    pub not_replayed: Vec<String>,
     /// Which limits of a configuration file refused, and how often.
     pub refused_by: BTreeMap<String, u64>,
     /// The keys with the most refusals.
