@@ -164,6 +164,12 @@ pub fn suggest(trace: &Trace, limit: &Limit, share: Share, top: usize) -> anyhow
     })
 }
 
+/// # Errors
+/// If there is no search for limits of this kind.
+pub(crate) fn can_be_searched(limit: &Limit) -> anyhow::Result<()> {
+    with_quota(limit, limit.quota()).map(drop)
+}
+
 /// The same limit with another quota.
 fn with_quota(limit: &Limit, quota: u64) -> anyhow::Result<Limit> {
     let period = limit.period();
