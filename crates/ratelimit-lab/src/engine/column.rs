@@ -46,7 +46,7 @@ pub(crate) struct Counts {
 }
 
 impl Column {
-    /// Decides a request of the key with this number, and returns the decision.
+    /// Decides a request of the key with this number.
     pub(crate) fn decide(
         &mut self,
         time: Timestamp,
@@ -54,11 +54,11 @@ impl Column {
         key: &[u8],
         cost: u64,
         http: Option<HttpRequest>,
-    ) -> anyhow::Result<Decided> {
+    ) -> anyhow::Result<()> {
         let decided = self.decider.decide(key, cost, http)?;
         let length = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
         self.counts.count(time, number as usize, &decided, length);
-        Ok(decided)
+        Ok(())
     }
 
     /// Counts a request without what is counted by.

@@ -1,14 +1,15 @@
 //! Decides requests: with a limiter, or with the layer of a configuration file.
 
-use ratelimit_core::{Algorithm, Limits, ManualClock, RateLimiter, Request};
+use ratelimit_core::{Algorithm, Limits, RateLimiter, Request};
 use ratelimit_memory::MemoryStore;
 
+use super::clock::ReplayClock;
 use super::decided::Decided;
 use super::layer::{HttpRequest, Layered};
 
 /// Decides requests as a service would, at the time of the clock.
 pub(crate) enum Decider {
-    Limiter(Box<RateLimiter<MemoryStore, ManualClock>>),
+    Limiter(Box<RateLimiter<MemoryStore, ReplayClock>>),
     Layer(Box<Layered>),
 }
 
@@ -17,7 +18,7 @@ impl Decider {
     ///
     /// # Errors
     /// If one of them is on what is held at once, since a log does not say when requests ended.
-    pub(crate) fn limiter(limits: Limits, clock: ManualClock) -> anyhow::Result<Self> {
+    pub(crate) fn limiter(limits: Limits, clock: ReplayClock) -> anyhow::Result<Self> {
         can_be_replayed(&limits)?;
         Ok(Self::Limiter(Box::new(RateLimiter::new(MemoryStore::new(), limits).with_clock(clock))))
     }

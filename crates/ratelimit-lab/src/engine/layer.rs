@@ -3,20 +3,19 @@
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use ratelimit_core::{Clock, ManualClock, RateLimiter, Timer, Timestamp};
+use ratelimit_core::RateLimiter;
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::config::{Config, PlanName};
 use ratelimit_tower::{PeerAddress, RateLimit, RateLimitLayer, Reason, Refusal};
 use tower_layer::Layer as _;
 use tower_service::Service;
 
+use super::clock::ReplayClock;
 use super::decided::Decided;
 use super::decider::can_be_replayed;
 use super::shortest;
@@ -24,8 +23,8 @@ use crate::by::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 
-/// A request of a log, as the layer sees it.
-pub(crate) type HttpRequest = Request<()>;
+/// A request of a log, as the layer sees it. In place of a body it has the status of its response.
+pub(crate) type HttpRequest = Request<StatusCode>;
 
 type Answers = fn(&Refusal<'_>) -> Response<()>;
 
@@ -37,27 +36,6 @@ pub(crate) struct Layered {
     pub(crate) shortest: Duration,
     /// What of the file is not replayed.
     pub(crate) not_replayed: Vec<String>,
-}
-
-/// The clock of a replay. Who sleeps until its turn has it at once, so that the request comes to its end, whose status may refund
-/// it.
-#[derive(Clone)]
-struct ReplayClock {
-    clock: ManualClock,
-    /// The last sleep, in nanoseconds.
-    slept: Arc<AtomicU64>,
-}
-
-impl Clock for ReplayClock {
-    fn now(&self) -> Timestamp {
-        self.clock.now()
-    }
-}
-
-impl Timer for ReplayClock {
-    async fn sleep(&self, duration: Duration) {
-        self.slept.store(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
 }
 
 /// What the layer said about a refused request.
@@ -72,7 +50,7 @@ impl Layered {
     ///
     /// # Errors
     /// If one of them limits what is held at once.
-    pub(crate) fn new(config: &Config, enforce_shadow: bool, clock: ManualClock) -> anyhow::Result<Self> {
+    pub(crate) fn new(config: &Config, enforce_shadow: bool, clock: ReplayClock) -> anyhow::Result<Self> {
         let (mut all, mut not_replayed) = (Vec::new(), Vec::new());
         for policy in config.policies().each() {
             let plans = std::iter::once(None).chain(config.plans().map(Some));
@@ -89,7 +67,6 @@ impl Layered {
         }
         let policies = config.policies().clone();
         let policies = if enforce_shadow { policies.out_of_shadow() } else { policies };
-        let clock = ReplayClock { clock, slept: Arc::default() };
         let limiter = RateLimiter::without_limits(MemoryStore::new()).with_clock(clock.clone());
         let layer = RateLimitLayer::in_process(limiter, policies).answer_with(answer as Answers);
         Ok(Self { service: layer.layer(Logged), clock, shortest: shortest(all.into_iter()), not_replayed })
@@ -100,7 +77,7 @@ impl Layered {
         match response.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(mut response)) => Ok(match response.extensions_mut().remove::<Refused>() {
                 None => {
-                    let delay = Duration::from_nanos(self.clock.slept.swap(0, Ordering::Relaxed));
+                    let delay = self.clock.slept();
                     Decided { is_admitted: true, is_delayed: !delay.is_zero(), delay, ..Decided::default() }
                 }
                 Some(Refused { wait, by }) => Decided { wait, refused_by: by, ..Decided::default() },
@@ -139,9 +116,7 @@ impl Service<HttpRequest> for Logged {
 
     fn call(&mut self, request: HttpRequest) -> Self::Future {
         let mut response = Response::new(());
-        if let Some(status) = request.extensions().get::<StatusCode>() {
-            *response.status_mut() = *status;
-        }
+        *response.status_mut() = *request.body();
         ready(Ok(response))
     }
 }
@@ -193,7 +168,8 @@ impl RequestMaker {
 
     pub(crate) fn make(&self, record: &Record) -> HttpRequest {
         let text = |index: usize| record.get(index).and_then(|value| std::str::from_utf8(value).ok());
-        let mut request = Request::new(());
+        let status = text(self.status).and_then(|status| status.parse().ok()).unwrap_or_default();
+        let mut request = Request::new(status);
         *request.method_mut() =
             text(self.method).and_then(|method| method.parse().ok()).unwrap_or(Method::GET);
         if let Some(uri) = text(self.path).and_then(|path| path.parse::<Uri>().ok()) {
@@ -207,9 +183,6 @@ impl RequestMaker {
         let extensions = request.extensions_mut();
         if let Some(address) = record.get(self.ip).and_then(address) {
             extensions.insert(PeerAddress(address));
-        }
-        if let Some(status) = text(self.status).and_then(|status| status.parse::<StatusCode>().ok()) {
-            extensions.insert(status);
         }
         if let Some((index, plans)) = &self.plan
             && let Some((_, plan)) = text(*index).and_then(|name| plans.iter().find(|(own, _)| own == name))

@@ -1,5 +1,6 @@
 //! Replays requests: each column decides all of them, as a service with its limits would have done.
 
+mod clock;
 mod column;
 mod decided;
 mod decider;
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ratelimit_core::{Limit, Limits, ManualClock, Timestamp};
+use ratelimit_core::{Limit, Limits, Timestamp};
 use ratelimit_tower::config::{Config, ConfigFile};
 use serde::Serialize;
 
@@ -29,6 +30,7 @@ use keys::Keys;
 use layer::{Layered, RequestMaker};
 use reorder::Reorder;
 
+pub(crate) use clock::ReplayClock;
 pub(crate) use key_counts::KeyCounts;
 pub(crate) use outcome::share;
 pub use outcome::{KeyOutcome, Outcome};
@@ -73,7 +75,7 @@ pub struct Engine {
     cost: Option<usize>,
     skip_missing: bool,
     columns: Vec<Column>,
-    clock: ManualClock,
+    clock: ReplayClock,
     reorder: Reorder<Waiting>,
     traces: Vec<Trace>,
     first: Option<Timestamp>,
@@ -120,7 +122,7 @@ impl Engine {
             "at most {MOST_BY} things can be counted by at once, not {}",
             plan.by.len()
         );
-        let clock = ManualClock::default();
+        let clock = ReplayClock::default();
         let by = if plan.by.is_empty() { vec![By::default()] } else { plan.by.clone() };
         let makers = by.into_iter().map(|by| {
             let maker = KeyMaker::new(&by, wanted);
