@@ -4,7 +4,7 @@ use ratelimit_core::Limit;
 use serde::Serialize;
 
 use super::log::{self, Log};
-use super::{print, print_json};
+use super::output::{print, print_json};
 use crate::args::CompareArgs;
 use crate::compare::{Compared, Comparison, can_be_compared, compare};
 use crate::engine::{Engine, Plan};

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 
 use anyhow::Context as _;
 
-use super::say;
+use super::output::say;
 use crate::args::GenerateArgs;
 use crate::model::{LogText, Traffic};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::say;
+use super::output::say;
 use crate::args::LogArgs;
 use crate::input::{LinesRead, Reading, Source, bytes_read, read, read_one, sort_by_time};
 use crate::model::{LogText, Traffic, Written};

@@ -5,7 +5,7 @@ use std::io::{IsTerminal as _, stderr};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::compare::tables;
-use super::{print, print_json};
+use super::output::{print, print_json};
 use crate::args::MeasureArgs;
 use crate::compare::{Counted, Sources, measure};
 use crate::engine::share;

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use ratelimit_core::{Limit, Limits};
 
 use super::log::{self, Log};
-use super::{check_writable, print, print_json};
+use super::output::{check_writable, print, print_json};
 use crate::args::{ReplayArgs, TrialArgs};
 use crate::by::By;
 use crate::engine::{Engine, Plan, Trace};

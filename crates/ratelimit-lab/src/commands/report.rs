@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::Context as _;
 use ratelimit_core::{Alignment, Limit, Limits};
 
+use super::output::{check_writable, print};
 use super::replay::replay;
-use super::{check_writable, print};
 use crate::args::ReportArgs;
 use crate::compare::compare;
 use crate::engine::Trace;

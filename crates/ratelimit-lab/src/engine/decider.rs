@@ -1,11 +1,12 @@
 //! Decides requests: with a limiter, or with the layer of a configuration file.
 
-use ratelimit_core::{Algorithm, Limits, RateLimiter, Request};
+use ratelimit_core::{Limits, RateLimiter, Request};
 use ratelimit_memory::MemoryStore;
 
 use super::clock::ReplayClock;
 use super::decided::Decided;
 use super::layer::{HttpRequest, Layered};
+use super::limits::can_be_replayed;
 
 /// Decides requests as a service would, at the time of the clock.
 pub(crate) enum Decider {
@@ -45,16 +46,5 @@ impl Decider {
             (Self::Layer(layer), Some(http)) => layer.decide(http),
             (Self::Layer(_), None) => anyhow::bail!("policies need the whole request"),
         }
-    }
-}
-
-/// # Errors
-/// If one of these limits what is held at once.
-pub(super) fn can_be_replayed(limits: &Limits) -> anyhow::Result<()> {
-    match limits.iter().find(|limit| limit.algorithm() == Algorithm::Concurrency) {
-        Some(limit) => anyhow::bail!(
-            "{limit}: a concurrency limit cannot be replayed, since a log does not say when requests ended; leave it out"
-        ),
-        None => Ok(()),
     }
 }

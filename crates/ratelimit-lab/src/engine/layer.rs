@@ -17,8 +17,7 @@ use tower_service::Service;
 
 use super::clock::ReplayClock;
 use super::decided::Decided;
-use super::decider::can_be_replayed;
-use super::shortest;
+use super::limits::{can_be_replayed, shortest};
 use crate::by::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};

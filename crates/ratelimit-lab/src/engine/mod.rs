@@ -7,6 +7,7 @@ mod decider;
 mod key_counts;
 mod keys;
 mod layer;
+mod limits;
 mod outcome;
 mod reorder;
 mod series;
@@ -17,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ratelimit_core::{Limit, Limits, Timestamp};
+use ratelimit_core::{Limits, Timestamp};
 use ratelimit_tower::config::{Config, ConfigFile};
 use serde::Serialize;
 
@@ -28,6 +29,7 @@ use column::{Column, Counts};
 use decider::Decider;
 use keys::Keys;
 use layer::{Layered, RequestMaker};
+use limits::shortest;
 use reorder::Reorder;
 
 pub(crate) use clock::ReplayClock;
@@ -254,11 +256,6 @@ impl Engine {
             self.traces.into_iter().zip(keys).map(|(trace, (by, keys))| trace.with_keys(by, keys)).collect();
         Ok((replayed, traces))
     }
-}
-
-/// The shortest period of these limits; zero if none has a period.
-fn shortest<'l>(limits: impl Iterator<Item = &'l Limit>) -> Duration {
-    limits.map(Limit::period).filter(|period| !period.is_zero()).min().unwrap_or_default()
 }
 
 /// A whole number of units. More than there can be is as much as there can be.
