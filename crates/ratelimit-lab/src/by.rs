@@ -30,9 +30,10 @@ impl FromStr for By {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let parts = match text.trim() {
+        let text = text.trim();
+        let parts = match text {
             "all" => Vec::new(),
-            text => text.split(',').map(|part| part_of(part.trim())).collect::<Result<_, _>>()?,
+            _ => text.split(',').map(|part| part_of(part.trim())).collect::<Result<_, _>>()?,
         };
         Ok(Self { text: text.to_owned(), parts })
     }
@@ -49,6 +50,13 @@ fn part_of(text: &str) -> Result<Part, String> {
     match (read(v4, 32), read(v6, 128)) {
         (Some(v4), Some(v6)) => Ok(Part::Network { v4, v6 }),
         _ => Err("networks are ip/BITS or ip/BITS/BITS-OF-IPV6, such as ip/24 or ip/24/48".to_owned()),
+    }
+}
+
+/// `ip`.
+impl Default for By {
+    fn default() -> Self {
+        Self { text: "ip".to_owned(), parts: vec![Part::Field(Field::Ip)] }
     }
 }
 
@@ -76,7 +84,8 @@ impl KeyMaker {
     }
 
     /// Writes the key of a request. Returns whether the request has all that it is counted by; for what is missing, the key
-    /// says `-`.
+    /// says `-`. Of several fields, those with a space or a quote are in quotes, so that no two requests have the same key
+    /// whose fields differ.
     pub(crate) fn make(&self, record: &Record, key: &mut Vec<u8>) -> bool {
         key.clear();
         if self.0.is_empty() {
@@ -90,13 +99,35 @@ impl KeyMaker {
             let value = record.get(*index);
             is_complete &= value.is_some();
             let value = value.unwrap_or(b"-");
+            let begin = key.len();
             match part {
                 Part::Network { v4, v6 } => network(value, *v4, *v6, key),
                 Part::Field(_) => push(value, key),
             }
+            if self.0.len() > 1 {
+                quote(key, begin);
+            }
         }
         is_complete
     }
+}
+
+/// Puts the end of a key into quotes, if it has a space or a quote, which is doubled.
+fn quote(key: &mut Vec<u8>, begin: usize) {
+    let part = key.get(begin..).unwrap_or_default();
+    if memchr::memchr2(b' ', b'"', part).is_none() {
+        return;
+    }
+    let part = part.to_vec();
+    key.truncate(begin);
+    key.push(b'"');
+    for byte in part {
+        key.push(byte);
+        if byte == b'"' {
+            key.push(b'"');
+        }
+    }
+    key.push(b'"');
 }
 
 /// Appends a value. Of a long one, a part and a hash of the whole.
@@ -112,10 +143,15 @@ fn push(value: &[u8], key: &mut Vec<u8>) {
     }
 }
 
+/// Reads an address, also one with the zone of a link, as in `fe80::1%eth0`.
+pub(crate) fn address(value: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(value).ok()?;
+    text.split('%').next()?.parse().ok()
+}
+
 /// Appends the network of an address; the value itself if it is not an address.
 fn network(value: &[u8], v4: u8, v6: u8, key: &mut Vec<u8>) {
-    let address = std::str::from_utf8(value).ok().and_then(|text| text.parse::<IpAddr>().ok());
-    let network = address.map(|address| address.to_canonical()).and_then(|address| {
+    let network = address(value).map(|address| address.to_canonical()).and_then(|address| {
         let bits = if address.is_ipv4() { v4 } else { v6 };
         IpNet::new(address, bits).ok()
     });
@@ -158,6 +194,29 @@ mod tests {
         assert_eq!(key("ip/24/48", &[("ip", "2001:db8:1:2:3::9")]).0, "2001:db8:1::/48");
         assert_eq!(key("ip/24", &[("ip", "::ffff:192.0.2.7")]).0, "192.0.2.0/24");
         assert_eq!(key("ip/24", &[("ip", "client.example")]).0, "client.example");
+        assert_eq!(key("ip/24", &[("ip", "fe80::1%eth0")]).0, "fe80::/64");
+        assert_eq!(key("ip", &[("ip", "fe80::1%eth0")]).0, "fe80::1%eth0");
+    }
+
+    #[test]
+    fn keys_of_several_fields_are_different_if_a_field_is() {
+        let pairs = [
+            ("a b", "c"),
+            ("a", "b c"),
+            ("a", "b"),
+            ("a\" \"b", "c"),
+            ("a", "b\" \"c"),
+            ("\"a\"", "b"),
+            ("a\"", "b"),
+            ("\"a b\"", "c"),
+            ("a", "\"b c\""),
+            ("-", "b"),
+        ];
+        let keys = pairs.map(|(user, path)| key("user,path", &[("user", user), ("path", path)]).0);
+        assert_eq!(keys[..3], ["\"a b\" c", "a \"b c\"", "a b"]);
+        assert_eq!(keys.iter().collect::<std::collections::BTreeSet<_>>().len(), keys.len(), "{keys:?}");
+        // There is nothing to confuse a single field with.
+        assert_eq!(key("user", &[("user", "a \"b\"")]).0, "a \"b\"");
     }
 
     #[test]

@@ -46,11 +46,18 @@ impl Results {
         notes.extend(lines.incomplete.iter().map(|incomplete| format!("Incomplete: {incomplete}")));
         if replayed.too_late > 0 {
             notes.push(format!(
-                "{} requests were out of order by more than --out-of-order: decided at the latest time",
-                number(replayed.too_late)
+                "Out of order by more than --out-of-order: {}, decided at the latest time until then; sort the lines by time, or \
+                 set a longer one",
+                count(replayed.too_late, "request")
             ));
         }
-        let is_short = |column: &Outcome| column.peak_seconds > 0.0 && column.peak_seconds < SHORT;
+        if replayed.without_cost > 0 {
+            notes.push(format!(
+                "Without a whole number in --cost-field: {}, at a cost of one each",
+                count(replayed.without_cost, "request")
+            ));
+        }
+        let is_short = |column: &Outcome| column.shortest_seconds > 0.0 && column.shortest_seconds < SHORT;
         if replayed.whole_seconds && replayed.columns.iter().any(is_short) {
             notes.push(
                 "All times are whole seconds: limits of a few seconds would have decided the real requests differently"
@@ -109,21 +116,23 @@ pub(crate) fn summary(columns: &[Outcome]) -> Table {
 /// What the summary does not say of a column.
 pub(crate) fn remarks(column: &Outcome) -> Vec<String> {
     let Outcome { limits, by, .. } = column;
-    let mut remarks = Vec::new();
+    let not_replayed = column.not_replayed.iter();
+    let mut remarks: Vec<String> =
+        not_replayed.map(|what| format!("{limits}: not replayed are {what}")).collect();
     if column.unidentified > 0 {
-        remarks.push(format!("{limits} by {by}: {} requests do not have that", number(column.unidentified)));
+        remarks.push(format!("{limits} by {by}: {} without that", count(column.unidentified, "request")));
     }
     if column.delayed > 0 {
-        let longest = match column.longest_delay {
-            0.0 => String::new(),
-            longest => format!(", at most by {}", seconds(Some(longest))),
-        };
-        remarks.push(format!("{limits} by {by}: {} requests are delayed{longest}", number(column.delayed)));
+        remarks.push(format!(
+            "{limits} by {by}: {} delayed, at most by {}",
+            count(column.delayed, "request"),
+            seconds(Some(column.longest_delay))
+        ));
     }
     if column.never > 0 {
         remarks.push(format!(
-            "{limits} by {by}: {} requests are never admitted, however long they wait",
-            number(column.never)
+            "{limits} by {by}: {} never admitted, however long the wait",
+            count(column.never, "request")
         ));
     }
     let by_name = column.refused_by.iter();

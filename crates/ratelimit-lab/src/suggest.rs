@@ -7,13 +7,12 @@ use std::str::FromStr;
 
 use anyhow::Context as _;
 use ratelimit_core::{
-    Algorithm, Decision, Limit, LimitBuilder, MAX_LOG_UNITS, MAX_UNITS, ManualClock, RateLimiter, Request,
-    Timestamp,
+    Algorithm, Decision, Limit, LimitBuilder, MAX_LOG_UNITS, MAX_UNITS, RateLimiter, Request, Timestamp,
 };
 use ratelimit_memory::{MemoryConfig, MemoryStore};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{KeyCounts, KeyOutcome, Trace, TracedKey, share};
+use crate::engine::{KeyCounts, KeyOutcome, ReplayClock, Trace, TracedKey, share};
 
 /// How much may be refused: `1%` or `0.5% of requests`, `5% of keys`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,6 +163,12 @@ pub fn suggest(trace: &Trace, limit: &Limit, share: Share, top: usize) -> anyhow
     })
 }
 
+/// # Errors
+/// If there is no search for limits of this kind.
+pub(crate) fn can_be_searched(limit: &Limit) -> anyhow::Result<()> {
+    with_quota(limit, limit.quota()).map(drop)
+}
+
 /// The same limit with another quota.
 fn with_quota(limit: &Limit, quota: u64) -> anyhow::Result<Limit> {
     let period = limit.period();
@@ -198,13 +203,13 @@ fn with_quota(limit: &Limit, quota: u64) -> anyhow::Result<Limit> {
 
 /// A limiter for one key after another.
 struct KeyByKey {
-    limiter: RateLimiter<MemoryStore, ManualClock>,
-    clock: ManualClock,
+    limiter: RateLimiter<MemoryStore, ReplayClock>,
+    clock: ReplayClock,
 }
 
 impl KeyByKey {
     fn new(limit: &Limit) -> Self {
-        let clock = ManualClock::default();
+        let clock = ReplayClock::default();
         let store = MemoryStore::with_config(MemoryConfig::default().shards(1));
         Self { limiter: RateLimiter::new(store, limit.clone()).with_clock(clock.clone()), clock }
     }

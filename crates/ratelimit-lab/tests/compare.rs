@@ -47,6 +47,20 @@ fn a_log_is_compared_for_each_limit() {
     }
     lab_with(&["compare", "-", "--limit", "2000000/h"], log.as_bytes())
         .fails(1, "not all algorithms can have this quota");
+    for limit in ["5 at once", "5/month", "5 in total", "ban 10min after 3 in 1h"] {
+        lab_with(&["compare", "-", "--limit", limit], log.as_bytes()).fails(
+            1,
+            &format!("{limit}: only limits with a quota for a period of one length can be compared"),
+        );
+    }
+    // What is wrong with the log is said here, too.
+    let bad = format!("{log}nonsense\n");
+    let ran = lab_with(&["compare", "-", "--by", "tenant"], bad.as_bytes());
+    assert!(ran.stdout.contains("Left out: 1 bad line"), "{ran:?}");
+    assert_eq!(
+        lab_with(&["compare", "-", "--json", "--by", "tenant"], bad.as_bytes()).json()["lines"]["bad"],
+        1
+    );
     let empty = lab_with(&["compare", "-", "--json"], b"").json();
     assert_eq!(empty["requests"], 0);
 }

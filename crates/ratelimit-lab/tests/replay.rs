@@ -171,6 +171,26 @@ fn costs_come_from_a_field() {
 }
 
 #[test]
+fn costs_that_cannot_be_read_are_pointed_out() {
+    let costs = ["7", "\"7\"", "-5", "1.5", "\"x\"", "null", "99999999999999999999", "18446744073709551616"];
+    let line = |cost: &str| format!("{{\"time\":1767607200,\"ip\":\"a\",\"n\":{cost}}}\n");
+    let text: String = costs.iter().map(|cost| line(cost)).collect();
+    let arguments = ["replay", "-", "--limit", "18/min log", "--cost-field", "n"];
+    let result = lab_with(&[&arguments[..], &["--json"]].concat(), text.as_bytes()).json();
+    let column = &result["columns"][0];
+    // Seven, seven, and four times one. More than there are numbers for can never be admitted.
+    assert_eq!(
+        (&result["without_cost"], &column["admitted"], &column["never"]),
+        (&json!(4), &json!(6), &json!(2))
+    );
+    let said = lab_with(&arguments, text.as_bytes()).stdout;
+    assert!(
+        said.contains("Without a whole number in --cost-field: 4 requests, at a cost of one each"),
+        "{said}"
+    );
+}
+
+#[test]
 fn bans_are_replayed() {
     // Two refusals ban the key for ten minutes; without the ban the last request fits.
     let text = log(&[(0, "a"), (1, "a"), (2, "a"), (90, "a")]);
@@ -196,74 +216,6 @@ fn requests_without_a_key_are_counted_together_or_left_out() {
 }
 
 #[test]
-fn the_policies_of_a_configuration_file_decide_as_the_layer_does() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("limits.toml");
-    fs::write(
-        &config,
-        r#"
-        exempt = ["GET /health"]
-        [[policies]]
-        name = "address"
-        key = "address"
-        limit = "3/min log"
-        [[policies]]
-        name = "log-in"
-        key = "address"
-        limit = "1/min log"
-        routes = ["POST /login"]
-        count_only = [401]
-        [[policies]]
-        name = "tenant"
-        key = "header:x-tenant"
-        limit = "1/min log"
-        missing = "exempt"
-        shadow = true
-        "#,
-    )
-    .unwrap();
-    let line = |second: u64, request: &str, status: u16, tenant: &str| {
-        let (method, path) = request.split_once(' ').unwrap();
-        format!(
-            "{{\"time\":{},\"ip\":\"192.0.2.1\",\"method\":\"{method}\",\"path\":\"{path}\",\"status\":{status},\"t\":\"{tenant}\"}}\n",
-            1_767_607_200 + second
-        )
-    };
-    let text: String = [
-        line(0, "GET /health", 200, "-"), // exempt
-        line(1, "POST /login", 200, "-"), // not counted by log-in
-        line(2, "POST /login", 401, "-"), // counted
-        line(3, "POST /login", 200, "-"), // refused by log-in
-        line(4, "GET /a", 200, "t1"),     // the third of the address
-        line(5, "GET /a", 200, "-"),      // refused by address
-        line(65, "GET /a", 200, "t2"),
-        line(66, "GET /a", 200, "t2"), // refused by tenant, if it is not in shadow
-    ]
-    .concat();
-    let run = |more: &[&str]| {
-        let arguments = [
-            &["replay", "-", "--json", "--policies", config.to_str().unwrap(), "--header", "x-tenant=t"],
-            more,
-        ]
-        .concat();
-        let result = lab_with(&arguments, text.as_bytes()).json();
-        (result["columns"][0]["admitted"].clone(), result["columns"][0]["refused_by"].clone())
-    };
-    assert_eq!(run(&[]), (json!(6), json!({"address": 1, "log-in": 1})));
-    assert_eq!(run(&["--enforce-shadow"]), (json!(5), json!({"address": 1, "log-in": 1, "tenant": 1})));
-}
-
-#[test]
-fn a_plan_with_a_concurrency_limit_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = folder.path().join("limits.yaml");
-    let text = "policies: [{name: a, key: address, limit: 1/s}]\nplans: {paid: {a: 5 at once}}";
-    fs::write(&config, text).unwrap();
-    lab(&["replay", "--policies", config.to_str().unwrap()])
-        .fails(1, "a concurrency limit cannot be replayed");
-}
-
-#[test]
 fn the_first_command_works_on_an_empty_machine() {
     let ran = lab(&["replay", "--limit", "100/min", "--by", "ip"]);
     assert_eq!((ran.code, &*ran.stderr), (0, ""));
@@ -283,6 +235,7 @@ fn whole_seconds_are_pointed_out_where_they_matter() {
     };
     let text = log(&[(0, "a"), (1, "a")]);
     assert!(says("10/s", &text) && !says("10/min", &text) && !says("10/s", ""));
+    assert!(says("1000/h; 10/s", &text), "the shorter one matters");
     assert!(!says("10/s", "{\"time\":1767607200,\"ip\":\"a\"}\n{\"time\":1767607200.5,\"ip\":\"a\"}\n"));
 }
 
@@ -330,7 +283,7 @@ fn mistakes_are_explained() {
     run(&["--limit", "5 at once"]).fails(1, "a concurrency limit cannot be replayed");
     run(&["--limit", "5/s", "--by", "ip/33"]).fails(2, "networks are ip/BITS");
     run(&["--limit", "5/s", "--by", "tenant"])
-        .fails(1, "standard input: the combined log format has no field \"tenant\"");
+        .fails(1, "standard input: the combined log format has no field of the name \"tenant\"");
     run(&["--suggest", "1"]).fails(2, "write a share as");
     run(&["--suggest", "100%"]).fails(2, "a share is below 100%");
     run(&["--limit", "1/s", "--format", "csv"]).fails(1, "does not name a column with the time");
@@ -338,5 +291,72 @@ fn mistakes_are_explained() {
     lab(&["replay", "missing.log", "--limit", "5/s"]).fails(1, "missing.log: cannot be opened");
     lab_with(&["replay", "-", "--limit", "5/s", "--strict"], (line.clone() + "x\n").as_bytes())
         .fails(1, "standard input, line 2: there is no [time]");
-    lab_with(&["replay", "-", "--limit", "5/s"], b"\0\0\0").fails(1, "standard input: it is binary");
+    lab_with(&["replay", "-", "--limit", "5/s"], b"a\0b\0c").fails(1, "standard input: it is binary");
+    run(&["--limit", "5/s", "--by", "field:ip"]).fails(1, "no field of the name \"ip\", only ip, user");
+}
+
+#[test]
+fn a_long_replay_does_not_fail_at_its_end() {
+    // Nothing is read before these are known.
+    let run = |arguments: &[&str]| lab(&[arguments, &["missing.log"]].concat());
+    run(&["replay", "--limit", "5/s", "--csv", "missing/folder/keys.csv"])
+        .fails(1, "missing/folder/keys.csv: cannot be written");
+    run(&["report", "--limit", "5/s", "-o", "/"]).fails(1, "/: cannot be written");
+    run(&["replay", "--suggest", "1%", "--limit", "5 in total"])
+        .fails(1, "no search for limits of this kind");
+    run(&["compare", "--limit", "2000000/s"]).fails(1, "not all algorithms can have");
+    // Neither a new file is left behind nor an old one changed.
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new) = (folder.path().join("old.csv"), folder.path().join("new.csv"));
+    fs::write(&old, "old").unwrap();
+    for path in [&old, &new] {
+        run(&["replay", "--limit", "5/s", "--csv", path.to_str().unwrap()])
+            .fails(1, "missing.log: cannot be opened");
+    }
+    assert!(!new.exists() && fs::read_to_string(&old).unwrap() == "old");
+}
+
+#[test]
+fn outputs_that_cannot_be_written_are_no_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("page.html");
+    let page = page.to_str().unwrap();
+    let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for arguments in [
+        &["replay", "--limit", "5/s"][..],
+        &["replay", "--limit", "5/s", "--json"],
+        &["report", "--limit", "5/s", "-o", page],
+        &["report", "--limit", "5/s", "-o", "-"],
+        &["compare"],
+        &["generate"],
+        &["measure"],
+    ] {
+        let arguments = [arguments, &["--requests", "100"]].concat();
+        let ran = common::lab_to(&arguments, full().into(), std::process::Stdio::piped());
+        let message = "standard output: cannot be written: No space left on device";
+        assert!(ran.code == 1 && ran.stderr.contains(message), "{arguments:?}: {ran:?}");
+        // A reader that has gone, such as `head`, is no failure.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ran = common::lab_to(&arguments, writer.into(), full().into());
+        assert_eq!(ran.code, 0, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_plan_that_counts_by_nothing_counts_by_address() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.toml");
+    fs::write(&path, "[[policies]]\nname = \"each\"\nkey = \"address\"\nlimit = \"1/min log\"\n").unwrap();
+    let plan = Plan { limits: vec!["2/min log".parse().unwrap()], policies: Some(path), ..Plan::default() };
+    let mut wanted = Wanted::time(None);
+    let mut engine = Engine::new(&plan, &mut wanted).unwrap();
+    let text = log(&[(0, "192.0.2.1"), (1, "192.0.2.1"), (2, "192.0.2.1"), (3, "192.0.2.2")]);
+    let reading = Reading { wanted, format: None, strict: true };
+    let mut lines = LinesRead::default();
+    read_one("log", text.as_bytes(), &reading, &mut lines, &mut |record| engine.add(record)).unwrap();
+    let (replayed, _) = engine.finish(9).unwrap();
+    let columns =
+        replayed.columns.iter().map(|one| (&*one.by, one.refused, one.unidentified, &*one.top[0].key));
+    assert_eq!(columns.collect::<Vec<_>>(), [("ip", 1, 0, "192.0.2.1"), ("ip", 2, 0, "192.0.2.1")]);
 }

@@ -196,7 +196,8 @@ impl Policy {
         &self.charge.0
     }
 
-    pub(crate) fn settles(&self) -> Option<&Settle> {
+    /// Where the true cost of a request comes from, if that replaces its cost.
+    pub fn settles(&self) -> Option<&Settle> {
         self.settle.as_ref()
     }
 

@@ -1,22 +1,23 @@
 //! `compare`: all algorithms on one log or model, against the exact sliding log.
 
-use std::io::{self, Write as _};
-
 use ratelimit_core::Limit;
 use serde::Serialize;
 
-use super::log;
+use super::log::{self, Log};
+use super::output::{print, print_json};
 use crate::args::CompareArgs;
-use crate::compare::{Compared, Comparison, compare};
+use crate::compare::{Compared, Comparison, can_be_compared, compare};
 use crate::engine::{Engine, Plan};
+use crate::input::LinesRead;
 use crate::record::Wanted;
-use crate::results::decisions;
+use crate::results::{Results, decisions};
 use crate::table::{count, seconds, table};
 
 /// What `--json` prints.
 #[derive(Serialize)]
 struct Report<'a> {
     from: &'a str,
+    lines: &'a LinesRead,
     by: &'a str,
     limit: String,
     #[serde(flatten)]
@@ -24,6 +25,7 @@ struct Report<'a> {
 }
 
 pub(crate) fn run(args: &CompareArgs, allocated: fn() -> usize) -> anyhow::Result<()> {
+    args.limit.iter().try_for_each(can_be_compared)?;
     let plan = Plan {
         by: vec![args.by.clone()],
         cost_field: args.log.cost_field.clone(),
@@ -33,27 +35,26 @@ pub(crate) fn run(args: &CompareArgs, allocated: fn() -> usize) -> anyhow::Resul
     };
     let mut wanted = Wanted::time(args.log.time_field.as_deref());
     let mut engine = Engine::new(&plan, &mut wanted)?;
-    let log = log::each(&args.log, wanted, |record| engine.add(record))?;
-    let (_, traces) = engine.finish(0)?;
+    let Log { lines, from } = log::each(&args.log, wanted, |record| engine.add(record))?;
+    let (replayed, traces) = engine.finish(0)?;
+    let results = Results { from, lines, replayed, suggestions: Vec::new() };
     for limit in &args.limit {
         for trace in &traces {
             let comparison = compare(trace, limit, Some(allocated))?;
-            let mut out = io::stdout().lock();
             if args.json {
-                let report = Report {
-                    from: &log.from,
+                print_json(&Report {
+                    from: &results.from,
+                    lines: &results.lines,
                     by: trace.by(),
                     limit: limit.to_string(),
                     comparison: &comparison,
-                };
-                serde_json::to_writer(&mut out, &report).map_err(io::Error::from)?;
-                writeln!(out)?;
-            } else {
-                let (requests, keys) = (count(comparison.requests, "request"), count(comparison.keys, "key"));
-                writeln!(out, "{requests} of {keys} ({}) in {}\n", trace.by(), log.from)?;
-                writeln!(out, "{}", tables(&comparison, limit))?;
+                })?;
+                continue;
             }
-            out.flush()?;
+            let (requests, keys) = (count(comparison.requests, "request"), count(comparison.keys, "key"));
+            let notes: String = results.notes().iter().map(|note| format!("{note}\n")).collect();
+            let (by, tables) = (trace.by(), tables(&comparison, limit));
+            print(&format!("{requests} of {keys} ({by}) in {}\n{notes}\n{tables}\n", results.from))?;
         }
     }
     Ok(())

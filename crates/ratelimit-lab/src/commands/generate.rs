@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 
 use anyhow::Context as _;
 
+use super::output::say;
 use crate::args::GenerateArgs;
 use crate::model::{LogText, Traffic};
 
@@ -11,8 +12,7 @@ pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<()> {
     let spec = args.model.spec();
     let mut text = LogText::new(Traffic::new(&spec)?, spec.keys, args.format);
     // Not in the log: other programs that read it do not know comments.
-    eprintln!("generate {spec}");
+    say(&format!("generate {spec}"));
     let mut out = io::stdout().lock();
-    io::copy(&mut text, &mut out).context("cannot write")?;
-    Ok(out.flush()?)
+    io::copy(&mut text, &mut out).and_then(|_| out.flush()).context("standard output: cannot be written")
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::output::say;
 use crate::args::LogArgs;
 use crate::input::{LinesRead, Reading, Source, bytes_read, read, read_one, sort_by_time};
 use crate::model::{LogText, Traffic, Written};
@@ -37,7 +38,7 @@ pub(crate) fn each(
     }
     let mut files = args.files.clone();
     if sort_by_time(&mut files, &reading) {
-        eprintln!("note: the files are read in the order of their first requests");
+        say("note: the files are read in the order of their first requests");
     }
     let bytes = Arc::new(AtomicU64::new(0));
     let progress = Progress::new(&files, &bytes);

@@ -1,14 +1,15 @@
 //! `measure`: how exact the algorithms are on the requests of many sources.
 
-use std::io::{self, IsTerminal as _, Write as _, stderr};
+use std::io::{IsTerminal as _, stderr};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::compare::tables;
+use super::output::{print, print_json};
 use crate::args::MeasureArgs;
 use crate::compare::{Counted, Sources, measure};
 use crate::engine::share;
-use crate::table::{number, percent, table};
+use crate::table::{count, number, percent, table};
 
 pub(crate) fn run(args: &MeasureArgs) -> anyhow::Result<()> {
     let sources = Sources::new(args.traffic, args.sources, args.requests, args.seed, &args.limit);
@@ -20,20 +21,10 @@ pub(crate) fn run(args: &MeasureArgs) -> anyhow::Result<()> {
     }
     let measured = measure(&sources, &args.limit, |more| bar.inc(more))?;
     bar.finish_and_clear();
-    let mut out = io::stdout().lock();
     if args.json {
-        serde_json::to_writer(&mut out, &measured).map_err(io::Error::from)?;
-        writeln!(out)?;
-        return Ok(out.flush()?);
+        return print_json(&measured);
     }
     let all = measured.counted.first();
-    writeln!(
-        out,
-        "{} requests of {} sources in a day, seed {}\n\nEvery request counts, also those above the limit:",
-        number(all.map_or(0, |one| one.requests)),
-        number(all.map_or(0, |one| one.sources)),
-        args.seed
-    )?;
     let header = [
         "LIMIT",
         "ABOVE",
@@ -46,13 +37,15 @@ pub(crate) fn run(args: &MeasureArgs) -> anyhow::Result<()> {
         "BY AT MOST",
         "LIMITED BELOW",
     ];
-    writeln!(out, "{}", table(1, &header, measured.counted.iter().map(row)))?;
-    writeln!(
-        out,
-        "\nRefused requests do not count, as in this project. {}",
+    print(&format!(
+        "{} of {} in a day, seed {}\n\nEvery request counts, also those above the limit:\n{}\n\n\
+         Refused requests do not count, as in this project. {}\n",
+        count(all.map_or(0, |one| one.requests), "request"),
+        count(all.map_or(0, |one| one.sources), "source"),
+        args.seed,
+        table(1, &header, measured.counted.iter().map(row)),
         tables(&measured.limited, &args.limit)
-    )?;
-    Ok(out.flush()?)
+    ))
 }
 
 fn row(one: &Counted) -> Vec<String> {

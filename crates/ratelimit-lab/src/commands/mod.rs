@@ -4,6 +4,7 @@ mod compare;
 mod generate;
 mod log;
 mod measure;
+mod output;
 mod replay;
 mod report;
 
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use crate::args::{Args, Command};
+use output::say;
 
 /// Runs the command with the arguments of the process, and returns its exit code: 0 if all went well, 1 after an error in the
 /// input or a limit, 2 for wrong usage. `allocated` says how many bytes the program has allocated.
@@ -31,6 +33,6 @@ pub fn run(allocated: fn() -> usize) -> ExitCode {
         // Whoever read the output, such as `head`, has seen enough.
         return ExitCode::SUCCESS;
     }
-    eprintln!("error: {error:#}");
+    say(&format!("error: {error:#}"));
     ExitCode::FAILURE
 }

@@ -1,34 +1,28 @@
 //! `replay`: what limits would have done to the requests in a log.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 use std::path::Path;
 
 use anyhow::Context as _;
 use ratelimit_core::{Limit, Limits};
 
 use super::log::{self, Log};
+use super::output::{check_writable, print, print_json};
 use crate::args::{ReplayArgs, TrialArgs};
 use crate::by::By;
 use crate::engine::{Engine, Plan, Trace};
 use crate::record::Wanted;
 use crate::results::{Results, hits, keys, keys_hit, remarks, summary};
-use crate::suggest::{Share, Suggestion, suggest};
+use crate::suggest::{Share, Suggestion, can_be_searched, suggest};
 use crate::table::{count, date};
 
 pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
+    args.csv.as_deref().map_or(Ok(()), check_writable)?;
     let (results, _) = replay(&args.trial, false)?;
     if let Some(path) = &args.csv {
         write_csv(path, &results).with_context(|| format!("{}: cannot be written", path.display()))?;
     }
-    let mut out = io::stdout().lock();
-    if args.json {
-        serde_json::to_writer(&mut out, &results).map_err(io::Error::from)?;
-        writeln!(out)?;
-    } else {
-        out.write_all(text(&results)?.as_bytes())?;
-    }
-    Ok(out.flush()?)
+    if args.json { print_json(&results) } else { print(&text(&results)?) }
 }
 
 /// Replays the requests, and returns the traces that were kept, of which there are none without a need.
@@ -40,9 +34,7 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
     let fields = args.key_field.iter().map(|name| format!("field:{name}").parse::<By>());
     let mut by = args.by.clone();
     by.extend(fields.collect::<Result<Vec<_>, _>>().map_err(anyhow::Error::msg)?);
-    if by.is_empty() {
-        by.extend("ip".parse::<By>());
-    }
+    let searched = if args.suggest.is_some() { searched(&args.limit)? } else { Vec::new() };
     let plan = Plan {
         limits: args.limit.clone(),
         by,
@@ -60,26 +52,36 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
     let Log { lines, from } = log::each(&args.log, wanted, |record| engine.add(record))?;
     let (replayed, traces) = engine.finish(args.top)?;
     let suggestions = match args.suggest {
-        Some(share) => suggestions(&args.limit, &traces, share, args.top)?,
+        Some(share) => suggestions(&searched, &traces, share, args.top)?,
         None => Vec::new(),
     };
     Ok((Results { from, lines, replayed, suggestions }, traces))
 }
 
-/// A suggestion for each limit and for each thing to count by.
-fn suggestions(
-    limits: &[Limits],
-    traces: &[Trace],
-    share: Share,
-    top: usize,
-) -> anyhow::Result<Vec<Suggestion>> {
+/// The limits whose quota is searched.
+///
+/// # Errors
+/// If there is no search for one of them.
+fn searched(limits: &[Limits]) -> anyhow::Result<Vec<Limit>> {
     let mut each: Vec<Limit> = limits.iter().flat_map(|limits| limits.iter().cloned()).collect();
     // Bans have no quota to search for.
     each.retain(|limit| !limit.is_ban());
     if each.is_empty() {
         each = ["1/s", "1/min", "1/h"].map(str::parse).into_iter().collect::<Result<_, _>>()?;
     }
-    traces.iter().flat_map(|trace| each.iter().map(move |limit| suggest(trace, limit, share, top))).collect()
+    each.iter().try_for_each(can_be_searched)?;
+    Ok(each)
+}
+
+/// A suggestion for each limit and for each thing to count by.
+fn suggestions(
+    limits: &[Limit],
+    traces: &[Trace],
+    share: Share,
+    top: usize,
+) -> anyhow::Result<Vec<Suggestion>> {
+    let each = traces.iter().flat_map(|trace| limits.iter().map(move |limit| (trace, limit)));
+    each.map(|(trace, limit)| suggest(trace, limit, share, top)).collect()
 }
 
 fn write_csv(path: &Path, results: &Results) -> anyhow::Result<()> {

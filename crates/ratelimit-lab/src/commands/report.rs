@@ -1,12 +1,12 @@
 //! `report`: the results of a replay as a page of HTML.
 
 use std::collections::BTreeSet;
-use std::io::{self, Write as _};
 use std::path::Path;
 
 use anyhow::Context as _;
 use ratelimit_core::{Alignment, Limit, Limits};
 
+use super::output::{check_writable, print};
 use super::replay::replay;
 use crate::args::ReportArgs;
 use crate::compare::compare;
@@ -16,6 +16,11 @@ use crate::results::Algorithms;
 use crate::table::number;
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
+    let path = &args.output;
+    let is_stdout = path == Path::new("-");
+    if !is_stdout {
+        check_writable(path)?;
+    }
     let (mut results, traces) = replay(&args.trial, args.compare)?;
     if args.hide_keys {
         results.hide_keys();
@@ -27,15 +32,11 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
         results,
     };
     let html = page.html()?;
-    let path = &args.output;
-    if path == Path::new("-") {
-        let mut out = io::stdout().lock();
-        out.write_all(html.as_bytes())?;
-        return Ok(out.flush()?);
+    if is_stdout {
+        return print(&html);
     }
     std::fs::write(path, &html).with_context(|| format!("{}: cannot be written", path.display()))?;
-    println!("{}: {} bytes", path.display(), number(html.len() as u64));
-    Ok(())
+    print(&format!("{}: {} bytes\n", path.display(), number(html.len() as u64)))
 }
 
 /// What was typed, so that a reader can do it again.

@@ -1,7 +1,7 @@
 //! The algorithms that are compared, for one quota and one period.
 
 use anyhow::Context as _;
-use ratelimit_core::{Algorithm, Limit};
+use ratelimit_core::{Algorithm, Alignment, Limit, MAX_LOG_UNITS};
 use serde::Serialize;
 
 /// Segments of a segmented window, in which the period is divided.
@@ -11,10 +11,20 @@ const SEGMENTS: u32 = 10;
 /// alike, one has a burst of the quota and the others of a tenth of it.
 ///
 /// # Errors
-/// If an algorithm cannot have this quota or period: a log has at most a million units, and a tenth of the period has to be
-/// whole microseconds.
+/// If an algorithm cannot have this quota or period: the log that judges has at most a million units, which may be twice the
+/// quota, and a tenth of the period has to be whole microseconds.
 pub(super) fn algorithms(limit: &Limit) -> anyhow::Result<Vec<Limit>> {
     let (quota, period) = (limit.quota(), limit.period());
+    let has_none = limit.is_ban() || matches!(limit.algorithm(), Algorithm::Concurrency | Algorithm::Total);
+    anyhow::ensure!(
+        !has_none && limit.alignment() != Alignment::Calendar,
+        "{limit}: only limits with a quota for a period of one length can be compared"
+    );
+    anyhow::ensure!(
+        quota <= MAX_LOG_UNITS / 2,
+        "{limit}: not all algorithms can have this quota and period: at most {} units are compared",
+        MAX_LOG_UNITS / 2
+    );
     let precision = period / SEGMENTS;
     let short = (quota / 10).max(1);
     let each = [

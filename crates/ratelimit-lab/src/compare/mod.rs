@@ -18,6 +18,12 @@ pub use counted::Counted;
 pub use measure::{Measured, measure};
 pub use source::{Sources, Traffics};
 
+/// # Errors
+/// If not all algorithms can have the quota and the period of this limit.
+pub(crate) fn can_be_compared(limit: &Limit) -> anyhow::Result<()> {
+    algorithms::algorithms(limit).map(drop)
+}
+
 /// How the algorithms did on the same requests.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {

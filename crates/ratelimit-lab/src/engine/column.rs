@@ -24,6 +24,9 @@ pub(crate) struct Column {
     pub(crate) decider: Decider,
     /// In which peaks are counted.
     pub(crate) period: Duration,
+    /// The shortest period of its limits.
+    pub(crate) shortest: Duration,
+    pub(crate) not_replayed: Vec<String>,
     pub(crate) counts: Counts,
 }
 
@@ -43,7 +46,7 @@ pub(crate) struct Counts {
 }
 
 impl Column {
-    /// Decides a request of the key with this number, and returns the decision.
+    /// Decides a request of the key with this number.
     pub(crate) fn decide(
         &mut self,
         time: Timestamp,
@@ -51,11 +54,11 @@ impl Column {
         key: &[u8],
         cost: u64,
         http: Option<HttpRequest>,
-    ) -> anyhow::Result<Decided> {
+    ) -> anyhow::Result<()> {
         let decided = self.decider.decide(key, cost, http)?;
         let length = u64::try_from(self.period.as_nanos()).unwrap_or(u64::MAX);
         self.counts.count(time, number as usize, &decided, length);
-        Ok(decided)
+        Ok(())
     }
 
     /// Counts a request without what is counted by.
@@ -86,6 +89,8 @@ impl Column {
             longest_wait: counts.waits.longest_seconds(),
             longest_delay: counts.longest_delay.as_secs_f64(),
             peak_seconds: self.period.as_secs_f64(),
+            shortest_seconds: self.shortest.as_secs_f64(),
+            not_replayed: self.not_replayed.clone(),
             refused_by: counts.refused_by.clone(),
             top: top.collect(),
             series: counts.series.clone(),

@@ -10,7 +10,7 @@ pub(crate) struct Decided {
     pub(crate) wait: Option<Duration>,
     /// Whether a queue delays it.
     pub(crate) is_delayed: bool,
-    /// By how much, as far as that is known: the layer of a configuration file does not say.
+    /// By how much.
     pub(crate) delay: Duration,
     /// The limits that refused, by their names in the configuration file.
     pub(crate) refused_by: Vec<String>,

@@ -1,14 +1,16 @@
 //! Decides requests: with a limiter, or with the layer of a configuration file.
 
-use ratelimit_core::{Algorithm, Limits, ManualClock, RateLimiter, Request};
+use ratelimit_core::{Limits, RateLimiter, Request};
 use ratelimit_memory::MemoryStore;
 
+use super::clock::ReplayClock;
 use super::decided::Decided;
 use super::layer::{HttpRequest, Layered};
+use super::limits::can_be_replayed;
 
 /// Decides requests as a service would, at the time of the clock.
 pub(crate) enum Decider {
-    Limiter(Box<RateLimiter<MemoryStore, ManualClock>>),
+    Limiter(Box<RateLimiter<MemoryStore, ReplayClock>>),
     Layer(Box<Layered>),
 }
 
@@ -17,12 +19,8 @@ impl Decider {
     ///
     /// # Errors
     /// If one of them is on what is held at once, since a log does not say when requests ended.
-    pub(crate) fn limiter(limits: Limits, clock: ManualClock) -> anyhow::Result<Self> {
-        if let Some(limit) = limits.iter().find(|limit| limit.algorithm() == Algorithm::Concurrency) {
-            anyhow::bail!(
-                "{limit}: a concurrency limit cannot be replayed, since a log does not say when requests ended"
-            );
-        }
+    pub(crate) fn limiter(limits: Limits, clock: ReplayClock) -> anyhow::Result<Self> {
+        can_be_replayed(&limits)?;
         Ok(Self::Limiter(Box::new(RateLimiter::new(MemoryStore::new(), limits).with_clock(clock))))
     }
 

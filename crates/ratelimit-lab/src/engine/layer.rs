@@ -2,31 +2,40 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
-use std::net::IpAddr;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use ratelimit_core::{Algorithm, ManualClock, RateLimiter};
+use ratelimit_core::RateLimiter;
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::config::{Config, PlanName};
 use ratelimit_tower::{PeerAddress, RateLimit, RateLimitLayer, Reason, Refusal};
 use tower_layer::Layer as _;
 use tower_service::Service;
 
+use super::clock::ReplayClock;
 use super::decided::Decided;
+use super::limits::{can_be_replayed, shortest};
+use crate::by::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 
-/// A request of a log, as the layer sees it.
-pub(crate) type HttpRequest = Request<()>;
+/// A request of a log, as the layer sees it. In place of a body it has the status of its response.
+pub(crate) type HttpRequest = Request<StatusCode>;
 
 type Answers = fn(&Refusal<'_>) -> Response<()>;
 
 /// A service behind the layer. Its responses are those of the log.
-pub(crate) struct Layered(RateLimit<Logged, MemoryStore, ManualClock, Answers>);
+pub(crate) struct Layered {
+    service: RateLimit<Logged, MemoryStore, ReplayClock, Answers>,
+    clock: ReplayClock,
+    /// The shortest period of the limits.
+    pub(crate) shortest: Duration,
+    /// What of the file is not replayed.
+    pub(crate) not_replayed: Vec<String>,
+}
 
 /// What the layer said about a refused request.
 #[derive(Clone)]
@@ -40,35 +49,40 @@ impl Layered {
     ///
     /// # Errors
     /// If one of them limits what is held at once.
-    pub(crate) fn new(config: &Config, enforce_shadow: bool, clock: ManualClock) -> anyhow::Result<Self> {
-        let plans = || std::iter::once(None).chain(config.plans().map(Some));
-        let each = config.policies().each().flat_map(|policy| plans().map(|plan| (policy.name(), plan)));
-        let limits =
-            each.filter_map(|(policy, plan)| config.limits(policy, plan)).flat_map(|limits| limits.iter());
-        for limit in limits {
-            if limit.algorithm() == Algorithm::Concurrency {
-                anyhow::bail!(
-                    "{limit}: a concurrency limit cannot be replayed, since a log does not say when requests ended"
-                );
+    pub(crate) fn new(config: &Config, enforce_shadow: bool, clock: ReplayClock) -> anyhow::Result<Self> {
+        let (mut all, mut not_replayed) = (Vec::new(), Vec::new());
+        for policy in config.policies().each() {
+            let plans = std::iter::once(None).chain(config.plans().map(Some));
+            for limits in plans.filter_map(|plan| config.limits(policy.name(), plan)) {
+                can_be_replayed(limits).with_context(|| format!("policy {}", policy.name()))?;
+                all.extend(limits.iter());
+            }
+            if policy.settles().is_some() {
+                not_replayed.push(format!(
+                    "the true costs of {}, which are not in a log: a request costs what `unsettled` says, by default the estimate",
+                    policy.name()
+                ));
             }
         }
         let policies = config.policies().clone();
         let policies = if enforce_shadow { policies.out_of_shadow() } else { policies };
-        let limiter = RateLimiter::without_limits(MemoryStore::new()).with_clock(clock);
+        let limiter = RateLimiter::without_limits(MemoryStore::new()).with_clock(clock.clone());
         let layer = RateLimitLayer::in_process(limiter, policies).answer_with(answer as Answers);
-        Ok(Self(layer.layer(Logged)))
+        Ok(Self { service: layer.layer(Logged), clock, shortest: shortest(all.into_iter()), not_replayed })
     }
 
     pub(crate) fn decide(&mut self, request: HttpRequest) -> anyhow::Result<Decided> {
-        let response = pin!(self.0.call(request));
+        let response = pin!(self.service.call(request));
         match response.poll(&mut Context::from_waker(Waker::noop())) {
-            // The store answers at once, so it is a queue that lets the request wait.
-            Poll::Pending => Ok(Decided { is_admitted: true, is_delayed: true, ..Decided::default() }),
             Poll::Ready(Ok(mut response)) => Ok(match response.extensions_mut().remove::<Refused>() {
-                None => Decided { is_admitted: true, ..Decided::default() },
+                None => {
+                    let delay = self.clock.slept();
+                    Decided { is_admitted: true, is_delayed: !delay.is_zero(), delay, ..Decided::default() }
+                }
                 Some(Refused { wait, by }) => Decided { wait, refused_by: by, ..Decided::default() },
             }),
             Poll::Ready(Err(never)) => match never {},
+            Poll::Pending => anyhow::bail!("the layer waits for what a replay does not have"),
         }
     }
 }
@@ -101,9 +115,7 @@ impl Service<HttpRequest> for Logged {
 
     fn call(&mut self, request: HttpRequest) -> Self::Future {
         let mut response = Response::new(());
-        if let Some(status) = request.extensions().get::<StatusCode>() {
-            *response.status_mut() = *status;
-        }
+        *response.status_mut() = *request.body();
         ready(Ok(response))
     }
 }
@@ -155,7 +167,8 @@ impl RequestMaker {
 
     pub(crate) fn make(&self, record: &Record) -> HttpRequest {
         let text = |index: usize| record.get(index).and_then(|value| std::str::from_utf8(value).ok());
-        let mut request = Request::new(());
+        let status = text(self.status).and_then(|status| status.parse().ok()).unwrap_or_default();
+        let mut request = Request::new(status);
         *request.method_mut() =
             text(self.method).and_then(|method| method.parse().ok()).unwrap_or(Method::GET);
         if let Some(uri) = text(self.path).and_then(|path| path.parse::<Uri>().ok()) {
@@ -167,11 +180,8 @@ impl RequestMaker {
             }
         }
         let extensions = request.extensions_mut();
-        if let Some(address) = text(self.ip).and_then(|address| address.parse::<IpAddr>().ok()) {
+        if let Some(address) = record.get(self.ip).and_then(address) {
             extensions.insert(PeerAddress(address));
-        }
-        if let Some(status) = text(self.status).and_then(|status| status.parse::<StatusCode>().ok()) {
-            extensions.insert(status);
         }
         if let Some((index, plans)) = &self.plan
             && let Some((_, plan)) = text(*index).and_then(|name| plans.iter().find(|(own, _)| own == name))

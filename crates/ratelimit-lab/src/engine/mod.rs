@@ -1,11 +1,13 @@
 //! Replays requests: each column decides all of them, as a service with its limits would have done.
 
+mod clock;
 mod column;
 mod decided;
 mod decider;
 mod key_counts;
 mod keys;
 mod layer;
+mod limits;
 mod outcome;
 mod reorder;
 mod series;
@@ -16,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ratelimit_core::{Limits, ManualClock, Timestamp};
+use ratelimit_core::{Limits, Timestamp};
 use ratelimit_tower::config::{Config, ConfigFile};
 use serde::Serialize;
 
@@ -27,8 +29,10 @@ use column::{Column, Counts};
 use decider::Decider;
 use keys::Keys;
 use layer::{Layered, RequestMaker};
+use limits::shortest;
 use reorder::Reorder;
 
+pub(crate) use clock::ReplayClock;
 pub(crate) use key_counts::KeyCounts;
 pub(crate) use outcome::share;
 pub use outcome::{KeyOutcome, Outcome};
@@ -42,7 +46,7 @@ pub(crate) use waits::Waits;
 pub struct Plan {
     /// Limits. Each of them is a column for each of `by`.
     pub limits: Vec<Limits>,
-    /// What to count by; at most [`MOST_BY`].
+    /// What to count by; `ip` if there is nothing, and at most [`MOST_BY`].
     pub by: Vec<By>,
     /// The configuration file of an HTTP layer, as one more column.
     pub policies: Option<PathBuf>,
@@ -52,7 +56,8 @@ pub struct Plan {
     pub headers: Vec<String>,
     /// The field that names the plan of a request, for these policies.
     pub plan_field: Option<String>,
-    /// The field that has the cost of a request; one if there is none, or it is not a number.
+    /// The field that has the cost of a request. Requests in which it is not a whole number cost one, and are
+    /// [counted](Replayed::without_cost).
     pub cost_field: Option<String>,
     /// Leaves requests out of a column that do not have what it counts by.
     pub skip_missing: bool,
@@ -72,12 +77,13 @@ pub struct Engine {
     cost: Option<usize>,
     skip_missing: bool,
     columns: Vec<Column>,
-    clock: ManualClock,
+    clock: ReplayClock,
     reorder: Reorder<Waiting>,
     traces: Vec<Trace>,
     first: Option<Timestamp>,
     last: Timestamp,
     has_fractions: bool,
+    without_cost: u64,
     key: Vec<u8>,
 }
 
@@ -99,6 +105,8 @@ pub struct Replayed {
     pub last: Option<u64>,
     /// Requests that were more out of order than the bound. They were decided at the latest time.
     pub too_late: u64,
+    /// Requests that do not have a whole number in the field for the cost. Each of them cost one.
+    pub without_cost: u64,
     /// Whether there are requests, and the times of all of them are whole seconds, as in the combined log format.
     pub whole_seconds: bool,
     /// The columns.
@@ -111,20 +119,28 @@ impl Engine {
     /// # Errors
     /// If a limit cannot be replayed, or if the configuration file has errors.
     pub fn new(plan: &Plan, wanted: &mut Wanted) -> anyhow::Result<Self> {
-        anyhow::ensure!(plan.by.len() <= MOST_BY, "at most {MOST_BY} things can be counted by at once");
-        let clock = ManualClock::default();
-        let makers = plan.by.iter().map(|by| (by.clone(), KeyMaker::new(by, wanted), Keys::default()));
+        anyhow::ensure!(
+            plan.by.len() <= MOST_BY,
+            "at most {MOST_BY} things can be counted by at once, not {}",
+            plan.by.len()
+        );
+        let clock = ReplayClock::default();
+        let by = if plan.by.is_empty() { vec![By::default()] } else { plan.by.clone() };
+        let makers = by.into_iter().map(|by| {
+            let maker = KeyMaker::new(&by, wanted);
+            (by, maker, Keys::default())
+        });
         let makers: Vec<_> = makers.collect();
         let mut columns = Vec::new();
         for by in 0..makers.len() {
             for limits in &plan.limits {
-                let decider = Decider::limiter(limits.clone(), clock.clone())?;
-                let period = limits.iter().next().map_or(Duration::ZERO, |limit| limit.period());
                 columns.push(Column {
                     name: limits.to_string(),
                     by,
-                    decider,
-                    period,
+                    decider: Decider::limiter(limits.clone(), clock.clone())?,
+                    period: limits.iter().next().map_or(Duration::ZERO, |limit| limit.period()),
+                    shortest: shortest(limits.iter()),
+                    not_replayed: Vec::new(),
                     counts: Counts::default(),
                 });
             }
@@ -135,10 +151,15 @@ impl Engine {
             requests = Some(RequestMaker::new(wanted, &plan.headers, plan.plan_field.as_deref(), &config)?);
             let layer = Layered::new(&config, plan.enforce_shadow, clock.clone())
                 .with_context(|| path.display().to_string())?;
-            let decider = Decider::Layer(Box::new(layer));
-            let period = Duration::from_secs(60);
-            let name = path.display().to_string();
-            columns.push(Column { name, by: 0, decider, period, counts: Counts::default() });
+            columns.push(Column {
+                name: path.display().to_string(),
+                by: 0,
+                period: Duration::from_secs(60),
+                shortest: layer.shortest,
+                not_replayed: layer.not_replayed.clone(),
+                decider: Decider::Layer(Box::new(layer)),
+                counts: Counts::default(),
+            });
         }
         let traces =
             if plan.keep_trace { makers.iter().map(|_| Trace::default()).collect() } else { Vec::new() };
@@ -154,6 +175,7 @@ impl Engine {
             first: None,
             last: Timestamp::EPOCH,
             has_fractions: false,
+            without_cost: 0,
             key: Vec::new(),
         })
     }
@@ -168,8 +190,9 @@ impl Engine {
             let is_complete = maker.make(record, &mut self.key);
             *key = (numbers.number(&self.key)?, is_complete);
         }
-        let cost = self.cost.and_then(|index| record.get(index));
-        let cost = cost.and_then(|cost| std::str::from_utf8(cost).ok()?.parse().ok()).unwrap_or(1);
+        let cost = self.cost.map_or(Some(1), |index| cost_of(record.get(index)?));
+        self.without_cost += u64::from(cost.is_none());
+        let cost = cost.unwrap_or(1);
         // The request itself is made when it is decided: many allocations that live long are slow.
         let kept = self.requests.is_some().then(|| Box::new(record.clone()));
         self.reorder.push(record.time, Waiting { cost, keys, record: kept });
@@ -224,6 +247,7 @@ impl Engine {
             first: self.first.map(Timestamp::as_nanos),
             last: self.first.map(|_| self.last.as_nanos()),
             too_late: self.reorder.too_late,
+            without_cost: self.without_cost,
             whole_seconds: self.first.is_some() && !self.has_fractions,
             columns: outcomes.collect(),
         };
@@ -232,6 +256,13 @@ impl Engine {
             self.traces.into_iter().zip(keys).map(|(trace, (by, keys))| trace.with_keys(by, keys)).collect();
         Ok((replayed, traces))
     }
+}
+
+/// A whole number of units. More than there can be is as much as there can be.
+fn cost_of(text: &[u8]) -> Option<u64> {
+    let text =
+        std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
+    Some(text.parse().unwrap_or(u64::MAX))
 }
 
 fn open(path: &PathBuf) -> anyhow::Result<Config> {

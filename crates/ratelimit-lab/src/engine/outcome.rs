@@ -38,6 +38,10 @@ pub struct Outcome {
     pub longest_delay: f64,
     /// The time in which peaks are counted, in seconds: the period of the first limit.
     pub peak_seconds: f64,
+    /// The shortest period of its limits, in seconds; zero if none has a period.
+    pub shortest_seconds: f64,
+    /// What of a configuration file is not replayed, for people.
+    pub not_replayed: Vec<String>,
     /// Which limits of a configuration file refused, and how often.
     pub refused_by: BTreeMap<String, u64>,
     /// The keys with the most refusals.
@@ -87,8 +91,13 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {
             match letter {
-                // Those that reverse or hide what follows on a terminal.
-                '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' => {
+                // Those that reverse or hide what follows on a terminal, and control characters that are not the byte of their number.
+                '\u{80}'..='\u{9f}'
+                | '\u{61c}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}' => {
                     text.extend(letter.escape_unicode());
                 }
                 _ if letter.is_control() => text.push_str(&format!("\\x{:02x}", u32::from(letter))),
@@ -99,4 +108,17 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
         chunk.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn different_keys_are_printed_differently() {
+        let keys: [&[u8]; 6] =
+            [b"\x85", "\u{85}".as_bytes(), b"\\x85", b"\\u{85}", b"\n", "\u{202e}é".as_bytes()];
+        let printed = ["\\x85", "\\u{85}", "\\\\x85", "\\\\u{85}", "\\x0a", "\\u{202e}é"];
+        assert_eq!(keys.map(printable), printed);
+    }
 }

@@ -3,7 +3,7 @@
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
 use super::clf::without_query;
-use super::time::Times;
+use super::time::{NO_TIME, Times};
 use crate::field::Field;
 use crate::record::{LONGEST, Record, Wanted};
 
@@ -22,6 +22,8 @@ pub(super) struct Columns {
 const VALUES: usize = LONGEST + 2;
 /// The most columns.
 const COLUMNS: usize = 1_024;
+
+const TOO_MUCH: &str = "it has too many or too long columns";
 
 impl Columns {
     /// Reads the first line; `None` if it does not name a column with the time.
@@ -77,26 +79,26 @@ impl Columns {
             }
         }
         let time = record.get(Wanted::TIME).ok_or("there is no time")?;
-        record.time = times
-            .any(time)
-            .ok_or("the time is neither RFC 3339 nor of the common log format nor a number")?;
+        record.time = times.any(time).ok_or(NO_TIME)?;
         Ok(())
     }
 
     /// Splits a line, and returns the number of its values.
     fn split(&mut self, line: &[u8]) -> Result<usize, &'static str> {
         self.reader.reset();
-        let (_, read, mut written, mut ended) =
-            self.reader.read_record(line, &mut self.values, &mut self.ends);
+        let (_, read, written, mut ended) = self.reader.read_record(line, &mut self.values, &mut self.ends);
         if read < line.len() {
-            return Err("it has too many or too long columns");
+            return Err(TOO_MUCH);
         }
-        // The line's end, which was cut off.
+        // The line's end, which was cut off, and the end of the text.
         for end in [&b"\n"[..], b""] {
             let values = self.values.get_mut(written..).unwrap_or_default();
             let ends = self.ends.get_mut(ended..).unwrap_or_default();
             let (result, _, more, ends) = self.reader.read_record(end, values, ends);
-            (written, ended) = (written + more, ended + ends);
+            if more > 0 {
+                return Err("a quote is not closed: each record has to be on a line of its own");
+            }
+            ended += ends;
             match result {
                 ReadRecordResult::Record => return Ok(ended),
                 ReadRecordResult::InputEmpty => {}
@@ -105,7 +107,7 @@ impl Columns {
                 }
             }
         }
-        Err("it has too many or too long columns")
+        Err(TOO_MUCH)
     }
 
     fn value(&self, column: usize) -> &[u8] {

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::clf::without_query;
-use super::time::Times;
+use super::time::{NO_TIME, Times};
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 
@@ -86,8 +86,7 @@ pub(super) fn parse(
         }
     }
     let time = record.get(Wanted::TIME).ok_or("there is no time; name its field with --time-field")?;
-    record.time =
-        times.any(time).ok_or("the time is neither RFC 3339 nor of the common log format nor a number")?;
+    record.time = times.any(time).ok_or(NO_TIME)?;
     Ok(())
 }
 

@@ -51,6 +51,8 @@ pub(crate) enum Line {
     Bad(&'static str),
 }
 
+const NO_LINE: &str = "its first lines are empty, or longer than a mebibyte";
+
 impl Parser {
     /// A parser for the fields that are wanted, of the format that the first lines of a file have.
     ///
@@ -61,13 +63,15 @@ impl Parser {
         let format = match format {
             Some(format) => format,
             None => {
-                let top = lines.peek().context("there is no line in it")?;
-                if first.iter().any(|line| line.contains(&0)) {
-                    bail!("it is binary, or text that is not UTF-8");
-                }
+                let top = lines.peek().context(NO_LINE)?;
+                let is_binary = |line: &[u8]| line.contains(&0);
                 let is_csv = csv::Columns::of_header(top, wanted).is_some();
-                match lines.clone().find_map(|line| of_line(line, wanted)) {
+                match lines.clone().filter(|line| !is_binary(line)).find_map(|line| of_line(line, wanted)) {
                     Some(format) => format,
+                    None if lines.clone().any(|line| is_binary(line)) => bail!(
+                        "it is binary: neither text in UTF-8 nor compressed by gzip or zstd; decompress it, as in \
+                         `xz -dc FILE | ratelimit-lab replay -`"
+                    ),
                     None if is_csv => Format::Csv,
                     None => bail!(
                         "cannot tell its format: none of the first lines is of the common or combined log format or JSON, and \
@@ -84,15 +88,15 @@ impl Parser {
                 });
                 if let Some(name) = named {
                     bail!(
-                        "the combined log format has no field {name:?}; it has ip, user, method, path, status, bytes, referer \
-                         and agent"
+                        "the combined log format has no field of the name {name:?}, only ip, user, method, path, status, bytes, \
+                         referer and agent (without `field:`)"
                     );
                 }
                 Kind::Clf
             }
             Format::Json => Kind::Json(json::Names::of(wanted)),
             Format::Csv => {
-                let top = lines.peek().context("there is no line in it")?;
+                let top = lines.peek().context(NO_LINE)?;
                 let columns = csv::Columns::of_header(top, wanted)
                     .context("its first line does not name a column with the time; set --time-field")?;
                 if let Some((_, missing)) = wanted

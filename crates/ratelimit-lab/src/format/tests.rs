@@ -207,6 +207,10 @@ fn csv_is_read_by_its_header() {
         Err("it has another number of columns than the header".to_owned())
     );
     assert_eq!(read(&["time,ip", "time,ip"], &[]), Err("it is the header again".to_owned()));
+    for line in ["1,\"a", "\"1,a", "1,\"a\"\""] {
+        let error = read(&["time,ip", line], &[]).unwrap_err();
+        assert!(error.starts_with("a quote is not closed"), "{line}: {error}");
+    }
 }
 
 #[test]
@@ -233,6 +237,7 @@ fn other_lines_are_bad_and_say_why() {
         (r#"{"time":1767607200} x"#, "something follows"),
         (r#"{"at":1767607200}"#, "no time"),
         (r#"{"time":"noon"}"#, "neither RFC 3339"),
+        (r#"{"time":"2026-01-05T10:00:00"}"#, "neither RFC 3339 with an offset"),
         (r#"{"time":{"a":1}}"#, "no time"),
         (r#""text""#, "no time"),
     ] {
@@ -248,17 +253,24 @@ fn unknown_formats_and_fields_are_errors() {
     for (lines, fields, why) in [
         (&["hello"][..], &[][..], "cannot tell its format"),
         (&["\0\x01binary"], &[], "binary"),
-        (&[""], &[], "no line"),
+        (&[""], &[], "first lines are empty"),
         (
             &[r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#],
             &["tenant"],
-            "no field \"tenant\"",
+            "no field of the name \"tenant\"",
         ),
         (&["time,ip"], &["tenant"], "no column \"tenant\""),
     ] {
         let error = read(lines, fields).unwrap_err();
         assert!(error.contains(why), "{lines:?}: {error}");
     }
+}
+
+#[test]
+fn a_line_with_a_zero_does_not_hide_the_format_of_others() {
+    let lines = ["{\"time\":1,\0", "{\"time\":2}"];
+    assert_eq!(read(&lines, &[]), Ok((Format::Json, 2_000, Vec::new())));
+    assert!(read(&lines[..1], &[]).unwrap_err().contains("binary"));
 }
 
 #[test]

@@ -3,6 +3,9 @@
 use jiff::fmt::temporal::DateTimeParser;
 use ratelimit_core::Timestamp;
 
+pub(super) const NO_TIME: &str =
+    "the time is neither RFC 3339 with an offset nor of the common log format nor a number since 1970";
+
 static RFC3339: DateTimeParser = DateTimeParser::new();
 
 /// Reads time stamps. Remembers the last date, since the next line usually has the same.

@@ -21,8 +21,6 @@ pub(crate) struct Lines<R> {
 pub(crate) enum RawLine<'a> {
     /// Without its end.
     Whole(&'a [u8]),
-    /// The last one, which has no end.
-    Cut(&'a [u8]),
     /// It is longer than [`LONGEST`], and was skipped.
     TooLong,
 }
@@ -53,7 +51,7 @@ impl<R: Read> Lines<R> {
                 return Ok(match (is_skipping, searched) {
                     (true, _) => Some(RawLine::TooLong),
                     (false, 0) => None,
-                    (false, _) => Some(RawLine::Cut(self.line(begin, self.end))),
+                    (false, _) => Some(RawLine::Whole(self.line(begin, self.end))),
                 });
             }
             if searched == self.buffer.len() {
@@ -65,10 +63,13 @@ impl<R: Read> Lines<R> {
 
     fn line(&self, begin: usize, end: usize) -> &[u8] {
         let line = self.buffer.get(begin..end).unwrap_or_default();
+        // A crash leaves zeros where lines had not been written yet.
+        let begin = line.iter().position(|byte| *byte != 0).unwrap_or(line.len());
+        let line = line.get(begin..).unwrap_or_default();
         line.strip_suffix(b"\r").unwrap_or(line)
     }
 
-    /// Reads more. An error is reported once; after it, what was read before comes as the last line.
+    /// Reads more. An error is reported once, and is the end: of the line before it the rest is missing.
     fn fill(&mut self) -> io::Result<()> {
         if self.begin > 0 {
             self.buffer.copy_within(self.begin..self.end, 0);
@@ -81,7 +82,7 @@ impl<R: Read> Lines<R> {
                 Ok(more) => self.end += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    self.at_end = true;
+                    (self.begin, self.end, self.at_end) = (0, 0, true);
                     return Err(error);
                 }
             }
@@ -122,11 +123,11 @@ mod tests {
     #[test]
     fn lines_end_with_a_line_feed_or_both_characters() {
         let whole = |text: &str| format!("{:?}", RawLine::Whole(text.as_bytes()));
-        let cut = |text: &str| format!("{:?}", RawLine::Cut(text.as_bytes()));
         assert_eq!(all(b""), Vec::<String>::new());
         assert_eq!(all(b"a\n"), [whole("a")]);
-        assert_eq!(all(b"a\r\n\nbc"), [whole("a"), whole(""), cut("bc")]);
-        assert_eq!(all(b"a\r\nb\r"), [whole("a"), cut("b")]);
+        assert_eq!(all(b"a\r\n\nbc"), [whole("a"), whole(""), whole("bc")]);
+        assert_eq!(all(b"a\r\nb\r"), [whole("a"), whole("b")]);
+        assert_eq!(all(b"\0\0a\n\0\nb\0c"), [whole("a"), whole(""), whole("b\0c")]);
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub fn read_one(
     let mut failed = None;
     while first.len() < LOOKED_AT {
         match lines.next_line() {
-            Ok(Some(RawLine::Whole(line) | RawLine::Cut(line))) => {
+            Ok(Some(RawLine::Whole(line))) => {
                 let line = if file.number == 0 && first.is_empty() { without_mark(line) } else { line };
                 match first.is_empty() && is_blank(line) {
                     true => file.count(), // however many there are
@@ -107,8 +107,9 @@ pub fn read_one(
             Err(error) => failed = Some(error),
         }
     }
-    if first.is_empty() && failed.is_none() {
-        return Ok(()); // an empty file, as rotation leaves behind
+    if first.is_empty() {
+        // An empty file, as rotation leaves behind, or one that cannot be read at all.
+        return failed.map_or(Ok(()), |error| file.incomplete(&error));
     }
     let views: Vec<&[u8]> = first.iter().map(Vec::as_slice).filter(|line| line.len() <= LONGEST).collect();
     let mut parser =
@@ -128,7 +129,6 @@ pub fn read_one(
     loop {
         let is_request = match lines.next_line() {
             Ok(Some(RawLine::Whole(line))) => file.line(line, &mut parser, &mut record)?,
-            Ok(Some(RawLine::Cut(line))) => file.line(line, &mut parser, &mut record)?,
             Ok(Some(RawLine::TooLong)) => {
                 file.bad(TOO_LONG)?;
                 false

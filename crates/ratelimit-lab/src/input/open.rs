@@ -59,7 +59,10 @@ fn decompressed(input: Counted) -> io::Result<Box<dyn Read>> {
     let mut input = BufReader::with_capacity(1 << 18, input);
     Ok(match input.fill_buf()? {
         [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(input)),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(zstd::Decoder::with_buffer(input)?),
+        // A frame, or one that is to be skipped, with which those begin that pzstd writes.
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
+            Box::new(zstd::Decoder::with_buffer(input)?)
+        }
         _ => Box::new(input),
     })
 }

@@ -18,6 +18,15 @@ fn gzip(text: &str) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+fn zstd(text: &str) -> Vec<u8> {
+    zstd::encode_all(text.as_bytes(), 1).unwrap()
+}
+
+/// A frame of four bytes that are to be skipped, as pzstd writes before each one.
+fn zstd_skipped() -> [u8; 12] {
+    [0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4]
+}
+
 struct Folder(tempfile::TempDir);
 
 impl Folder {
@@ -54,12 +63,13 @@ fn files_in_a_row_are_decompressed_by_their_first_bytes() {
         folder.file("plain.gz", text(0..10)),
         // Two members, as `cat` makes of two files.
         folder.file("gzip", [gzip(&text(10..20)), gzip(&text(20..30))].concat()),
-        folder.file("zstd.log", zstd::encode_all(text(30..40).as_bytes(), 1).unwrap()),
+        folder.file("zstd.log", zstd(&text(30..40))),
+        folder.file("frames", [&zstd_skipped()[..], &zstd(&text(40..50)), &zstd(&text(50..60))].concat()),
         folder.file("empty", ""),
     ];
     let (seconds, lines) = seconds(&sources, true).unwrap();
-    assert_eq!(seconds, (0..40).collect::<Vec<_>>());
-    assert_eq!((lines.lines, lines.requests, lines.bad), (40, 40, 0));
+    assert_eq!(seconds, (0..60).collect::<Vec<_>>());
+    assert_eq!((lines.lines, lines.requests, lines.bad), (60, 60, 0));
 }
 
 #[test]
@@ -94,6 +104,9 @@ fn a_file_may_begin_with_a_mark_and_with_lines_that_are_nothing() {
         ("empty lines", format!("{}{}", "\n".repeat(100), line(3)), vec![3]),
         ("comments", format!("{}{}", "# comment\n".repeat(100), line(4)), vec![4]),
         ("only comments", "# comment\n\n".repeat(100), vec![]),
+        // After a crash.
+        ("zeros", format!("{}{}{}", "\0".repeat(5_000), line(5), line(6)), vec![5, 6]),
+        ("only zeros", "\0".repeat(5_000), vec![]),
     ] {
         let (read, lines) = seconds(&[folder.file(name, &text)], true).unwrap();
         assert_eq!((read, lines.lines), (expected, text.lines().count() as u64), "{name}");
@@ -117,12 +130,13 @@ fn a_file_may_begin_with_a_mark_and_with_lines_that_are_nothing() {
 fn what_can_be_read_of_a_truncated_file_is_read() {
     let folder = Folder::new();
     let whole = (0..100_000).map(|number| line(number * 7_919 % 100_003)).collect::<String>();
-    for (name, bytes) in [("gzip", gzip(&whole)), ("zstd", zstd::encode_all(whole.as_bytes(), 1).unwrap())] {
+    for (name, bytes) in [("gzip", gzip(&whole)), ("zstd", zstd(&whole))] {
         let source = folder.file(name, &bytes[..bytes.len() * 2 / 3]);
         let (read, lines) = seconds(std::slice::from_ref(&source), false).unwrap();
         assert!((10_000..100_000).contains(&read.len()), "{name}: {}", read.len());
         assert_eq!(lines.incomplete.len(), 1, "{name}");
         assert!(lines.incomplete[0].contains("reading ended after line"), "{:?}", lines.incomplete);
+        assert_eq!(lines.bad, 0, "half a line is none");
         assert!(seconds(&[source], true).is_err(), "{name}");
     }
 }
@@ -133,9 +147,9 @@ fn a_file_that_is_truncated_within_the_first_lines_is_read_as_far_as_it_goes() {
     let whole = gzip(&line(1));
     for end in 2..whole.len() {
         let source = folder.file("short", &whole[..end]);
-        if let Ok((read, lines)) = seconds(&[source], false) {
-            assert!(read.len() <= 1 && lines.incomplete.len() == 1, "{end}: {lines:?}");
-        }
+        let (read, lines) = seconds(std::slice::from_ref(&source), false).unwrap();
+        assert!(read.len() <= 1 && lines.incomplete.len() == 1 && lines.bad == 0, "{end}: {lines:?}");
+        assert!(seconds(&[source], true).is_err(), "{end}");
     }
 }
 
@@ -151,6 +165,7 @@ fn binary_and_missing_files_and_folders_are_errors() {
     .collect();
     for (source, why) in [
         (folder.file("noise", &noise), "binary"),
+        (folder.file("long", "x".repeat(LONGEST + 1)), "longer than a mebibyte"),
         (Source::File(folder.0.path().join("missing")), "cannot be opened"),
         (Source::File(folder.0.path().to_owned()), "it is a folder"),
     ] {

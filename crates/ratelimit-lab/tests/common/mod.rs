@@ -39,8 +39,17 @@ pub(crate) fn lab(arguments: &[&str]) -> Ran {
 
 /// The same with this standard input.
 pub(crate) fn lab_with(arguments: &[&str], input: &[u8]) -> Ran {
+    run(arguments, input, Stdio::piped(), Stdio::piped())
+}
+
+/// Runs the program with these outputs.
+pub(crate) fn lab_to(arguments: &[&str], stdout: Stdio, stderr: Stdio) -> Ran {
+    run(arguments, b"", stdout, stderr)
+}
+
+fn run(arguments: &[&str], input: &[u8], stdout: Stdio, stderr: Stdio) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ratelimit-lab"));
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(arguments).stdin(Stdio::piped()).stdout(stdout).stderr(stderr);
     let mut process = command.spawn().unwrap();
     let mut stdin = process.stdin.take().unwrap();
     let input = input.to_vec();

@@ -1,0 +1,123 @@
+//! `replay --policies`: what the layer decides, and what it cannot know.
+
+mod common;
+
+use std::fs;
+
+use common::{lab, lab_with};
+use serde_json::json;
+
+#[test]
+fn the_policies_of_a_configuration_file_decide_as_the_layer_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.toml");
+    fs::write(
+        &config,
+        r#"
+        exempt = ["GET /health"]
+        [[policies]]
+        name = "address"
+        key = "address"
+        limit = "3/min log"
+        [[policies]]
+        name = "log-in"
+        key = "address"
+        limit = "1/min log"
+        routes = ["POST /login"]
+        count_only = [401]
+        [[policies]]
+        name = "tenant"
+        key = "header:x-tenant"
+        limit = "1/min log"
+        missing = "exempt"
+        shadow = true
+        "#,
+    )
+    .unwrap();
+    let line = |second: u64, request: &str, status: u16, tenant: &str| {
+        let (method, path) = request.split_once(' ').unwrap();
+        format!(
+            "{{\"time\":{},\"ip\":\"192.0.2.1\",\"method\":\"{method}\",\"path\":\"{path}\",\"status\":{status},\"t\":\"{tenant}\"}}\n",
+            1_767_607_200 + second
+        )
+    };
+    let text: String = [
+        line(0, "GET /health", 200, "-"), // exempt
+        line(1, "POST /login", 200, "-"), // not counted by log-in
+        line(2, "POST /login", 401, "-"), // counted
+        line(3, "POST /login", 200, "-"), // refused by log-in
+        line(4, "GET /a", 200, "t1"),     // the third of the address
+        line(5, "GET /a", 200, "-"),      // refused by address
+        line(65, "GET /a", 200, "t2"),
+        line(66, "GET /a", 200, "t2"), // refused by tenant, if it is not in shadow
+    ]
+    .concat();
+    let run = |more: &[&str]| {
+        let arguments = [
+            &["replay", "-", "--json", "--policies", config.to_str().unwrap(), "--header", "x-tenant=t"],
+            more,
+        ]
+        .concat();
+        let result = lab_with(&arguments, text.as_bytes()).json();
+        (result["columns"][0]["admitted"].clone(), result["columns"][0]["refused_by"].clone())
+    };
+    assert_eq!(run(&[]), (json!(6), json!({"address": 1, "log-in": 1})));
+    assert_eq!(run(&["--enforce-shadow"]), (json!(5), json!({"address": 1, "log-in": 1, "tenant": 1})));
+}
+
+#[test]
+fn a_plan_with_a_concurrency_limit_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.yaml");
+    let text = "policies: [{name: a, key: address, limit: 1/s}]\nplans: {paid: {a: 5 at once}}";
+    fs::write(&config, text).unwrap();
+    lab(&["replay", "--policies", config.to_str().unwrap()])
+        .fails(1, "limits.yaml: policy a: 5 at once: a concurrency limit cannot be replayed");
+}
+
+#[test]
+fn true_costs_are_said_not_to_be_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.toml");
+    let policy = |name: &str, more: &str| {
+        format!(
+            "[[policies]]\nname = \"{name}\"\nkey = \"address\"\nlimit = \"10/min log\"\ncost = 4\n{more}\n"
+        )
+    };
+    let settles = "settle = \"header:x-cost\"";
+    let text = policy("plain", "")
+        + &policy("kept", settles)
+        + &policy("free", &format!("{settles}\nunsettled = \"refund\""));
+    fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    let log = "{\"time\":1767607200,\"ip\":\"192.0.2.1\"}\n".repeat(3);
+    let result = lab_with(&["replay", "-", "--json", "--policies", config], log.as_bytes()).json();
+    // As it says: what is refunded if it is not settled costs nothing.
+    assert_eq!(result["columns"][0]["refused_by"], json!({"plain": 1, "kept": 1}));
+    let said = lab_with(&["replay", "-", "--policies", config], log.as_bytes()).stdout;
+    for name in ["kept", "free"] {
+        assert!(said.contains(&format!("{config}: not replayed are the true costs of {name}, ")), "{said}");
+    }
+    assert!(!said.contains("true costs of plain"), "{said}");
+    let page = lab_with(&["report", "-", "-o", "-", "--policies", config], log.as_bytes()).stdout;
+    assert!(page.contains("not replayed are the true costs of kept"));
+}
+
+#[test]
+fn requests_that_wait_in_a_queue_come_to_their_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.toml");
+    let text = "[[policies]]\nname = \"queue\"\nkey = \"address\"\nlimit = \"60/min queue burst 3\"\nrefund = [503]\n";
+    fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    let log =
+        |status: u16| format!("{{\"time\":1767607200,\"ip\":\"192.0.2.1\",\"status\":{status}}}\n").repeat(5);
+    let run = |status: u16| {
+        let arguments = ["replay", "-", "--json", "--policies", config];
+        let result = lab_with(&arguments, log(status).as_bytes()).json();
+        ["refused", "delayed", "longest_delay"].map(|name| result["columns"][0][name].clone())
+    };
+    // Three turns, a second apart. Those that fail give theirs back.
+    assert_eq!(run(200), [json!(2), json!(2), json!(2.0)]);
+    assert_eq!(run(503), [json!(0), json!(0), json!(0.0)]);
+}
