@@ -95,7 +95,7 @@ pub struct Limit {
     scope: Arc<str>,
     /// Whether the claim of every key at any time is that of this meter, at the request's cost.
     common: bool,
-    spec: Spec,
+    spec: Arc<Spec>,
 }
 
 /// Builds a [`Limit`]; see its constructors.
@@ -261,11 +261,11 @@ impl Limit {
             meter: meter.map_or(self.meter, Meter::Window),
             scope: format!("{}:{}", self.scope, window.first_day).into(),
             common: true,
-            spec: Spec {
+            spec: Arc::new(Spec {
                 period: Duration::from_nanos(length),
                 alignment: Alignment::Epoch,
-                ..self.spec.clone()
-            },
+                ..(*self.spec).clone()
+            }),
         }
     }
 
@@ -279,7 +279,7 @@ impl Limit {
             let waiting = nanos(longest_wait) / bucket.interval();
             let burst = bucket.immediate().max(cost).saturating_add(waiting).min(bucket.burst());
             limit.meter = bucket.with_rate(bucket.interval(), burst).map_or(self.meter, Meter::Bucket);
-            limit.spec.burst = Some(burst);
+            Arc::make_mut(&mut limit.spec).burst = Some(burst);
         }
         limit
     }
@@ -427,7 +427,7 @@ impl LimitBuilder {
         let meter = spec.meter()?;
         let scope = spec.scope().into();
         let common = !spec.is_ban() && !matches!(spec.alignment, Alignment::Staggered | Alignment::Calendar);
-        Ok(Limit { meter, scope, common, spec })
+        Ok(Limit { meter, scope, common, spec: Arc::new(spec) })
     }
 }
 
