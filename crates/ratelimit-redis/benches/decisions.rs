@@ -34,7 +34,6 @@ const WINDOW: &str = "local n = tonumber(redis.call('GET', KEYS[1]) or '0') \
     return {1, n, redis.call('PTTL', KEYS[1])}";
 
 #[derive(Clone)]
-#[expect(clippy::large_enum_variant, reason = "there are a few of them")]
 enum Contestant {
     Bare { hash: String, arguments: &'static [&'static str], lines: Vec<MultiplexedConnection> },
     Ours { store: RedisStore, limit: Limit, batch: usize },
