@@ -184,6 +184,78 @@ async fn a_caller_under_several_limits_waits_for_all_of_them() {
     assert_eq!(admitted.numbers(), [1]);
 }
 
+/// Admits a request, or says that it would have to wait.
+async fn at_once(limiter: &Limiter, request: Request<'_, '_>) -> Option<Decision<'static>> {
+    let now = Acquire { timeout: Some(Duration::ZERO), ..Acquire::default() };
+    limiter.acquire_with(request, now).await.ok().map(Decision::into_owned)
+}
+
+#[tokio::test]
+async fn who_holds_one_limit_of_a_key_does_not_wait_behind_those_who_wait_for_it() {
+    let limiter = limiter("1 at once name a");
+    let other: Limits = "1 at once name b".parse().unwrap();
+    let admitted = Admitted::default();
+    admitted.arrive(&limiter, 0, 1).await;
+    admitted.arrive(&limiter, 1, 1).await;
+    // The holder needs the other limit before it can release the first one.
+    let second = at_once(&limiter, Request::new("k").limits(&other)).await;
+    assert!(second.is_some_and(|decision| decision.allowed()));
+    admitted.release_oldest(&limiter).await;
+    settle().await;
+    assert_eq!(admitted.numbers(), [1]);
+}
+
+#[tokio::test]
+async fn who_is_refused_by_another_limit_does_not_hold_up_others() {
+    let limiter = limiter("1/min log");
+    let shared: Limits = "1 at once lease 1h".parse().unwrap();
+    let request = |user| Request::new(user).and(Request::new("all").limits(&shared));
+    let held = at_once(&limiter, Request::new("all").limits(&shared)).await.unwrap();
+    // The first user has used up the minute, the second has not. Both wait for the shared unit first.
+    assert!(limiter.check("one").await.unwrap().allowed());
+    let admitted = Admitted::default();
+    for (number, user) in ["one", "two"].into_iter().enumerate() {
+        let (admitted, limiter, shared) = (admitted.clone(), limiter.clone(), shared.clone());
+        tokio::spawn(async move {
+            let request = Request::new(user).and(Request::new("all").limits(&shared));
+            let decision = limiter.acquire(request).await.unwrap().into_owned();
+            admitted.0.lock().unwrap().push_back((number, decision));
+        });
+        settle().await;
+    }
+    assert!(at_once(&limiter, request("three")).await.is_none(), "others wait");
+    limiter.release(&held).await.unwrap();
+    settle().await;
+    assert_eq!(admitted.numbers(), [1]);
+    admitted.release_oldest(&limiter).await;
+    limiter.clock().advance(Duration::from_secs(61));
+    settle().await;
+    assert_eq!(admitted.numbers(), [0]);
+}
+
+#[tokio::test]
+async fn who_waits_for_an_assigned_turn_does_not_hold_up_others() {
+    let limiter = limiter("2 at once; 1/min queue burst 10");
+    let shared: Limits = "2 at once".parse().unwrap();
+    let held = at_once(&limiter, Request::new("k").cost(2).limits(&shared)).await.unwrap();
+    let admitted = Admitted::default();
+    for number in 0..3 {
+        admitted.arrive(&limiter, number, 1).await;
+    }
+    limiter.release(&held).await.unwrap();
+    settle().await;
+    // The first has its turn now, and the second a minute later; both units are taken.
+    assert_eq!(admitted.numbers(), [0]);
+    assert_eq!(limiter.peek(Request::new("k").limits(&shared)).await.unwrap().remaining(), 0);
+    admitted.release_oldest(&limiter).await;
+    settle().await;
+    // The third has the unit that was released, and its turn in two minutes.
+    assert_eq!(limiter.peek(Request::new("k").limits(&shared)).await.unwrap().remaining(), 0);
+    limiter.clock().advance(Duration::from_secs(120));
+    settle().await;
+    assert_eq!(admitted.numbers(), [1, 2]);
+}
+
 /// Arrivals, cancellations, releases and pauses at random, while tasks are between any two of their steps: the order is that
 /// of arrival, at most three units are held, and at the end all were admitted.
 #[tokio::test]

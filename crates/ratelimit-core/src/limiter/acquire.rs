@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{AcquireError, RateLimiter, Request};
 use crate::random::random_up_to;
-use crate::{Algorithm, CounterStore, Decision, Mode, Timer, Timestamp};
+use crate::{Algorithm, CounterStore, Decision, MeterId, Mode, Timer, Timestamp};
 
 /// How to wait; see [`RateLimiter::acquire_with`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,8 +38,12 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
     ///
     /// Under a concurrency limit, callers of one limiter and its clones are admitted in order of arrival for each key. The
     /// first of them tries again when this limiter releases units of the key, and also after one millisecond, two, four
-    /// and so on up to a second, because another process may release them. A [`check`](Self::check) does not wait behind
-    /// them, and there is no order between processes.
+    /// and so on up to a second, because another process may release them. A caller that another limit refuses loses its
+    /// place, so that it holds up nobody. A [`check`](Self::check) does not wait behind them, and there is no order between
+    /// processes.
+    ///
+    /// If you hold units and acquire more of the same limit and key, you wait behind others who may wait for yours: acquire
+    /// all units at once.
     ///
     /// # Errors
     /// If the request can never be admitted, or if the store did not answer.
@@ -70,8 +74,7 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
         let deadline = options.timeout.map(|timeout| self.clock.now() + timeout);
         let late = |now: Timestamp, wait| deadline.is_some_and(|deadline| now + wait > deadline);
         let mut backoff = Backoff::default();
-        let held_key = request.held_key(&self.limits);
-        let mut place = held_key.and_then(|key| self.waiters.join_others(key));
+        let mut place = self.waiters.join_others(request.held_meters(&self.namespace, &self.limits));
         loop {
             if let Some(place) = &place
                 && !self.before(deadline, place.first()).await
@@ -84,6 +87,7 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
             let decision = self.decide(in_time.as_ref().unwrap_or(&request), Mode::Charge).await?;
             let now = self.clock.now();
             if decision.allowed() {
+                drop(place);
                 let delay = decision.delay();
                 if late(now, delay) {
                     self.refund(&decision).await?;
@@ -94,28 +98,42 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
                 }
                 return Ok(decision);
             }
-            let told = match decision.retry_after() {
-                None => return Err(AcquireError::Never(decision.into_owned())),
+            let held = self.refusing_held_meter(&request, &decision);
+            let told = match (decision.retry_after(), &held) {
+                (None, _) => return Err(AcquireError::Never(decision.into_owned())),
                 // The holder may release it at any moment.
-                Some(_) if decision.decided_by().rule().algorithm() == Algorithm::Concurrency => {
-                    Duration::ZERO
-                }
-                Some(told) => told,
+                (Some(_), Some(_)) => Duration::ZERO,
+                (Some(told), None) => told,
             };
             if late(now, told.max(decision.turn())) || deadline == Some(now) {
                 return Err(AcquireError::Deadline(decision.into_owned()));
             }
             let longest = deadline.map_or(Duration::MAX, |deadline| deadline.since(now));
             let wait = backoff.wait(told) + random_up_to(options.jitter);
-            place = place.or_else(|| held_key.map(|key| self.waiters.join(key)));
+            place = held.map(|meter| {
+                let own = place.take().filter(|place| place.is_of(&meter));
+                own.unwrap_or_else(|| self.waiters.join(meter))
+            });
             let sleep = self.clock.sleep(wait.min(longest));
             match &place {
-                Some(place) => drop(race(place.woken(), sleep).await),
+                Some(place) => {
+                    race(place.woken(), sleep).await;
+                }
                 None => sleep.await,
             }
             // However the clock implements the wait, yield to other tasks.
             step_aside().await;
         }
+    }
+
+    /// The name of the meter that refused, if it is under a concurrency limit.
+    fn refusing_held_meter(&self, request: &Request<'_, '_>, decision: &Decision<'_>) -> Option<Vec<u8>> {
+        let limit = decision.decided_by();
+        if limit.rule().algorithm() != Algorithm::Concurrency {
+            return None;
+        }
+        let key = request.key(limit.key_index())?;
+        Some(MeterId { namespace: &self.namespace, scope: limit.rule().scope(), key }.to_bytes())
     }
 
     /// Waits for `future` until the deadline. Returns whether it completed.

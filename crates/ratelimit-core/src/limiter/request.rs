@@ -236,10 +236,16 @@ impl<'k, 'l> Request<'k, 'l> {
         }
     }
 
-    /// The first key with a concurrency limit.
-    pub(super) fn held_key(&self, own: &Limits) -> Option<&'k [u8]> {
-        let is_held = |limit: &Limit| limit.algorithm() == Algorithm::Concurrency;
-        self.parts().iter().find(|part| part.limits(own).iter().any(is_held)).map(|part| part.key)
+    /// The names of the meters under concurrency limits.
+    pub(super) fn held_meters<'s>(
+        &'s self,
+        namespace: &'s str,
+        own: &'s Limits,
+    ) -> impl Iterator<Item = MeterId<'s>> {
+        self.parts().iter().flat_map(move |part| {
+            let held = part.limits(own).iter().filter(|limit| limit.algorithm() == Algorithm::Concurrency);
+            held.map(move |limit| MeterId { namespace, scope: limit.scope(), key: part.key })
+        })
     }
 
     /// The bytes of a key.

@@ -1,4 +1,4 @@
-//! Callers that wait for units under concurrency limits, by key, in order of arrival.
+//! Callers that wait for units under concurrency limits, by meter, in order of arrival.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -6,18 +6,18 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::Refund;
+use crate::{MeterId, Refund};
 
 /// The callers that wait. Clones share them, as clones of a limiter do.
 ///
-/// The first caller of a key tries again whenever units of the key were returned, and from time to time, because other
+/// The first caller of a meter tries again whenever units of the meter were returned, and from time to time, because other
 /// processes return units as well. The others do nothing until they are first.
 #[derive(Clone, Default)]
 pub(super) struct Waiters(Arc<Mutex<Queues>>);
 
 #[derive(Default)]
 struct Queues {
-    by_key: HashMap<Box<[u8]>, VecDeque<Waiter>>,
+    by_meter: HashMap<Vec<u8>, VecDeque<Waiter>>,
     last_number: u64,
 }
 
@@ -42,33 +42,37 @@ impl Waiters {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the queue of a key if others wait in it.
-    pub(super) fn join_others<'k>(&self, key: &'k [u8]) -> Option<Place<'_, 'k>> {
+    /// Joins the queue of the first of these meters in which others wait.
+    pub(super) fn join_others<'m>(&self, meters: impl Iterator<Item = MeterId<'m>>) -> Option<Place<'_>> {
         let mut queues = self.lock();
-        queues.by_key.contains_key(key).then(|| self.join_locked(&mut queues, key))
+        if queues.by_meter.is_empty() {
+            return None;
+        }
+        let meter = meters.map(|id| id.to_bytes()).find(|meter| queues.by_meter.contains_key(meter))?;
+        Some(self.join_locked(&mut queues, meter))
     }
 
-    /// Joins the queue of a key.
-    pub(super) fn join<'k>(&self, key: &'k [u8]) -> Place<'_, 'k> {
-        self.join_locked(&mut self.lock(), key)
+    /// Joins the queue of a meter.
+    pub(super) fn join(&self, meter: Vec<u8>) -> Place<'_> {
+        self.join_locked(&mut self.lock(), meter)
     }
 
-    fn join_locked<'k>(&self, queues: &mut Queues, key: &'k [u8]) -> Place<'_, 'k> {
+    fn join_locked(&self, queues: &mut Queues, meter: Vec<u8>) -> Place<'_> {
         queues.last_number += 1;
         let number = queues.last_number;
-        let queue = queues.by_key.entry(key.into()).or_default();
+        let queue = queues.by_meter.entry(meter.clone()).or_default();
         queue.push_back(Waiter { number, is_woken: false, waker: None });
-        Place { waiters: self, key, number }
+        Place { waiters: self, meter, number }
     }
 
-    /// Wakes the first waiter of each key to which units were returned.
+    /// Wakes the first waiter of each meter to which units were returned.
     pub(super) fn wake(&self, returned: &[Refund<'_>]) {
         let mut queues = self.lock();
-        if queues.by_key.is_empty() {
+        if queues.by_meter.is_empty() {
             return;
         }
         for refund in returned {
-            let first = queues.by_key.get_mut(refund.id.key).and_then(VecDeque::front_mut);
+            let first = queues.by_meter.get_mut(&refund.id.to_bytes()).and_then(VecDeque::front_mut);
             first.into_iter().for_each(Waiter::wake);
         }
     }
@@ -77,18 +81,23 @@ impl Waiters {
 impl fmt::Debug for Waiters {
     /// Keys identify people: shows only how many there are.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Waiters of {} keys", self.lock().by_key.len())
+        write!(f, "Waiters of {} meters", self.lock().by_meter.len())
     }
 }
 
-/// The place of a caller in the queue of a key. Dropping it leaves the queue.
-pub(super) struct Place<'w, 'k> {
+/// The place of a caller in the queue of a meter. Dropping it leaves the queue.
+pub(super) struct Place<'w> {
     waiters: &'w Waiters,
-    key: &'k [u8],
+    meter: Vec<u8>,
     number: u64,
 }
 
-impl Place<'_, '_> {
+impl Place<'_> {
+    /// Whether it is in the queue of this meter.
+    pub(super) fn is_of(&self, meter: &[u8]) -> bool {
+        self.meter == meter
+    }
+
     /// Completes when this caller is the first.
     pub(super) async fn first(&self) {
         poll_fn(|context| self.poll(context, |_, is_first| is_first)).await;
@@ -102,7 +111,7 @@ impl Place<'_, '_> {
     fn poll(&self, context: &Context<'_>, is_ready: impl Fn(bool, bool) -> bool) -> Poll<()> {
         let mut queues = self.waiters.lock();
         // It is there until it is dropped.
-        let Some(queue) = queues.by_key.get_mut(self.key) else { return Poll::Ready(()) };
+        let Some(queue) = queues.by_meter.get_mut(&self.meter) else { return Poll::Ready(()) };
         let Some(index) = self.index(queue) else { return Poll::Ready(()) };
         let waiter = &mut queue[index];
         if is_ready(std::mem::take(&mut waiter.is_woken), index == 0) {
@@ -117,14 +126,14 @@ impl Place<'_, '_> {
     }
 }
 
-impl Drop for Place<'_, '_> {
+impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut queues = self.waiters.lock();
-        let Some(queue) = queues.by_key.get_mut(self.key) else { return };
+        let Some(queue) = queues.by_meter.get_mut(&self.meter) else { return };
         let Some(index) = self.index(queue) else { return };
         queue.remove(index);
         match queue.front_mut() {
-            None => drop(queues.by_key.remove(self.key)),
+            None => drop(queues.by_meter.remove(&self.meter)),
             Some(first) if index == 0 => first.wake(),
             Some(_) => {}
         }

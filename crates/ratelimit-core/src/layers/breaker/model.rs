@@ -35,8 +35,8 @@ fn failure() -> StoreError {
     StoreError::new("model", ErrorKind::Unreachable, "away")
 }
 
-fn fail(circuit: &Circuit, clock: &At) {
-    circuit.enter(clock).unwrap().ended(Outcome::Failed(&failure()));
+fn fail(circuit: &Circuit) {
+    circuit.enter(&START).unwrap().ended(Outcome::Failed(&failure()));
 }
 
 fn circuit(failures: u32) -> Arc<Circuit> {
@@ -65,7 +65,7 @@ fn check(
 #[test]
 fn failures_at_the_same_time_are_all_counted() {
     let one = |circuit: &Circuit| {
-        fail(circuit, &START);
+        fail(circuit);
         true
     };
     check(|| circuit(2), one, one, |circuit, _, _| assert!(!circuit.is_closed()));
@@ -73,7 +73,7 @@ fn failures_at_the_same_time_are_all_counted() {
 
 fn open() -> Arc<Circuit> {
     let circuit = circuit(1);
-    fail(&circuit, &START);
+    fail(&circuit);
     circuit
 }
 
@@ -98,7 +98,7 @@ fn a_probe_that_is_answered_closes_whatever_older_calls_report() {
     loom::model(|| {
         let circuit = circuit(1);
         let old = circuit.enter(&START).unwrap();
-        fail(&circuit, &START);
+        fail(&circuit);
         let prober = {
             let circuit = circuit.clone();
             thread::spawn(move || circuit.enter(&LATER).unwrap().ended(Outcome::Answered))
