@@ -5,12 +5,13 @@ mod support;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use http::{HeaderName, HeaderValue, Request};
+use http::Request;
 use ratelimit_fuzz::{Input, fuzz};
 use ratelimit_tower::config::{Config, ConfigError};
-use ratelimit_tower::{Cost, KeySource, PeerAddress, Policies, Policy, SharedPolicies, TrustedProxies};
+use ratelimit_tower::{PeerAddress, Policies, SharedPolicies};
 use tower::ServiceExt as _;
 
+use support::hostile::{by_address, by_key};
 use support::*;
 
 /// The statuses of requests under these policies, one after another; `None` if a request waits for its turn.
@@ -67,53 +68,24 @@ fn config() {
     });
 }
 
-const NAMES: [&str; 9] = [
-    "x-forwarded-for",
-    "forwarded",
-    "x-real-ip",
-    "authorization",
-    "x-api-key",
-    "content-length",
-    "content-type",
-    "traceparent",
-    "host",
-];
-
-/// The proxies in 10.0.0.0/8 are trusted.
-fn proxies() -> TrustedProxies {
-    TrustedProxies::parse(["10.0.0.0/8"]).unwrap()
-}
-
 /// The input is header fields: the number of a name, and a value.
 fn request_of(bytes: &[u8], peer: [u8; 4]) -> Request<Body> {
-    let mut request = Request::new(Body::default());
-    request.extensions_mut().insert(PeerAddress(peer.into()));
     let mut input = Input::new(bytes);
-    while !input.is_empty() {
-        let name = NAMES[usize::from(input.byte()) % NAMES.len()];
-        if let Ok(value) = HeaderValue::from_bytes(input.some()) {
-            request.headers_mut().append(HeaderName::from_static(name), value);
-        }
-    }
-    request
+    let fields =
+        std::iter::from_fn(|| (!input.is_empty()).then(|| (usize::from(input.byte()), input.some())));
+    hostile::request(fields, peer)
 }
 
 #[test]
 fn headers() {
     fuzz!("tests", "headers", |bytes| {
-        let address = Policy::new("address", KeySource::client_address(proxies()), limit("1/min")).unwrap();
         // No header of an untrusted peer makes it another client.
         let requests = vec![request_of(bytes, [192, 0, 2, 1]), request_of(&[], [192, 0, 2, 1])];
-        let policies = Policies::new([address.clone()]).unwrap();
+        let policies = Policies::new([by_address("1/min")]).unwrap();
         assert_eq!(statuses(policies, requests), [Some(200), Some(429)]);
         // Behind a proxy, the same header is the same client.
         let requests = vec![request_of(bytes, [10, 0, 0, 1]), request_of(bytes, [10, 0, 0, 1])];
-        let key = KeySource::api_key(HeaderName::from_static("x-api-key"))
-            .or(KeySource::bearer_token())
-            .or(KeySource::header(HeaderName::from_static("host")));
-        let cost = Cost::content_length(std::num::NonZeroU64::new(10).unwrap(), 3);
-        let key = Policy::new("key", key, limit("9/min")).unwrap().cost(cost);
-        let told = statuses(Policies::new([address, key]).unwrap(), requests);
+        let told = statuses(Policies::new([by_address("1/min"), by_key()]).unwrap(), requests);
         assert!(matches!(told[..], [Some(200), Some(429)] | [Some(429), Some(429)]), "{told:?}");
     });
 }

@@ -2,26 +2,19 @@
 
 mod support;
 
-use http::{HeaderName, HeaderValue, Request};
+use http::Request;
 use proptest::prelude::*;
-use ratelimit_tower::{Cost, KeySource, PeerAddress, Policies, Policy, TrustedProxies};
+use ratelimit_tower::{KeySource, Policies, Policy};
 use tower::ServiceExt as _;
 
+use support::hostile::{NAMES, by_address, by_key};
 use support::*;
 
-const NAMES: [&str; 9] = [
-    "x-forwarded-for",
-    "forwarded",
-    "x-real-ip",
-    "authorization",
-    "x-api-key",
-    "content-length",
-    "content-type",
-    "traceparent",
-    "host",
-];
-
 type Headers = Vec<(usize, Vec<u8>)>;
+
+fn request_with(headers: &Headers, peer: [u8; 4]) -> Request<Body> {
+    hostile::request(headers.iter().map(|(name, value)| (*name, value.as_slice())), peer)
+}
 
 fn headers() -> impl Strategy<Value = Headers> {
     let value = prop_oneof![
@@ -33,25 +26,12 @@ fn headers() -> impl Strategy<Value = Headers> {
     prop::collection::vec((0..NAMES.len(), value), 0..12)
 }
 
-fn request_with(headers: &Headers, peer: [u8; 4]) -> Request<Body> {
-    let mut request = Request::new(Body::default());
-    request.extensions_mut().insert(PeerAddress(peer.into()));
-    for (name, value) in headers {
-        if let Ok(value) = HeaderValue::from_bytes(value) {
-            request.headers_mut().append(HeaderName::from_static(NAMES[*name]), value);
-        }
-    }
-    request
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_header_of_an_untrusted_peer_makes_a_new_client(first in headers(), second in headers()) {
-        let proxies = TrustedProxies::parse(["10.0.0.0/8"]).unwrap();
-        let policy = Policy::new("address", KeySource::client_address(proxies), limit("1/min")).unwrap();
-        let service = service(&layer_under(&clock(), Policies::new([policy]).unwrap()));
+        let service = service(&layer_under(&clock(), Policies::new([by_address("1/min")]).unwrap()));
         let seen = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
             let first = service.clone().oneshot(request_with(&first, [192, 0, 2, 1])).await.unwrap();
             let second = service.clone().oneshot(request_with(&second, [192, 0, 2, 1])).await.unwrap();
@@ -63,15 +43,7 @@ proptest! {
 
     #[test]
     fn requests_with_hostile_headers_are_admitted_or_refused(headers in headers(), peer in prop::sample::select(vec![[10, 0, 0, 1], [192, 0, 2, 1]])) {
-        let proxies = TrustedProxies::parse(["10.0.0.0/8"]).unwrap();
-        let key = KeySource::api_key(HeaderName::from_static("x-api-key"))
-            .or(KeySource::bearer_token())
-            .or(KeySource::header(HeaderName::from_static("host")));
-        let cost = Cost::content_length(std::num::NonZeroU64::new(10).unwrap(), 3);
-        let policies = Policies::new([
-            Policy::new("address", KeySource::client_address(proxies), limit("5/min")).unwrap(),
-            Policy::new("key", key, limit("9/min")).unwrap().cost(cost),
-        ]).unwrap();
+        let policies = Policies::new([by_address("5/min"), by_key()]).unwrap();
         let service = service(&layer_under(&clock(), policies));
         let status = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
             service.oneshot(request_with(&headers, peer)).await.unwrap().status().as_u16()

@@ -3,6 +3,7 @@
 
 #[cfg(feature = "metrics")]
 pub(crate) mod counters;
+pub(crate) mod hostile;
 
 use std::time::Duration;
 
