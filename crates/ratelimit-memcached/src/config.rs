@@ -56,7 +56,7 @@ pub struct MemcachedConfig {
     /// [`CLOCK_SLACK`].
     pub clock_slack: Duration,
     /// The maximum size in bytes of an item on the servers (their option `-I`). A sliding log whose limit could need more
-    /// (eight bytes for each unit) is refused.
+    /// (eight bytes for each unit) is refused, and so is a server whose items are smaller.
     pub max_item_size: usize,
 }
 

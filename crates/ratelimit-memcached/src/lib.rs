@@ -80,6 +80,11 @@
 //! others. Give the store its own server, with enough memory that `evictions` stays at zero. If a counter is evicted while
 //! a claim is taking its units back, the claim may take them from the new counter.
 //!
+//! A server that is started with `-M` evicts nothing. When it is full, it deletes each bucket or log that it cannot rewrite,
+//! so a key could use its limit again and again. It does the same with a log that outgrows an item (`-I`). Connecting to such
+//! a server is an error of the kind [`Misconfigured`](ratelimit_core::ErrorKind::Misconfigured), except through a
+//! pool of your own, where the store cannot read the server's settings.
+//!
 //! # Clocks
 //! Callers' clocks decide ([`Time::CallerUnordered`](ratelimit_core::Time::CallerUnordered)), and should be synchronised. A
 //! bucket or log knows its newest charge, and decides late claims as of that instant. A window does not: a claim that is
@@ -107,6 +112,7 @@ mod distribution;
 mod error;
 #[cfg(test)]
 mod fuzz;
+mod handshake;
 mod hints;
 mod keys;
 mod lifetime;

@@ -17,10 +17,6 @@ use crate::reply::Reply;
 use crate::stream::Opener;
 use crate::wire::Command;
 
-/// A key that no meter has. With it, the command is longer than a request of the binary protocol, so a server that speaks
-/// only that protocol does not wait for more bytes but closes the connection.
-const NO_METER: &str = "!ratelimit-says-hello";
-
 /// All servers.
 pub(crate) struct Servers {
     list: Vec<Server>,
@@ -73,17 +69,10 @@ impl Servers {
         &self.list[server].address
     }
 
-    /// Connects to each server and checks that it understands the commands.
+    /// Opens all connections, so that no call has to wait for one later.
     pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), StoreError> {
-        // Opens all connections, so that no call has to wait for a log-in later.
         let connections = self.list.iter().flat_map(|server| &server.connections);
-        try_join_all(connections.map(|connection| connection.connect(deadline))).await?;
-        let mut batch = Batch::new(self);
-        let places: Vec<_> = (0..self.list.len())
-            .map(|server| batch.push(server, &Command::ReadCounter { key: NO_METER }))
-            .collect();
-        let answers = self.send(&batch, deadline).await;
-        places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))
+        try_join_all(connections.map(|connection| connection.connect(deadline))).await.map(drop)
     }
 
     /// The server that stores a meter.

@@ -1,26 +1,22 @@
-//! The byte stream to a server: TCP, TLS or a Unix socket, after the log-in.
+//! The byte stream to a server: TCP, TLS or a Unix socket, after the handshake.
 
 use std::io;
-use std::sync::Arc;
 
 use socket2::{SockRef, Socket};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
 
 use crate::config::MemcachedConfig;
 use crate::error;
+use crate::handshake::Handshake;
 use crate::url::Address;
 use ratelimit_core::StoreError;
-
-/// The longest answer to a log-in.
-const LONGEST_ANSWER: usize = 2_048;
 
 /// Opens streams to one server.
 pub(crate) struct Opener {
     address: Address,
-    log_in: Option<Arc<[u8]>>,
+    handshake: Handshake,
     #[cfg(feature = "tls")]
     tls: Option<Tls>,
 }
@@ -48,12 +44,12 @@ pub(crate) enum Stream {
 impl Opener {
     /// One opener for each address.
     pub(crate) fn all(config: &MemcachedConfig, addresses: Vec<Address>) -> Result<Vec<Self>, StoreError> {
-        let log_in = config.user.as_ref().map(|user| log_in(user, config.password.as_deref().unwrap_or("")));
+        let handshake = Handshake::new(config);
         #[cfg(feature = "tls")]
         let connector = if config.tls { Some(crate::tls::connector(config)?) } else { None };
         let opener = |address: Address| {
             Ok(Self {
-                log_in: log_in.clone(),
+                handshake: handshake.clone(),
                 #[cfg(feature = "tls")]
                 tls: match &connector {
                     Some(connector) => Some(Tls { connector: connector.clone(), name: name(&address)? }),
@@ -70,17 +66,15 @@ impl Opener {
         &self.address
     }
 
-    /// Opens a stream and logs in.
+    /// Opens a stream and performs the handshake.
     pub(crate) async fn open(&self) -> Result<Opened, StoreError> {
         let mut opened = self.connect().await?;
-        if let Some(request) = &self.log_in {
-            match &mut opened.stream {
-                Stream::Tcp(stream) => authenticate(stream, request).await?,
-                #[cfg(feature = "tls")]
-                Stream::Tls(stream) => authenticate(stream, request).await?,
-                #[cfg(unix)]
-                Stream::Unix(stream) => authenticate(stream, request).await?,
-            }
+        match &mut opened.stream {
+            Stream::Tcp(stream) => self.handshake.perform(stream).await?,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => self.handshake.perform(stream).await?,
+            #[cfg(unix)]
+            Stream::Unix(stream) => self.handshake.perform(stream).await?,
         }
         Ok(opened)
     }
@@ -124,34 +118,4 @@ fn name(address: &Address) -> Result<tokio_rustls::rustls::pki_types::ServerName
         error::new(ratelimit_core::ErrorKind::Unsupported, message)
     };
     host.try_into().map_err(invalid)
-}
-
-/// The command that logs in. A server without log-in stores it as an item that has expired already.
-fn log_in(user: &str, password: &str) -> Arc<[u8]> {
-    let size = user.len() + 1 + password.len();
-    format!("set log-in 0 -1 {size}\r\n{user} {password}\r\n").into_bytes().into()
-}
-
-async fn authenticate(
-    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    request: &[u8],
-) -> Result<(), StoreError> {
-    let answer = async {
-        stream.write_all(request).await?;
-        stream.flush().await?;
-        let mut answer = Vec::with_capacity(64);
-        while !answer.ends_with(b"\r\n") && answer.len() < LONGEST_ANSWER {
-            if stream.read_buf(&mut answer).await? == 0 {
-                return io::Result::Ok(None);
-            }
-        }
-        Ok(Some(answer))
-    };
-    match answer.await {
-        Ok(Some(answer)) if answer == b"STORED\r\n" => Ok(()),
-        Ok(Some(answer)) => Err(error::from_log_in(&String::from_utf8_lossy(&answer))),
-        Ok(None) => Err(error::unanswered()),
-        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Err(error::unanswered()),
-        Err(error) => Err(error::from_stream(&error)),
-    }
 }

@@ -66,13 +66,23 @@ async fn forward(
     }
 }
 
-/// Forwards to a server, except for the first connection, on which no reply ever arrives.
-async fn swallow_the_first_connection(server: String) -> SocketAddr {
+/// Forwards to a server, except for what the first connection sends after the handshake.
+async fn swallow_after_the_first_handshake(server: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (mut first, _) = listener.accept().await.unwrap();
-        tokio::spawn(async move { tokio::io::copy(&mut first, &mut tokio::io::sink()).await });
+        let mut settings = TcpStream::connect(&server).await.unwrap();
+        tokio::spawn(async move {
+            let mut bytes = vec![0; 16 * 1024];
+            let mut size = first.read(&mut bytes).await?;
+            settings.write_all(&bytes[..size]).await?;
+            while !bytes[..size].ends_with(b"END\r\n") {
+                size = settings.read(&mut bytes).await?;
+                first.write_all(&bytes[..size]).await?;
+            }
+            tokio::io::copy(&mut first, &mut tokio::io::sink()).await
+        });
         while let Ok((mut client, _)) = listener.accept().await {
             let mut server = TcpStream::connect(&server).await.unwrap();
             tokio::spawn(async move { tokio::io::copy_bidirectional(&mut client, &mut server).await });
@@ -134,7 +144,7 @@ async fn unanswered_claims_are_neither_repeated_nor_undone() {
 #[tokio::test]
 async fn connections_without_replies_are_replaced() {
     let server = common::Server::start(&[]).await;
-    let address = swallow_the_first_connection(server.address()).await.to_string();
+    let address = swallow_after_the_first_handshake(server.address()).await.to_string();
     let config = common::config(&address).timeout(Duration::from_millis(500)).connections(1);
     let limiter = limiter(&MemcachedStore::lazy(config).unwrap(), "10/h");
     let Err(CheckError::Store(late)) = limiter.check("k").await else { panic!("it has an answer") };

@@ -313,3 +313,27 @@ async fn dead_and_frozen_servers_behind_a_proxy_are_errors_until_they_return() {
     while check_all().await.iter().any(Result::is_err) {}
     assert!(check_all().await.iter().all(Result::is_ok));
 }
+
+/// The way through a pool does not read the server's settings, so it meets a server that refuses instead of evicting.
+#[tokio::test]
+async fn a_full_server_is_reported() {
+    let server = common::Server::start(&["-m", "2", "-M"]).await;
+    let store = plain(&server.address());
+    for limit in ["5/h fixed", "1000/h log"] {
+        let limiter = limiter(&store, limit);
+        let full = async {
+            for nth in 0..60_000 {
+                match limiter.check(Request::new(&format!("{limit} {nth}")).cost(5)).await {
+                    Ok(decision) => assert!(decision.allowed()),
+                    Err(CheckError::Store(error)) => return error,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            panic!("it does not get full");
+        };
+        let error = full.await;
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Full, true), "{error}");
+        assert_eq!((error.store(), error.address()), ("memcached", Some(&*server.address())));
+        assert_eq!(error.applied(), Applied::No);
+    }
+}
