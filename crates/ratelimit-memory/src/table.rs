@@ -352,6 +352,7 @@ mod tests {
 
     /// Inserts and removes meters at random, and compares the table with a map.
     fn compare(fingerprints: impl Fn(u32) -> Fingerprint, keys: u32, steps: u32) {
+        let steps = if cfg!(miri) { steps / 50 } else { steps };
         let (mut table, mut model) = (Table::default(), HashMap::new());
         let mut random = 1_u64;
         for step in 0..steps {
@@ -420,7 +421,7 @@ mod tests {
     #[test]
     fn a_growing_table_has_few_idle_slots() {
         let mut table = Table::default();
-        for key in 0..10_000_u32 {
+        for key in 0..if cfg!(miri) { 500 } else { 10_000_u32 } {
             let fingerprint = Fingerprint {
                 low: key.into(),
                 high: u64::from(key.wrapping_mul(0x9e37_79b9)) << 32 | u64::from(key),

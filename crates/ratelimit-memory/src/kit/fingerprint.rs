@@ -111,6 +111,27 @@ mod tests {
         assert!(same.low != different.low && same.high != different.high);
     }
 
+    /// Of the places of 64 shards, each divided by the six bits with which a search begins.
+    #[test]
+    #[cfg_attr(miri, ignore = "it takes hours")]
+    fn keys_made_to_collide_in_one_store_are_spread_in_another() {
+        let place = |fingerprints: &Fingerprints, key: u32| {
+            let name = fingerprints.of(&MeterId { namespace: "", scope: "s", key: &key.to_le_bytes() });
+            (name.shard(64), name.kept() >> 26)
+        };
+        let most = |fingerprints: &Fingerprints, keys: &[u32]| {
+            let mut keys_at = std::collections::HashMap::new();
+            keys.iter().for_each(|key| *keys_at.entry(place(fingerprints, *key)).or_default() += 1);
+            keys_at.into_values().max().unwrap_or(0)
+        };
+        let known = Fingerprints::with_seed(7);
+        let colliding: Vec<u32> =
+            (0..2_000_000).filter(|key| place(&known, *key) == place(&known, 0)).collect();
+        assert!(colliding.len() > 300 && most(&known, &colliding) == colliding.len());
+        // Of 500 keys in 4,096 places, ten are at the same place once in 10^12 stores.
+        assert!(most(&Fingerprints::new(), &colliding) < 10);
+    }
+
     #[test]
     fn fingerprints_depend_on_all_three_parts_of_a_name() {
         let long = "0123456789abcdefghijklmnopqrstuvwxyz";
