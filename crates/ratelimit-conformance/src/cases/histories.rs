@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ratelimit_core::{Answer, Claims, Mode, Timestamp};
+use ratelimit_core::{Answer, Claim, Claims, Mode, Refund, Timestamp};
 
 use super::beside::{Part, forget, give_back, put};
 use crate::bench::{Bench, storm};
 use crate::case::{Case, Need};
 use crate::clock::START;
-use crate::failure::{CaseResult, Failure, ensure};
+use crate::failure::{CaseResult, Failure, ensure_eq};
 use crate::kind::Kind;
 use crate::model::Model;
 use crate::random::Random;
@@ -27,15 +27,15 @@ const CLIENTS: usize = 4;
 /// The calls of a client.
 const CALLS: usize = 8;
 
-/// The keys of a history. A history is linearizable if the calls on each of its keys are.
-const KEYS: usize = 2;
+/// Quota and hours of the limits of the key of a history. A call is on one of them, or on both.
+const LIMITS: [(u64, u64); 2] = [(9, 1), (7, 2)];
 
 pub(super) fn cases() -> Vec<Case> {
     let cases = Case::for_each(
         &Kind::METERS,
         "atomic/histories",
-        "The answers to concurrent claims, peeks, refunds and resets are those of the same calls one by one, in an order that \
-         agrees with their begins and ends.",
+        "The answers to concurrent claims, forced charges, peeks, refunds and resets on one or two limits of a key are those \
+         of the same calls one by one, in an order that agrees with their begins and ends.",
         histories,
     );
     cases.into_iter().map(|case| case.needs(Need::ExactPerKey).needs(Need::OneCount)).collect()
@@ -44,24 +44,23 @@ pub(super) fn cases() -> Vec<Case> {
 /// What a client has called, and the answer.
 #[derive(Clone, Debug)]
 enum Call {
-    Claim { mode: Mode, cost: u64, found: Figures },
-    Refund { cost: u64, receipt: Timestamp },
-    Reset,
+    Claim { mode: Mode, parts: Vec<Part>, found: Figures },
+    Refund(Vec<(Part, Timestamp)>),
+    Reset(Vec<Part>),
 }
 
 /// The figures of an answer that are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Figures {
     admitted: bool,
     charged: bool,
-    remaining: u64,
+    remaining: Vec<u64>,
 }
 
 /// A call with the ticks of a common counter before and after it.
 #[derive(Clone, Debug)]
 struct Recorded {
     client: usize,
-    key: usize,
     call: Call,
     begin: u64,
     end: u64,
@@ -69,21 +68,17 @@ struct Recorded {
 
 async fn histories(bench: Bench, kind: Kind) -> CaseResult {
     let handles = bench.handles(CLIENTS).await?;
-    let limit = kind.limit(9, Duration::from_secs(3_600))?;
+    let [one, other] = LIMITS.map(|(quota, hours)| kind.limit(quota, Duration::from_secs(hours * 3_600)));
+    let limits = [one?, other?];
     for round in 0..ROUNDS {
-        let parts: Arc<[Part]> =
-            (0..KEYS).map(|key| Part::new(&limit, format!("{round} {key}"), 0)).collect();
+        let meters: Arc<[Part]> = limits.iter().map(|limit| Part::new(limit, round.to_string(), 0)).collect();
         let ticks = Arc::new(AtomicU64::new(0));
         let seed = bench.seed.wrapping_add((round * CLIENTS) as u64);
         let calls = storm(&handles, CLIENTS, |handle, client| {
             let random = Random::new(seed.wrapping_add(client as u64));
-            one_after_another(handle, client, random, parts.clone(), ticks.clone())
+            one_after_another(handle, client, random, meters.clone(), ticks.clone())
         });
-        let calls = calls.await?.concat();
-        for (key, part) in parts.iter().enumerate() {
-            let of_key = calls.iter().filter(|call| call.key == key).cloned();
-            History::new(part, of_key.collect()).check()?;
-        }
+        History::new(calls.await?.concat()).check()?;
     }
     Ok(())
 }
@@ -92,46 +87,54 @@ async fn one_after_another(
     handle: Handle,
     client: usize,
     mut random: Random,
-    parts: Arc<[Part]>,
+    meters: Arc<[Part]>,
     ticks: Arc<AtomicU64>,
 ) -> CaseResult<Vec<Recorded>> {
     let mut calls = Vec::new();
-    // What it may refund: the key, the cost and the receipt.
-    let mut held = Vec::new();
+    let mut refundable: Vec<Vec<(Part, Timestamp)>> = Vec::new();
     for _ in 0..CALLS {
         let what = random.below(100);
-        let (mut key, mut cost) = (random.place(KEYS), random.between(1, 4));
-        let refunded = if (45..65).contains(&what) { held.pop() } else { None };
+        let mut parts: Vec<Part> = meters.iter().map(|meter| meter.of(random.between(1, 4))).collect();
+        match random.below(4) {
+            0 => drop(parts.remove(0)),
+            1 => drop(parts.pop()),
+            _ => {}
+        }
+        let refunded = if (45..65).contains(&what) { refundable.pop() } else { None };
         let begin = ticks.fetch_add(1, Ordering::SeqCst);
-        let call = if let Some((of, units, receipt)) = refunded {
-            (key, cost) = (of, units);
-            give_back(&handle, START, &[(parts[key].of(cost), receipt)]).await??;
-            Call::Refund { cost, receipt }
+        let call = if let Some(charged) = refunded {
+            give_back(&handle, START, &charged).await??;
+            Call::Refund(charged)
         } else if what >= 95 {
-            forget(&handle, START, &[parts[key].clone()]).await??;
-            Call::Reset
+            forget(&handle, START, &parts).await??;
+            Call::Reset(parts)
         } else {
-            let peeks = what >= 65;
+            let mode = match what {
+                65.. => Mode::Peek,
+                ..8 => Mode::Force,
+                _ => Mode::Charge,
+            };
             // Beside a charge, a store need not read what a cost of zero asks for.
-            cost = if peeks && what.is_multiple_of(2) { 0 } else { cost };
-            let mode = if peeks { Mode::Peek } else { Mode::Charge };
-            let answer = put(&handle, START, mode, &[parts[key].of(cost)]).await??;
-            ensure!(answer.verdicts.len() == 1, "{} verdicts for one claim", answer.verdicts.len());
-            if answer.charged {
-                held.push((key, cost, answer.verdicts[0].receipt));
+            if mode == Mode::Peek && what.is_multiple_of(2) {
+                parts = parts.iter().map(|part| part.of(0)).collect();
             }
-            Call::Claim { mode, cost, found: Figures::of(&answer) }
+            let answer = put(&handle, START, mode, &parts).await??;
+            ensure_eq!(answer.verdicts.len(), parts.len(), "verdicts");
+            if answer.charged {
+                let receipts = answer.verdicts.iter().map(|verdict| verdict.receipt);
+                refundable.push(parts.iter().cloned().zip(receipts).collect());
+            }
+            Call::Claim { mode, parts, found: Figures::of(&answer) }
         };
         let end = ticks.fetch_add(1, Ordering::SeqCst);
-        calls.push(Recorded { client, key, call, begin, end });
+        calls.push(Recorded { client, call, begin, end });
         tokio::task::yield_now().await;
     }
     Ok(calls)
 }
 
 /// The calls on one key.
-struct History<'a> {
-    part: &'a Part,
+struct History {
     calls: Vec<Recorded>,
     /// What has led to no order: which calls were made, and the model after them.
     failed: HashSet<(u64, String)>,
@@ -139,10 +142,10 @@ struct History<'a> {
     longest: Vec<usize>,
 }
 
-impl<'a> History<'a> {
-    fn new(part: &'a Part, mut calls: Vec<Recorded>) -> Self {
+impl History {
+    fn new(mut calls: Vec<Recorded>) -> Self {
         calls.sort_by_key(|call| call.begin);
-        Self { part, calls, failed: HashSet::new(), longest: Vec::new() }
+        Self { calls, failed: HashSet::new(), longest: Vec::new() }
     }
 
     /// Looks for an order, as Wing and Gong do: by trying each call that may be the next one.
@@ -178,7 +181,7 @@ impl<'a> History<'a> {
             rest.into_iter().filter(|place| self.calls[*place].begin < first_end).collect();
         for place in next {
             let mut model = model.clone();
-            if self.calls[place].call.agrees(self.part, &mut model)? {
+            if self.calls[place].call.agrees(&mut model)? {
                 order.push(place);
                 if self.goes_on(&model, order)? {
                     return Ok(true);
@@ -193,39 +196,46 @@ impl<'a> History<'a> {
 
 impl Figures {
     fn of(answer: &Answer) -> Self {
-        let remaining = answer.verdicts[0].remaining;
+        let remaining = answer.verdicts.iter().map(|verdict| verdict.remaining).collect();
         Self { admitted: answer.admitted, charged: answer.charged, remaining }
     }
 }
 
 impl Call {
     /// Makes the call on the model. Returns whether the model gives the same answer.
-    fn agrees(&self, part: &Part, model: &mut Model) -> CaseResult<bool> {
+    fn agrees(&self, model: &mut Model) -> CaseResult<bool> {
         match self {
-            Self::Claim { mode, cost, found } => {
-                let part = part.of(*cost);
-                let expected = model.claim(&Claims::new(START, *mode, &[part.claim()])?);
-                Ok(*found == Figures::of(&expected))
+            Self::Claim { mode, parts, found } => {
+                let claims: Vec<Claim<'_>> = parts.iter().map(Part::claim).collect();
+                let expected = model.claim(&Claims::new(START, *mode, &claims)?);
+                return Ok(*found == Figures::of(&expected));
             }
-            Self::Refund { cost, receipt } => {
-                model.refund(START, &[part.of(*cost).refund(*receipt)]);
-                Ok(true)
+            Self::Refund(charged) => {
+                let refunds: Vec<Refund<'_>> =
+                    charged.iter().map(|(part, receipt)| part.refund(*receipt)).collect();
+                model.refund(START, &refunds);
             }
-            Self::Reset => {
-                model.reset(Claims::new(START, Mode::Charge, &[part.claim()])?);
-                Ok(true)
+            Self::Reset(parts) => {
+                let claims: Vec<Claim<'_>> = parts.iter().map(Part::claim).collect();
+                model.reset(Claims::new(START, Mode::Charge, &claims)?);
             }
         }
+        Ok(true)
     }
 
     fn describe(&self) -> String {
+        let units = |parts: &mut dyn Iterator<Item = &Part>| {
+            let units: Vec<String> =
+                parts.map(|part| format!("{} of {}", part.cost, part.limit.quota())).collect();
+            units.join(" + ")
+        };
         match self {
-            Self::Claim { mode, cost, found: Figures { admitted, remaining, .. } } => {
+            Self::Claim { mode, parts, found: Figures { admitted, remaining, .. } } => {
                 let word = if *admitted { "admitted" } else { "refused" };
-                format!("{mode:?} {cost}: {word}, {remaining} left")
+                format!("{mode:?} {}: {word}, {remaining:?} left", units(&mut parts.iter()))
             }
-            Self::Refund { cost, .. } => format!("refund {cost}"),
-            Self::Reset => "reset".to_owned(),
+            Self::Refund(charged) => format!("refund {}", units(&mut charged.iter().map(|(part, _)| part))),
+            Self::Reset(parts) => format!("reset {}", units(&mut parts.iter())),
         }
     }
 }
