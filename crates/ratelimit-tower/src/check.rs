@@ -5,8 +5,8 @@ use ratelimit_core::{Algorithm, CheckError, Decision, LimitStatus, Request};
 use smallvec::SmallVec;
 
 use crate::answer::Refused;
-use crate::ask::{How, Tell};
 use crate::charge::When;
+use crate::limiter::{Limiter, Mode};
 use crate::observe;
 use crate::policies::Listed;
 use crate::policy::Applied;
@@ -16,38 +16,38 @@ use crate::{Plan, Policies, Policy};
 pub(crate) type PolicyChecks = SmallVec<[PolicyCheck; 1]>;
 
 /// The checks of all policies for `request`, or a refusal that needs none.
-pub(crate) fn asks(policies: &Policies, request: &Head<'_>) -> Result<PolicyChecks, Refused> {
-    let mut asks = PolicyChecks::new();
+pub(crate) fn checks(policies: &Policies, request: &Head<'_>) -> Result<PolicyChecks, Refused> {
+    let mut checks = PolicyChecks::new();
     match policies.listed(request) {
         Listed::No => {}
-        Listed::Allowed => return Ok(asks),
+        Listed::Allowed => return Ok(checks),
         Listed::Denied => return Err(Refused::denied()),
     }
     for (index, policy) in policies.policies.iter().enumerate() {
-        let mut ask = PolicyCheck::new(index);
-        match policy.apply(request, &mut ask) {
-            Applied::Yes => asks.push(ask),
+        let mut check = PolicyCheck::new(index);
+        match policy.apply(request, &mut check) {
+            Applied::Yes => checks.push(check),
             Applied::Refuse(absent) if !policies.shadow => return Err(Refused::absent(absent)),
             Applied::No | Applied::Refuse(_) => {}
         }
     }
-    Ok(asks)
+    Ok(checks)
 }
 
 /// Checks that are sent to the store together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CheckBatch {
     pub(crate) shadow: bool,
-    pub(crate) how: How,
+    pub(crate) mode: Mode,
 }
 
 /// Checks that charge nothing yet come first, so that a refusal charges nothing. Those in shadow come last, for
 /// requests that are admitted.
 const ROUNDS: [CheckBatch; 4] = [
-    CheckBatch { shadow: false, how: How::Look },
-    CheckBatch { shadow: false, how: How::Take },
-    CheckBatch { shadow: true, how: How::Look },
-    CheckBatch { shadow: true, how: How::Take },
+    CheckBatch { shadow: false, mode: Mode::Peek },
+    CheckBatch { shadow: false, mode: Mode::Charge },
+    CheckBatch { shadow: true, mode: Mode::Peek },
+    CheckBatch { shadow: true, mode: Mode::Charge },
 ];
 
 impl PolicyCheck {
@@ -72,8 +72,8 @@ impl PolicyCheck {
 
     pub(crate) fn round(&self, policies: &Policies) -> CheckBatch {
         let policy = self.policy(policies);
-        let how = if matches!(policy.when(), When::OnlyIf(_)) { How::Look } else { How::Take };
-        CheckBatch { shadow: policies.shadow || policy.is_shadow(), how }
+        let mode = if matches!(policy.when(), When::OnlyIf(_)) { Mode::Peek } else { Mode::Charge };
+        CheckBatch { shadow: policies.shadow || policy.is_shadow(), mode }
     }
 }
 
@@ -88,12 +88,12 @@ impl<'l> Checked<'l> {
     }
 
     /// The decisions, if the outcome of the request determines what to do with them.
-    pub(crate) fn kept(self, policies: &Policies, asks: &[PolicyCheck]) -> Option<Checked<'static>> {
-        let depends = |ask: &PolicyCheck| {
-            let policy = ask.policy(policies);
+    pub(crate) fn kept(self, policies: &Policies, checks: &[PolicyCheck]) -> Option<Checked<'static>> {
+        let depends = |check: &PolicyCheck| {
+            let policy = check.policy(policies);
             !matches!(policy.when(), When::Before) || policy.settles().is_some()
         };
-        let depends = asks.iter().any(depends) || self.0.iter().any(|(_, decision)| holds(decision));
+        let depends = checks.iter().any(depends) || self.0.iter().any(|(_, decision)| holds(decision));
         let depends = self.refusal().is_none() && depends;
         let own = |(round, decision): (CheckBatch, Decision<'_>)| (round, decision.into_owned());
         depends.then(|| Checked(self.0.into_iter().map(own).collect()))
@@ -111,16 +111,16 @@ pub(crate) fn is_held(limit: &LimitStatus<'_>) -> bool {
 }
 
 /// Checks round by round, until one refuses.
-pub(crate) async fn check<'l>(
-    tell: &'l impl Tell,
+pub(crate) async fn check_all<'l>(
+    limiter: &'l impl Limiter,
     policies: &'l Policies,
-    asks: &'l [PolicyCheck],
+    checks: &'l [PolicyCheck],
 ) -> Result<Checked<'l>, CheckError> {
     let mut checked = Checked::default();
     for round in ROUNDS {
-        let own = asks.iter().filter(|ask| ask.round(policies) == round);
+        let own = checks.iter().filter(|check| check.round(policies) == round);
         let Some(request) = request(policies, own) else { continue };
-        match tell.ask(&request, round.how).await {
+        match limiter.decide(&request, round.mode).await {
             Ok(decision) => {
                 let ends = !decision.allowed() && !round.shadow;
                 checked.0.push((round, decision));
@@ -138,9 +138,9 @@ pub(crate) async fn check<'l>(
 /// Combines these checks, in their order, into one limiter request.
 pub(crate) fn request<'a>(
     policies: &'a Policies,
-    asks: impl IntoIterator<Item = &'a PolicyCheck>,
+    checks: impl IntoIterator<Item = &'a PolicyCheck>,
 ) -> Option<Request<'a, 'a>> {
-    let mut parts = asks.into_iter().map(|ask| ask.request(policies));
+    let mut parts = checks.into_iter().map(|check| check.request(policies));
     let first = parts.next()?;
     Some(parts.fold(first, Request::and))
 }

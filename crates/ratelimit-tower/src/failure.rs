@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Permit, RateLimiter, Request};
 
-use crate::ask::{DynTell, How, Tell};
+use crate::limiter::{DynLimiter, Limiter, Mode};
 
 /// What to do with a request that the store did not decide. It is counted and logged in any case.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub enum OnFailure {
 /// # let _ = on_failure;
 /// ```
 #[derive(Clone)]
-pub struct Fallback(Arc<dyn DynTell>);
+pub struct Fallback(Arc<dyn DynLimiter>);
 
 impl OnFailure {
     /// Answers with 503 and this `Retry-After`.
@@ -83,9 +83,9 @@ impl fmt::Debug for Fallback {
     }
 }
 
-impl Tell for Fallback {
-    async fn ask<'l>(&'l self, request: &Request<'_, 'l>, how: How) -> Result<Decision<'l>, CheckError> {
-        self.0.dyn_ask(request, how).await
+impl Limiter for Fallback {
+    async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError> {
+        self.0.dyn_decide(request, mode).await
     }
 
     async fn settle_keys(&self, decision: &Decision<'_>, costs: &[Option<u64>]) -> Result<(), CheckError> {

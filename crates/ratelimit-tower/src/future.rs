@@ -55,7 +55,7 @@ pin_project! {
         C: 'static,
     {
         /// Waiting for the store.
-        Asking { asking: BoxFuture<Decided<S, C>>, held: Option<Box<WaitingRequest<Inner, ReqBody>>>, shared: Arc<Shared<S, C, A>> },
+        Deciding { deciding: BoxFuture<Decided<S, C>>, held: Option<Box<WaitingRequest<Inner, ReqBody>>>, shared: Arc<Shared<S, C, A>> },
         /// Admitted by a leaky queue, and waiting for its turn.
         Waiting {
             turn: BoxFuture<()>,
@@ -87,12 +87,12 @@ where
         Self { state: State::Calling { inner, lines, after } }
     }
 
-    pub(crate) fn asking(
-        asking: BoxFuture<Decided<S, C>>,
+    pub(crate) fn deciding(
+        deciding: BoxFuture<Decided<S, C>>,
         held: Box<WaitingRequest<Inner, ReqBody>>,
         shared: Arc<Shared<S, C, A>>,
     ) -> Self {
-        Self { state: State::Asking { asking, held: Some(held), shared } }
+        Self { state: State::Deciding { deciding, held: Some(held), shared } }
     }
 }
 
@@ -140,8 +140,8 @@ where
     ) -> Poll<Result<Response<ResBody>, E>> {
         loop {
             let next = match self.as_mut().project() {
-                StateProjection::Asking { asking, held, shared } => {
-                    let decided = ready!(asking.as_mut().poll(context));
+                StateProjection::Deciding { deciding, held, shared } => {
+                    let decided = ready!(deciding.as_mut().poll(context));
                     let Some(held) = held.take() else { return Poll::Pending };
                     after_asking(decided, held, shared)
                 }

@@ -83,7 +83,7 @@
 //! | `ratelimit_refused_total` | `policy`, `shadow` | refusals, one for each policy that refused |
 //! | `ratelimit_denied_total` | `shadow` | requests of clients in a list of those to refuse |
 //! | `ratelimit_unidentified_total` | `policy` | requests without what the policy (or `deny`, `allow`: a list) counts by |
-//! | `ratelimit_store_errors_total` | `store`, `kind` | checks or refunds that the store did not answer |
+//! | `ratelimit_store_errors_total` | `store`, `error.type` | checks or refunds that the store did not answer |
 //! | `ratelimit_failures_total` | `answer` | requests without a decision: let through (`open`), refused (`closed`), passed to the fallback (`fallback`; if that fails as well, also `closed`); and charges and refunds after the response that failed, also to settle a true cost (`unsettled`), or checks for policies in shadow (`shadow`) |
 //! | `ratelimit_degraded_total` | | requests that were decided without the store, by a fallback among the [layers](ratelimit_core::layers) around it |
 //! | `ratelimit_store_seconds` | | how long the store took |
@@ -96,7 +96,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod answer;
-mod ask;
 mod charge;
 mod charged;
 mod check;
@@ -114,6 +113,7 @@ mod head;
 mod headers;
 mod key;
 mod layer;
+mod limiter;
 mod measured;
 mod observe;
 mod peer;

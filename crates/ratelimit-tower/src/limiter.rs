@@ -13,21 +13,21 @@ use crate::observe;
 
 /// How to check a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum Mode {
     /// Return whether it fits; charge nothing, but count a refusal for bans.
-    Look,
+    Peek,
     /// Charge it if it fits.
-    Take,
+    Charge,
     /// Charge it whether it fits or not.
     Force,
 }
 
 /// A limiter that can check and settle requests.
-pub(crate) trait Tell: Send + Sync {
-    fn ask<'l>(
+pub(crate) trait Limiter: Send + Sync {
+    fn decide<'l>(
         &'l self,
         request: &Request<'_, 'l>,
-        how: How,
+        mode: Mode,
     ) -> impl Future<Output = Result<Decision<'l>, CheckError>> + Send;
 
     /// Settles a decision at these true costs of its keys; `None` leaves the charge of a key as it is.
@@ -38,11 +38,11 @@ pub(crate) trait Tell: Send + Sync {
     ) -> impl Future<Output = Result<(), CheckError>> + Send;
 }
 
-impl<S: CounterStore, C: Clock> Tell for RateLimiter<S, C> {
-    async fn ask<'l>(&'l self, request: &Request<'_, 'l>, how: How) -> Result<Decision<'l>, CheckError> {
+impl<S: CounterStore, C: Clock> Limiter for RateLimiter<S, C> {
+    async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError> {
         let begun = observe::begin(self.clock());
-        let decision = match how {
-            How::Look => match self.would_allow(request).await {
+        let decision = match mode {
+            Mode::Peek => match self.would_allow(request).await {
                 Ok(mut decision) if !decision.allowed() => {
                     // The refusal stands, whether it counts for bans or not.
                     let _ = Box::pin(self.count_refusal(request, &mut decision)).await;
@@ -50,10 +50,10 @@ impl<S: CounterStore, C: Clock> Tell for RateLimiter<S, C> {
                 }
                 looked => looked,
             },
-            How::Take => self.check(request).await,
-            How::Force => self.charge(request).await,
+            Mode::Charge => self.check(request).await,
+            Mode::Force => self.charge(request).await,
         };
-        observe::asked(begun, self.clock(), decision.as_ref().err());
+        observe::answered(begun, self.clock(), decision.as_ref().err());
         decision
     }
 
@@ -65,7 +65,7 @@ impl<S: CounterStore, C: Clock> Tell for RateLimiter<S, C> {
             _ => limit.cost(),
         };
         let outcome = self.settle_each(decision, units).await.map_err(CheckError::from);
-        observe::asked(begun, self.clock(), outcome.as_ref().err());
+        observe::answered(begun, self.clock(), outcome.as_ref().err());
         outcome
     }
 }
@@ -73,11 +73,11 @@ impl<S: CounterStore, C: Clock> Tell for RateLimiter<S, C> {
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The same as a trait object, for fallbacks.
-pub(crate) trait DynTell: Send + Sync {
-    fn dyn_ask<'a, 'k: 'a, 'l: 'a>(
+pub(crate) trait DynLimiter: Send + Sync {
+    fn dyn_decide<'a, 'k: 'a, 'l: 'a>(
         &'l self,
         request: &'a Request<'k, 'l>,
-        how: How,
+        mode: Mode,
     ) -> BoxFuture<'a, Result<Decision<'l>, CheckError>>;
 
     fn dyn_settle_keys<'a, 'd: 'a>(
@@ -89,13 +89,13 @@ pub(crate) trait DynTell: Send + Sync {
     fn dyn_hold(self: Arc<Self>, decision: Decision<'static>) -> Permit;
 }
 
-impl<S: CounterStore + 'static, C: Clock + 'static> DynTell for RateLimiter<S, C> {
-    fn dyn_ask<'a, 'k: 'a, 'l: 'a>(
+impl<S: CounterStore + 'static, C: Clock + 'static> DynLimiter for RateLimiter<S, C> {
+    fn dyn_decide<'a, 'k: 'a, 'l: 'a>(
         &'l self,
         request: &'a Request<'k, 'l>,
-        how: How,
+        mode: Mode,
     ) -> BoxFuture<'a, Result<Decision<'l>, CheckError>> {
-        Box::pin(self.ask(request, how))
+        Box::pin(self.decide(request, mode))
     }
 
     fn dyn_settle_keys<'a, 'd: 'a>(

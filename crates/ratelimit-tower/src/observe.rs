@@ -86,19 +86,22 @@ pub(crate) fn begin(clock: &impl Clock) -> Begun {
     Begun(cfg!(feature = "metrics").then(|| clock.now()))
 }
 
-/// Records that the store has answered, or failed.
+/// Records that the store has answered, or failed. Labels and the fields of the span have the names of OpenTelemetry's
+/// semantic conventions, where it has names.
 #[cfg_attr(not(feature = "metrics"), allow(unused_variables))]
-pub(crate) fn asked(begun: Begun, clock: &impl Clock, error: Option<&CheckError>) {
+pub(crate) fn answered(begun: Begun, clock: &impl Clock, error: Option<&CheckError>) {
     #[cfg(feature = "metrics")]
-    {
-        if let Begun(Some(begun)) = begun {
-            metrics::histogram!("ratelimit_store_seconds").record(clock.now().since(begun).as_secs_f64());
-        }
-        if let Some(CheckError::Store(error)) = error {
-            let kind = format!("{:?}", error.kind()).to_lowercase();
-            metrics::counter!("ratelimit_store_errors_total", "store" => error.store(), "kind" => kind)
-                .increment(1);
-        }
+    if let Begun(Some(begun)) = begun {
+        metrics::histogram!("ratelimit_store_seconds").record(clock.now().since(begun).as_secs_f64());
+    }
+    #[cfg(any(feature = "metrics", feature = "tracing"))]
+    if let Some(CheckError::Store(error)) = error {
+        let kind = format!("{:?}", error.kind()).to_lowercase();
+        #[cfg(feature = "tracing")]
+        tracing::Span::current().record("error.type", &kind).record("otel.status_code", "ERROR");
+        #[cfg(feature = "metrics")]
+        metrics::counter!("ratelimit_store_errors_total", "store" => error.store(), "error.type" => kind)
+            .increment(1);
     }
 }
 
@@ -202,12 +205,13 @@ pub(crate) fn shadow_failed(error: &CheckError) {
 
 /// A span around waiting for a store.
 #[cfg(feature = "tracing")]
-pub(crate) fn span<F: Future>(asking: F) -> impl Future<Output = F::Output> {
+pub(crate) fn span<F: Future>(deciding: F) -> impl Future<Output = F::Output> {
     use tracing::Instrument as _;
-    asking.instrument(tracing::debug_span!("rate_limit"))
+    use tracing::field::Empty;
+    deciding.instrument(tracing::debug_span!("rate_limit", error.r#type = Empty, otel.status_code = Empty))
 }
 
 #[cfg(not(feature = "tracing"))]
-pub(crate) fn span<F: Future>(asking: F) -> F {
-    asking
+pub(crate) fn span<F: Future>(deciding: F) -> F {
+    deciding
 }

@@ -214,20 +214,20 @@ impl Policy {
         self
     }
 
-    /// Writes the check of `request` into a new `ask`. In place, so that it is not moved after it was written.
+    /// Writes the check of `request` into a new `check`. In place, so that it is not moved after it was written.
     #[inline]
-    pub(crate) fn apply(&self, request: &Head<'_>, ask: &mut PolicyCheck) -> Applied {
+    pub(crate) fn apply(&self, request: &Head<'_>, check: &mut PolicyCheck) -> Applied {
         if self.condition.as_ref().is_some_and(|condition| !condition(request)) {
             return Applied::No;
         }
-        ask.key.begin_with(&self.prefix);
-        if let Err(absent) = self.source.extract(request, &mut ask.key)
-            && let Some(instead) = self.instead(absent, &mut ask.key)
+        check.key.begin_with(&self.prefix);
+        if let Err(absent) = self.source.extract(request, &mut check.key)
+            && let Some(instead) = self.instead(absent, &mut check.key)
         {
             return instead;
         }
-        ask.plan = self.choice.as_ref().and_then(|choice| choice(request));
-        ask.cost = self.cost.of(request);
+        check.plan = self.choice.as_ref().and_then(|choice| choice(request));
+        check.cost = self.cost.of(request);
         Applied::Yes
     }
 

@@ -11,11 +11,11 @@ use smallvec::smallvec;
 use tower_service::Service;
 
 use crate::answer::{Answer, Refused, refuse};
-use crate::ask::{Tell, at_once};
-use crate::check::{Checked, PolicyChecks, asks, check};
+use crate::check::{Checked, PolicyChecks, check_all, checks};
 use crate::decided::Decided;
 use crate::future::{BoxFuture, ResponseFuture, WaitingRequest};
 use crate::headers::Lines;
+use crate::limiter::{Limiter, at_once};
 use crate::policy::Applied;
 use crate::policy_check::PolicyCheck;
 use crate::settle::After;
@@ -68,7 +68,7 @@ impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
     #[inline(never)]
     fn unusual<ReqBody, ResBody>(
         &mut self,
-        begun: OtherFields<S, C>,
+        begun: Unusual<S, C>,
         request: Request<ReqBody>,
     ) -> ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
     where
@@ -76,11 +76,11 @@ impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
         A: Answer<ResBody>,
         ReqBody: 'static,
     {
-        let asking: BoxFuture<Decided<S, C>> = match begun {
-            OtherFields::Decided(Decided { verdict: Verdict::Refuse(refused), .. }) => {
+        let deciding: BoxFuture<Decided<S, C>> = match begun {
+            Unusual::Decided(Decided { verdict: Verdict::Refuse(refused), .. }) => {
                 return ResponseFuture::answered(refuse(&*self.shared.answers, refused, Head::of(&request)));
             }
-            OtherFields::Decided(Decided { verdict: Verdict::Pass { lines, delay }, mut after })
+            Unusual::Decided(Decided { verdict: Verdict::Pass { lines, delay }, mut after })
                 if delay.is_zero() =>
             {
                 let mut request = request;
@@ -90,11 +90,11 @@ impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
                 }
                 return ResponseFuture::calling(self.inner.call(request), lines, after);
             }
-            OtherFields::Decided(decided) => Box::pin(std::future::ready(decided)),
-            OtherFields::Later(asking) => asking,
+            Unusual::Decided(decided) => Box::pin(std::future::ready(decided)),
+            Unusual::Later(deciding) => deciding,
         };
         let shared = self.shared.clone();
-        ResponseFuture::asking(asking, self.held(request), shared)
+        ResponseFuture::deciding(deciding, self.held(request), shared)
     }
 
     /// The request, with the service that was ready; a clone, which need not be ready, stays here.
@@ -106,17 +106,17 @@ impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
 
 /// The fields of a request that is admitted immediately, and for which nothing is left to do at its end: the common
 /// case. Everything else is boxed, so that no space is reserved for it.
-type Begun<S, C> = Result<Lines, Box<OtherFields<S, C>>>;
+type Begun<S, C> = Result<Lines, Box<Unusual<S, C>>>;
 
-enum OtherFields<S: CounterStore + 'static, C: Clock + 'static> {
+enum Unusual<S: CounterStore + 'static, C: Clock + 'static> {
     Decided(Decided<S, C>),
     Later(BoxFuture<Decided<S, C>>),
 }
 
-impl<S: CounterStore + 'static, C: Clock + 'static> From<Verdict> for Box<OtherFields<S, C>> {
+impl<S: CounterStore + 'static, C: Clock + 'static> From<Verdict> for Box<Unusual<S, C>> {
     #[inline(never)]
     fn from(verdict: Verdict) -> Self {
-        Self::new(OtherFields::Decided(Decided { verdict, after: None }))
+        Self::new(Unusual::Decided(Decided { verdict, after: None }))
     }
 }
 
@@ -131,15 +131,15 @@ fn begin<S: CounterStore + 'static, C: Clock + 'static>(
     let (Some(now), Some(policy)) = (&core.now, policies.alone()) else {
         return begin_any(core, policies, head);
     };
-    let mut ask = PolicyCheck::new(0);
-    match policy.apply(head, &mut ask) {
+    let mut check = PolicyCheck::new(0);
+    match policy.apply(head, &mut check) {
         Applied::No => Ok(Lines::default()),
         Applied::Refuse(absent) => Err(Verdict::Refuse(Refused::absent(absent)).into()),
         // Its closures are called again there; nothing has been charged.
-        Applied::Yes if ask.plan.as_ref().is_some_and(Plan::holds) => begin_any(core, policies, head),
+        Applied::Yes if check.plan.as_ref().is_some_and(Plan::holds) => begin_any(core, policies, head),
         Applied::Yes => {
             observe::checked();
-            begin_alone(core, policies, now, &ask)
+            begin_alone(core, policies, now, &check)
         }
     }
 }
@@ -150,12 +150,12 @@ fn begin_alone<S: CounterStore + 'static, C: Clock + 'static>(
     core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
     now: &CheckNow<S, C>,
-    ask: &PolicyCheck,
+    check: &PolicyCheck,
 ) -> Begun<S, C> {
-    let plan = ask.plan(policies);
-    match &core.take_alone(now, &ask.key, ask.cost, plan.limits()) {
+    let plan = check.plan(policies);
+    match &core.take_alone(now, &check.key, check.cost, plan.limits()) {
         Ok(decision) => Ok(decided_alone(policies, plan, decision)?),
-        Err(error) => begin_failed(core, policies, smallvec![ask.clone()], error),
+        Err(error) => begin_failed(core, policies, smallvec![check.clone()], error),
     }
 }
 
@@ -165,87 +165,87 @@ fn begin_any<S: CounterStore + 'static, C: Clock + 'static>(
     policies: &Arc<Policies>,
     head: &Head<'_>,
 ) -> Begun<S, C> {
-    let asks = match asks(policies, head) {
-        Ok(asks) => asks,
+    let checks = match checks(policies, head) {
+        Ok(checks) => checks,
         Err(refused) => return Err(Verdict::Refuse(refused).into()),
     };
-    if asks.is_empty() {
+    if checks.is_empty() {
         return Ok(Lines::default());
     }
     observe::checked();
     if let Some(now) = &core.now {
-        if let [ask] = &asks[..]
-            && ask.is_usual(policies)
+        if let [check] = &checks[..]
+            && check.is_usual(policies)
         {
-            return begin_alone(core, policies, now, ask);
+            return begin_alone(core, policies, now, check);
         }
-        match at_once(ask(&**core, policies, &asks)) {
+        match at_once(decide_by(&**core, policies, &checks)) {
             Some(Ok((verdict, kept))) => {
-                let after = After::new(core, policies, asks, kept, None);
-                return Err(Box::new(OtherFields::Decided(Decided { verdict, after })));
+                let after = After::new(core, policies, checks, kept, None);
+                return Err(Box::new(Unusual::Decided(Decided { verdict, after })));
             }
-            Some(Err(error)) => return begin_failed(core, policies, asks, &error),
+            Some(Err(error)) => return begin_failed(core, policies, checks, &error),
             None => {}
         }
     }
-    let deciding = decide(core.clone(), policies.clone(), asks);
-    Err(Box::new(OtherFields::Later(Box::pin(observe::span(deciding)))))
+    let deciding = decide(core.clone(), policies.clone(), checks);
+    Err(Box::new(Unusual::Later(Box::pin(observe::span(deciding)))))
 }
 
 #[cold]
 fn begin_failed<S: CounterStore + 'static, C: Clock + 'static>(
     core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
-    asks: PolicyChecks,
+    checks: PolicyChecks,
     error: &CheckError,
 ) -> Begun<S, C> {
     if let OnFailure::Fallback(fallback) = &policies.on_failure {
         observe::failed(error, "fallback");
         let (core, policies, fallback) = (core.clone(), policies.clone(), fallback.clone());
-        return Err(Box::new(OtherFields::Later(Box::pin(fall_back(core, policies, asks, fallback)))));
+        return Err(Box::new(Unusual::Later(Box::pin(fall_back(core, policies, checks, fallback)))));
     }
-    Err(failed(policies, &asks, error).into())
+    Err(failed(policies, &checks, error).into())
 }
 
 async fn decide<S: CounterStore + 'static, C: Clock + 'static>(
     core: Arc<Core<S, C>>,
     policies: Arc<Policies>,
-    asks: PolicyChecks,
+    checks: PolicyChecks,
 ) -> Decided<S, C> {
-    match ask(&*core, &policies, &asks).await {
-        Ok((verdict, kept)) => Decided { verdict, after: After::new(&core, &policies, asks, kept, None) },
+    match decide_by(&*core, &policies, &checks).await {
+        Ok((verdict, kept)) => Decided { verdict, after: After::new(&core, &policies, checks, kept, None) },
         Err(error) => match policies.on_failure.clone() {
             OnFailure::Fallback(fallback) => {
                 observe::failed(&error, "fallback");
-                fall_back(core, policies, asks, fallback).await
+                fall_back(core, policies, checks, fallback).await
             }
-            _ => Decided { verdict: failed(&policies, &asks, &error), after: None },
+            _ => Decided { verdict: failed(&policies, &checks, &error), after: None },
         },
     }
 }
 
 /// The verdict on a request, and the decisions that are still needed when it has ended.
-async fn ask(
-    tell: &impl Tell,
+async fn decide_by(
+    limiter: &impl Limiter,
     policies: &Policies,
-    asks: &[PolicyCheck],
+    checks: &[PolicyCheck],
 ) -> Result<(Verdict, Option<Checked<'static>>), CheckError> {
-    let checked = check(tell, policies, asks).await?;
-    Ok((decided(policies, asks, &checked), checked.kept(policies, asks)))
+    let checked = check_all(limiter, policies, checks).await?;
+    Ok((decided(policies, checks, &checked), checked.kept(policies, checks)))
 }
 
 /// Lets another limiter decide.
 async fn fall_back<S: CounterStore + 'static, C: Clock + 'static>(
     core: Arc<Core<S, C>>,
     policies: Arc<Policies>,
-    asks: PolicyChecks,
+    checks: PolicyChecks,
     fallback: Fallback,
 ) -> Decided<S, C> {
-    match ask(&fallback, &policies, &asks).await {
+    match decide_by(&fallback, &policies, &checks).await {
         Ok((verdict, kept)) => {
-            Decided { verdict, after: After::new(&core, &policies, asks, kept, Some(fallback)) }
+            Decided { verdict, after: After::new(&core, &policies, checks, kept, Some(fallback)) }
         }
-        Err(error) => Decided { verdict: failed(&policies, &asks, &error), after: None },
+        Err(error) => Decided { verdict: failed(&policies, &checks, &error), after: None },
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Limits, Permit, RateLimiter, Request};
 
-use crate::ask::{How, Tell};
 use crate::key::KeyBytes;
+use crate::limiter::{Limiter, Mode};
 use crate::measured::BodyTypes;
 use crate::{SharedPolicies, observe};
 
@@ -39,14 +39,14 @@ type CheckAlone<S, C> =
 impl<S: CounterStore + 'static, C: Clock + 'static> Core<S, C> {
     /// Holds what this decision has taken under concurrency limits.
     pub(crate) fn hold(self: &Arc<Self>, decision: Decision<'static>) -> Permit {
-        Permit::of(Limiter(self.clone()), decision)
+        Permit::of(CoreRef(self.clone()), decision)
     }
 }
 
 /// The limiter of a core.
-struct Limiter<S, C>(Arc<Core<S, C>>);
+struct CoreRef<S, C>(Arc<Core<S, C>>);
 
-impl<S, C> Deref for Limiter<S, C> {
+impl<S, C> Deref for CoreRef<S, C> {
     type Target = RateLimiter<S, C>;
 
     fn deref(&self) -> &Self::Target {
@@ -71,22 +71,22 @@ impl<S: CounterStore, C: Clock> Core<S, C> {
     ) -> Result<Decision<'l>, CheckError> {
         let begun = observe::begin(self.limiter.clock());
         let decision = (now.alone)(&self.limiter, key.as_ref(), cost, limits);
-        observe::asked(begun, self.limiter.clock(), decision.as_ref().err());
+        observe::answered(begun, self.limiter.clock(), decision.as_ref().err());
         decision
     }
 }
 
-impl<S: CounterStore, C: Clock> Tell for Core<S, C> {
-    async fn ask<'l>(&'l self, request: &Request<'_, 'l>, how: How) -> Result<Decision<'l>, CheckError> {
-        if how == How::Take
+impl<S: CounterStore, C: Clock> Limiter for Core<S, C> {
+    async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError> {
+        if mode == Mode::Charge
             && let Some(now) = &self.now
         {
             let begun = observe::begin(self.limiter.clock());
             let decision = (now.any)(&self.limiter, request.clone());
-            observe::asked(begun, self.limiter.clock(), decision.as_ref().err());
+            observe::answered(begun, self.limiter.clock(), decision.as_ref().err());
             return decision;
         }
-        self.limiter.ask(request, how).await
+        self.limiter.decide(request, mode).await
     }
 
     async fn settle_keys(&self, decision: &Decision<'_>, costs: &[Option<u64>]) -> Result<(), CheckError> {

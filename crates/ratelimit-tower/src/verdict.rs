@@ -41,7 +41,7 @@ impl Refused {
 }
 
 /// The verdict for these decisions.
-pub(crate) fn decided(policies: &Policies, asks: &[PolicyCheck], checked: &Checked<'_>) -> Verdict {
+pub(crate) fn decided(policies: &Policies, checks: &[PolicyCheck], checked: &Checked<'_>) -> Verdict {
     let decisions = || checked.0.iter().map(|(round, decision)| (*round, decision));
     let refusal = checked.refusal();
     if decisions().any(|(_, decision)| decision.degraded()) {
@@ -50,8 +50,8 @@ pub(crate) fn decided(policies: &Policies, asks: &[PolicyCheck], checked: &Check
     let mut standings: SmallVec<[PlanStatus<'_>; 2]> = SmallVec::new();
     for (round, decision) in decisions() {
         let mut first = 0;
-        for ask in asks.iter().filter(|ask| ask.round(policies) == round) {
-            let standing = PlanStatus { plan: ask.plan(policies), decision, first };
+        for check in checks.iter().filter(|check| check.round(policies) == round) {
+            let standing = PlanStatus { plan: check.plan(policies), decision, first };
             first += standing.plan.limits().len();
             if !decision.allowed() {
                 names(&standing).for_each(|name| observe::refused(name, round.shadow));
@@ -127,7 +127,7 @@ fn names<'a>(standing: &'a PlanStatus<'a>) -> impl Iterator<Item = &'a Arc<str>>
 }
 
 /// The verdict without a decision.
-pub(crate) fn failed(policies: &Policies, asks: &[PolicyCheck], error: &CheckError) -> Verdict {
+pub(crate) fn failed(policies: &Policies, checks: &[PolicyCheck], error: &CheckError) -> Verdict {
     if !matches!(error, CheckError::Store(_)) {
         observe::failed(error, "closed");
         return Verdict::Refuse(Refused::without_limits(Reason::Misconfigured));
@@ -137,7 +137,8 @@ pub(crate) fn failed(policies: &Policies, asks: &[PolicyCheck], error: &CheckErr
         return Verdict::Pass { lines: Lines::default(), delay: Duration::ZERO };
     }
     observe::failed(error, "closed");
-    let enforced = asks.iter().filter(|ask| !ask.round(policies).shadow).map(|ask| ask.plan(policies));
+    let enforced =
+        checks.iter().filter(|check| !check.round(policies).shadow).map(|check| check.plan(policies));
     Verdict::Refuse(Refused {
         reason: Reason::StoreUnavailable,
         violated: enforced

@@ -86,7 +86,7 @@ async fn requests_are_counted_and_logged_without_their_keys() {
         ("ratelimit_failures_total answer=open", 50),
         ("ratelimit_refused_total policy=real shadow=false", 2),
         ("ratelimit_refused_total policy=trial shadow=true", 2),
-        ("ratelimit_store_errors_total store=redis kind=unreachable", 50),
+        ("ratelimit_store_errors_total store=redis error.type=unreachable", 50),
         ("ratelimit_store_seconds", 59),
         ("ratelimit_unidentified_total policy=real", 1),
         ("ratelimit_unidentified_total policy=x", 1),
@@ -97,7 +97,7 @@ async fn requests_are_counted_and_logged_without_their_keys() {
 
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     for event in [
-        " WARN rate_limit: ratelimit_tower::observe: a request could not be counted",
+        " WARN rate_limit{error.type=\"unreachable\" otel.status_code=\"ERROR\"}: ratelimit_tower::observe: a request could not be counted",
         "ERROR ratelimit_tower::observe: a request cannot be counted: the extension is missing",
         "INFO ratelimit_tower::observe: a policy in shadow would have refused a request",
         "DEBUG ratelimit_tower::observe: refused a request",

@@ -22,7 +22,7 @@ pub(super) fn called(call: &'static str, begun: Begun, clock: &impl Clock, error
             metrics::histogram!("ratelimit_store_call_seconds", "call" => call).record(seconds);
         }
         if let Some(error) = error {
-            let labels = [("store", error.store().to_owned()), ("kind", kind(error))];
+            let labels = [("store", error.store().to_owned()), ("error.type", kind(error))];
             metrics::counter!("ratelimit_store_call_errors_total", &labels).increment(1);
         }
     }
@@ -31,7 +31,7 @@ pub(super) fn called(call: &'static str, begun: Begun, clock: &impl Clock, error
 /// Records claims that the fallback has decided.
 pub(super) fn fell_back(error: &StoreError) {
     #[cfg(feature = "metrics")]
-    metrics::counter!("ratelimit_fallback_total", "kind" => kind(error)).increment(1);
+    metrics::counter!("ratelimit_fallback_total", "error.type" => kind(error)).increment(1);
 }
 
 /// Records that a breaker has opened.

@@ -25,11 +25,11 @@ impl<S: CounterStore + 'static, C: Clock + 'static> After<S, C> {
     pub(crate) fn new(
         core: &Arc<Core<S, C>>,
         policies: &Arc<Policies>,
-        asks: PolicyChecks,
+        checks: PolicyChecks,
         kept: Option<Checked<'static>>,
         fallback: Option<Fallback>,
     ) -> Option<Self> {
-        let pending = |checked| Pending::new(core.clone(), policies.clone(), asks, checked, fallback);
+        let pending = |checked| Pending::new(core.clone(), policies.clone(), checks, checked, fallback);
         kept.map(|checked| Self(Arc::new(pending(checked))))
     }
 

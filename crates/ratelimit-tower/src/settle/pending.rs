@@ -10,9 +10,9 @@ use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Permit, Timestam
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
-use crate::ask::{How, Tell, at_once};
 use crate::charged::Records;
 use crate::check::{Checked, PolicyChecks, holds, request};
+use crate::limiter::{Limiter, Mode, at_once};
 use crate::measured::{BodyTypes, Watch};
 use crate::policy_check::PolicyCheck;
 use crate::shared::Core;
@@ -23,7 +23,7 @@ use crate::{Charged, Fallback, Policies, Settle, observe};
 pub(super) struct Pending<S, C> {
     pub(super) core: Arc<Core<S, C>>,
     pub(super) policies: Arc<Policies>,
-    pub(super) asks: PolicyChecks,
+    pub(super) checks: PolicyChecks,
     checked: Checked<'static>,
     /// The limiter that decided, if it was the fallback.
     fallback: Option<Fallback>,
@@ -57,7 +57,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
     pub(super) fn new(
         core: Arc<Core<S, C>>,
         policies: Arc<Policies>,
-        asks: PolicyChecks,
+        checks: PolicyChecks,
         checked: Checked<'static>,
         fallback: Option<Fallback>,
     ) -> Self {
@@ -66,7 +66,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         Self {
             core,
             policies,
-            asks,
+            checks,
             checked,
             fallback,
             permits,
@@ -83,8 +83,8 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
     pub(super) fn prepare(&mut self, extensions: &mut Extensions, bodies: &Arc<BodyTypes>) {
         self.bodies = Some(bodies.clone());
         let mut records = Records::default();
-        for (place, ask) in self.asks.iter().enumerate() {
-            let policy = ask.policy(&self.policies);
+        for (place, check) in self.checks.iter().enumerate() {
+            let policy = check.policy(&self.policies);
             if policy.settles().is_some_and(|settle| matches!(settle.source, Source::Handler)) {
                 records.push(place, policy.name().into());
             }
@@ -102,7 +102,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
     }
 
     pub(super) fn needs_request_bytes(&self) -> bool {
-        (0..self.asks.len()).any(|place| {
+        (0..self.checks.len()).any(|place| {
             let source = self.settles(place).map(|settle| &settle.source);
             matches!(source, Some(Source::Bytes { request: true, .. }))
         })
@@ -143,7 +143,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
 
     /// How the policy of the check at this place settles.
     pub(super) fn settles(&self, place: usize) -> Option<&Settle> {
-        self.asks[place].policy(&self.policies).settles()
+        self.checks[place].policy(&self.policies).settles()
     }
 
     /// Settles checks at their true costs. Each check is settled at most once.
@@ -192,28 +192,30 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         None
     }
 
-    async fn settle_with(&self, tell: &impl Tell, costs: &[(usize, u64)]) -> Result<(), CheckError> {
+    async fn settle_with(&self, limiter: &impl Limiter, costs: &[(usize, u64)]) -> Result<(), CheckError> {
         let policies = &*self.policies;
         let cost_of =
             |place: usize| costs.iter().find(|(settled, _)| *settled == place).map(|(_, units)| *units);
         let mut outcome = Ok(());
         for (round, decision) in &self.checked.0 {
             // The decision covers all checks of its round, each of which is one of its keys.
-            let mine = || (0..self.asks.len()).filter(|place| self.asks[*place].round(policies) == *round);
-            let settled = if round.how == How::Take {
+            let mine =
+                || (0..self.checks.len()).filter(|place| self.checks[*place].round(policies) == *round);
+            let settled = if round.mode == Mode::Charge {
                 let by_key: SmallVec<[Option<u64>; 2]> = mine().map(cost_of).collect();
                 if by_key.iter().all(Option::is_none) {
                     Ok(())
                 } else {
-                    tell.settle_keys(decision, &by_key).await
+                    limiter.settle_keys(decision, &by_key).await
                 }
             } else {
                 let charged = mine().filter_map(|place| Some((place, cost_of(place)?)));
                 let charged = charged.filter(|(_, units)| *units > 0 && decision.allowed());
-                let at_cost = |(place, cost): (usize, u64)| PolicyCheck { cost, ..self.asks[place].clone() };
+                let at_cost =
+                    |(place, cost): (usize, u64)| PolicyCheck { cost, ..self.checks[place].clone() };
                 let charged: Vec<PolicyCheck> = charged.map(at_cost).collect();
                 match request(policies, &charged) {
-                    Some(request) => tell.ask(&request, How::Force).await.map(|_| ()),
+                    Some(request) => limiter.decide(&request, Mode::Force).await.map(|_| ()),
                     None => Ok(()),
                 }
             };

@@ -32,7 +32,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
             costs.push((place, units.map_or_else(|| self.rule(place, settle), |units| units.min(MAX_UNITS))));
         }
         // Also of those that were refunded.
-        for settle in (0..self.asks.len()).filter_map(|place| self.settles(place)) {
+        for settle in (0..self.checks.len()).filter_map(|place| self.settles(place)) {
             if let Source::Header { name, remove: true } = &settle.source {
                 taken.push(name.clone());
             }
@@ -54,8 +54,8 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
     /// What the outcome decides by itself, and the checks whose policies settle.
     fn by_outcome(&self, outcome: Outcome<'_>) -> (TrueCosts, SmallVec<[(usize, &Settle); 2]>) {
         let (mut costs, mut unsettled) = (TrueCosts::new(), SmallVec::new());
-        for (place, ask) in self.asks.iter().enumerate() {
-            let policy = ask.policy(&self.policies);
+        for (place, check) in self.checks.iter().enumerate() {
+            let policy = check.policy(&self.policies);
             let is_charged = match policy.when() {
                 When::Before => true,
                 When::OnlyIf(is_so) => is_so(outcome),
@@ -64,7 +64,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
             match (policy.when(), policy.settles()) {
                 (_, Some(settle)) if is_charged => unsettled.push((place, settle)),
                 (When::RefundIf(_), _) if !is_charged => costs.push((place, 0)),
-                (When::OnlyIf(_), None) if is_charged => costs.push((place, ask.cost)),
+                (When::OnlyIf(_), None) if is_charged => costs.push((place, check.cost)),
                 _ => {}
             }
         }
@@ -106,7 +106,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
     }
 
     fn rule(&self, place: usize, settle: &Settle) -> u64 {
-        settle.rule(self.asks[place].cost)
+        settle.rule(self.checks[place].cost)
     }
 
     /// What the handler has recorded; nothing can be recorded from now on.
