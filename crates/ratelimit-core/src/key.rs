@@ -171,6 +171,12 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_its_parts_with_their_lengths() {
+        // Stored meters are named by it.
+        assert_eq!(Key::of(["user", "a/b"]).as_bytes(), b"4:user3:a/b");
+    }
+
+    #[test]
     fn debug_output_hides_the_key() {
         let id = MeterId { namespace: "n", scope: "s", key: b"secret" };
         assert!(!format!("{id:?} {:?}", Key::of(["secret"])).contains("secret"));

@@ -75,6 +75,19 @@ fn a_state_decides_like_a_fresh_one_from_the_instant_at_which_it_may_be_forgotte
 }
 
 #[test]
+fn a_refunded_charge_does_not_keep_a_state_from_being_forgotten() {
+    for (text, after) in LIMITS.iter().flat_map(|text| [15, 75].map(|after| (text, after))) {
+        let (meter, later) = (meter(text), START + Duration::from_secs(after));
+        let (mut refunded, without) = (charged(&meter), charged(&meter));
+        let again = meter.charge(&mut refunded, 2, later);
+        meter.refund(&mut refunded, 2, again.receipt, later);
+        let at = meter.forget_at(&refunded);
+        assert!(at <= meter.forget_at(&without).max(later), "{text} after {after} s: {at:?}");
+        assert!(meter.fits(&refunded, 10, at.max(later)), "{text} after {after} s");
+    }
+}
+
+#[test]
 fn a_cost_of_zero_leaves_nothing_to_write() {
     for text in LIMITS {
         let meter = meter(text);

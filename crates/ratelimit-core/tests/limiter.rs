@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::MapStore;
 use ratelimit_core::{
-    Acquire, AcquireError, CheckError, Clock, InvalidClaims, Key, Limit, Limits, ManualClock, RateLimiter,
-    Request, Timestamp,
+    Acquire, AcquireError, CheckError, Clock, InvalidClaims, Key, Limit, Limits, MAX_UNITS, ManualClock,
+    Meter, RateLimiter, Request, Timestamp,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -268,6 +268,49 @@ async fn retry_after_suffices_and_a_nanosecond_less_does_not() {
             clock.advance(Duration::from_nanos(1));
             assert!(limiter.check(&request).await.unwrap().allowed(), "{texts:?} cost {cost} after {wait:?}");
         }
+    }
+}
+
+/// What each limit says: whether it admits, what is left, and when to ask again.
+async fn told(limiter: &Limiter) -> Vec<(bool, u64, Option<Duration>)> {
+    let decision = limiter.check("k").await.unwrap();
+    decision.each().map(|limit| (limit.allowed(), limit.remaining(), limit.retry_after())).collect()
+}
+
+#[tokio::test]
+async fn a_key_that_is_refused_too_often_is_banned_for_longer_each_time() {
+    let (limiter, clock) = limiter(&["1/s log", "ban 1min after 2 in 1h growing 3 up to 5min"]);
+    let now = Some(Duration::ZERO);
+    for minutes in [1, 3, 5, 5] {
+        let ban = minutes * 60 * SECOND;
+        assert_eq!(told(&limiter).await, [(true, 0, now), (true, MAX_UNITS, now)]);
+        assert_eq!(told(&limiter).await[1], (true, MAX_UNITS, now), "the first refusal");
+        assert_eq!(told(&limiter).await[1], (false, 0, Some(ban)), "the second");
+        clock.advance(ban - Duration::from_nanos(1));
+        let refused = limiter.check("k").await.unwrap();
+        let (status, left) = (refused.decided_by(), Duration::from_nanos(1));
+        assert_eq!((status.limit(), status.remaining(), status.reset_after()), (MAX_UNITS, 0, left));
+        clock.advance(left);
+    }
+    let (alone, _) = self::limiter(&["ban 1min after 2 in 1h"]);
+    assert_eq!(told(&alone).await, [(true, MAX_UNITS, now)], "alone it has nothing to count");
+}
+
+#[tokio::test]
+async fn a_check_counts_in_the_window_that_its_limit_has_now() {
+    // 8:00 on the 15th of January.
+    let begun = 14 * 86_400 + 8 * 3_600;
+    let window = |text: &str| text.parse::<Limit>().unwrap().meter_for(b"k");
+    let Meter::Window(staggered) = window("1/d fixed staggered") else { panic!("a window") };
+    let (limiter, clock) = limiter(&["1/d fixed", "1/d fixed staggered"]);
+    told(&limiter).await;
+    let waits: Vec<_> = told(&limiter).await.into_iter().map(|(.., wait)| wait.unwrap()).collect();
+    let left = staggered.segment() - staggered.place(clock.now()).1;
+    assert_eq!(waits, [16 * 3_600 * SECOND, Duration::from_nanos(left)]);
+    if cfg!(feature = "calendar") {
+        let (limiter, _) = self::limiter(&["1/month"]);
+        told(&limiter).await;
+        assert_eq!(told(&limiter).await, [(false, 0, Some((31 * 86_400 - begun) * SECOND))]);
     }
 }
 

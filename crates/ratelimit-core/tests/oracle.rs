@@ -166,6 +166,23 @@ proptest! {
         run(&Meter::Window(window), &steps, |events, now, cost| window_fits(&window, events, now, cost))?;
     }
 
+    /// Counts times nanoseconds do not fit into 64 bits.
+    #[test]
+    fn large_windows_decide_like_the_oracle(
+        (limit, hours, carried, strict) in (1..900u64, 1..100u64, 0..5u32, any::<bool>()), steps in steps(200, 60_000),
+    ) {
+        const MANY: u64 = 1_000_000_000_007;
+        const LONG: i64 = 5_000_000_000_003;
+        let window = Window::new(limit * MANY, hours * 3_600_000_000_000, carried, strict, 0).unwrap();
+        // Forced charges would exceed what a window counts.
+        let steps: Vec<_> = steps.into_iter().filter_map(|step| match step {
+            Step::Claim { after, cost } => Some(Step::Claim { after: after / 1_000 * LONG, cost: cost * MANY }),
+            Step::Force { .. } => None,
+            Step::Refund { which } => Some(Step::Refund { which }),
+        }).collect();
+        run(&Meter::Window(window), &steps, |events, now, cost| window_fits(&window, events, now, cost))?;
+    }
+
     #[test]
     fn strict_windows_never_exceed_the_limit_in_any_span(
         (limit, micros, carried) in (1..40u64, 1..50u64, 1..5u32),

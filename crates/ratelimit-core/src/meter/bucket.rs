@@ -444,3 +444,6 @@ impl Bucket {
 fn end_of(wait: u64, seen: u64, now: Timestamp) -> Timestamp {
     if wait > 0 { Timestamp::derived(seen + wait) } else { now }
 }
+
+#[cfg(test)]
+mod tests;

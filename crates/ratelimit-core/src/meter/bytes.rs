@@ -85,7 +85,36 @@ fn write(tag: u8, numbers: impl Iterator<Item = u64>) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Debt;
     use proptest::prelude::*;
+
+    /// Stores hold them: a change would lose every state of a running fleet.
+    #[test]
+    fn the_bytes_of_a_state_do_not_change() {
+        let check = |state: State, tag: u8, numbers: &[u64]| {
+            let bytes = write(tag, numbers.iter().copied());
+            assert_eq!(state.to_bytes(), bytes);
+            assert_eq!(State::from_bytes(&bytes), Ok(state));
+        };
+        let at = Timestamp::from_nanos;
+        let bucket = |debts: &[Debt]| State::Bucket(BucketState { at: at(1), debts: debts.into() });
+        let (fast, slow) = (Debt { receipt: at(4), ..Debt::only(at(9), 3) }, Debt::only(at(6), 5));
+        check(
+            State::Window(WindowState { at: at(1), counts: SmallVec::from_slice(&[2, 3]) }),
+            b'w',
+            &[1, 2, 3],
+        );
+        check(State::Log(LogState { units: [1, 1, 2].into() }), b'l', &[1, 1, 2]);
+        check(bucket(&[]), b'b', &[1]);
+        check(bucket(&[slow]), b'b', &[1, 6, 5]);
+        check(bucket(&[fast]), b'b', &[1, 9, 3, 4]);
+        check(bucket(&[fast, slow]), b'b', &[1, 9, 3, 4, 6, 5, 6]);
+        for intervals in [[5, 3], [5, 5]] {
+            let debts = intervals.map(|interval| Debt::only(at(9), interval));
+            assert_eq!(State::from_bytes(&bucket(&debts).to_bytes()), Err(CorruptState), "{intervals:?}");
+        }
+        assert_eq!(write(b'l', [0x0102].into_iter()), b"l\0\0\0\0\0\0\x01\x02");
+    }
 
     proptest! {
         #[test]

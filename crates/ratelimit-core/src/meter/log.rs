@@ -173,4 +173,22 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_refund_returns_units_of_its_instant_only() {
+        let log = Log::new(5, 100).unwrap();
+        let mut state = LogState { units: [10, 20, 20, 30, 30].into() };
+        log.refund(&mut state, 9, Timestamp::from_nanos(20));
+        assert_eq!(state.units, [10, 30, 30]);
+    }
+
+    #[test]
+    fn a_sight_tells_only_of_units_in_the_window() {
+        let log = Log::new(2, 100).unwrap();
+        let state = LogState { units: [10, 20].into() };
+        let sight = |now| log.sight(&state, 1, Timestamp::from_nanos(now));
+        let seen = |now| (sight(now).live, sight(now).newest.map(Timestamp::as_nanos));
+        assert_eq!([seen(110), seen(111), seen(121)], [(2, Some(20)), (1, Some(20)), (0, None)]);
+        assert_eq!((log.limit(), log.window()), (2, 100));
+    }
 }

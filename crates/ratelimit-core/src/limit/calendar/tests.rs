@@ -122,6 +122,8 @@ fn each_window_is_a_meter_of_its_own_that_ends_with_it() {
     let (admitted, verdict) = meter.claim(&mut state, 1, instant("2026-03-31T21:59:59Z"), Mode::Charge);
     assert_eq!((admitted, verdict.fits_at), (false, Some(instant("2026-03-31T22:00:00Z"))));
     assert_eq!(limit.at(instant("2026-03-31T22:00:00Z")).scope(), "api=month in Europe/Berlin:2026-04-01");
+    let again = at.at(instant("2026-03-31T22:00:00Z"));
+    assert_eq!((again.scope(), again.meter_for(b"k")), (at.scope(), meter), "it is this window already");
 }
 
 const ZONES: [&str; 8] = [

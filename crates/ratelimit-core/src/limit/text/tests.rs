@@ -1,6 +1,8 @@
 //! Limits as text: what is read, what is printed, what is refused.
 
+use super::super::MAX_NAME;
 use super::*;
+use crate::{Meter, Window};
 use proptest::prelude::*;
 
 #[track_caller]
@@ -44,7 +46,10 @@ fn limits_are_read_and_printed_back() {
     check("0/day fixed", "0/d fixed");
     check("1000 in total", "1000 in total");
     check("1 In Total name trial", "1 in total name trial");
+    check("250000 at once", "250000 at once");
     check("ban 10min after 5 in 60s", "ban 10min after 5 in 1min");
+    check("ban 366d after 5 in 1min", "ban 366d after 5 in 1min");
+    check("ban 1min after 5 in 1h growing 1 up to 2min", "ban 1min after 5 in 1h growing 1 up to 2min");
     check("BAN 1h After 1 In 1d Growing 2 Up To 7d NAME a", "ban 1h after 1 in 1d growing 2 up to 1w name a");
 }
 
@@ -118,6 +123,7 @@ fn errors_name_the_position_and_what_was_expected() {
     assert_eq!(error.position(), 5);
     assert_eq!("10/s µ log log".parse::<Limit>().unwrap_err().position(), 5);
     assert_eq!("10/s log log".parse::<Limit>().unwrap_err().position(), 9);
+    assert_eq!("10/s precision 1ms strict strict".parse::<Limit>().unwrap_err().position(), 26);
     assert_eq!("10/s burst".parse::<Limit>().unwrap_err().position(), 10);
 }
 
@@ -195,6 +201,67 @@ fn impossible_limits_cannot_be_built() {
         assert!(matches!(because(text), Some(LimitError::Unsuitable { .. })), "{text}");
     }
     assert_eq!(because("1/999999999999999d"), None); // the text alone is too long already
+}
+
+/// Meters are stored under them: a change would forget every count of a running fleet.
+#[test]
+fn scopes_do_not_change() {
+    for (text, scope) in [
+        ("9/min", "sliding:1min"),
+        ("9/min fixed", "fixed:1min"),
+        ("9/h precision 1m", "segmented:1h/1min"),
+        ("9/h precision 1m strict", "strict:1h/1min"),
+        ("9/min log", "log:1min"),
+        ("9/min bucket", "bucket:1min"),
+        ("9/min leaky", "leaky:1min"),
+        ("9/min queue", "queue:1min"),
+        ("9/h from first request", "first:1h"),
+        ("9/h step 20min", "steps:20min"),
+        ("9 at once", "concurrency"),
+        ("9 in total", "total"),
+        ("ban 1h after 9 in 1min", "ban"),
+        ("9/min name a", "a=sliding:1min"),
+        ("9/min bucket name a", "a=bucket"),
+        ("9/min log name a", "a=log"),
+        ("9 at once name a", "a=concurrency"),
+        ("ban 1h after 9 in 1min name a", "a=ban"),
+        ("9/d fixed offset 2h", "fixed:1d+2h"),
+        ("9/s staggered", "sliding:1s~"),
+    ] {
+        assert_eq!(text.parse::<Limit>().unwrap().scope(), scope, "{text}");
+    }
+}
+
+#[test]
+fn staggered_windows_begin_where_the_key_says() {
+    let meter = |text: &str| text.parse::<Limit>().unwrap().meter_for(b"user:7");
+    let window = |offset| Meter::Window(Window::new(9, 1_000_000_000, 1, false, offset).unwrap());
+    assert_eq!(meter("9/s"), window(0));
+    // The key's stable hash, as a number of microseconds.
+    assert_eq!(meter("9/s staggered"), window(0x6c84_28c2_fba5_70c9 % 1_000_000 * 1_000));
+}
+
+#[test]
+fn a_limit_says_what_it_was_built_from() {
+    let second = Duration::from_secs(1);
+    let limit = Limit::token_bucket(60, 60 * second).burst(5).step(2 * second).name("a").build().unwrap();
+    assert_eq!((limit.quota(), limit.burst(), limit.period()), (60, 5, 60 * second));
+    assert_eq!((limit.step(), limit.name()), (Some(2 * second), Some("a")));
+    assert_eq!((limit.alignment(), limit.algorithm()), (Alignment::Epoch, Algorithm::TokenBucket));
+    let limit = Limit::sliding_window(7, second).staggered().build().unwrap();
+    assert_eq!((limit.quota(), limit.burst(), limit.step()), (7, 7, None));
+    assert_eq!(limit.alignment(), Alignment::Staggered);
+    assert_ne!(limit, Limit::sliding_window(7, second).build().unwrap());
+    assert_eq!(Limit::concurrency(3).lease(second).build().unwrap().period(), second);
+    assert!(
+        Limit::sliding_window(7, second).lease(second).build().is_err(),
+        "only units that are held have a lease"
+    );
+    let named = |name: String| Limit::sliding_window(7, second).name(name).build();
+    assert!(named("a".repeat(MAX_NAME)).is_ok());
+    for name in [String::new(), "a".repeat(MAX_NAME + 1)] {
+        assert_eq!(named(name), Err(LimitError::BadName));
+    }
 }
 
 #[test]
