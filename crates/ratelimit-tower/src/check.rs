@@ -1,12 +1,12 @@
 //! Passes the checks of all policies on a request to a limiter, in as few round trips as possible.
 
 use crate::Head;
-use ratelimit_core::{Algorithm, CheckError, Decision, LimitStatus, Request};
+use ratelimit_core::{Algorithm, CheckError, Decision, LimitStatus, Mode, Request};
 use smallvec::SmallVec;
 
 use crate::answer::Refused;
 use crate::charge::When;
-use crate::limiter::{Limiter, Mode};
+use crate::limiter::Limiter;
 use crate::observe;
 use crate::policies::Listed;
 use crate::policy::Applied;

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Permit, RateLimiter, Request};
+use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Mode, Permit, RateLimiter, Request};
 
-use crate::limiter::{DynLimiter, Limiter, Mode};
+use crate::limiter::{DynLimiter, Limiter};
 
 /// What to do with a request that the store did not decide. It is counted and logged in any case.
 #[derive(Clone, Debug)]

@@ -6,24 +6,14 @@ use std::task::{Context, Poll, Waker};
 use std::sync::Arc;
 
 use ratelimit_core::{
-    Algorithm, CheckError, Clock, CounterStore, Decision, LimitStatus, Permit, RateLimiter, Request,
+    Algorithm, CheckError, Clock, CounterStore, Decision, LimitStatus, Mode, Permit, RateLimiter, Request,
 };
 
 use crate::observe;
 
-/// How to check a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Return whether it fits; charge nothing, but count a refusal for bans.
-    Peek,
-    /// Charge it if it fits.
-    Charge,
-    /// Charge it whether it fits or not.
-    Force,
-}
-
 /// A limiter that can check and settle requests.
 pub(crate) trait Limiter: Send + Sync {
+    /// Checks a request. [`Mode::Peek`] charges nothing, but counts a refusal for bans.
     fn decide<'l>(
         &'l self,
         request: &Request<'_, 'l>,

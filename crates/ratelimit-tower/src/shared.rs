@@ -3,10 +3,10 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Limits, Permit, RateLimiter, Request};
+use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Limits, Mode, Permit, RateLimiter, Request};
 
 use crate::key::KeyBytes;
-use crate::limiter::{Limiter, Mode};
+use crate::limiter::Limiter;
 use crate::measured::BodyTypes;
 use crate::{SharedPolicies, observe};
 

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::Extensions;
-use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Permit, Timestamp};
+use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Mode, Permit, Timestamp};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use crate::charged::Records;
 use crate::check::{Checked, PolicyChecks, holds, request};
-use crate::limiter::{Limiter, Mode, at_once};
+use crate::limiter::{Limiter, at_once};
 use crate::measured::{BodyTypes, Watch};
 use crate::policy_check::PolicyCheck;
 use crate::shared::Core;
