@@ -113,7 +113,7 @@ mod tests {
 
     /// Of the places of 64 shards, each divided by the six bits with which a search begins.
     #[test]
-    #[cfg_attr(miri, ignore = "it takes hours")]
+    #[cfg_attr(miri, ignore = "two million keys are too many for Miri")]
     fn keys_made_to_collide_in_one_store_are_spread_in_another() {
         let place = |fingerprints: &Fingerprints, key: u32| {
             let name = fingerprints.of(&MeterId { namespace: "", scope: "s", key: &key.to_le_bytes() });

@@ -6,7 +6,7 @@ use crate::kit::{CompactState, Fingerprint};
 use crate::refusal::Refusal;
 use crate::slot::Slot;
 
-/// Miri takes a microsecond for each instruction.
+/// Fewer under Miri, which is slow.
 const TURNS: u64 = if cfg!(miri) { 200 } else { 2_000_000 };
 
 fn slot(number: u64) -> Slot {

@@ -9,7 +9,7 @@ use crate::kit::expiry::NEVER;
 
 const NOW: Timestamp = Timestamp::from_secs(1_000);
 
-/// Calls to a shard, and keys in one. Miri takes a microsecond for each instruction.
+/// Calls to a shard, and keys in one. Fewer under Miri, which is slow.
 const CALLS: u32 = if cfg!(miri) { 1_000 } else { 100_000 };
 const KEYS: u16 = if cfg!(miri) { 200 } else { 10_000 };
 
