@@ -40,6 +40,7 @@ fn a_state_of_another_shape_is_a_fresh_one() {
         }
         let what = format!("{one} on {other}");
         let fresh = meter.fresh();
+        assert_eq!(meter.forget_at(&foreign), Timestamp::EPOCH, "{what}");
         assert!(meter.fits(&foreign, 10, now) && !meter.fits(&foreign, 11, now), "{what}");
         assert_eq!(meter.verdict(&foreign, 4, now, None), meter.verdict(&fresh, 4, now, None), "{what}");
         let mut refunded = foreign.clone();

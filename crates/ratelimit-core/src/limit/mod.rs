@@ -179,8 +179,10 @@ impl Limit {
         self.spec.quota
     }
 
-    /// The period; zero if the limit has none ([`Algorithm::Total`]). For a period of the calendar, the length of the window in a [`Decision`](crate::Decision), and otherwise
-    /// the longest possible.
+    /// The period; zero if the limit has none ([`Algorithm::Total`]).
+    ///
+    /// Of a period of the calendar, a [`Decision`](crate::Decision) has the exact length of its window, and other limits
+    /// that of the longest without a change of clocks: 31 days for a month.
     pub fn period(&self) -> Duration {
         self.spec.period
     }

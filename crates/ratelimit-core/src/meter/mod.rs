@@ -155,13 +155,16 @@ impl Meter {
         }
     }
 
-    /// The instant from which `state` decides like a fresh one, and may be forgotten.
+    /// The instant from which `state` decides like a fresh one, and may be forgotten: the epoch for a state that this meter
+    /// does not [own](Self::owns).
     ///
     /// A store keeps it a little longer, for callers whose clock is behind: see
     /// [`CounterStore`](crate::CounterStore#memory).
     pub fn forget_at(&self, state: &State) -> Timestamp {
         match (self, state) {
-            (Self::Window(window), State::Window(state)) => window.reset_at(state).max(state.at),
+            (Self::Window(window), State::Window(state)) if window.owns(state) => {
+                window.reset_at(state).max(state.at)
+            }
             (Self::Bucket(bucket), State::Bucket(state)) => bucket.forget_at(state),
             (Self::Log(log), State::Log(state)) => log.reset_at(state),
             _ => Timestamp::EPOCH,

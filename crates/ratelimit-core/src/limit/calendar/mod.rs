@@ -15,7 +15,7 @@ use crate::Timestamp;
 /// A period of the calendar in a time zone, for [`Limit::calendar`](crate::Limit::calendar).
 ///
 /// A window begins at midnight of its first day and ends at midnight of the first day of the next window, by the clocks of
-/// the zone. So a day on which clocks change has 23 or 25 hours.
+/// the zone. So a day on which clocks change is shorter or longer than 24 hours, by an hour in nearly every zone.
 ///
 /// ```
 /// use ratelimit_core::{Calendar, Limit};
@@ -59,13 +59,13 @@ pub(super) struct CalendarWindow {
     pub(super) first_day: String,
 }
 
-/// The words for a period, and the longest that it can be.
+/// The words for a period, and how many days it has at most.
 const WORDS: [(Unit, [&str; 2], u64); 5] = [
-    (Unit::Day, ["day", "days"], 25 * 3_600),
-    (Unit::Week, ["week", "weeks"], (7 * 24 + 1) * 3_600),
-    (Unit::Month, ["month", "months"], (31 * 24 + 1) * 3_600),
-    (Unit::Quarter, ["quarter", "quarters"], (92 * 24 + 1) * 3_600),
-    (Unit::Year, ["year", "years"], 366 * 24 * 3_600),
+    (Unit::Day, ["day", "days"], 1),
+    (Unit::Week, ["week", "weeks"], 7),
+    (Unit::Month, ["month", "months"], 31),
+    (Unit::Quarter, ["quarter", "quarters"], 92),
+    (Unit::Year, ["year", "years"], 366),
 ];
 
 impl Calendar {
@@ -151,9 +151,9 @@ impl Calendar {
         self.words().1[0]
     }
 
-    /// The longest that a window can be.
+    /// The longest that a window can be if no clocks change in it.
     pub(super) fn longest(&self) -> Duration {
-        Duration::from_secs(self.words().2)
+        Duration::from_secs(self.words().2 * 24 * 3_600)
     }
 
     fn words(&self) -> &'static (Unit, [&'static str; 2], u64) {

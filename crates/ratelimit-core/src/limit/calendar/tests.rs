@@ -126,6 +126,22 @@ fn each_window_is_a_meter_of_its_own_that_ends_with_it() {
     assert_eq!((again.scope(), again.meter_for(b"k")), (at.scope(), meter), "it is this window already");
 }
 
+/// Newfoundland set its clocks back by two hours, from 00:01 to 22:01 of the day before, so a day began, was interrupted
+/// by two hours of the day before and went on: all of them are one window.
+#[test]
+fn clocks_that_go_back_by_two_hours_make_a_day_of_26() {
+    let limit: Limit = "3/day in America/St_Johns".parse().unwrap();
+    assert_eq!(limit.period(), Duration::from_secs(24 * 3_600));
+    let begin = instant("1988-10-30T01:30:00Z");
+    for hour in 0..26 {
+        let at = limit.at(begin + Duration::from_secs(hour * 3_600));
+        assert_eq!(at.scope(), "day in America/St_Johns:1988-10-30", "after {hour} hours");
+        assert_eq!(at.period(), Duration::from_secs(26 * 3_600));
+    }
+    let next = limit.at(begin + Duration::from_secs(26 * 3_600));
+    assert_eq!(next.scope(), "day in America/St_Johns:1988-10-31");
+}
+
 const ZONES: [&str; 8] = [
     "UTC",
     "Europe/Berlin",
@@ -153,7 +169,10 @@ proptest! {
         let calendar = limit.spec.calendar.clone().unwrap();
         let found = calendar.find(seconds);
         prop_assert!(found.begin <= seconds && seconds < found.end, "{found:?}");
-        prop_assert!(Duration::from_secs(found.end - found.begin) <= calendar.longest());
+        // The two hours: see the test of Newfoundland.
+        prop_assert!(
+            Duration::from_secs(found.end - found.begin) <= calendar.longest() + Duration::from_secs(2 * 3_600)
+        );
         let next = calendar.find(found.end);
         prop_assert_eq!(next.begin, found.end);
         prop_assert_ne!(&next.first_day, &found.first_day);
