@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{AWAY, MapStore, Mood, Unsteady};
-use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use ratelimit_core::layers::{Breaker, BreakerConfig, Divided, Fallback};
 use ratelimit_core::{Limit, ManualClock, RateLimiter, Timestamp};
 
@@ -32,6 +32,36 @@ async fn calls_errors_changes_of_the_breaker_and_fallbacks_are_counted_without_k
         limiter.check("hunter2").await.unwrap();
     }
 
+    let counted = counted(&snapshotter);
+    let expected = [
+        ("ratelimit_breaker_changes_total to=closed", 1),
+        ("ratelimit_breaker_changes_total to=open", 1),
+        ("ratelimit_breaker_changes_total to=open_again", 1),
+        ("ratelimit_fallback_total error.type=circuit_open", 3),
+        ("ratelimit_fallback_total error.type=unreachable", 3),
+        ("ratelimit_store_call_errors_total store=unsteady error.type=unreachable", 3),
+        ("ratelimit_store_call_seconds call=claim", 5),
+        ("ratelimit_store_call_seconds call=claim_many", 1),
+        ("ratelimit_store_call_seconds call=refund", 1),
+        ("ratelimit_store_call_seconds call=reset", 1),
+    ];
+    assert_eq!(counted, expected.into_iter().map(|(name, number)| (name.to_owned(), number)).collect());
+}
+
+/// So that the increase of a counter shows when a breaker opens for the first time.
+#[tokio::test]
+async fn a_breaker_that_has_not_changed_exports_zeros() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    let _counting = metrics::set_default_local_recorder(&recorder);
+    let _breaker = Breaker::new(MapStore::default(), BreakerConfig::default());
+    let changes = ["closed", "open", "open_again"];
+    let expected = changes.map(|to| (format!("ratelimit_breaker_changes_total to={to}"), 0));
+    assert_eq!(counted(&snapshotter), expected.into());
+}
+
+/// Each metric with its labels; a histogram as its number of values.
+fn counted(snapshotter: &Snapshotter) -> BTreeMap<String, u64> {
     let mut counted = BTreeMap::new();
     for (key, _, _, value) in snapshotter.snapshot().into_vec() {
         let (_, key) = key.into_parts();
@@ -43,17 +73,5 @@ async fn calls_errors_changes_of_the_breaker_and_fallbacks_are_counted_without_k
         };
         counted.insert(format!("{} {}", key.name(), labels.join(" ")), number);
     }
-    let expected = [
-        ("ratelimit_breaker_changes_total to=closed", 1),
-        ("ratelimit_breaker_changes_total to=open", 1),
-        ("ratelimit_breaker_changes_total to=open-again", 1),
-        ("ratelimit_fallback_total error.type=circuitopen", 3),
-        ("ratelimit_fallback_total error.type=unreachable", 3),
-        ("ratelimit_store_call_errors_total store=unsteady error.type=unreachable", 3),
-        ("ratelimit_store_call_seconds call=claim", 5),
-        ("ratelimit_store_call_seconds call=claim-many", 1),
-        ("ratelimit_store_call_seconds call=refund", 1),
-        ("ratelimit_store_call_seconds call=reset", 1),
-    ];
-    assert_eq!(counted, expected.into_iter().map(|(name, number)| (name.to_owned(), number)).collect());
+    counted
 }

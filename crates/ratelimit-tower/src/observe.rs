@@ -96,9 +96,9 @@ pub(crate) fn answered(begun: Begun, clock: &impl Clock, error: Option<&CheckErr
     }
     #[cfg(any(feature = "metrics", feature = "tracing"))]
     if let Some(CheckError::Store(error)) = error {
-        let kind = format!("{:?}", error.kind()).to_lowercase();
+        let kind = error.kind().as_str();
         #[cfg(feature = "tracing")]
-        tracing::Span::current().record("error.type", &kind).record("otel.status_code", "ERROR");
+        tracing::Span::current().record("error.type", kind).record("otel.status_code", "ERROR");
         #[cfg(feature = "metrics")]
         metrics::counter!("ratelimit_store_errors_total", "store" => error.store(), "error.type" => kind)
             .increment(1);

@@ -17,9 +17,9 @@
 //!
 //! | metric | labels | meaning |
 //! |---|---|---|
-//! | `ratelimit_store_call_seconds` | `call` | how long a call below a breaker took: `claim`, `claim-many`, `refund` or `reset` |
+//! | `ratelimit_store_call_seconds` | `call` | how long a call below a breaker took: `claim`, `claim_many`, `refund` or `reset` |
 //! | `ratelimit_store_call_errors_total` | `store`, `error.type` | of these, those that failed |
-//! | `ratelimit_breaker_changes_total` | `to` | a breaker has opened (`open`), stays open after a probe (`open-again`), has `closed` |
+//! | `ratelimit_breaker_changes_total` | `to` | a breaker has opened (`open`), stays open after a probe (`open_again`), has `closed` |
 //! | `ratelimit_fallback_total` | `error.type` | sets of claims that a fallback decided, by the kind of the store's error |
 //!
 //! With the feature `tracing`, a breaker that opens is an event (warn), and so is one that closes (info). No label and no

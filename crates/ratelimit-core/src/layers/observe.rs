@@ -22,7 +22,7 @@ pub(super) fn called(call: &'static str, begun: Begun, clock: &impl Clock, error
             metrics::histogram!("ratelimit_store_call_seconds", "call" => call).record(seconds);
         }
         if let Some(error) = error {
-            let labels = [("store", error.store().to_owned()), ("error.type", kind(error))];
+            let labels = [("store", error.store()), ("error.type", error.kind().as_str())];
             metrics::counter!("ratelimit_store_call_errors_total", &labels).increment(1);
         }
     }
@@ -31,7 +31,15 @@ pub(super) fn called(call: &'static str, begun: Begun, clock: &impl Clock, error
 /// Records claims that the fallback has decided.
 pub(super) fn fell_back(error: &StoreError) {
     #[cfg(feature = "metrics")]
-    metrics::counter!("ratelimit_fallback_total", "error.type" => kind(error)).increment(1);
+    metrics::counter!("ratelimit_fallback_total", "error.type" => error.kind().as_str()).increment(1);
+}
+
+/// Exports a zero for each change of a breaker: from a counter that begins at one, Prometheus does not see an increase.
+pub(super) fn no_changes() {
+    #[cfg(feature = "metrics")]
+    for to in ["open", "open_again", "closed"] {
+        metrics::counter!("ratelimit_breaker_changes_total", "to" => to).increment(0);
+    }
 }
 
 /// Records that a breaker has opened.
@@ -47,7 +55,7 @@ pub(super) fn opened(last: &StoreError) {
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(super) fn still_open(last: &StoreError) {
     #[cfg(feature = "metrics")]
-    metrics::counter!("ratelimit_breaker_changes_total", "to" => "open-again").increment(1);
+    metrics::counter!("ratelimit_breaker_changes_total", "to" => "open_again").increment(1);
     #[cfg(feature = "tracing")]
     tracing::debug!(error = %last, "the store still does not answer");
 }
@@ -58,9 +66,4 @@ pub(super) fn closed() {
     metrics::counter!("ratelimit_breaker_changes_total", "to" => "closed").increment(1);
     #[cfg(feature = "tracing")]
     tracing::info!("the store answers again");
-}
-
-#[cfg(feature = "metrics")]
-fn kind(error: &StoreError) -> String {
-    format!("{:?}", error.kind()).to_lowercase()
 }

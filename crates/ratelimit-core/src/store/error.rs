@@ -87,6 +87,26 @@ pub enum ErrorKind {
     Overloaded,
 }
 
+impl ErrorKind {
+    /// The name for logs and metrics, such as `read_only`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Timeout => "timeout",
+            Self::Denied => "denied",
+            Self::ReadOnly => "read_only",
+            Self::Full => "full",
+            Self::Corrupt => "corrupt",
+            Self::Contended => "contended",
+            Self::Unsupported => "unsupported",
+            Self::Misconfigured => "misconfigured",
+            Self::Server => "server",
+            Self::CircuitOpen => "circuit_open",
+            Self::Overloaded => "overloaded",
+        }
+    }
+}
+
 /// Whether a claim without an answer was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Applied {

@@ -228,6 +228,5 @@ fn recovery(evidence: &Evidence<'_>) -> Option<u64> {
 
 /// The name of an error in the table.
 fn name(kind: ErrorKind, maybe: bool) -> String {
-    let kind = format!("{kind:?}").to_lowercase();
-    if maybe { format!("{kind}?") } else { kind }
+    if maybe { format!("{}?", kind.as_str()) } else { kind.as_str().to_owned() }
 }

@@ -84,6 +84,7 @@ impl Circuit {
             first_pause: config.first_pause.max(Duration::from_millis(1)),
             longest_pause: config.longest_pause.max(config.first_pause).max(Duration::from_millis(1)),
         };
+        observe::no_changes();
         Self {
             config,
             until: AtomicU64::new(CLOSED),

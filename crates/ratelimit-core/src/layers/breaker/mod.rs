@@ -114,7 +114,7 @@ impl<S: CounterStore, C: Clock + std::fmt::Debug> CounterStore for Breaker<S, C>
             |answer: &&Result<Answer, StoreError>| matches!(Outcome::of(answer), Outcome::Answered);
         let telling = answers.iter().find(is_answer).or_else(|| answers.last());
         let error = telling.and_then(|answer| answer.as_ref().err());
-        observe::called("claim-many", begun, &self.clock, error);
+        observe::called("claim_many", begun, &self.clock, error);
         entered.ended(telling.map_or(Outcome::Unknown, Outcome::of));
         answers
     }
