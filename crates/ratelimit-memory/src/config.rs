@@ -72,7 +72,8 @@ impl MemoryConfig {
         Self { shards, ..self }
     }
 
-    /// The maximum number of meters in one shard, for a settled configuration. Also bounded by the 32-bit counts of a shard.
+    /// The maximum number of meters in one shard, for a settled configuration. Also bounded by the 32-bit counts of a
+    /// shard.
     pub(crate) fn share(&self) -> usize {
         self.max_keys.map_or(usize::MAX, |most| most / self.shards).min(u32::MAX as usize)
     }

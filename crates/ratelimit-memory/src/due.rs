@@ -7,7 +7,8 @@ use crate::kit::expiry::NEVER;
 pub(crate) struct Due {
     /// No meter expires before this second.
     second: u32,
-    /// No meter that the sweep has visited in this round, or that was added since the round began, expires before this second.
+    /// No meter that the sweep has visited in this round, or that was added since the round began, expires before this
+    /// second.
     passed: u32,
 }
 

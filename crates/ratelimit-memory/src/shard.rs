@@ -157,7 +157,8 @@ impl Shard {
         }
     }
 
-    /// A meter has refused. Publishes it if it also was the last one to refuse: if several alternate, publishing would not pay.
+    /// A meter has refused. Publishes it if it also was the last one to refuse: if several alternate, publishing would
+    /// not pay.
     #[inline(never)]
     fn has_refused(&mut self, place: Place) {
         let slot = *self.table.slot(place);

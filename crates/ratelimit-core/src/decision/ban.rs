@@ -10,8 +10,8 @@ impl Decision<'_> {
         self.each().any(|status| status.rule().is_ban())
     }
 
-    /// The bans that count this refusal: another limit on the same key has refused, and the key is not banned yet. The index
-    /// of each, and that of its key.
+    /// The bans that count this refusal: another limit on the same key has refused, and the key is not banned yet. The
+    /// index of each, and that of its key.
     pub(crate) fn refused_under_bans(&self) -> Vec<(usize, usize)> {
         let refuses = |key| {
             move |status: crate::LimitStatus<'_>| {

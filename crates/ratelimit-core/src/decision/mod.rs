@@ -21,8 +21,9 @@ use crate::{Answer, ErrorKind, StoreError, Timestamp};
 /// The result of a check: whether the request may pass, and how the limits stand.
 ///
 /// If several limits were checked, [`limit`](Self::limit), [`remaining`](Self::remaining) and
-/// [`reset_after`](Self::reset_after) are those of the limit that [decided](Self::decided_by): among the limits that refused,
-/// the one with the longest wait; if all admitted, the one with the least remaining. [`each`](Self::each) returns all of them.
+/// [`reset_after`](Self::reset_after) are those of the limit that [decided](Self::decided_by): among the limits that
+/// refused, the one with the longest wait; if all admitted, the one with the least remaining. [`each`](Self::each)
+/// returns all of them.
 ///
 /// A decision knows what it charged: which keys, under which limits, how many units. So
 /// [`RateLimiter::refund`](crate::RateLimiter::refund) and [`settle`](crate::RateLimiter::settle) need no other
@@ -141,7 +142,8 @@ impl<'l> Decision<'l> {
         self.status(self.parts.decided_by())
     }
 
-    /// The status of each limit: for each key of the request, the limits that apply to it, in the order in which you gave them.
+    /// The status of each limit: for each key of the request, the limits that apply to it, in the order in which you gave
+    /// them.
     #[inline]
     pub fn each(&self) -> impl ExactSizeIterator<Item = LimitStatus<'_>> {
         (0..self.parts.verdicts().len()).map(|index| self.status(index))

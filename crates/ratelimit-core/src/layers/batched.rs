@@ -15,11 +15,12 @@ use crate::{Answer, Claims, CounterStore, ErrorKind, Promises, Refund, StoreErro
 
 /// A layer that sends concurrent claims together under load.
 ///
-/// As long as recently no more than [`unbatched`](BatchConfig::unbatched) claims were concurrent, each is sent immediately
-/// and by itself, as without this layer. With more, a claim waits for others that are sent at the same moment, and claims
-/// that arrive while [`concurrent_batches`](BatchConfig::concurrent_batches) round trips are in progress wait until one of
-/// them ends. A batch is sent with one [`CounterStore::claim_many`], in the order of arrival. Each check is decided for itself, exactly as if they had been
-/// sent one after another. So batching adds no latency at low load, and reduces the number of calls to a busy store.
+/// As long as recently no more than [`unbatched`](BatchConfig::unbatched) claims were concurrent, each is sent
+/// immediately and by itself, as without this layer. With more, a claim waits for others that are sent at the same
+/// moment, and claims that arrive while [`concurrent_batches`](BatchConfig::concurrent_batches) round trips are in
+/// progress wait until one of them ends. A batch is sent with one [`CounterStore::claim_many`], in the order of arrival.
+/// Each check is decided for itself, exactly as if they had been sent one after another. So batching adds no latency at
+/// low load, and reduces the number of calls to a busy store.
 ///
 /// If a caller drops its future before its claim was sent, nothing is charged. If it drops it later, the others in the
 /// batch still get their answers. Refunds, resets and calls to `claim_many` are passed to the store directly.
@@ -230,7 +231,8 @@ fn send_another<S: CounterStore + 'static>(permit: Permit<S>) -> Pin<Box<dyn Fut
 }
 
 impl<S: CounterStore + 'static> Permit<S> {
-    /// The claims to send, without those whose callers have given up; and another round trip if there are more than fit in one.
+    /// The claims to send, without those whose callers have given up; and another round trip if there are more than fit
+    /// in one.
     fn begin(&mut self) -> (Vec<Waiting>, Option<Self>) {
         let mut queue = self.shared.queue();
         self.begun = true;

@@ -39,8 +39,8 @@ const LONGEST: usize = 1_024;
 ///
 /// # When it asks the store
 /// - For several claims: what remains of the limits that do not refuse changes with time. But while a key is
-///   [banned](crate::Algorithm::Ban), the whole request is refused from the cache, and the other limits' figures are those of
-///   the cached refusal.
+///   [banned](crate::Algorithm::Ban), the whole request is refused from the cache, and the other limits' figures are
+///   those of the cached refusal.
 /// - For another cost than the one that was refused, or a limit that has changed since.
 /// - If so much remained at the refusal that a smaller cost may fit earlier. A refusal is cached only if `cost - 1`
 ///   units remained, which is always so for a cost of one.

@@ -1,8 +1,8 @@
 //! Bans: how a key that is refused too often is shut out, in terms of the meters that stores know.
 //!
-//! Three meters of a key belong to a ban. A bucket decides whether the key is banned: a ban charges as many units as take its
-//! length to drain, and each request claims none of it at a [gate](Bucket::gate). A log has the key's recent refusals. If
-//! bans grow, another bucket has a unit for each earlier ban.
+//! Three meters of a key belong to a ban. A bucket decides whether the key is banned: a ban charges as many units as take
+//! its length to drain, and each request claims none of it at a [gate](Bucket::gate). A log has the key's recent
+//! refusals. If bans grow, another bucket has a unit for each earlier ban.
 
 use std::sync::Arc;
 use std::time::Duration;

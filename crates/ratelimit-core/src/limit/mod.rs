@@ -142,8 +142,8 @@ impl Limit {
         LimitBuilder::of_calendar(quota, calendar)
     }
 
-    /// A concurrency limit: at most `quota` units held at once; see [`Algorithm::Concurrency`]. The lease is a minute unless
-    /// you set [another](LimitBuilder::lease).
+    /// A concurrency limit: at most `quota` units held at once; see [`Algorithm::Concurrency`]. The lease is a minute
+    /// unless you set [another](LimitBuilder::lease).
     pub fn concurrency(quota: u64) -> LimitBuilder {
         LimitBuilder::new(quota, DEFAULT_LEASE, Algorithm::Concurrency)
     }
@@ -271,8 +271,8 @@ impl Limit {
         }
     }
 
-    /// This limit for a request of `cost` units that waits at most so long for its turn: of a queue, with a burst so small that
-    /// no turn is later. Equal to this limit otherwise.
+    /// This limit for a request of `cost` units that waits at most so long for its turn: of a queue, with a burst so
+    /// small that no turn is later. Equal to this limit otherwise.
     pub(crate) fn within(&self, longest_wait: Duration, cost: u64) -> Self {
         let mut limit = self.clone();
         if let Meter::Bucket(bucket) = self.meter
@@ -340,18 +340,18 @@ impl LimitBuilder {
         self
     }
 
-    /// Sets how many units of its burst a queue admits without a delay; one unless you set it. A request that costs more waits
-    /// until the queue is empty.
+    /// Sets how many units of its burst a queue admits without a delay; one unless you set it. A request that costs more
+    /// waits until the queue is empty.
     ///
-    /// It is then a token bucket that holds so many units, where those beyond them wait for their turn instead of being refused.
-    /// nginx calls this `delay`.
+    /// It is then a token bucket that holds so many units, where those beyond them wait for their turn instead of being
+    /// refused. nginx calls this `delay`.
     pub fn immediate(mut self, units: u64) -> Self {
         self.0.immediate = Some(units);
         self
     }
 
-    /// Refills a token bucket only once in this time, by all tokens of that time. They have to be whole ones. The first step
-    /// begins with the first charge, and steps begin anew when a bucket was full.
+    /// Refills a token bucket only once in this time, by all tokens of that time. They have to be whole ones. The first
+    /// step begins with the first charge, and steps begin anew when a bucket was full.
     pub fn step(mut self, step: Duration) -> Self {
         self.0.step = Some(step);
         self

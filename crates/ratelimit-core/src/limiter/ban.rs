@@ -13,9 +13,10 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// Counts a refusal for the [bans](crate::Algorithm::Ban) among the limits of `request`, and shows in `decision` if a
     /// ban has begun. Does nothing if there are no bans, if `decision` is not a refusal, or if a ban refused it already.
     ///
-    /// [`check`](Self::check) and [`take_up_to`](Self::take_up_to) do this themselves, in one more round trip for a refusal
-    /// under limits with a ban, and a few more when a ban begins. Call it if you refuse a request for another decision, such
-    /// as that of [`would_allow`](Self::would_allow). Requests that [wait](Self::acquire) until they are admitted count nothing.
+    /// [`check`](Self::check) and [`take_up_to`](Self::take_up_to) do this themselves, in one more round trip for a
+    /// refusal under limits with a ban, and a few more when a ban begins. Call it if you refuse a request for another
+    /// decision, such as that of [`would_allow`](Self::would_allow). Requests that [wait](Self::acquire) until they are
+    /// admitted count nothing.
     ///
     /// ```
     /// # use ratelimit_core::{CheckError, CounterStore, Limits, RateLimiter, Request};

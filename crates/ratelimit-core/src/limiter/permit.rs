@@ -13,7 +13,8 @@ use crate::{Algorithm, Clock, CounterStore, Decision, ErrorKind, StoreError};
 
 /// Holds what a decision took under concurrency limits, until you release or drop it.
 ///
-/// It renews the lease each third of it, in a task of its own. If the process crashes, nobody renews the lease, and it ends.
+/// It renews the lease each third of it, in a task of its own. If the process crashes, nobody renews the lease, and it
+/// ends.
 ///
 /// ```
 /// # use std::sync::Arc;

@@ -22,13 +22,13 @@ const PRECISION: u128 = 1_000;
 
 /// Counts units as time: each takes `interval` nanoseconds to drain, and up to `burst` of them may be in the bucket.
 ///
-/// A claim is admitted if and only if `max(tat, now) + cost x interval <= now + burst x interval` (the generic cell
-/// rate algorithm of ITU-T I.371, as a virtual schedule). Token bucket, leaky bucket as a meter and leaky bucket as a
-/// queue are all this meter. In a [queue](Self::with_immediate) an admitted claim has to wait for its turn: until its units fit
+/// A claim is admitted if and only if `max(tat, now) + cost x interval <= now + burst x interval` (the generic cell rate
+/// algorithm of ITU-T I.371, as a virtual schedule). Token bucket, leaky bucket as a meter and leaky bucket as a queue
+/// are all this meter. In a [queue](Self::with_immediate) an admitted claim has to wait for its turn: until its units fit
 /// into the first few of the burst, the immediate ones.
 ///
-/// A bucket [in steps](Self::in_steps) is decided as of the begin of the current step, so that its units drain at the ends of
-/// steps, all units of a step at once. Steps are counted from the charge that found the bucket empty.
+/// A bucket [in steps](Self::in_steps) is decided as of the begin of the current step, so that its units drain at the
+/// ends of steps, all units of a step at once. Steps are counted from the charge that found the bucket empty.
 ///
 /// If limits of several rates charge one bucket, each unit drains at the rate of the limit that it was charged under,
 /// and every limit counts all units in the bucket; see [`BucketState`].
@@ -75,8 +75,8 @@ impl Bucket {
         Ok(Self { interval: Divisor::new(interval), burst, immediate: ALL, step: 0 })
     }
 
-    /// Makes this meter a queue: up to `units` may be used at once, and the rest of the burst waits for its turn. Zero counts as
-    /// one; with `u64::MAX` it is no queue.
+    /// Makes this meter a queue: up to `units` may be used at once, and the rest of the burst waits for its turn. Zero
+    /// counts as one; with `u64::MAX` it is no queue.
     ///
     /// A claim that costs more waits until all units before it have drained.
     ///
@@ -96,8 +96,9 @@ impl Bucket {
         Self { immediate: units.max(1), ..self }
     }
 
-    /// Creates a bucket meter whose units drain in steps: `units` of them at the end of each `step` nanoseconds, counted from
-    /// the charge that found it empty. With a burst of `units`, this is a fixed window that begins with the first charge.
+    /// Creates a bucket meter whose units drain in steps: `units` of them at the end of each `step` nanoseconds, counted
+    /// from the charge that found it empty. With a burst of `units`, this is a fixed window that begins with the first
+    /// charge.
     ///
     /// A step is rounded up to a multiple of `units`.
     ///
@@ -117,8 +118,8 @@ impl Bucket {
         Ok(Self { step: NEVER, ..Self::with_interval(1, units)? })
     }
 
-    /// Creates a bucket meter with a burst of zero: a gate. A claim of cost zero fits if and only if the bucket is empty, and
-    /// nothing else fits. So it reads a bucket that others charge, as bans do.
+    /// Creates a bucket meter with a burst of zero: a gate. A claim of cost zero fits if and only if the bucket is empty,
+    /// and nothing else fits. So it reads a bucket that others charge, as bans do.
     ///
     /// # Errors
     /// If the interval is zero or longer than ten years.
@@ -249,8 +250,8 @@ impl Bucket {
         (fits || mode == Mode::Force, verdict)
     }
 
-    /// The same for a bucket in steps, by the rule for any state; of one rate, it remains so. Takes and returns `at` and `tat`
-    /// by value, so that they stay in registers where they are not needed.
+    /// The same for a bucket in steps, by the rule for any state; of one rate, it remains so. Takes and returns `at` and
+    /// `tat` by value, so that they stay in registers where they are not needed.
     #[cold]
     #[inline(never)]
     fn claim_in_steps(
@@ -346,8 +347,8 @@ impl Bucket {
         Charged { receipt, ready_at }
     }
 
-    /// When units that are claimed `now` may be used. In a queue, this is when they fit into its immediate units, or when all
-    /// units before them have drained, if there are more of them; the units of slower rates drain at this rate.
+    /// When units that are claimed `now` may be used. In a queue, this is when they fit into its immediate units, or when
+    /// all units before them have drained, if there are more of them; the units of slower rates drain at this rate.
     fn turn(&self, state: &BucketState, cost: u64, now: Timestamp) -> Timestamp {
         if !self.is_queue() {
             return now;

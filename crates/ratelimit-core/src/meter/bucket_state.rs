@@ -117,8 +117,9 @@ impl BucketState {
         self.debts.iter().map(|debt| debt.left(seen).div_ceil(debt.interval)).max().unwrap_or(0)
     }
 
-    /// Returns how far the line of this rate's units has drained, on the clock of their receipts; `None` if there is none. A
-    /// [`refund`](super::Meter::refund) whose receipt is later by some time returns at most what takes that time to drain.
+    /// Returns how far the line of this rate's units has drained, on the clock of their receipts; `None` if there is
+    /// none. A [`refund`](super::Meter::refund) whose receipt is later by some time returns at most what takes that time
+    /// to drain.
     ///
     /// ```
     /// use ratelimit_core::{BucketState, Debt, Timestamp};

@@ -171,8 +171,9 @@ impl Meter {
         }
     }
 
-    /// The same meter with the highest limit that there can be. A peek at it says how much was charged, also beyond this limit:
-    /// [`Verdict::limit`] less [`Verdict::remaining`]. A log stays as it is, because it keeps no more units than it admits.
+    /// The same meter with the highest limit that there can be. A peek at it says how much was charged, also beyond this
+    /// limit: [`Verdict::limit`] less [`Verdict::remaining`]. A log stays as it is, because it keeps no more units than
+    /// it admits.
     #[must_use]
     pub fn widest(&self) -> Self {
         let widest = match self {

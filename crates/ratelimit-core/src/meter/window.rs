@@ -61,8 +61,9 @@ impl Window {
     /// Creates a window meter; `segment` and `offset` in nanoseconds. A limit of zero admits nothing.
     ///
     /// # Errors
-    /// If the segment is zero, if it or the limit is beyond its bound, if a segment or offset is not a whole number of microseconds (the
-    /// resolution of every server's clock), if the offset is not shorter than the segment, or if there are too many segments.
+    /// If the segment is zero, if it or the limit is beyond its bound, if a segment or offset is not a whole number of
+    /// microseconds (the resolution of every server's clock), if the offset is not shorter than the segment, or if there
+    /// are too many segments.
     pub fn new(
         limit: u64,
         segment: u64,

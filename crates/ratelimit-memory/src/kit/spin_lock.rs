@@ -41,9 +41,10 @@ impl<T> SpinLock<T> {
 
     /// Locks the value as soon as other threads release it.
     ///
-    /// Moving a meter from one core's cache to another's takes longer than deciding on it. So a second thread backs off for as
-    /// long as the first needs for some dozen decisions: both get more done than if they alternated. After several failed
-    /// attempts it sleeps, so that the thread that holds the lock gets the processor even if it has a lower priority.
+    /// Moving a meter from one core's cache to another's takes longer than deciding on it. So a second thread backs off
+    /// for as long as the first needs for some dozen decisions: both get more done than if they alternated. After several
+    /// failed attempts it sleeps, so that the thread that holds the lock gets the processor even if it has a lower
+    /// priority.
     #[cold]
     fn wait(&self) -> SpinGuard<'_, T> {
         for _ in 0..WAITS {

@@ -20,8 +20,8 @@ use crate::{Answer, Claims, Clock, CounterStore, Promises, Refund, StoreError, S
 ///
 /// - **Closed**, the usual state: calls reach the store. It costs two atomic reads.
 /// - **Open**: after [`failures`](BreakerConfig::failures) calls in succession have failed, calls fail with
-///   [`ErrorKind::CircuitOpen`](crate::ErrorKind::CircuitOpen) for a pause. The error says since when, when the next attempt is, and what the last
-///   failure was.
+///   [`ErrorKind::CircuitOpen`](crate::ErrorKind::CircuitOpen) for a pause. The error says since when, when the next
+///   attempt is, and what the last failure was.
 /// - **Half-open**: after the pause, one call is the probe that reaches the store. Others still fail immediately. If the
 ///   store answers, the breaker closes. If the probe fails, the next pause is twice as long, up to
 ///   [`longest_pause`](BreakerConfig::longest_pause). If the caller drops the probe's future, the pause begins anew and the
