@@ -29,7 +29,7 @@ impl Decision<'_> {
         self.each().nth(index)?.rule().ban_meters()
     }
 
-    /// Shows that the ban at this index holds until `end`.
+    /// Changes the status of the ban at this index: it refuses until `end`.
     pub(crate) fn set_banned(&mut self, index: usize, end: Timestamp) {
         if let Some(verdict) = self.parts.verdicts().get(index) {
             let verdict = Ban::begun(end, verdict);
