@@ -356,7 +356,7 @@ impl LimitBuilder {
     }
 
     /// Refills a token bucket only once per `step`, with all tokens of that time; their number must be whole. The first
-    /// step begins with the first charge, and a new one with each charge that finds the bucket full.
+    /// step begins with the first charge. A charge that finds the bucket with all of its tokens begins a new step.
     pub fn step(mut self, step: Duration) -> Self {
         self.0.step = Some(step);
         self

@@ -9,10 +9,10 @@ pub(super) const MAX_DEBT: u64 = (1 << 62) - 1;
 
 /// The state of a [`Bucket`](super::Bucket).
 ///
-/// A debt is the units that have not drained, expressed as the time that they take to drain. Nearly always there is one
-/// debt. There are several while the bucket has units that were charged under limits of different rates: because a limit
-/// has changed, or because several limits share the bucket. Then there is a debt for each rate. It contains the units of
-/// that rate and of all slower ones, and drains at that rate. The units in the bucket are those of the debt with the most
+/// A debt stands for units that have not drained, as the time that they take to drain. Nearly always there is one debt.
+/// There are several while the bucket has units that were charged under limits of different rates: because a limit has
+/// changed, or because several limits share the bucket. Then there is a debt for each rate. It contains the units of
+/// that rate and of all slower ones, and drains at that rate. The bucket contains as many units as the debt with the most
 /// units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketState {
