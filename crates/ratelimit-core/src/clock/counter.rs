@@ -7,8 +7,8 @@ use std::time::Instant;
 /// The counter of this process.
 pub(super) static COUNTER: LazyLock<Counter> = LazyLock::new(Counter::new);
 
-/// How much slower than the monotonic clock the counter is made to run: one part in this many. So it falls a little behind,
-/// each adjustment is a step forward, and the counter never has to go back. If it is ahead all the same, it runs so much
+/// How much slower than the monotonic clock the counter is made to run: one part in a million. So each adjustment is a step
+/// forward of this size, and the counter never has to go back. If it is ahead all the same, it runs so much
 /// slower that the monotonic clock has caught up by the next adjustment.
 const BEHIND: u64 = 1_000_000;
 

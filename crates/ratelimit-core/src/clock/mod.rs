@@ -85,7 +85,7 @@ impl Timer for SystemClock {
 
 /// A clock that stands still until you set it: for tests that do not have to wait.
 ///
-/// Clones share the time. A [`sleep`](Timer::sleep) completes when the clock has reached its end.
+/// Clones share the time. A [`sleep`](Timer::sleep) completes when the clock has reached the end of the sleep.
 ///
 /// ```
 /// use ratelimit_core::{Clock, ManualClock, Timestamp};
