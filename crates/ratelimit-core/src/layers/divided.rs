@@ -22,7 +22,7 @@ use crate::{
 /// instance admits one unit. A cost above the divided limit is refused, and never fits.
 ///
 /// Use it below a [`Fallback`](super::Fallback), with a store in memory. If the number of instances is too large, less
-/// than the limit is admitted while the store is away; if it is too small, more.
+/// than the limit is admitted while the first store does not answer; if it is too small, more.
 ///
 /// ```
 /// # use ratelimit_core::layers::{Divided, Fallback};

@@ -43,9 +43,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// store. If it does not answer, they fail, and the units stay charged until they expire.
 ///
 /// An additional charge (a settlement above the estimate, the renewal of a lease) goes to the first store, or to the
-/// fallback if the first store does not answer, whichever of them has charged before. So a permit is kept while the store
-/// is away: its lease is renewed on the fallback, and moves back with the first renewal that the store answers. It counts
-/// on both for at most one lease.
+/// fallback if the first store does not answer, whichever of them has charged before. So a permit is kept while the first
+/// store does not answer: its lease is renewed on the fallback, and moves back with the first renewal that the store
+/// answers. It counts on both for at most one lease.
 ///
 /// A reset goes to both stores, and is an error if one of them fails. It does not reach the fallbacks of other instances.
 ///

@@ -287,7 +287,7 @@ impl Table {
         let Some(fits_at) = verdict.fits_at.filter(|_| !verdict.fits) else { return };
         let is_certain = is_gate(claim) || verdict.remaining == claim.cost - 1;
         let names = names(claims);
-        // A fallback's refusal is only valid while the store is away.
+        // A fallback's refusal is only valid until the first store answers again.
         if !is_certain || names.len() > LONGEST || is_marked(verdict.receipt) {
             return;
         }

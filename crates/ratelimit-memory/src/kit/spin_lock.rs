@@ -12,10 +12,10 @@ pub struct SpinLock<T>(SpinMutex<T>);
 /// A value whose lock is held.
 pub type SpinGuard<'a, T> = SpinMutexGuard<'a, T>;
 
-/// How long to back off from a value that is locked: one to five microseconds on today's processors.
+/// How many spin-loop hints to wait before the next attempt to lock: one to five microseconds on today's processors.
 const PAUSES: u32 = 128;
 
-/// How often to retry before sleeping.
+/// How many times to retry before sleeping.
 const WAITS: u32 = 8;
 
 /// How long to sleep before a retry; a thread that holds the lock for longer has been preempted.

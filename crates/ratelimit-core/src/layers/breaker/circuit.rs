@@ -39,7 +39,7 @@ struct Opened {
 pub(super) enum Outcome<'e> {
     /// The store answers.
     Answered,
-    /// The store is away.
+    /// The store is unavailable.
     Failed(&'e StoreError),
     /// The outcome shows neither.
     Unknown,

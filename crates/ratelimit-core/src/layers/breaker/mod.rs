@@ -27,9 +27,10 @@ use crate::{Answer, Claims, Clock, CounterStore, Promises, Refund, StoreError, S
 ///   [`longest_pause`](BreakerConfig::longest_pause). If the caller drops the probe's future, a pause as long as the last
 ///   one begins, and the next call after it is the probe.
 ///
-/// A call fails if it returns an error that shows that the store is away: `Unreachable`, `Timeout`, `Denied`, `ReadOnly` or
-/// `Server`. An error that concerns one meter or one kind of call (`Full`, `Corrupt`, `Unsupported`) shows that the store
-/// answers. Errors of all other kinds are ignored, and so are the outcomes of calls that began before the breaker closed.
+/// A call has failed if it returns an error that shows that the store is unavailable: `Unreachable`, `Timeout`, `Denied`,
+/// `ReadOnly` or `Server`. An error that concerns one meter or one kind of call (`Full`, `Corrupt`, `Unsupported`) shows
+/// that the store answers. Errors of all other kinds are ignored, and so are the outcomes of calls that began before the
+/// breaker closed.
 ///
 /// The breaker counts consecutive failures, not their share. A dead store fails every call, so the breaker opens after five
 /// calls by default. A store that fails a call now and then stays in use, because its counts are worth more than those of a
