@@ -247,7 +247,7 @@ impl Any<'_> {
 /// The index of the verdict that decided.
 fn decisive(verdicts: &[Verdict]) -> usize {
     let rank = |verdict: &Verdict| {
-        // Refused before admitted; among those never before later before sooner; then the least remaining. Ties: the first.
+        // Refusals come first: those that never fit, then by the longest wait. Then by the least remaining. Ties: the first.
         let wait = if verdict.fits { 0 } else { verdict.fits_at.map_or(u64::MAX, Timestamp::as_nanos) };
         (std::cmp::Reverse((!verdict.fits, wait)), verdict.remaining)
     };

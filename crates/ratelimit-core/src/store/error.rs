@@ -175,7 +175,7 @@ impl StoreError {
         self.0.applied
     }
 
-    /// Whether the same call can succeed later although nobody changes anything.
+    /// Whether the same call can succeed later without intervention.
     pub fn is_retryable(&self) -> bool {
         match self.0.kind {
             ErrorKind::Unreachable
