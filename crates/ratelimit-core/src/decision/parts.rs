@@ -247,7 +247,8 @@ impl Any<'_> {
 /// The index of the verdict that decided.
 fn decisive(verdicts: &[Verdict]) -> usize {
     let rank = |verdict: &Verdict| {
-        // Refusals come first: those that never fit, then by the longest wait. Then by the least remaining. Ties: the first.
+        // Refusals come first: those that never fit, then those with the longest wait. Then the least remaining decides,
+        // and at last the order of the limits.
         let wait = if verdict.fits { 0 } else { verdict.fits_at.map_or(u64::MAX, Timestamp::as_nanos) };
         (std::cmp::Reverse((!verdict.fits, wait)), verdict.remaining)
     };

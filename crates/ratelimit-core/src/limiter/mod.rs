@@ -160,7 +160,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// Counts the decision for bans if it is a refusal, and returns it.
     async fn counted<'l>(&self, request: &Request<'_, 'l>, mut decision: Decision<'l>) -> Decision<'l> {
         if !decision.allowed() && decision.has_bans() {
-            // The refusal stands, whether it counts or not. Boxed, because it is rare.
+            // The request stays refused even if counting fails. Boxed, because it is rare.
             let _ = Box::pin(self.count_refusal(request, &mut decision)).await;
         }
         decision

@@ -125,7 +125,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// Counts a refusal for bans.
     pub(super) fn counted_now(&self, request: &Request<'_, '_>, decision: &mut Decision<'_>) {
         if !decision.allowed() && decision.has_bans() {
-            // The refusal stands, whether it counts or not.
+            // The request stays refused even if counting fails.
             let _ = self.count_refusal_now(request, decision);
         }
     }
