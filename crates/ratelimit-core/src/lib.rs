@@ -4,8 +4,8 @@
 //! it. Use it directly to write a store of your own: start at [`CounterStore`].
 //!
 //! A check works like this: [`RateLimiter`] turns limits, key and cost into [`Claims`], one for each limit. A
-//! [`CounterStore`] admits all of them or none, in one round trip, with the arithmetic of the [`Meter`]s. The limiter
-//! turns the store's [`Answer`] into a [`Decision`].
+//! [`CounterStore`] admits all of them or none, usually in one round trip, with the arithmetic of the [`Meter`]s. The
+//! limiter turns the store's [`Answer`] into a [`Decision`].
 //!
 //! # What this crate does not do
 //! No I/O, no threads, no `unsafe`. It reads the machine's clock in one place, [`SystemClock`], which is also the only

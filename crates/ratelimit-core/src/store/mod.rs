@@ -32,8 +32,8 @@ use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, Timestamp, Verd
 ///
 /// ## All or nothing
 /// All claims of a call are admitted, or none. A refusal changes no state, and neither does [`Mode::Peek`](crate::Mode). A
-/// conservative store reserves meters one by one; after a refusal it gives back what it has reserved, even if the caller
-/// drops the future.
+/// conservative store reserves units before it knows whether all claims fit. If one does not, it gives the units back, even
+/// if the caller drops the future.
 ///
 /// ## The same decision everywhere
 /// The same claims at the same instants get the same answers from every store. All arithmetic uses integers, as in
@@ -50,8 +50,9 @@ use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, Timestamp, Verd
 /// [`Timestamp::MAX`]. No server setting makes a meter expire earlier.
 ///
 /// ## One round trip
-/// Each set of claims takes one request and one response, even the first set after connecting. The number of retries is
-/// bounded, and no call takes longer than the store's time limit.
+/// On an [exact](Decisions::Exact) store, each set of claims takes one request and one response, even the first set after
+/// connecting. Other stores may take more; their documentation says how many. The number of retries is bounded, and no call
+/// takes longer than the store's time limit.
 ///
 /// ## Keys are opaque
 /// A key is any bytes of any length. Two different [`MeterId`](crate::MeterId)s never share a meter, and a key cannot
