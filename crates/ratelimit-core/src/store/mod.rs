@@ -47,7 +47,8 @@ use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, Timestamp, Verd
 /// A store keeps a meter as long as it can influence a decision: until [`Meter::forget_at`](crate::Meter::forget_at), and
 /// [`CLOCK_SLACK`] longer for callers whose clock is behind. Soon after, it removes the meter by itself. The only meters
 /// that it keeps forever are those that never drain ([`Algorithm::Total`](crate::Algorithm::Total)), whose `forget_at` is
-/// [`Timestamp::MAX`]. No server setting makes a meter expire earlier.
+/// [`Timestamp::MAX`]. No server setting makes a meter expire earlier. Only a store that is full may evict meters, if it or
+/// its server is configured so; an evicted meter counts from zero.
 ///
 /// ## One round trip
 /// On an [exact](Decisions::Exact) store, each set of claims takes one request and one response, even the first set after
