@@ -40,8 +40,8 @@ use crate::{MemoryConfig, WhenFull};
 /// # Guarantees
 /// - Decisions are exact. Several claims are decided together as one step.
 /// - Time is the caller's, and a meter remembers the latest instant at which it was charged.
-/// - A check under up to four limits does not allocate if the key has a meter and at most 48 bytes (a sliding log does
-///   while it grows). Neither does a refusal.
+/// - A check under up to four limits does not allocate if the key has a meter and at most 48 bytes, and neither does a
+///   refusal. The exceptions are sliding logs while they grow, periods of the calendar, and refusals that count for a ban.
 /// - Peeks, refusals and costs of zero store nothing.
 /// - A check waits only for other checks on the same shard, and never panics because another thread did. Repeated
 ///   refusals of one key under one limit wait for nothing and write nothing (those of logs and segmented windows do wait).
