@@ -4,18 +4,20 @@ use std::fmt;
 
 use crate::{MAX_CLAIMS, Meter, MeterId, Mode, Timestamp};
 
-/// The question to a store: may `cost` units be taken from this meter? Plain data that can be sent to any store.
+/// The question to a store: may `cost` units be taken from this meter? Plain data, which you can send to any server.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
     /// The meter's name.
     pub id: MeterId<'a>,
     /// How many units. A cost of zero charges nothing, and always fits except at a [gate](crate::Bucket::gate).
     pub cost: u64,
-    /// How the meter counts, under the limit as it is now.
+    /// How the meter counts under the present limit.
     pub meter: Meter,
 }
 
-/// A set of claims that a store admits as a whole or not at all, at one instant. Never empty, no meter twice.
+/// One to [`MAX_CLAIMS`] claims on different meters, which a store admits as a whole or not at all, at one instant.
+///
+/// Dereferences to a slice of [`Claim`]s.
 #[derive(Clone, Copy)]
 pub struct Claims<'a> {
     now: Timestamp,
@@ -27,11 +29,12 @@ pub struct Claims<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidClaims {
-    /// There are no claims.
+    /// There are no claims: the request has no limits.
     Empty,
     /// There are more than [`MAX_CLAIMS`].
     TooMany,
-    /// Two claims are on the same meter: the two limits count alike on the same key.
+    /// Two claims are on the same meter: the request has one key twice, under limits of the same
+    /// [scope](crate::Limit::scope).
     SameMeterTwice,
 }
 
@@ -87,13 +90,13 @@ impl<'a> Claims<'a> {
         self.mode
     }
 
-    /// The same claims in another mode.
+    /// Returns the same claims in another mode.
     #[must_use]
     pub fn with_mode(self, mode: Mode) -> Self {
         Self { mode, ..self }
     }
 
-    /// The same claims at another instant, for stores that use a clock of their own.
+    /// Returns the same claims at another instant, for stores that use a clock of their own.
     #[must_use]
     pub fn at(self, now: Timestamp) -> Self {
         Self { now, ..self }

@@ -53,9 +53,9 @@ impl fmt::Debug for Key {
 /// `namespace`, which are short; `key` may be anything that a client sent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MeterId<'a> {
-    /// The limiter's namespace; ASCII, may be empty.
+    /// The limiter's namespace: any text, usually ASCII; may be empty.
     pub namespace: &'a str,
-    /// The kind of meter and the name of its limit; ASCII, never empty.
+    /// The part that comes from the limit: see [`Limit::scope`](crate::Limit::scope). ASCII, never empty.
     pub scope: &'a str,
     /// Identifies the client: any bytes, of any length.
     pub key: &'a [u8],
@@ -122,7 +122,8 @@ fn read_part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// A hash of a key that is the same in every process, release and store (FNV-1a, 64 bits, with a final mix).
 ///
-/// It spreads the windows of staggered limits. It is not keyed, so do not use it for anything that must resist an attacker.
+/// It chooses where the windows of staggered limits begin. It is not keyed, so do not use it for anything that must
+/// resist an attacker.
 pub(crate) fn stable_hash(key: &[u8]) -> u64 {
     let fnv = key.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

@@ -3,17 +3,21 @@
 //! Most programs use this crate through a store's crate (`ratelimit-memory`, `ratelimit-redis`, …), which re-exports
 //! it. Use it directly to write a store of your own: start at [`CounterStore`].
 //!
-//! In a check, [`RateLimiter`] turns limits, key and cost into [`Claims`]. A [`CounterStore`] decides them all or
-//! nothing, in one round trip, with the arithmetic of the [`Meter`]s. Its [`Answer`] becomes a [`Decision`].
+//! A check works like this: [`RateLimiter`] turns limits, key and cost into [`Claims`], one for each limit. A
+//! [`CounterStore`] admits all of them or none, usually in one round trip, with the arithmetic of the [`Meter`]s. The
+//! limiter turns the store's [`Answer`] into a [`Decision`].
 //!
 //! # What this crate does not do
-//! No I/O, no threads, no global state, no `unsafe`. It reads the machine's clock in one place, [`SystemClock`].
+//! No I/O, no threads, no `unsafe`. It reads the machine's clock in one place, [`SystemClock`], which is also the only
+//! global state. With the feature `tokio`, it sleeps and measures time limits on tokio's clock; with the feature
+//! `calendar`, it reads the machine's database of time zones.
 //!
 //! # Features
 //! - `calendar`: limits per month, quarter or year, and per day or week of a time zone (`Calendar`).
-//! - `tokio`: waiting ([`RateLimiter::acquire`]) on the system's clock, and the [`layers`] `Timeout` and `Batched`.
+//! - `tokio`: waiting ([`RateLimiter::acquire`]) on the system's clock, permits that renew themselves
+//!   (`RateLimiter::hold`), and the [`layers`] `Timeout`, `Bulkhead`, `Resilience` and `Batched`.
 //! - `metrics`, `tracing`: metrics and events of the [`layers`].
-//! - `serde`: limits as strings in serde formats; several limits also as lists of strings.
+//! - `serde`: limits as strings in serde formats; in self-describing formats, several limits also as lists of strings.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,4 +1,4 @@
-//! Whether a store charges the claims that it decides.
+//! Modes of a claim: charge, peek, force.
 
 /// What a store does with the claims that it has decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,6 +7,6 @@ pub enum Mode {
     Charge,
     /// Decide, and write nothing.
     Peek,
-    /// Charge them whether they fit or not, for what has already been used. The answer is "admitted".
+    /// Charge them whether they fit or not, for what has already been used. The answer is always "admitted".
     Force,
 }

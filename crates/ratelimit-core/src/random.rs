@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// A random duration up to `most`. Random enough to spread waiters, without a generator.
+/// A random duration from zero to `most`. Good enough to spread waiters, and needs no random number generator.
 pub(crate) fn random_up_to(most: Duration) -> Duration {
     let nanos = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
     // Each `RandomState` has different keys.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 /// An instant: whole nanoseconds since 1970-01-01T00:00:00Z.
 ///
-/// One nanosecond is the *tick* of this library: waiting for `retry_after` suffices, one tick less does not.
+/// One nanosecond is the *tick* of this library: if you wait for `retry_after`, the request fits; one tick earlier it
+/// does not.
 ///
-/// The range ends at [`Timestamp::MAX`] (February 2116), so that an instant plus the longest possible debt of a limit
+/// The range ends at [`Timestamp::MAX`] (February 2116), so that an instant plus the longest possible debt of a bucket
 /// still fits a signed 64-bit database column.
 ///
 /// ```
@@ -26,31 +27,31 @@ pub struct Timestamp(u64);
 impl Timestamp {
     /// The Unix epoch.
     pub const EPOCH: Self = Self(0);
-    /// The last instant that can be "now": 2<sup>62</sup> - 1 ns after the epoch.
+    /// The latest instant that a clock can return: 2<sup>62</sup> - 1 ns after the epoch.
     pub const MAX: Self = Self((1 << 62) - 1);
 
-    /// Creates an instant `nanos` after the epoch, or [`Timestamp::MAX`] if that is earlier.
+    /// Creates the instant `nanos` nanoseconds after the epoch. Saturates at [`Timestamp::MAX`].
     pub const fn from_nanos(nanos: u64) -> Self {
         if nanos > Self::MAX.0 { Self::MAX } else { Self(nanos) }
     }
 
-    /// Creates an instant `micros` after the epoch, or [`Timestamp::MAX`] if that is earlier.
+    /// Creates the instant `micros` microseconds after the epoch. Saturates at [`Timestamp::MAX`].
     pub const fn from_micros(micros: u64) -> Self {
         Self::from_nanos(micros.saturating_mul(1_000))
     }
 
-    /// Creates an instant `millis` after the epoch, or [`Timestamp::MAX`] if that is earlier.
+    /// Creates the instant `millis` milliseconds after the epoch. Saturates at [`Timestamp::MAX`].
     pub const fn from_millis(millis: u64) -> Self {
         Self::from_nanos(millis.saturating_mul(1_000_000))
     }
 
-    /// Creates an instant `secs` after the epoch, or [`Timestamp::MAX`] if that is earlier.
+    /// Creates the instant `secs` seconds after the epoch. Saturates at [`Timestamp::MAX`].
     pub const fn from_secs(secs: u64) -> Self {
         Self::from_nanos(secs.saturating_mul(1_000_000_000))
     }
 
-    /// Creates an instant that a meter computed from others, as a store has kept it. It may be later than
-    /// [`Timestamp::MAX`], which "now" may not.
+    /// Creates the instant `nanos` nanoseconds after the epoch, for instants that a meter has computed and a store has
+    /// kept, such as the end of a debt. Does not saturate: these may be later than [`Timestamp::MAX`].
     pub const fn derived(nanos: u64) -> Self {
         Self(nanos)
     }
@@ -60,7 +61,7 @@ impl Timestamp {
         self.0
     }
 
-    /// How long after `earlier` this instant is; zero if it is not later.
+    /// The time from `earlier` to this instant; zero if this instant is not later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,6 +1,6 @@
-//! The layout of a store, and its bound.
+//! The configuration of a store: its shards, and its bound.
 
-/// The layout of a [`MemoryStore`](crate::MemoryStore), and its bound.
+/// The configuration of a [`MemoryStore`](crate::MemoryStore): its shards, and a bound on the number of meters.
 ///
 /// ```
 /// use ratelimit_memory::{MemoryConfig, MemoryStore, WhenFull};
@@ -13,35 +13,39 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryConfig {
-    /// The number of shards, each behind its own lock: rounded up to a power of two, at most 65,536.
+    /// The number of shards, each behind its own lock: rounded up to a power of two, at most 65,536; 1,024 by default.
     ///
     /// More shards mean less lock contention, and shorter pauses when a shard grows. An empty shard takes 256 bytes.
     pub shards: usize,
-    /// The maximum number of meters: one for each key and limit. `None` means no bound.
+    /// The maximum number of meters: one for each key and limit. `None` means no bound, and is the default.
     ///
     /// It is never exceeded. Each shard may hold an equal share, rounded down. Since keys are not spread quite evenly,
     /// some shards are full a few percent before the whole store is. The number of shards is reduced until a share is
     /// at least 256 meters.
     pub max_keys: Option<usize>,
-    /// What happens to a new key when `max_keys` is reached.
+    /// What happens to a new key when its shard has reached its share of `max_keys`. [`WhenFull::Evict`] by default.
     pub when_full: WhenFull,
 }
 
 /// What happens to a new key when there is no room for it.
 ///
-/// The store first checks a small sample of meters, a different one each time, and removes one that has expired.
+/// In both cases the store first checks a small sample of meters, a different one each time, and removes one that has
+/// expired. The variants say what it does if none has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WhenFull {
-    /// Otherwise it evicts the meter of the sample that would expire first, and among equals the one with the fewest
-    /// recent charges: that of an idle key rather than that of a busy one.
+    /// Evict the meter of the sample that would expire first, and among equals the one with the fewest recently charged
+    /// units: so rather that of an idle key than that of a busy one.
     ///
     /// An evicted key starts with an empty count, so it may be admitted more than its limit allows. This is rare if the
     /// bound is well above the number of keys that are active within a period.
+    ///
+    /// A check never evicts its own meters. If they alone need more room than a shard has, it fails as with `Refuse`; with
+    /// `max_keys` of at least 64 this does not happen.
     #[default]
     Evict,
-    /// Otherwise the check fails with [`ErrorKind::Full`](ratelimit_core::ErrorKind::Full), and nothing is charged.
-    /// Known keys are decided as usual.
+    /// The check fails with [`ErrorKind::Full`](ratelimit_core::ErrorKind::Full), and nothing is charged. Keys that have a
+    /// meter are decided as usual.
     Refuse,
 }
 
@@ -72,7 +76,8 @@ impl MemoryConfig {
         Self { shards, ..self }
     }
 
-    /// The maximum number of meters in one shard, for a settled configuration. Also bounded by the 32-bit counts of a shard.
+    /// The maximum number of meters in one shard, for a settled configuration. Also bounded by the 32-bit counts of a
+    /// shard.
     pub(crate) fn share(&self) -> usize {
         self.max_keys.map_or(usize::MAX, |most| most / self.shards).min(u32::MAX as usize)
     }

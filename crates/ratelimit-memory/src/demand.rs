@@ -1,8 +1,8 @@
-//! A claim on a meter that has been found.
+//! A claim on a meter whose place in the store is known.
 
 use ratelimit_core::{Claim, Meter, Mode, Timestamp};
 
-/// A claim without its meter's name, which is no longer needed once the meter has been found.
+/// A claim without its meter's name, which is not needed after the search for the meter.
 #[derive(Clone, Copy)]
 pub(crate) struct Demand<'m> {
     pub(crate) cost: u64,

@@ -2,12 +2,13 @@
 
 use crate::kit::expiry::NEVER;
 
-/// The second from which on there may be expired meters, so that the sweep can skip shards without any.
+/// The second from which on a shard may have expired meters, so that the sweep can skip shards without any.
 #[derive(Clone, Copy)]
 pub(crate) struct Due {
     /// No meter expires before this second.
     second: u32,
-    /// No meter that the sweep has visited in this round, or that was added since the round began, expires before this second.
+    /// No meter that the sweep has visited in this round, or that was added since the round began, expires before this
+    /// second.
     passed: u32,
 }
 
@@ -29,17 +30,17 @@ impl Due {
         self.pass(second);
     }
 
-    /// The sweep has visited a meter that expires at this second.
+    /// Records that the sweep has visited a meter that expires at this second.
     pub(crate) fn pass(&mut self, second: u32) {
         self.passed = self.passed.min(second);
     }
 
-    /// The sweep has visited all meters.
+    /// Records that the sweep has visited all meters.
     pub(crate) fn end_round(&mut self) {
         *self = Self { second: self.passed, passed: NEVER };
     }
 
-    /// Meters have moved, so the sweep may miss some in this round.
+    /// Records that meters have moved, so that the sweep may miss some in this round.
     pub(crate) fn moved(&mut self) {
         self.pass(self.second);
     }

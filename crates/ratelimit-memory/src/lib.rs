@@ -32,16 +32,17 @@
 //! # }
 //! ```
 //!
-//! See [`MemoryStore`] for its guarantees, how it removes expired meters and how much memory it uses, and
-//! [`MemoryConfig`] for a bound. Everything else is [`ratelimit_core`], re-exported here.
+//! See [`MemoryStore`] for its guarantees, how it removes expired meters and how much memory it uses. See [`MemoryConfig`]
+//! to bound the number of meters. Everything else is [`ratelimit_core`], re-exported here.
 //!
 //! # What this crate does not do
 //! No threads, no timers, no clock, no I/O, no `unsafe`. It does not share its counts with other processes.
 //!
 //! # Features
 //! - `calendar`: limits per month, quarter or year, and per day or week of a time zone.
-//! - `tokio` (on by default): waiting ([`RateLimiter::acquire`]) on the system's clock, and the layers `Timeout` and
-//!   `Batched` (module `core::layers`). The store itself needs no runtime.
+//! - `tokio` (on by default): waiting ([`RateLimiter::acquire`]) on the system's clock, permits that renew themselves
+//!   (`RateLimiter::hold`), and the layers `Timeout`, `Bulkhead`, `Resilience` and `Batched` (module `core::layers`). The
+//!   store itself needs no runtime.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

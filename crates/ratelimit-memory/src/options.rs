@@ -8,7 +8,7 @@ use crate::config::{MemoryConfig, WhenFull};
 const OPTIONS: &[&str] = &["max_keys", "shards", "when_full"];
 
 impl MemoryConfig {
-    /// Parses the configuration from `url`: `memory:` with options as its query.
+    /// Parses the configuration from the query of `url`: `memory:?max_keys=1000000`.
     ///
     /// | option | takes | sets |
     /// |---|---|---|

@@ -1,4 +1,4 @@
-//! The last refusal of a shard, readable without the lock: a key that is refused repeatedly need not take the lock.
+//! The last refusal of a shard, which can be read without the lock: repeated refusals of a key do not take the lock.
 
 use super::sync::{AtomicU64, Ordering, fence};
 use crate::kit::{CompactState, Fingerprint};
@@ -6,8 +6,9 @@ use crate::slot::Slot;
 
 /// A meter that has refused, in its state at that time; or none. Only the thread that holds the lock writes it.
 ///
-/// A sequence lock: the turn is odd during a write, and a reader uses only what it read between two reads of the same even
-/// turn. Readers write nothing, so any number of threads can be refused on one key without slowing each other down.
+/// A sequence lock: `turn` is odd during a write, and a reader uses only what it has read between two reads of the same
+/// even `turn`. Readers write nothing, so any number of threads can be refused on one key without slowing each other
+/// down.
 #[derive(Debug, Default)]
 pub(crate) struct Refusal {
     turn: AtomicU64,

@@ -12,7 +12,8 @@ use crate::table::{Blocks, Place, STRIDE, Table};
 /// How many meters are compared to find one to evict.
 const SAMPLED: usize = 16;
 
-/// How many of the table's buckets are visited at once. Most of them are empty if a few meters take that many.
+/// How many of the table's buckets one step of the sweep visits at most. It visits that many only if most of them are
+/// empty.
 const SWEPT: usize = 64;
 
 /// A shard of a store.
@@ -24,7 +25,7 @@ const SWEPT: usize = 64;
 pub(crate) struct Shard {
     /// The number of charges; wraps around.
     charges: u32,
-    /// Whether published values may have changed since the lock was taken.
+    /// Whether values that are published without the lock may have changed since the lock was taken.
     is_news: bool,
     /// Whether a refusal is published.
     shows: bool,
@@ -82,7 +83,7 @@ impl Shard {
         self.table.find(fingerprint)
     }
 
-    /// Whether a claim fits.
+    /// Whether a claim fits the meter at `place`; `None` for a new meter.
     pub(crate) fn fits(&self, place: Option<Place>, demand: Demand<'_>) -> bool {
         let Some(place) = place else { return demand.fits_fresh() };
         match self.table.slot(place).state().state() {
@@ -101,7 +102,7 @@ impl Shard {
         }
     }
 
-    /// Decides a claim on a meter, and charges it if it is admitted and the mode says so.
+    /// Decides a claim on a meter, and charges it if it is admitted and is not a peek.
     pub(crate) fn claim(&mut self, place: Place, demand: Demand<'_>) -> (bool, Verdict) {
         let Some((admitted, verdict)) = self.table.slot_mut(place).claim(demand) else {
             return self.claim_other(place, demand);
@@ -142,7 +143,7 @@ impl Shard {
         self.has_changed(place);
     }
 
-    /// A meter's state has changed: stops publishing its refusal.
+    /// Records that a meter's state has changed: stops publishing its refusal.
     #[inline]
     fn has_changed(&mut self, place: Place) {
         if self.shows {
@@ -157,7 +158,8 @@ impl Shard {
         }
     }
 
-    /// A meter has refused. Publishes it if it also was the last one to refuse: if several alternate, publishing would not pay.
+    /// Records that a meter has refused. Publishes the refusal if the same meter also was the last one to refuse: if
+    /// several meters alternate, publishing would not pay.
     #[inline(never)]
     fn has_refused(&mut self, place: Place) {
         let slot = *self.table.slot(place);
@@ -174,7 +176,7 @@ impl Shard {
         self.is_news
     }
 
-    /// The changes have been published.
+    /// Records that the changes have been published.
     pub(crate) fn has_told(&mut self) {
         self.is_news = false;
     }
@@ -337,7 +339,8 @@ impl Shard {
 
     /// Finds the first expired meter of a small sample, or else the one whose loss matters least.
     ///
-    /// The sample is adjacent, which is as good as random in a table ordered by fingerprint, and different each time.
+    /// The meters of the sample are neighbours, which is as good as random in a table ordered by fingerprint. Each call
+    /// takes a different sample.
     fn victim(&mut self, evict: bool, now: Timestamp, spared: &[Fingerprint]) -> Option<Place> {
         let (end, looks) = (self.table.end(), SAMPLED + spared.len());
         let start = self.searched % end.max(1);
@@ -363,7 +366,8 @@ impl Shard {
             .filter(|place| evict || has_passed(self.table.slot(*place).forget_at, now))
     }
 
-    /// How much is lost by evicting a meter: its expiry, and among equals how much was charged recently.
+    /// How much is lost by evicting a meter: compares by its expiry, and among equals by the units that were charged
+    /// recently.
     fn weight(&self, place: Place) -> (u32, u64) {
         let slot = self.table.slot(place);
         let units = slot.state().recent_units();
@@ -407,7 +411,8 @@ impl Shard {
         self.large[number].as_mut().expect("a slot refers to a state that is there")
     }
 
-    /// Returns the memory that the current meters do not need, to be dropped after the lock is released.
+    /// Frees the memory that the current meters do not need. Returns most of it, for the caller to drop after it has
+    /// released the lock.
     pub(crate) fn shrink_to_fit(&mut self) -> Blocks {
         while let Some(None) = self.large.last() {
             self.large.pop();

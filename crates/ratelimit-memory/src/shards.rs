@@ -1,4 +1,4 @@
-//! Shards behind their locks, and what is readable without the locks.
+//! Shards behind their locks, and the values that can be read without the locks.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ pub(crate) struct Shards {
     glances: Box<[Glance]>,
 }
 
-/// The part of a shard's state that is readable without its lock.
+/// The part of a shard's state that can be read without its lock.
 struct Glance {
     /// The number of meters.
     len: AtomicU32,
@@ -83,8 +83,7 @@ impl Shards {
         &self.shards[self.number_of(fingerprint)]
     }
 
-    /// Locks a shard. If a thread panicked while it held the lock, the shard can still decide, so other threads need
-    /// not panic.
+    /// Locks a shard. A panic of a thread that held the lock does not poison it: the shard can still decide.
     #[inline]
     pub(crate) fn lock_cell<'s>(&'s self, cell: &'s ShardCell) -> ShardGuard<'s> {
         ShardGuard { shard: cell.shard.lock(), shards: self }

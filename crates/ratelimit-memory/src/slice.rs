@@ -75,7 +75,7 @@ impl<'s, 'c> Slice<'s, 'c> {
                 .all(|(claim, target)| self.shards[target.shard].fits(target.place, self.demand(claim)))
     }
 
-    /// Makes room for new meters. Returns `false` if that is not possible; then nothing is charged.
+    /// Makes room for new meters. Returns `false` if that is not possible; the caller must then charge nothing.
     pub(crate) fn make_room(&mut self, bound: Bound) -> bool {
         let fingerprints: SmallVec<[Fingerprint; 4]> =
             self.targets.iter().map(|target| target.fingerprint).collect();

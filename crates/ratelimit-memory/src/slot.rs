@@ -21,7 +21,7 @@ impl Slot {
         Self { low: fingerprint.low, high: fingerprint.kept(), ..Self::default() }
     }
 
-    /// A meter without charges, and how a claim on it is decided; `None` if its state is too large for a slot.
+    /// A meter without charges, and how to decide a claim on it; `None` if its state is too large for a slot.
     #[inline(always)]
     pub(crate) fn fresh(
         fingerprint: Fingerprint,
@@ -32,7 +32,7 @@ impl Slot {
         Some((Self::of_state(fingerprint, state), way))
     }
 
-    /// A meter with this state. Not for storing, because it does not know its expiry.
+    /// A meter with this state. Do not store it, because its expiry is not set.
     #[inline]
     pub(crate) fn of_state(fingerprint: Fingerprint, state: CompactState) -> Self {
         Self { state, ..Self::new(fingerprint) }
@@ -57,7 +57,7 @@ impl Slot {
         self.state.in_place(meter)
     }
 
-    /// Decides a claim, and charges it if it is admitted and the mode says so; `None` if it cannot be decided [in
+    /// Decides a claim, and charges it if it is admitted and is not a peek; `None` if it cannot be decided [in
     /// place](Self::in_place).
     #[inline]
     pub(crate) fn claim(&mut self, demand: Demand<'_>) -> Option<(bool, Verdict)> {
@@ -99,7 +99,7 @@ impl Slot {
         self.low == other.low && self.high == other.high
     }
 
-    /// Stores a state in this slot if it is small enough.
+    /// Stores a state in this slot if it is small enough. Returns whether it is.
     #[inline]
     pub(crate) fn keep(&mut self, state: &State) -> bool {
         let compact = CompactState::of(state);
@@ -107,7 +107,7 @@ impl Slot {
         compact.is_some()
     }
 
-    /// Stores the number of a state that is stored elsewhere.
+    /// Refers to the state of this number, which is stored elsewhere.
     pub(crate) fn refer(&mut self, number: usize) {
         self.state = CompactState::elsewhere(number);
     }

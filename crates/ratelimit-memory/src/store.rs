@@ -1,4 +1,4 @@
-//! The store: shards, found by hash.
+//! The store: shards of meters, chosen by a hash of the name.
 
 use std::fmt;
 use std::ops::Range;
@@ -20,8 +20,8 @@ use crate::{MemoryConfig, WhenFull};
 
 /// A store in the memory of this process.
 ///
-/// Share it behind an [`Arc`](std::sync::Arc) or by reference, between threads and between limiters with different
-/// namespaces.
+/// Share it between threads, and between limiters with different namespaces, behind an [`Arc`](std::sync::Arc) or by
+/// reference.
 ///
 /// ```
 /// use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
@@ -40,35 +40,37 @@ use crate::{MemoryConfig, WhenFull};
 /// # Guarantees
 /// - Decisions are exact. Several claims are decided together as one step.
 /// - Time is the caller's, and a meter remembers the latest instant at which it was charged.
-/// - A check of a known key does not allocate (a sliding log does while it grows), and neither does a refusal.
+/// - A check under up to four limits does not allocate if the key has a meter and at most 48 bytes, and neither does a
+///   refusal. The exceptions are sliding logs while they grow, periods of the calendar, and refusals that count for a ban.
 /// - Peeks, refusals and costs of zero store nothing.
 /// - A check waits only for other checks on the same shard, and never panics because another thread did. Repeated
-///   refusals of one key wait for nothing and write nothing (those of logs and segmented windows do wait).
+///   refusals of one key under one limit wait for nothing and write nothing (those of logs and segmented windows do wait).
 ///
 /// # Removal of expired meters
-/// There is no thread and no full sweep. Each charge of a new key, and one in 32 of the others, visits up to eight
-/// meters, in a sweep that goes around the whole store, and removes those that have been irrelevant for
+/// No thread removes them, and no check visits all meters. Each charge of a new key, and one in 32 of the others, visits
+/// up to eight meters, in a sweep that goes around the whole store, and removes those that have been irrelevant for
 /// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK). It skips parts of the store without any of these. So under any traffic
-/// there are at most about a seventh more meters than live ones, plus a few hundred; without traffic nothing is
-/// removed, and nothing grows.
+/// there are at most about a seventh more meters than live ones, plus a few hundred; without traffic nothing is removed,
+/// and nothing grows.
 ///
 /// The store keeps the memory of removed meters and reuses it. Allocators return memory to the system tens of megabytes
-/// at a time, and a check would wait several milliseconds for that. After a flood of keys,
-/// [`shrink_to_fit`](Self::shrink_to_fit) returns it.
+/// at a time, and a check would wait several milliseconds for that. After a flood of keys, call
+/// [`shrink_to_fit`](Self::shrink_to_fit) to free it.
 ///
 /// "Now" is the `now` of the claim: the store has no clock. **All limiters on one store should therefore use the same
-/// clock.** A claim that is far ahead of the others would consider their meters expired, but only the eight that it
-/// visits, because the store does not remember its time. The system's clock never jumps.
+/// clock.** A claim whose `now` is far ahead of the others would remove their meters as expired, but only up to eight
+/// that it visits, because the store does not remember its time. [`SystemClock`](ratelimit_core::SystemClock) never
+/// jumps.
 ///
 /// # Memory
 /// A meter takes 40 bytes, however long its key, in a table that is 88 to 97 % full: about 47 bytes in total with a
 /// million meters. With fewer than about 650,000 (650 per shard), the table may be down to 58 % full, because it moves
 /// its meters less often. A segmented window takes eight more bytes per segment, a sliding log eight to nine per unit.
 /// A shard with one meter has room for 56, in 2 kB; if there will always be few meters, configure fewer
-/// [`shards`](MemoryConfig::shards). [`MemoryConfig::max_keys`] limits their number.
+/// [`shards`](MemoryConfig::shards). [`MemoryConfig::max_keys`] limits the number of meters.
 ///
-/// The store keeps no keys, but fingerprints of 96 bits, keyed with secrets that never leave the process. The
-/// probability that two of ten million meters share one is 10<sup>-15</sup>; those two would count together.
+/// Instead of keys, the store keeps fingerprints of 96 bits, keyed with secrets that never leave the process. The
+/// probability that two of ten million meters share a fingerprint is 10<sup>-15</sup>; those two would count together.
 #[repr(C)] // what each claim needs is side by side
 pub struct MemoryStore {
     shards: Shards,
@@ -78,7 +80,8 @@ pub struct MemoryStore {
     walk: Walk,
 }
 
-/// The shard that is swept next. On its own cache lines, because it changes all the time and the rest of the store never.
+/// The number of the shard that is swept next. On its own cache lines, because it changes all the time and the rest of the
+/// store never does.
 #[derive(Default)]
 #[repr(align(128))]
 struct Walk(AtomicUsize);
@@ -89,7 +92,7 @@ const TIDY_EVERY: u32 = 32;
 /// How many meters one step of the sweep visits.
 const LOOKS: usize = 8;
 
-/// How many shards one step of the sweep visits. Most of them are empty if there are several.
+/// How many shards one step of the sweep visits at most. If it visits several, most of them are empty.
 const VISITS: usize = 16;
 
 impl MemoryStore {
@@ -110,14 +113,14 @@ impl MemoryStore {
         }
     }
 
-    /// The store's layout: its configuration, with the actual number of shards.
+    /// The store's configuration, with the actual number of shards.
     pub fn config(&self) -> &MemoryConfig {
         &self.config
     }
 
     /// The number of stored meters, including expired ones that have not been removed yet.
     ///
-    /// One key under three limits has three meters. Takes no lock; exact as long as nothing is written.
+    /// One key under three limits has three meters. Takes no lock. The number is exact if no other thread uses the store.
     pub fn len(&self) -> usize {
         self.shards.len()
     }
@@ -130,8 +133,8 @@ impl MemoryStore {
     /// Frees the memory that the current meters do not need. The allocator decides how much of it is returned to the
     /// system.
     ///
-    /// Checks continue meanwhile; only those on one shard at a time wait, for some dozen microseconds. It removes no
-    /// meters: call it after a flood of keys, when they have expired and other checks have been made since, or every hour.
+    /// Checks continue meanwhile; only those on one shard at a time wait, for some dozen microseconds. This removes no
+    /// meters. So call it when the keys of a flood have expired and later checks have removed them, or every hour.
     ///
     /// ```
     /// use ratelimit_memory::{Limit, MemoryStore, RateLimiter};
@@ -184,8 +187,8 @@ impl MemoryStore {
 
     /// A claim on a new meter.
     ///
-    /// It is decided before it is inserted: reading what was just written to memory that is not in the cache takes as
-    /// long as waiting for that memory.
+    /// It is decided before the meter is inserted: reading what was just written to memory that is not in the cache takes
+    /// as long as waiting for that memory.
     #[inline(always)]
     fn claim_new<R>(
         &self,
@@ -251,7 +254,7 @@ impl MemoryStore {
         Ok(answer)
     }
 
-    /// Continues the sweep by one step. The caller holds no lock, and this waits for none.
+    /// Continues the sweep by one step. The caller must hold no lock; this does not wait for any.
     #[cold]
     fn tidy(&self, now: Timestamp) {
         // Threads that sweep concurrently may visit the same shards; the sweep makes progress all the same.

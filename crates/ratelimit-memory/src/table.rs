@@ -16,7 +16,8 @@ const HIGHEST: u64 = 0x80 * ONES;
 /// The maximum load of a table, in 64ths: 97 %.
 const MOST: usize = 62;
 
-/// A table with fewer blocks than this is small. A store of the usual 1,024 shards whose tables have all reached it takes 27 MB.
+/// A table with fewer blocks than this is small. A store of the usual 1,024 shards whose tables have all reached it takes
+/// 27 MB.
 const SMALL: usize = 12;
 
 /// A small table grows by half, others by one part in this many.
@@ -25,15 +26,16 @@ const GROWTH: usize = 10;
 /// Meters by fingerprint.
 ///
 /// A bucket has places for seven meters, and one word of metadata: a tag for each meter (eight bits of its fingerprint,
-/// never zero or one, so that all are compared at once) and the number of meters that found the bucket full and moved
-/// on to the next one. A search ends at a bucket that no meter has passed. The words are stored together, a byte per
-/// meter, and so stay in the processor's caches: finding a meter takes one access to main memory, and finding that
-/// there is none usually takes none.
+/// never zero or one, so that all are compared at once) and the number of meters that found the bucket full and were stored
+/// in a later one: they have *passed* it. A search ends at a bucket that no meter has passed. The words of all buckets are
+/// stored together, about a byte per meter, and so stay in the processor's caches: finding a meter takes one access to main
+/// memory, and finding that there is none usually takes none.
 ///
-/// The upper bits of the fingerprint choose the bucket, so meters keep their order when the table grows, and growing is one
-/// pass from the end to the beginning. It grows by a tenth, so it is 88 to 97 % full; one that doubles is 66 % full on average.
-/// A small one grows by half, for little more memory and half the moves. All blocks have one size, so the allocator can reuse
-/// what a shard frees. Blocks are kept until `shrink_to_fit`: allocators return memory in tens of megabytes.
+/// The upper bits of the fingerprint choose the bucket, so meters keep their order when the table grows, and growing is
+/// one pass from the end to the beginning. It grows by a tenth, so it is 88 to 97 % full; one that doubles is 66 % full
+/// on average. A small one grows by half, for little more memory and half the moves. All blocks have one size, so the
+/// allocator can reuse what a shard frees. Blocks are kept until `shrink_to_fit`: allocators return memory in tens of
+/// megabytes.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Table {
@@ -247,8 +249,8 @@ impl Table {
         tags.zip(meters).filter(|(tag, _)| *tag != 0)
     }
 
-    /// Adds blocks and moves every meter to its new bucket, the last ones first: everything behind the one that is
-    /// being moved is already in the new order.
+    /// Adds blocks and moves every meter to its new bucket, the last ones first: all meters behind the one that is
+    /// being moved are already in the new order.
     #[cold]
     #[inline(never)]
     fn grow(&mut self) {
@@ -271,7 +273,8 @@ impl Table {
         }
     }
 
-    /// Moves the meters of a bucket to where they belong, except for those that must wait until all others are in the new order.
+    /// Moves the meters of a bucket to where they belong, except for those that must wait until all others are in the new
+    /// order.
     #[inline]
     fn spread(&mut self, bucket: usize, later: &mut Vec<(usize, u64, Slot)>) {
         let mut tags = std::mem::take(&mut self.tags[bucket]);

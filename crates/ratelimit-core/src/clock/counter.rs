@@ -1,4 +1,4 @@
-//! A clock that reads the processor's counter, at a third of the cost of asking the operating system.
+//! A clock that reads the processor's counter, at a third of the cost of reading the operating system's clock.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{LazyLock, Mutex, TryLockError};
@@ -7,9 +7,9 @@ use std::time::Instant;
 /// The counter of this process.
 pub(super) static COUNTER: LazyLock<Counter> = LazyLock::new(Counter::new);
 
-/// How far the counter falls behind the monotonic clock by design: one part in a million. Each adjustment is a step
-/// forward of this size, so the counter never has to go back. If it is ahead all the same, it runs so much slower that
-/// the monotonic clock has caught up by the next adjustment.
+/// How much slower than the monotonic clock the counter is made to run: one part in a million. So each adjustment is a step
+/// forward of this size, and the counter never has to go back. If it is ahead all the same, it runs so much
+/// slower that the monotonic clock has caught up by the next adjustment.
 const BEHIND: u64 = 1_000_000;
 
 /// Time between two adjustments, in nanoseconds.
@@ -19,7 +19,7 @@ const SPAN: u64 = 1_000_000_000;
 ///
 /// On a processor without a counter that runs evenly, `quanta` reads the monotonic clock instead.
 ///
-/// All that a reading needs is on one cache line.
+/// All fields that a reading needs are on one cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct Counter {
@@ -31,17 +31,18 @@ pub(super) struct Counter {
     adjusting: Mutex<Sample>,
 }
 
-/// A linear function of the counter: `nanos + (raw - begin) x rate / 2^32`.
+/// A linear function of the processor's counter `raw`: `nanos + (raw - begin) x rate / 2^32` nanoseconds.
 #[derive(Debug)]
 struct Line {
     begin: AtomicU64,
     nanos: AtomicU64,
     rate: AtomicU64,
-    /// How far the counter gets in [`SPAN`].
+    /// How far the processor's counter advances in [`SPAN`].
     span: AtomicU64,
 }
 
-/// How far the counter may be before the line's begin without having gone back: another thread read it before that begin.
+/// How far a reading of the processor's counter may be before the line's begin although the counter has not gone back: this
+/// thread read it before another thread set that begin.
 const SLIP: u64 = 10_000_000;
 
 impl Line {
@@ -83,7 +84,7 @@ struct Sample {
 impl Counter {
     fn new() -> Self {
         let raw = if cfg!(miri) { quanta::Clock::mock().0 } else { quanta::Clock::new() };
-        // The time in which the counter counts to 2^32, as measured by the library.
+        // The nanoseconds in which the processor's counter counts to 2^32, as measured by the library.
         let rate = raw.delta_as_nanos(0, 1 << 32);
         let origin = Instant::now();
         let begin = raw.raw();
@@ -92,7 +93,7 @@ impl Counter {
         Self { raw, origin, version: AtomicU64::new(0), line, adjusting }
     }
 
-    /// Nanoseconds since the counter was made.
+    /// Nanoseconds since the counter was created.
     #[inline]
     pub(super) fn nanos(&self) -> u64 {
         // Miri has no instruction that reads the processor's counter.
@@ -138,7 +139,8 @@ impl Counter {
         }
     }
 
-    /// Fits a new line to the monotonic clock, unless another thread is doing so: then the old line is still good enough.
+    /// Fits a new line to the monotonic clock. If another thread is doing so already, uses the old line, which is still
+    /// good enough.
     #[cold]
     fn adjust(&self) -> u64 {
         let mut last = match self.adjusting.try_lock() {

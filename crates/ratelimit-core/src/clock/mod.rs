@@ -1,4 +1,4 @@
-//! Where "now" comes from: the machine's clock, or one that a test sets.
+//! Clocks: the machine's clock, and one that a test sets.
 #![allow(clippy::disallowed_methods)] // the one place that reads the machine's clocks
 
 mod counter;
@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use self::counter::{COUNTER, Counter};
 use crate::Timestamp;
 
-/// Returns the current time.
+/// A clock that a limiter reads.
 pub trait Clock: Send + Sync {
-    /// The present instant.
+    /// Returns the current time.
     fn now(&self) -> Timestamp;
 }
 
@@ -26,25 +26,24 @@ pub trait Timer: Clock {
 
 /// The machine's clock: the wall clock as it was when this value was created, advanced by the monotonic clock.
 ///
-/// It therefore never goes back and does not jump when the machine's time is changed, so a limiter in process is immune
-/// to both. Processes that share a store should synchronise their wall clocks (NTP), or let the store use its own clock
-/// if it offers that.
+/// So it never goes back, and does not jump when the machine's time is changed. Processes that share a store should
+/// synchronise their wall clocks (NTP), or let the store use its own clock if it offers that.
 ///
 /// It reads the monotonic clock once a second, and the processor's counter in between, which takes a third of the time.
-/// It may be behind by some microseconds for that.
+/// It may be some microseconds behind because of that.
 ///
-/// Cloning is free and keeps the same origin.
+/// It is `Copy`; copies show the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
-    /// The wall clock's time when the counter was created, by the wall clock as it was when this value was created.
+    /// The time when the counter was created, according to the wall clock as it was when this value was created.
     origin: u64,
     counter: &'static Counter,
 }
 
 impl SystemClock {
-    /// A clock that starts at the wall clock's current time (at the epoch if that lies before 1970).
+    /// Creates a clock that starts at the wall clock's current time, or at the epoch if the wall clock is before 1970.
     pub fn new() -> Self {
-        // The counter is created when it is first used, which takes time: so before the wall clock is read.
+        // Creating the counter at its first use takes time. So use it before the wall clock is read.
         let counter = &*COUNTER;
         // Of three readings the one that took the shortest time: the thread may be preempted in the middle of one.
         let readings = [(); 3].map(|()| {
@@ -78,15 +77,15 @@ impl Timer for SystemClock {
     /// Sleeps on tokio's timer, which rounds up to whole milliseconds.
     ///
     /// # Panics
-    /// Like every tokio timer: outside of a tokio runtime, or in one without its time driver.
+    /// Outside of a tokio runtime, or in one without its time driver.
     async fn sleep(&self, duration: Duration) {
         tokio::time::sleep(duration).await;
     }
 }
 
-/// A clock that stands still until it is set: for tests that need no waiting.
+/// A clock that stands still until you set it: for tests that do not have to wait.
 ///
-/// Clones share the time. A sleeper wakes when the clock has reached the end of its sleep.
+/// Clones share the time. A [`sleep`](Timer::sleep) completes when the clock has reached the end of the sleep.
 ///
 /// ```
 /// use ratelimit_core::{Clock, ManualClock, Timestamp};
@@ -108,7 +107,7 @@ struct Manual {
 }
 
 impl ManualClock {
-    /// A clock that stands at `now`.
+    /// Creates a clock that stands at `now`.
     pub fn at(now: Timestamp) -> Self {
         let clock = Self::default();
         clock.set(now);
@@ -127,7 +126,10 @@ impl ManualClock {
         sleepers.into_iter().for_each(Waker::wake);
     }
 
-    /// The number of sleeps that have started and not ended. A test advances the clock once its task sleeps.
+    /// The number of times that a sleep was polled and has to wait, since the clock was last set: not zero once a task
+    /// sleeps, so that a test can advance the clock.
+    ///
+    /// A sleep that was polled twice counts twice, and one that was dropped still counts.
     pub fn sleepers(&self) -> usize {
         self.0.sleepers.lock().unwrap_or_else(PoisonError::into_inner).len()
     }

@@ -10,8 +10,8 @@ impl Decision<'_> {
         self.each().any(|status| status.rule().is_ban())
     }
 
-    /// The bans that count this refusal: another limit on the same key has refused, and the key is not banned yet. The index
-    /// of each, and that of its key.
+    /// The bans that count this refusal: another limit on the same key has refused, and the key is not banned yet. The
+    /// index of each, and that of its key.
     pub(crate) fn refused_under_bans(&self) -> Vec<(usize, usize)> {
         let refuses = |key| {
             move |status: crate::LimitStatus<'_>| {
@@ -29,7 +29,7 @@ impl Decision<'_> {
         self.each().nth(index)?.rule().ban_meters()
     }
 
-    /// Shows that the ban at this index holds until `end`.
+    /// Changes the status of the ban at this index: it refuses until `end`.
     pub(crate) fn set_banned(&mut self, index: usize, end: Timestamp) {
         if let Some(verdict) = self.parts.verdicts().get(index) {
             let verdict = Ban::begun(end, verdict);

@@ -18,18 +18,19 @@ use std::time::Duration;
 use crate::receipt::is_marked;
 use crate::{Answer, ErrorKind, StoreError, Timestamp};
 
-/// The result of a check: whether the request may pass, and how the limits stand.
+/// The result of a check: whether the request may pass, and the status of its limits.
 ///
 /// If several limits were checked, [`limit`](Self::limit), [`remaining`](Self::remaining) and
-/// [`reset_after`](Self::reset_after) are those of the limit that [decided](Self::decided_by): among the limits that refused,
-/// the one with the longest wait; if all admitted, the one with the least remaining. [`each`](Self::each) returns all of them.
+/// [`reset_after`](Self::reset_after) are those of the limit that [decided](Self::decided_by): among the limits that
+/// refused, the one with the longest wait; if all admitted, the one with the least remaining. [`each`](Self::each)
+/// returns all of them.
 ///
 /// A decision knows what it charged: which keys, under which limits, how many units. So
 /// [`RateLimiter::refund`](crate::RateLimiter::refund) and [`settle`](crate::RateLimiter::settle) need no other
 /// argument, and they return what was charged, even if the limits have changed since.
 ///
-/// It borrows the limits of the limiter or of the request. To keep it longer than those (in a struct, in a task, in an
-/// HTTP request's extensions), call [`into_owned`](Self::into_owned):
+/// A decision borrows the limits of the limiter or of the request. To keep it longer than those (in a struct, in a task, in
+/// an HTTP request's extensions), call [`into_owned`](Self::into_owned):
 ///
 /// ```
 /// # use ratelimit_core::{CheckError, CounterStore, Decision, RateLimiter};
@@ -88,7 +89,8 @@ impl<'l> Decision<'l> {
         self.admitted
     }
 
-    /// Whether the request was charged: it was allowed, and it was not just a peek.
+    /// Whether the request was charged. False for a refusal, a peek, and a request that [`Open`](crate::layers::Open) has
+    /// admitted.
     pub fn charged(&self) -> bool {
         self.charged
     }
@@ -109,15 +111,16 @@ impl<'l> Decision<'l> {
         self.decided_by().remaining()
     }
 
-    /// How long to wait until the same request is allowed if nothing else is charged. Zero if it is allowed now; `None`
-    /// if it never will be, because it costs more than a limit can admit.
+    /// How long to wait until the same request is allowed if nothing else is charged. Zero if it is allowed now. `None`
+    /// if it never will be: it costs more than a limit can admit, or a limit [in total](crate::Algorithm::Total) is used
+    /// up.
     ///
     /// Waiting exactly this long suffices; a nanosecond less does not.
     pub fn retry_after(&self) -> Option<Duration> {
         if self.admitted { Some(Duration::ZERO) } else { self.decided_by().retry_after() }
     }
 
-    /// How long until the deciding limit is as good as new if nothing else is charged.
+    /// How long until the deciding limit is as good as new, with all of its units available, if nothing else is charged.
     pub fn reset_after(&self) -> Duration {
         self.decided_by().reset_after()
     }
@@ -129,19 +132,20 @@ impl<'l> Decision<'l> {
         if self.admitted && waits { self.turn() } else { Duration::ZERO }
     }
 
-    /// The same for a refused request, if there had been room for it.
+    /// How long the request has to wait for its turn; for a refused one, how long it would wait if there had been room.
     pub(crate) fn turn(&self) -> Duration {
         let turns = self.parts.verdicts().iter().map(|verdict| verdict.ready_at.since(self.now));
         turns.max().unwrap_or_default()
     }
 
-    /// The limit that decided, and how it stands.
+    /// The limit that decided, and its status.
     #[inline]
     pub fn decided_by(&self) -> LimitStatus<'_> {
         self.status(self.parts.decided_by())
     }
 
-    /// The status of each limit: for each key of the request, the limits that apply to it, in the order in which you gave them.
+    /// The status of each limit: for each key of the request, the limits that apply to it, in the order in which you gave
+    /// them.
     #[inline]
     pub fn each(&self) -> impl ExactSizeIterator<Item = LimitStatus<'_>> {
         (0..self.parts.verdicts().len()).map(|index| self.status(index))
@@ -160,7 +164,7 @@ impl<'l> Decision<'l> {
 }
 
 impl PartialEq<Decision<'_>> for Decision<'_> {
-    /// Whether both have the same result and charged the same.
+    /// Whether both have the same result, and have charged the same keys, limits and costs.
     fn eq(&self, other: &Decision<'_>) -> bool {
         let all = |decision: &Decision<'_>| (decision.admitted, decision.charged, decision.now);
         all(self) == all(other)

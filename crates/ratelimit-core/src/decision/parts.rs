@@ -54,8 +54,8 @@ pub(crate) struct Any<'l> {
     owned: Heap<Owned>,
 }
 
-/// The part that borrows nothing. It has its own drop code, which must not access what is borrowed, so a decision that
-/// is no longer used does not keep its limits borrowed.
+/// The part that borrows nothing. Only this part has drop code, and it does not access borrowed data. So a decision that is
+/// no longer used does not keep its limits borrowed.
 #[derive(Clone)]
 struct Owned {
     /// Instead of the borrowed one.
@@ -74,7 +74,7 @@ struct Key {
     cost: u64,
 }
 
-/// A key to include in a decision.
+/// A key of a request, to be included in its decision.
 pub(crate) struct AskedKey<'k, 'l> {
     pub(crate) bytes: &'k [u8],
     pub(crate) cost: u64,
@@ -171,7 +171,7 @@ impl<'l> Parts<'l> {
         }
     }
 
-    /// Replaces a verdict, which may then be the one that decides.
+    /// Replaces a verdict, and determines again which one decides.
     pub(super) fn set_verdict(&mut self, index: usize, verdict: Verdict) {
         if let Some(place) = self.verdict_mut(index) {
             *place = verdict;
@@ -218,7 +218,7 @@ impl<'l> Parts<'l> {
         }
     }
 
-    /// The bytes of the keys. Empty if they were not charged.
+    /// The bytes of each key. They are empty if the decision was not charged.
     pub(super) fn keys(&self) -> SmallVec<[KeyBytes; 1]> {
         match self {
             Self::One(one) => [one.key.bytes()].into(),
@@ -247,7 +247,8 @@ impl Any<'_> {
 /// The index of the verdict that decided.
 fn decisive(verdicts: &[Verdict]) -> usize {
     let rank = |verdict: &Verdict| {
-        // Refused before admitted; among those never before later before sooner; then the least remaining. Ties: the first.
+        // Refusals come first: those that never fit, then those with the longest wait. Then the least remaining decides,
+        // and at last the order of the limits.
         let wait = if verdict.fits { 0 } else { verdict.fits_at.map_or(u64::MAX, Timestamp::as_nanos) };
         (std::cmp::Reverse((!verdict.fits, wait)), verdict.remaining)
     };

@@ -14,9 +14,9 @@ pub(crate) type ChargedKeys = SmallVec<[KeyBytes; 1]>;
 
 /// The difference between what was charged and the true cost.
 pub(crate) struct Settlement<'d> {
-    /// What was charged too much.
+    /// Units that were charged although they were not used.
     pub(crate) refunds: SmallVec<[Refund<'d>; 4]>,
-    /// What was charged too little, to be charged now whether it fits or not.
+    /// Units that were used beyond what was charged, to be charged now whether they fit or not.
     pub(crate) claims: SmallVec<[Claim<'d>; 4]>,
 }
 
@@ -26,8 +26,8 @@ impl Decision<'_> {
         if self.charged { self.parts.keys() } else { ChargedKeys::new() }
     }
 
-    /// The difference to the true cost, which is `units` for each limit. `keys` are the decision's
-    /// [own](Self::charged_keys).
+    /// The difference to the true cost, which `units` returns for each limit. `keys` are the decision's
+    /// [charged keys](Self::charged_keys).
     pub(crate) fn settlement<'d>(
         &'d self,
         keys: &'d ChargedKeys,
@@ -55,7 +55,7 @@ impl Decision<'_> {
     }
 
     /// The leases of what the decision has charged under concurrency limits. `keys` are the decision's
-    /// [own](Self::charged_keys).
+    /// [charged keys](Self::charged_keys).
     pub(crate) fn leases<'d>(&'d self, keys: &'d ChargedKeys) -> Leases<'d> {
         let mut leases = Leases { claims: SmallVec::new(), refunds: SmallVec::new(), ends: None };
         for (index, verdict) in self.parts.verdicts().iter().enumerate() {
@@ -92,16 +92,17 @@ impl Decision<'_> {
 
 /// What a decision holds under concurrency limits.
 pub(crate) struct Leases<'d> {
-    /// Takes the same units anew.
+    /// Charge the same units again.
     pub(crate) claims: SmallVec<[Claim<'d>; 4]>,
-    /// Gives back what is held.
+    /// Give back the units that are held.
     pub(crate) refunds: SmallVec<[Refund<'d>; 4]>,
     /// When the first of them ends.
     pub(crate) ends: Option<Timestamp>,
 }
 
 impl Leases<'_> {
-    /// Whether the decision still holds what it took, if nothing can be renewed: there is nothing, or a lease has ended.
+    /// The result of a renewal that has nothing to do: `true` if the decision holds nothing, `false` if a lease has ended.
+    /// `None` if the leases can be renewed.
     pub(crate) fn outcome_without_renewal(&self, now: Timestamp) -> Option<bool> {
         match self.ends {
             None => Some(true),

@@ -1,4 +1,4 @@
-//! A key that a decision keeps, so that it can be refunded.
+//! A key that a decision keeps for a refund.
 
 use smallvec::SmallVec;
 
@@ -7,8 +7,8 @@ pub(crate) type KeyBytes = SmallVec<[u8; 48]>;
 
 /// A key of up to 48 bytes, stored as words from both ends that overlap in the middle.
 ///
-/// Each admitted check copies its key. So the copy is a few whole words, without a call or a loop; they are put
-/// together only if the key is needed again.
+/// Each admitted check copies its key. So the copy is a few whole words, without a call or a loop; the bytes are put
+/// together from them only if the key is needed again.
 #[derive(Clone, Copy)]
 pub(crate) struct ShortKey {
     length: usize,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{Limit, Timestamp, Verdict};
 
-/// The status of one limit after a decision, and which limit it is.
+/// One limit of a decision, and its status after the decision.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct LimitStatus<'d> {
     pub(super) index: usize,
@@ -22,7 +22,7 @@ impl<'d> LimitStatus<'d> {
         self.index
     }
 
-    /// The index of the key, among the keys of the request, that the limit was checked for.
+    /// The index of the limit's key among the keys of the request.
     pub fn key_index(&self) -> usize {
         self.key_index
     }
@@ -37,7 +37,7 @@ impl<'d> LimitStatus<'d> {
         self.limit.name()
     }
 
-    /// How many units the request asked for.
+    /// How many units the request costs under this limit.
     pub fn cost(&self) -> u64 {
         self.cost
     }

@@ -3,8 +3,8 @@
 /// The recent peak of concurrent callers, for stores that batch claims into shared round trips.
 ///
 /// The current number says little: when a shared round trip ends, all of its callers leave together and return one by
-/// one, and each of the first would seem to be alone. So this is the peak over the last few hundred callers: each
-/// caller that enters reduces the peak by a 256th. After five hundred callers, a peak of 128 has decayed to 16.
+/// one, so each of the first ones would seem to be alone. So this is the peak over the last few hundred callers: each
+/// caller that enters reduces the peak by a 256th. After five hundred callers, a peak of 128 has decayed to 18.
 ///
 /// ```
 /// use ratelimit_core::kit::RecentPeak;

@@ -1,7 +1,8 @@
-//! Helpers that this project's stores share, for stores of your own: claims that outlive their caller,
-//! calls that do, the recent number of concurrent callers, and how far a listing of meters got.
+//! Helpers that this project's stores share, for stores of your own: claims and names that own their data, calls that run
+//! to completion although the caller has dropped them, the recent number of concurrent callers, the progress of a listing
+//! of meters, and setters of configurations.
 //!
-//! Nothing here is part of the contract; you can write a store without it.
+//! Nothing here is part of the contract. You can write a store without it.
 
 mod concurrency;
 mod meter_scan;

@@ -1,12 +1,12 @@
-//! Names of meters that outlive their caller.
+//! Names of meters that own their data.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::MeterId;
 
-/// A [`MeterId`] that owns its parts, in 40 bytes. A name of up to 36 bytes is stored inline; cloning a longer one does not
-/// copy its bytes.
+/// A [`MeterId`] that owns its parts, in 40 bytes. A name of up to 36 bytes is stored inline; a longer one is shared by its
+/// clones.
 ///
 /// ```
 /// use ratelimit_core::MeterId;
@@ -48,7 +48,7 @@ impl OwnedName {
         }
     }
 
-    /// The bytes, and the ends of the name space and the scope in them.
+    /// The bytes, and the ends of the namespace and the scope in them.
     #[inline]
     fn parts(&self) -> (&[u8], usize, usize) {
         match &self.0 {
@@ -65,7 +65,7 @@ impl OwnedName {
         let (bytes, namespace_end, scope_end) = self.parts();
         let (names, key) = bytes.split_at(scope_end);
         let (namespace, scope) = names.split_at(namespace_end);
-        // They were created from text.
+        // Both were copied from strings.
         let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
         MeterId { namespace: text(namespace), scope: text(scope), key }
     }

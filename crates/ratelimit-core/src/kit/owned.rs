@@ -1,4 +1,4 @@
-//! Claims and refunds that outlive their caller.
+//! Claims and refunds that own their data.
 
 use smallvec::SmallVec;
 
@@ -48,19 +48,19 @@ pub struct OwnedRefund<K> {
 }
 
 impl<K> OwnedClaims<K> {
-    /// Copies `claims`; `key` makes a store's key of each name.
+    /// Copies `claims`. `key` converts each name to the store's form.
     pub fn new(claims: &Claims<'_>, mut key: impl FnMut(&MeterId<'_>) -> K) -> Self {
         let own =
             |claim: &Claim<'_>| OwnedClaim { key: key(&claim.id), cost: claim.cost, meter: claim.meter };
         Self { now: claims.now(), mode: claims.mode(), claims: claims.iter().map(own).collect() }
     }
 
-    /// Whether a cost is above its limit, so that these claims are refused whatever the state.
+    /// Whether these claims are refused whatever the state, because a cost is above its limit.
     pub fn never_fit(&self) -> bool {
         self.mode == Mode::Charge && self.claims.iter().any(|claim| claim.cost > claim.meter.limit())
     }
 
-    /// Whether `claim`, which is one of these, changes its meter if all are admitted.
+    /// Whether `claim`, which must be one of these, changes its meter if all of them are admitted.
     pub fn charges(&self, claim: &OwnedClaim<K>) -> bool {
         self.mode != Mode::Peek && claim.cost > 0
     }
@@ -74,7 +74,7 @@ impl OwnedClaims<OwnedName> {
 }
 
 impl<K> OwnedRefund<K> {
-    /// Copies `refund`; `key` makes a store's key of its name.
+    /// Copies `refund`. `key` converts its name to the store's form.
     pub fn new(refund: &Refund<'_>, key: impl FnOnce(&MeterId<'_>) -> K) -> Self {
         let claim = OwnedClaim { key: key(&refund.id), cost: refund.cost, meter: refund.meter };
         Self { claim, receipt: refund.receipt }

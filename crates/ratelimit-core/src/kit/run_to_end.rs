@@ -6,8 +6,10 @@ use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
-/// A future that runs within its caller's. If that is dropped halfway, a task continues: what was reserved is given back,
-/// and a connection stays usable.
+/// A future that runs to completion even if its caller drops it halfway: a task on the tokio runtime then continues it.
+/// So a store can give back what it has reserved, and keep a connection usable.
+///
+/// A future that was never polled, or was polled outside of a tokio runtime, is dropped.
 ///
 /// ```
 /// use ratelimit_core::kit::RunToEnd;
@@ -19,17 +21,17 @@ use tokio::runtime::Handle;
 /// ```
 pub struct RunToEnd<T: Send + 'static> {
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
-    /// The runtime to continue on, once the future has been polled.
+    /// The runtime to continue on. Set at the first poll within a runtime.
     handle: Option<Handle>,
 }
 
 impl<T: Send + 'static> RunToEnd<T> {
-    /// Boxes a future. Nothing runs before it is polled.
+    /// Boxes a future. Nothing runs before the first poll.
     pub fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self { future: Some(Box::pin(future)), handle: None }
     }
 
-    /// The size of its allocation in bytes.
+    /// The size of the boxed future in bytes; zero when it has completed.
     pub fn size(&self) -> usize {
         self.future.as_deref().map_or(0, size_of_val)
     }

@@ -13,20 +13,20 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BatchConfig {
-    /// The maximum number of concurrent round trips, at least one. With more than one, claims of different round trips
-    /// may overtake each other, as they may without batching.
+    /// The maximum number of concurrent round trips, at least one; 3 by default. With more than one, claims of different
+    /// round trips may overtake each other, as they may without batching.
     pub concurrent_batches: usize,
-    /// Up to this many concurrent claims are sent individually: with so few, waiting for each other costs more time
-    /// than the store saves.
+    /// Up to this many concurrent claims are sent individually; 16 by default. With so few, waiting for each other would
+    /// cost more time than the store would save.
     pub unbatched: usize,
-    /// The maximum number of checks in one round trip, at least one.
+    /// The maximum number of checks in one round trip, at least one; 128 by default.
     pub batch_size: usize,
-    /// The maximum number of checks that wait or are about to be sent, at least one. Further ones immediately fail with
-    /// [`ErrorKind::Contended`](crate::ErrorKind::Contended), and are not charged.
+    /// The maximum number of checks that wait or are about to be sent, at least one; 100,000 by default. Further checks
+    /// fail immediately with [`ErrorKind::Contended`](crate::ErrorKind::Contended), and are not charged.
     pub max_waiting: usize,
-    /// How long a check that has to wait may take, including its round trip. After that it fails with
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout): it is not charged if it was still waiting, and may be charged
-    /// otherwise. The store's own time limit starts with its round trip.
+    /// How long a check that has to wait may take, including its round trip; 1 s by default. After that it fails with
+    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout): it was not charged if it was still waiting, and may have been
+    /// charged otherwise. The store's own time limit starts with the round trip.
     pub timeout: Duration,
 }
 

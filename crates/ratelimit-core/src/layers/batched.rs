@@ -13,18 +13,21 @@ use super::BatchConfig;
 use crate::kit::{OwnedClaims, OwnedName, RecentPeak};
 use crate::{Answer, Claims, CounterStore, ErrorKind, Promises, Refund, StoreError, Timestamp, Verdict};
 
-/// A layer that sends concurrent claims together under load.
+/// A layer that sends concurrent claims together under load. It adds no latency at low load, and reduces the number of
+/// calls to a busy store.
 ///
 /// As long as recently no more than [`unbatched`](BatchConfig::unbatched) claims were concurrent, each is sent immediately
 /// and by itself, as without this layer. With more, a claim waits for others that are sent at the same moment, and claims
 /// that arrive while [`concurrent_batches`](BatchConfig::concurrent_batches) round trips are in progress wait until one of
-/// them ends. A batch is sent with one [`CounterStore::claim_many`], in the order of arrival. Each check is decided for itself, exactly as if they had been
-/// sent one after another. So batching adds no latency at low load, and reduces the number of calls to a busy store.
+/// them ends.
+///
+/// A batch is sent with one [`CounterStore::claim_many`], in the order of arrival. Each check is decided by itself,
+/// exactly as if the checks had been sent one after another.
 ///
 /// If a caller drops its future before its claim was sent, nothing is charged. If it drops it later, the others in the
 /// batch still get their answers. Refunds, resets and calls to `claim_many` are passed to the store directly.
 ///
-/// Requires a tokio runtime.
+/// Requires a tokio runtime with its time driver.
 ///
 /// ```
 /// # use ratelimit_core::layers::Batched;
@@ -58,7 +61,7 @@ struct Queue {
     next: u64,
 }
 
-/// A claim in progress. It is removed from the count when it ends, for whatever reason.
+/// A claim in progress. Dropping this removes it from the number of concurrent callers.
 struct CountedCaller<'a, S>(&'a Shared<S>);
 
 impl<S> Drop for CountedCaller<'_, S> {
@@ -127,7 +130,8 @@ impl<S: CounterStore + 'static> Batched<S> {
         &self.shared.inner
     }
 
-    /// A round trip of its own if there are few claims and none waits; otherwise a place in the queue.
+    /// Grants the claims a round trip of their own if there are few callers and nobody waits; otherwise a place in the
+    /// queue.
     fn enqueue(&self, claims: &Claims<'_>) -> Result<Turn<S>, StoreError> {
         let config = &self.shared.config;
         let mut queue = self.shared.queue();
@@ -184,15 +188,16 @@ impl<S: CounterStore + 'static> Drop for Permit<S> {
                     runtime.spawn(send(permit));
                 }
             }
-            // The runtime has ended. Waiting claims are sent when another round trip ends; if there is none, dropping
-            // their senders reports the loss.
+            // The runtime has ended. Waiting claims are sent when another round trip ends; if there is none, their
+            // callers get an error, because their senders are dropped.
             _ if queue.in_flight == 0 => queue.waiting.clear(),
             _ => {}
         }
     }
 }
 
-/// The first of many claims is not alone for long: others got their answers together with it, and will claim again as well.
+/// Yields once before it sends: callers that got their answers together often claim again at the same moment, so the first
+/// claim soon has company.
 async fn send_soon<S: CounterStore + 'static>(permit: Permit<S>) {
     tokio::task::yield_now().await;
     send(permit).await;
@@ -230,7 +235,8 @@ fn send_another<S: CounterStore + 'static>(permit: Permit<S>) -> Pin<Box<dyn Fut
 }
 
 impl<S: CounterStore + 'static> Permit<S> {
-    /// The claims to send, without those whose callers have given up; and another round trip if there are more than fit in one.
+    /// Takes the claims to send from the queue, without those whose callers have given up. Also returns another round
+    /// trip if more claims wait than fit in one.
     fn begin(&mut self) -> (Vec<Waiting>, Option<Self>) {
         let mut queue = self.shared.queue();
         self.begun = true;

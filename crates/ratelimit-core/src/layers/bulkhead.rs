@@ -7,11 +7,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::{Answer, Claims, CounterStore, ErrorKind, Promises, Refund, StoreError, Timestamp};
 
-/// A layer that lets at most a number of calls into the store at once. Further calls fail with
+/// A layer that limits the number of calls to the store that are in progress. Further calls fail with
 /// [`ErrorKind::Overloaded`] and charge nothing, immediately or after [a wait](Self::with_wait).
 ///
-/// A store that has become slow then takes a bounded part of the process: connections, memory, tasks. A dropped future
-/// leaves its place. A [`claim_many`](CounterStore::claim_many) is one call.
+/// So a slow store can only take a bounded part of the process: connections, memory, tasks. Dropping a future frees its
+/// place. A [`claim_many`](CounterStore::claim_many) is one call.
 ///
 /// ```
 /// # use ratelimit_core::layers::Bulkhead;
@@ -37,9 +37,10 @@ impl<S: CounterStore> Bulkhead<S> {
         Self { inner, places: Arc::new(Semaphore::new(most)), most, wait: Duration::ZERO }
     }
 
-    /// Lets a call wait this long for its turn before it fails. Calls get their turn in the order of their arrival.
+    /// Lets a call wait this long for a place before it fails; zero by default. Calls get places in the order of their
+    /// arrival.
     ///
-    /// Requires a tokio runtime with its time driver, unless it is zero, which is the default.
+    /// A wait that is not zero requires a tokio runtime with its time driver.
     #[must_use]
     pub fn with_wait(self, wait: Duration) -> Self {
         Self { wait, ..self }

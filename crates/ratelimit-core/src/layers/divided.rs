@@ -8,20 +8,21 @@ use crate::{
     StoreError, Timestamp, Window,
 };
 
-/// A layer that divides each limit by a number of instances, so that these together admit no more than the limit although
-/// each counts for itself.
+/// A layer that divides each limit by a number of instances. So the instances together admit no more than the limit,
+/// although each of them counts by itself.
 ///
 /// | limit | divided by `n` |
 /// |---|---|
 /// | windows, sliding logs, calendars, concurrency | `limit / n` in the same period |
 /// | token and leaky buckets | rate `/ n` and burst `/ n` |
-/// | bans | not divided: each instance bans by what it has seen itself |
+/// | totals | `limit / n` |
+/// | bans | not divided: each instance bans by the refusals that it has counted itself |
 ///
-/// Quotients are rounded down, but each limit admits at least one unit: more instances than units together admit one unit
-/// each. A cost above the divided limit is refused, and never fits.
+/// Quotients are rounded down, but each limit admits at least one unit: if there are more instances than units, each
+/// instance admits one unit. A cost above the divided limit is refused, and never fits.
 ///
-/// Use it below a [`Fallback`](super::Fallback), with a store in memory. A number of instances that is too large admits
-/// less than the limit while the store is away, a number that is too small admits more.
+/// Use it below a [`Fallback`](super::Fallback), with a store in memory. If the number of instances is too large, less
+/// than the limit is admitted while the first store does not answer; if it is too small, more.
 ///
 /// ```
 /// # use ratelimit_core::layers::{Divided, Fallback};
@@ -37,7 +38,7 @@ pub struct Divided<S> {
 }
 
 impl<S: CounterStore> Divided<S> {
-    /// Wraps `inner`; `instances` is how many processes count for themselves, at least one.
+    /// Wraps `inner`. `instances` is how many processes count by themselves, at least one.
     pub fn new(inner: S, instances: u32) -> Self {
         Self { inner, instances: u64::from(instances.max(1)) }
     }
@@ -51,7 +52,7 @@ impl<S: CounterStore> Divided<S> {
         (limit / self.instances).max(limit.min(1))
     }
 
-    /// The meter with its limit divided. A refund has to find the same one, so this depends on nothing else.
+    /// The meter with its limit divided. A refund has to compute the same one, so this depends on nothing else.
     fn meter(&self, id: &MeterId<'_>, meter: Meter) -> Meter {
         if is_scope_of_ban(id.scope) {
             return meter;
@@ -75,8 +76,8 @@ impl<S: CounterStore> Divided<S> {
 
     /// The claims on divided meters.
     ///
-    /// A log drops its oldest units beyond its limit, which a forced charge exceeds: it keeps as many as without division.
-    /// Otherwise it would forget leases of this store when leases of the other one are renewed here.
+    /// A log drops its oldest units when a forced charge exceeds its limit. So forced claims on logs keep the undivided
+    /// limit. Otherwise the log would forget leases of this store when leases of the other store are renewed here.
     fn claims<'a>(&self, claims: &Claims<'a>) -> SmallVec<[Claim<'a>; 4]> {
         let keeps_all = |meter| claims.mode() == Mode::Force && matches!(meter, Meter::Log(_));
         let divided = |claim: &Claim<'_>| match claim.meter {
@@ -86,7 +87,7 @@ impl<S: CounterStore> Divided<S> {
         claims.iter().map(|claim| Claim { meter: divided(claim), ..*claim }).collect()
     }
 
-    /// Reports the divided limit of what was [kept whole](Self::claims).
+    /// Corrects the figures of claims that were [not divided](Self::claims) to the divided limit.
     fn correct(&self, claims: &Claims<'_>, answer: &mut Answer) {
         for (claim, verdict) in claims.iter().zip(&mut answer.verdicts) {
             let limit = self.meter(&claim.id, claim.meter).limit();

@@ -1,4 +1,4 @@
-//! A layer that asks a second store if the first one does not answer.
+//! A layer that calls a second store if the first one does not answer.
 
 use smallvec::SmallVec;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use super::{Open, observe};
 use crate::receipt::{is_marked, marked, unmarked};
 use crate::{Answer, Applied, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
 
-/// When to ask again for a cost that only the store can admit: it may be back at any moment.
+/// The `retry_after` of a cost that only the first store can admit: it may answer again at any moment.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// A layer that asks a second store, the fallback, if the first one returns an error, whatever its kind.
+/// A layer that calls a second store, the fallback, if the first one returns an error of any kind.
 ///
 /// Usually the fallback is a store in memory whose limits are [`Divided`](super::Divided) by the number of instances, or
 /// [`Open`], which admits everything. Put a [`Breaker`](super::Breaker) and a time limit between this layer and
-/// the store; [`Resilience`](super) builds all of them in their order.
+/// the store; [`Resilience`](super) builds all of them in the right order.
 ///
 /// ```
 /// # use ratelimit_core::layers::{Divided, Fallback};
@@ -32,26 +32,27 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// # How much is admitted
 /// The two stores count separately: the fallback does not know what the store has counted, and the store does not learn
 /// what the fallback has admitted. With a limit of `L`, and `L / n` on the fallback of each of `n` instances, at most
-/// `2 L` are admitted in one period, however often the store goes away and returns. When it goes away again, the fallback
+/// `2 L` are admitted in one period, however often the store fails and answers again. When it fails again, the fallback
 /// still has its counts of the last time, until they expire.
 ///
 /// An error may mean that the claim was charged although no answer arrived ([`Applied::Unknown`]). The fallback then
 /// charges as well. The units count twice, so less is admitted and never more.
 ///
 /// # Afterwards
-/// A decision remembers which store charged it, so a refund, a settlement that returns units, and a release go there. If
-/// that store does not answer, they fail, and the units stay charged until they expire: no other store returns them.
+/// A decision remembers which store charged it. A refund, a settlement that returns units, and a release go to that
+/// store. If it does not answer, they fail, and the units stay charged until they expire.
 ///
-/// What is charged in addition (a settlement above the estimate, the renewal of a lease) goes to the store, or to the
-/// fallback if it does not answer, whichever has charged before. So a permit outlives the store: its lease is renewed on
-/// the fallback, and moves back with the first renewal that the store answers. It counts on both for at most one lease.
+/// An additional charge (a settlement above the estimate, the renewal of a lease) goes to the first store, or to the
+/// fallback if the first store does not answer, whichever of them has charged before. So a permit is kept while the first
+/// store does not answer: its lease is renewed on the fallback, and moves back with the first renewal that the store
+/// answers. It counts on both for at most one lease.
 ///
-/// A reset goes to both, and is an error if one of them fails. It does not reach the fallbacks of other instances.
+/// A reset goes to both stores, and is an error if one of them fails. It does not reach the fallbacks of other instances.
 ///
 /// # Guarantees
-/// [`promises`](CounterStore::promises) are those of the store. They hold while it answers.
+/// [`promises`](CounterStore::promises) returns those of the first store. They hold while it answers.
 ///
-/// Do not use a `Fallback` as one of the two stores of another: a receipt can name only one of two stores.
+/// Do not use a `Fallback` as one of the two stores of another: a receipt can only distinguish two stores.
 #[derive(Clone, Debug)]
 pub struct Fallback<S, F> {
     store: S,
@@ -59,7 +60,7 @@ pub struct Fallback<S, F> {
 }
 
 impl<S: CounterStore, F: CounterStore> Fallback<S, F> {
-    /// Asks `store`, and `fallback` if that returns an error.
+    /// Calls `store`, and `fallback` if `store` returns an error.
     pub fn new(store: S, fallback: F) -> Self {
         Self { store, fallback }
     }
@@ -76,13 +77,13 @@ impl<S: CounterStore, F: CounterStore> Fallback<S, F> {
 }
 
 impl<S: CounterStore> Fallback<S, Open> {
-    /// Asks `store`, and admits if that returns an error.
+    /// Calls `store`, and admits the request if `store` returns an error.
     pub fn open(store: S) -> Self {
         Self::new(store, Open)
     }
 }
 
-/// The fallback's answer, as that of this layer.
+/// Converts the fallback's answer to that of this layer.
 fn degraded(
     claims: &Claims<'_>,
     error: &StoreError,
@@ -99,7 +100,7 @@ fn degraded(
     Ok(answer)
 }
 
-/// The error if the fallback has failed as well. Its kind is that of the store, which has to be repaired.
+/// The error if both stores have failed. Its kind is that of the first one, which has to be repaired.
 fn both(first: &StoreError, second: &StoreError) -> StoreError {
     let message = format!("{first}; and the fallback: {second}");
     let error = StoreError::new("fallback", first.kind(), message).not_applied();

@@ -2,13 +2,13 @@
 //!
 //! Each takes any [`CounterStore`](crate::CounterStore) and is one itself, so you can stack them:
 //!
-//! - [`RefusalCache`] repeats recent refusals without asking the store.
+//! - [`RefusalCache`] repeats recent refusals without calling the store.
 //! - `Timeout` (feature `tokio`) limits how long a call may take.
 //! - `Bulkhead` (feature `tokio`) limits how many calls are in progress.
-//! - [`Breaker`] does not ask a store whose calls fail.
-//! - [`Fallback`] asks another store if the first one does not answer: one in memory, whose limits are [`Divided`] by the
+//! - [`Breaker`] stops calling a store whose calls fail.
+//! - [`Fallback`] calls another store if the first one does not answer: one in memory, whose limits are [`Divided`] by the
 //!   number of instances, or [`Open`], which admits everything.
-//! - `Resilience` (feature `tokio`) builds these four in their order.
+//! - `Resilience` (feature `tokio`) builds `Timeout`, `Bulkhead`, `Breaker` and `Fallback` in the right order.
 //! - `Batched` (feature `tokio`) sends concurrent claims in shared round trips. The Redis store has it built in and
 //!   enabled.
 //!
@@ -22,8 +22,8 @@
 //! | `ratelimit_breaker_changes_total` | `to` | a breaker has opened (`open`), stays open after a probe (`open_again`), has `closed` |
 //! | `ratelimit_fallback_total` | `error.type` | sets of claims that a fallback decided, by the kind of the store's error |
 //!
-//! With the feature `tracing`, a breaker that opens is an event (warn), and so is one that closes (info). No label and no
-//! event contains a key.
+//! With the feature `tracing`, a breaker emits an event when it opens (warn), when a probe fails (debug) and when it closes
+//! (info). No label and no event contains a key.
 
 #[cfg(feature = "tokio")]
 mod batch_config;

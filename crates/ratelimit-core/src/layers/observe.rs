@@ -1,4 +1,4 @@
-//! Events and metrics of the layers; nothing without the features. Neither ever contains a key.
+//! Events and metrics of the layers, if their features are enabled. Neither ever contains a key.
 #![cfg_attr(not(feature = "metrics"), allow(unused_variables))]
 
 use crate::{Clock, StoreError, Timestamp};

@@ -6,11 +6,11 @@ use crate::{
 
 /// A store that counts nothing: it decides each claim as if it were the first one.
 ///
-/// As the second store of a [`Fallback`](super::Fallback) it lets requests through while the first one does not answer
+/// As the second store of a [`Fallback`](super::Fallback), it admits requests while the first one does not answer
 /// ("fail open"). It still refuses a cost above the limit, which no store would ever admit. Its answers say that nothing
 /// was charged, so nothing is refunded or renewed afterwards.
 ///
-/// It is not for use by itself: it does not fulfil the contract of a store.
+/// Do not use it by itself: it does not fulfil the contract of a store.
 ///
 /// ```
 /// # use ratelimit_core::layers::{Fallback, Open};

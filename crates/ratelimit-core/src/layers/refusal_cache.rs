@@ -25,9 +25,9 @@ const LONGEST: usize = 1_024;
 
 /// A layer that repeats a store's refusals until units can have become available.
 ///
-/// Refused clients that keep retrying cost no round trip: the first refusal says when the same cost fits, and until
-/// then this layer refuses it. Its answers are those that the store would give: how long to wait, how much remains,
-/// when everything is available again.
+/// So refused clients that keep retrying cost no round trips: the first refusal says when the same cost fits, and until
+/// then this layer refuses it. Its answers have the figures that the store would return: how long to wait, how much
+/// remains, when everything is available again.
 ///
 /// ```
 /// # use ratelimit_core::layers::RefusalCache;
@@ -37,22 +37,24 @@ const LONGEST: usize = 1_024;
 /// # }
 /// ```
 ///
-/// # When it asks the store
-/// - For several claims: what remains of the limits that do not refuse changes with time. But while a key is
-///   [banned](crate::Algorithm::Ban), the whole request is refused from the cache, and the other limits' figures are those of
-///   the cached refusal.
+/// # When it calls the store
+/// - For several claims, because what remains of the limits that do not refuse changes with time. But while a key is
+///   [banned](crate::Algorithm::Ban), it refuses the whole request from the cache, with the figures of the cached refusal
+///   for the other limits.
 /// - For another cost than the one that was refused, or a limit that has changed since.
 /// - If so much remained at the refusal that a smaller cost may fit earlier. A refusal is cached only if `cost - 1`
 ///   units remained, which is always so for a cost of one.
+/// - For names (namespace, scope and key) that are longer than 1,024 bytes in total.
 /// - On a store that decides by the server's clock: the client cannot know when units become available there.
 /// - On a store that is not [exact](crate::Decisions::Exact) throughout (Memcached, a Redis Cluster, a fleet), except for
-///   bans: its refusal may be momentary, or costs no round trip to begin with.
+///   bans. There a refusal may be momentary, or costs no round trip to begin with.
 ///
 /// # How stale it can be
-/// The cache knows of all calls through this layer and its clones: a refund, a reset or a charge removes the meter's
-/// entry. It does not know of other processes: after *another* process has refunded units or reset the key, this one
-/// may go on refusing for [`max_age`](Self::with_max_age) (one second by default), never longer. A cached entry never
-/// admits a request. Charges of other processes may make a cached `retry_after` too short by as much.
+/// The cache takes into account all calls through this layer and its clones: a refund, a reset or a charge removes the
+/// meter's entry. It does not know of other processes. After *another* process has refunded units or reset the key, this
+/// one may go on refusing for [`max_age`](Self::with_max_age) (one second by default), never longer. For the same time, a
+/// cached `retry_after` does not include charges of other processes, so it may be too short. A cached entry never admits
+/// a request.
 ///
 /// # Memory
 /// A table of fixed size ([`with_capacity`](Self::with_capacity), 8,192 meters by default). A keyed hash chooses the
@@ -92,7 +94,7 @@ impl<S: CounterStore> RefusalCache<S> {
         self.table.answered.load(Ordering::Relaxed)
     }
 
-    /// The claims whose refusal can be cached, as that of all of them: the only one, or those of bans.
+    /// The claims whose refusal can be cached as a refusal of the whole set: the only claim, or those of bans.
     fn cachable<'c, 'a>(&self, claims: &'c Claims<'a>) -> impl Iterator<Item = &'c Claim<'a>> {
         let Promises { decisions, time } = self.inner.promises();
         let is_open = time == Time::Server || claims.mode() == Mode::Force;
@@ -110,7 +112,7 @@ impl<S: CounterStore> RefusalCache<S> {
         Some(Answer { admitted: false, charged: false, now: claims.now(), verdicts })
     }
 
-    /// To be kept from before the call to the store until it has answered.
+    /// The state of the cache before the call to the store, which [`learn`](Self::learn) needs after it.
     fn before(&self, claims: &Claims<'_>) -> Before {
         self.cachable(claims).map(|claim| self.table.changes(&claim.id)).collect()
     }
@@ -124,7 +126,7 @@ impl<S: CounterStore> RefusalCache<S> {
                 }
             }
             Err(_) if claims.mode() == Mode::Peek => {}
-            // It was charged, or may have been.
+            // The claims were charged, or may have been.
             _ => claims.iter().for_each(|claim| self.table.forget(&claim.id)),
         }
     }
@@ -150,7 +152,7 @@ impl<S: CounterStore> CounterStore for RefusalCache<S> {
         let mut answers: Vec<Option<Result<Answer, StoreError>>> = Vec::with_capacity(slices.len());
         let (mut open, mut before, mut touched) = (Vec::new(), Vec::new(), HashSet::new());
         for claims in slices {
-            // Claims see what those before them in the batch have charged.
+            // Claims count what those before them in the batch have charged.
             let alone = claims.iter().all(|claim| !touched.contains(&self.table.place(&claim.id)));
             let answer = if alone { self.answer(claims) } else { None };
             if answer.is_none() {
@@ -191,12 +193,12 @@ struct Table {
 
 #[derive(Debug, Default)]
 struct Place {
-    /// How often an entry was removed here. An answer to a call that began before a removal is not cached.
+    /// How many times an entry was removed here. The answer to a call that began before a removal is not cached.
     changes: u64,
     known: Option<Refusal>,
 }
 
-/// How often entries were removed from the places of claims before the store was asked.
+/// For each claim, how many times an entry had been removed from its place before the store was called.
 type Before = SmallVec<[u64; 1]>;
 
 /// A cached refusal of a set of claims.
@@ -208,7 +210,7 @@ struct Refusal {
     verdicts: Verdicts,
 }
 
-/// Whether this is the claim of a ban, which says for certain until when it refuses.
+/// Whether this is the claim of a ban, whose refusal says for certain how long it lasts.
 fn is_gate(claim: &Claim<'_>) -> bool {
     claim.cost == 0 && matches!(claim.meter, Meter::Bucket(bucket) if bucket.burst() == 0)
 }
@@ -251,7 +253,7 @@ impl Table {
         self.at(id).changes
     }
 
-    /// The store's verdicts on `claims`, if it is known to refuse `claim`.
+    /// Returns the verdicts of the cached refusal of `claims` that was cached for `claim`, if it still holds.
     fn find(&self, claim: &Claim<'_>, claims: &Claims<'_>) -> Option<Verdicts> {
         let now = claims.now();
         let place = self.at(&claim.id);
@@ -261,7 +263,7 @@ impl Table {
             && known.names == names(claims);
         let at_now = |verdict: &Verdict| Verdict {
             fits: verdict.fits || verdict.fits_at.is_some_and(|instant| instant <= now),
-            // In a queue the turn stays where it is; elsewhere it would be now.
+            // In a queue the turn stays the same; otherwise it is now.
             ready_at: verdict.ready_at.max(now),
             receipt: now,
             ..*verdict
@@ -285,7 +287,7 @@ impl Table {
         let Some(fits_at) = verdict.fits_at.filter(|_| !verdict.fits) else { return };
         let is_certain = is_gate(claim) || verdict.remaining == claim.cost - 1;
         let names = names(claims);
-        // A fallback's refusal holds only as long as the store is away.
+        // A fallback's refusal is only valid until the first store answers again.
         if !is_certain || names.len() > LONGEST || is_marked(verdict.receipt) {
             return;
         }
@@ -298,7 +300,7 @@ impl Table {
         }
     }
 
-    /// Removes the meter's entry, or another one in its place, which costs one round trip.
+    /// Removes the entry in the meter's place. If it is that of another meter, this costs one round trip.
     fn forget(&self, id: &MeterId<'_>) {
         let mut place = self.at(id);
         place.changes += 1;

@@ -1,4 +1,4 @@
-//! The usual layers around a store that may go away, in their order.
+//! The usual layers around a store that may be unavailable, in the right order.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::CounterStore;
 /// A store with a bound on concurrent calls, a time limit and a breaker: what [`Resilience::closed`] builds.
 pub type Guarded<S> = Breaker<Timeout<Bulkhead<S>>>;
 
-/// Builds the usual layers around a store that may go away, in their order:
+/// Builds the usual layers around a store that may be unavailable, in the right order:
 ///
 /// ```text
 /// Fallback        answers when the layers below return an error
@@ -18,10 +18,10 @@ pub type Guarded<S> = Breaker<Timeout<Bulkhead<S>>>;
 ///         store
 /// ```
 ///
-/// The order matters. Waiting for a place in the bulkhead counts against the time limit. The breaker sees the calls that
-/// took too long, and spares them while it is open. The fallback sees every error.
+/// The order matters. Waiting for a place in the bulkhead counts against the time limit. The breaker counts calls that
+/// took too long as failures, and prevents further ones while it is open. The fallback gets every error.
 ///
-/// Finish with what shall happen to a request that the store does not decide: [`fallback`](Self::fallback),
+/// The last call says what happens to a request that the store does not decide: [`fallback`](Self::fallback),
 /// [`open`](Self::open) or [`closed`](Self::closed).
 ///
 /// ```
@@ -50,8 +50,8 @@ pub struct Resilience<S> {
 }
 
 impl<S: CounterStore> Resilience<S> {
-    /// Begins with the defaults: a time limit of 100 ms, 1,000 concurrent calls, no waiting for a place, and the
-    /// breaker's [own](BreakerConfig).
+    /// Starts with the defaults: a time limit of 100 ms, 1,000 concurrent calls, no waiting for a place, and the defaults
+    /// of [`BreakerConfig`].
     pub fn new(store: S) -> Self {
         Self {
             store,
@@ -67,12 +67,12 @@ impl<S: CounterStore> Resilience<S> {
         Self { timeout, ..self }
     }
 
-    /// Sets how many calls may be in the store at once, at least one.
+    /// Sets how many calls to the store may be in progress at once, at least one.
     pub fn concurrent_calls(self, concurrent_calls: usize) -> Self {
         Self { concurrent_calls, ..self }
     }
 
-    /// Sets how long a call may wait for its place if there are as many already; part of the time limit.
+    /// Sets how long a call may wait if this many calls are in progress already. The wait is part of the time limit.
     pub fn wait(self, wait: Duration) -> Self {
         Self { wait, ..self }
     }
@@ -82,7 +82,8 @@ impl<S: CounterStore> Resilience<S> {
         Self { breaker, ..self }
     }
 
-    /// Fail closed: returns the errors. You refuse the requests; the HTTP layer answers with 503 unless told otherwise.
+    /// Fail closed: returns the errors, and you refuse the requests. The HTTP layer answers with 503 unless you configure
+    /// something else.
     #[must_use]
     pub fn closed(self) -> Guarded<S> {
         let store = Bulkhead::new(self.store, self.concurrent_calls).with_wait(self.wait);
@@ -95,8 +96,8 @@ impl<S: CounterStore> Resilience<S> {
         Fallback::open(self.closed())
     }
 
-    /// Decides on `fallback` what the store does not decide, usually a store in memory. `instances` is how many processes
-    /// do so at the same time: each divides the limits by it; see [`Divided`].
+    /// Decides on `fallback`, usually a store in memory, what the store does not decide. `instances` is how many processes
+    /// do so at the same time: each divides the limits by this number; see [`Divided`].
     #[must_use]
     pub fn fallback<F: CounterStore>(self, fallback: F, instances: u32) -> Fallback<Guarded<S>, Divided<F>> {
         Fallback::new(self.closed(), Divided::new(fallback, instances))

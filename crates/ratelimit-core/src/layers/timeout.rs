@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use crate::{Answer, Claims, CounterStore, ErrorKind, Promises, Refund, StoreError, Timestamp};
 
-/// A layer whose calls fail with [`ErrorKind::Timeout`] if the store has not answered within `limit`.
+/// A layer whose calls fail with [`ErrorKind::Timeout`] if the store has not answered in time. The claim may have been
+/// charged all the same.
 ///
-/// The stores of this project have time limits of their own. Use this for a store that has none, or for a caller that
-/// needs a shorter one.
+/// The stores of this project have time limits of their own. Use this for a store that has none, or if you need a shorter
+/// one. It requires a tokio runtime with its time driver.
 ///
 /// ```
 /// # use ratelimit_core::layers::Timeout;

@@ -1,8 +1,9 @@
-//! Bans: how a key that is refused too often is shut out, in terms of the meters that stores know.
+//! Bans: how the store's meters express that a key is shut out after too many refusals.
 //!
-//! Three meters of a key belong to a ban. A bucket decides whether the key is banned: a ban charges as many units as take its
-//! length to drain, and each request claims none of it at a [gate](Bucket::gate). A log has the key's recent refusals. If
-//! bans grow, another bucket has a unit for each earlier ban.
+//! A ban has three meters for each key. A bucket decides whether the key is banned: when a ban starts, it charges as many
+//! units as take the length of the ban to drain, and each request claims no units of the bucket at a
+//! [gate](Bucket::gate). A log counts the recent refusals of the key. If bans grow, another bucket has a unit for each
+//! earlier ban.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +22,10 @@ const UNIT: u64 = 1_000;
 /// The longest ban: 366 days.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
-/// The most earlier bans that make a ban longer.
+/// The maximum number of earlier bans that make a ban longer.
 const MOST_STEPS: u32 = 32;
 
-/// The bucket as requests claim it.
+/// The bucket of a ban, as requests claim it.
 pub(super) fn gate() -> Result<Bucket, LimitError> {
     Bucket::gate(UNIT)
 }
@@ -51,23 +52,23 @@ pub(super) fn check(duration: Duration, factor: u32, longest: Duration) -> Resul
 
 /// The meters of a ban.
 pub(crate) struct Ban {
-    /// That of the bucket that decides whether the key is banned.
+    /// The scope of the bucket that decides whether the key is banned.
     pub(crate) scope: Arc<str>,
-    /// The refusal that does not fit begins a ban. `None` if each does.
+    /// The refusal that does not fit this log starts a ban. `None` if every refusal starts one.
     pub(crate) refusals: Option<Log>,
     pub(crate) refusals_scope: String,
-    /// A unit for each earlier ban. `None` if all are equally long.
+    /// Has a unit for each earlier ban. `None` if all bans are equally long.
     pub(crate) earlier: Option<Bucket>,
     pub(crate) earlier_scope: String,
     duration: u64,
     factor: u64,
     longest: u64,
-    /// After so many others, a ban is the longest.
+    /// After this many earlier bans, a ban has the maximum length.
     steps: u32,
 }
 
 impl Ban {
-    /// The meters of a limit with this algorithm, if it is a ban: after this many refusals within a period.
+    /// The meters of a ban after this many refusals within a period. `None` if the algorithm is not a ban.
     pub(super) fn new(
         algorithm: Algorithm,
         refusals: u64,
@@ -79,7 +80,7 @@ impl Ban {
         let longest = if factor > 1 { nanos(longest) } else { duration };
         let is_longest = |steps: &u32| duration.saturating_mul(factor.saturating_pow(*steps)) >= longest;
         let steps = (0..MOST_STEPS).find(is_longest).unwrap_or(MOST_STEPS);
-        // The longest ban again and again keeps it at its burst or one below.
+        // Bans of the maximum length, one after another, keep this bucket at its burst or one unit below.
         let earlier = (steps > 0).then(|| Bucket::with_interval(longest * 2, u64::from(steps) + 1).ok());
         Some(Self {
             scope: scope.clone(),
@@ -94,7 +95,7 @@ impl Ban {
         })
     }
 
-    /// The cost of a ban after this many others, and the bucket that admits it if the key is not banned.
+    /// The cost of a ban after this many earlier bans, and the bucket that admits this cost if the key is not banned.
     pub(crate) fn claim(&self, earlier: u64) -> Result<(u64, Bucket), LimitError> {
         let length = match u32::try_from(earlier) {
             Ok(earlier) if earlier < self.steps => {
@@ -106,13 +107,13 @@ impl Ban {
         Ok((cost, Bucket::with_interval(UNIT, cost)?))
     }
 
-    /// The verdict of a ban in a decision: everything is allowed, or nothing.
+    /// The verdict of a ban as a decision shows it: no bound on units, or no units remain.
     pub(crate) fn shown(verdict: &Verdict) -> Verdict {
         let remaining = if verdict.fits { MAX_UNITS } else { 0 };
         Verdict { limit: MAX_UNITS, remaining, ..*verdict }
     }
 
-    /// The verdict on a request that has begun a ban.
+    /// The verdict on a request whose refusal has started a ban.
     pub(crate) fn begun(end: Timestamp, verdict: &Verdict) -> Verdict {
         Self::shown(&Verdict { fits: false, fits_at: Some(end), reset_at: end, ..*verdict })
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// Units by falling length. The first spelling is the one that is printed.
+/// Units, the longest first. The first spelling is the one that is printed.
 const UNITS: [(u64, &[&str]); 8] = [
     (7 * 86_400_000_000_000, &["w", "week", "weeks"]),
     (86_400_000_000_000, &["d", "day", "days"]),
@@ -15,7 +15,7 @@ const UNITS: [(u64, &[&str]); 8] = [
     (1, &["ns", "nanosecond", "nanoseconds"]),
 ];
 
-/// Returns the nanoseconds of the unit `word`. Case does not matter, but `M` is no unit: it could also mean a month.
+/// Returns the nanoseconds of the unit `word`. Case does not matter, but `M` is not a unit: it could also mean a month.
 pub(super) fn unit(word: &str) -> Option<u64> {
     let is_it = |spelling: &&str| word != "M" && word.eq_ignore_ascii_case(spelling);
     UNITS.iter().find(|(_, spellings)| spellings.iter().any(is_it)).map(|(nanos, _)| *nanos)
@@ -28,7 +28,8 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     Some(Duration::from_nanos(nanos))
 }
 
-/// The nanoseconds of a duration. What does not fit is far longer than the longest period, and is rejected as that.
+/// The nanoseconds of a duration; `u64::MAX` if they do not fit. That is far longer than the longest period, so it is
+/// rejected.
 pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

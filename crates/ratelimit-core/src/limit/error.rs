@@ -15,7 +15,7 @@ pub enum LimitError {
         /// Which number.
         what: &'static str,
     },
-    /// A number of units is larger than what every store can count exactly.
+    /// A number of units is larger than its maximum.
     TooLarge {
         /// Which number.
         what: &'static str,
@@ -31,13 +31,13 @@ pub enum LimitError {
     RateTooHigh,
     /// The burst would take more than 73 years to drain.
     BurstTooLong,
-    /// A step of a token bucket has no whole number of units.
+    /// The number of units in a step of a token bucket is not whole, or is zero.
     StepNotWhole,
     /// The precision is zero or does not divide the period.
     PrecisionDoesNotDivide,
     /// The precision divides the period into more than 3,600 segments.
     TooManySegments,
-    /// A window or its alignment is not a whole number of microseconds.
+    /// A window, its precision or its offset is not a whole number of microseconds.
     NotMicroseconds,
     /// A window's offset is not shorter than its segments.
     OffsetTooLong,
@@ -56,7 +56,7 @@ pub enum LimitError {
     UnknownZone,
     /// The first day of months is not between 1 and 31.
     BadFirstDay,
-    /// Two limits of one check count on the same meter.
+    /// Two limits of one check would count on the same meter: they have the same [scope](crate::Limit::scope).
     SameMeterTwice,
     /// There are no limits.
     NoLimits,

@@ -36,11 +36,12 @@ use crate::{MAX_CLAIMS, Timestamp};
 pub struct Limits(Arc<[Limit]>);
 
 impl Limits {
-    /// Combines these limits. Their order decides nothing; [`LimitStatus::index`](crate::LimitStatus::index) follows it.
+    /// Combines these limits. Their order does not affect which requests are admitted;
+    /// [`LimitStatus::index`](crate::LimitStatus::index) follows it.
     ///
     /// # Errors
-    /// If there are no limits, if there are more than 64, or if two would count on one meter: same kind, same period,
-    /// no different names.
+    /// If there are no limits, if there are more than 64, or if two would count on one meter: they have the same
+    /// [scope](Limit::scope).
     pub fn new(limits: impl IntoIterator<Item = Limit>) -> Result<Self, LimitError> {
         let limits: Vec<Limit> = limits.into_iter().collect();
         if limits.is_empty() {
@@ -75,12 +76,12 @@ impl Limits {
         self.iter().any(Limit::is_queue)
     }
 
-    /// These limits for a request that waits at most so long.
+    /// These limits for a request of `cost` units that waits at most `longest_wait` for its turn.
     pub(crate) fn within(&self, longest_wait: Duration, cost: u64) -> Self {
         Self(self.iter().map(|limit| limit.within(longest_wait, cost)).collect())
     }
 
-    /// None, for a limiter whose requests all have their own.
+    /// No limits, for a limiter whose requests all have their own.
     pub(crate) fn none() -> Self {
         Self(Arc::new([]))
     }
@@ -131,8 +132,8 @@ impl fmt::Display for Limits {
 impl FromStr for Limits {
     type Err = ParseLimitError;
 
-    /// Parses limits that are separated by `;` or by line breaks. Empty lines are ignored. Nothing before or after a
-    /// `;` is an error, because a limit is missing there.
+    /// Parses limits that are separated by `;` or by line breaks. Empty lines are ignored. If there is no limit before or
+    /// after a `;`, that is an error.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let parts = parts(text);
         let is_alone = parts.len() == 1;

@@ -35,7 +35,7 @@ use crate::Timestamp;
 use crate::key::stable_hash;
 use crate::meter::{Meter, Window};
 
-/// The maximum length of a limit's name, in characters.
+/// The maximum length of a limit's name, in characters (ASCII).
 const MAX_NAME: usize = 64;
 
 /// How long a concurrency limit keeps the units of a holder that has crashed, unless its text or builder says otherwise.
@@ -80,11 +80,11 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 ///
 /// # What is counted together
 ///
-/// A meter belongs to a key and to the *kind* of limit: its algorithm and period, or its name if it has one. It does
+/// A meter belongs to a key and to the [scope](Self::scope) of a limit: its algorithm, its period and its name. It does
 /// not depend on the quota. A limit keeps its count if its quota or burst changes: after an increase, more units are
-/// available immediately; after a decrease, none remain until enough time has passed. So plans (`100/min` and
-/// `3000/min`) share a key's meter, and a customer who upgrades keeps what was used. What a bucket has admitted drains
-/// at the rate of the limit that it was charged under. Two limits of the same kind on one key need different names.
+/// available immediately; after a decrease, none remain until enough time has passed. So plans (`100/min` and `3000/min`)
+/// share a key's meter, and a customer who upgrades keeps what was used. What a bucket has admitted drains at the rate of
+/// the limit that it was charged under. Two limits of the same algorithm and period on one key need different names.
 ///
 /// A named bucket or log also keeps its count if the period changes. Windows of another length are always different
 /// windows.
@@ -93,7 +93,7 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 pub struct Limit {
     meter: Meter,
     scope: Arc<str>,
-    /// Whether the claim of every key at any time is that of this meter, at the request's cost.
+    /// Whether every key at any time claims the request's cost of this very `meter`.
     common: bool,
     spec: Arc<Spec>,
 }
@@ -136,14 +136,15 @@ impl Limit {
 
     /// A fixed window that is a period of the calendar.
     ///
-    /// Each window is a meter of its own, which the caller's clock chooses.
+    /// Each window is a meter of its own. The limiter's clock chooses the window, even if the store decides by its server's
+    /// time.
     #[cfg(feature = "calendar")]
     pub fn calendar(quota: u64, calendar: Calendar) -> LimitBuilder {
         LimitBuilder::of_calendar(quota, calendar)
     }
 
-    /// A concurrency limit: at most `quota` units held at once; see [`Algorithm::Concurrency`]. The lease is a minute unless
-    /// you set [another](LimitBuilder::lease).
+    /// A concurrency limit: at most `quota` units held at once; see [`Algorithm::Concurrency`]. The lease is a minute
+    /// unless you set [another](LimitBuilder::lease).
     pub fn concurrency(quota: u64) -> LimitBuilder {
         LimitBuilder::new(quota, DEFAULT_LEASE, Algorithm::Concurrency)
     }
@@ -174,15 +175,15 @@ impl Limit {
         LimitBuilder::new(quota, period, Algorithm::LeakyQueue)
     }
 
-    /// Units per period. Of a ban, the number of refusals that lead to it.
+    /// Units per period. For a ban, the number of refusals that start it.
     pub fn quota(&self) -> u64 {
         self.spec.quota
     }
 
     /// The period; zero if the limit has none ([`Algorithm::Total`]).
     ///
-    /// Of a period of the calendar, a [`Decision`](crate::Decision) has the exact length of its window, and other limits
-    /// that of the longest without a change of clocks: 31 days for a month.
+    /// For a period of the calendar, this is the longest that it can be without a change of clocks: 31 days for a month.
+    /// In the limits of a [`Decision`](crate::Decision), it is the exact length of the window.
     pub fn period(&self) -> Duration {
         self.spec.period
     }
@@ -197,7 +198,7 @@ impl Limit {
         self.meter.limit()
     }
 
-    /// The interval at which a token bucket is refilled, if it is not refilled continuously.
+    /// The time between two refills of a token bucket; `None` if it is refilled continuously.
     pub fn step(&self) -> Option<Duration> {
         self.spec.step
     }
@@ -212,12 +213,15 @@ impl Limit {
         self.spec.name.as_deref()
     }
 
-    /// The part of a meter's name that comes from the limit: its name, or its kind and period. ASCII.
+    /// The part of a meter's name that comes from the limit: its name if it has one, its algorithm and its period, as in
+    /// `sliding:1min`, `search=sliding:1min` or `search=bucket`. ASCII.
+    ///
+    /// The quota and the burst are not part of it. Neither is the period of a named bucket, queue or log.
     pub fn scope(&self) -> &str {
         &self.scope
     }
 
-    /// The meter that all keys have in common at all times, if there is one.
+    /// The limit's meter, if it is the same for all keys at all times.
     #[inline]
     pub(crate) fn meter_of_all(&self) -> Option<&Meter> {
         self.common.then_some(&self.meter)
@@ -234,7 +238,7 @@ impl Limit {
         Ban::new(self.spec.algorithm, self.spec.quota, self.spec.period, &self.scope)
     }
 
-    /// What a request of this cost charges.
+    /// How many units a request of this cost charges.
     pub(crate) fn cost_of(&self, cost: u64) -> u64 {
         if self.is_ban() { 0 } else { cost }
     }
@@ -245,9 +249,10 @@ impl Limit {
         self.spec.alignment == Alignment::Calendar && self.spec.calendar.is_some()
     }
 
-    /// The limit as it is at `now`: of a calendar, the window that contains `now`. Equal to this limit otherwise.
+    /// Returns the limit as it is at `now`: for a period of the calendar, the window that contains `now`. Any other limit
+    /// is returned as it is.
     ///
-    /// [`RateLimiter`](crate::RateLimiter) does this itself.
+    /// [`RateLimiter`](crate::RateLimiter) calls this for you.
     #[must_use]
     pub fn at(&self, now: Timestamp) -> Self {
         let Some(calendar) = self.spec.calendar.as_ref().filter(|_| self.depends_on_time()) else {
@@ -271,8 +276,8 @@ impl Limit {
         }
     }
 
-    /// This limit for a request of `cost` units that waits at most so long for its turn: of a queue, with a burst so small that
-    /// no turn is later. Equal to this limit otherwise.
+    /// This limit for a request of `cost` units that waits at most `longest_wait` for its turn: a queue gets so small a
+    /// burst that no turn comes later. Any other limit is returned as it is.
     pub(crate) fn within(&self, longest_wait: Duration, cost: u64) -> Self {
         let mut limit = self.clone();
         if let Meter::Bucket(bucket) = self.meter
@@ -291,8 +296,8 @@ impl Limit {
         matches!(self.meter, Meter::Bucket(bucket) if bucket.is_queue())
     }
 
-    /// Returns how `key` is counted. Depends on the key only if the limit is staggered. For a period of the calendar, first
-    /// get the limit [at](Self::at) an instant.
+    /// Returns the meter that counts `key`. It depends on the key only if the limit is staggered. For a period of the
+    /// calendar, first call [`at`](Self::at).
     pub fn meter_for(&self, key: &[u8]) -> Meter {
         match self.meter {
             Meter::Window(window) if self.spec.alignment == Alignment::Staggered => {
@@ -334,24 +339,24 @@ impl LimitBuilder {
         builder
     }
 
-    /// Sets how many units are admitted at once; for buckets and queues.
+    /// Sets how many units are admitted at once; for buckets and queues. By default the quota.
     pub fn burst(mut self, units: u64) -> Self {
         self.0.burst = Some(units);
         self
     }
 
-    /// Sets how many units of its burst a queue admits without a delay; one unless you set it. A request that costs more waits
+    /// Sets how many units of its burst a queue admits without a delay; by default one. A request that costs more waits
     /// until the queue is empty.
     ///
-    /// It is then a token bucket that holds so many units, where those beyond them wait for their turn instead of being refused.
-    /// nginx calls this `delay`.
+    /// The queue is then like a token bucket with a burst of `units`, except that a request that does not fit waits for
+    /// its turn instead of being refused. nginx calls this option `delay`.
     pub fn immediate(mut self, units: u64) -> Self {
         self.0.immediate = Some(units);
         self
     }
 
-    /// Refills a token bucket only once in this time, by all tokens of that time. They have to be whole ones. The first step
-    /// begins with the first charge, and steps begin anew when a bucket was full.
+    /// Refills a token bucket only once per `step`, with all tokens of that time; their number must be whole. The first
+    /// step begins with the first charge. A charge that finds the bucket with all of its tokens begins a new step.
     pub fn step(mut self, step: Duration) -> Self {
         self.0.step = Some(step);
         self
@@ -366,7 +371,7 @@ impl LimitBuilder {
         self
     }
 
-    /// Makes each further ban of a key `factor` times as long as the one before, up to `longest`.
+    /// Makes each further ban of a key `factor` times as long as the one before, but not longer than `longest`.
     ///
     /// For other algorithms [`build`](Self::build) returns an error.
     pub fn growing(mut self, factor: u32, longest: Duration) -> Self {
@@ -378,7 +383,8 @@ impl LimitBuilder {
         self
     }
 
-    /// Counts the oldest segment in full; for segmented windows.
+    /// Counts the oldest segment in full, so that *any* span as long as the period admits at most the quota; for segmented
+    /// windows.
     ///
     /// For other algorithms [`build`](Self::build) returns an error.
     pub fn strict(mut self) -> Self {
@@ -408,7 +414,7 @@ impl LimitBuilder {
         self.alignment(Alignment::FirstRequest)
     }
 
-    /// Names the limit: letters, digits, `.`, `_`, `-`. See [`Limit`] for the effect of a name.
+    /// Names the limit: 1 to 64 ASCII letters, digits, `.`, `_` or `-`. See [`Limit`] for the effect of a name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.0.name = Some(name.into().into_boxed_str());
         self
@@ -418,7 +424,7 @@ impl LimitBuilder {
     ///
     /// # Errors
     /// If a number is zero or too large, if the algorithm cannot represent the limit, if an option does not apply to
-    /// the algorithm, or if the name has other characters.
+    /// the algorithm, or if the name is not valid. A quota of zero is only allowed for windows, which then admit nothing.
     pub fn build(self) -> Result<Limit, LimitError> {
         let mut spec = self.0;
         if spec.name.as_deref().is_some_and(|name| !is_name(name)) {

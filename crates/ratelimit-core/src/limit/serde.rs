@@ -1,4 +1,7 @@
 //! Limits as strings in serde formats; several limits also as a list of strings.
+//!
+//! [`Limits`] can only be deserialized from a self-describing format, such as JSON, whose input says whether it contains a
+//! string or a list.
 
 use ::serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 

@@ -103,7 +103,7 @@ impl Spec {
             Algorithm::Ban { duration, factor, longest } => {
                 self.forbid_burst()?;
                 self.forbid_alignment()?;
-                // What counts the refusals has to be possible as well.
+                // The log of the refusals has to be valid as well.
                 Log::new(self.quota, period)?;
                 ban::check(duration, factor, longest)?;
                 ban::gate().map(Meter::Bucket)
@@ -133,7 +133,7 @@ impl Spec {
         self.step.map_or(0, nanos)
     }
 
-    /// How many units a step has.
+    /// How many units drain in a step.
     fn units_of_step(&self) -> Result<u64, LimitError> {
         let (step, period) = (self.step_nanos(), nanos(self.period));
         if step == 0 {
@@ -162,7 +162,8 @@ impl Spec {
         }
     }
 
-    /// Offsets that differ by whole segments are equal, so limits that count in the same windows share their meters.
+    /// The alignment with an offset shorter than a segment. Offsets that differ by whole segments are equal, so limits that
+    /// count in the same windows share their meters.
     pub(super) fn reduced_alignment(&self) -> Alignment {
         let segment = match self.algorithm {
             Algorithm::SegmentedWindow { precision, .. } => precision,

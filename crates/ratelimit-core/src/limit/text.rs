@@ -11,7 +11,7 @@ use super::error::{Expected, Place};
 use super::{Algorithm, Alignment, DEFAULT_LEASE, Limit, LimitBuilder, LimitError, ParseLimitError};
 
 impl fmt::Display for Limit {
-    /// Prints the shortest text that parses back as this limit.
+    /// Prints a short text that parses back as this limit.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spec = &self.spec;
         if let Some(calendar) = &spec.calendar {
@@ -187,7 +187,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Parses one option. An error of `None` means that `word` is not an option, or occurs twice.
+    /// Parses one option. The error `None` means that `word` is not an option, or was given before.
     fn option(&mut self, word: &str, options: &mut Options) -> Result<(), Option<Stopped>> {
         fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Option<Stopped>> {
             if place.is_some() {
@@ -282,7 +282,7 @@ impl<'a> Reader<'a> {
         duration::unit(word).ok_or((start, Expected::Text(expected)))
     }
 
-    /// Parses digits, with `_` allowed between them.
+    /// Parses digits. After the first one, `_` is ignored.
     fn number(&mut self, what: &'static str) -> Result<u64, Stopped> {
         self.skip_space();
         let rest = self.rest();

@@ -12,14 +12,15 @@ use crate::{Algorithm, CounterStore, Decision, MeterId, Mode, Timer, Timestamp};
 /// How to wait; see [`RateLimiter::acquire_with`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acquire {
-    /// Give up if the request would be admitted, or get its turn, later than this. `None` waits as long as it takes.
+    /// The deadline, from the call on: give up if the request would be admitted, or get its turn, later. `None` waits as
+    /// long as it takes.
     pub timeout: Option<Duration>,
-    /// After a refusal, wait up to this much longer than the store says, at random, so that many waiters do not retry
-    /// at the same instant.
+    /// The maximum of a random time that is added to each wait after a refusal, so that many waiters do not retry at the
+    /// same instant.
     pub jitter: Duration,
 }
 
-/// The minimum wait before the third attempt, or after a refusal with a `retry_after` of zero.
+/// The minimum wait before the third and any later attempt, and after a refusal with a `retry_after` of zero.
 const LEAST: Duration = Duration::from_millis(1);
 
 /// The maximum wait after a refusal with a `retry_after` of zero.
@@ -28,29 +29,34 @@ const MOST: Duration = Duration::from_secs(1);
 impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
     /// Waits until the request is admitted, however long it takes.
     ///
-    /// Returns only when the request is admitted: it checks again after each wait, and waits again if another caller was
-    /// faster. A leaky queue assigns each waiter its turn immediately, so many processes together proceed evenly, in order.
+    /// After a refusal, it waits for the decision's [`retry_after`](Decision::retry_after) on this limiter's clock, and
+    /// checks again; if another caller was faster, it waits again. A leaky queue assigns each waiter its turn at the
+    /// first check, so the waiters of many processes together proceed evenly, in order.
     ///
-    /// It waits as long as the store says, on this limiter's clock. After a second refusal it waits at least a
-    /// millisecond. If a refusal has a `retry_after` of zero (some stores do so under contention), it retries after one
-    /// millisecond, then two, four and so on up to a second. So a store with a wrong `retry_after` costs you some
-    /// calls, but never a busy loop.
+    /// After the second and any later refusal, it waits at least a millisecond. If a refusal has a `retry_after` of zero
+    /// (some stores do so under contention), it retries after one millisecond, then two, four and so on up to a second.
+    /// So a store with a wrong `retry_after` costs you some calls, but never a busy loop.
     ///
-    /// Under a concurrency limit, callers of one limiter and its clones are admitted in order of arrival for each key. The
-    /// first of them tries again when this limiter releases units of the key, and also after one millisecond, two, four
-    /// and so on up to a second, because another process may release them. A caller that another limit refuses loses its
-    /// place, so that it holds up nobody. A [`check`](Self::check) does not wait behind them, and there is no order between
-    /// processes.
+    /// Under a concurrency limit, the callers of one limiter and its clones are admitted in order of arrival for each
+    /// key. The first of them tries again when this limiter releases units of the key, and also after one millisecond,
+    /// two, four and so on up to a second, because another process may release units. A caller that is refused by another
+    /// limit loses its place, so that it does not hold up the others. A [`check`](Self::check) does not wait behind these
+    /// callers, and there is no order between processes.
     ///
-    /// If you hold units and acquire more of the same limit and key, you wait behind others who may wait for yours: acquire
-    /// all units at once.
+    /// Acquire all units that you need at once. If you hold units and acquire more of the same limit and key, you wait
+    /// behind callers that may be waiting for yours.
     ///
     /// # Errors
-    /// If the request can never be admitted, or if the store did not answer.
+    /// If the request can never be admitted, if the store did not answer, or if the request cannot be checked; see
+    /// [`AcquireError`].
+    ///
+    /// # Panics
+    /// If it has to wait and the clock's [`sleep`](Timer::sleep) panics: that of [`SystemClock`](crate::SystemClock) does
+    /// so outside of a tokio runtime.
     ///
     /// # Dropping
-    /// Dropping the future stops the wait. A turn in a leaky queue that was already assigned is then used up: to give up in
-    /// time, set a [deadline](Acquire::timeout), which never takes a turn that comes later.
+    /// Dropping the future stops the wait. If the future was waiting for a turn in a leaky queue, the turn is used up. To
+    /// give up in time, set a [deadline](Acquire::timeout): a turn that comes later is never taken.
     pub async fn acquire<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
@@ -60,11 +66,14 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
 
     /// Like [`acquire`](Self::acquire), with a deadline and jitter.
     ///
-    /// If the wait would end after the deadline, it returns the error immediately. A caller that is still behind others at
-    /// the deadline gets a decision that only looked.
+    /// If the wait would end after the deadline, it returns [`AcquireError::Deadline`] immediately. A caller that is still
+    /// behind others at the deadline gets the same error, with the decision of a peek.
     ///
     /// # Errors
     /// Like [`acquire`](Self::acquire), and if the request would not be admitted in time.
+    ///
+    /// # Panics
+    /// Like [`acquire`](Self::acquire).
     pub async fn acquire_with<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
@@ -121,12 +130,12 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
                 }
                 None => sleep.await,
             }
-            // However the clock implements the wait, yield to other tasks.
+            // The clock's wait may have completed without yielding to other tasks.
             step_aside().await;
         }
     }
 
-    /// The name of the meter that refused, if it is under a concurrency limit.
+    /// The name of the meter that refused, if its limit is a concurrency limit.
     fn refusing_held_meter(&self, request: &Request<'_, '_>, decision: &Decision<'_>) -> Option<Vec<u8>> {
         let limit = decision.decided_by();
         if limit.rule().algorithm() != Algorithm::Concurrency {
@@ -146,7 +155,7 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
     }
 }
 
-/// Completes when one of the two does. Returns whether it is the first.
+/// Completes when one of the two futures does. Returns whether it was `first`.
 async fn race(first: impl Future<Output = ()>, second: impl Future<Output = ()>) -> bool {
     let (mut first, mut second) = (pin!(first), pin!(second));
     poll_fn(|context| match first.as_mut().poll(context) {
@@ -177,7 +186,7 @@ impl Backoff {
     }
 }
 
-/// Completes at the second poll, for which it wakes itself immediately.
+/// Yields once to other tasks: wakes itself at the first poll, and completes at the second.
 async fn step_aside() {
     let mut done = false;
     poll_fn(|context| {

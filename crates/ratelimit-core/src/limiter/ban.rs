@@ -1,4 +1,4 @@
-//! Bans: counts refusals, and begins a ban when there were too many.
+//! Bans: counts refusals, and starts a ban when there were too many.
 
 use super::request::Request;
 use super::{CheckError, RateLimiter};
@@ -10,12 +10,14 @@ use crate::{
 };
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
-    /// Counts a refusal for the [bans](crate::Algorithm::Ban) among the limits of `request`, and shows in `decision` if a
-    /// ban has begun. Does nothing if there are no bans, if `decision` is not a refusal, or if a ban refused it already.
+    /// Counts a refusal for the [bans](crate::Algorithm::Ban) among the limits of `request`. If this starts a ban, changes
+    /// `decision` accordingly. Does nothing if there are no bans, if `decision` is not a refusal, or if a ban refused it
+    /// already.
     ///
-    /// [`check`](Self::check) and [`take_up_to`](Self::take_up_to) do this themselves, in one more round trip for a refusal
-    /// under limits with a ban, and a few more when a ban begins. Call it if you refuse a request for another decision, such
-    /// as that of [`would_allow`](Self::would_allow). Requests that [wait](Self::acquire) until they are admitted count nothing.
+    /// [`check`](Self::check), [`check_many`](Self::check_many) and [`take_up_to`](Self::take_up_to) do this themselves. It
+    /// takes one more round trip for a refusal under limits with a ban, and a few more when a ban starts. Call it if you
+    /// refuse a request because of another decision, such as that of [`would_allow`](Self::would_allow). Requests that
+    /// [wait](Self::acquire) until they are admitted count nothing.
     ///
     /// ```
     /// # use ratelimit_core::{CheckError, CounterStore, Limits, RateLimiter, Request};
@@ -31,7 +33,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// ```
     ///
     /// # Errors
-    /// If the store did not answer. The refusal then does not count.
+    /// If the store did not answer. The refusal may then not be counted.
     pub async fn count_refusal(
         &self,
         request: &Request<'_, '_>,
@@ -40,7 +42,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         count_refusal(&self.store, &self.namespace, &self.clock, request, decision).await
     }
 
-    /// Removes what is known of the request's keys for bans, except whether they are banned now.
+    /// Removes the counted refusals and the earlier bans of the request's keys, but not a ban that they have now.
     pub(super) async fn forget_offences(&self, request: &Request<'_, '_>) -> Result<(), CheckError> {
         forget_offences(&self.store, &self.namespace, self.clock.now(), request.bans(&self.limits)).await
     }
@@ -60,7 +62,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         store.complete(count_refusal(&store, &self.namespace, &self.clock, request, decision))?
     }
 
-    /// The same without waiting.
+    /// [`forget_offences`](Self::forget_offences) without waiting.
     pub(super) fn forget_offences_now(&self, request: &Request<'_, '_>) -> Result<(), CheckError> {
         let store = InProcess(&self.store);
         let bans = request.bans(&self.limits);
@@ -102,7 +104,7 @@ async fn forget_offences(
     Ok(())
 }
 
-/// Counts a refusal of a key for one ban. Returns when the ban ends if the key is banned now.
+/// Counts a refusal of a key for one ban. Returns the end of the ban if the key is banned now.
 async fn count_one(
     store: &impl CounterStore,
     clock: &impl Clock,

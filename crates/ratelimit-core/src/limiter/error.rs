@@ -11,7 +11,7 @@ use crate::{Decision, InvalidClaims, StoreError};
 pub enum CheckError {
     /// The store did not answer. You decide whether the request may pass.
     Store(StoreError),
-    /// The request cannot be checked at all: a bug in the program.
+    /// The request cannot be checked: it has no limits, too many, or the same meter twice. This is a bug in your program.
     Invalid(InvalidClaims),
 }
 
@@ -45,15 +45,18 @@ impl From<InvalidClaims> for CheckError {
     }
 }
 
-/// Why waiting for admission failed. Nothing is charged, unless the store could not tell.
+/// Why waiting for admission failed. Nothing is charged, unless the store's error says that this is
+/// [unknown](StoreError::applied), or the store failed when a turn that came too late was refunded.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// The request costs more than a limit can ever admit: the limit that [decided](Decision::decided_by).
+    /// The request is never admitted: it costs more than the limit that [decided](Decision::decided_by) can admit, or that
+    /// limit is [in total](crate::Algorithm::Total) and used up.
     Never(Decision<'static>),
-    /// The request would not be admitted, or not get its turn, before the deadline.
+    /// The request would not be admitted, or not get its turn, before the deadline. If it was charged because the store was
+    /// slow, it has been refunded.
     Deadline(Decision<'static>),
-    /// There was no decision.
+    /// There was no decision: the store did not answer, or the request cannot be checked.
     Check(CheckError),
 }
 

@@ -46,10 +46,10 @@ use crate::{
 /// # }
 /// ```
 ///
-/// Every method takes [`Into<Request>`](Request): a `&str`, bytes, a [`Key`](crate::Key), or a request with a cost, its
-/// own limits or several keys.
+/// Each check takes [`Into<Request>`](Request): a `&str`, bytes, a [`&Key`](crate::Key), or a request with a cost, its own
+/// limits or several keys.
 ///
-/// Share it behind an `Arc`, or create several limiters on a shared store.
+/// Share a limiter behind an `Arc`, or create several limiters on a shared store.
 #[derive(Clone, Debug)]
 pub struct RateLimiter<S, C = SystemClock> {
     store: S,
@@ -71,7 +71,8 @@ impl<S: CounterStore> RateLimiter<S> {
         }
     }
 
-    /// Creates a limiter whose requests all have their own limits ([`Request::limits`]). Others are errors.
+    /// Creates a limiter whose requests all have their own limits ([`Request::limits`]). A check of a request without
+    /// limits returns [`InvalidClaims::Empty`].
     ///
     /// ```
     /// # use ratelimit_core::{CounterStore, Limit, RateLimiter, Request};
@@ -96,7 +97,7 @@ impl<S: CounterStore> From<S> for RateLimiter<S> {
 }
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
-    /// Uses another clock.
+    /// Replaces the clock.
     #[must_use]
     pub fn with_clock<D: Clock>(self, clock: D) -> RateLimiter<S, D> {
         RateLimiter {
@@ -108,10 +109,10 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         }
     }
 
-    /// Uses a namespace.
+    /// Sets the namespace.
     ///
-    /// Limiters that share a store count together if namespace, kind of limit and key are the same. ASCII letters,
-    /// digits and punctuation keep it readable in the store; any text works.
+    /// Limiters on one store count together if namespace, key and [scope](crate::Limit::scope) of the limit are the same.
+    /// Any text works; ASCII letters, digits and punctuation keep names readable in the store.
     #[must_use]
     pub fn with_namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = namespace.into().into_boxed_str();
@@ -142,8 +143,11 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     ///
     /// The key is needed only during the call. The [`Decision`] borrows the limits.
     ///
+    /// If you drop the future, the request may have been charged or not.
+    ///
     /// # Errors
-    /// If the store did not answer, or if the request names one meter twice.
+    /// If the store did not answer ([`CheckError::Store`]), or if the request cannot be checked
+    /// ([`CheckError::Invalid`]): it has no limits, more than 64, or the same meter twice.
     pub async fn check<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
@@ -153,18 +157,20 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         Ok(self.counted(&request, decision).await)
     }
 
-    /// The decision, after it was counted for bans if it is a refusal.
+    /// Counts the decision for bans if it is a refusal, and returns it.
     async fn counted<'l>(&self, request: &Request<'_, 'l>, mut decision: Decision<'l>) -> Decision<'l> {
         if !decision.allowed() && decision.has_bans() {
-            // The refusal stands, whether it counts or not. Boxed, because it is rare.
+            // The request stays refused even if counting fails. Boxed, because it is rare.
             let _ = Box::pin(self.count_refusal(request, &mut decision)).await;
         }
         decision
     }
 
-    /// Decides many independent requests in as few round trips as the store can, in most stores one.
+    /// Decides many independent requests in as few round trips as the store can, in most stores one. Returns one result for
+    /// each request, in their order.
     ///
-    /// They are decided in their order, each for itself.
+    /// Each request is admitted or refused by itself, and counts what the requests before it have charged. Refusals count
+    /// for bans only when all requests are decided, each in round trips of its own.
     pub async fn check_many<'k, 'l, R: Into<Request<'k, 'l>>>(
         &'l self,
         requests: impl IntoIterator<Item = R>,
@@ -194,8 +200,8 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         decisions
     }
 
-    /// Returns the status of a key and charges nothing: a request of cost zero. It is always allowed; the decision
-    /// reports what remains.
+    /// Returns the status of a key, and charges nothing. The decision is that on a request of cost zero: it reports what
+    /// remains, and is always allowed unless the key is [banned](crate::Algorithm::Ban).
     ///
     /// # Errors
     /// Like [`check`](Self::check).
@@ -217,7 +223,8 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         self.decide(&request.into(), Mode::Peek).await
     }
 
-    /// Charges a request whether it fits or not, for what has already been used. Later requests wait longer for it.
+    /// Charges a request whether it fits or not, for what has already been used. The decision is always allowed; later
+    /// requests have to wait longer.
     ///
     /// # Errors
     /// Like [`check`](Self::check).
@@ -228,7 +235,8 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         self.decide(&request.into(), Mode::Force).await
     }
 
-    /// Resets the counts of the request's keys under its limits, and nothing else. Lifts bans, and forgets earlier ones.
+    /// Resets the counts of the request's keys under its limits, and nothing else. This also lifts bans, and forgets
+    /// earlier bans and counted refusals.
     ///
     /// # Errors
     /// Like [`check`](Self::check).
@@ -268,7 +276,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     }
 }
 
-/// The error if a store returned fewer answers than it got claims.
+/// The error if a store has returned fewer answers than it got sets of claims.
 fn no_answer() -> StoreError {
     StoreError::new("the store", ErrorKind::Server, "it returned fewer answers than requested")
         .maybe_applied()

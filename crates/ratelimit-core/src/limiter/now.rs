@@ -18,7 +18,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         self.decide_now(request.into(), Mode::Charge, Refusals::Count)
     }
 
-    /// [`check_many`](Self::check_many) without waiting, all at one instant.
+    /// [`check_many`](Self::check_many) without waiting. A refusal counts for bans before the next request is decided.
     pub fn check_many_now<'k, 'l, R: Into<Request<'k, 'l>>>(
         &'l self,
         requests: impl IntoIterator<Item = R>,
@@ -64,7 +64,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`reset`](Self::reset) without waiting.
     ///
     /// # Errors
-    /// If the request names one meter twice.
+    /// If the request cannot be checked: it has no limits, more than 64, or the same meter twice.
     pub fn reset_now<'k, 'l>(&'l self, request: impl Into<Request<'k, 'l>>) -> Result<(), CheckError> {
         let (request, now) = (request.into(), self.clock.now());
         let request = request.at(now, &self.limits).unwrap_or(request);
@@ -89,7 +89,8 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         let (Some((limit, meter)), Some(short)) = (simple.only_limit(&self.limits), ShortKey::of(key)) else {
             return self.decide_all_now(simple.into(), now, mode, refusals);
         };
-        // Every limit is at least one. By the server's time, only an answer says what the time was.
+        // A cost of one needs no look at the limit: the store refuses it under a limit of zero. If the store decides by its
+        // server's time, only an answer says what the time was.
         if cost > 1 && cost > meter.limit() || self.store.promises().time == Time::Server {
             return self.decide_all_now(simple.into(), now, mode, refusals);
         }
@@ -124,7 +125,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// Counts a refusal for bans.
     pub(super) fn counted_now(&self, request: &Request<'_, '_>, decision: &mut Decision<'_>) {
         if !decision.allowed() && decision.has_bans() {
-            // The refusal stands, whether it counts or not.
+            // The request stays refused even if counting fails.
             let _ = self.count_refusal_now(request, decision);
         }
     }

@@ -4,16 +4,17 @@ use super::now::Refusals;
 use super::{CheckError, RateLimiter, Request};
 use crate::{Clock, CounterStore, Decision, Mode, SyncCounterStore};
 
-/// How often others may be faster before it gives up.
+/// The maximum number of attempts of one call.
 const TRIES: usize = 8;
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
-    /// Takes at most as many units as `request` costs, and returns how many, with the decision on them. If none is left, it
-    /// returns zero and the refusal of a single unit, which says when there will be one.
+    /// Takes as many units as are left, but at most the cost of `request`. Returns how many units it took, and the
+    /// decision on them. If no unit is left, it returns zero and the refusal of a single unit, whose
+    /// [`retry_after`](Decision::retry_after) says when there will be one.
     ///
-    /// If all of them fit, this takes one round trip like [`check`](Self::check), and otherwise usually one more. Under
-    /// contention it tries a few times, each time with what was left, and may then return zero although something is left.
-    /// It never takes more than there is.
+    /// If the whole cost fits, this takes one round trip like [`check`](Self::check); otherwise usually two. Under
+    /// contention it makes up to eight attempts, each with what was left at the one before. It may then return zero
+    /// although something is left, but it never takes more than there is.
     ///
     /// ```
     /// # use ratelimit_core::{CounterStore, Limit, RateLimiter, Request};
@@ -29,7 +30,10 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// ```
     ///
     /// # Errors
-    /// Like [`check`](Self::check). With several keys of different costs, all of them are reduced to one cost.
+    /// Like [`check`](Self::check).
+    ///
+    /// # Several keys
+    /// If not all units fit, every key is charged the same number of units, even if their costs differ.
     pub async fn take_up_to<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
@@ -72,8 +76,8 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     }
 }
 
-/// What to try next after a refusal: what is left, or a single unit, whose decision says when to come back. `None` if the
-/// request was admitted, or was for a single unit.
+/// The cost of the next attempt after a refusal: what is left, or a single unit, whose decision says when to retry.
+/// `None` if the request was admitted, or was for a single unit.
 fn left_of(decision: &Decision<'_>) -> Option<u64> {
     let cost = decision.each().map(|limit| limit.cost()).min().unwrap_or(0);
     let left = decision.each().map(|limit| limit.remaining()).min().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Permits: what a request holds under concurrency limits, renewed and released by themselves.
+//! Permits: hold what a request took under concurrency limits, renew it, and release it when they are dropped.
 
 use std::fmt;
 use std::ops::Deref;
@@ -13,7 +13,10 @@ use crate::{Algorithm, Clock, CounterStore, Decision, ErrorKind, StoreError};
 
 /// Holds what a decision took under concurrency limits, until you release or drop it.
 ///
-/// It renews the lease each third of it, in a task of its own. If the process crashes, nobody renews the lease, and it ends.
+/// A task renews the lease each time a third of it has passed. If the process crashes, nobody renews the lease, and it
+/// ends.
+///
+/// Dropping a permit releases its units in that task, which ignores an error of the store; the lease then ends by itself.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -39,8 +42,10 @@ pub struct Permit {
 impl<S: CounterStore + 'static, C: Clock + 'static> RateLimiter<S, C> {
     /// Holds what `decision` took under concurrency limits until the permit is released or dropped.
     ///
+    /// Requires a tokio runtime with its time driver.
+    ///
     /// # Panics
-    /// Like every spawned task: outside of a tokio runtime.
+    /// Outside of a tokio runtime.
     pub fn hold(self: &Arc<Self>, decision: Decision<'_>) -> Permit {
         Permit::of(self.clone(), decision)
     }
@@ -50,7 +55,7 @@ impl Permit {
     /// [`RateLimiter::hold`] for a limiter that is part of something else, for this project's own crates.
     ///
     /// # Panics
-    /// Like every spawned task: outside of a tokio runtime.
+    /// Outside of a tokio runtime.
     #[doc(hidden)]
     pub fn of<L, S: CounterStore + 'static, C: Clock + 'static>(limiter: L, decision: Decision<'_>) -> Self
     where
@@ -63,13 +68,13 @@ impl Permit {
         permit
     }
 
-    /// Releases what it holds, and returns when the store has answered.
+    /// Releases what the permit holds, and returns when the store has answered.
     ///
     /// # Errors
     /// If the store did not answer. The lease then ends by itself.
     pub async fn release(mut self) -> Result<(), StoreError> {
         let (done, outcome) = oneshot::channel();
-        // If the task is gone, its runtime has shut down, and the answer channel with it.
+        // If the task is gone, its runtime has shut down. The channel for the answer is then closed as well.
         let _ = self.release.take().map(|release| release.send(done));
         outcome.await.unwrap_or_else(|_| {
             let message = "the tokio runtime of the permit has shut down; the lease ends by itself";
@@ -77,7 +82,8 @@ impl Permit {
         })
     }
 
-    /// Whether a lease has ended because it could not be renewed in time, so that another request may hold the same units.
+    /// Whether a lease has ended because it could not be renewed in time, so that another request may hold the same
+    /// units. The permit notices this at its next attempt to renew the lease.
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
     }
@@ -89,7 +95,7 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// Renews until it is told to release, or until the permit is dropped.
+/// Renews the leases until the permit is released or dropped, and then releases them.
 async fn hold<S: CounterStore, C: Clock>(
     limiter: impl Deref<Target = RateLimiter<S, C>> + Send + Sync,
     mut decision: Decision<'static>,
@@ -107,7 +113,7 @@ async fn hold<S: CounterStore, C: Clock>(
         }
         pause = match limiter.renew(&mut decision).await {
             Ok(true) => third,
-            // Another attempt or more before the lease ends.
+            // Several more attempts before the lease ends.
             Err(_) => third / 8,
             Ok(false) => {
                 is_lost.store(true, Ordering::Relaxed);

@@ -9,7 +9,8 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     ///
     /// Does nothing if the lease has ended. Release a decision only once, as with [`refund`](Self::refund).
     ///
-    /// With the feature `tokio`, a `Permit` releases and renews by itself.
+    /// With the feature `tokio`, a `Permit` does this for you: it renews the lease, and releases the units when it is
+    /// dropped.
     ///
     /// ```
     /// # use ratelimit_core::{CounterStore, Limits, RateLimiter};
@@ -38,12 +39,17 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         Ok(())
     }
 
-    /// Renews the leases of what `decision` holds under concurrency limits: they begin anew. Returns whether it still holds
-    /// it: `false` if a lease has ended, so that another request may have taken its place.
+    /// Renews the leases of the units that `decision` holds under concurrency limits: each lease starts again now.
+    /// Returns `false` if a lease has ended, so that another request may have taken its units. Returns `true` if all
+    /// leases are renewed, or if the decision holds nothing.
     ///
-    /// It takes the units anew before it returns the old ones, in two round trips. In between others may be refused, but
-    /// never too many are admitted. If the second trip fails, the old units stay taken until their lease ends. Renew well
-    /// before a lease ends, for example each third of it: the clocks of holders may differ, and a store may be slow.
+    /// A renewal charges the units again and then returns the old ones, in two round trips. In between, other requests
+    /// may be refused although units are free, but never are too many admitted. If the second trip fails, the old units
+    /// stay taken until their lease ends. Renew well before a lease ends, for example each time a third of it has passed:
+    /// the clocks of holders may differ, and a store may be slow.
+    ///
+    /// Do not drop the future before it completes: units that it has charged are then held until their lease ends, and
+    /// `decision` does not know them.
     ///
     /// # Errors
     /// If the store did not answer. Try again before the lease ends.
@@ -54,7 +60,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
             return Ok(outcome);
         }
         let answer = self.store.claim(Claims::known(now, Mode::Force, &leases.claims)).await?;
-        // Without an answer the old units end with their lease.
+        // If this fails, the old units stay taken until their lease ends.
         let _ = self.store.refund(self.clock.now(), &leases.refunds).await;
         drop(leases);
         decision.set_leases(&answer.verdicts);
@@ -62,7 +68,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     }
 }
 
-/// The same without waiting, for stores whose state is in this process.
+/// The same methods without waiting, for stores whose state is in this process.
 impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`release`](Self::release) without waiting. It cannot fail, because a refund needs no space.
     pub fn release_now(&self, decision: &Decision<'_>) {

@@ -66,7 +66,9 @@ impl<'k, 'l> Request<'k, 'l> {
         Self { parts: Parts::One(Part { key: key.as_ref(), cost: 1, limits: None }) }
     }
 
-    /// Sets the cost to `units` instead of one. A cost of zero charges nothing and always fits.
+    /// Sets the cost to `units` instead of one; of a request with several keys, the cost of each key that it has so far.
+    ///
+    /// A cost of zero charges nothing, and always fits unless the key is [banned](crate::Algorithm::Ban).
     #[must_use]
     #[inline]
     pub fn cost(self, units: u64) -> Self {
@@ -82,7 +84,8 @@ impl<'k, 'l> Request<'k, 'l> {
         self
     }
 
-    /// Uses these limits instead of the limiter's own: `&Limits`, or [`Limits`] or a [`Limit`] that the request owns.
+    /// Uses these limits instead of the limiter's own: `&Limits`, or [`Limits`] or a [`Limit`] that the request owns. In a
+    /// request with several keys, they apply to each key that it has so far.
     ///
     /// Parse limits once and pass them by reference: parsing and owning limits allocate, borrowing does not.
     ///
@@ -113,7 +116,7 @@ impl<'k, 'l> Request<'k, 'l> {
         self
     }
 
-    /// Adds `other`: both are admitted or neither is.
+    /// Adds the keys of `other`, with their costs and limits: either all keys are admitted, or none.
     #[must_use]
     pub fn and(self, other: impl Into<Request<'k, 'l>>) -> Self {
         let mut parts = match self.parts {
@@ -143,7 +146,7 @@ impl<'k, 'l> Request<'k, 'l> {
         }
     }
 
-    /// Converts a simple request. Returns any other request, so that nothing of a simple one is left to be dropped.
+    /// Returns a simple request in its simple form, of which nothing has to be dropped. Returns any other request as `Err`.
     #[inline]
     pub(super) fn into_simple(self) -> Result<Simple<'k, 'l>, Self> {
         let Some(simple) = self.as_simple() else { return Err(self) };
@@ -152,7 +155,7 @@ impl<'k, 'l> Request<'k, 'l> {
         Ok(simple)
     }
 
-    /// The same for a request that is still needed.
+    /// Like [`into_simple`](Self::into_simple), for a request that is still needed.
     #[inline]
     pub(super) fn as_simple(&self) -> Option<Simple<'k, 'l>> {
         match &self.parts {
@@ -194,7 +197,8 @@ impl<'k, 'l> Request<'k, 'l> {
         request
     }
 
-    /// This request for a caller who waits at most so long for a turn. `own` are the limiter's limits.
+    /// Reduces the bursts of queues, so that the request is refused if its turn would come later than `longest_wait` from
+    /// now. `own` are the limiter's limits.
     pub(super) fn within(self, longest_wait: Duration, own: &'l Limits) -> Self {
         if !self.parts().iter().any(|part| part.limits(own).have_queues()) {
             return self;
@@ -220,7 +224,8 @@ impl<'k, 'l> Request<'k, 'l> {
         claims
     }
 
-    /// Builds [`Claims`] from this request's claims. A cost above a limit is only peeked at, since it can never be charged.
+    /// Builds [`Claims`] from this request's claims. If a cost is above a limit, the mode is [`Mode::Peek`], since the
+    /// request can never be charged.
     pub(super) fn ask<'c>(
         &self,
         claims: &'c [Claim<'c>],
@@ -229,7 +234,7 @@ impl<'k, 'l> Request<'k, 'l> {
     ) -> Result<Claims<'c>, InvalidClaims> {
         let never_fits = |claim: &Claim<'_>| claim.cost > claim.meter.limit();
         let mode = if mode == Mode::Charge && claims.iter().any(never_fits) { Mode::Peek } else { mode };
-        // Claims on one key are never on the same meter: `Limits` has checked that.
+        // Claims on one key are never on the same meter: `Limits::new` has checked that.
         match self.parts {
             Parts::One(_) if !claims.is_empty() => Ok(Claims::known(now, mode, claims)),
             _ => Claims::new(now, mode, claims),

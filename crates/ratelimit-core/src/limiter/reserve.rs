@@ -1,4 +1,4 @@
-//! Turns in queues that are taken now and used later.
+//! Reservations: turns in queues that are taken now and used later.
 
 use std::time::Duration;
 
@@ -6,15 +6,19 @@ use super::{CheckError, RateLimiter, Request};
 use crate::{Clock, CounterStore, Decision, SyncCounterStore};
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
-    /// Takes a turn in a queue that comes within `longest_wait`, and returns when it comes: [`Decision::delay`]. If there is
-    /// none, the request is refused and nothing is charged.
+    /// Takes a turn in a queue if it comes within `longest_wait`. The returned decision says when it comes:
+    /// [`Decision::delay`]. Otherwise the request is refused and nothing is charged.
     ///
-    /// Use it if you do something else until then; to sleep until the turn comes, use
-    /// [`acquire_with`](Self::acquire_with). To cancel, call [`refund`](Self::refund) before the turn. Other requests keep their
-    /// turns, so the units are available again only as far as none was taken after it.
+    /// Use this if you do something else until the turn comes; to sleep until then, use
+    /// [`acquire_with`](Self::acquire_with). To cancel, call [`refund`](Self::refund) before the turn. Other requests keep
+    /// their turns: if somebody has to wait, the units are returned only if nothing was charged after this turn.
     ///
-    /// Queues are limits with the option `queue`. Under other limits the request has to fit now. The longest wait is rounded down
-    /// to a multiple of the time in which one unit leaves the queue.
+    /// Queues are limits with the option `queue`. Under other limits the request has to fit now. `longest_wait` is rounded
+    /// down to a multiple of the time in which one unit leaves the queue.
+    ///
+    /// To refuse later turns, the request is checked against a smaller burst. So [`limit`](Decision::limit),
+    /// [`remaining`](Decision::remaining) and the [rule](crate::LimitStatus::rule) of the decision are those of the queue
+    /// with this burst.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -44,7 +48,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
 }
 
 impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
-    /// [`reserve`](Self::reserve) without waiting for the store.
+    /// [`reserve`](Self::reserve) for a synchronous store.
     ///
     /// # Errors
     /// Like [`check`](Self::check).

@@ -6,9 +6,9 @@ use crate::{Claims, Clock, CounterStore, Decision, LimitStatus, Mode, StoreError
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// Refunds what `decision` charged, as if the request had never been made.
     ///
-    /// The decision knows its keys, its limits as they were and its costs. Call this on the limiter that made it, or on
-    /// another one on the same store. Units that have left the meter since then (their window has passed, their tokens
-    /// have come back) are not returned a second time. Does nothing if the decision charged nothing.
+    /// The decision knows its keys, its costs, and its limits as they were. Call this on the limiter that made the
+    /// decision, or on another one on the same store. Units that have left the meter since then (their window has passed,
+    /// their tokens have come back) are not returned a second time. Does nothing if the decision charged nothing.
     ///
     /// Refund a decision only once: a store cannot distinguish a second refund from that of another request.
     ///
@@ -30,7 +30,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         self.settle(decision, 0).await
     }
 
-    /// Settles a decision that charged an estimate: the true cost was `units` under each of its limits.
+    /// Corrects a decision that charged an estimate: the true cost was `units` under each of its limits.
     ///
     /// If too much was charged, the difference is refunded; if too little, it is charged now, even beyond the limit.
     /// Does nothing if the decision charged nothing. Settle a decision only once, as with [`refund`](Self::refund).
@@ -54,7 +54,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         self.settle_each(decision, |_| units).await
     }
 
-    /// Like [`settle`](Self::settle), with a true cost for each limit and key, which `units` returns.
+    /// Like [`settle`](Self::settle), with a true cost for each limit and key: `units` returns it.
     ///
     /// To leave the charge of a limit as it is, return its [`cost`](LimitStatus::cost).
     ///
@@ -95,7 +95,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     }
 }
 
-/// The same without waiting, for stores whose state is in this process.
+/// The same methods without waiting, for stores whose state is in this process.
 impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`refund`](Self::refund) without waiting. It cannot fail, because a refund needs no space.
     pub fn refund_now(&self, decision: &Decision<'_>) {

@@ -1,4 +1,4 @@
-//! Callers that wait for units under concurrency limits, by meter, in order of arrival.
+//! Queues of callers that wait for units under concurrency limits: one for each meter, in order of arrival.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::{MeterId, Refund};
 
-/// The callers that wait. Clones share them, as clones of a limiter do.
+/// The callers that wait. Clones share the queues, as clones of a limiter do.
 ///
 /// The first caller of a meter tries again whenever units of the meter were returned, and from time to time, because other
 /// processes return units as well. The others do nothing until they are first.
@@ -23,7 +23,7 @@ struct Queues {
 
 struct Waiter {
     number: u64,
-    /// Whether it became the first, or units were returned, since it was last polled.
+    /// Whether it has become the first, or units were returned while it was the first, since its last poll.
     is_woken: bool,
     waker: Option<Waker>,
 }
@@ -42,7 +42,7 @@ impl Waiters {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the queue of the first of these meters in which others wait.
+    /// Joins the queue of the first of these meters for which others wait. `None` if nobody waits for any of them.
     pub(super) fn join_others<'m>(&self, meters: impl Iterator<Item = MeterId<'m>>) -> Option<Place<'_>> {
         let mut queues = self.lock();
         if queues.by_meter.is_empty() {
@@ -65,7 +65,7 @@ impl Waiters {
         Place { waiters: self, meter, number }
     }
 
-    /// Wakes the first waiter of each meter to which units were returned.
+    /// Wakes the first waiter of each meter in `returned`, to which units were returned.
     pub(super) fn wake(&self, returned: &[Refund<'_>]) {
         let mut queues = self.lock();
         if queues.by_meter.is_empty() {
@@ -110,7 +110,7 @@ impl Place<'_> {
 
     fn poll(&self, context: &Context<'_>, is_ready: impl Fn(bool, bool) -> bool) -> Poll<()> {
         let mut queues = self.waiters.lock();
-        // It is there until it is dropped.
+        // The place is in the queue until it is dropped.
         let Some(queue) = queues.by_meter.get_mut(&self.meter) else { return Poll::Ready(()) };
         let Some(index) = self.index(queue) else { return Poll::Ready(()) };
         let waiter = &mut queue[index];

@@ -14,7 +14,7 @@ const MAX_TOLERANCE: u64 = 1 << 61;
 /// The step of a bucket from which nothing drains.
 const NEVER: u64 = i64::MAX as u64;
 
-/// The immediate units of a bucket that is no queue.
+/// The immediate units of a bucket that is not a queue.
 const ALL: u64 = u64::MAX;
 
 /// A limit cannot be built if its rate is off by more than one part in this many.
@@ -24,11 +24,13 @@ const PRECISION: u128 = 1_000;
 ///
 /// A claim is admitted if and only if `max(tat, now) + cost x interval <= now + burst x interval` (the generic cell
 /// rate algorithm of ITU-T I.371, as a virtual schedule). Token bucket, leaky bucket as a meter and leaky bucket as a
-/// queue are all this meter. In a [queue](Self::with_immediate) an admitted claim has to wait for its turn: until its units fit
-/// into the first few of the burst, the immediate ones.
+/// queue are all this meter.
 ///
-/// A bucket [in steps](Self::in_steps) is decided as of the begin of the current step, so that its units drain at the ends of
-/// steps, all units of a step at once. Steps are counted from the charge that found the bucket empty.
+/// In a [queue](Self::with_immediate), some units of the burst are immediate. An admitted claim has to wait for its turn:
+/// until the bucket has drained so far that its units fit into the immediate ones.
+///
+/// A bucket [in steps](Self::in_steps) is decided as of the beginning of the current step. So its units drain at the ends
+/// of steps, all units of a step at once. Steps are counted from the charge that found the bucket empty.
 ///
 /// If limits of several rates charge one bucket, each unit drains at the rate of the limit that it was charged under,
 /// and every limit counts all units in the bucket; see [`BucketState`].
@@ -36,7 +38,7 @@ const PRECISION: u128 = 1_000;
 pub struct Bucket {
     interval: Divisor,
     burst: u64,
-    /// How many units may be used at once, without waiting for a turn; `ALL` if this is no queue.
+    /// How many units may be used at once, without waiting for a turn; `ALL` if this is not a queue.
     immediate: u64,
     /// The length of a step in nanoseconds; zero if units drain continuously.
     step: u64,
@@ -75,10 +77,10 @@ impl Bucket {
         Ok(Self { interval: Divisor::new(interval), burst, immediate: ALL, step: 0 })
     }
 
-    /// Makes this meter a queue: up to `units` may be used at once, and the rest of the burst waits for its turn. Zero counts as
-    /// one; with `u64::MAX` it is no queue.
+    /// Makes this meter a queue: up to `units` units may be used at once, and the rest of the burst waits for its turn.
+    /// Zero counts as one; with `u64::MAX` the meter is not a queue.
     ///
-    /// A claim that costs more waits until all units before it have drained.
+    /// A claim that costs more than `units` waits until all units before it have drained.
     ///
     /// ```
     /// use ratelimit_core::{Bucket, Mode, Timestamp};
@@ -96,10 +98,11 @@ impl Bucket {
         Self { immediate: units.max(1), ..self }
     }
 
-    /// Creates a bucket meter whose units drain in steps: `units` of them at the end of each `step` nanoseconds, counted from
-    /// the charge that found it empty. With a burst of `units`, this is a fixed window that begins with the first charge.
+    /// Creates a bucket meter whose units drain in steps: `units` of them at the end of each `step` (nanoseconds),
+    /// counted from the charge that found the bucket empty. With a burst of `units`, this is a fixed window that begins
+    /// with the first charge.
     ///
-    /// A step is rounded up to a multiple of `units`.
+    /// The step is rounded up to a multiple of `units` nanoseconds.
     ///
     /// # Errors
     /// Like [`new`](Self::new).
@@ -117,8 +120,8 @@ impl Bucket {
         Ok(Self { step: NEVER, ..Self::with_interval(1, units)? })
     }
 
-    /// Creates a bucket meter with a burst of zero: a gate. A claim of cost zero fits if and only if the bucket is empty, and
-    /// nothing else fits. So it reads a bucket that others charge, as bans do.
+    /// Creates a bucket meter with a burst of zero: a gate. A claim of cost zero fits if and only if the bucket is empty,
+    /// and nothing else fits. Use it to test a bucket that other claims charge, as bans do.
     ///
     /// # Errors
     /// If the interval is zero or longer than ten years.
@@ -137,7 +140,7 @@ impl Bucket {
         self.burst
     }
 
-    /// How many units may be used at once; what goes beyond them waits for its turn. `u64::MAX` if this is no queue.
+    /// How many units may be used at once, without waiting for a turn. `u64::MAX` if this is not a queue.
     pub fn immediate(&self) -> u64 {
         self.immediate
     }
@@ -154,7 +157,7 @@ impl Bucket {
         self.step
     }
 
-    /// The same meter with another interval and burst.
+    /// Returns the same meter with another interval and burst; its step and its immediate units stay.
     ///
     /// # Errors
     /// Like [`with_interval`](Self::with_interval).
@@ -162,7 +165,7 @@ impl Bucket {
         Ok(Self { step: self.step, immediate: self.immediate, ..Self::with_interval(interval, burst)? })
     }
 
-    /// The same meter with the largest burst that it can have, and without turns.
+    /// The same meter with the largest burst that it can have, and not as a queue.
     pub(super) fn widest(&self) -> Self {
         let burst = (MAX_TOLERANCE / self.interval()).min(MAX_UNITS);
         Self { burst, immediate: ALL, ..*self }
@@ -182,8 +185,10 @@ impl Bucket {
         drain_time(units, self.interval())
     }
 
-    /// Decides one claim on a bucket with one debt that drains at this meter's interval. Returns whether it is admitted,
-    /// and the verdict. `at` and `tat` are those of its [`BucketState`]; for a fresh bucket, any instants in the past.
+    /// Decides one claim on a bucket with one debt that drains at this meter's interval, and charges it if it is admitted
+    /// and `mode` is not [`Mode::Peek`]. Returns whether it is admitted, and the verdict.
+    ///
+    /// `at` and `tat` are those of the bucket's [`BucketState`]; for a fresh bucket, any instants in the past.
     ///
     /// ```
     /// use ratelimit_core::{Bucket, Mode, Timestamp};
@@ -249,8 +254,8 @@ impl Bucket {
         (fits || mode == Mode::Force, verdict)
     }
 
-    /// The same for a bucket in steps, by the rule for any state; of one rate, it remains so. Takes and returns `at` and `tat`
-    /// by value, so that they stay in registers where they are not needed.
+    /// [`claim`](Self::claim) for a bucket in steps, by the rules for any state. The state keeps its one rate. Takes and
+    /// returns `at` and `tat` by value, so that they stay in registers in buckets that do not need this.
     #[cold]
     #[inline(never)]
     fn claim_in_steps(
@@ -268,8 +273,8 @@ impl Bucket {
         ((state.at, state.tat().unwrap_or(tat)), admitted, verdict)
     }
 
-    /// The instant as of which a bucket in steps is decided: the begin of the step, or `now` if it is empty then. `tat` is
-    /// the latest one of its debts.
+    /// The instant as of which a bucket in steps is decided: the beginning of the step, or `now` if it is empty then.
+    /// `tat` is the latest one of its debts.
     fn step_begin(&self, at: Timestamp, tat: Timestamp, now: Timestamp) -> Timestamp {
         let now = now.max(at);
         let begin = now.as_nanos() - (now.as_nanos() - at.as_nanos()) % self.step;
@@ -283,7 +288,8 @@ impl Bucket {
         (end < NEVER).then(|| Timestamp::derived(end))
     }
 
-    /// When all units of a state have drained whose debts, one after another, end at this instant; `None` if they never do.
+    /// When the units of a debt have drained that ends at `instant`: then, or in a bucket in steps at the end of that step.
+    /// `None` if they never do.
     fn drained(&self, state: &BucketState, instant: Timestamp) -> Option<Timestamp> {
         if self.step > 0 { self.step_end(state.at, instant) } else { Some(instant) }
     }
@@ -319,8 +325,8 @@ impl Bucket {
         self.is_free(cost) || self.burst.checked_sub(cost).is_some_and(fits)
     }
 
-    /// Adds the units to the debts of this rate and of all faster ones. If those had drained below the units of slower
-    /// rates, they start from these: a unit that drains slowly stays until it has drained.
+    /// Adds the units to the debts of this rate and of all faster ones. A faster debt that has drained below the units of a
+    /// slower rate starts from these: a unit that drains slowly stays until it has drained.
     pub(super) fn charge(&self, state: &mut BucketState, cost: u64, now: Timestamp) -> Charged {
         let seen = self.seen(state, now);
         let ready_at = self.turn(state, cost, now);
@@ -340,14 +346,15 @@ impl Bucket {
             state.debts[place].tat = Timestamp::derived(seen + after);
         }
         if state.debts.len() > MAX_RATES {
-            // Its units are in the first debt as well, and drain at the rate of that.
+            // The units of the removed debt are in the first debt as well, and drain at the rate of that one.
             state.debts.remove(1);
         }
         Charged { receipt, ready_at }
     }
 
-    /// When units that are claimed `now` may be used. In a queue, this is when they fit into its immediate units, or when all
-    /// units before them have drained, if there are more of them; the units of slower rates drain at this rate.
+    /// When units that are claimed `now` may be used. In a queue, this is when they fit into the immediate units; if
+    /// there are more of them, when all units before them have drained. Units of slower rates count as draining at this
+    /// meter's rate.
     fn turn(&self, state: &BucketState, cost: u64, now: Timestamp) -> Timestamp {
         if !self.is_queue() {
             return now;
@@ -366,15 +373,17 @@ impl Bucket {
         left.saturating_sub(drain_time(self.immediate.saturating_sub(cost.max(1)), interval))
     }
 
-    /// What may be in the bucket, in nanoseconds, before somebody has to wait; `u64::MAX` if nobody ever waits.
+    /// The largest debt, in nanoseconds, with which nobody is waiting for a turn; `u64::MAX` if this is not a queue.
     ///
-    /// While there is more, a [refund](super::Meter::refund) returns nothing unless nothing was charged after it: who waits
-    /// keeps the turn that was assigned, and what a refund returned would let another request in beside it.
+    /// With a larger debt, a [refund](super::Meter::refund) returns nothing if units were charged after those that it
+    /// refunds. Requests that wait keep their turns, so the returned units would admit another request at the same time
+    /// as one of them. If a queue has units of several rates, a refund never returns any.
     pub fn unqueued(&self) -> u64 {
         if self.is_queue() { self.drain_time(self.immediate) } else { u64::MAX }
     }
 
-    /// Whether a refund would give away turns of others: units were charged after it for this time, or at other rates.
+    /// Whether a refund would give away turns of other requests. `since` is the drain time of the units that were charged
+    /// at this rate after those to refund.
     fn has_turns(&self, state: &BucketState, since: u64, seen: u64) -> bool {
         match &state.debts[..] {
             [debt] => since > 0 && debt.left(seen) > self.unqueued(),
@@ -382,8 +391,8 @@ impl Bucket {
         }
     }
 
-    /// Units of one rate drain in the order in which they were charged. So what has not drained of this charge is what
-    /// lies before its receipt in their line.
+    /// Units of one rate drain in the order in which they were charged: they form a line. So the part of a charge that
+    /// has not drained is what the line still has before the receipt of the charge.
     pub(super) fn refund(&self, state: &mut BucketState, cost: u64, receipt: Timestamp, now: Timestamp) {
         let Ok(own) = state.place(self.interval()) else { return };
         let seen = self.seen(state, now);
@@ -433,14 +442,14 @@ impl Bucket {
         }
     }
 
-    /// When all that was charged has drained, but not before `at`, as of which late claims are decided.
+    /// When all units have drained, but not before `at`, because older claims are decided as of `at`.
     pub(super) fn forget_at(&self, state: &BucketState) -> Timestamp {
         let Some(tat) = state.tat().filter(|tat| *tat > state.at) else { return state.at };
         self.drained(state, tat).unwrap_or(Timestamp::MAX)
     }
 }
 
-/// The end of a wait that was computed as of `seen`.
+/// The end of a wait that was computed as of `seen`; `now` if there is nothing to wait for.
 fn end_of(wait: u64, seen: u64, now: Timestamp) -> Timestamp {
     if wait > 0 { Timestamp::derived(seen + wait) } else { now }
 }

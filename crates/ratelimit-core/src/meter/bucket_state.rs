@@ -1,4 +1,4 @@
-//! The state of a bucket: what it owes, at each rate.
+//! The state of a bucket: the units that have not drained, by rate.
 
 use smallvec::SmallVec;
 
@@ -9,22 +9,24 @@ pub(super) const MAX_DEBT: u64 = (1 << 62) - 1;
 
 /// The state of a [`Bucket`](super::Bucket).
 ///
-/// Nearly always there is one debt. There are several while the bucket has units that were charged under limits of
-/// different rates: because a limit has changed, or because several limits share the bucket. Then there is a debt for
-/// each rate. It contains the units of that rate and of all slower ones, and drains at that rate. The bucket owes the
-/// largest of them, in units.
+/// A debt stands for units that have not drained, as the time that they take to drain. Nearly always there is one debt.
+/// There are several while the bucket has units that were charged under limits of different rates: because a limit has
+/// changed, or because several limits share the bucket. Then there is a debt for each rate. It contains the units of
+/// that rate and of all slower ones, and drains at that rate. The bucket contains as many units as the debt with the most
+/// units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketState {
-    /// The latest instant at which it was charged; of a bucket [in steps](super::Bucket::in_steps), the begin of that step.
+    /// The latest instant at which the bucket was charged; in a bucket [in steps](super::Bucket::in_steps), the beginning
+    /// of that step.
     pub at: Timestamp,
-    /// A debt for each rate, by rising interval: the first one contains all units.
+    /// A debt for each rate, in ascending order of `interval`: the first one contains all units.
     pub debts: SmallVec<[Debt; 1]>,
 }
 
 /// Units of a [`BucketState`] that drain one after another.
 ///
-/// As numbers, in stores and in [`State::to_bytes`](crate::State::to_bytes), a bucket with one debt is `at`, `tat`,
-/// `interval`; any other is `at`, and `tat`, `interval`, `receipt` of each debt.
+/// As numbers, in stores and in [`State::to_bytes`](crate::State::to_bytes), a bucket with one debt whose receipt is its
+/// `tat` is `at`, `tat`, `interval`; any other is `at`, and `tat`, `interval`, `receipt` of each debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Debt {
     /// When all of its units will have drained: the theoretical arrival time.
@@ -32,7 +34,7 @@ pub struct Debt {
     /// How long one unit takes to drain, in nanoseconds.
     pub interval: u64,
     /// The receipt of the latest charge of exactly this rate: the end of the line of its units, on a clock that runs
-    /// only while they drain. If there is one debt, this is `tat`.
+    /// only while they drain. It is `tat` if the bucket has never had units of another rate at the same time.
     pub receipt: Timestamp,
 }
 
@@ -76,7 +78,7 @@ impl BucketState {
         now.max(self.at).as_nanos()
     }
 
-    /// The index of the debt of this interval; `Err` with where it would be, after all faster ones.
+    /// The index of the debt of this interval; `Err` with the index at which to insert it, after all faster ones.
     pub(super) fn place(&self, interval: u64) -> Result<usize, usize> {
         self.debts.binary_search_by_key(&interval, |debt| debt.interval)
     }
@@ -94,7 +96,8 @@ impl BucketState {
         self.debts[place..].iter().map(|debt| debt.owed(seen).at(interval)).max().unwrap_or(0)
     }
 
-    /// Returns the only debt, if there is exactly one without a separate receipt: a store may keep this in three numbers.
+    /// Returns the debt if there is exactly one, and its receipt is its `tat`: a store may keep such a state in three
+    /// numbers.
     pub fn only_debt(&self) -> Option<Debt> {
         match self.debts[..] {
             [debt] if debt.receipt == debt.tat => Some(debt),
@@ -102,7 +105,8 @@ impl BucketState {
         }
     }
 
-    /// Returns how many units have not drained by `now`, counting partly drained ones in full: the same under each limit.
+    /// Returns how many units have not drained by `now`, counting partly drained ones in full. This is the same for every
+    /// limit that shares the bucket.
     ///
     /// ```
     /// use ratelimit_core::{BucketState, Debt, Timestamp};
@@ -117,8 +121,9 @@ impl BucketState {
         self.debts.iter().map(|debt| debt.left(seen).div_ceil(debt.interval)).max().unwrap_or(0)
     }
 
-    /// Returns how far the line of this rate's units has drained, on the clock of their receipts; `None` if there is none. A
-    /// [`refund`](super::Meter::refund) whose receipt is later by some time returns at most what takes that time to drain.
+    /// Returns how far the line of this rate's units has drained by `now`, on the clock of their receipts; `None` if
+    /// there are no such units. A [`refund`](super::Meter::refund) returns at most as many units as drain between this
+    /// instant and its receipt.
     ///
     /// ```
     /// use ratelimit_core::{BucketState, Debt, Timestamp};
@@ -133,7 +138,7 @@ impl BucketState {
         Some(Timestamp::derived(self.debts[place].receipt.as_nanos().saturating_sub(own)))
     }
 
-    /// When all that was charged will have drained; `None` if nothing was charged.
+    /// When all units will have drained: the latest `tat` of the debts. `None` if there are no debts.
     pub fn tat(&self) -> Option<Timestamp> {
         self.debts.iter().map(|debt| debt.tat).max()
     }

@@ -11,7 +11,8 @@ const WINDOW: u8 = b'w';
 const BUCKET: u8 = b'b';
 const LOG: u8 = b'l';
 
-/// The bytes that are stored under a meter's name are not the state of a meter: another program wrote them.
+/// The bytes that are stored under a meter's name are not the state of a meter, for example because another program wrote
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CorruptState;
 

@@ -7,6 +7,6 @@ use crate::Timestamp;
 pub struct Charged {
     /// What [`Meter::refund`](crate::Meter::refund) needs to find this charge again.
     pub receipt: Timestamp,
-    /// When the charged units may be used: immediately, or in a leaky queue when their turn comes.
+    /// When the charged units may be used: at the instant of the claim, or in a leaky queue when their turn comes.
     pub ready_at: Timestamp,
 }

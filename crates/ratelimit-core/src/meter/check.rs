@@ -2,12 +2,12 @@
 
 use crate::{LimitError, MAX_PERIOD_NANOS};
 
-/// Checks the number of units that a limit allows, which must not be zero.
+/// Checks a number of units that must not be zero.
 pub(crate) fn check_units(what: &'static str, units: u64, most: u64) -> Result<(), LimitError> {
     if units == 0 { Err(LimitError::Zero { what }) } else { check_most(what, units, most) }
 }
 
-/// Checks a number of units.
+/// Checks a number of units that may be zero.
 pub(super) fn check_most(what: &'static str, units: u64, most: u64) -> Result<(), LimitError> {
     if units > most { Err(LimitError::TooLarge { what, most }) } else { Ok(()) }
 }

@@ -24,7 +24,7 @@ pub struct LogState {
     pub units: VecDeque<u64>,
 }
 
-/// What a decision needs to know of a log. A store that does not return the whole log returns this.
+/// The part of a log that a decision needs. A store whose server keeps the log sends this instead of the whole log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSight {
     /// The instant of the decision: the claim's, or that of the latest unit if that is later.
@@ -33,7 +33,8 @@ pub struct LogSight {
     pub live: u64,
     /// The instant of the latest unit, if any is live.
     pub newest: Option<Timestamp>,
-    /// The unit after whose leaving the claim's cost fits, as its instant; `None` if it fits now or never will.
+    /// The instant of the unit that blocks the claim: the cost fits as soon as this unit has left the window. `None` if the
+    /// cost fits now, or never will.
     pub blocker: Option<Timestamp>,
 }
 
@@ -77,8 +78,8 @@ impl Log {
 
     /// Returns how many of the oldest units have left by `now`.
     ///
-    /// Searches in steps that double, and then between the last two. Usually few units have left since the last search,
-    /// and they are found without touching the rest of a long log.
+    /// Searches in steps that double, and then between the last two. Usually few units have left since the last search.
+    /// It finds them without reading the rest of a long log.
     fn gone(&self, state: &LogState, now: u64) -> usize {
         let has_left = |unit: u64| unit.saturating_add(self.window) < now;
         let (mut gone, mut step) = (0, 1);
@@ -138,7 +139,7 @@ impl Log {
     pub fn verdict(&self, sight: &LogSight, cost: u64, now: Timestamp, charged: Option<Charged>) -> Verdict {
         let fits = charged.is_some() || self.fits(sight, cost);
         let charged = charged.unwrap_or(Charged { receipt: now, ready_at: now });
-        // A store may say anything of a unit: it cannot have left already.
+        // A store may send an instant of a unit that has left already: then it leaves now.
         let leaves = |unit: Timestamp| Timestamp::derived(unit.as_nanos() + self.window + 1).max(now);
         Verdict {
             fits,

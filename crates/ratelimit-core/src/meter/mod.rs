@@ -25,7 +25,7 @@ pub use window::{Window, WindowState};
 
 use crate::{MAX_UNITS, Mode, Timestamp, Verdict};
 
-/// How a meter counts. Plain data that can be sent to any store.
+/// How a meter counts. Plain data, which you can send to any server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meter {
     /// A count for each segment of time: fixed window, sliding-window counter, segmented sliding window.
@@ -81,7 +81,7 @@ impl Meter {
         }
     }
 
-    /// Takes `cost` units at `now`, whether they fit or not: call [`Meter::fits`] first, unless the charge is forced.
+    /// Charges `cost` units at `now`, whether they fit or not: call [`Meter::fits`] first, unless the charge is forced.
     pub fn charge(&self, state: &mut State, cost: u64, now: Timestamp) -> Charged {
         if !self.owns(state) {
             *state = self.fresh();
@@ -94,8 +94,9 @@ impl Meter {
         }
     }
 
-    /// Decides one claim. Returns whether it is admitted, and the verdict. Equivalent to [`Meter::fits`],
-    /// [`Meter::charge`] and [`Meter::verdict`] one after another.
+    /// Decides one claim, and charges it if it is admitted and `mode` is not [`Mode::Peek`]. Returns whether it is
+    /// admitted, and the verdict. Equivalent to [`Meter::fits`], [`Meter::charge`] and [`Meter::verdict`] one after
+    /// another.
     #[inline]
     pub fn claim(&self, state: &mut State, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {
         match (self, &mut *state) {
@@ -139,11 +140,13 @@ impl Meter {
         }
     }
 
-    /// Refunds `cost` units that this meter has charged with `receipt`; in a bucket, at this interval.
+    /// Refunds `cost` units that this meter has charged with `receipt`. For a bucket, `self` must have the interval of that
+    /// charge.
     ///
     /// Units that have left the meter by `now` (their window has passed, they have drained from the bucket) are not
     /// returned, because they would be available twice. After several refunds to one bucket this is not quite exact:
-    /// the page *Algorithms* of the project's documentation describes the case and its bound.
+    /// the page *Algorithms* of the project's documentation describes the case and its bound. In a queue, a refund returns
+    /// nothing if others would lose their turns: see [`Bucket::unqueued`].
     pub fn refund(&self, state: &mut State, cost: u64, receipt: Timestamp, now: Timestamp) {
         match (self, state) {
             (Self::Window(window), State::Window(state)) if window.owns(state) => {
@@ -158,7 +161,7 @@ impl Meter {
     /// The instant from which `state` decides like a fresh one, and may be forgotten: the epoch for a state that this meter
     /// does not [own](Self::owns).
     ///
-    /// A store keeps it a little longer, for callers whose clock is behind: see
+    /// A store keeps the state a little longer, for callers whose clock is behind: see
     /// [`CounterStore`](crate::CounterStore#memory).
     pub fn forget_at(&self, state: &State) -> Timestamp {
         match (self, state) {
@@ -171,8 +174,9 @@ impl Meter {
         }
     }
 
-    /// The same meter with the highest limit that there can be. A peek at it says how much was charged, also beyond this limit:
-    /// [`Verdict::limit`] less [`Verdict::remaining`]. A log stays as it is, because it keeps no more units than it admits.
+    /// Returns the same meter with the highest possible limit. Peek at it to learn how much was charged, even beyond the
+    /// real limit: [`Verdict::limit`] minus [`Verdict::remaining`]. A log stays as it is, because it keeps no more units
+    /// than its limit.
     #[must_use]
     pub fn widest(&self) -> Self {
         let widest = match self {

@@ -5,12 +5,12 @@ use crate::{Answer, Claim, Claims, Mode, Timestamp, Verdict, Verdicts};
 
 /// Decides `claims` on the states of their meters, and charges them if all of them are admitted.
 ///
-/// `states[i]` is the state of the meter of `claims[i]`, or `None` for a meter that the store does not know. If the
-/// claims are charged, the states are updated; otherwise they are unchanged, but a state of another kind of meter
-/// becomes `None`. The caller holds a lock or a transaction on all of them.
+/// `states[i]` is the state of the meter of `claims[i]`, or `None` for a meter that the store does not have. If the
+/// claims are charged, this updates the states; otherwise it leaves them unchanged, but replaces a state of another kind
+/// of meter by `None`. Hold a lock or a transaction on all of the states during the call.
 ///
-/// You have to write back only the states of claims with a cost, and only if the answer is
-/// [`charged`](Answer::charged).
+/// If the answer is [`charged`](Answer::charged), write back the states of the claims whose cost is not zero. Otherwise
+/// write nothing.
 ///
 /// ```
 /// use ratelimit_core::{Claim, Claims, Limit, MeterId, Mode, Timestamp, decide};
@@ -81,7 +81,8 @@ fn verdict_of(
     }
 }
 
-/// Refunds `cost` units that were charged with `receipt`, on a state in memory.
+/// Refunds `cost` units that were charged with `receipt`, on a state in memory. Does nothing if there is no state, or if it
+/// is of another kind of meter.
 ///
 /// Returns `true` if you have to write the state back.
 pub fn refund(

@@ -7,7 +7,8 @@ use super::check::{check_most, check_period};
 use super::divisor::Divisor;
 use crate::{LimitError, MAX_SEGMENTS, MAX_UNITS, Mode, Timestamp, Verdict};
 
-/// Counts units per segment of time, and admits what fits together with the carried segments.
+/// Counts units per segment of time. A claim fits if its units, those of the current segment and those of the *carried*
+/// segments, which are the ones before it, are together within the limit.
 ///
 /// | carried segments | algorithm |
 /// |---|---|
@@ -18,7 +19,7 @@ use crate::{LimitError, MAX_SEGMENTS, MAX_UNITS, Mode, Timestamp, Verdict};
 /// The oldest carried segment is weighted by its overlap with the window that ends now. In the `strict` form it counts
 /// in full, so that never more than the limit is admitted in *any* span of p segments.
 ///
-/// Segments begin at whole multiples of their length since the epoch, moved back by `offset`.
+/// Segments begin `offset` before the whole multiples of their length since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     limit: u64,
@@ -47,7 +48,7 @@ struct Sight {
     index: u64,
     /// Nanoseconds since that segment began.
     elapsed: u64,
-    /// How many segments have begun since the state was written; one more than are carried if all counts have left.
+    /// How many segments have begun since the state was written; at most one more than are carried, when no count is left.
     aged: u64,
     /// Units that count in full.
     whole: u64,
@@ -61,8 +62,9 @@ impl Window {
     /// Creates a window meter; `segment` and `offset` in nanoseconds. A limit of zero admits nothing.
     ///
     /// # Errors
-    /// If the segment is zero, if it or the limit is beyond its bound, if a segment or offset is not a whole number of microseconds (the
-    /// resolution of every server's clock), if the offset is not shorter than the segment, or if there are too many segments.
+    /// If the segment is zero, if it or the limit is beyond its bound, if a segment or offset is not a whole number of
+    /// microseconds (the resolution of every server's clock), if the offset is not shorter than the segment, or if there
+    /// are too many segments.
     pub fn new(
         limit: u64,
         segment: u64,
@@ -97,7 +99,7 @@ impl Window {
         self.segment.get()
     }
 
-    /// How far before a multiple of their length the segments begin, in nanoseconds; a multiple of 1,000.
+    /// How long before a multiple of their length the segments begin, in nanoseconds; a multiple of 1,000.
     pub fn offset(&self) -> u64 {
         self.offset
     }
@@ -210,10 +212,11 @@ impl Window {
         cost <= self.remaining(&self.sight(state.at, &state.counts, now))
     }
 
-    /// Decides one claim on counts that you store yourself. Returns whether it is admitted, and the verdict.
+    /// Decides one claim on counts that you store yourself, and charges it if it is admitted and `mode` is not
+    /// [`Mode::Peek`]. Returns whether it is admitted, and the verdict.
     ///
     /// `at` and `counts` are those of a [`WindowState`] that this window [owns](crate::Meter::owns). `counts` may have
-    /// room for more.
+    /// further places, which do not count.
     ///
     /// ```
     /// use ratelimit_core::{Mode, Timestamp, Window};

@@ -1,12 +1,12 @@
-//! The contract as a trait object, for a backend that is chosen at run time.
+//! The contract as a trait object, for a store that is chosen at run time.
 
 use std::fmt::Debug;
 
 use crate::{Answer, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
 
-/// [`CounterStore`] as a trait object. Every store implements it; `Arc<dyn DynCounterStore>` is a store again.
+/// [`CounterStore`] as a trait object, for a store that is chosen at run time.
 ///
-/// Each call boxes its future. You do not need this if the store is known at compile time.
+/// Every store implements it, and `Arc<dyn DynCounterStore>` is a store again. Each call boxes its future.
 ///
 /// ```
 /// use ratelimit_core::{DynCounterStore, Limit, RateLimiter};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 /// A store did not answer. You decide whether the request may pass (fail open or closed).
 ///
-/// Contains the store and its address, what happened, whether a retry can help, and whether the claim may have been
-/// charged all the same. Never contains a password or a key.
+/// The error says which store failed and at which address, what happened, whether a retry can help, and whether the claim
+/// may have been charged all the same. It never contains a password or a key.
 ///
 /// ```
 /// use ratelimit_core::{Applied, ErrorKind, StoreError};
@@ -38,7 +38,7 @@ struct Parts {
 #[derive(Clone)]
 enum Message {
     Text(Cow<'static, str>),
-    /// Written only if somebody reads it.
+    /// Formatted only when it is printed.
     Lazy(Arc<dyn fmt::Display + Send + Sync>),
 }
 
@@ -61,7 +61,7 @@ impl fmt::Debug for Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// There is no connection, none came about in time, or it broke.
+    /// There is no connection: it could not be opened, was not open in time, or broke.
     Unreachable,
     /// The server did not answer within the store's time limit.
     Timeout,
@@ -81,9 +81,9 @@ pub enum ErrorKind {
     Misconfigured,
     /// The server reported another error.
     Server,
-    /// The store was not asked, because its recent calls failed: a [`Breaker`](crate::layers::Breaker) is open.
+    /// The store was not called, because its recent calls failed: a [`Breaker`](crate::layers::Breaker) is open.
     CircuitOpen,
-    /// The store was not asked, because too many calls are in progress: a [`Bulkhead`](crate::layers) is full.
+    /// The store was not called, because too many calls are in progress: a [`Bulkhead`](crate::layers) is full.
     Overloaded,
 }
 
@@ -117,8 +117,11 @@ pub enum Applied {
 }
 
 impl StoreError {
-    /// Creates the error of a failure of `store`. It reports that nothing was charged, except for
-    /// [`ErrorKind::Timeout`], unless you call [`maybe_applied`](Self::maybe_applied).
+    /// Creates an error of the store with the name `store`.
+    ///
+    /// It says that nothing was charged ([`Applied::No`]); for [`ErrorKind::Timeout`], that this is unknown
+    /// ([`Applied::Unknown`]). Call [`maybe_applied`](Self::maybe_applied) or [`not_applied`](Self::not_applied) to
+    /// change that.
     pub fn new(store: &'static str, kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         let applied = if kind == ErrorKind::Timeout { Applied::Unknown } else { Applied::No };
         Self(Box::new(Parts {
@@ -131,13 +134,13 @@ impl StoreError {
         }))
     }
 
-    /// The same with a message that is written only if somebody reads it.
+    /// Replaces the message by one that is formatted only when it is printed.
     pub(crate) fn with_lazy_message(mut self, message: impl fmt::Display + Send + Sync + 'static) -> Self {
         self.0.message = Message::Lazy(Arc::new(message));
         self
     }
 
-    /// Sets where the store is: an address without user or password.
+    /// Sets the store's address. Pass it without user and password.
     #[must_use]
     pub fn at(mut self, address: impl Into<String>) -> Self {
         self.0.address = Some(address.into());

@@ -1,4 +1,4 @@
-//! A store in this process, used by the asynchronous code that it shares with other stores.
+//! Runs asynchronous code, which is written for any store, synchronously on a store in this process.
 
 use std::future::{Future, ready};
 use std::pin::pin;
@@ -7,12 +7,12 @@ use std::task::{Context, Poll, Waker};
 use super::{CounterStore, ErrorKind, Promises, StoreError, SyncCounterStore};
 use crate::{Answer, Claims, Refund, Timestamp};
 
-/// A store whose futures are ready when they are polled first.
+/// A store whose futures are ready at the first poll.
 #[derive(Debug)]
 pub(crate) struct InProcess<'a, S>(pub(crate) &'a S);
 
 impl<S: SyncCounterStore> InProcess<'_, S> {
-    /// The output of a future that waits for nothing but this store.
+    /// Returns the output of a future that waits for nothing but this store. An error if it waits for something else.
     pub(crate) fn complete<T>(&self, future: impl Future<Output = T>) -> Result<T, StoreError> {
         match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(output) => Ok(output),

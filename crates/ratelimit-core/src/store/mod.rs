@@ -17,10 +17,10 @@ use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, Timestamp, Verd
 
 /// Stores meters, and decides claims on them.
 ///
-/// You have to write three methods and a declaration: [`claim`](Self::claim), [`refund`](Self::refund),
-/// [`reset`](Self::reset) and [`promises`](Self::promises). If a store has the states in memory while it decides (under
-/// a lock or in a transaction), [`decide`](crate::decide) does the arithmetic. The guide *Writing a store* builds a
-/// complete one, and the crate `ratelimit-conformance` tests it.
+/// To write a store, implement [`claim`](Self::claim), [`refund`](Self::refund) and [`reset`](Self::reset), and declare
+/// its guarantees in [`promises`](Self::promises). If your store has the states in memory while it decides (under a lock
+/// or in a transaction), call [`decide`](crate::decide) and [`refund`](crate::refund) for the arithmetic. The guide
+/// *Writing a store* builds a complete one, and the crate `ratelimit-conformance` tests yours.
 ///
 /// # Contract
 ///
@@ -31,8 +31,9 @@ use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, Timestamp, Verd
 /// charges later declares [`Decisions::Eventual`]; then this holds for the claims of one node.
 ///
 /// ## All or nothing
-/// Claims are admitted together or not at all. A refusal changes no state, and neither does
-/// [`Mode::Peek`](crate::Mode). A conservative store returns what it has reserved, even if the caller drops the future.
+/// All claims of a call are admitted, or none. A refusal changes no state, and neither does [`Mode::Peek`](crate::Mode). A
+/// conservative store reserves units before it knows whether all claims fit. If one does not, it gives the units back, even
+/// if the caller drops the future.
 ///
 /// ## The same decision everywhere
 /// The same claims at the same instants get the same answers from every store. All arithmetic uses integers, as in
@@ -43,26 +44,29 @@ use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, Timestamp, Verd
 /// the instant of that charge declares [`Time::CallerUnordered`].
 ///
 /// ## Memory
-/// A meter is kept as long as it can influence a decision: until [`Meter::forget_at`](crate::Meter::forget_at), and
-/// [`CLOCK_SLACK`] longer for callers whose clock is behind. Soon after, it is removed automatically. No meter is kept
-/// forever, and no server setting makes one expire earlier.
+/// A store keeps a meter as long as it can influence a decision: until [`Meter::forget_at`](crate::Meter::forget_at), and
+/// [`CLOCK_SLACK`] longer for callers whose clock is behind. Soon after, it removes the meter by itself. The only meters
+/// that it keeps forever are those that never drain ([`Algorithm::Total`](crate::Algorithm::Total)), whose `forget_at` is
+/// [`Timestamp::MAX`]. No server setting makes a meter expire earlier. Only a store that is full may evict meters, if it or
+/// its server is configured so; an evicted meter counts from zero.
 ///
 /// ## One round trip
-/// There is one request and one response for each set of claims, including the first one after connecting. The number
-/// of retries is bounded, and no call takes longer than the store's time limit.
+/// On an [exact](Decisions::Exact) store, each set of claims takes one request and one response, even the first set after
+/// connecting. Other stores may take more; their documentation says how many. The number of retries is bounded, and no call
+/// takes longer than the store's time limit.
 ///
 /// ## Keys are opaque
 /// A key is any bytes of any length. Two different [`MeterId`](crate::MeterId)s never share a meter, and a key cannot
 /// inject anything into the protocol.
 ///
 /// ## Answers
-/// The verdicts are those of [`Meter::verdict`](crate::Meter::verdict) on the state on which the claims were decided. A
-/// conservative store that decides by what it has reserved may report fewer remaining units, and another instant of the
-/// same segment as the receipt. A refusal is an answer, never an error. [`StoreError`] means that the store did not
-/// answer.
+/// There is one verdict for each claim, in their order, with the figures of [`Meter::verdict`](crate::Meter::verdict) on
+/// the state after the decision. A conservative store that decides by what it has reserved may report fewer remaining
+/// units, and another instant of the same segment as the receipt. A refusal is an answer, never an error. [`StoreError`]
+/// means that the store did not answer.
 ///
 /// # Dropped futures
-/// A caller may drop a future at any time. It is then unknown whether the claim was charged, but all of the above still
+/// A caller may drop a future at any time. It then does not know whether its claims were charged. Everything above still
 /// holds for other callers.
 ///
 /// # Sharing
@@ -71,16 +75,17 @@ pub trait CounterStore: Debug + Send + Sync {
     /// Declares the guarantees of this store.
     fn promises(&self) -> Promises;
 
-    /// Decides `claims` together, and charges them if they are admitted and the mode says so.
+    /// Decides `claims` together. Charges them if they are admitted, unless the mode is [`Mode::Peek`].
     ///
     /// # Errors
-    /// If the store did not answer.
+    /// If the store did not answer. [`StoreError::applied`] says whether the claims may have been charged all the same.
     fn claim(&self, claims: Claims<'_>) -> impl Future<Output = Result<Answer, StoreError>> + Send;
 
-    /// Decides independent sets of claims, in their order, in as few round trips as possible.
+    /// Decides independent sets of claims, in their order, in as few round trips as possible. Returns one result for each
+    /// set, in the same order.
     ///
-    /// Each set is admitted or refused for itself, and sees what those before it have charged. The default calls
-    /// [`claim`](Self::claim) for each in turn.
+    /// Each set is admitted or refused by itself, and counts what the sets before it have charged. The default
+    /// implementation calls [`claim`](Self::claim) for one set after another.
     fn claim_many(
         &self,
         slices: &[Claims<'_>],
@@ -94,7 +99,7 @@ pub trait CounterStore: Debug + Send + Sync {
         }
     }
 
-    /// Refunds units, as [`Meter::refund`](crate::Meter::refund) does.
+    /// Refunds units, as [`Meter::refund`](crate::Meter::refund) does. A refund to a meter that is not stored does nothing.
     ///
     /// # Errors
     /// If the store did not answer.
@@ -104,7 +109,7 @@ pub trait CounterStore: Debug + Send + Sync {
         refunds: &[Refund<'_>],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Removes the meters of these claims, and no others. Costs and mode do not matter.
+    /// Removes the meters of these claims, and no others. Ignores their costs and the mode.
     ///
     /// # Errors
     /// If the store did not answer.
@@ -119,9 +124,9 @@ pub trait SyncCounterStore: CounterStore {
     /// If the store has no room for another meter.
     fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError>;
 
-    // Not for implementers: `claim_now` for a single claim, if the store decides at the caller's time. `then`
-    // gets whether the claim is admitted and the verdict at the end of each code path, so that they stay in
-    // registers: the memory store decides in 26 ns, and with a return value a refusal takes a fifth longer.
+    // Not for implementers: `claim_now` for a single claim, if the store decides at the caller's time. Each code path
+    // ends with a call of `then`, with whether the claim is admitted and the verdict. So these stay in registers: the
+    // memory store decides in 26 ns, and with a return value a refusal takes a fifth longer.
     #[doc(hidden)]
     fn claim_one_now<R>(
         &self,
@@ -150,7 +155,7 @@ pub trait SyncCounterStore: CounterStore {
     fn reset_now(&self, claims: Claims<'_>);
 }
 
-/// How far a claim may be behind the latest claim on a meter and still be decided correctly: one second.
+/// How much older than the latest claim on a meter a claim may be and still be decided correctly: one second.
 ///
 /// Stores keep a meter at least this long after it can no longer influence a decision.
 pub const CLOCK_SLACK: std::time::Duration = std::time::Duration::from_secs(1);
@@ -191,8 +196,8 @@ pub enum Decisions {
     /// Any check may be refused under contention although it would have fitted, and an admitted one may report fewer
     /// remaining units than there are.
     Conservative,
-    /// Exact by what this node knows. It learns later what other nodes have charged, so several nodes together may
-    /// admit more than a meter allows; the store's documentation states the bound. A single node is
+    /// Each node decides exactly by what it knows, but learns later what other nodes have charged. So several nodes
+    /// together may admit more than a meter allows; the store's documentation states the bound. A single node is
     /// [`Exact`](Self::Exact), and the conformance suite tests it as such.
     Eventual,
 }
@@ -210,7 +215,8 @@ impl Decisions {
 pub enum Time {
     /// The caller's. A meter remembers the latest instant at which it was charged.
     Caller,
-    /// The caller's, but a meter cannot detect that a claim is late; the store's documentation bounds the effect.
+    /// The caller's, but a meter cannot detect that a claim is older than its latest charge. The store's documentation
+    /// bounds the effect.
     CallerUnordered,
     /// The server's.
     Server,

@@ -10,8 +10,8 @@ use crate::limit::parse_duration;
 
 /// A store's URL, with options as its query. For authors of stores that are configured by a URL.
 ///
-/// Names and values are percent-decoded; a `+` is a plus. Errors name the option and what it takes, but never quote a
-/// value, which may be a password.
+/// Names and values are percent-decoded; a `+` stays a plus. Errors name the option and say what it takes, but never quote
+/// a value, which may be a password.
 ///
 /// ```
 /// use ratelimit_core::StoreUrl;
@@ -52,7 +52,7 @@ pub struct UrlOption<'a> {
 }
 
 impl<'a> StoreUrl<'a> {
-    /// Splits the URL of the store `store` into the part that names the server, and the options.
+    /// Splits `url` into the part that names the server, and the options. `store` is the store's name in errors.
     ///
     /// # Errors
     /// If an option has no name or occurs twice, or if its percent-encoding is not valid.
@@ -80,7 +80,8 @@ impl<'a> StoreUrl<'a> {
         self.base
     }
 
-    /// Returns the URL with only the options in `names`, as they were written: for a client library that reads them itself.
+    /// Returns the URL with only the options in `names`, in their original spelling. Pass it to a client library that reads
+    /// these options itself.
     pub fn base_with(&self, names: &[&str]) -> String {
         let kept = self.options.iter().filter(|option| names.contains(&option.name()));
         let query: Vec<&str> = kept.map(|option| option.written).collect();
@@ -88,7 +89,7 @@ impl<'a> StoreUrl<'a> {
         format!("{}{question_mark}{}", self.base, query.join("&"))
     }
 
-    /// The options, in their order.
+    /// The options, in the order of the URL.
     pub fn options(&self) -> &[UrlOption<'a>] {
         &self.options
     }
@@ -141,10 +142,10 @@ impl UrlOption<'_> {
         }
     }
 
-    /// Returns the choice whose name is the value.
+    /// Parses the value as one of the names in `choices`, and returns what belongs to that name.
     ///
     /// # Errors
-    /// If it is not one of the choices.
+    /// If it is none of them.
     pub fn one_of<T: Clone>(&self, choices: &[(&str, T)]) -> Result<T, StoreError> {
         match choices.iter().find(|(name, _)| *name == self.value) {
             Some((_, choice)) => Ok(choice.clone()),
@@ -152,7 +153,7 @@ impl UrlOption<'_> {
         }
     }
 
-    /// Returns the error for an option that the store does not have. The `known` options are listed.
+    /// Returns the error for an option that the store does not have. It lists the `known` options.
     pub fn unknown(&self, known: &[&str]) -> StoreError {
         let known = listed(known.iter().copied(), ", ");
         misconfigured(self.store, format!("there is no option `{}`; the options are {known}", self.name))

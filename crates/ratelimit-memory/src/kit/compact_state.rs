@@ -13,7 +13,7 @@ use smallvec::{SmallVec, smallvec};
 #[repr(transparent)]
 pub struct CompactState([u64; 3]);
 
-/// How a claim is decided in place.
+/// How to decide a claim in place.
 #[derive(Debug)]
 pub enum InPlace<'m> {
     /// By [`CompactState::claim_window`].
@@ -30,10 +30,10 @@ const BUCKET: u64 = 2;
 const ELSEWHERE: u64 = 3;
 
 impl CompactState {
-    /// A meter without charges as of `now`, and how a claim on it is decided; `None` if its state is too large.
+    /// A meter without charges as of `now`, and how to decide a claim on it; `None` if its state is too large.
     #[inline(always)]
     pub fn fresh(meter: &Meter, now: Timestamp) -> Option<(Self, InPlace<'_>)> {
-        // As of now, so that there is no elapsed time to account for.
+        // As of `now`, so that no time has passed since.
         let now = now.as_nanos();
         Some(match meter {
             Meter::Window(window) if u64::from(window.carried()) < BUCKET => {
@@ -71,7 +71,7 @@ impl CompactState {
         Self([ELSEWHERE << KIND, number as u64, 0])
     }
 
-    /// From what [`words`](Self::words) has returned.
+    /// Converts back what [`words`](Self::words) has returned.
     #[inline]
     pub fn from_words(words: [u64; 3]) -> Self {
         Self(words)
@@ -86,7 +86,7 @@ impl CompactState {
     /// The state.
     ///
     /// # Errors
-    /// If it is stored elsewhere: its number.
+    /// If the state is stored elsewhere. The error is its number.
     #[inline]
     pub fn state(&self) -> Result<State, usize> {
         let [first, second, third] = self.0;
@@ -122,7 +122,7 @@ impl CompactState {
     /// The units of a window's newest segment, or those that a bucket owed at its newest charge.
     ///
     /// # Errors
-    /// If the state is stored elsewhere: its number.
+    /// If the state is stored elsewhere. The error is its number.
     pub fn recent_units(&self) -> Result<u64, usize> {
         let [first, second, third] = self.0;
         match first >> KIND {
@@ -132,7 +132,7 @@ impl CompactState {
         }
     }
 
-    /// How a claim is decided in place; `None` if the state is stored elsewhere, is of another kind or shape than the
+    /// How to decide a claim in place; `None` if the state is stored elsewhere, is of another kind or shape than the
     /// claim's, or drains at another rate.
     #[inline(always)]
     pub fn in_place<'m>(&self, meter: &'m Meter) -> Option<InPlace<'m>> {
@@ -149,7 +149,7 @@ impl CompactState {
         }
     }
 
-    /// Decides a claim, and charges it if it is admitted and the mode says so; `None` if it cannot be decided [in
+    /// Decides a claim, and charges it if it is admitted and is not a peek; `None` if it cannot be decided [in
     /// place](Self::in_place).
     #[inline]
     pub fn claim(&mut self, meter: &Meter, cost: u64, now: Timestamp, mode: Mode) -> Option<(bool, Verdict)> {

@@ -8,14 +8,14 @@ pub const NEVER: u32 = u32::MAX;
 const SECOND: u64 = 1_000_000_000;
 const SLACK: u64 = CLOCK_SLACK.as_secs() * SECOND;
 
-/// The second from which on a meter may be removed that is as good as new at `instant`: that instant plus the slack for
-/// late callers, rounded up.
+/// The second from which on a meter may be removed if it is as good as new at `instant`: that instant plus
+/// [`CLOCK_SLACK`], rounded up to whole seconds. [`NEVER`] after the year 2106.
 pub fn forget_second(instant: Timestamp) -> u32 {
     u32::try_from(instant.as_nanos().saturating_add(SLACK).div_ceil(SECOND)).unwrap_or(NEVER)
 }
 
-/// Delays `second` if a meter that is as good as new at `instant` must be kept for longer. It is never brought forward:
-/// if claims count in different ways (a log's period was changed), the answers to all of them stay true.
+/// Sets `second` later if a meter that is as good as new at `instant` must be kept for longer. Never sets it earlier: if
+/// claims count in different ways (a log's period was changed), the meter must be kept for all of them.
 #[inline]
 pub fn keep_until(second: &mut u32, instant: Timestamp) {
     // Anything later than `NEVER` means never.

@@ -13,7 +13,8 @@ use ratelimit_core::MeterId;
 pub struct Fingerprint {
     /// Stored in a table.
     pub low: u64,
-    /// From the top: 32 bits that a table stores as well, eight bits for the tag, eight spare bits, and 16 bits for the shard.
+    /// From the top: 32 bits that a table stores as well, eight bits for the tag, eight spare bits, and 16 bits for the
+    /// shard.
     pub high: u64,
 }
 
@@ -40,11 +41,12 @@ impl Fingerprint {
 /// Computes the fingerprints of one store.
 ///
 /// Clients choose keys. A client that could choose many keys with similar hashes would make the store slow; one that could
-/// choose two keys with the same fingerprint would have them counted together. All seeds of foldhash are therefore secret and
-/// different for each store. They come from the operating system's randomness, through std, which uses it for its own maps.
-/// Without the seeds, collisions cannot be prepared. No hash and no order of keys is ever shown, which an attacker would need
-/// to compute the seeds. foldhash does not claim to resist an attacker who can time single look-ups to the nanosecond; over a
-/// network and behind a lock, nobody can. SipHash would resist even that, but takes several times as long.
+/// choose two keys with the same fingerprint would have them counted together. All seeds of foldhash are therefore
+/// secret and different for each store. They come from the operating system's randomness, through std, which uses it for
+/// its own maps. Without the seeds, collisions cannot be prepared. An attacker would need hashes or the order of keys to
+/// compute the seeds, and neither is ever shown. foldhash does not claim to resist an attacker who can time single look-ups
+/// to the nanosecond; over a network and behind a lock, nobody can. SipHash would resist even that, but takes several times
+/// as long.
 #[derive(Debug)]
 #[repr(C)] // what each key needs is side by side
 pub struct Fingerprints {
@@ -60,7 +62,7 @@ impl Fingerprints {
         Self::of_secrets([(); 4].map(|()| random()))
     }
 
-    /// With secrets that everybody can know, for a test that must be repeatable.
+    /// With fixed secrets, for a test that must be repeatable.
     pub fn with_seed(seed: u64) -> Self {
         Self::of_secrets([seed, !seed, seed.rotate_left(16), !seed.rotate_left(16)])
     }
@@ -71,7 +73,8 @@ impl Fingerprints {
 
     /// The fingerprint of a meter's name.
     ///
-    /// There are few namespaces and scopes, and no client chooses them, so one hash of them is the seed of both of the key's.
+    /// There are few namespaces and scopes, and no client chooses them, so one hash of them is the seed of both of the
+    /// key's.
     #[inline(always)]
     pub fn of(&self, id: &MeterId<'_>) -> Fingerprint {
         let mut name = fast::FoldHasher::with_seed(self.own[0], &self.shared[0]);

@@ -1,7 +1,7 @@
-//! Parts of this store that other stores in the memory of a process are built from: fingerprints of names, the state of
-//! a meter in three words, the second of its expiry, and a lock.
+//! Parts of this store, from which this project builds other stores in the memory of a process: fingerprints of names, the
+//! state of a meter in three words, the second of its expiry, and a lock.
 //!
-//! For the crates of this project, which are released together: anything here may change in any release.
+//! Only for the crates of this project, which are released together: anything here may change in any release.
 
 mod compact_state;
 pub mod expiry;

@@ -12,10 +12,10 @@ pub struct SpinLock<T>(SpinMutex<T>);
 /// A value whose lock is held.
 pub type SpinGuard<'a, T> = SpinMutexGuard<'a, T>;
 
-/// How long to back off from a value that is locked: one to five microseconds on today's processors.
+/// How many spin-loop hints to wait before the next attempt to lock: one to five microseconds on today's processors.
 const PAUSES: u32 = 128;
 
-/// How often to retry before sleeping.
+/// How many times to retry before sleeping.
 const WAITS: u32 = 8;
 
 /// How long to sleep before a retry; a thread that holds the lock for longer has been preempted.
@@ -41,9 +41,10 @@ impl<T> SpinLock<T> {
 
     /// Locks the value as soon as other threads release it.
     ///
-    /// Moving a meter from one core's cache to another's takes longer than deciding on it. So a second thread backs off for as
-    /// long as the first needs for some dozen decisions: both get more done than if they alternated. After several failed
-    /// attempts it sleeps, so that the thread that holds the lock gets the processor even if it has a lower priority.
+    /// Moving a meter from one core's cache to another's takes longer than deciding on it. So a second thread backs off
+    /// for as long as the first needs for some dozen decisions: both get more done than if they alternated. After several
+    /// failed attempts it sleeps, so that the thread that holds the lock gets the processor even if it has a lower
+    /// priority.
     #[cold]
     fn wait(&self) -> SpinGuard<'_, T> {
         for _ in 0..WAITS {

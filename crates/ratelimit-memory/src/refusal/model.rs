@@ -55,7 +55,7 @@ fn reads_are_never_torn() {
     });
 }
 
-/// As when a refund or a reset has returned: from then on nobody is refused by the former state.
+/// The case of a refund or a reset that has returned: from then on, the previous state refuses no claim.
 #[test]
 fn what_was_taken_back_is_not_read_any_more() {
     check(|| {

@@ -10,7 +10,7 @@ use crate::layers::observe;
 use crate::random::random_up_to;
 use crate::{Clock, ErrorKind, StoreError, Timestamp};
 
-/// The value of [`Circuit::until`] while it is closed. Every pause ends later.
+/// The value of [`Circuit::until`] while the circuit is closed. The end of a pause is never zero.
 const CLOSED: u64 = 0;
 
 #[derive(Debug)]
@@ -20,28 +20,28 @@ pub(super) struct Circuit {
     until: AtomicU64,
     /// Failures in succession while it is closed. Written only under the lock.
     failures: AtomicU32,
-    /// How often it has closed. The outcome of a call that began before that says nothing about the store now.
+    /// How often the circuit has closed. The outcome of a call that began before it last closed is ignored.
     generation: AtomicU64,
     opened: Mutex<Opened>,
 }
 
 #[derive(Debug, Default)]
 struct Opened {
-    /// What callers are told. `None` if it has never been open.
+    /// What the errors of refused calls report. `None` if the circuit has never been open.
     failed: Option<Arc<Failed>>,
     /// The longest possible duration of the present pause.
     pause: Duration,
     probing: bool,
 }
 
-/// What the end of a call says about the store.
+/// What the outcome of a call shows about the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome<'e> {
-    /// It answers.
+    /// The store answers.
     Answered,
-    /// It does not.
+    /// The store is unavailable.
     Failed(&'e StoreError),
-    /// Nothing.
+    /// The outcome shows neither.
     Unknown,
 }
 
@@ -57,7 +57,7 @@ impl<'e> Outcome<'e> {
                 | ErrorKind::Server => Self::Failed(error),
                 // The server has answered, about this meter or this kind of call.
                 ErrorKind::Full | ErrorKind::Corrupt | ErrorKind::Unsupported => Self::Answered,
-                // The server may not have been asked.
+                // The call may not have reached the server.
                 ErrorKind::Contended
                 | ErrorKind::Misconfigured
                 | ErrorKind::CircuitOpen
@@ -183,7 +183,7 @@ impl Circuit {
                 drop(opened);
                 observe::still_open(error);
             }
-            // As long as before: it may have been the caller's deadline.
+            // The pause is as long as before, because the caller may have had a short deadline.
             Outcome::Unknown => self.pause(&opened, now()),
         }
     }
@@ -205,7 +205,7 @@ impl<C: Clock> Call<'_, C> {
 }
 
 impl<C: Clock> Drop for Call<'_, C> {
-    /// A probe that its caller has dropped leaves the way free for another one.
+    /// If the caller drops a probe, another call can be the probe after a pause.
     #[inline]
     fn drop(&mut self) {
         if self.is_probe {

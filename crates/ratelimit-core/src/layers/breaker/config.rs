@@ -14,12 +14,14 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BreakerConfig {
-    /// Opens after this many calls in succession have failed; at least one. 5 by default.
+    /// The breaker opens after this many consecutive calls have failed; at least one. 5 by default.
     pub failures: u32,
-    /// How long it pauses when it opens. Each probe that fails doubles the pause. The real pauses are random, between half
-    /// of this and all of it, so that many instances do not probe at the same instant. 250 ms by default.
+    /// The length of the pause after the breaker has opened; at least 1 ms. Each probe that fails doubles it. Real pauses
+    /// are random, between half of this and all of it, so that many instances do not probe at the same instant. 250 ms by
+    /// default.
     pub first_pause: Duration,
-    /// The longest pause. It bounds how long after its return a store is not yet used. 5 s by default.
+    /// The longest pause. A store that answers again is unused for at most this time, until the next call after it. 5 s by
+    /// default.
     pub longest_pause: Duration,
 }
 

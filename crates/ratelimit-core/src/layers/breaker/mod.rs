@@ -1,4 +1,4 @@
-//! A layer that does not ask a store whose calls fail.
+//! A layer that stops calling a store whose calls fail.
 
 mod circuit;
 mod config;
@@ -18,26 +18,28 @@ use crate::{Answer, Claims, Clock, CounterStore, Promises, Refund, StoreError, S
 
 /// A circuit breaker: while a store does not answer, calls fail immediately instead of waiting for it.
 ///
-/// - **Closed**, the usual state: calls reach the store. It costs two atomic reads.
-/// - **Open**: after [`failures`](BreakerConfig::failures) calls in succession have failed, calls fail with
-///   [`ErrorKind::CircuitOpen`](crate::ErrorKind::CircuitOpen) for a pause. The error says since when, when the next attempt is, and what the last
-///   failure was.
+/// - **Closed**, the usual state: calls reach the store. This costs three atomic reads.
+/// - **Open**: after [`failures`](BreakerConfig::failures) consecutive calls have failed, calls fail with
+///   [`ErrorKind::CircuitOpen`](crate::ErrorKind::CircuitOpen) for a pause. The error says how long ago the breaker opened,
+///   when the next attempt is, and what the last failure was.
 /// - **Half-open**: after the pause, one call is the probe that reaches the store. Others still fail immediately. If the
 ///   store answers, the breaker closes. If the probe fails, the next pause is twice as long, up to
-///   [`longest_pause`](BreakerConfig::longest_pause). If the caller drops the probe's future, the pause begins anew and the
-///   next call after it probes.
+///   [`longest_pause`](BreakerConfig::longest_pause). If the caller drops the probe's future, a pause as long as the last
+///   one begins, and the next call after it is the probe.
 ///
-/// What counts as a failure are the errors of a store that is away: `Unreachable`, `Timeout`, `Denied`, `ReadOnly` and
-/// `Server`. What concerns one meter or one kind of call (`Full`, `Corrupt`, `Unsupported`) shows that the store answers.
-/// All other kinds say nothing. Outcomes of calls that began before the breaker closed are ignored.
+/// A call has failed if it returns an error that shows that the store is unavailable: `Unreachable`, `Timeout`, `Denied`,
+/// `ReadOnly` or `Server`. An error that concerns one meter or one kind of call (`Full`, `Corrupt`, `Unsupported`) shows
+/// that the store answers. Errors of all other kinds are ignored, and so are the outcomes of calls that began before the
+/// breaker closed.
 ///
-/// It counts failures in succession and not their share: a dead store fails every call, so it is noticed after five. A
-/// store that answers two thirds of its calls stays in use, because its counts are worth more than those of a fallback.
+/// The breaker counts consecutive failures, not their share. A dead store fails every call, so the breaker opens after five
+/// calls by default. A store that fails a call now and then stays in use, because its counts are worth more than those of a
+/// fallback.
 ///
-/// Put a time limit below this layer, so that a store that hangs fails: [`Timeout`](super), or the store's own. A call that
-/// its caller drops earlier says nothing, and would never open the breaker.
+/// Put a time limit below this layer, so that calls to a store that hangs fail: [`Timeout`](super), or the store's own. A
+/// call whose caller drops it earlier does not count as a failure, and would never open the breaker.
 ///
-/// Clones share the state. It runs on any runtime: it neither sleeps nor spawns.
+/// Clones share the state. A breaker runs on any runtime: it neither sleeps nor spawns.
 ///
 /// ```
 /// # use ratelimit_core::layers::{Breaker, BreakerConfig};
@@ -62,7 +64,7 @@ impl<S: CounterStore> Breaker<S> {
 }
 
 impl<S: CounterStore, C: Clock> Breaker<S, C> {
-    /// Measures pauses by another clock.
+    /// Measures pauses on another clock.
     #[must_use]
     pub fn with_clock<D: Clock>(self, clock: D) -> Breaker<S, D> {
         Breaker { inner: self.inner, clock, circuit: self.circuit }
@@ -109,7 +111,7 @@ impl<S: CounterStore, C: Clock + std::fmt::Debug> CounterStore for Breaker<S, C>
         };
         let begun = observe::begin(&self.clock);
         let answers = self.inner.claim_many(slices).await;
-        // One call: the store answers if it has answered for one slice.
+        // This is one call: the store has answered if it has answered for one slice.
         let is_answer =
             |answer: &&Result<Answer, StoreError>| matches!(Outcome::of(answer), Outcome::Answered);
         let telling = answers.iter().find(is_answer).or_else(|| answers.last());

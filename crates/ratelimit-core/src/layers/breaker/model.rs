@@ -43,7 +43,7 @@ fn circuit(failures: u32) -> Arc<Circuit> {
     Arc::new(Circuit::new(BreakerConfig::default().failures(failures)))
 }
 
-/// Runs both at the same time, in each possible way.
+/// Runs `first` and `second` at the same time, in every possible interleaving, and then `end`.
 fn check(
     circuit: impl Fn() -> Arc<Circuit> + Sync + Send + 'static,
     first: fn(&Circuit) -> bool,

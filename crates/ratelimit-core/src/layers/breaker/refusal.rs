@@ -12,7 +12,7 @@ pub(super) struct Failed {
     pub(super) last: StoreError,
 }
 
-/// A refused call. Its text is written only if somebody reads it: refusing has to cost little.
+/// A refused call. Its text is formatted only when it is printed, because a refusal has to be cheap.
 pub(super) struct Refusal {
     pub(super) failed: Option<Arc<Failed>>,
     pub(super) now: Timestamp,

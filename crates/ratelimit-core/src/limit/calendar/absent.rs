@@ -1,4 +1,4 @@
-//! What stands for periods of the calendar without the feature `calendar`: nothing.
+//! Replaces periods of the calendar if the feature `calendar` is disabled: there are none.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::error::LimitError;
 use crate::Timestamp;
 
-/// There is none.
+/// A type without values.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Calendar {}
 

@@ -79,7 +79,7 @@ impl Calendar {
         Self::of(Unit::Week)
     }
 
-    /// Months, from their first day unless you set [another](Self::from_day).
+    /// Months, from their first day unless you set [another one](Self::from_day).
     pub fn months() -> Self {
         Self::of(Unit::Month)
     }
@@ -100,8 +100,8 @@ impl Calendar {
 
     /// Uses the time zone with this name of the IANA database, such as `Europe/Berlin`, instead of UTC.
     ///
-    /// The database is that of the machine. To compile one into your program, enable the feature `tzdb-bundle-always` of
-    /// the crate `jiff`.
+    /// The database is that of the machine; on Windows, which has none, one is compiled into your program. To compile one
+    /// in on every platform, enable the feature `tzdb-bundle-always` of the crate `jiff`.
     ///
     /// # Errors
     /// If the database has no such zone.
@@ -112,11 +112,11 @@ impl Calendar {
         Ok(Self { zone_name: zone_name.into(), zone, latest: Arc::default(), ..self })
     }
 
-    /// Begins months on this day instead of the first, as billing periods do. A month that is too short begins on its last
-    /// day instead.
+    /// Begins months on this day instead of the first, as billing periods do. In a calendar month without this day, the new
+    /// period begins on the last day of that month.
     ///
-    /// [`LimitBuilder::build`](crate::LimitBuilder::build) returns an error if the day is not between 1 and 31, or if the
-    /// period is not a month.
+    /// [`LimitBuilder::build`](crate::LimitBuilder::build) returns an error if the day is not between 1 and 31, or if it
+    /// is not 1 and the period is not a month.
     #[must_use]
     pub fn from_day(self, day: u8) -> Self {
         Self { first_day: i8::try_from(day).unwrap_or(0), latest: Arc::default(), ..self }
@@ -131,7 +131,7 @@ impl Calendar {
         }
     }
 
-    /// The period that these parts of a text mean; `None` if it is one of fixed length.
+    /// The calendar period that these parts of a text describe; `None` if they describe a period of fixed length.
     pub(super) fn named(
         word: &str,
         zone: Option<&str>,
@@ -179,7 +179,7 @@ impl Calendar {
         let local = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
         let mut first = self.first_day_before(local.to_zoned_datetime(self.zone.clone()).date());
         let (mut begin, mut end) = (self.midnight(first), self.midnight(self.next(first)));
-        // Clocks that are set back across midnight show the last day again after the next window has begun.
+        // If clocks are set back across midnight, they show the last day again after the next window has begun.
         while end <= now && begin < end {
             first = self.next(first);
             (begin, end) = (end, self.midnight(self.next(first)));
