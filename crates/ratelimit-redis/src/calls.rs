@@ -14,7 +14,7 @@ use crate::store_config::StoreConfig;
 use crate::time_source::TimeSource;
 use crate::wire::{self, OwnedClaims, OwnedRefund};
 
-/// The most slices in one call of [`CounterStore::claim_many`]: a server does nothing else while a script runs.
+/// The maximum number of slices in one script call: a server does nothing else while a script runs.
 const BATCH: usize = 256;
 
 /// Sends slices whose keys may be in the same call.
@@ -101,7 +101,7 @@ impl Calls {
         answers.pop().unwrap_or_else(|| Err(error::strange_reply()))
     }
 
-    /// Decides slices batch by batch. A batch without a reply fails as a whole.
+    /// Decides slices in batches, one after another. If a batch gets no reply, all of its slices fail.
     pub(crate) async fn decide_batches(
         &self,
         slices: &[OwnedClaims],

@@ -115,7 +115,8 @@ pub(crate) fn claim_call(singles: &[Single<'_>], prefix: &str, slack_millis: u64
     call
 }
 
-/// Whether a key may occur twice. Two limits of one user look the same here, which does no harm.
+/// Whether a meter may occur twice. Claims with a name are compared only by its key, so two limits of one user count as
+/// the same meter. That makes the script slower, and changes no decision.
 fn may_come_twice(singles: &[Single<'_>]) -> bool {
     if singles.len() == 1 {
         return false;

@@ -28,9 +28,9 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
 
 /// A socket that checks for a closed connection before it writes, and counts the bytes written.
 ///
-/// A request of which no byte has been written was certainly not executed, so it can be sent again. After a restart of the
-/// server this is the usual case only because of the check: without it, a write to a connection that the server has closed
-/// succeeds, and only later fails.
+/// A request of which no byte has been written was certainly not executed, so it can be sent again. Without the check, the
+/// first write to a connection that the server has closed, for example by a restart, would succeed, and the failure would
+/// be reported only later.
 struct Socket<S> {
     stream: S,
     handle: fn(&S) -> SockRef<'_>,

@@ -23,7 +23,7 @@ use self::watch::Watch;
 /// answer this program.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// How often a call is sent to another server because the previous one is not the primary.
+/// How many times a call is sent to another server because the previous one is not the primary.
 const CHANGES: u32 = 3;
 
 /// The connections to the primary.
