@@ -31,7 +31,7 @@ pub(crate) fn corrupt() -> StoreError {
     )
 }
 
-/// Other writers won every attempt.
+/// Other writers were faster in every attempt.
 pub(crate) fn contended() -> StoreError {
     new(ErrorKind::Contended, "too many concurrent charges on the same meter")
 }

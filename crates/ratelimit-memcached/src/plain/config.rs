@@ -49,7 +49,7 @@ impl PlainConfig {
 }
 
 impl Default for PlainConfig {
-    /// As [`MemcachedConfig::default`]: prefix `rl`, 500 ms, 10 s of slack, items up to 1 MiB.
+    /// The values of [`MemcachedConfig::default`]: prefix `rl`, 500 ms, 10 s of slack, items up to 1 MiB.
     fn default() -> Self {
         let MemcachedConfig { prefix, timeout, clock_slack, max_item_size, .. } = MemcachedConfig::default();
         Self { prefix, timeout, clock_slack, max_item_size }
