@@ -28,7 +28,8 @@ const WAITING_PER_WORKER: usize = 8;
 /// waiting for each other than the server saves.
 const FEW: usize = 4;
 
-/// How long a slice waits for the statements under way if fewer are waiting: these may be blocked by a lock.
+/// How long a slice waits for the statements under way before another connection is used for it, even if only few slices
+/// wait: those statements may be blocked by a lock.
 const MAX_WAIT: Duration = Duration::from_millis(2);
 
 /// How long after its deadline a slice waits for the reason why it has no answer: the worker gives up at the deadline, and
@@ -46,8 +47,9 @@ pub(crate) struct Queue {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Slices for the fast path, and the others: one of those would put a whole statement on the general path.
+    /// Slices for the fast path.
     plain: VecDeque<Job>,
+    /// The others. They have their own queue, because one of them would put a whole statement on the general path.
     mixed: VecDeque<Job>,
     workers: usize,
     callers: RecentPeak,

@@ -63,7 +63,7 @@ pub(crate) struct Names {
 
 impl PostgresConfig {
     /// The SQL that [`PostgresStore::migrate`](crate::PostgresStore::migrate) runs, for your own migrations: one script of
-    /// many statements. It may be run again.
+    /// many statements, to run in one transaction. You may run it again.
     ///
     /// # Errors
     /// If the schema or the prefix is not a valid name.
