@@ -57,7 +57,8 @@ pub struct MemcachedConfig {
     /// [`CLOCK_SLACK`].
     pub clock_slack: Duration,
     /// The maximum size in bytes of an item on the servers (their option `-I`). A sliding log whose limit could need more
-    /// (eight bytes for each unit) is refused, and so is a server whose items are smaller.
+    /// (eight bytes for each unit, with 512 bytes reserved for the rest of the item) is refused, and so is a server whose
+    /// items are smaller.
     pub max_item_size: usize,
 }
 

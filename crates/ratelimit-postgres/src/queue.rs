@@ -19,7 +19,7 @@ use crate::wire;
 /// The maximum number of claims in a shared statement.
 const TOGETHER: usize = 128;
 
-/// How many slices may wait for the statement under way before a second connection is used; four times as many before a
+/// How many callers may wait for the statement under way before a second connection is used; four times as many before a
 /// third, and so on. Fewer, larger statements are cheaper for the server than many concurrent ones, but with only one the
 /// server would be idle while answers are handed out.
 const WAITING_PER_WORKER: usize = 8;
@@ -60,7 +60,7 @@ impl Waiting {
         self.plain.len() + self.mixed.len()
     }
 
-    /// How many may wait before another worker is added.
+    /// How many jobs may wait before another worker is added.
     fn may_wait(&self) -> usize {
         match u32::try_from(self.workers) {
             _ if self.callers.get() <= FEW => 0,
@@ -226,7 +226,8 @@ impl Worker {
 
     /// The jobs of the next statement, in their order, without abandoned ones.
     ///
-    /// If there are none, this worker no longer counts. Both happen under one lock, so that no job is left behind.
+    /// If there are none, this worker ends, and no longer counts as one. Both happen under one lock, so that no job is left
+    /// behind.
     fn batch(&mut self) -> Vec<Job> {
         let mut state = self.queue.state();
         let (mut batch, mut claims) = (Vec::new(), 0);

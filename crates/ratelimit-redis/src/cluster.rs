@@ -1,7 +1,7 @@
 //! A cluster: which node a call is sent to, and what happens when that changes.
 //!
-//! Each node has its own connections, so a node that is down or frozen does not delay calls to the others. Whenever
-//! something points to a change, the cluster is asked in the background which node serves which slot.
+//! Each node has its own connections, so a node that is down or frozen does not delay calls to the others. If a node fails
+//! or reports that a slot has moved, a survey in the background finds out which node serves which slot.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -90,7 +90,7 @@ impl<'a> Single<'a> {
     }
 }
 
-/// The call that decides `singles`, in their order. A claim without a key gets one that begins with `prefix`.
+/// The call that decides `singles`, in their order. For a claim with only a name, makes a key that begins with `prefix`.
 pub(crate) fn claim_call(singles: &[Single<'_>], prefix: &str, slack_millis: u64) -> Cmd {
     let mut call = CLAIM.call(singles.len());
     let way = if may_come_twice(singles) { FAST_PATH } else { NO_KEY_TWICE };
@@ -199,14 +199,14 @@ pub(crate) fn answers(
     Ok(answers)
 }
 
-/// What the fast path has found.
+/// The result of the fast path for one claim.
 struct Found<'a> {
     admitted: bool,
     /// The meter's value before the charge.
     value: &'a [u8],
 }
 
-/// Takes the next finding off `text`; `None` if the general path has decided that claim.
+/// Takes the next claim's result off `text`; `None` if the general path has decided that claim.
 fn next_found<'a>(single: &Single<'_>, text: &mut &'a [u8]) -> Result<Option<Found<'a>>, StoreError> {
     let (first, rest) = text.split_first().ok_or_else(error::strange_reply)?;
     let (admitted, values) = match first {

@@ -87,7 +87,7 @@ impl Link {
         if let Self::Cluster(cluster) = self { Some(cluster.serving()) } else { None }
     }
 
-    /// Starts a survey of the cluster's slots, after something has pointed to a change.
+    /// Starts a survey of the cluster's slots after a node has failed; does nothing without a cluster.
     pub(crate) fn look_soon(&self) {
         if let Self::Cluster(cluster) = self {
             cluster.survey_soon();

@@ -25,7 +25,7 @@ pub struct PlainConfig {
     /// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK).
     pub clock_slack: Duration,
     /// The maximum size in bytes of an item on the servers (their option `-I`). A sliding log whose limit could need more
-    /// (eight bytes for each unit) is refused.
+    /// (eight bytes for each unit, with 512 bytes reserved for the rest of the item) is refused.
     pub max_item_size: usize,
 }
 
