@@ -40,10 +40,18 @@
 //! schema and `SELECT`, `INSERT`, `UPDATE` and `DELETE` on the table.
 //!
 //! # What is stored
-//! One row for each meter: its name, 8 bytes for each number of its state, and about 80 bytes of overhead. A window has one
-//! number plus one for each of its segments, a bucket three, a sliding log one for each unit. A bucket that was charged at
-//! several rates, because its limit has changed or differs between callers, has one number plus three for each of up to 16
-//! rates until it has drained.
+//! One row for each meter: its name, 8 bytes for each number of its state, and about 80 bytes of overhead.
+//!
+//! | meter | numbers |
+//! |---|---|
+//! | fixed window | 2 |
+//! | sliding-window counter | 3 |
+//! | segmented window of p segments | p + 2 |
+//! | token bucket, leaky bucket | 3 |
+//! | sliding log | one for each unit |
+//!
+//! A bucket that was charged at several rates, because its limit has changed or differs between callers, has one number
+//! plus three for each of up to 16 rates until it has drained.
 //!
 //! Each charge rewrites the row, so keep logs of thousands of units in another store. Names longer than 200 bytes are
 //! stored as their SHA-256.
@@ -57,8 +65,10 @@
 //!
 //! # Round trips
 //! A slice, or a batch of slices, is one statement, from the first call on a connection: statements are prepared when the
-//! connection is made, or not at all. The statement reads without locks, and if it refuses everything it ends there, so
-//! refusals wait for nothing. Otherwise it locks rows in the order of their names, so that no two calls deadlock.
+//! connection is made, or not at all. By the caller's clock, charges of windows and buckets that certainly fit are written
+//! first, without a read before. For all others the statement reads without locks, and if it refuses them it ends there: a
+//! meter that is used up is refused without waiting for other transactions. What fits is then charged. Rows are locked in
+//! the order of their names, so that no two calls deadlock.
 //!
 //! With more than four concurrent calls, a call that arrives while statements are under way waits, and shares the next
 //! statement with the other waiting calls. If another process changes a meter between the read and the charge of a
