@@ -34,8 +34,9 @@ impl RedisStore {
     ///   store cannot see what was written.
     ///
     /// For a cluster use [`with_cluster_connection`](Self::with_cluster_connection). A connection to a cluster that is
-    /// passed to this function works as long as all keys of a call are in one slot; otherwise the call is an error
-    /// ([`ErrorKind::Unsupported`](ratelimit_core::ErrorKind::Unsupported)).
+    /// passed to this function works only as long as all keys of a call are in one slot; otherwise the call is an error
+    /// ([`ErrorKind::Unsupported`](ratelimit_core::ErrorKind::Unsupported)). Under load, a call contains the keys of
+    /// several checks ([`StoreConfig::batch`]).
     ///
     /// ```no_run
     /// use ratelimit_redis::{Limit, RateLimiter, RedisStore};
