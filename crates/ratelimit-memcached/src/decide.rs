@@ -92,7 +92,7 @@ fn is_cautious(space: &Space, slice: &OwnedClaims) -> bool {
     reserving.any(|claim| claim.cost > MANY) || slice.claims.iter().any(is_full)
 }
 
-/// One attempt at slices. Those whose outcome stays `None` are tried again.
+/// Tries once to decide slices. The caller tries those again whose outcome stays `None`.
 async fn round(space: &Arc<Space>, steps: &mut [Step<'_>], deadline: Instant) {
     let (mut batch, mut entries) = (Batch::new(&space.servers), Entries::default());
     for step in &mut *steps {

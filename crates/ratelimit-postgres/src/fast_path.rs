@@ -24,7 +24,7 @@ struct RowState {
 #[derive(Clone, Copy, PartialEq)]
 enum Charges {
     None,
-    /// Those that fit, if any.
+    /// Those claims that fit, at least one.
     Fitting,
     All,
 }

@@ -53,7 +53,7 @@ pub(crate) struct Names {
     pub(crate) claim: Arc<str>,
     pub(crate) take: Arc<str>,
     pub(crate) take_one: Arc<str>,
-    /// The same on a connection without our settings.
+    /// `take_one` for a connection without our settings.
     pub(crate) take_one_pooled: Arc<str>,
     pub(crate) refund: Arc<str>,
     pub(crate) reset: Arc<str>,

@@ -16,7 +16,7 @@ use crate::wire::{Bytes, OwnedClaim, OwnedClaims, answer, bytes, push, push_u16,
 /// The first byte of an argument for the fast path; on the general path it is zero or one.
 const FAST_PATH: u8 = 2;
 
-/// The same if no key occurs twice, so that the script need not remember them.
+/// The first byte of an argument for the fast path if no key occurs twice, so that the script need not remember keys.
 const NO_KEY_TWICE: u8 = 3;
 
 /// The mark of a record that equals the one before it except for its instant.
@@ -56,7 +56,7 @@ impl<'a> Single<'a> {
         Self { name: Name::Id(id), now: claims.now(), cost: *cost, meter }.if_simple(claims.mode(), time)
     }
 
-    /// The same for a slice whose key exists already.
+    /// The claim of a slice that the fast path can decide, and whose key exists already.
     pub(crate) fn of_slice(slice: &'a OwnedClaims, time: TimeSource) -> Option<Self> {
         let [OwnedClaim { key, meter, cost }] = slice.claims.as_slice() else {
             return None;

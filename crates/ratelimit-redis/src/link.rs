@@ -94,7 +94,7 @@ impl Link {
         }
     }
 
-    /// Whether it is a cluster, where all keys of a call must be in one slot.
+    /// Whether it leads to a cluster, where all keys of a call must be in one slot.
     pub(crate) fn has_slots(&self) -> bool {
         match self {
             Self::Single(_) | Self::Sentinel(_) => false,

@@ -103,7 +103,7 @@ impl Opener {
         self.address.to_string()
     }
 
-    /// The same for another server.
+    /// An opener with the same options for the server at `place`.
     pub(crate) fn towards(&self, place: &NodeAddress) -> Self {
         let mut other = self.clone();
         match &mut other.address {
@@ -117,7 +117,7 @@ impl Opener {
         other
     }
 
-    /// Whether it connects to this address and expects the certificate of the server there.
+    /// Whether it connects to `place` and expects the certificate of the server there.
     pub(crate) fn leads_to(&self, place: &NodeAddress) -> bool {
         #[cfg(feature = "tls")]
         if let (Some(tls), Some(name)) = (&self.tls, &place.name)

@@ -41,7 +41,7 @@ impl PlainConfig {
         crate::check::addresses(&self.clone().into_memcached()).map(drop)
     }
 
-    /// The same settings, with defaults for the others, which are not used.
+    /// A configuration with these settings. The others have their defaults, and are not used.
     pub(super) fn into_memcached(self) -> MemcachedConfig {
         let Self { prefix, timeout, clock_slack, max_item_size } = self;
         MemcachedConfig { prefix, timeout, clock_slack, max_item_size, ..MemcachedConfig::default() }
