@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
-/// Looks at the counters of rate limits, charges them and resets them.
+/// Shows the counters of rate limits, charges them and resets them.
 #[derive(Parser)]
 #[command(name = "ratelimit", version, after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// Where the limits are written.
+/// The limits: as text, or in a file.
 #[derive(ClapArgs)]
 #[group(required = true, multiple = false)]
 pub(crate) struct LimitsArgs {
@@ -104,7 +104,7 @@ pub(crate) struct ResetArgs {
     /// Which keys
     #[arg(value_name = "KEY", required = true)]
     pub(crate) keys: Vec<String>,
-    /// Do not ask
+    /// Reset without asking
     #[arg(long, short)]
     pub(crate) yes: bool,
 }
@@ -124,7 +124,7 @@ pub(crate) struct WatchArgs {
     /// Which key
     #[arg(value_name = "KEY")]
     pub(crate) key: String,
-    /// Seconds between two looks, from 0.1
+    /// Seconds between two updates, from 0.1
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     pub(crate) interval: Duration,
 }
@@ -134,7 +134,7 @@ pub(crate) struct ListArgs {
     /// How many keys to show
     #[arg(long, value_name = "K", default_value_t = 20, value_parser = at_least_one)]
     pub(crate) top: usize,
-    /// How many names in the store to look at
+    /// How many names in the store to read
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = at_least_one)]
     pub(crate) scan: usize,
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
-/// There is nobody to ask.
+/// The standard input is not a terminal, so there is nobody to ask.
 #[derive(Debug)]
 pub(crate) struct NoTerminal;
 

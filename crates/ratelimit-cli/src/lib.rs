@@ -1,4 +1,4 @@
-//! The command `ratelimit`, with which an operator looks at the counters of rate limits, charges them and resets them.
+//! The command `ratelimit`, with which an operator shows the counters of rate limits, charges them and resets them.
 //!
 //! ```text
 //! ratelimit --store redis://cache/ --namespace api --limits '100/min burst 20' peek user:7
@@ -41,8 +41,12 @@ use crate::output::Output;
 use crate::store::Opened;
 use crate::subject::Subject;
 
-/// Runs the command with the arguments of the process, and returns its exit code: 0 if all went well, 1 after an error of
-/// the store or in a limit, 2 for wrong usage, 3 if `peek --exit-code` finds a limit with nothing remaining.
+/// Runs the command with the arguments of the process, and returns its exit code:
+///
+/// - 0 if all went well, or if the reader of the output has closed it;
+/// - 1 after an error of the store or in a limit, or if the answer to `reset` was no;
+/// - 2 if `reset` without `--yes` has no terminal to ask on; for other wrong usage the process ends with this code;
+/// - 3 if `peek --exit-code` finds a limit with nothing remaining.
 #[must_use]
 pub fn run() -> ExitCode {
     let args = Args::parse();
@@ -51,7 +55,7 @@ pub fn run() -> ExitCode {
         Err(error) => error,
     };
     if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
-        // Whoever read the output, such as `head`, has seen enough.
+        // The program that reads the output, such as `head`, has closed it.
         return ExitCode::SUCCESS;
     }
     if error.is::<NoTerminal>() {
@@ -66,7 +70,7 @@ pub fn run() -> ExitCode {
 }
 
 fn execute(args: &Args) -> anyhow::Result<ExitCode> {
-    // Mistakes in the limits and keys are found before any server is asked.
+    // Reports mistakes in the limits and keys before it connects to a server.
     let subject = Subject::load(args)?;
     let keys = args
         .command

@@ -1,4 +1,4 @@
-//! The command `ratelimit`: see the library, which does the work.
+//! The command `ratelimit`. The library of this crate does the work.
 
 use std::process::ExitCode;
 

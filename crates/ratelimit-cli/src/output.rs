@@ -19,7 +19,7 @@ impl Output {
         Self { json, has_printed: false }
     }
 
-    /// Prints `value` as JSON, or what `people` returns; a blank line separates several.
+    /// Prints `value` as JSON, or the text that `people` returns, after a blank line if it is not the first text.
     pub(crate) fn print(
         &mut self,
         value: &impl Serialize,
@@ -37,7 +37,7 @@ impl Output {
         out.flush()
     }
 
-    /// Clears the screen, if it is one and people look at it.
+    /// Clears the screen if the output is text on a terminal.
     pub(crate) fn clear(&mut self) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if !self.json && out.is_terminal() {
@@ -48,7 +48,7 @@ impl Output {
     }
 }
 
-/// How a key stands, for people.
+/// The status of a key as a table.
 pub(crate) fn key_table(status: &KeyStatus) -> String {
     let mut table = Table::new(&["LIMIT", "QUOTA", "BURST", "USED", "REMAINING", "RESET IN", "RETRY AFTER"]);
     for row in &status.limits {

@@ -1,4 +1,4 @@
-//! `peek`: how keys stand.
+//! `peek`: the status of keys.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use crate::output::{Output, key_table};
 use crate::status::KeyStatus;
 use crate::subject::{Key, Limiter};
 
-/// The exit code if nothing remains, on request.
+/// The exit code of `peek --exit-code` if a limit has nothing remaining.
 const NOTHING_REMAINS: u8 = 3;
 
 pub(crate) async fn run(

@@ -28,7 +28,8 @@ impl Rank {
 }
 
 impl Ord for Rank {
-    /// By the fraction that remains, in integers; then those that need longer to recover are first.
+    /// By the fraction that remains, computed with integers. Of equal fractions, the one that needs longer to recover is
+    /// first.
     fn cmp(&self, other: &Self) -> Ordering {
         let [own, others] = [(self, other), (other, self)]
             .map(|(one, other)| u128::from(one.remaining) * u128::from(other.limit));

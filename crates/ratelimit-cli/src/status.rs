@@ -1,4 +1,4 @@
-//! How a key stands under its limits.
+//! The status of a key: what it has used under its limits, and what remains.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use serde::Serialize;
 use crate::subject::{Key, Limiter};
 use crate::time_text::rfc3339;
 
-/// How a key stands. The README documents the fields of its JSON.
+/// The status of a key. The README documents the fields of its JSON.
 #[derive(Serialize)]
 pub(crate) struct KeyStatus {
     pub(crate) key: String,
-    /// When it stood so.
+    /// The instant of this status, as text.
     pub(crate) time: String,
     pub(crate) limits: Vec<LimitRow>,
 }
 
-/// How a key stands under one limit.
+/// The status of a key under one limit.
 #[derive(Serialize)]
 pub(crate) struct LimitRow {
     pub(crate) limit: String,
@@ -43,7 +43,7 @@ pub(crate) struct LimitRow {
 }
 
 impl KeyStatus {
-    /// Looks without charging; `cost` is that of the request that `retry_after` is for.
+    /// Reads the status without charging. `retry_after` is for a request of this cost.
     pub(crate) async fn of(limiter: &Limiter, key: &Key, cost: u64) -> Result<Self, CheckError> {
         let decision = limiter.would_allow(Request::new(&key.bytes).cost(cost)).await?;
         let now = decision.now();

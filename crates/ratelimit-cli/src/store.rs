@@ -9,11 +9,11 @@ use ratelimit_postgres::{PostgresConfig, PostgresStore};
 use ratelimit_redis::RedisStore;
 use ratelimit_stores::Store;
 
-/// An open store, by what it can list.
+/// An open store: one that can list its meters, or another.
 pub(crate) enum Opened {
     Redis(RedisStore),
     Postgres(PostgresStore),
-    /// Memcached: a server lists all of its items or none.
+    /// Memcached, whose servers have no command that lists some of their items.
     Other(Store),
 }
 
@@ -54,7 +54,7 @@ impl Opened {
         }
     }
 
-    /// Calls `visit` with the meters of a namespace, among the first `most` names in the store.
+    /// Calls `visit` with the meters of a namespace; stops after `most` names.
     pub(crate) async fn scan(
         &self,
         namespace: &str,

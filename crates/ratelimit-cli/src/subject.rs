@@ -1,4 +1,4 @@
-//! What to look at: the limits, and how the keys under them are written.
+//! The limits of a command, and how the keys under them are written.
 
 use anyhow::{anyhow, bail};
 use ratelimit_core::{Limits, RateLimiter};
@@ -77,9 +77,9 @@ impl Subject {
     }
 }
 
-/// What the program provides for its file, as far as keys depend on it.
+/// Stand-ins for what the program provides for its file.
 fn provided(keys: &[String]) -> Provided {
-    // No request is decided here, so neither of them is ever asked.
+    // No request is decided here, so neither the sources nor the fallback are ever used.
     let source = || KeySource::function(|_| None::<&[u8]>);
     let provided = Provided::default().fallback(Fallback::new(MemoryStore::new()));
     keys.iter().fold(provided, |provided, name| provided.key(name, source()))

@@ -1,6 +1,6 @@
 //! Keys as text, without losing a byte and without control characters.
 
-/// Writes bytes as text: backslashes, control characters and what is not UTF-8 as `\xNN`, a backslash as `\\`.
+/// Writes bytes as text: control and format characters and what is not UTF-8 as `\xNN`, a backslash as `\\`.
 pub(crate) fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -16,7 +16,7 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
     text
 }
 
-/// Whether a terminal shows it and nothing else happens. Clients choose keys: these must not move the cursor, and must not
+/// Whether a terminal only shows this character. Clients choose keys, so a key must not move the cursor, and must not
 /// reverse or hide what follows.
 fn is_harmless(letter: char) -> bool {
     let is_format = matches!(letter, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
@@ -28,7 +28,7 @@ fn hex(byte: u8) -> String {
     format!("\\x{byte:02x}")
 }
 
-/// Reads what [`escape`] has written; `None` if a backslash is followed by anything else.
+/// The bytes that [`escape`] has written as `text`; `None` if a backslash is not followed by `\` or `xNN`.
 pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

@@ -10,7 +10,7 @@ pub(crate) fn rfc3339(instant: Timestamp) -> String {
     format!("{at:.9}")
 }
 
-/// A duration for people, rounded up so that waiting for so long suffices.
+/// A duration for people, rounded up, so that it suffices to wait for the duration shown.
 pub(crate) fn human(duration: Duration) -> String {
     let millis = duration.as_nanos().div_ceil(1_000_000);
     match millis {

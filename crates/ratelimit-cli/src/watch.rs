@@ -1,4 +1,4 @@
-//! `watch`: how a key stands, again and again.
+//! `watch`: the status of a key, again and again.
 
 use std::process::ExitCode;
 

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use ratelimit_core::{Clock, SystemClock, Timestamp};
 
-/// The machine's clock, moved.
+/// The machine's clock, moved by an offset.
 #[derive(Clone)]
 pub(crate) struct MovedClock {
     pub(crate) machine: SystemClock,
-    /// So far, in nanoseconds.
+    /// The offset in nanoseconds.
     pub(crate) nanos: Arc<AtomicI64>,
 }
 

@@ -110,7 +110,7 @@ impl Crew {
         Ok((used, away))
     }
 
-    /// What they have recorded since the last time, with the worker of each record.
+    /// The records since the last call of this function, each with its worker.
     pub(crate) fn records(&self) -> Result<Vec<(usize, Entry)>> {
         let mut all = Vec::new();
         for (worker, member) in self.members.iter().enumerate() {
@@ -140,7 +140,7 @@ impl Pipes {
     }
 }
 
-/// The word on the command line.
+/// The value as a word on the command line.
 fn word(value: &impl clap::ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }

@@ -20,7 +20,7 @@ pub(crate) enum Fault {
     Killed,
     /// SIGSTOP, and later SIGCONT.
     Frozen,
-    /// The server is asked to end, and starts again.
+    /// The server is shut down cleanly, and started again.
     Restarted,
     /// `SCRIPT FLUSH` and `FUNCTION FLUSH`, again and again.
     ScriptsFlushed,

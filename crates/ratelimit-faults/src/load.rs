@@ -1,4 +1,4 @@
-//! What the workers ask for: limits of every kind, on few and on many keys.
+//! The load of the workers: limits of every kind, on few and on many keys.
 
 use ratelimit_core::Limit;
 
@@ -7,7 +7,7 @@ use crate::history::Rule;
 const NANOS: u64 = 1_000_000_000;
 const DAY: u64 = 24 * 3600 * NANOS;
 
-/// The quota of a short limit, so far below what is asked for that it is always used up.
+/// The quota of a short limit: so far below the load that it is always used up.
 const PER_SECOND: u64 = 15;
 
 /// The number of keys of a class with many.
@@ -22,9 +22,10 @@ pub(crate) struct Class {
     pub(crate) rule: Rule,
     /// How many keys there are.
     pub(crate) keys: u16,
-    /// How often it is asked for, relative to the others.
+    /// The number of calls under it, relative to the other classes.
     pub(crate) share: u32,
-    /// Whether the period is so long that nothing comes back during a phase. Then every charge can be counted afterwards.
+    /// Whether the period is so long that no quota becomes free during a phase. Then every charge can be counted
+    /// afterwards.
     pub(crate) is_long: bool,
 }
 

@@ -10,22 +10,22 @@ use ratelimit_core::{Clock as _, SystemClock};
 
 use crate::history::Entry;
 
-/// How often the coordinator gets to see the records.
+/// The interval at which records are written to the file, from which the coordinator reads them.
 const FLUSH: Duration = Duration::from_millis(50);
 
-/// The least delay of this process that is recorded.
+/// A longer delay of this process is recorded.
 const STALL: Duration = Duration::from_millis(20);
 
 /// Records in a file.
 pub(crate) struct Log(Mutex<BufWriter<File>>);
 
 impl Log {
-    /// An empty one.
+    /// Creates the file.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         Ok(Self(Mutex::new(BufWriter::new(File::create(path)?))))
     }
 
-    /// Adds a record. Without it the history would prove nothing, so a worker that cannot write ends.
+    /// Adds a record. If that fails, the history would prove nothing, so the worker ends.
     pub(crate) fn write(&self, entry: &Entry) {
         let written = self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&entry.encode());
         if let Err(error) = written {
@@ -39,7 +39,8 @@ impl Log {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).flush()
     }
 
-    /// Flushes again and again. If that comes late, the machine has not run this process, which no store can help.
+    /// Flushes again and again. A flush that comes late shows that the machine did not run this process in time; that is
+    /// recorded, because it is not the store's fault that calls are late then.
     pub(crate) async fn flush_always(log: Arc<Self>, clock: SystemClock) {
         loop {
             let start = clock.now();

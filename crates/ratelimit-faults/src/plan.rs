@@ -26,7 +26,7 @@ pub(crate) struct Phase {
     pub(crate) pause: u64,
     /// How many of a thousand calls are dropped.
     pub(crate) dropped: u32,
-    /// What the fault chooses by: which server, which policy, after how many bytes.
+    /// The random number from which a fault makes its choices: which server, which policy, after how many bytes.
     pub(crate) choice: u64,
 }
 
@@ -37,13 +37,13 @@ pub(crate) struct Plan {
     pub(crate) phases: Vec<Phase>,
 }
 
-/// The plan of these targets for so many seconds in total. The time is shared by the number of faults; each target has at
-/// least one phase after its first, in which nothing happens.
+/// The plan of these targets for `seconds` in total. Each target gets a share of the time by its number of faults. Its
+/// first phase has no fault, and at least one phase with a fault follows.
 pub(crate) fn plan(targets: &[Target], seconds: u64, seed: u64) -> Vec<Plan> {
     let all: usize = targets.iter().map(|target| target.faults().len()).sum();
     let parts = targets.iter().map(|target| {
         let share = seconds * 1000 * target.faults().len() as u64 / all.max(1) as u64;
-        // Each target has a seed of its own, so that it fares the same whatever the others are.
+        // Each target has a seed of its own, so that its plan does not depend on the other targets.
         let name = target
             .name()
             .bytes()
@@ -78,7 +78,7 @@ fn phase(number: usize, fault: Fault, random: &mut ChaCha8Rng) -> Phase {
         number,
         fault,
         before: random.random_range(300..1_200),
-        // It takes a while to fill a server.
+        // Filling a server takes a while.
         lasts: random.random_range(200..2_500) + if fault == Fault::Evicting { 1_500 } else { 0 },
         quota: random.random_range(40..300),
         pause: random.random_range(3..20),

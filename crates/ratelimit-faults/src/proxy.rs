@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 /// What happens to the answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// They pass.
+    /// They are forwarded.
     Pass,
     /// Some connections are closed after a part of an answer.
     Cut { seed: u64 },
@@ -22,7 +22,7 @@ pub(crate) enum Mode {
     Stall { seed: u64 },
 }
 
-/// Of so many chunks of answers, one is cut or stalls.
+/// One in this many chunks of answers is cut or stalls, on average.
 const EACH: u32 = 5;
 
 /// A proxy on the loopback interface.

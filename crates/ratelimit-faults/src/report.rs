@@ -12,10 +12,10 @@ use crate::target::Target;
 /// How long a store may take to serve everybody again after a fault, in nanoseconds.
 const RECOVERY: u64 = 10_000_000_000;
 
-/// How many tasks a worker may have more than after the first phase: those of connections that open on demand.
+/// How many tasks more than after the first phase a worker may have: those of connections that are opened on demand.
 const TASKS: i64 = 4;
 
-/// How much a worker may have grown since the first phase, in KiB.
+/// How much the memory of a worker may have grown since the first phase, in KiB.
 const MEMORY: i64 = 16 * 1024;
 
 /// What happened in a phase.
@@ -30,15 +30,16 @@ pub(crate) struct Row {
     pub(crate) checked: Checked,
     /// How many keys the store could not read afterwards.
     pub(crate) unread: usize,
-    /// How many tasks and KiB a worker has more than after the first phase.
+    /// How many more tasks than after the first phase a worker has, at most.
     pub(crate) tasks: i64,
+    /// How many KiB more than after the first phase a worker uses, at most.
     pub(crate) kibibytes: i64,
-    /// How many connections a server has that nobody should have.
+    /// How many connections a server has beyond those that the workers may have.
     pub(crate) connections: u64,
 }
 
 impl Row {
-    /// What is not as it should be.
+    /// The violations of the phase, as text.
     pub(crate) fn violations(&self) -> Vec<String> {
         let checked = &self.checked;
         let late = checked.calls - checked.in_time;
@@ -169,7 +170,7 @@ fn exceeded(checked: &Checked) -> String {
     limits.collect::<Vec<_>>().join(", ")
 }
 
-/// Nanoseconds in words.
+/// Nanoseconds as text in seconds.
 pub(crate) fn seconds(nanos: u64) -> String {
     let millis = nanos / 1_000_000;
     format!("{}.{:02} s", millis / 1_000, millis % 1_000 / 10)

@@ -17,19 +17,19 @@ use crate::stack::{Broken, INSTANCES, Stack, TIMEOUT};
 use crate::target::Target;
 use crate::worker::{Order, Reply};
 
-/// What a call may take beyond its time limit, on a machine that is busy with other things.
+/// How much longer than its time limit a call may take, on a machine that is busy with other things.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// How far the clocks of clients are moved.
 const SKEW: Duration = Duration::from_secs(3);
 
-/// How long the load goes on at most to see that all is well again.
+/// How long the load continues at most until all calls succeed again.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// For so long no call may fail before all is considered well.
+/// How long no call may fail before the phase counts as recovered.
 const CALM: Duration = Duration::from_millis(800);
 
-/// How long the connections of before may take to end.
+/// How long connections that are no longer used may take to end.
 const SETTLE: Duration = Duration::from_secs(10);
 
 /// A target under load.
@@ -37,9 +37,9 @@ struct Scene {
     target: Target,
     bed: Box<dyn Bed>,
     crew: Crew,
-    /// The connections of each server before the workers came.
+    /// The connections of each server before the workers started.
     others: Vec<u64>,
-    /// After the first phase, for each worker.
+    /// The tasks and the KiB of each worker after the first phase.
     at_first: Vec<(usize, u64)>,
 }
 
@@ -80,7 +80,7 @@ impl Scene {
         self.read(&mut calls, &mut stalls)?;
         let (mut used, mut unread) = self.crew.count().await?;
         if !unread.is_empty() {
-            // Once more: they are read all at once, and the machine may be busy.
+            // Tries once more: the keys are read all at once, and the machine may be busy.
             (used, unread) = self.crew.count().await?;
         }
         let skew = if phase.fault == Fault::Clocks { nanos(SKEW) } else { 0 };
@@ -134,8 +134,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Returns when every worker has been served since the fault was over, and no call has failed for a while; or when
-    /// patience ends.
+    /// Returns when every worker has been served since the fault was over and no call has failed for [`CALM`], or after
+    /// [`PATIENCE`].
     async fn await_calm(
         &self,
         healed: u64,
@@ -168,7 +168,7 @@ impl Scene {
         Ok(())
     }
 
-    /// How many tasks and how much memory the worker has that has grown most since the first phase.
+    /// By how many tasks and how many KiB a worker has grown since the first phase, at most.
     fn growth(&mut self, resting: &[Reply]) -> (i64, i64) {
         let now: Vec<(usize, u64)> = resting
             .iter()
@@ -188,7 +188,7 @@ impl Scene {
         (tasks, grown(|(_, kibibytes)| i64::try_from(*kibibytes).unwrap_or(i64::MAX)))
     }
 
-    /// How many connections a server has beyond those that the workers may have, when they have had time to end.
+    /// How many connections a server has beyond those that the workers may have. Waits up to [`SETTLE`] for them to end.
     async fn settled(&self) -> Result<u64> {
         let most = (self.crew.len() * self.target.connections()) as u64;
         let end = now() + nanos(SETTLE);

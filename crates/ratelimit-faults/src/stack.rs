@@ -1,4 +1,4 @@
-//! The store of a worker: as its URL says, in the layers of `Resilience`, or broken on purpose.
+//! The store of a worker: the one that its URL names, also in the layers of `Resilience`, or broken on purpose.
 
 mod broken;
 
@@ -22,13 +22,13 @@ pub(crate) const TIMEOUT: Duration = Duration::from_millis(500);
 /// How many connections each worker may have to each server.
 pub(crate) const CONNECTIONS: usize = 2;
 
-/// Among how many instances a fallback divides the limits.
+/// The number of instances among which a fallback divides the limits.
 pub(crate) const INSTANCES: u32 = 3;
 
 /// A limiter of a worker.
 pub(crate) type Limiter = RateLimiter<Store, MovedClock>;
 
-/// What is around a store.
+/// The layers around a store: none, or those of `Resilience` with a fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Stack {
     Plain,

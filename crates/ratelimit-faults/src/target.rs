@@ -67,14 +67,14 @@ impl Target {
         }
     }
 
-    /// How many processes call it. What a process has in its own memory is not shared.
+    /// How many processes call it: one if the store is in the memory of the process.
     pub(crate) fn workers(self) -> usize {
         if self == Self::Memory { 1 } else { 3 }
     }
 
     /// How many connections a worker may have to each server.
     pub(crate) fn connections(self) -> usize {
-        // To each node in its address the store has another one, by which it asks for the slots.
+        // The store has one more connection to each node in its address, over which it reads the slots.
         CONNECTIONS + usize::from(self == Self::RedisCluster)
     }
 

@@ -41,19 +41,19 @@ pub(crate) struct Arguments {
 /// How many tasks call the store at the same time.
 const TASKS: u64 = 8;
 
-/// How long tasks may take to end that belong to earlier connections.
+/// How long the tasks of earlier connections may take to end.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// What the coordinator says, as a line of JSON.
+/// An order of the coordinator, sent as a line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// Begin a phase.
     Go(Phase),
-    /// Set the clock of the limiters so far from the machine's, in nanoseconds.
+    /// Set the offset of the limiters' clock from the machine's, in nanoseconds.
     Clock(i64),
     /// End the phase.
     Rest,
-    /// Tell what each key has used.
+    /// Report what each key of a long limit has used.
     Count,
 }
 
@@ -65,7 +65,7 @@ pub(crate) enum Reply {
         tasks: usize,
         kibibytes: u64,
     },
-    /// Class, number, and the units; none if the store did not answer.
+    /// For each key its class, its number, and the units that it has used; `None` if the store did not answer.
     Counted(Vec<(u8, u16, Option<u64>)>),
 }
 
@@ -187,7 +187,7 @@ impl Load {
         }
     }
 
-    /// What each key of a long limit has used, as the store says.
+    /// What each key of a long limit has used, according to the store.
     async fn count(&self) -> Vec<(u8, u16, Option<u64>)> {
         let mut counted = Vec::new();
         let classes = self.classes.iter().zip(0_u8..).filter(|((class, _), _)| class.is_long);
@@ -203,7 +203,7 @@ impl Load {
     }
 }
 
-/// Waits for a call until any instant: for so many polls, or for so many microseconds.
+/// Waits for a call, and drops it after a random number of polls or of microseconds.
 async fn impatient<T>(call: impl Future<Output = T>, random: &mut ChaCha8Rng) -> Option<T> {
     let (polls, micros) = (random.random_range(0..6), random.random_range(0..4_000));
     let by_polls = random.random_bool(0.5);

@@ -28,8 +28,9 @@ pub struct MemcachedConfig {
     /// The addresses of the servers: `host`, `host:port` or `[v6]:port`, with 11211 as the default port, or
     /// `/path/to/socket` for a Unix socket.
     ///
-    /// These texts decide which server stores a key, so every process must write them in the same way; their order does not
-    /// matter. Adding or removing a server moves only its own share of the keys, which then count from zero.
+    /// The names decide which server stores a key, so every process must use the same ones: a host and its IP address are
+    /// two different servers. Their order does not matter. Adding or removing a server moves only its own share of the
+    /// keys, which then count from zero.
     pub servers: Vec<String>,
     /// How keys are distributed over several servers. Must be the same in every process.
     pub distribution: Distribution,
@@ -56,7 +57,8 @@ pub struct MemcachedConfig {
     /// [`CLOCK_SLACK`].
     pub clock_slack: Duration,
     /// The maximum size in bytes of an item on the servers (their option `-I`). A sliding log whose limit could need more
-    /// (eight bytes for each unit) is refused, and so is a server whose items are smaller.
+    /// (eight bytes for each unit, with 512 bytes reserved for the rest of the item) is refused, and so is a server whose
+    /// items are smaller.
     pub max_item_size: usize,
 }
 
@@ -123,7 +125,7 @@ impl Default for MemcachedConfig {
 }
 
 impl fmt::Debug for MemcachedConfig {
-    /// Shows of secrets only whether they are set.
+    /// Does not show secrets, only whether they are set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hidden = |given: bool| if given { "hidden" } else { "none" };
         let servers: Vec<&str> = self.servers.iter().map(|server| url::without_log_in(server)).collect();

@@ -18,7 +18,8 @@ use crate::window::{Deductions, WindowCommands};
 /// How often a write is tried before the meter counts as contended.
 const ATTEMPTS: u32 = 16;
 
-/// A larger cost is reserved only after a read has shown that it fits, so that sums stay far from 2^63.
+/// In a call of one slice, a larger cost is reserved only after a read has shown that it fits. So the sum of concurrent
+/// reservations stays far from 2^63.
 const MANY: u64 = 1 << 40;
 
 /// The outcome of a slice.
@@ -27,7 +28,7 @@ type Outcome = Result<Answer, StoreError>;
 /// A slice during one round.
 struct Step<'a> {
     slice: &'a OwnedClaims,
-    /// Only reads: the slice cannot reserve anything, or is likely to be refused.
+    /// Whether this round only reads: the slice peeks, or is likely or certain to be refused.
     looking: bool,
     parts: SmallVec<[Part; 1]>,
     done: &'a mut Option<Outcome>,
@@ -78,8 +79,8 @@ fn check(space: &Space, slice: &OwnedClaims) -> Result<(), StoreError> {
     slice.claims.iter().try_for_each(|claim| check_size(&claim.meter, space.max_value))
 }
 
-/// Whether to read before reserving: for claims that are certain to be refused by what is known, so that refusals take one
-/// round trip and do not disturb other callers, and for huge costs.
+/// Whether to read before reserving. It does so for huge costs, and for claims that the hints expect to be refused, so that
+/// refusals take one round trip and do not disturb other callers.
 fn is_cautious(space: &Space, slice: &OwnedClaims) -> bool {
     let mut reserving =
         slice.claims.iter().filter(|claim| claim.cost > 0 && !is_optimistic(claim)).peekable();
@@ -91,7 +92,7 @@ fn is_cautious(space: &Space, slice: &OwnedClaims) -> bool {
     reserving.any(|claim| claim.cost > MANY) || slice.claims.iter().any(is_full)
 }
 
-/// One attempt at slices. Those whose outcome stays `None` are tried again.
+/// Tries once to decide slices. The caller tries those again whose outcome stays `None`.
 async fn round(space: &Arc<Space>, steps: &mut [Step<'_>], deadline: Instant) {
     let (mut batch, mut entries) = (Batch::new(&space.servers), Entries::default());
     for step in &mut *steps {

@@ -10,7 +10,7 @@ pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Sto
     StoreError::new("memcached", kind, message).not_applied()
 }
 
-/// The same, with the address unless it has one already.
+/// Adds the address to an error that has none.
 pub(crate) fn at(error: StoreError, address: &str) -> StoreError {
     if error.address().is_some() { error } else { error.at(address) }
 }
@@ -31,7 +31,7 @@ pub(crate) fn corrupt() -> StoreError {
     )
 }
 
-/// Other writers won every attempt.
+/// Other writers were faster in every attempt.
 pub(crate) fn contended() -> StoreError {
     new(ErrorKind::Contended, "too many concurrent charges on the same meter")
 }

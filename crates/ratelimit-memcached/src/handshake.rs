@@ -1,4 +1,4 @@
-//! What a new connection begins with: the log-in, and a look at the settings of the server.
+//! What a new connection begins with: the log-in, and a check of the server's settings.
 
 use std::io;
 use std::sync::Arc;

@@ -35,7 +35,8 @@ impl Hints {
         }
     }
 
-    /// Whether this cost would certainly be refused now, unless units have been given back since.
+    /// Whether this cost is expected to be refused now. Not certain: units may have been given back since, or the hint may
+    /// be that of another meter.
     pub(crate) fn is_full(&self, name: &str, cost: u64, now: Timestamp) -> bool {
         let hint = self.place(name).load(Ordering::Relaxed);
         millis(now) < hint >> COST && cost.min(MOST_COST) >= hint & MOST_COST

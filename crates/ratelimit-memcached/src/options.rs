@@ -25,7 +25,8 @@ impl MemcachedConfig {
     /// - `memcacheds://…`, the same with TLS (feature `tls`);
     /// - `memcached+unix://[user:password@]/path/to/socket`.
     ///
-    /// User, password and the path of a socket are percent-decoded: write `@` as `%40`, `,` as `%2C`. Options of the query:
+    /// User, password and the path of a socket are percent-decoded: write `@` as `%40`, `,` as `%2C`, `?` as `%3F`. Write
+    /// user and password once, before the first server. The query contains options:
     ///
     /// | option | value | sets |
     /// |---|---|---|
@@ -52,7 +53,9 @@ impl MemcachedConfig {
     /// ```
     ///
     /// # Errors
-    /// If an option is unknown, if its value is not valid, or if a file cannot be read.
+    /// If an option is unknown, if its value is not valid, or if a file cannot be read. The addresses of the servers are
+    /// checked by [`MemcachedStore::connect`](crate::MemcachedStore::connect) and
+    /// [`lazy`](crate::MemcachedStore::lazy).
     pub fn from_url(url: &str) -> Result<Self, StoreError> {
         let url = StoreUrl::parse("memcached", url)?;
         let mut config = Self::of(url.base());

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::reply::{Reply, Stamp};
 use ratelimit_core::StoreError;
 
-/// Callers have to wait while this many bytes are to be sent.
+/// While this many bytes or more wait to be sent, callers have to wait.
 const MOST: usize = 1 << 20;
 
 /// The reply to each command of a batch.
@@ -112,8 +112,8 @@ impl Queue {
         self.state().unanswered == 0
     }
 
-    /// Takes all bytes to be sent, in exchange for an empty buffer. From now on they count as sent. Returns `false` once
-    /// the queue is closed; there are none then.
+    /// Takes all bytes to be sent, in exchange for an empty buffer. From now on they count as sent. Returns `false` if the
+    /// queue is closed; it has no bytes then.
     #[must_use]
     pub(crate) fn take(&self, buffer: &mut Vec<u8>) -> bool {
         let mut guard = self.state();

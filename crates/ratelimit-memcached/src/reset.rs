@@ -1,8 +1,8 @@
 //! Resets meters.
 //!
-//! A bucket or log is deleted. A window's counter cannot be: other callers may have reserved units in it that they are
-//! about to take back, and they would take them from a new counter. It is replaced by a mark, under which the segment is
-//! counted from then on; see [`window`](crate::window).
+//! A bucket or log is deleted. A window's counter cannot be deleted: other callers may have reserved units in it that they
+//! are about to take back, and they would take them from a new counter. So a mark replaces the counter, and from then on
+//! the segment is counted under a name with this mark; see [`window`](crate::window).
 
 use ratelimit_core::{Claims, Meter, StoreError};
 use tokio::time::Instant;
@@ -41,7 +41,8 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
     for (server, key, before) in former {
         if let Ok(Counter::Reset(mark)) = answers.reply(before).as_ref().map_err(StoreError::clone)?.counter()
         {
-            // Nothing reads it any more. A concurrent claim may create it again, which has no effect, and it expires.
+            // The counter under the former mark is not read any more. If a concurrent claim creates it again, that has no
+            // effect, and it expires.
             batch.push(server, &Command::Delete { key: &since_reset(&key, mark) });
         }
     }

@@ -64,7 +64,7 @@ impl Space {
         Instant::now() + self.timeout
     }
 
-    /// Waits until no other task of this process writes the same bucket or log meters: they would only collide.
+    /// Waits until no other call of this store writes the same bucket or log meters: their writes would only collide.
     pub(crate) async fn locks<'a, 'b>(
         &'a self,
         claims: impl Iterator<Item = &'b OwnedClaim>,

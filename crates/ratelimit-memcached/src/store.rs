@@ -21,8 +21,8 @@ const COMMANDS: usize = 4_096;
 
 /// Counts on Memcached: on one server, or on several that share the keys.
 ///
-/// See the [crate's documentation](crate) for its guarantees. No call takes longer than [`MemcachedConfig::timeout`]. A
-/// connection that breaks or stops answering is replaced by the next call.
+/// See the [crate's documentation](crate) for its guarantees. A call ends within [`MemcachedConfig::timeout`]. A connection
+/// that breaks or stops answering is replaced by the next call.
 ///
 /// Cloning is cheap; clones share the connections. The store needs a tokio runtime with I/O and time.
 #[derive(Clone)]
@@ -34,7 +34,9 @@ impl MemcachedStore {
     /// Connects to the servers in `url`; see [`MemcachedConfig::from_url`].
     ///
     /// # Errors
-    /// If an address is not valid, or if one of the servers does not answer within the time limit.
+    /// [`ErrorKind::Misconfigured`](ratelimit_core::ErrorKind::Misconfigured) if an address, an option, the prefix, the
+    /// log-in or a certificate is not valid, or if a server has settings with which it loses counts. The errors of a call
+    /// if one of the servers does not answer within the time limit or refuses the log-in.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Self::connect_with(MemcachedConfig::from_url(url)?).await
     }
@@ -42,7 +44,7 @@ impl MemcachedStore {
     /// Connects to the servers of `config`.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// The same as [`connect`](Self::connect).
     pub async fn connect_with(config: MemcachedConfig) -> Result<Self, StoreError> {
         let store = Self::lazy(config)?;
         store.space.servers.connect(store.space.deadline()).await?;
@@ -52,7 +54,7 @@ impl MemcachedStore {
     /// A store that connects on its first call: for a program that must be able to start while a server is down.
     ///
     /// # Errors
-    /// If an address or the prefix is not valid.
+    /// If an address, the prefix, the log-in or a certificate is not valid, or if TLS needs the feature `tls`.
     pub fn lazy(config: MemcachedConfig) -> Result<Self, StoreError> {
         Ok(Self { space: Space::new(config)? })
     }

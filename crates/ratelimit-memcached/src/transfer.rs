@@ -65,7 +65,7 @@ impl Drop for Closing {
     }
 }
 
-/// Writes batches as they arrive, all waiting ones together. Ends when the connection does.
+/// Writes batches as they arrive, all waiting ones together. Ends when the connection ends.
 async fn write(mut stream: impl AsyncWrite + Unpin, transport: Transport, queue: Closing) {
     let Closing(queue) = &queue;
     let mut buffer = Vec::new();
@@ -172,7 +172,8 @@ impl Drop for PendingReplies {
     }
 }
 
-/// Reads replies and hands them to their batches. Ends when the connection does, or when it is out of step.
+/// Reads replies and hands them to their batches. Ends when the connection ends, or when a reply does not match its
+/// command.
 async fn read(mut stream: impl AsyncRead + Unpin, queue: Closing) {
     let end = error::broken().maybe_applied();
     let mut awaited = PendingReplies { queue, batches: VecDeque::new(), answered: 0, end };

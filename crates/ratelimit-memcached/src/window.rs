@@ -5,8 +5,9 @@
 //! yet taken back. A claim that fits with all of that fits, so the limit is never exceeded. A claim that does not fit takes
 //! its cost back.
 //!
-//! A reset replaces a counter by a mark; from then on the segment is counted under a name with this mark. A claim that has
-//! reserved before the reset and takes back after it finds the mark, and takes nothing off what has been counted since.
+//! A reset replaces a counter by a mark; from then on the segment is counted under a name with this mark. If a claim has
+//! reserved before the reset and takes its units back after it, it meets the mark and takes nothing off what has been
+//! counted since.
 
 use std::collections::HashMap;
 
@@ -29,7 +30,7 @@ pub(crate) struct Deduction {
     pub(crate) units: u64,
 }
 
-/// The units to take off each counter: a reply still counts them although they are being given back.
+/// The units to take off each counter. Replies that were received before still contain them.
 #[derive(Debug, Default)]
 pub(crate) struct Deductions {
     units: HashMap<String, u64>,
@@ -46,7 +47,7 @@ pub(crate) struct WindowCommands {
     added: Option<CommandIndex>,
     /// The lifetime of a new counter.
     lifetime: u64,
-    /// The units that were added to it.
+    /// The units that were added to the counter of the current segment.
     reserved: u64,
     /// How many of those are being taken back.
     taken: u64,
@@ -99,7 +100,8 @@ impl WindowCommands {
     ) -> Self {
         let MeterLocation { name, server } = &claim.key;
         let (index, _) = window.place(now);
-        // Counts stay at this bound or below, far from 2^63, where servers have had arithmetic errors.
+        // A count stays at this bound or below, apart from reservations: far from 2^63, where servers have had arithmetic
+        // errors.
         let reserved = if reserve { claim.cost.min(MAX_UNITS) } else { 0 };
         let lifetime = lifetimes.token(life(window));
         let (current, added) =

@@ -2,7 +2,7 @@
 
 use sqlx::postgres::PgConnectOptions;
 
-/// Host, port and database, without the user and the password.
+/// Host, port and database, without the password. Without a database, the server uses the one that is named like the user.
 pub(crate) fn address_of(options: &PgConnectOptions) -> String {
     let host = match options.get_socket() {
         Some(socket) => socket.display().to_string(),

@@ -13,25 +13,25 @@ const EXACT: i64 = 1 << 53;
 /// A share is multiplied by this, which is more than its rounding error.
 const MARGIN: f64 = 1.0 + f64::EPSILON * 16.0;
 
-/// The states of a meter that a sequence of charges fits as a whole, and how the charges change such a state.
+/// The states of a meter on which a sequence of charges certainly fits as a whole, and how the charges change such a state.
 ///
-/// These are states of a window that was last charged in the same segment, and of a bucket with the same interval that was
-/// not charged later.
+/// These are states of a window whose newest charge was in the segment of these charges, and of a bucket with the same
+/// interval whose newest charge was not later than these.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct CertainFit {
     /// As in `meter.sql`.
     pub(crate) kind: i64,
     /// The number of numbers in the state.
     pub(crate) size: i64,
-    /// The newest charge is at or after this instant,
+    /// The earliest instant of the newest charge in such a state.
     pub(crate) since: i64,
-    /// and at or before this one.
+    /// The latest instant of the newest charge in such a state.
     pub(crate) until: i64,
     /// The instant of the last of these charges.
     pub(crate) asked: i64,
     /// The sum of these charges.
     pub(crate) more: i64,
-    /// The maximum that may have been charged before.
+    /// The maximum that such a state may contain: units of a window, the arrival time of a bucket.
     pub(crate) room: i64,
     /// The minimum time for which the meter is kept, in microseconds.
     pub(crate) keep: i64,

@@ -67,17 +67,19 @@ pub struct PostgresConfig {
     /// schema or be allowed to create one. A [lazy](crate::PostgresStore::lazy) store and one on a
     /// [pool](crate::PostgresStore::with_pool) leave it to [`PostgresStore::migrate`](crate::PostgresStore::migrate).
     pub migrate: bool,
-    /// Whose clock decides.
+    /// Whose clock decides: the caller's or the server's.
     pub time: TimeSource,
-    /// The maximum duration of a call, including connecting, waiting for other calls, and the reply.
+    /// The maximum duration of a call, including connecting, waiting for other calls, and the reply. The error of a check
+    /// that has no answer by then may take up to 10 ms longer, to say whether the check may have been charged.
     pub timeout: Duration,
-    /// The maximum number of connections. Calls that find all of them busy share one statement.
+    /// The maximum number of connections. More than four concurrent calls share statements, and use a further connection
+    /// only when many calls wait or one has waited for 2 ms.
     pub connections: usize,
     /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind. At least
     /// [`CLOCK_SLACK`].
     pub clock_slack: Duration,
-    /// How often expired meters are deleted in the background; `None` leaves it to
-    /// [`PostgresStore::prune`](crate::PostgresStore::prune).
+    /// How long the store waits between two runs that delete expired meters in the background. With `None`, call
+    /// [`PostgresStore::prune`](crate::PostgresStore::prune) yourself.
     pub prune_every: Option<Duration>,
     /// Whether a pooler gives each call a different connection, so that nothing may be left on one, neither prepared
     /// statements nor settings. On its own connections the store detects that, so set this only for a pooler that cannot be
@@ -129,7 +131,7 @@ impl Default for PostgresConfig {
 }
 
 impl fmt::Debug for PostgresConfig {
-    /// Does not show the user and the password.
+    /// Shows neither the password nor the user, except that the user is the default name of the database.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresConfig")
             .field("server", &address_of(&self.server))

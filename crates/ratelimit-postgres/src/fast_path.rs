@@ -24,7 +24,7 @@ struct RowState {
 #[derive(Clone, Copy, PartialEq)]
 enum Charges {
     None,
-    /// Those that fit, if any.
+    /// Those claims that fit, at least one.
     Fitting,
     All,
 }
@@ -52,7 +52,7 @@ fn plain(slice: &OwnedClaims) -> Option<&OwnedClaim> {
     }
 }
 
-/// Whether slices can take the fast path, if those in the same statement can.
+/// Whether each of these slices can take the fast path by itself; [`FastPath::new`] checks them together.
 pub(crate) fn are_plain(slices: &[OwnedClaims]) -> bool {
     slices.iter().all(|slice| plain(slice).is_some())
 }
@@ -213,8 +213,8 @@ impl<'s> FastPath<'s> {
     /// The state of a meter before charges that certainly fitted, computed from the state after them.
     fn before(&self, place: usize, [at, sum]: [i64; 2], carried: Option<i64>) -> Option<RowState> {
         let certain = self.certain.get(place)?;
-        // If the newest charge was before all of these, its instant does not matter: a window's was in the same segment, and
-        // a bucket's debt has drained up to now. Otherwise this is its instant, as for a single charge.
+        // If the newest charge was before all of these, its instant does not matter: a window's was in the same segment,
+        // and a bucket's debt has drained up to now. Otherwise this is its instant, as for a single charge.
         let before = if at > certain.until { certain.since } else { at };
         let numbers = [Some(before), Some(sum.checked_sub(certain.more)?), carried];
         Some(RowState { shape: 1, numbers, charged: Charges::All })

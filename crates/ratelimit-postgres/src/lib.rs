@@ -18,13 +18,15 @@
 //! the server's default. No extension.
 //!
 //! # Connections
-//! TCP, a Unix socket, TLS, PgBouncer in any of its modes, or your own pool: see [`PostgresConfig`] and
-//! [`PostgresStore::with_pool`]. On its own connections the store prepares statements and sets time limits. Behind a
-//! pooler, which it detects, and on your own pool each call is one simple query, which leaves nothing on the connection.
+//! The store connects over TCP, a Unix socket or TLS, directly or through PgBouncer in any of its modes, or uses your own
+//! pool: see [`PostgresConfig`] and [`PostgresStore::with_pool`]. On its own connections it prepares statements and sets
+//! time limits. Behind a pooler, which it detects, and on your own pool each call is one simple query, which leaves nothing
+//! on the connection.
 //!
 //! # Schema
-//! [`PostgresStore::migrate`] creates all of it. Several processes may run it concurrently, and it does nothing if it has
-//! been run. To use your own migrations, take the text, and run it again when the version of this crate changes:
+//! [`PostgresStore::migrate`] creates the table and the functions. Several processes may run it concurrently, and it does
+//! nothing if it has been run. To use your own migrations, take the SQL, and run it again when the version of this crate
+//! changes:
 //!
 //! ```
 //! use ratelimit_postgres::PostgresConfig;
@@ -38,24 +40,40 @@
 //! schema and `SELECT`, `INSERT`, `UPDATE` and `DELETE` on the table.
 //!
 //! # What is stored
-//! One row for each meter: its name, 8 bytes for each number of its state, and about 80 bytes of overhead. A window has one
-//! number plus one for each of its segments, a bucket three, a sliding log one for each unit. Each charge rewrites the row,
-//! so keep logs of thousands of units in another store. Names longer than 200 bytes are stored as their SHA-256.
+//! One row for each meter: its name, 8 bytes for each number of its state, and about 80 bytes of overhead.
+//!
+//! | meter | numbers |
+//! |---|---|
+//! | fixed window | 2 |
+//! | sliding-window counter | 3 |
+//! | segmented window of p segments | p + 2 |
+//! | token bucket, leaky bucket | 3 |
+//! | sliding log | one for each unit |
+//!
+//! A bucket that was charged at several rates, because its limit has changed or differs between callers, has one number
+//! plus three for each of up to 16 rates until it has drained.
+//!
+//! Each charge rewrites the row, so keep logs of thousands of units in another store. Names longer than 200 bytes are
+//! stored as their SHA-256.
 //!
 //! # What a crash loses
 //! The table is [unlogged](Logged) unless you configure otherwise: it is not written to the write-ahead log and not
 //! replicated. After a crash of the server, and on a standby that is promoted, all meters start from zero; a clean restart
-//! loses nothing. Lost units are admitted again: a limit can be exceeded once, by at most itself. [`Logged::Logged`] keeps
-//! every charge that was answered; each charge then waits for the disk, unless `synchronous_commit` is off.
+//! loses nothing. Lost units are admitted again: a limit can be exceeded once, by at most its own size. With
+//! [`Logged::Logged`] a crash loses no charge that was answered; each charge then waits for the disk. If
+//! `synchronous_commit` is off, charges do not wait, and a crash loses the latest ones.
 //!
 //! # Round trips
 //! A slice, or a batch of slices, is one statement, from the first call on a connection: statements are prepared when the
-//! connection is made, or not at all. The statement reads without locks, and if it refuses everything it ends there, so
-//! refusals wait for nothing. Otherwise it locks rows in the order of their names, so that no two calls deadlock.
+//! connection is made, or not at all. By the caller's clock, charges of windows and buckets that certainly fit are written
+//! first, without a read before. For all others the statement reads without locks, and if it refuses them it ends there: a
+//! meter that is used up is refused without waiting for other transactions. What fits is then charged. Rows are locked in
+//! the order of their names, so that no two calls deadlock.
 //!
-//! Calls that arrive while statements are under way share the next one. If another process changes a meter between the read
-//! and the charge of a statement, that meter's claims are decided in a second statement, which locks the row first. A
-//! statement that the server rolls back because of concurrent ones is tried up to four times, within the timeout.
+//! With more than four concurrent calls, a call that arrives while statements are under way waits, and shares the next
+//! statement with the other waiting calls. If another process changes a meter between the read and the charge of a
+//! statement, that meter's claims are decided in a second statement, which locks the row first. A statement that the server
+//! rolls back because of concurrent ones is tried up to four times, within the timeout.
 //!
 //! # Promises
 //! Every slice is decided exactly, to the nanosecond, with integer arithmetic.
@@ -70,7 +88,7 @@
 //!
 //! # Features
 //! - `calendar`: limits per month, quarter or year, and per day or week of a time zone.
-//! - `tls`: encrypted connections with rustls. The machine's authorities are trusted, and that of `sslrootcert`.
+//! - `tls`: encrypted connections with rustls. The store trusts the machine's authorities and that of `sslrootcert`.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

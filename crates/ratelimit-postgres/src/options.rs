@@ -44,7 +44,8 @@ const OF_THE_CLIENT: &[&str] = &[
 ];
 
 impl PostgresConfig {
-    /// Parses the configuration from `url`: `postgres://[user][:password@]host[:port][/database]`, and options.
+    /// Parses the configuration from `url`: `postgres://[user][:password@]host[:port][/database]`. The query contains
+    /// options:
     ///
     /// | option | value | sets |
     /// |---|---|---|

@@ -19,7 +19,7 @@ use crate::wire;
 /// The maximum number of claims in a shared statement.
 const TOGETHER: usize = 128;
 
-/// How many slices may wait for the statement under way before a second connection is used; four times as many before a
+/// How many callers may wait for the statement under way before a second connection is used; four times as many before a
 /// third, and so on. Fewer, larger statements are cheaper for the server than many concurrent ones, but with only one the
 /// server would be idle while answers are handed out.
 const WAITING_PER_WORKER: usize = 8;
@@ -28,7 +28,8 @@ const WAITING_PER_WORKER: usize = 8;
 /// waiting for each other than the server saves.
 const FEW: usize = 4;
 
-/// How long a slice waits for the statements under way if fewer are waiting: these may be blocked by a lock.
+/// How long a slice waits for the statements under way before another connection is used for it, even if only few slices
+/// wait: those statements may be blocked by a lock.
 const MAX_WAIT: Duration = Duration::from_millis(2);
 
 /// How long after its deadline a slice waits for the reason why it has no answer: the worker gives up at the deadline, and
@@ -46,8 +47,9 @@ pub(crate) struct Queue {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    /// Slices for the fast path, and the others: one of those would put a whole statement on the general path.
+    /// Slices for the fast path.
     plain: VecDeque<Job>,
+    /// The others. They have their own queue, because one of them would put a whole statement on the general path.
     mixed: VecDeque<Job>,
     workers: usize,
     callers: RecentPeak,
@@ -58,7 +60,7 @@ impl Waiting {
         self.plain.len() + self.mixed.len()
     }
 
-    /// How many may wait before another worker is added.
+    /// How many jobs may wait before another worker is added.
     fn may_wait(&self) -> usize {
         match u32::try_from(self.workers) {
             _ if self.callers.get() <= FEW => 0,
@@ -224,7 +226,8 @@ impl Worker {
 
     /// The jobs of the next statement, in their order, without abandoned ones.
     ///
-    /// If there are none, this worker no longer counts. Both happen under one lock, so that no job is left behind.
+    /// If there are none, this worker ends, and no longer counts as one. Both happen under one lock, so that no job is left
+    /// behind.
     fn batch(&mut self) -> Vec<Job> {
         let mut state = self.queue.state();
         let (mut batch, mut claims) = (Vec::new(), 0);

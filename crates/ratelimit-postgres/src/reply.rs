@@ -11,16 +11,16 @@ use crate::error;
 #[derive(Debug)]
 pub(crate) enum Reply {
     Numbers(Vec<i64>),
-    /// The reply to [`Call::TakeOne`](crate::call::Call::TakeOne).
+    /// The reply to [`Call::FastPathOne`](crate::call::Call::FastPathOne).
     One(One),
-    /// The reply to [`Call::Take`](crate::call::Call::Take).
+    /// The reply to [`Call::FastPath`](crate::call::Call::FastPath).
     Many(Box<Many>),
     /// The reply to [`Call::Names`](crate::call::Call::Names).
     Names(Vec<Vec<u8>>),
 }
 
 impl Reply {
-    /// The reply to any call but [`Call::Take`](crate::call::Call::Take) and [`Call::TakeOne`](crate::call::Call::TakeOne).
+    /// The numbers in the reply to any call except those of the fast path and [`Call::Names`](crate::call::Call::Names).
     pub(crate) fn numbers(self) -> Result<Vec<i64>, StoreError> {
         match self {
             Self::Numbers(numbers) => Ok(numbers),
@@ -28,14 +28,14 @@ impl Reply {
         }
     }
 
-    /// The reply to [`Call::Names`](crate::call::Call::Names).
+    /// The names in the reply to [`Call::Names`](crate::call::Call::Names).
     pub(crate) fn names(self) -> Result<Vec<Vec<u8>>, StoreError> {
         if let Self::Names(names) = self { Ok(names) } else { Err(error::strange_reply()) }
     }
 }
 
-/// The reply of `take_one_v1`: whether it was written, the clock, the shape, the numbers a, b and c; or 2 for a claim that
-/// was charged immediately, nothing, the shape and the numbers of the state after that.
+/// The reply of `take_one_v1`: whether the state was written (0 or 1), the clock, the shape, and the numbers a, b and c of
+/// the state before; or, if the first `UPDATE` charged the claim, 2, NULL, the shape, and the numbers of the state after.
 pub(crate) type One = Vec<Option<i64>>;
 
 /// The reply of `take_v1`; see there.

@@ -15,8 +15,8 @@ const PAGE: usize = 1_000;
 const DIGESTS: [&[u8]; 2] = [b"#", b"$"];
 
 impl PostgresStore {
-    /// Calls `visit` with the name of each meter of this namespace, in the order of their names, until `most` names have
-    /// been looked at. Expired meters that have not been [pruned](Self::prune) are among them.
+    /// Calls `visit` with the name of each meter of this namespace, in the order of their names, until it has read `most`
+    /// names. Expired meters that have not been [pruned](Self::prune) are among them.
     ///
     /// For tools, not for decisions: it reads the index of the table in steps of 1,000 names, without locks. Meters whose
     /// names exceed 200 bytes are only [counted](MeterScan::digests), those of all namespaces. Names contain keys, which
@@ -46,7 +46,7 @@ impl PostgresStore {
         Ok(scan)
     }
 
-    /// The next names of a range; `None` at its end, or if enough have been looked at.
+    /// The next names of a range; `None` at its end, or if `most` names have been read.
     async fn page(
         &self,
         range: &mut Range,
@@ -54,7 +54,7 @@ impl PostgresStore {
         most: usize,
     ) -> Result<Option<Vec<Vec<u8>>>, StoreError> {
         let count = most.saturating_sub(scan.looked_at).min(PAGE);
-        // One more than wanted tells whether there are more.
+        // The statement reads one name more than needed, to see whether there are more.
         let wanted = i64::try_from(count + 1).unwrap_or(i64::MAX);
         let call = Call::Names { after: range.after.clone(), before: range.before.clone(), most: wanted };
         let deadline = Instant::now() + self.link().timeout();

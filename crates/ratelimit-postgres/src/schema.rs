@@ -11,7 +11,7 @@ use crate::error::STORE;
 use crate::logged::Logged;
 use crate::reply::MANY_ANSWERS;
 
-/// In the order of creation. The names in them are those of the default configuration.
+/// The SQL of the schema, in the order of creation. The names in it are those of the default configuration.
 const PARTS: [&str; 11] = [
     include_str!("sql/table.sql"),
     include_str!("sql/state.sql"),
@@ -31,8 +31,9 @@ const STEP: &str = include_str!("sql/step.sql");
 const STEP_VARIABLES: &str = "becomes bigint[]; now bigint; owed bigint; aged bigint; current bigint; previous bigint; \
     room bigint; fits boolean;";
 
-/// The settings of our own connections, which the entry-point functions also set for their own duration: rows are found by
-/// name and in the given order, whatever the statistics say, and plans are made once.
+/// The settings of our own connections. With them rows are found by name and in the given order, whatever the statistics
+/// say, and plans are made once. A function that is called on a connection without them sets them itself, until it returns
+/// or its transaction ends.
 pub(crate) const SETTINGS: [(&str, &str); 5] = [
     ("enable_seqscan", "off"),
     ("enable_hashjoin", "off"),
@@ -52,7 +53,7 @@ pub(crate) struct Names {
     pub(crate) claim: Arc<str>,
     pub(crate) take: Arc<str>,
     pub(crate) take_one: Arc<str>,
-    /// The same on a connection without our settings.
+    /// `take_one` for a connection without our settings.
     pub(crate) take_one_pooled: Arc<str>,
     pub(crate) refund: Arc<str>,
     pub(crate) reset: Arc<str>,
@@ -63,7 +64,7 @@ pub(crate) struct Names {
 
 impl PostgresConfig {
     /// The SQL that [`PostgresStore::migrate`](crate::PostgresStore::migrate) runs, for your own migrations: one script of
-    /// many statements. It may be run again.
+    /// many statements, to run in one transaction. You may run it again.
     ///
     /// # Errors
     /// If the schema or the prefix is not a valid name.

@@ -14,6 +14,7 @@ use crate::schema::{Names, SETTINGS};
 const MARK: (&str, &str) = ("ratelimit.connection", "own");
 const MARKED: &str = "SELECT coalesce(current_setting('ratelimit.connection', true) = 'own', false)";
 
+/// Where connections come from.
 #[derive(Debug)]
 pub(crate) struct Source {
     kind: Kind,

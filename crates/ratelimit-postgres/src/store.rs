@@ -40,10 +40,11 @@ struct Inner {
 }
 
 impl PostgresStore {
-    /// Connects to the server at `url`; see [`PostgresConfig::from_url`].
+    /// Connects to the server at `url`, and [migrates](Self::migrate) unless its option `migrate` is `false`; see
+    /// [`PostgresConfig::from_url`].
     ///
     /// # Errors
-    /// If the address is not valid, if the server does not answer, or if it refuses the log-in.
+    /// If the address is not valid, if the server does not answer, or if it refuses the log-in or the migration.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Self::connect_with(PostgresConfig::from_url(url)?).await
     }
@@ -51,7 +52,7 @@ impl PostgresStore {
     /// Connects with a configuration, and [migrates](Self::migrate) unless [`migrate`](PostgresConfig::migrate) is off.
     ///
     /// # Errors
-    /// As for [`connect`](Self::connect), or if a name in the configuration is not valid.
+    /// The same as [`connect`](Self::connect), or if the schema or the prefix is not a valid name.
     pub async fn connect_with(config: PostgresConfig) -> Result<Self, StoreError> {
         let link = Link::new(config, None)?;
         link.connect().await?;
@@ -61,22 +62,27 @@ impl PostgresStore {
         Ok(Self::on(link))
     }
 
-    /// Connects on the first call: for programs that must be able to start while the server is down.
+    /// A store that connects on its first call: for a program that must be able to start while the server is down. It does
+    /// not [migrate](Self::migrate).
     ///
     /// Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// If a name in the configuration is not valid.
+    /// If the schema or the prefix is not a valid name.
     pub fn lazy(config: PostgresConfig) -> Result<Self, StoreError> {
         Ok(Self::on(Link::new(config, None)?))
     }
 
-    /// Counts over your own pool. The configuration's server is not used, and its
+    /// A store on your own pool. It does not [migrate](Self::migrate). The configuration's server is not used, and its
     /// [`connections`](PostgresConfig::connections) is the maximum number taken from the pool at a time.
     ///
-    /// The pool's own settings apply: turn its `test_before_acquire` off, or every call costs another round trip; set a
-    /// `lock_timeout`; leave the transaction isolation at `READ COMMITTED`. There may be a PgBouncer in front of the
-    /// server, in any mode: it refuses `extra_float_digits`, which sqlx sets by default.
+    /// The pool's own settings apply:
+    ///
+    /// - Turn its `test_before_acquire` off, or every call costs another round trip.
+    /// - Set a `lock_timeout`.
+    /// - Leave the transaction isolation at `READ COMMITTED`.
+    /// - With a PgBouncer in front of the server, in any mode, turn off `extra_float_digits`, which sqlx sets by default
+    ///   and PgBouncer refuses.
     ///
     /// ```no_run
     /// use ratelimit_postgres::{PostgresConfig, PostgresStore};
@@ -96,7 +102,7 @@ impl PostgresStore {
     /// Must be called in a tokio runtime.
     ///
     /// # Errors
-    /// If a name in the configuration is not valid.
+    /// If the schema or the prefix is not a valid name.
     pub fn with_pool(pool: PgPool, config: PostgresConfig) -> Result<Self, StoreError> {
         Ok(Self::on(Link::new(config, Some(pool))?))
     }
@@ -107,10 +113,11 @@ impl PostgresStore {
         Self(Arc::new(Inner { queue: Arc::new(Queue::new(link.clone())), link, _pruner: pruner }))
     }
 
-    /// Creates the table and the functions unless they exist, in one transaction. Several processes may do it concurrently.
-    /// See [`PostgresConfig::migration`] for the SQL.
+    /// Creates the table and the functions in one transaction, unless this version of them exists. Several processes may do
+    /// it concurrently. See [`PostgresConfig::migration`] for the SQL.
     ///
-    /// The user must own the schema or be allowed to create one; counting needs fewer privileges.
+    /// The user must own the schema or be allowed to create one; counting needs fewer privileges. The time limit is 60 s,
+    /// not [`timeout`](PostgresConfig::timeout).
     ///
     /// # Errors
     /// If the server does not answer or refuses.
@@ -120,16 +127,17 @@ impl PostgresStore {
 
     /// Deletes expired meters and returns their number.
     ///
-    /// Scans the table in small steps of milliseconds each, skipping rows that are in use. The store does this regularly in
-    /// the background ([`PostgresConfig::prune_every`]).
+    /// Scans the table in small steps of milliseconds each, skipping rows that are in use.
+    /// [`timeout`](PostgresConfig::timeout) applies to each step. The store does this regularly in the background
+    /// ([`PostgresConfig::prune_every`]).
     ///
     /// # Errors
-    /// If the server does not answer.
+    /// If the server does not answer, or if the migration is missing.
     pub async fn prune(&self) -> Result<u64, StoreError> {
         prune(&self.0.link).await
     }
 
-    /// The connections, for what is not a decision.
+    /// The connections, for operations that are not decisions, such as scans.
     pub(crate) fn link(&self) -> &Link {
         &self.0.link
     }

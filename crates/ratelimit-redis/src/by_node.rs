@@ -1,7 +1,7 @@
 //! Checks on a cluster that share round trips: the checks that one node decides are written together.
 //!
-//! A script may only touch the keys of one slot, so each check stays a call of its own, but all the calls are sent as one
-//! request on the connection and answered as one. No check waits for another node.
+//! A script may only touch the keys of one slot, so each check stays a call of its own. But the calls are sent as one
+//! pipeline, in one round trip. No check waits for another node.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -38,7 +38,7 @@ impl ByNode {
         }
     }
 
-    /// The node that decides a slice of one usual claim, if it is known.
+    /// The node that decides this slice, if the slice can take the fast path and the node is known.
     fn node_of(&self, claims: &Claims<'_>) -> Option<Batched<OneNode>> {
         let calls = self.direct.calls();
         Single::of_claims(claims, calls.time())?;
@@ -56,7 +56,7 @@ impl ByNode {
 
     fn add(&self, node: Arc<Server>) -> Batched<OneNode> {
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
-        // Nothing else holds a reference to a node that has left the cluster.
+        // Only this map still holds a reference to a node that has left the cluster.
         nodes.retain(|_, known| Arc::strong_count(&known.inner().node) > 1);
         let address = node.address().to_owned();
         if let Some(known) = nodes.get(&address).filter(|known| Arc::ptr_eq(&known.inner().node, &node)) {
@@ -68,7 +68,7 @@ impl ByNode {
     }
 }
 
-/// A node, for the usual claims on keys of its slots.
+/// A node of the cluster as a store, for slices that can take the fast path and whose keys are in slots of this node.
 #[derive(Clone)]
 struct OneNode {
     direct: Direct,
@@ -76,7 +76,7 @@ struct OneNode {
 }
 
 impl OneNode {
-    /// Writes the calls together. A call that the node has rejected unread is sent to the node that serves its slot.
+    /// Sends the calls as one pipeline. A call that the node did not run is sent to the node that serves its slot.
     async fn decide(&self, singles: &[Single<'_>], slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
         let calls = self.direct.calls();
         let deadline = calls.deadline();
@@ -133,7 +133,7 @@ impl OneNode {
     }
 }
 
-/// Whether the node has not run the call, because it belongs to another node or has to be sent in full.
+/// Whether the node did not run the call, because another node serves its slot or the script has to be sent in full.
 fn was_not_read(error: &RedisError) -> bool {
     use ServerErrorKind as Kind;
     matches!(error.kind(), ErrorKind::Server(Kind::Moved | Kind::Ask | Kind::TryAgain | Kind::NoScript))

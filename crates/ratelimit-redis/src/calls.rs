@@ -14,7 +14,7 @@ use crate::store_config::StoreConfig;
 use crate::time_source::TimeSource;
 use crate::wire::{self, OwnedClaims, OwnedRefund};
 
-/// The most slices in one call of [`CounterStore::claim_many`]: a server does nothing else while a script runs.
+/// The maximum number of slices in one script call: a server does nothing else while a script runs.
 const BATCH: usize = 256;
 
 /// Sends slices whose keys may be in the same call.
@@ -63,7 +63,7 @@ impl Calls {
         Instant::now() + self.timeout
     }
 
-    /// Decides slices whose keys may be in the same call.
+    /// Decides slices in one call, which may contain all of their keys.
     pub(crate) async fn decide_all(
         &self,
         slices: &[OwnedClaims],
@@ -81,7 +81,8 @@ impl Calls {
         Ok(answers.into_iter().map(|answer| answer.map_err(|error| error.at(address))).collect())
     }
 
-    /// The same on the fast path. On a cluster the keys exist already; elsewhere they are written into the call directly.
+    /// Decides slices on the fast path, in one call. On a cluster their keys exist already; elsewhere the keys are written
+    /// into the call directly.
     async fn decide_singles(
         &self,
         singles: &[Single<'_>],
@@ -101,7 +102,7 @@ impl Calls {
         answers.pop().unwrap_or_else(|| Err(error::strange_reply()))
     }
 
-    /// Decides slices batch by batch. A batch without a reply fails as a whole.
+    /// Decides slices in batches, one after another. If a batch gets no reply, all of its slices fail.
     pub(crate) async fn decide_batches(
         &self,
         slices: &[OwnedClaims],
@@ -114,7 +115,7 @@ impl Calls {
         answers
     }
 
-    /// The same on the fast path.
+    /// Decides slices on the fast path in batches, one after another. If a batch gets no reply, all of its slices fail.
     pub(crate) async fn decide_batches_of_singles(
         &self,
         singles: &[Single<'_>],

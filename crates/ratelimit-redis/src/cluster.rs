@@ -1,7 +1,7 @@
 //! A cluster: which node a call is sent to, and what happens when that changes.
 //!
-//! Each node has its own connections, so a node that is down or frozen does not delay calls to the others. Whenever
-//! something points to a change, the cluster is asked in the background which node serves which slot.
+//! Each node has its own connections, so a node that is down or frozen does not delay calls to the others. If a node fails
+//! or reports that a slot has moved, a survey in the background finds out which node serves which slot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,17 +33,17 @@ pub(crate) struct Cluster {
     address: String,
 }
 
-/// What to do after a node's reply.
+/// What to do with a call that a node has answered with an error.
 enum Step {
-    /// Send it to this node.
+    /// Send the call to this node.
     At(NodeAddress),
-    /// Send it to this node after an `ASKING`; the next call still goes to the node that serves the slot.
+    /// Send the call to this node after an `ASKING`; the next call still goes to the node that serves the slot.
     Asking(NodeAddress),
-    /// Send the script along.
+    /// Send the call with the whole script.
     InFull,
-    /// The keys are moving between two nodes: wait.
+    /// The keys are moving between two nodes: wait, then send the call again.
     Pause,
-    /// Send it to the node that serves the slot now.
+    /// Send the call to the node that serves the slot now.
     Elsewhere(StoreError),
 }
 

@@ -35,15 +35,18 @@ pub struct RedisConfig {
     /// The number of connections, used in turn; on a cluster, to each node. One is usually enough: calls on one connection
     /// do not wait for each other.
     pub connections: usize,
-    /// Whose clock decides.
+    /// Whose clock decides: the caller's or the server's.
     pub time: TimeSource,
     /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind. At least
     /// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK).
     pub clock_slack: Duration,
     /// How checks that arrive while others are under way share calls, exactly and in their order; see
-    /// [`Batched`](ratelimit_core::layers::Batched). With `None` each check is a call of its own. `timeout` is always set
-    /// to [`timeout`](Self::timeout). On a cluster this applies to each node: checks against a single limit that the same
-    /// node decides are written to it together.
+    /// [`Batched`](ratelimit_core::layers::Batched). With `None` each check is a call of its own. Its
+    /// [`timeout`](BatchConfig::timeout) is not used: [`timeout`](Self::timeout) applies.
+    ///
+    /// On a cluster each node has its own batches. They contain only checks against a single limit by the caller's clock,
+    /// on a fixed window, a sliding-window counter, or a bucket that takes less than about 104 days to drain and does not
+    /// drain in steps. Every other check is sent on its own.
     pub batch: Option<BatchConfig>,
     /// Certificates (PEM) of the authorities to trust for `rediss://`, instead of the machine's.
     pub authorities: Option<Vec<u8>>,

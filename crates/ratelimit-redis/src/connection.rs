@@ -75,12 +75,12 @@ impl Dialer {
         &self.address
     }
 
-    /// The same for a server that runs no scripts: a sentinel.
+    /// A dialer that loads no scripts: for a sentinel, which runs none.
     pub(crate) fn without_scripts(self) -> Self {
         Self { scripts: false, ..self }
     }
 
-    /// Whether it connects to this server.
+    /// Whether it connects to the server at `place`.
     pub(crate) fn leads_to(&self, place: &NodeAddress) -> bool {
         self.opener.leads_to(place)
     }

@@ -51,7 +51,7 @@ pub(crate) fn from_redis(error: RedisError) -> StoreError {
     if error.kind() == Kind::Io { converted.caused_by(error) } else { converted }
 }
 
-/// The same, with the address unless it has one already.
+/// Adds the address to an error that has none.
 pub(crate) fn at(error: StoreError, address: &str) -> StoreError {
     if error.address().is_some() { error } else { error.at(address) }
 }

@@ -16,7 +16,7 @@ use crate::wire::{Bytes, OwnedClaim, OwnedClaims, answer, bytes, push, push_u16,
 /// The first byte of an argument for the fast path; on the general path it is zero or one.
 const FAST_PATH: u8 = 2;
 
-/// The same if no key occurs twice, so that the script need not remember them.
+/// The first byte of an argument for the fast path if no key occurs twice, so that the script need not remember keys.
 const NO_KEY_TWICE: u8 = 3;
 
 /// The mark of a record that equals the one before it except for its instant.
@@ -56,7 +56,7 @@ impl<'a> Single<'a> {
         Self { name: Name::Id(id), now: claims.now(), cost: *cost, meter }.if_simple(claims.mode(), time)
     }
 
-    /// The same for a slice whose key exists already.
+    /// The claim of a slice that the fast path can decide, and whose key exists already.
     pub(crate) fn of_slice(slice: &'a OwnedClaims, time: TimeSource) -> Option<Self> {
         let [OwnedClaim { key, meter, cost }] = slice.claims.as_slice() else {
             return None;
@@ -90,7 +90,7 @@ impl<'a> Single<'a> {
     }
 }
 
-/// The call that decides `singles`, in their order. A claim without a key gets one that begins with `prefix`.
+/// The call that decides `singles`, in their order. For a claim with only a name, makes a key that begins with `prefix`.
 pub(crate) fn claim_call(singles: &[Single<'_>], prefix: &str, slack_millis: u64) -> Cmd {
     let mut call = CLAIM.call(singles.len());
     let way = if may_come_twice(singles) { FAST_PATH } else { NO_KEY_TWICE };
@@ -115,7 +115,8 @@ pub(crate) fn claim_call(singles: &[Single<'_>], prefix: &str, slack_millis: u64
     call
 }
 
-/// Whether a key may occur twice. Two limits of one user look the same here, which does no harm.
+/// Whether a meter may occur twice. Claims with a name are compared only by its key, so two limits of one user count as
+/// the same meter. That makes the script slower, and changes no decision.
 fn may_come_twice(singles: &[Single<'_>]) -> bool {
     if singles.len() == 1 {
         return false;
@@ -198,14 +199,14 @@ pub(crate) fn answers(
     Ok(answers)
 }
 
-/// What the fast path has found.
+/// The result of the fast path for one claim.
 struct Found<'a> {
     admitted: bool,
     /// The meter's value before the charge.
     value: &'a [u8],
 }
 
-/// Takes the next finding off `text`; `None` if the general path has decided that claim.
+/// Takes the next claim's result off `text`; `None` if the general path has decided that claim.
 fn next_found<'a>(single: &Single<'_>, text: &mut &'a [u8]) -> Result<Option<Found<'a>>, StoreError> {
     let (first, rest) = text.split_first().ok_or_else(error::strange_reply)?;
     let (admitted, values) = match first {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ratelimit_core::MeterId;
 use sha2::{Digest, Sha256};
 
-/// A namespace and key longer than this many bytes are replaced by a digest.
+/// A namespace and a key that together are longer than this many bytes are replaced by a digest.
 const LONGEST: usize = 200;
 
 /// `<prefix>{<namespace>:<key>}<scope>`.

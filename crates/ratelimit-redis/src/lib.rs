@@ -15,9 +15,14 @@
 //!
 //! # What it needs
 //! A server that is compatible with Redis 5 or later (tested: Redis 6.2 and 7.0, Valkey 9; not tested: KeyDB, Dragonfly,
-//! Redis 8): `EVAL`, `EVALSHA`, `SCRIPT LOAD`, `UNLINK`; in scripts `GET`, `MGET`, `SET PX`, `GETRANGE`, `SETRANGE`,
-//! `STRLEN`, `PEXPIRE` and `TIME`; on a cluster also `CLUSTER SLOTS` and `CLUSTER INFO`; with sentinels `ROLE`, and `SENTINEL`
-//! on the sentinels. [`RedisStore::scan_meters`] needs `SCAN`.
+//! Redis 8), with these commands:
+//!
+//! - `EVAL`, `EVALSHA`, `SCRIPT LOAD` and `UNLINK`;
+//! - in scripts `GET`, `MGET`, `SET PX`, `GETRANGE`, `SETRANGE`, `STRLEN`, `PEXPIRE` and `TIME`;
+//! - on a cluster also `CLUSTER SLOTS`, `CLUSTER INFO` and `ASKING`;
+//! - with sentinels `ROLE`, and `SENTINEL` on the sentinels;
+//! - `SCAN` for [`RedisStore::scan_meters`].
+//!
 //! Scripts declare every key, so access lists (ACL) and clusters work. The eviction policy should be `noeviction` or
 //! `volatile-ttl`: an evicted meter counts from zero.
 //!
@@ -33,32 +38,41 @@
 //! | token bucket, leaky bucket | 25 |
 //! | sliding log | 17, plus 8 to 9 for each unit |
 //!
+//! A bucket that was charged at several rates, because its limit has changed or differs between callers, has 9 bytes plus
+//! 24 for each of up to 16 rates until it has drained. A log reserves space for 4 or more further units, up to its quota,
+//! and shrinks only when less than a quarter of its space is in use.
+//!
 //! # What it promises
-//! Decisions are exact to the nanosecond: the scripts use integer arithmetic only. On one server, and on a primary watched
-//! by Sentinel, every slice is atomic. On a [cluster](RedisStore#clusters) a slice is atomic if all of its keys are in one
-//! slot, as the keys of all limits of one key always are. A slice over several slots is first checked on all of them, then
-//! charged, and given back if another caller has taken one of its parts in between.
+//! Decisions are exact to the nanosecond: the scripts compute with whole numbers. Where these are too large for Lua, a
+//! script uses a rounded comparison only if the difference exceeds every rounding error.
+//!
+//! On one server, and on a primary watched by Sentinel, every slice (the claims of one request) is atomic. On a
+//! [cluster](RedisStore#clusters) a slice is atomic if all of its keys are in one slot, as the keys of all limits of one
+//! key always are. A slice over several slots is first checked on all of them, then charged, and given back if another
+//! caller has taken one of its parts in between.
 //!
 //! # When something fails
 //! With more than 16 checks at once, checks are batched ([`RedisConfig::batch`]): while three calls are under way, further
 //! checks wait and are sent together in the next call, in their order; each is decided separately. A check on an idle store
-//! is sent immediately; on a busy server one script call decides up to 128 checks. On a cluster the checks of each node are
-//! written to it together.
+//! is sent immediately; on a busy server one script call decides up to 128 checks. On a cluster each node has its own
+//! batches, and a check stays a script call of its own.
 //!
 //! Every call ends within [`RedisConfig::timeout`], with an answer or with an error that says whether it may have been
 //! charged. A call that may have been charged is never sent again. Connecting and reading a cluster's slots may take longer
-//! and continue in the background, so a store with a short timeout recovers. A missing script is sent with the call.
+//! and continue in the background, so a store with a short timeout recovers. If the server has lost a script, the call
+//! sends it again in full.
 //!
-//! The slots of a cluster are read again whenever a node fails or redirects a call, at most ten times a second. The store
-//! follows slots that move, and switches to the replica that replaces a failed node. A frozen node does not delay calls to
-//! the other nodes.
+//! The slots of a cluster are read again when a node fails or reports that a slot has moved, at most ten times a second.
+//! The store follows slots that move, and switches to the replica that replaces a failed node. A frozen node does not delay
+//! calls to the other nodes.
 //!
-//! [Sentinels](RedisStore#sentinels) are asked again for the primary in the same way, and once a second while the store is
-//! in use, so the same store continues after a failover.
+//! [Sentinels](RedisStore#sentinels) are asked again for the primary when a call finds no connection, gets no answer in
+//! time or reaches a replica, at most ten times a second. They are also asked once a second while the store is in use. So
+//! the same store continues after a failover.
 //!
-//! With [one server](RedisStore::connect_with), you redirect a name, a proxy or a virtual address to the new primary. The
-//! store closes the connection to a server that reports that it has become a replica, and the next call resolves the name
-//! again.
+//! With [one server](RedisStore::connect_with), failover is yours: point the host name, proxy or virtual address at the new
+//! primary. The store closes the connection to a server that reports that it has become a replica, and the next call
+//! resolves the name again.
 //!
 //! Replication is asynchronous: after a failover, charges that had not reached the replica are lost.
 //!

@@ -87,14 +87,14 @@ impl Link {
         if let Self::Cluster(cluster) = self { Some(cluster.serving()) } else { None }
     }
 
-    /// Starts a survey of the cluster's slots, after something has pointed to a change.
+    /// Starts a survey of the cluster's slots after a node has failed; does nothing without a cluster.
     pub(crate) fn look_soon(&self) {
         if let Self::Cluster(cluster) = self {
             cluster.survey_soon();
         }
     }
 
-    /// Whether it is a cluster, where all keys of a call must be in one slot.
+    /// Whether it leads to a cluster, where all keys of a call must be in one slot.
     pub(crate) fn has_slots(&self) -> bool {
         match self {
             Self::Single(_) | Self::Sentinel(_) => false,

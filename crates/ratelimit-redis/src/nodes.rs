@@ -1,4 +1,4 @@
-//! The nodes of a cluster, which slots they serve, and how the store finds out.
+//! The nodes of a cluster: which slots each of them serves, and how the store finds that out.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -44,7 +44,7 @@ struct SlotMap {
     owners: Vec<Option<Arc<Server>>>,
     /// By address, replicas too.
     nodes: HashMap<String, Arc<Server>>,
-    /// Where the next survey begins.
+    /// The place among `nodes` at which the next survey begins.
     turn: usize,
 }
 
@@ -97,7 +97,8 @@ impl Nodes {
         node
     }
 
-    /// Asks the nodes which of them serves which slot.
+    /// Finds out from the nodes which of them serves which slot: from the known nodes, or from those in the address if none
+    /// of these answers.
     pub(crate) async fn survey(self: Arc<Self>) -> Result<(), StoreError> {
         let known = self.next_to_ask();
         let asked: Vec<_> = known.iter().map(|node| node.address().to_owned()).collect();
@@ -120,7 +121,8 @@ impl Nodes {
         map.nodes.values().cycle().skip(map.turn).take(map.nodes.len().min(ASKED)).cloned().collect()
     }
 
-    /// The most recent view of the cluster. Nodes that are down or frozen are not waited for.
+    /// The most recent view of the cluster among those of these nodes. Does not wait for nodes that are down or frozen once
+    /// one has answered.
     async fn best_view(&self, nodes: Vec<Arc<Server>>) -> Result<ClusterView, StoreError> {
         let mut deadline = Instant::now() + self.timeout.max(MIN_TIMEOUT);
         let mut best = Err(error::new(ErrorKind::Unreachable, "no node of the cluster is known"));

@@ -20,7 +20,7 @@ const OPTIONS: &[&str] = &[
     "timeout",
 ];
 
-/// Options that configure the servers.
+/// Options that the client library or the parser of sentinel addresses reads.
 const OF_SERVERS: &[&str] = &["db", "pass", "protocol", "sentinel_password", "sentinel_user", "user"];
 
 impl RedisConfig {
@@ -48,8 +48,12 @@ impl RedisConfig {
     /// | `time` | `caller` or `server` | [`time`](Self::time); the caller's by default |
     /// | `timeout` | a duration: `200ms` | [`timeout`](Self::timeout); 500 ms by default |
     ///
-    /// Further options configure the servers: `protocol`; for a Unix socket `db`, `user` and `pass`; for sentinels
-    /// `sentinel_user` and `sentinel_password`, while user and password are those of the servers that they watch.
+    /// Further options depend on what you connect to:
+    ///
+    /// - one server or a cluster: `protocol`, which is `resp2` (the default) or `resp3`;
+    /// - a Unix socket: also `db`, `user` and `pass`;
+    /// - sentinels: only `sentinel_user` and `sentinel_password`. The user and password before the `@` are those of the
+    ///   servers that the sentinels watch.
     ///
     /// ```
     /// use ratelimit_redis::{RedisConfig, TimeSource};

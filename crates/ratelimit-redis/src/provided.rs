@@ -21,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) type Sent<'a> =
     Pin<Box<dyn Future<Output = Result<Result<Value, RedisError>, StoreError>> + Send + 'a>>;
 
-/// Where a connection comes from.
+/// A connection or a pool of the program, over which commands are sent.
 pub(crate) trait Source: Send + Sync {
     /// Sends a command once.
     fn send<'a>(&'a self, cmd: &'a Cmd, deadline: Instant) -> Sent<'a>;
@@ -53,8 +53,8 @@ impl Provided {
         self.address
     }
 
-    /// Sends a command. If the server does not have the script, the script is sent in full, and on a cluster a command that
-    /// another node serves is sent again: in both cases it has not been executed.
+    /// Sends a command. Sends it again if the server does not have the script, then with the whole script, and on a cluster
+    /// if another node serves the slot. In both cases the server has not executed it.
     pub(crate) async fn send(
         &self,
         mut cmd: Cmd,

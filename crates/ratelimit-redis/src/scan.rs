@@ -13,7 +13,7 @@ use crate::server::Server;
 use crate::store::RedisStore;
 use crate::value::{list, text};
 
-/// How many keys a server looks at for one command. It does nothing else meanwhile.
+/// How many keys a server reads for one `SCAN`. It does nothing else meanwhile.
 const PAGE: usize = 1_000;
 
 /// A server, or the node of a cluster, and how far it has been read.
@@ -22,7 +22,7 @@ struct Progress {
     node: Option<Arc<Server>>,
     /// The cursor of `SCAN`.
     cursor: u64,
-    /// Whether all of it has been read. A cursor of zero says so only in an answer.
+    /// Whether all of it has been read. A cursor of zero means that only in a reply.
     has_ended: bool,
 }
 
@@ -33,17 +33,17 @@ impl Progress {
 }
 
 impl RedisStore {
-    /// Calls `visit` with the name of each meter of this namespace, among about the first `most` keys of the server; on a
-    /// cluster, of all nodes together.
+    /// Calls `visit` with the name of each meter of this namespace. Stops after about `most` keys, counted over all nodes
+    /// of a cluster.
     ///
     /// For tools, not for decisions: it reads every key of the database, also those of other programs, in steps of 1,000
     /// with `SCAN`. A server is busy for well below a millisecond with each step. A meter that is charged meanwhile may be
-    /// visited twice or not at all, and meters whose namespace and key exceed 200 bytes are only
-    /// [counted](MeterScan::digests). Names contain keys, which may be personal data.
+    /// visited twice or not at all. Meters whose namespace and key together exceed 200 bytes are only
+    /// [counted](MeterScan::digests), those of all namespaces. Names contain keys, which may be personal data.
     ///
     /// # Errors
-    /// If a server does not answer or forbids `SCAN`; [`ErrorKind::Unsupported`] on a
-    /// [cluster connection of your own](Self::with_cluster_connection), which reaches only some node.
+    /// If a server does not answer or forbids `SCAN`. [`ErrorKind::Unsupported`] if the store uses your own
+    /// [connection](Self::with_cluster_connection) or pool to a cluster: that sends a `SCAN` to any one of the nodes.
     pub async fn scan_meters(
         &self,
         namespace: &str,

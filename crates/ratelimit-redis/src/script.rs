@@ -22,7 +22,7 @@ impl Script {
         call
     }
 
-    /// The same call with the script itself, for a server that does not know its hash.
+    /// The same call with the whole script instead of its hash, for a server that does not have the script.
     pub(crate) fn call_in_full(&self, call: &Cmd) -> Cmd {
         let mut full = cmd("EVAL");
         full.arg(self.body);

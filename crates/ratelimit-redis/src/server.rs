@@ -47,7 +47,7 @@ impl Server {
         &self.address
     }
 
-    /// Whether it is at this address.
+    /// Whether this server is at `place`.
     pub(crate) fn is_at(&self, place: &NodeAddress) -> bool {
         self.first.dialer().leads_to(place)
     }

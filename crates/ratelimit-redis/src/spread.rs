@@ -143,8 +143,8 @@ fn join(parts: &[Part], answers: &[Answer], admitted: bool, charged: bool) -> An
     Answer { admitted, charged, now, verdicts: verdicts.into_iter().map(|(_, verdict)| verdict).collect() }
 }
 
-/// Decides independent slices: those of one slot together, all slots concurrently. A slice over several slots waits for the
-/// slices before it, and the slices after it wait for it.
+/// Decides independent slices: those of one slot together, all slots concurrently. A slice over several slots is decided
+/// after all slices before it and before all slices after it.
 pub(crate) async fn claim_many(
     calls: &Arc<Calls>,
     slices: Vec<OwnedClaims>,

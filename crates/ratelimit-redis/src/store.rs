@@ -36,9 +36,9 @@ use crate::store_config::StoreConfig;
 #[derive(Clone)]
 pub struct RedisStore {
     direct: Direct,
-    /// The same with checks that share calls.
+    /// Shares calls between checks; `None` if that is off, or on a cluster.
     batched: Option<Batched<Direct>>,
-    /// The same on a cluster, with checks that share round trips to each node.
+    /// Shares round trips to each node of a cluster; `None` if that is off, or without a cluster of the store's own.
     by_node: Option<Arc<ByNode>>,
 }
 
@@ -56,8 +56,9 @@ impl RedisStore {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::Misconfigured`](ratelimit_core::ErrorKind::Misconfigured) if the address is not valid; the errors of a
-    /// call if there is no connection within the time limit, or if the sentinels watch no primary of that name.
+    /// [`ErrorKind::Misconfigured`](ratelimit_core::ErrorKind::Misconfigured) if the address, an option or a certificate is
+    /// not valid. The errors of a call if there is no connection within the time limit, if the server refuses the log-in,
+    /// or if the sentinels watch no primary of that name.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         Self::connect_with(RedisConfig::from_url(url)?).await
     }
@@ -65,7 +66,7 @@ impl RedisStore {
     /// Connects with a configuration.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// The same as [`connect`](Self::connect).
     pub async fn connect_with(config: RedisConfig) -> Result<Self, StoreError> {
         let store = Self::lazy(config)?;
         let calls = store.direct.calls();
@@ -76,14 +77,14 @@ impl RedisStore {
     /// A store that connects on its first call: for a program that must be able to start while the servers are down.
     ///
     /// # Errors
-    /// If certificates are not valid, or if the address requires TLS and the feature `tls` is off.
+    /// With TLS, if the certificates or the private key are not valid, or if there is no authority to trust.
     #[allow(clippy::needless_pass_by_value)] // like the other constructors
     pub fn lazy(config: RedisConfig) -> Result<Self, StoreError> {
         let link = Link::new(&config)?;
         Ok(Self::on(link, config.store()))
     }
 
-    /// The calls, for what is not a decision.
+    /// The calls, for operations that are not decisions, such as scans.
     pub(crate) fn calls(&self) -> &Calls {
         self.direct.calls()
     }

@@ -25,13 +25,13 @@ pub struct StoreConfig {
     pub prefix: String,
     /// The maximum duration of a call, including waiting for the pool, connecting, and the reply.
     pub timeout: Duration,
-    /// Whose clock decides.
+    /// Whose clock decides: the caller's or the server's.
     pub time: TimeSource,
     /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind. At least
     /// [`CLOCK_SLACK`].
     pub clock_slack: Duration,
     /// How checks that arrive while others are under way share calls, as in
-    /// [`RedisConfig::batch`](crate::RedisConfig::batch). On a cluster calls are not shared.
+    /// [`RedisConfig::batch`](crate::RedisConfig::batch). On a cluster each check is a call of its own.
     pub batch: Option<BatchConfig>,
 }
 

@@ -28,9 +28,9 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
 
 /// A socket that checks for a closed connection before it writes, and counts the bytes written.
 ///
-/// A request of which no byte has been written was certainly not executed, so it can be sent again. After a restart of the
-/// server this is the usual case only because of the check: without it, a write to a connection that the server has closed
-/// succeeds, and only later fails.
+/// A request of which no byte has been written was certainly not executed, so it can be sent again. Without the check, the
+/// first write to a connection that the server has closed, for example by a restart, would succeed, and the failure would
+/// be reported only later.
 struct Socket<S> {
     stream: S,
     handle: fn(&S) -> SockRef<'_>,
@@ -103,7 +103,7 @@ impl Opener {
         self.address.to_string()
     }
 
-    /// The same for another server.
+    /// An opener with the same options for the server at `place`.
     pub(crate) fn towards(&self, place: &NodeAddress) -> Self {
         let mut other = self.clone();
         match &mut other.address {
@@ -117,7 +117,7 @@ impl Opener {
         other
     }
 
-    /// Whether it connects to this address and expects the certificate of the server there.
+    /// Whether it connects to `place` and expects the certificate of the server there.
     pub(crate) fn leads_to(&self, place: &NodeAddress) -> bool {
         #[cfg(feature = "tls")]
         if let (Some(tls), Some(name)) = (&self.tls, &place.name)

@@ -71,7 +71,7 @@ impl ClusterView {
     }
 }
 
-/// The name among the alternative endpoints of a node, which `CLUSTER SLOTS` reports since Redis 7.
+/// The host name of a node, from the metadata that `CLUSTER SLOTS` reports since Redis 7.
 fn announced_name(ways: &Value) -> Option<&str> {
     let is_name = |key: &Value| text(key) == Some("hostname");
     match ways {

@@ -21,7 +21,7 @@ pub(crate) type OwnedClaim = kit::OwnedClaim<Vec<u8>>;
 /// Units to give back, with the meter's name encoded as a key.
 pub(crate) type OwnedRefund = kit::OwnedRefund<Vec<u8>>;
 
-/// The common slot of all their keys; `None` if they are in several slots.
+/// The common slot of all keys of these claims; `None` if they are in several slots.
 pub(crate) fn slot_of_all(claims: &OwnedClaims) -> Option<u16> {
     let mut slots = claims.claims.iter().map(|claim| slot_of(&claim.key));
     let first = slots.next()?;

@@ -29,13 +29,14 @@ impl RedisStore {
     ///   error.
     /// - Neither sends a call twice.
     /// - A call ends at [`StoreConfig::timeout`] or at the connection's own `response_timeout` (500 ms by default),
-    ///   whichever is shorter.
+    ///   whichever comes first.
     /// - A broken connection and a call without a reply are [maybe charged](ratelimit_core::Applied::Unknown), because the
     ///   store cannot see what was written.
     ///
     /// For a cluster use [`with_cluster_connection`](Self::with_cluster_connection). A connection to a cluster that is
-    /// passed to this function works as long as all keys of a call are in one slot; otherwise the call is an error
-    /// ([`ErrorKind::Unsupported`](ratelimit_core::ErrorKind::Unsupported)).
+    /// passed to this function works only as long as all keys of a call are in one slot; otherwise the call is an error
+    /// ([`ErrorKind::Unsupported`](ratelimit_core::ErrorKind::Unsupported)). Under load, a call contains the keys of
+    /// several checks ([`StoreConfig::batch`]).
     ///
     /// ```no_run
     /// use ratelimit_redis::{Limit, RateLimiter, RedisStore};
@@ -72,8 +73,8 @@ impl RedisStore {
     /// node has refused because another node serves the slot.
     ///
     /// If you must keep the retries, do not set `overall_response_timeout` longer than `response_timeout`; otherwise a call
-    /// that timed out is sent again as well. Every error of this store is [maybe
-    /// charged](ratelimit_core::Applied::Unknown), since the store cannot see what the client did before.
+    /// that timed out is sent again as well. Every error that the connection returns counts as [maybe
+    /// charged](ratelimit_core::Applied::Unknown), because the store cannot see what the client sent before.
     ///
     /// ```no_run
     /// use ratelimit_redis::RedisStore;

@@ -44,7 +44,7 @@ use ratelimit_core::DynCounterStore;
 use ratelimit_memory::{MemoryConfig, MemoryStore};
 
 pub use ratelimit_core as core;
-/// The part of [`ratelimit_core`] that programs need, the same for every store.
+/// What a program needs from [`ratelimit_core`], the same for every store.
 #[doc(inline)]
 pub use ratelimit_core::{
     Acquire, AcquireError, Algorithm, CheckError, Clock, CounterStore, Decision, ErrorKind, Key, Limit,
@@ -57,8 +57,8 @@ pub type Store = Arc<dyn DynCounterStore>;
 /// Opens the store at `url`, and connects to its servers. [The crate's page](crate#addresses) lists the URLs.
 ///
 /// # Errors
-/// [`ErrorKind::Misconfigured`] if there is no such store or option; other kinds if the server does not answer or
-/// denies access. No error quotes the URL, which may contain a password.
+/// [`ErrorKind::Misconfigured`] if there is no such store or option, or if its value is not valid. Other kinds if the
+/// server does not answer or denies access. No error quotes the URL, which may contain a password.
 pub async fn connect(url: &str) -> Result<Store, StoreError> {
     let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
     match scheme {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
 
-/// A new authority, with a certificate for a server at `localhost` and one for a client.
+/// A new authority, with a certificate for a server at `localhost` or `127.0.0.1` and one for a client.
 ///
 /// Every user can read the files, so that a server that does not run as root can read its key. They are deleted when this
 /// is dropped.
@@ -31,7 +31,7 @@ impl Certificates {
         Self::of(&["localhost", "127.0.0.1"])
     }
 
-    /// The same for a server with only these names or addresses.
+    /// Creates them for a server with only these names or addresses.
     ///
     /// # Errors
     /// If one of them is not valid, or the files cannot be written.
@@ -68,7 +68,7 @@ impl Certificates {
         self.path("authority.pem")
     }
 
-    /// The certificate of a server at `localhost` or `127.0.0.1`.
+    /// The server's certificate.
     pub fn server(&self) -> PathBuf {
         self.path("server.pem")
     }

@@ -27,9 +27,11 @@ const SHARES: [(u16, u16); 3] = [(0, 5460), (5461, 10_922), (10_923, 16_383)];
 /// How long the nodes may take to agree.
 const AGREE: Duration = Duration::from_secs(30);
 
-/// A Redis Cluster that was complete, according to all of its nodes, when it was found or started.
+/// A Redis Cluster.
 ///
-/// The first three nodes are then masters; the others, if any, are their replicas in the same order.
+/// If it was started here, all of its nodes reported it complete then. The first three nodes were masters; the others, if
+/// any, were their replicas in the same order. If it was given by an address, each node named there answered; nothing else
+/// was checked.
 #[derive(Clone)]
 pub struct Cluster {
     nodes: Group,
@@ -143,7 +145,7 @@ impl Cluster {
         self.nodes.freeze().await
     }
 
-    /// Thaws all nodes; returns when each reports a complete cluster, because after a long freeze they consider each other
+    /// Thaws all nodes, and waits until each reports a complete cluster: after a long freeze they consider each other
     /// failed.
     ///
     /// # Errors
@@ -195,7 +197,7 @@ impl Cluster {
         outcome.unwrap_or_else(|_| Err(format!("the replicas did not follow within {AGREE:?}")))
     }
 
-    /// Returns when every node knows all replicas: a master that does not know a replica would not vote for it.
+    /// Waits until every node knows all replicas: a master that does not know a replica would not vote for it.
     async fn know_of_replicas(&self) -> Result<(), String> {
         for node in self.nodes() {
             loop {
@@ -210,7 +212,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns when every node reports a complete cluster.
+    /// Waits until every node reports a complete cluster; see [`is_whole`](Self::is_whole).
     async fn whole(&self) -> Result<(), String> {
         let mut last = String::new();
         let waiting = async {
@@ -235,7 +237,8 @@ impl Cluster {
         Ok(info.lines().any(|line| line == "master_link_status:up"))
     }
 
-    /// Whether a node reports a complete cluster. In a cluster that was started here it has to know all nodes.
+    /// Whether a node reports a complete cluster with all of its nodes. If the cluster was given by an address, only
+    /// whether the node answers.
     async fn is_whole(&self, node: &Server) -> Result<(), String> {
         if !node.is_controlled() {
             return node.check().await;

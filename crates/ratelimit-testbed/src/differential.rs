@@ -1,6 +1,6 @@
-//! Random histories of claims, decided by a store and by core, verdict by verdict.
+//! Random histories of claims, decided by a store and by core; all verdicts must be equal.
 //!
-//! `RATELIMIT_DIFFERENTIAL_SEEDS` is the number of histories.
+//! `RATELIMIT_DIFFERENTIAL_SEEDS` sets the number of histories that [`Differential::histories`] runs.
 #![allow(clippy::cast_possible_truncation, reason = "random numbers that are small")]
 
 mod rates;
@@ -13,7 +13,7 @@ use ratelimit_core::{
     Timestamp, Window, decide, refund,
 };
 
-/// A small generator with the same numbers for the same seed.
+/// A small random number generator; the same seed gives the same numbers. The seed must not be zero.
 pub struct Random(pub u64);
 
 impl Random {
@@ -57,7 +57,7 @@ pub enum Kind {
     },
     /// A bucket.
     Bucket {
-        /// Whether it delays.
+        /// Whether it is a queue, which delays requests.
         is_queue: bool,
     },
     /// A bucket whose units drain in steps.
@@ -133,8 +133,8 @@ pub fn span(meter: &Meter) -> u64 {
     }
 }
 
-/// The first instant that is admitted, one next to it, and instants around boundaries, where errors would show. At most
-/// `back` nanoseconds before `now`.
+/// A random instant, often one at which an error would show: the instant `hint` from which a refused claim fits, one next
+/// to it, or one around a boundary. At most `back` nanoseconds before `now`.
 pub fn instant(random: &mut Random, now: u64, back: u64, around: u64, hint: Option<Timestamp>) -> u64 {
     let hinted = hint.map(Timestamp::as_nanos).filter(|hint| *hint < (1 << 62));
     let next = match (random.below(10), hinted) {
@@ -174,7 +174,7 @@ pub struct Differential<S> {
 }
 
 impl<S: CounterStore> Differential<S> {
-    /// For an empty store. Claims may be older than earlier ones by up to `back`.
+    /// Compares an empty store with core. Claims may be older than earlier ones by up to `back`.
     pub fn new(store: S, back: Duration) -> Self {
         Self { store, back: back.as_nanos() as u64, map: HashMap::new(), receipts: Vec::new() }
     }
@@ -225,7 +225,7 @@ impl<S: CounterStore> Differential<S> {
         self.store.refund(now, &[given]).await.unwrap();
     }
 
-    /// Runs `seeds` random histories of `steps` steps each; the environment may set another number.
+    /// Runs `seeds` random histories of `steps` steps each; `RATELIMIT_DIFFERENTIAL_SEEDS` overrides `seeds`.
     pub async fn histories(&mut self, seeds: u64, steps: usize) {
         let wanted = std::env::var("RATELIMIT_DIFFERENTIAL_SEEDS").ok().and_then(|text| text.parse().ok());
         let seeds = wanted.unwrap_or(seeds);

@@ -32,8 +32,8 @@ const REMOVAL: Duration = Duration::from_secs(20);
 /// The prefix of the images that `cargo xtask images` builds.
 const LOCAL: &str = "ratelimit-local/";
 
-/// Starts each in its own container. Several containers share one network, so that they reach each other at the same
-/// addresses as their clients.
+/// Starts each of `services` in its own container. Several containers share one network, so that they reach each other at
+/// the addresses that clients use.
 pub(crate) async fn start(
     recipe: &'static Recipe,
     image: Option<&String>,
@@ -217,7 +217,7 @@ impl Drop for Container {
         });
         let waiting = move || wait.recv_timeout(REMOVAL);
         let _ = match Handle::try_current().map(|handle| handle.runtime_flavor()) {
-            // This thread may be needed for the removal, so lets another one take over its tasks.
+            // The removal may need this thread, so another thread takes over its tasks.
             Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(waiting),
             _ => waiting(),
         };

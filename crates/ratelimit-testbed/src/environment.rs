@@ -1,4 +1,4 @@
-//! Servers that the environment names.
+//! Servers whose addresses are in the environment.
 
 use std::sync::Arc;
 use std::time::Duration;

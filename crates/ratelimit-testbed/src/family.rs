@@ -10,8 +10,8 @@ use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 const END: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(5);
 
-/// Stops them all: the parent first, so that it starts no further processes. Returns when all of their threads have
-/// stopped, because a thread on another processor runs for a moment longer, long enough to answer.
+/// Stops a process and all of its descendants, the process itself first, so that it starts no further ones. Returns when
+/// all of their threads have stopped: a thread on another processor runs for a moment longer, long enough to answer.
 pub(crate) fn freeze(parent: Pid) -> Result<(), String> {
     signal(parent, Signal::STOP)?;
     let stopped = stop_children(parent);
@@ -23,7 +23,7 @@ pub(crate) fn freeze(parent: Pid) -> Result<(), String> {
     if left == 0 { Err("it does not stand still".to_owned()) } else { Ok(()) }
 }
 
-/// Lets them all continue, the parent last, so that it finds its children unchanged.
+/// Lets a process and all of its descendants continue, the process itself last, so that it finds its children unchanged.
 pub(crate) fn thaw(parent: Pid) -> Result<(), String> {
     for child in children(parent) {
         let _ = signal(child, Signal::CONT);
@@ -31,7 +31,7 @@ pub(crate) fn thaw(parent: Pid) -> Result<(), String> {
     signal(parent, Signal::CONT)
 }
 
-/// Sends a signal that should end the process, even if it is frozen, and waits for a while.
+/// Sends a signal that should end the process, thaws it before, and waits up to [`END`] for it to exit.
 pub(crate) fn dismiss(child: &mut Child, farewell: Signal) {
     let pid = Pid::from_child(child);
     let _ = thaw(pid);
@@ -43,7 +43,8 @@ pub(crate) fn dismiss(child: &mut Child, farewell: Signal) {
     }
 }
 
-/// Kills the children. The parent is then stopped, and its owner kills it. Returns the processes that have yet to exit.
+/// Kills the descendants of a process, and leaves the process itself stopped, for its owner to kill. Returns the killed
+/// processes, which may still be exiting.
 pub(crate) fn kill_children(parent: Pid) -> Vec<Pid> {
     let _ = signal(parent, Signal::STOP);
     let stopped = stop_children(parent);
@@ -62,7 +63,7 @@ pub(crate) fn wait_for(pids: &[Pid]) {
     }
 }
 
-/// Stops the children until there are no running ones left. The parent does not start any more.
+/// Stops the descendants until none is running any more. The parent is stopped already, so it starts no further ones.
 fn stop_children(parent: Pid) -> Vec<Pid> {
     let mut stopped = BTreeSet::new();
     loop {
@@ -82,7 +83,8 @@ fn signal(pid: Pid, signal: Signal) -> Result<(), String> {
     kill_process(pid, signal).map_err(|error| error.to_string())
 }
 
-/// Whether all of its threads are stopped, or it has exited. Only Linux reports that.
+/// Whether all threads of a process are stopped, or it has exited. Always true on systems other than Linux, which do not
+/// report that.
 fn stands_still(pid: Pid) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())) else { return true };
     threads.flatten().all(|thread| {

@@ -20,13 +20,13 @@ pub(crate) struct Guardian {
 const WAIT: &str = "if read -r _; then exit 0; fi; ";
 
 impl Guardian {
-    /// Ends a process with all of its children and removes its directory.
+    /// A guardian that ends a process with all of its children, and removes its directory.
     pub(crate) fn of_process(id: u32, folder: &str, farewell: Signal) -> io::Result<Self> {
         let farewell = farewell.as_raw().to_string();
         Self::start(include_str!("guardian.sh"), &[&id.to_string(), folder, &farewell])
     }
 
-    /// Removes a container.
+    /// A guardian that removes a container.
     #[cfg(feature = "docker")]
     pub(crate) fn of_container(docker: &str, id: &str) -> io::Result<Self> {
         Self::start("\"$1\" rm --force --volumes \"$2\"", &[docker, id])
@@ -47,7 +47,7 @@ impl Guardian {
 }
 
 impl Drop for Guardian {
-    /// Dismisses the shell: its owner has cleaned up.
+    /// Lets the shell exit without a clean-up: the owner has cleaned up.
     fn drop(&mut self) {
         if let Some(mut pipe) = self.pipe.take() {
             let _ = pipe.write_all(b"done\n");

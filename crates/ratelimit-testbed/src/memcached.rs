@@ -55,7 +55,7 @@ pub struct Memcached {
     pub arguments: Vec<String>,
     /// The user and the password that clients have to log in with. The user contains no colon.
     pub log_in: Option<(String, String)>,
-    /// Uses TLS with these, and requires client certificates. Also listens without TLS: see
+    /// The certificates for TLS; the server then requires client certificates. It also listens without TLS: see
     /// [`without_tls`](Self::without_tls).
     pub certificates: Option<Arc<Certificates>>,
     /// Listens on a Unix socket at this path, and not on a port.

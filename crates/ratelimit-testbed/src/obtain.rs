@@ -18,12 +18,12 @@ pub struct Testbed {
 type Tried = Vec<(&'static str, String)>;
 
 impl Testbed {
-    /// With the settings in the environment.
+    /// A testbed with the settings in the environment.
     pub fn from_env() -> Self {
         Self::new(Settings::from_env())
     }
 
-    /// With these settings.
+    /// A testbed with these settings.
     pub fn new(settings: Settings) -> Self {
         Self { settings }
     }

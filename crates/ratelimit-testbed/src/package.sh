@@ -6,7 +6,7 @@ flock 9
 installed() {
     dpkg-query --show --showformat='${db:Status-Status}\n' "$@" 2> /dev/null | grep -cx installed || true
 }
-[ "$(installed "$@")" != "$#" ] || exit 0 # by whom this one has waited for
+[ "$(installed "$@")" != "$#" ] || exit 0 # installed meanwhile by the process that held the lock
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
     trap 'rm -f "$policy"' EXIT

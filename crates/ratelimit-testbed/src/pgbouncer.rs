@@ -20,8 +20,8 @@ static RECIPE: Recipe = Recipe {
     package: "pgbouncer",
 };
 
-/// The options of a PgBouncer. By default it runs in transaction mode, assigns a different one of at most eight connections
-/// to each transaction, and accepts all clients.
+/// The options of a PgBouncer. By default it runs in transaction mode, gives transactions up to eight connections to the
+/// server in turn, and accepts all clients.
 ///
 /// ```
 /// let forgiving = ratelimit_testbed::PgBouncer {

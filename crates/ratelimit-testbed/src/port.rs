@@ -7,8 +7,8 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 
 /// Below the kernel's range for the ports of outgoing connections (32768 and up on Linux). Otherwise a client that keeps
-/// connecting to a killed server would sooner or later be assigned that very port and connect to itself. The range is twice
-/// as wide as the distance between a cluster node's port and its bus.
+/// connecting to a killed server would sooner or later be assigned that very port and connect to itself. The range is as
+/// wide as the distance between a cluster node's port and its bus, so no port is the bus of another one.
 const FIRST: u16 = 11_000;
 const COUNT: u16 = 10_000;
 
@@ -19,7 +19,7 @@ const BUS: u16 = 10_000;
 #[derive(Debug)]
 pub struct Port {
     number: u16,
-    // Held only for its lock, which ends with the file.
+    // Held only for its lock, which ends when the file is closed.
     _lock: File,
 }
 

@@ -205,7 +205,7 @@ impl Service for Elsewhere {
 
     async fn ready(&self, address: SocketAddr) -> Result<(), String> {
         if self.encrypted {
-            // Only checks that a server listens; its user finds out more.
+            // Only checks that a server listens: without TLS no more can be checked.
             return bounded(TcpStream::connect(address)).await.map(drop);
         }
         greet(address, &self.user, &self.database).await
@@ -220,7 +220,7 @@ impl Service for Elsewhere {
     }
 }
 
-/// Starts a log-in. Succeeds if the server accepts it or asks for a password, which only its user has.
+/// Starts a log-in. Succeeds if the server accepts it or asks for a password, which is not known here.
 pub(crate) async fn greet(address: SocketAddr, user: &str, database: &str) -> Result<(), String> {
     let mut stream = bounded(TcpStream::connect(address)).await?;
     let body = format!("user\0{user}\0database\0{database}\0\0");

@@ -137,7 +137,7 @@ impl Process {
         signal(Pid::from_child(child))
     }
 
-    /// Lets it clean up and exit, unless it does not need to or takes too long.
+    /// Lets the process clean up and exit; kills it if it need not clean up or takes too long.
     fn dismiss(&self) {
         if self.farewell != Signal::KILL
             && let Some(Running { child, .. }) = self.lock().as_mut()

@@ -150,7 +150,7 @@ impl Service for Elsewhere {
 
     async fn ready(&self, address: SocketAddr) -> Result<(), String> {
         if self.encrypted {
-            // Only checks that a server listens; its user finds out more.
+            // Only checks that a server listens: without TLS no more can be checked.
             let connect = tokio::net::TcpStream::connect(address);
             return match tokio::time::timeout(std::time::Duration::from_secs(5), connect).await {
                 Ok(connected) => connected.map(drop).map_err(|error| error.to_string()),

@@ -245,7 +245,7 @@ impl Sentinel {
         if role.starts_with("master") { Ok(server.clone()) } else { Err(format!("{address} is a replica")) }
     }
 
-    /// Retries until `so` succeeds.
+    /// Calls `so` until it succeeds, for up to [`AGREE`].
     async fn agreed<T>(&self, so: impl AsyncFn(&Self) -> Result<T, String>) -> Result<T, String> {
         let mut last = String::new();
         let waiting = async {
@@ -304,7 +304,7 @@ impl Service for Member {
         if let Some(password) = &self.redis.password {
             arguments.extend(["--masterauth".to_owned(), password.clone()]);
         }
-        // A replica should get the primary's data soon, and after a failover without a full copy.
+        // A replica that needs a full copy of the primary's data gets it without a delay.
         if !self.watches {
             arguments.extend(["--repl-diskless-sync-delay", "0"].map(str::to_owned));
         }

@@ -136,7 +136,7 @@ impl Server {
         self.body()?.thaw().await.map_err(|message| self.error(message))
     }
 
-    /// What is wrong with it now.
+    /// Checks that it answers; the error says what is wrong.
     pub(crate) async fn check(&self) -> Result<(), String> {
         self.0.service.ready(self.0.address).await
     }

@@ -56,7 +56,8 @@ pub(crate) trait Service: Send + Sync + 'static {
         None
     }
 
-    /// The signal that stops it when it is no longer needed. All but `KILL` let it clean up what outlives processes.
+    /// The signal that stops it when it is no longer needed. With a signal other than `KILL` it can free what outlives a
+    /// process, such as shared memory.
     fn farewell(&self) -> Signal {
         Signal::KILL
     }

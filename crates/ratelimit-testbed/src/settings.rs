@@ -21,7 +21,7 @@ pub struct Settings {
     pub images: BTreeMap<String, String>,
     /// Whether the Debian package may be installed.
     pub install: bool,
-    /// The only way to use if there is no address; `None` for the first that works.
+    /// The only way of starting a server that is tried if there is no address; with `None` the first that works.
     pub only: Option<Way>,
 }
 

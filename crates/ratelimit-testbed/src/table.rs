@@ -1,4 +1,4 @@
-//! The servers that can be named.
+//! The servers that can be obtained by name.
 
 use std::pin::Pin;
 
@@ -26,7 +26,7 @@ impl Row {
     }
 }
 
-/// All of them.
+/// All servers that can be obtained by name.
 pub fn table() -> Vec<Row> {
     vec![
         Row {

@@ -7,7 +7,7 @@ use crate::Certificates;
 
 /// The TLS options of a server.
 ///
-/// The server is then a process on this machine, because a container cannot see the files.
+/// A server with them is always a process on this machine, because a container cannot see the files.
 #[derive(Clone)]
 pub struct Tls {
     /// Its own certificate and key, also for connections to other servers, and the authority that it trusts.

@@ -8,7 +8,7 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// The user of this name, or else `nobody`, if we are root and the server requires another user.
+    /// The user of this name, or else `nobody`. `None` if this process does not run as root, or without a name.
     pub(crate) fn instead_of_root(name: Option<&str>) -> Option<Self> {
         let name = name.filter(|_| rustix::process::geteuid().is_root())?;
         let known = std::fs::read_to_string("/etc/passwd").unwrap_or_default();

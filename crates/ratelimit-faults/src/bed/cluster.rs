@@ -20,13 +20,13 @@ use crate::plan::Phase;
 const SECOND: u16 = 5_461;
 const THIRD: u16 = 10_923;
 
-/// How many classes have only one key each, which are asked for most.
+/// How many classes of long limits have a single key, which gets many calls.
 const BUSY: u8 = 5;
 
 /// Three masters.
 pub(super) struct Bed {
     cluster: Cluster,
-    /// Where slots are that have moved.
+    /// The current node of each slot that has moved.
     moved: Mutex<HashMap<u16, usize>>,
 }
 

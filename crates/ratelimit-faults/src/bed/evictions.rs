@@ -1,4 +1,4 @@
-//! Which keys a full server evicts, as it tells itself.
+//! Which keys a full server evicts, as the server itself reports.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::history::Loss;
 use crate::load::KeyId;
 use crate::plan::Phase;
 
-/// How long a server may take to tell of an eviction, in nanoseconds.
+/// How long a server may take to report an eviction, in nanoseconds.
 const DELAY: u64 = 1_000_000_000;
 
-/// How long to wait for the last ones.
+/// How long to wait for the last reports.
 const LAST: Duration = Duration::from_millis(300);
 
 type Seen = Arc<Mutex<Vec<(u64, String)>>>;
@@ -26,7 +26,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Collects those that the server tells.
+    /// Collects the names that the server reports.
     pub(super) fn start(names: impl Stream<Item = String> + Send + 'static) -> Self {
         let seen = Seen::default();
         let all = Arc::clone(&seen);
@@ -39,7 +39,7 @@ impl Watcher {
         Self { seen, task }
     }
 
-    /// What was evicted until now: the losses are those of the phase's keys, and fillers count as well.
+    /// The harm until now: a loss for each evicted key of the phase. The number of evictions includes fillers.
     pub(super) async fn end(self, from: u64, phase: &Phase) -> Harm {
         let harm = Harm::without_loss(from);
         tokio::time::sleep(LAST).await;

@@ -15,14 +15,15 @@ use crate::fault::Fault;
 use crate::plan::Phase;
 use crate::proxy::Proxy;
 
-/// The memory of the server in MiB, which is soon full.
+/// The memory of the server in MiB: so little that it is soon full.
 const MEMORY: &str = "8";
 
-/// The sizes of what fills it: each is near the size of some meters, because items of other sizes are not evicted for it.
+/// The sizes of the items that fill the server. Each is near the size of some meters, because an item evicts only items of
+/// a similar size.
 const SIZES: [usize; 6] = [4, 60, 150, 400, 1_200, 4_000];
 
-/// What the server counts of the items that it has dropped: also when it takes a page of memory for items of another size, of
-/// which it does not tell the names.
+/// The server's counters of dropped items. Two of them count items that it dropped when it took a page of memory for items
+/// of another size; of these it does not report the names.
 const EVICTIONS: [&str; 3] = ["evictions", "slab_reassign_evictions_nomem", "slab_reassign_busy_deletes"];
 
 /// A server, and the proxy in front of it for one of the workers.
@@ -158,7 +159,7 @@ impl super::base::Bed for Pair {
     }
 }
 
-/// How many connections it has, without the one that asks and the one that listens.
+/// How many connections it has, without this one and the one that listens.
 async fn connections(server: &Server) -> Result<u64> {
     Ok(stat(server, "curr_connections").await?.saturating_sub(2))
 }

@@ -1,4 +1,4 @@
-//! The servers of a target, and how each fault comes about.
+//! The servers of a target, and how each fault is caused.
 
 mod base;
 mod cluster;

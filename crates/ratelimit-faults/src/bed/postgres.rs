@@ -36,7 +36,7 @@ impl Bed {
         PgConnection::connect(self.server.url()).await.context("the administrator cannot connect")
     }
 
-    /// Asks it to end, as its service manager does, and waits until it has.
+    /// Shuts it down, as a service manager does, and waits until it has ended.
     async fn end(&self) -> Result<()> {
         let file = "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)::int";
         let id: i32 = sqlx::query_scalar(file).fetch_one(&mut self.connect().await?).await?;

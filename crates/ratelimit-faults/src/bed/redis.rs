@@ -16,7 +16,7 @@ use crate::fault::Fault;
 use crate::plan::Phase;
 use crate::proxy::Proxy;
 
-/// What a full server may do.
+/// The eviction policies of a full server.
 const POLICIES: [&str; 7] = [
     "allkeys-lru",
     "allkeys-lfu",
@@ -27,7 +27,7 @@ const POLICIES: [&str; 7] = [
     "volatile-ttl",
 ];
 
-/// What a server has left when it gets full.
+/// How much memory, in bytes, the server may still use when its limit is set.
 const ROOM: u64 = 128 * 1024;
 
 /// How long the administrator waits for an answer.
@@ -37,13 +37,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Bed {
     server: Server,
     proxy: Proxy,
-    /// Whether it has written what it has answered.
+    /// Whether it writes each command to its file before it answers.
     is_durable: bool,
 }
 
 impl Bed {
     pub(super) async fn start(testbed: &Testbed, is_durable: bool) -> Result<Self> {
-        // It writes to the file before it answers. That survives the process, though not the machine.
+        // It writes to the file before it answers. That survives a crash of the process, but not of the machine.
         let durable = ["--appendonly", "yes", "--appendfsync", "no"].map(str::to_owned);
         let arguments = if is_durable { durable.to_vec() } else { Vec::new() };
         let server = testbed.redis_with(Redis { arguments, ..Redis::default() }).await?;
@@ -77,7 +77,7 @@ impl Bed {
         let value = "x".repeat(1_000);
         again(phase, Duration::from_millis(2), async || {
             for _ in 0..10 {
-                // When it is full, it refuses this as well.
+                // When the server is full, it refuses this command as well.
                 let name = format!("filler {fillers}");
                 let set = redis::cmd("SET").arg(name).arg(&value).exec_async(&mut redis).await;
                 fillers += u64::from(set.is_ok());
@@ -107,7 +107,7 @@ impl super::base::Bed for Bed {
                 Ok(self.harm(from))
             }
             Fault::Restarted => {
-                // It answers only if it does not end.
+                // The server answers only if it refuses to end.
                 let mut redis = connect(&self.server).await?;
                 let _ = redis::cmd("SHUTDOWN").arg("NOSAVE").exec_async(&mut redis).await;
                 wait(phase).await;
@@ -151,7 +151,7 @@ impl super::base::Bed for Bed {
     }
 }
 
-/// Lets servers forget their scripts and functions again and again.
+/// Deletes the scripts and functions of servers again and again.
 pub(super) async fn flush_scripts(servers: &[&Server], phase: &Phase) -> Result<()> {
     let mut open = Vec::new();
     for server in servers {
@@ -191,7 +191,7 @@ pub(super) async fn connections_of(servers: &[Server]) -> Result<Vec<u64>> {
     Ok(all)
 }
 
-/// How many connections of clients it has, without the one that asks and those of nodes that move slots.
+/// How many connections of clients it has, without this one and those of nodes that move slots.
 async fn connections(server: &Server) -> Result<u64> {
     let mut list = redis::cmd("CLIENT");
     let list: String =

@@ -14,7 +14,8 @@ use crate::fault::Fault;
 use crate::history::Loss;
 use crate::plan::Phase;
 
-/// How long a primary may be silent. On a busy machine an answer may take half a second although nothing is wrong.
+/// How long a primary may be silent before the sentinels replace it. On a busy machine an answer may take half a second
+/// although nothing is wrong.
 const DOWN_AFTER: Duration = Duration::from_secs(2);
 
 /// How long the sentinels may take to replace it.
@@ -28,7 +29,7 @@ impl Bed {
         Ok(Self(testbed.redis_sentinel(DOWN_AFTER).await?))
     }
 
-    /// How often they have replaced the primary.
+    /// The highest epoch of the sentinels. It increases each time they replace the primary.
     async fn epoch(&self) -> Result<u64> {
         let mut epoch = 0;
         for sentinel in self.0.sentinels() {
@@ -79,8 +80,8 @@ impl super::base::Bed for Bed {
             }
             other => return unknown(other),
         }
-        // The new primary may lack what the old one had not yet sent it. A client that has just connected to the old one may
-        // use it for a second after it has come back. On a busy machine the sentinels may replace the new one as well.
+        // The new primary may lack what the old one had not yet sent it. A client that has just connected to the old one
+        // may use it for a second after it has come back. On a busy machine the sentinels may replace the new one as well.
         let mut harm = Harm::with_loss(from, None);
         let times = usize::try_from(self.epoch().await?.saturating_sub(before))?;
         let loss = Loss { is_split: true, ..harm.losses.swap_remove(0) };

@@ -46,11 +46,11 @@ pub(crate) struct Checked {
     pub(crate) allowed: u64,
     /// Units that were admitted beyond the guarantee.
     pub(crate) beyond: u64,
-    /// The same by limit, before evictions are taken into account.
+    /// The same by limit, including what evictions excuse.
     pub(crate) exceeded: BTreeMap<String, u64>,
     /// Refusals of an exact store although the cost fitted.
     pub(crate) refused_early: u64,
-    /// Admitted units that the store does not know although nothing was lost.
+    /// Admitted units that the store has not counted although nothing was lost.
     pub(crate) forgotten: u64,
     /// Units that an exact store has counted although nobody may have charged them.
     pub(crate) invented: u64,
@@ -87,7 +87,7 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
     }
     let largest = evidence.classes.iter().map(|class| class.rule.quota()).max().unwrap_or(0);
     checked.allowed += evidence.evicted * largest;
-    // An eviction begins one key's count again.
+    // Each eviction excuses one quota of one key.
     if restarts > evidence.evicted {
         checked.beyond += excess;
     }
@@ -121,7 +121,7 @@ impl Checked {
         }
     }
 
-    /// Compares the calls on a key of a long limit with each other and with what the store says afterwards.
+    /// Compares the calls on a key of a long limit with each other and with the store's count afterwards.
     fn account(
         &mut self,
         key: KeyId,
@@ -188,7 +188,7 @@ fn bound(
     (most(first, last), beyond)
 }
 
-/// The same for what each worker has admitted by itself, of which no server can lose anything.
+/// The same for what each worker has admitted without the store. No server can lose any of that.
 fn without_the_store(rule: Rule, evidence: &Evidence<'_>, calls: &[&Call]) -> (u64, u64) {
     let mut by_worker: BTreeMap<usize, Vec<&Call>> = BTreeMap::new();
     for call in calls.iter().filter(|call| call.degraded) {
@@ -208,7 +208,8 @@ fn span(calls: &[&Call], (behind, ahead): (u64, u64)) -> (u64, u64) {
     (first.saturating_sub(behind + BLUR), last + ahead + BLUR)
 }
 
-/// `None` if a worker was not served after the fault.
+/// The time from the end of the fault until every worker was served and no call failed any more; `None` if a worker was not
+/// served after the fault.
 fn recovery(evidence: &Evidence<'_>) -> Option<u64> {
     let healed = evidence.healed;
     let mut served: BTreeMap<usize, Option<u64>> = BTreeMap::new();

@@ -48,9 +48,9 @@ pub(crate) enum Outcome {
 }
 
 impl Call {
-    /// Whether it may have charged the store although nobody was told.
+    /// Whether the store may have charged it although the caller does not know.
     fn is_ambiguous(&self) -> bool {
-        // A layer that decides without the store may have asked it before.
+        // A layer that decides without the store may have called the store before.
         self.degraded || matches!(self.outcome, Outcome::Dropped | Outcome::Failed { maybe: true, .. })
     }
 
@@ -59,12 +59,12 @@ impl Call {
         self.outcome == Outcome::Admitted && !self.degraded
     }
 
-    /// Whether it shows that the store is away.
+    /// Whether it shows that the store is not available.
     pub(crate) fn is_trouble(&self) -> bool {
         self.degraded || matches!(self.outcome, Outcome::Failed { .. })
     }
 
-    /// Whether it shows that the store is there.
+    /// Whether it shows that the store is available.
     pub(crate) fn is_success(&self) -> bool {
         !self.degraded && matches!(self.outcome, Outcome::Admitted | Outcome::Refused)
     }
@@ -86,7 +86,7 @@ impl Loss {
         self.keys.as_ref().is_none_or(|keys| keys.contains(&key))
     }
 
-    /// What it allows in a span in addition to the rule.
+    /// How many units it allows in a span in addition to the rule.
     fn allows(&self, rule: Rule, from: u64, to: u64) -> u64 {
         let (from, to) = (from.max(self.from.saturating_sub(BLUR)), to.min(self.to + BLUR));
         match from <= to {

@@ -8,7 +8,7 @@ use crate::load::KeyId;
 /// The length of a record.
 pub(crate) const SIZE: usize = 24;
 
-/// Marks a span in which the worker itself was not run.
+/// Marks a span in which the machine did not run the worker.
 const STALL: u8 = u8::MAX;
 
 /// Marks a decision without the store.
@@ -34,7 +34,7 @@ const KINDS: [ErrorKind; 12] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     Call(Call),
-    /// The worker was not run by the machine in this span.
+    /// The machine did not run the worker in this span.
     Stall {
         start: u64,
         end: u64,
@@ -82,7 +82,7 @@ fn number(outcome: Outcome) -> u8 {
         Outcome::Refused => 1,
         Outcome::Dropped => 2,
         Outcome::Failed { kind, maybe } => {
-            // A kind that this program does not know yet is one of the server's.
+            // Records a kind that is not in the list as `Server`.
             let server = KINDS.len() - 3;
             let index = KINDS.iter().position(|one| *one == kind).unwrap_or(server);
             4 + 2 * u8::try_from(index).unwrap_or(0) + u8::from(maybe)

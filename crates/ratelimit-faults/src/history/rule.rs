@@ -42,7 +42,8 @@ impl Rule {
         }
     }
 
-    /// The most units that can come back between two instants: none within a window or a log of a day.
+    /// The most units that can become free between two instants, which are less than a period apart: none of a log, none of
+    /// a window. `None` if they are in different windows.
     pub(crate) fn returned(self, from: u64, to: u64) -> Option<u64> {
         match self {
             Self::Window { period, .. } => (from / period == to / period).then_some(0),

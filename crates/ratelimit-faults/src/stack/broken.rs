@@ -8,7 +8,7 @@ use ratelimit_core::{Answer, Claims, CounterStore, Mode, Promises, Refund, Store
 use ratelimit_memory::MemoryStore;
 use ratelimit_stores::Store;
 
-/// How often a broken store does what it should not.
+/// A broken store misbehaves at one in this many calls.
 const EACH: u64 = 10;
 
 /// What is wrong with a store.
@@ -16,7 +16,7 @@ const EACH: u64 = 10;
 pub(crate) enum Broken {
     /// It admits some claims without charging them.
     Forgets,
-    /// It admits what its server does not answer, and does not say so.
+    /// It decides by itself when its server does not answer, and does not mark the decisions as degraded.
     Generous,
     /// It charges some claims twice.
     Repeats,

@@ -25,7 +25,7 @@ pub struct PlainConfig {
     /// [`CLOCK_SLACK`](ratelimit_core::CLOCK_SLACK).
     pub clock_slack: Duration,
     /// The maximum size in bytes of an item on the servers (their option `-I`). A sliding log whose limit could need more
-    /// (eight bytes for each unit) is refused.
+    /// (eight bytes for each unit, with 512 bytes reserved for the rest of the item) is refused.
     pub max_item_size: usize,
 }
 
@@ -41,7 +41,7 @@ impl PlainConfig {
         crate::check::addresses(&self.clone().into_memcached()).map(drop)
     }
 
-    /// The same settings, with defaults for the others, which are not used.
+    /// A configuration with these settings. The others have their defaults, and are not used.
     pub(super) fn into_memcached(self) -> MemcachedConfig {
         let Self { prefix, timeout, clock_slack, max_item_size } = self;
         MemcachedConfig { prefix, timeout, clock_slack, max_item_size, ..MemcachedConfig::default() }
@@ -49,7 +49,7 @@ impl PlainConfig {
 }
 
 impl Default for PlainConfig {
-    /// As [`MemcachedConfig::default`]: prefix `rl`, 500 ms, 10 s of slack, items up to 1 MiB.
+    /// The values of [`MemcachedConfig::default`]: prefix `rl`, 500 ms, 10 s of slack, items up to 1 MiB.
     fn default() -> Self {
         let MemcachedConfig { prefix, timeout, clock_slack, max_item_size, .. } = MemcachedConfig::default();
         Self { prefix, timeout, clock_slack, max_item_size }

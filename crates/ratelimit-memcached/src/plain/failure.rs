@@ -22,7 +22,7 @@ impl Fault {
         Self { failure, in_step: true, hung_up: false }
     }
 
-    /// It is unknown what was done, and what comes next on the connection.
+    /// It is unknown whether the command was executed, and what the next bytes on the connection are.
     fn broken(failure: StoreError) -> Self {
         Self { failure: failure.maybe_applied(), in_step: false, hung_up: false }
     }

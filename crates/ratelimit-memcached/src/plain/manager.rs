@@ -31,8 +31,8 @@ pub type MemcachePool = Pool<MemcacheManager>;
 
 /// Connects the clients of a [`MemcachePool`] to one address: that of a proxy or of a server.
 ///
-/// A client whose connection has failed or may be out of step is not used again; the pool connects another one. Connecting
-/// does not block a thread of the runtime.
+/// A client whose connection has failed, or on which a reply may be outstanding, is not used again; the pool connects
+/// another one. Connecting does not block a worker thread of the runtime.
 #[derive(Clone)]
 pub struct MemcacheManager {
     address: Arc<str>,
@@ -42,7 +42,8 @@ pub struct MemcacheManager {
 }
 
 impl MemcacheManager {
-    /// Connects to `memcached://host:port`; the scheme is optional, and the default port is 11211.
+    /// A manager for `memcached://host:port`; the scheme is optional, and the default port is 11211. Nothing is sent before
+    /// the pool needs a connection.
     ///
     /// # Errors
     /// If the address is not valid.
@@ -69,7 +70,7 @@ impl MemcacheManager {
 
     /// Blocks until it is connected.
     fn dial(&self) -> Result<Client, MemcacheError> {
-        // One connection, which is never tested or replaced here: the pool of clients does that.
+        // One connection, which this pool never tests or replaces: the pool of clients does that.
         let only = memcache::Pool::builder()
             .max_size(1)
             .test_on_check_out(false)

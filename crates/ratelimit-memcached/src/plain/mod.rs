@@ -19,8 +19,8 @@ use crate::space::Space;
 use crate::trip::Connections;
 
 impl MemcachedStore {
-    /// A store that sends only the plain protocol, over the connections of this pool: for a proxy (twemproxy, mcrouter),
-    /// and for servers without meta commands. Everything else is as in [`PlainConfig::default`].
+    /// A store that sends only the plain text protocol, over the connections of this pool, with [`PlainConfig::default`]:
+    /// for a proxy (twemproxy; mcrouter is not tested), and for servers without meta commands.
     ///
     /// It connects on its first call.
     ///

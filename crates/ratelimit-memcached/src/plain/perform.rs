@@ -1,7 +1,8 @@
-//! Performs a batch with a blocking client: one round trip for each change, and one for all reads.
+//! Performs a batch with a blocking client: one round trip for each change, and one for every 64 keys that are read.
 //!
-//! The reads are performed last, in one round trip, although they stand between changes in the batch. Units that are added
-//! later in the batch are subtracted from what was read, so that the result is the same as if it had been read in order.
+//! The reads are performed last, although they stand between changes in the batch; only those of counters that the batch
+//! resets come first. Units that are added later in the batch are subtracted from what was read, so that the result is the
+//! same as if it had been read in order.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use ratelimit_core::StoreError;
 /// The maximum number of keys in one request, so that it fits into the 16 KiB that proxies have for one.
 const KEYS: usize = 64;
 
-/// How often a counter is created again that disappears before it is added to.
+/// How many times a counter is created that disappears before units are added to it.
 const MAKINGS: u32 = 3;
 
 /// The outcome of a batch.

@@ -19,11 +19,11 @@ use crate::server::Server;
 pub(crate) use self::address::Address;
 use self::watch::Watch;
 
-/// How often a store in use asks the sentinels although nothing has failed: a primary that they have replaced may still
-/// answer this program.
+/// The interval at which a store in use asks the sentinels although nothing has failed: a primary that they have replaced
+/// may still answer this program.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// How often a call is sent to another server because the previous one is not the primary.
+/// How many times a call is sent to another server because the previous one is not the primary.
 const CHANGES: u32 = 3;
 
 /// The connections to the primary.

@@ -79,7 +79,8 @@ impl Watch {
         Ok(())
     }
 
-    /// The servers that sentinels name, most votes first. Sentinels that are down or frozen are not waited for.
+    /// The servers that sentinels name, most votes first. Does not wait for sentinels that are down or frozen once one has
+    /// answered.
     async fn named(&self, mut deadline: Instant) -> Result<Vec<NodeAddress>, StoreError> {
         let mut asked = JoinSet::new();
         for sentinel in &self.sentinels {
@@ -97,7 +98,7 @@ impl Watch {
                     }
                     deadline = deadline.min(Instant::now() + GRACE);
                 }
-                // That one sentinel is down is the least informative failure.
+                // Any other failure is more informative than a sentinel that is down.
                 Ok(Err(other)) if matches!(failure.kind(), ErrorKind::Unreachable | ErrorKind::Timeout) => {
                     failure = other;
                 }
@@ -180,7 +181,7 @@ fn names(masters: &Value) -> Vec<String> {
 /// Returns `server` if it reports itself as a primary.
 async fn confirmed(server: Arc<Server>, deadline: Instant) -> Result<Arc<Server>, StoreError> {
     let role = match server.connection().send(&cmd("ROLE"), false, deadline).await? {
-        // A user without permission to ask works as well.
+        // A user without permission for `ROLE` works as well.
         Err(error) if error.kind() == ServerErrorKind::NoPerm.into() => return Ok(server),
         role => role.map_err(|error| error::from_redis(error).at(server.address()))?,
     };
