@@ -47,7 +47,7 @@ struct Item {
 }
 
 impl Plan {
-    /// Names these limits: 1 to 64 letters, digits, `.`, `_` or `-`.
+    /// Creates a plan of these limits. The name is 1 to 64 letters, digits, `.`, `_` or `-`.
     ///
     /// # Errors
     /// If the name is empty, too long or has other characters.
@@ -94,7 +94,7 @@ impl Plan {
         self.0.items.get(place).map_or(b"", |item| &item.remains)
     }
 
-    /// Whether something has to be released when a request has ended.
+    /// Whether units have to be released when a request has ended: a limit is a concurrency limit.
     #[inline]
     pub(crate) fn holds(&self) -> bool {
         self.0.holds
