@@ -148,9 +148,9 @@ impl Policy {
 
     /// Sets what to do with requests that do not have what the policy counts by.
     ///
-    /// By default, a request is [refused](Missing::Refuse) if the program did not provide it (no peer address, no matched
-    /// route, no extension: a mistake that should be noticed). If the client did not send it, all such requests are counted
-    /// [together](Missing::Share).
+    /// By default, a request is [refused](Missing::Refuse) if the program should have provided what is missing (no peer
+    /// address, no matched route, no extension: a mistake that should be noticed). Requests whose client did not send it
+    /// are counted [together](Missing::Share).
     #[must_use]
     pub fn when_missing(mut self, missing: Missing) -> Self {
         self.missing = Some(missing);
