@@ -19,7 +19,7 @@ struct Entry<V> {
 pub(crate) struct Table<V> {
     shards: Box<[Mutex<HashTable<Entry<V>>>]>,
     hasher: RandomState,
-    /// The most values in one shard.
+    /// The maximum number of values in one shard.
     max_per_shard: usize,
 }
 

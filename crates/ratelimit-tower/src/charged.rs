@@ -44,7 +44,7 @@ pub struct Charged {
 #[derive(Default)]
 pub(crate) struct Records {
     own: Vec<Record>,
-    /// Those of a layer around this one.
+    /// The records of a layer around this one.
     outer: Option<Arc<Records>>,
 }
 
@@ -65,7 +65,7 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recorded {
     pub(crate) units: u64,
-    /// Whether it is the whole cost; otherwise more may come.
+    /// Whether these units are the whole cost; otherwise the handler may record more.
     pub(crate) whole: bool,
 }
 

@@ -163,7 +163,7 @@ impl PlanStatus<'_> {
 pub(crate) struct Lines(Option<Box<Kind>>);
 
 enum Kind {
-    /// Those of the draft for a plan with one limit, which are not formatted until they are needed.
+    /// The fields of the draft for a plan with one limit. They are not formatted until they are needed.
     One(Plan, Item),
     All(Fields),
 }

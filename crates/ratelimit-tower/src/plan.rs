@@ -59,7 +59,7 @@ impl Plan {
         }
     }
 
-    /// The same for a name that is known to be valid.
+    /// Creates a plan whose name is known to be valid.
     pub(crate) fn known(name: &str, limits: Limits) -> Self {
         let alone = limits.iter().filter(|limit| !limit.is_ban()).count() <= 1;
         let items: Box<[Item]> = limits.iter().map(|limit| Item::new(name, limit, alone)).collect();

@@ -53,7 +53,7 @@ impl Policies {
         Ok(Self::known(policies))
     }
 
-    /// The same for policies that are known to be valid.
+    /// Creates policies that are known to be valid.
     pub(crate) fn known(policies: Vec<Policy>) -> Self {
         Self {
             policies,
@@ -181,7 +181,7 @@ pub struct SharedPolicies(Arc<CurrentPolicies>);
 struct CurrentPolicies {
     /// The first policies stay here, even after they have been replaced.
     first: Arc<Policies>,
-    /// Those that have replaced them.
+    /// The current policies, if the first ones were replaced.
     later: OnceLock<ArcSwap<Policies>>,
 }
 

@@ -77,7 +77,7 @@ impl Policy {
         Ok(Self::known(name, source, limits.into_plan(name)))
     }
 
-    /// The same for a name that is known to be valid.
+    /// Creates a policy whose name is known to be valid.
     pub(crate) fn known(name: &str, source: KeySource, plan: Plan) -> Self {
         let usual = !plan.holds();
         let mut prefix = KeyBytes::new();

@@ -144,7 +144,7 @@ fn begin<S: CounterStore + 'static, C: Clock + 'static>(
     }
 }
 
-/// The same for a single check, which is a common one.
+/// Decides a single check, the common case.
 #[inline]
 fn begin_alone<S: CounterStore + 'static, C: Clock + 'static>(
     core: &Arc<Core<S, C>>,

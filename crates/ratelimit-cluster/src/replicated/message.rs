@@ -40,7 +40,7 @@ pub(crate) type UpdateRange = (NodeId, u64, u64);
 /// ranges.
 pub(crate) const HEADER: usize = 2 + 16 + 16 + 10 + 10 + 1 + 10;
 
-/// The most bytes of an update range in a state.
+/// The maximum length of an update range in a state, in bytes.
 pub(crate) const RANGE: usize = 16 + 10 + 10;
 
 /// A received message.

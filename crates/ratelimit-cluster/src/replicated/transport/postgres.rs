@@ -23,10 +23,10 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// four.
 const LARGEST: usize = 7_999 / 4 * 3;
 
-/// The most bytes in the name of a channel.
+/// The maximum length of a channel's name, in bytes.
 const LONGEST_NAME: usize = 63;
 
-/// The most messages in one statement.
+/// The maximum number of messages in one statement.
 const MAX_PER_STATEMENT: usize = 256;
 
 /// Sends messages with `NOTIFY` and `LISTEN` of one PostgreSQL server.
