@@ -8,9 +8,9 @@
 //! | [`Synced`] | none per check; one batch to a shared store per interval | by what other nodes charge in the meantime |
 //!
 //! [`Leased`] claims several units at a time and spends them in this process. [`Replicated`] and [`Synced`] decide in the memory of
-//! this process. Once an interval, `Replicated` broadcasts its charges to the other nodes; `Synced` sends them to a shared
-//! store, whose answers contain the charges of the other nodes. The page *Counting together* of the project's documentation
-//! explains which to choose, what happens in a network partition, and what a crash loses.
+//! this process. Once an interval, `Replicated` broadcasts its charges to the other nodes. `Synced` sends its charges to a
+//! shared store, whose answers contain the charges of the other nodes. The page *Counting together* of the project's
+//! documentation explains which to choose, what happens in a network partition, and what a crash loses.
 //!
 //! # What this crate does not do
 //! It has no network protocol of its own: nodes communicate through a store, or through a channel of a message server. It starts

@@ -19,7 +19,7 @@ struct Entry<V> {
 pub(crate) struct Table<V> {
     shards: Box<[Mutex<HashTable<Entry<V>>>]>,
     hasher: RandomState,
-    /// The most values in one shard.
+    /// The maximum number of values in one shard.
     max_per_shard: usize,
 }
 
@@ -45,8 +45,8 @@ impl<V> Table<V> {
         shard.find_mut(hash, |entry| entry.name.is(id)).map(|entry| f(&mut entry.value))
     }
 
-    /// Calls `f` with the value of a meter, which is inserted if there is none. `None` if the table is full; a full shard first
-    /// drops the values that are `is_expired`.
+    /// Calls `f` with the value of a meter, which is inserted if there is none. A full shard first drops the values that
+    /// are `is_expired`. `None` if the shard of the meter is still full.
     pub(crate) fn with_or_new<R>(
         &self,
         id: &MeterId<'_>,

@@ -30,10 +30,10 @@ impl Kind {
         Self::Queue,
     ];
 
-    /// One of each meter.
+    /// One kind of limit for each kind of meter.
     pub(crate) const METERS: [Self; 3] = [Self::Sliding, Self::Bucket, Self::Log];
 
-    /// The suffix of a case's name.
+    /// The name of this kind, as the suffix of a case's name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Fixed => "fixed",

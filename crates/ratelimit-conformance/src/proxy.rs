@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 /// that it sends in this time belong to one request.
 const HOLD: Duration = Duration::from_millis(60);
 
-/// A proxy. Dropping it ends it.
+/// A proxy. When it is dropped, it accepts no more connections and releases held answers.
 pub(crate) struct Proxy {
     address: SocketAddr,
     traffic: Arc<Mutex<Traffic>>,

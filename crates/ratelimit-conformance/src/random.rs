@@ -28,7 +28,7 @@ impl Random {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
-    /// A place in a list of `length`.
+    /// An index into a list of `length`.
     pub(crate) fn place(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).unwrap_or(0)
     }

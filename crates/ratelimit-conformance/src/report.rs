@@ -32,7 +32,7 @@ pub struct CaseReport {
     pub case: String,
     /// The result.
     pub outcome: Outcome,
-    /// How long it took.
+    /// How long the case took.
     pub took: Duration,
 }
 
@@ -53,13 +53,13 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Passed.
+    /// Cases that [passed](Outcome::Passed).
     pub passed: usize,
-    /// Failed.
+    /// Cases that [failed](Outcome::Failed).
     pub failed: usize,
-    /// Skipped.
+    /// Cases that were [skipped](Outcome::Skipped).
     pub skipped: usize,
-    /// Not applicable.
+    /// Cases that do [not apply](Outcome::NotApplicable).
     pub not_applicable: usize,
 }
 
@@ -120,7 +120,7 @@ impl Outcome {
         }
     }
 
-    /// Why the case did not pass.
+    /// Why the case did not pass; `None` if it passed.
     pub fn reason(&self) -> Option<&str> {
         match self {
             Self::Passed => None,
@@ -168,7 +168,7 @@ impl Report {
         Ok(serde_json::to_writer_pretty(to, &Document { cases, totals, not_run: self.not_run, unavailable })?)
     }
 
-    /// Writes the report in JUnit's format, a test suite for each target. What is not applicable counts as skipped
+    /// Writes the report in JUnit's format, with a test suite for each target. Cases that do not apply are skipped tests
     /// there.
     ///
     /// # Errors

@@ -58,7 +58,7 @@ impl Suite {
         self.selected().map(|case| (case.name, case.about)).collect()
     }
 
-    /// Runs the cases on a subject, as the body of an ordinary test.
+    /// Runs the cases on a subject, and panics unless they pass: the body of an ordinary test.
     ///
     /// ```no_run
     /// # use std::sync::Arc;

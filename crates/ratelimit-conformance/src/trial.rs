@@ -41,7 +41,7 @@ impl Trial {
         Self { limiter, ..self.clone() }
     }
 
-    /// The same on another handle.
+    /// The same key, limits and clock on another handle.
     pub(crate) fn on(&self, store: Handle) -> Self {
         let (limits, clock) = (self.limiter.limits().clone(), self.limiter.clock().clone());
         Self { limiter: noted(&store, &self.journal, limits, clock), store, ..self.clone() }
@@ -74,7 +74,7 @@ impl Trial {
         self.limiter.clock().now()
     }
 
-    /// Requests units, with either answer.
+    /// Requests units, which may be admitted or refused.
     pub(crate) async fn ask(&self, cost: u64) -> CaseResult<Decision<'static>> {
         Ok(self.limiter.check(self.request(cost)).await?.into_owned())
     }

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 
-/// What requests are counted by: `ip`, `user`, `ip,path`, `ip/24`, `all`, `field:NAME`.
+/// What requests are counted by, parsed from text such as `ip`, `user`, `ip,path`, `ip/24`, `all` or `field:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct By {
     text: String,
@@ -19,7 +19,7 @@ pub struct By {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Field(Field),
-    /// The networks of this many bits that addresses are in.
+    /// The network of the client's address, with this many bits for IPv4 and for IPv6.
     Network {
         v4: u8,
         v6: u8,
@@ -53,7 +53,7 @@ fn part_of(text: &str) -> Result<Part, String> {
     }
 }
 
-/// `ip`.
+/// By the client's address, `ip`.
 impl Default for By {
     fn default() -> Self {
         Self { text: "ip".to_owned(), parts: vec![Part::Field(Field::Ip)] }
@@ -66,7 +66,8 @@ impl fmt::Display for By {
     }
 }
 
-/// The longest part of a key that is kept as it is.
+/// The maximum length of a value that is written into a key as it is, in bytes. Of a longer value, this is the length of
+/// the part that is written before its hash.
 const LONGEST: usize = 256;
 
 /// Makes the keys of requests.
@@ -74,7 +75,7 @@ const LONGEST: usize = 256;
 pub(crate) struct KeyMaker(Vec<(Part, usize)>);
 
 impl KeyMaker {
-    /// Adds the fields that it needs to `wanted`.
+    /// Adds the fields that keys are made of to `wanted`.
     pub(crate) fn new(by: &By, wanted: &mut Wanted) -> Self {
         let field = |part: &Part| match part {
             Part::Field(field) => field.clone(),
@@ -83,9 +84,9 @@ impl KeyMaker {
         Self(by.parts.iter().map(|part| (part.clone(), wanted.add(field(part)))).collect())
     }
 
-    /// Writes the key of a request. Returns whether the request has all that it is counted by; for what is missing, the key
-    /// says `-`. Of several fields, those with a space or a quote are in quotes, so that no two requests have the same key
-    /// whose fields differ.
+    /// Writes the key of a request into `key`. Returns whether the request has all fields that it is counted by; in place
+    /// of a missing value, the key has `-`. A key of several fields has spaces between the values, and a value with a
+    /// space or a quote is in quotes, so that requests with different values have different keys.
     pub(crate) fn make(&self, record: &Record, key: &mut Vec<u8>) -> bool {
         key.clear();
         if self.0.is_empty() {
@@ -112,7 +113,7 @@ impl KeyMaker {
     }
 }
 
-/// Puts the end of a key into quotes, if it has a space or a quote, which is doubled.
+/// Puts the part of a key from `begin` into quotes, if it has a space or a quote in it. A quote in it is doubled.
 fn quote(key: &mut Vec<u8>, begin: usize) {
     let part = key.get(begin..).unwrap_or_default();
     if memchr::memchr2(b' ', b'"', part).is_none() {
@@ -130,7 +131,7 @@ fn quote(key: &mut Vec<u8>, begin: usize) {
     key.push(b'"');
 }
 
-/// Appends a value. Of a long one, a part and a hash of the whole.
+/// Appends a value; if it is longer than [`LONGEST`], its first bytes and a hash of all of it.
 fn push(value: &[u8], key: &mut Vec<u8>) {
     match value.get(..LONGEST) {
         Some(begin) if value.len() > LONGEST => {
@@ -143,7 +144,7 @@ fn push(value: &[u8], key: &mut Vec<u8>) {
     }
 }
 
-/// Reads an address, also one with the zone of a link, as in `fe80::1%eth0`.
+/// Reads an address. A zone, as in `fe80::1%eth0`, is ignored.
 pub(crate) fn address(value: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(value).ok()?;
     text.split('%').next()?.parse().ok()
@@ -215,7 +216,7 @@ mod tests {
         let keys = pairs.map(|(user, path)| key("user,path", &[("user", user), ("path", path)]).0);
         assert_eq!(keys[..3], ["\"a b\" c", "a \"b c\"", "a b"]);
         assert_eq!(keys.iter().collect::<std::collections::BTreeSet<_>>().len(), keys.len(), "{keys:?}");
-        // There is nothing to confuse a single field with.
+        // A key of one field needs no quotes.
         assert_eq!(key("user", &[("user", "a \"b\"")]).0, "a \"b\"");
     }
 

@@ -1,32 +1,33 @@
-//! The fields of a log line, and the names that servers give them.
+//! The fields of a log line, and their names in the logs of usual servers.
 
 /// A field of a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// When the request was made.
+    /// The time of the request.
     Time,
     /// The client's address.
     Ip,
-    /// The user that was authenticated.
+    /// The user as whom the client is authenticated.
     User,
     /// The method of the request.
     Method,
-    /// The target of the request. What follows `?` is not part of it.
+    /// The target of the request up to a `?`.
     Path,
     /// The status of the response.
     Status,
-    /// The bytes of the response.
+    /// The size of the response in bytes.
     Bytes,
     /// The header field `Referer`.
     Referer,
     /// The header field `User-Agent`.
     Agent,
-    /// A field of JSON or a column of CSV by its name; a dot leads into an object.
+    /// A field of JSON or a column of CSV with this name. In JSON, `a.b` is also the field `b` of the object `a`.
     Named(Box<str>),
 }
 
 impl Field {
-    /// Reads a name as `--by` takes it.
+    /// The field with this name, as in `--by`. A name other than `ip`, `user`, `method`, `path`, `status`, `bytes`,
+    /// `referer` and `agent`, or any name with `field:` before it, is that of a field of JSON or a column of CSV.
     pub fn of_name(name: &str) -> Self {
         match name {
             "ip" => Self::Ip,
@@ -41,7 +42,8 @@ impl Field {
         }
     }
 
-    /// Its names in JSON and CSV, those that count first in front: of nginx, Apache, Caddy, Traefik, Envoy and common habit.
+    /// The names of this field in JSON and CSV: those of nginx, Apache, Caddy, Traefik and Envoy, and common ones. If a
+    /// line has several of them, the first in this list counts.
     pub fn names(&self) -> Vec<&str> {
         match self {
             Self::Time => vec![

@@ -1,4 +1,4 @@
-//! The command `ratelimit-lab`: what would a limit have done to the traffic in an access log?
+//! The command `ratelimit-lab`: shows what a limit would have done to the traffic in an access log.
 //!
 //! ```text
 //! ratelimit-lab replay access.log --limit 100/min --by ip
@@ -7,8 +7,8 @@
 //! ratelimit-lab compare --limit 100/min
 //! ```
 //!
-//! `ratelimit-lab help` describes the commands and their options. [`run`] is the program. The rest of the library is for
-//! programs that show the results in their own way:
+//! `ratelimit-lab help` describes the commands and their options. [`run`] is the whole program. The other items are for
+//! programs that show the results in another way:
 //!
 //! ```
 //! use ratelimit_lab::{Engine, LinesRead, Plan, Reading, Wanted, read_one};
@@ -28,8 +28,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Requests are decided by [`RateLimiter`](ratelimit_core::RateLimiter) on a store in memory, at the times of the log, or by the
-//! layer of `ratelimit-tower`. There is no other arithmetic.
+//! Requests are decided at the times of the log, by [`RateLimiter`](ratelimit_core::RateLimiter) on a store in memory, or
+//! by the layer of `ratelimit-tower` on such a store. The lab has no arithmetic of its own for this.
 #![forbid(unsafe_code)]
 
 mod args;

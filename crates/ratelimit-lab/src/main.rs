@@ -1,11 +1,11 @@
-//! The command `ratelimit-lab`: see the library, which does the work.
+//! The command `ratelimit-lab`, which the library implements.
 
 use std::alloc::System;
 use std::process::ExitCode;
 
 use cap::Cap;
 
-/// Counts what is allocated, for the memory that a key takes.
+/// Counts allocated bytes, to measure the memory that a key takes.
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
 

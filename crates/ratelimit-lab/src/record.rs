@@ -6,10 +6,10 @@ use ratelimit_core::Timestamp;
 
 use crate::field::Field;
 
-/// The longest line.
+/// The length, in bytes, from which a line is too long, and so bad.
 pub(crate) const LONGEST: usize = 1 << 20;
 
-/// Which fields to read of each line. A field is known by its index.
+/// The fields to read of each line. A record has the same indices.
 #[derive(Clone, Debug)]
 pub struct Wanted(Vec<Field>);
 
@@ -17,7 +17,7 @@ impl Wanted {
     /// The index of the time.
     pub const TIME: usize = 0;
 
-    /// Only the time, in the field of this name if there is one.
+    /// Only the time: the field with this name or, with `None`, one of the [usual names](Field::names).
     pub fn time(name: Option<&str>) -> Self {
         Self(vec![name.map_or(Field::Time, |name| Field::Named(name.into()))])
     }
@@ -37,29 +37,30 @@ impl Wanted {
     }
 }
 
-/// The wanted fields of a line. It is used again for each line, so that reading one does not allocate.
+/// The wanted fields of a line. The same record is used for one line after another, so that reading a line does not
+/// allocate.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     text: Vec<u8>,
     places: Vec<Option<Range<usize>>>,
-    /// When the request was made.
+    /// The time of the request.
     pub time: Timestamp,
 }
 
 impl Record {
-    /// Forgets the previous line.
+    /// Forgets the previous line, and makes room for this many fields.
     pub fn clear(&mut self, fields: usize) {
         self.text.clear();
         self.places.clear();
         self.places.resize(fields, None);
     }
 
-    /// Sets a field that is not set yet.
+    /// Sets a field, unless it is set already.
     pub fn set(&mut self, index: usize, value: &[u8]) {
         self.set_with(index, |text| text.extend_from_slice(value));
     }
 
-    /// The same with what `write` appends.
+    /// Sets a field, unless it is set already, to the bytes that `write` appends.
     pub fn set_with(&mut self, index: usize, write: impl FnOnce(&mut Vec<u8>)) {
         let begin = self.text.len();
         if let Some(place @ None) = self.places.get_mut(index) {
@@ -68,7 +69,8 @@ impl Record {
         }
     }
 
-    /// A field; `None` if the line does not have it, or it is empty or `-`, which is how servers write that.
+    /// The value of a field; `None` if the line does not have it. A value that is empty or `-` is `None`, too: this is
+    /// how servers write that there is none.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let place = self.places.get(index)?.clone()?;
         self.text.get(place).filter(|value| !value.is_empty() && *value != b"-")

@@ -14,7 +14,7 @@ use crate::table::{Table, count, number, percent, seconds, table};
 /// The results of a replay.
 #[derive(Serialize)]
 pub(crate) struct Results {
-    /// For people: the files, or the options that generate the traffic.
+    /// The names of the files or the options that generate the traffic, as text for people.
     pub(crate) from: String,
     pub(crate) lines: LinesRead,
     #[serde(flatten)]
@@ -22,18 +22,18 @@ pub(crate) struct Results {
     pub(crate) suggestions: Vec<Suggestion>,
 }
 
-/// The algorithms with the quota and the period of a limit, or why not all of them can have these.
+/// How the algorithms compare with the quota and the period of a limit, or why not all of them can have these.
 pub(crate) struct Algorithms {
     pub(crate) limit: Limit,
     pub(crate) by: String,
     pub(crate) comparison: Result<Comparison, String>,
 }
 
-/// Periods in seconds that are short for times in whole seconds.
+/// The period, in seconds, below which times in whole seconds are too coarse for a limit.
 const SHORT: f64 = 60.0;
 
 impl Results {
-    /// What a reader should know about the log.
+    /// Warnings about the log: what was left out, is incomplete, or makes the results inexact.
     pub(crate) fn notes(&self) -> Vec<String> {
         let Self { lines, replayed, .. } = self;
         let mut notes = Vec::new();
@@ -67,7 +67,7 @@ impl Results {
         notes
     }
 
-    /// Puts numbers in place of keys. A key has the same number wherever the same is counted by.
+    /// Replaces keys by numbers. A key has the same number in all columns and proposals that count by the same.
     pub(crate) fn hide_keys(&mut self) {
         let columns = self.replayed.columns.iter_mut().map(|one| (&one.by, &mut one.top));
         let suggestions = self.suggestions.iter_mut().map(|one| (&one.by, &mut one.top));
@@ -113,7 +113,7 @@ pub(crate) fn summary(columns: &[Outcome]) -> Table {
     table(2, &header, rows)
 }
 
-/// What the summary does not say of a column.
+/// Sentences about a column that are not in the summary.
 pub(crate) fn remarks(column: &Outcome) -> Vec<String> {
     let Outcome { limits, by, .. } = column;
     let not_replayed = column.not_replayed.iter();
@@ -140,7 +140,7 @@ pub(crate) fn remarks(column: &Outcome) -> Vec<String> {
     remarks
 }
 
-/// The keys that were refused most.
+/// A row for each of the keys that were refused most.
 pub(crate) fn keys(top: &[KeyOutcome], peak_seconds: f64) -> Table {
     let peak = format!("PEAK ({})", seconds(Some(peak_seconds)));
     let header = ["KEY", "REQUESTS", "REFUSED", "SHARE", &peak, "MEDIAN WAIT", "LONGEST WAIT"];
@@ -158,7 +158,7 @@ pub(crate) fn keys(top: &[KeyOutcome], peak_seconds: f64) -> Table {
     table(1, &header, rows)
 }
 
-/// What a proposed limit refuses, and what it would refuse with a quota of one less.
+/// Sentences that say what a proposed limit refuses, and what it would refuse if its quota were one less.
 pub(crate) fn hits(suggestion: &Suggestion) -> Vec<String> {
     let Suggestion { refused, requests, keys: all, .. } = suggestion;
     let mut lines = vec![format!(
@@ -176,13 +176,13 @@ pub(crate) fn hits(suggestion: &Suggestion) -> Vec<String> {
     lines
 }
 
-/// The keys that a proposed limit refuses most.
+/// A row for each of the keys that a proposed limit refuses most.
 pub(crate) fn keys_hit(suggestion: &Suggestion) -> Table {
     let period = suggestion.limit.parse::<Limit>().map_or(0.0, |limit| limit.period().as_secs_f64());
     keys(&suggestion.top, period)
 }
 
-/// How the decisions of the algorithms differ from those of an exact log.
+/// A row for each algorithm: how its decisions differ from those of an exact log.
 pub(crate) fn decisions(comparison: &Comparison) -> Table {
     let all = comparison.requests;
     let header = [

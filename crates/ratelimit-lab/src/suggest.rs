@@ -1,4 +1,4 @@
-//! Proposes limits: the smallest quota that refuses at most a share of the requests, or of the keys.
+//! Proposes limits: finds a quota that refuses at most a share of the requests, or of the keys.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::{KeyCounts, KeyOutcome, ReplayClock, Trace, TracedKey, share};
 
-/// How much may be refused: `1%` or `0.5% of requests`, `5% of keys`.
+/// How much a limit may refuse, parsed from text such as `1%`, `0.5% of requests` or `5% of keys`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// A million is all.
+    /// The share in millionths.
     millionths: u64,
     of_keys: bool,
 }
@@ -49,17 +49,17 @@ impl FromStr for Share {
 }
 
 impl Share {
-    /// The part of what it bounds that is refused, from 0 to 1.
+    /// The share of the requests that are refused, or of the keys if this is a share of keys, from 0 to 1.
     pub(crate) fn refused(self, refused: Refusals, requests: u64, keys: u64) -> f64 {
         if self.of_keys { share(refused.keys, keys) } else { share(refused.requests, requests) }
     }
 
-    /// From 0 to 1.
+    /// This share as a number from 0 to 1.
     pub(crate) fn part(self) -> f64 {
         share(self.millionths, 1_000_000)
     }
 
-    /// What it is a share of.
+    /// What this is a share of: `keys` or `requests`.
     pub(crate) fn of(self) -> &'static str {
         if self.of_keys { "keys" } else { "requests" }
     }
@@ -72,7 +72,7 @@ impl fmt::Display for Share {
     }
 }
 
-/// A limit that refuses at most a share.
+/// A proposed limit, which refuses at most a share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Suggestion {
     /// The limit.
@@ -83,13 +83,13 @@ pub struct Suggestion {
     pub share: String,
     /// What it refuses.
     pub refused: Refusals,
-    /// What it would refuse if its quota were one less; `None` if that is no limit.
+    /// What it would refuse if its quota were one less; `None` if its quota is one.
     pub refused_by_one_less: Option<Refusals>,
-    /// The quotas that were tried, in their order, and what they refuse.
+    /// The quotas that were tried in the search, in ascending order, and what they refuse.
     pub tried: Vec<Tried>,
-    /// All requests.
+    /// The number of all requests.
     pub requests: u64,
-    /// All keys.
+    /// The number of all keys.
     pub keys: u64,
     /// The keys that it would refuse most.
     pub top: Vec<KeyOutcome>,
@@ -104,7 +104,7 @@ pub struct Tried {
     pub refused: Refusals,
 }
 
-/// Refused requests, and the keys that they belong to.
+/// The numbers of refused requests and of their keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusals {
     /// Refused requests.
@@ -113,12 +113,15 @@ pub struct Refusals {
     pub keys: u64,
 }
 
-/// Proposes a limit like `limit`, with another quota: the search halves an interval whose lower end refuses more than the share
-/// and whose upper end does not, and replays the requests for each quota that it looks at. A burst changes with the quota, in
-/// proportion.
+/// Proposes a limit like `limit` with another quota, which refuses at most the share, while a quota of one less refuses
+/// more. A burst is changed in proportion to the quota. The proposal has at most `top` keys.
+///
+/// The search halves an interval of quotas whose lower end refuses more than the share and whose upper end does not, and
+/// decides all requests anew for each quota that it tries. So the quota is the smallest that refuses at most the share,
+/// unless a greater quota can refuse more than a smaller one, which can happen if requests differ in cost.
 ///
 /// # Errors
-/// If no quota that such a limit can have refuses so little.
+/// If there is no search for limits of this kind, or if no quota that such a limit can have refuses so little.
 pub fn suggest(trace: &Trace, limit: &Limit, share: Share, top: usize) -> anyhow::Result<Suggestion> {
     let (keys, most) = trace.each().fold((0, 1), |(keys, most), key| (keys + 1, key.cost().max(most)));
     let of = if share.of_keys { keys } else { trace.requests() };
@@ -133,10 +136,10 @@ pub fn suggest(trace: &Trace, limit: &Limit, share: Share, top: usize) -> anyhow
         tried.insert(quota, refused);
         anyhow::Ok(is_low(&refused))
     };
-    // Refuses too much; a quota of zero, which is no limit, refuses all.
+    // `below` is a quota that refuses too much: at first zero, which would refuse all, although no limit can have it.
     let mut below = 0;
     let mut quota = most.min(greatest);
-    // With a burst below the quota, more than the busiest key has.
+    // The cost of all requests of the busiest key is not enough if the burst is below the quota.
     while !is_enough(quota)? {
         anyhow::ensure!(quota < greatest, "{limit}: no quota up to {greatest} refuses so little");
         (below, quota) = (quota, quota.saturating_mul(8).min(greatest));
@@ -163,13 +166,15 @@ pub fn suggest(trace: &Trace, limit: &Limit, share: Share, top: usize) -> anyhow
     })
 }
 
+/// Checks that another quota can be proposed for a limit.
+///
 /// # Errors
 /// If there is no search for limits of this kind.
 pub(crate) fn can_be_searched(limit: &Limit) -> anyhow::Result<()> {
     with_quota(limit, limit.quota()).map(drop)
 }
 
-/// The same limit with another quota.
+/// The same limit with another quota, and with a burst in proportion.
 fn with_quota(limit: &Limit, quota: u64) -> anyhow::Result<Limit> {
     let period = limit.period();
     let burst = u128::from(limit.burst()) * u128::from(quota);
@@ -201,7 +206,7 @@ fn with_quota(limit: &Limit, quota: u64) -> anyhow::Result<Limit> {
     builder.build().with_context(|| format!("{limit} with a quota of {quota}"))
 }
 
-/// A limiter for one key after another.
+/// A limiter that decides the requests of one key after those of another, and forgets each key after its last request.
 struct KeyByKey {
     limiter: RateLimiter<MemoryStore, ReplayClock>,
     clock: ReplayClock,
@@ -214,7 +219,7 @@ impl KeyByKey {
         Self { limiter: RateLimiter::new(store, limit.clone()).with_clock(clock.clone()), clock }
     }
 
-    /// Replays the requests of a key, and calls `each` with the time and the decision of each.
+    /// Decides the requests of a key, and calls `each` with the time of each request and the decision on it.
     fn replay(
         &self,
         key: TracedKey<'_>,
@@ -257,7 +262,7 @@ fn hit(trace: &Trace, limit: &Limit, top: usize) -> anyhow::Result<Vec<KeyOutcom
             continue;
         }
         hit.push(counts.outcome(key.key));
-        // The worst ones are kept, so this does not grow with the keys.
+        // Only the keys with the most refusals are kept, so that the memory does not grow with the number of keys.
         if hit.len() >= top.saturating_mul(2) {
             worst(&mut hit, top);
         }

@@ -4,11 +4,11 @@ use std::fmt;
 
 use comfy_table::{CellAlignment, presets};
 
-/// A table: the first columns, as many as are text, are aligned to the left, the others to the right.
+/// A table whose first columns, `text_columns` of them, are aligned to the left, and the others to the right.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(crate) text_columns: usize,
-    /// In capitals, as on a terminal.
+    /// The headings, in capitals, as a terminal shows them.
     pub(crate) header: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
 }
@@ -22,7 +22,7 @@ pub(crate) fn table(
     Table { text_columns, header, rows: rows.into_iter().collect() }
 }
 
-/// As text for a terminal.
+/// The table as text for a terminal.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = comfy_table::Table::new();
@@ -41,7 +41,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// A whole number with separators.
+/// A whole number with a comma before each three digits.
 pub(crate) fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -54,12 +54,12 @@ pub(crate) fn number(number: u64) -> String {
     text
 }
 
-/// A number of things.
+/// A number of things, such as `1 key` or `2,000 keys`.
 pub(crate) fn count(count: u64, thing: &str) -> String {
     format!("{} {thing}{}", number(count), if count == 1 { "" } else { "s" })
 }
 
-/// A share as percent, with three digits that count.
+/// A share as percent, with more decimals if it is small.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent {
@@ -70,7 +70,7 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// A length of time in seconds.
+/// A length of time, given in seconds, in a unit that suits it; `-` for `None`.
 pub(crate) fn seconds(seconds: Option<f64>) -> String {
     let Some(seconds) = seconds else { return "-".to_owned() };
     let tenths = |number: f64, unit: &str| {
@@ -87,7 +87,7 @@ pub(crate) fn seconds(seconds: Option<f64>) -> String {
     }
 }
 
-/// An instant in nanoseconds since 1970 as a date.
+/// The date and time of an instant, given in nanoseconds since 1970, in UTC.
 pub(crate) fn date(nanos: u64) -> String {
     let time = jiff::Timestamp::from_nanosecond(nanos.into()).unwrap_or(jiff::Timestamp::MAX);
     time.to_string()

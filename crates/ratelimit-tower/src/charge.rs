@@ -34,7 +34,7 @@ impl Outcome<'_> {
         }
     }
 
-    /// Whether the request failed because of the server: a status of 500 or more, or an error.
+    /// Whether the request failed because of the server: a status from 500 to 599, or an error.
     pub fn is_server_failure(&self) -> bool {
         match self {
             Self::Answered { status, .. } => status.is_server_error(),
@@ -49,7 +49,7 @@ pub(crate) type Predicate = Arc<dyn Fn(Outcome<'_>) -> bool + Send + Sync>;
 /// When a policy charges a request.
 ///
 /// A charge that depends on the response is subject to a race, because many requests may be in progress at the same
-/// time. Choose the one that does no harm:
+/// time. Choose the variant whose effect does no harm:
 ///
 /// | | a request in progress | possible effect |
 /// |---|---|---|
@@ -57,10 +57,11 @@ pub(crate) type Predicate = Arc<dyn Fn(Outcome<'_>) -> bool + Send + Sync>;
 /// | [`only_if`](Self::only_if) | has not been charged | more than the limit are admitted: as many more as were in progress at the same time. Their cost is charged in full, even beyond the limit, so that later requests wait longer |
 /// | [`refund_if`](Self::refund_if) | has been charged | some are refused that would have fitted if later refunds had been known. Never more than the limit end without a refund |
 ///
-/// The closure is called for every outcome, including errors and dropped futures ([`Outcome`]). After a response, the charge or
-/// refund completes before the response is returned; after a drop, it runs on its own task (immediately on a store in process).
-/// A future that is dropped while it completes does not stop it.
-/// If there is no tokio runtime for the task, or the store does not answer, this is logged and counted as a failure.
+/// The closure is called for every outcome, including errors and dropped futures ([`Outcome`]). After a response, the
+/// charge or refund completes before the response is returned; dropping the future meanwhile does not stop it. If the
+/// future is dropped before there is a response, the charge or refund runs on its own task (immediately on a store in
+/// process). If there is no tokio runtime for the task, or the store does not answer, this is logged and counted as a
+/// failure.
 #[derive(Clone, Default)]
 pub struct Charge(pub(crate) When);
 

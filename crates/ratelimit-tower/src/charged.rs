@@ -11,8 +11,8 @@ use crate::observe;
 /// Records the true cost of a request, for policies that [settle by the handler](crate::Settle::by_handler).
 ///
 /// The layer puts it into the request's extensions; with the feature `axum` it is an extractor. Cheap to clone; clones
-/// record for the same request, from any task. It settles nothing itself: the layer does, when the response's body has
-/// ended, by what was recorded by then.
+/// record for the same request, from any task. The handle itself settles nothing: the layer does, when the response's body
+/// has ended, by what was recorded by then.
 ///
 /// ```
 /// use axum::body::Body;
@@ -44,7 +44,7 @@ pub struct Charged {
 #[derive(Default)]
 pub(crate) struct Records {
     own: Vec<Record>,
-    /// Those of a layer around this one.
+    /// The records of a layer around this one.
     outer: Option<Arc<Records>>,
 }
 
@@ -65,13 +65,13 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recorded {
     pub(crate) units: u64,
-    /// Whether it is the whole cost; otherwise more may come.
+    /// Whether these units are the whole cost; otherwise the handler may record more.
     pub(crate) whole: bool,
 }
 
 impl Charged {
-    /// The handle in the extensions of a request; one that [records nothing](Self::is_empty) if there is none, because no policy
-    /// that settles by the handler has charged the request.
+    /// Returns the handle in the extensions of a request. If there is none, because no policy that settles by the handler
+    /// has decided the request, returns a handle that [records nothing](Self::is_empty).
     pub fn of(extensions: &Extensions) -> Self {
         extensions.get::<Self>().cloned().unwrap_or_default()
     }
@@ -87,7 +87,8 @@ impl Charged {
         Some(records)
     }
 
-    /// The same for one policy. It records nothing if this policy has not charged the request, or does not settle by the handler.
+    /// Returns a handle that records only for the policy of this name. It records nothing if this policy has not decided
+    /// the request, or does not settle by the handler.
     #[must_use]
     pub fn policy(&self, name: &str) -> Self {
         match self.each().find(|record| *record.policy == *name) {
@@ -101,12 +102,12 @@ impl Charged {
         self.each().next().is_none()
     }
 
-    /// The request has cost this many units as a whole. Replaces everything recorded before.
+    /// Records that the request has cost this many units as a whole. Replaces everything recorded before.
     pub fn settle(&self, units: u64) {
         self.record(|_| Recorded { units, whole: true });
     }
 
-    /// The request has cost this many units more than recorded before; the first call starts from zero, not from the estimate.
+    /// Records this many units more than before. The first call starts from zero, not from the estimate.
     pub fn add(&self, units: u64) {
         self.record(|before| Recorded {
             units: before.map_or(0, |recorded| recorded.units).saturating_add(units),

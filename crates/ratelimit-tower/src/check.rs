@@ -105,7 +105,7 @@ pub(crate) fn holds(decision: &Decision<'_>) -> bool {
     decision.charged() && decision.each().any(|limit| is_held(&limit) && limit.cost() > 0)
 }
 
-/// Whether this is a concurrency limit, whose units are released and never settled.
+/// Whether this limit is a concurrency limit, whose units are released and never settled.
 pub(crate) fn is_held(limit: &LimitStatus<'_>) -> bool {
     limit.rule().algorithm() == Algorithm::Concurrency
 }

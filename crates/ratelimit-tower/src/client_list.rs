@@ -1,4 +1,4 @@
-//! Lists of clients: to exempt or to refuse, and to replace while the service runs.
+//! Lists of clients to exempt or to refuse, which can be replaced while the service runs.
 
 use std::collections::HashSet;
 use std::error::Error;
@@ -13,7 +13,7 @@ use crate::client_address::{canonical_network, parse_network};
 use crate::key::{Absent, KeyBytes};
 use crate::{Head, KeySource, ParseClientError};
 
-/// Clients, named by one [`KeySource`]: for [`Policies::deny`](crate::Policies::deny) and
+/// A list of clients, identified by one [`KeySource`]: for [`Policies::deny`](crate::Policies::deny) and
 /// [`Policies::allow`](crate::Policies::allow), or for the conditions of a policy. Clones share the list.
 ///
 /// ```
@@ -40,7 +40,7 @@ use crate::{Head, KeySource, ParseClientError};
 /// [`Policy::key_of`](crate::Policy::key_of) takes: a header's value, a secret or its `sha256:` hash.
 ///
 /// # Cost
-/// Networks are merged and sorted, so a look takes a binary search; other clients are in a hash table.
+/// Networks are merged and sorted, so a lookup is a binary search; other clients are in a hash table.
 #[derive(Clone)]
 pub struct ClientList(Arc<Shared>);
 
@@ -64,7 +64,7 @@ pub struct ParseClientListError {
 }
 
 impl ParseClientListError {
-    /// The line, from 1.
+    /// The number of the line, from 1.
     pub fn line(&self) -> usize {
         self.line
     }
@@ -112,7 +112,8 @@ impl ClientList {
         Ok(())
     }
 
-    /// Whether the request's client is in the list. `false` if the request does not have what the list names clients by.
+    /// Whether the request's client is in the list. `false` if the request does not have what the list identifies clients
+    /// by.
     pub fn contains(&self, request: &Head<'_>) -> bool {
         self.find(request).unwrap_or(false)
     }
@@ -128,7 +129,7 @@ impl ClientList {
         Ok(clients.keys.contains(key.as_ref()))
     }
 
-    /// What the list names clients by.
+    /// What the list identifies clients by.
     pub fn source(&self) -> &KeySource {
         &self.0.source
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::Head;
 use http::header::CONTENT_LENGTH;
 
-/// The cost of a request, determined from its head. An estimate, if the policy [settles](crate::Settle).
+/// The cost of a request in units, determined from its head. It is an estimate if the policy [settles](crate::Settle).
 ///
 /// A cost of zero admits a request without charging it. A cost above what a limit can ever admit is always refused,
 /// without `Retry-After`.

@@ -1,4 +1,4 @@
-//! How a request has ended: what a closure determines its true cost from.
+//! How a request has ended: what a closure can read to determine its true cost.
 
 use std::time::Duration;
 

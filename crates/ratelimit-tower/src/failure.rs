@@ -8,7 +8,9 @@ use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Mode, Permit, Ra
 
 use crate::limiter::{DynLimiter, Limiter};
 
-/// What to do with a request that the store did not decide. It is counted and logged in any case.
+/// What to do with a request if the store does not answer. The failure is counted and logged in any case.
+///
+/// A request that cannot be checked at all, because its policies have too many limits, is answered with 500.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum OnFailure {
@@ -30,8 +32,9 @@ pub enum OnFailure {
 /// fallback in memory admits up to the full limit on each instance, or its part of it if you wrap the memory store in
 /// [`Divided`](ratelimit_core::layers::Divided).
 ///
-/// This answers per request, above everything. A [`Resilience`](ratelimit_core::layers::Resilience) around the store does
-/// the same for each call, and spares a store that is away; then this remains for the case that its fallback fails as well.
+/// The layer calls it for each request that the store, with all [layers](ratelimit_core::layers) around it, did not decide.
+/// A [`Resilience`](ratelimit_core::layers::Resilience) around the store has a fallback for each call, too, and stops
+/// calling a store that fails. With it, this fallback is called only if that one fails as well.
 ///
 /// ```
 /// use ratelimit_memory::MemoryStore;

@@ -110,7 +110,7 @@ where
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.project().state;
-        // Usually that is all. It is separate, so that the response is written where the caller wants it, and not moved.
+        // The common case. It is separate, so that the response is written where the caller wants it, and not moved.
         if let StateProjection::Calling { inner, lines, after: None } = state.as_mut().project() {
             let mut polled = inner.poll(context);
             if let Poll::Ready(Ok(answer)) = &mut polled {

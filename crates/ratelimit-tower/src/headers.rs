@@ -23,22 +23,28 @@ const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy")
 /// RateLimit: "free";r=99;t=60
 /// ```
 ///
-/// A limit admits `q` units in `w` seconds (`w` is omitted if the period is not a whole number of seconds; a bucket has
-/// `burst-units` if its burst differs from `q`); `r` of them remain. If the request is admitted, the limit is as good
-/// as new in `t` seconds. If it is refused, only the limits that refused are listed, and the same request will fit in
-/// `t` seconds. Numbers above 999,999,999,999,999 are written as this number.
+/// A limit admits `q` units in `w` seconds; `r` of them remain. If the request is admitted, the limit is as good as new in
+/// `t` seconds. If it is refused, `RateLimit` lists only the limits that refused, and the same request will fit in `t`
+/// seconds. Numbers above 999,999,999,999,999 are written as this number.
+///
+/// - `w` is omitted if the period is not a whole number of seconds, is one of the calendar, or does not exist.
+/// - `t` is omitted if waiting will never help.
+/// - A bucket or queue has `burst-units` if its burst differs from `q`.
+/// - A concurrency limit has `qu="concurrent-requests"` instead of `w`.
+/// - A [ban](ratelimit_core::Algorithm::Ban) is listed in `RateLimit` if it refuses, and never in `RateLimit-Policy`.
 ///
 /// A refusal also has `Retry-After`: seconds, rounded up, at least 1, the longest `t` of all; omitted if waiting will
-/// never help. It also has `Cache-Control: no-store`. gRPC responses that refuse have none of these fields, but the
-/// same information in their `RetryInfo`.
+/// never help. If a concurrency limit has the longest `t`, `Retry-After` is 1, because units may be released at any moment.
+/// A refusal also has `Cache-Control: no-store`. gRPC responses that refuse have none of these fields, but the same
+/// information in their `RetryInfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Headers {
-    /// Which families of fields to send. If empty, there is only `Retry-After`.
+    /// Which families of fields to send. If empty, only refusals have fields: `Retry-After` and `Cache-Control`.
     pub families: Vec<Family>,
     /// The meaning of the `-Reset` field of the older families.
     pub reset: Reset,
-    /// Whether admitted responses have the fields as well.
+    /// Whether responses to admitted requests have the fields as well.
     pub on_admitted: bool,
 }
 
@@ -51,7 +57,7 @@ pub enum Family {
     Draft,
     /// `RateLimit-Limit`, `-Remaining` and `-Reset` of the drafts up to 06: the limit that decided.
     RateLimit,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`: the same.
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`: the limit that decided.
     #[cfg_attr(feature = "config", serde(rename = "x-ratelimit"))]
     XRateLimit,
 }
@@ -133,8 +139,8 @@ pub(crate) struct PlanStatus<'a> {
 }
 
 impl PlanStatus<'_> {
-    /// The limits' indices in the plan, and their status; on a refusal only those of limits that refused. Bans only if they
-    /// refuse.
+    /// The indices of limits in the plan, and their status. On a refusal, only the limits that refused; a ban only if it
+    /// refuses.
     pub(crate) fn each(&self) -> impl Iterator<Item = (usize, LimitStatus<'_>)> {
         let refused = !self.decision.allowed();
         let own = self.decision.each().skip(self.first).take(self.plan.limits().len());
@@ -157,7 +163,7 @@ impl PlanStatus<'_> {
 pub(crate) struct Lines(Option<Box<Kind>>);
 
 enum Kind {
-    /// Those of the draft for a plan with one limit, which are not formatted until they are needed.
+    /// The fields of the draft for a plan with one limit. They are not formatted until they are needed.
     One(Plan, Item),
     All(Fields),
 }
@@ -165,7 +171,7 @@ enum Kind {
 /// The status of a limit, as in `RateLimit`.
 struct Item {
     remaining: u64,
-    /// In how many seconds more units are available, if ever.
+    /// The parameter `t`: see [`Headers`].
     seconds: Option<u64>,
 }
 
@@ -294,7 +300,8 @@ fn append(headers: &mut HeaderMap, [policy, state]: [HeaderValue; 2]) {
     headers.append(RATELIMIT, state);
 }
 
-/// The time in which at most what remains can be used: until the same request fits, or until the limit is as good as new.
+/// The time for which the remaining units have to last. After a refusal, until the same request fits; otherwise until the
+/// limit is as good as new. `None` if that never happens.
 fn window(status: &LimitStatus<'_>) -> Option<Duration> {
     if !status.allowed() {
         return status.retry_after();

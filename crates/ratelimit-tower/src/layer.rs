@@ -29,8 +29,8 @@ pub struct RateLimitLayer<S, C = SystemClock, A = Problem> {
 
 impl<S: CounterStore, C: Clock> RateLimitLayer<S, C> {
     /// Counts in this store, under these policies. A [`Limit`](ratelimit_core::Limit) or
-    /// [`Limits`](ratelimit_core::Limits) in place of policies apply to each peer's address. Pass a [`SharedPolicies`] to
-    /// replace the policies while the service runs.
+    /// [`Limits`](ratelimit_core::Limits) in place of policies apply to each peer's address (IPv6: to each /64 network).
+    /// Pass a [`SharedPolicies`] to replace the policies while the service runs.
     ///
     /// For a namespace or another clock, pass a [`RateLimiter::without_limits`] in place of the store. If it has limits,
     /// they do not apply.
@@ -92,17 +92,19 @@ impl<S, C, A> RateLimitLayer<S, C, A> {
         self.answering(answers)
     }
 
-    /// Answers every request like [`Grpc`]: for tonic. (The default does so for gRPC requests, but needs a body that
-    /// can contain text.)
+    /// Answers every refused request like [`Grpc`]: for tonic. (The default does so for gRPC requests, but needs a body
+    /// that can contain text.)
     #[must_use]
     pub fn grpc(self) -> RateLimitLayer<S, C, Grpc> {
         self.answering(Grpc)
     }
 
-    /// Lets policies [settle](crate::Settle) by bodies of this type, of requests or of responses: `new` makes such a body from
-    /// one that the layer observes. It has to be a type that can hold any body. Those of axum and tonic are known already, with
-    /// these features. Call this for each other type. The services keep their types, and no body is replaced unless a policy
-    /// settles by it.
+    /// Lets policies [settle](crate::Settle) by request or response bodies of type `B`, and hold units of concurrency
+    /// limits until such a response body ends.
+    ///
+    /// `new` wraps a [`MeasuredBody`], which the layer observes, into a `B`; so `B` has to be a type that can hold any
+    /// body. With the features `axum` and `tonic`, the layer knows the bodies of these frameworks already. Call this for
+    /// each other type. The services keep their types, and no body is replaced unless the layer has to observe it.
     ///
     /// ```
     /// use std::convert::Infallible;

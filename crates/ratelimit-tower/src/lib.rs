@@ -23,7 +23,9 @@
 //!
 //! [`Policies`] configure the layer: what requests are counted by ([`KeySource`]: address, header, API key, token, route,
 //! or a closure), under which limits ([`Plan`], which can be chosen for each request), at what [`Cost`], and which requests
-//! they apply to. Several policies on one request are admitted all or nothing, in one round trip to the store.
+//! they apply to. Several policies on one request are admitted all or nothing, in one round trip to the store. Policies
+//! that [charge only for some outcomes](Charge::only_if) and policies [in shadow](Policy::in_shadow) take round trips of
+//! their own.
 //!
 //! ```
 //! use http::{Method, StatusCode, header::HeaderName};
@@ -69,9 +71,10 @@
 //!
 //! # Features
 //! - `calendar`: limits per month, quarter or year, and per day or week of a time zone.
-//! - `axum`: the peer's address from axum's `ConnectInfo`, the route from its `MatchedPath`.
+//! - `axum`: the peer's address from axum's `ConnectInfo`, the route from its `MatchedPath`, [`Charged`] as an extractor,
+//!   and [settling](Settle) by axum's bodies.
 //! - `config`: the module of this name: policies from files in TOML or YAML, reloaded when they change. Needs Rust 1.89.
-//! - `tonic`: the peer's address from tonic's `TcpConnectInfo`.
+//! - `tonic`: the peer's address from tonic's `TcpConnectInfo`, and [settling](Settle) by tonic's bodies.
 //! - `tracing` (on by default): events for refusals (debug), for what a policy in shadow would refuse (info) and for
 //!   failures (warn, error), the latter two at most once per second each. Without it, failures are only counted.
 //! - `metrics`: counters and a histogram through the facade of that name:
@@ -80,7 +83,7 @@
 //! |---|---|---|
 //! | `ratelimit_checks_total` | | requests to which at least one policy applied |
 //! | `ratelimit_admitted_total` | | of these, those that were admitted by a decision |
-//! | `ratelimit_refused_total` | `policy`, `shadow` | refusals, one for each policy that refused |
+//! | `ratelimit_refused_total` | `policy`, `shadow` | refusals, one for each limit that refused; `policy` is the limit's name, as in [`Plan`] |
 //! | `ratelimit_denied_total` | `shadow` | requests of clients in a list of those to refuse |
 //! | `ratelimit_unidentified_total` | `policy` | requests without what the policy (or `deny`, `allow`: a list) counts by |
 //! | `ratelimit_store_errors_total` | `store`, `error.type` | checks or refunds that the store did not answer |

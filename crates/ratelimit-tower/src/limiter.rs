@@ -50,7 +50,7 @@ impl<S: CounterStore, C: Clock> Limiter for RateLimiter<S, C> {
     async fn settle_keys(&self, decision: &Decision<'_>, costs: &[Option<u64>]) -> Result<(), CheckError> {
         let begun = observe::begin(self.clock());
         let units = |limit: LimitStatus<'_>| match costs.get(limit.key_index()) {
-            // What is held is released, and costs nothing more.
+            // Units under a concurrency limit are released, not settled: their charge stays as it is.
             Some(Some(units)) if limit.rule().algorithm() != Algorithm::Concurrency => *units,
             _ => limit.cost(),
         };
@@ -62,7 +62,7 @@ impl<S: CounterStore, C: Clock> Limiter for RateLimiter<S, C> {
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The same as a trait object, for fallbacks.
+/// [`Limiter`] as a trait object, for fallbacks.
 pub(crate) trait DynLimiter: Send + Sync {
     fn dyn_decide<'a, 'k: 'a, 'l: 'a>(
         &'l self,

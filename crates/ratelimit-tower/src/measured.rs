@@ -24,13 +24,13 @@ pub(crate) trait Watch: Send + Sync {
 }
 
 pin_project! {
-    /// A body that reports to the layer what was read of it, and when it ends or is dropped. It passes everything on as it is.
-    /// See [`RateLimitLayer::with_body`](crate::RateLimitLayer::with_body).
+    /// A body that reports to the layer how many bytes were read from it, its trailers, and when it ends or is dropped. It
+    /// changes nothing. See [`RateLimitLayer::with_body`](crate::RateLimitLayer::with_body).
     pub struct MeasuredBody<B> {
-        // Dropped at its end, so that what it does when it is dropped counts.
+        // Dropped as soon as it has ended, before the request is settled: what its `Drop` records still counts.
         #[pin]
         body: Option<B>,
-        // Behind the body, so that it is dropped afterwards.
+        // Declared after the body, so that it is dropped after the body.
         watching: Watching,
     }
 }
@@ -101,11 +101,11 @@ impl<B> fmt::Debug for MeasuredBody<B> {
     }
 }
 
-/// The types of bodies that can be measured without another type appearing: those that can hold any body.
+/// The types of bodies that can be measured while the body keeps its type: those that can hold any body.
 #[derive(Clone)]
 pub(crate) struct BodyTypes(Vec<Arc<dyn Any + Send + Sync>>);
 
-/// Puts a measured body into the place of a body.
+/// Replaces a body by a measured one of the same type.
 struct Replace<B>(Box<dyn Fn(B, Box<dyn Watch>) -> B + Send + Sync>);
 
 impl BodyTypes {

@@ -78,7 +78,7 @@ macro_rules! seldom {
     }};
 }
 
-/// When a call to the store began, if that is measured.
+/// When a call to the store started, if that is measured.
 #[derive(Clone, Copy)]
 pub(crate) struct Begun(#[cfg_attr(not(feature = "metrics"), allow(dead_code))] Option<Timestamp>);
 
@@ -163,7 +163,7 @@ pub(crate) fn unidentified(policy: &str, absent: Absent) {
     }
 }
 
-/// Records that a store's own fallback has decided a request.
+/// Records that a fallback among the layers around the store has decided a request.
 pub(crate) fn degraded() {
     #[cfg(feature = "metrics")]
     metrics::counter!("ratelimit_degraded_total").increment(1);
@@ -171,7 +171,7 @@ pub(crate) fn degraded() {
     seldom!(warn, "a request was decided by the store's fallback");
 }
 
-/// Records that a request was not decided; `answer` is what it gets instead.
+/// Records that the store did not decide a request; `answer` says what happens instead: `open`, `closed` or `fallback`.
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(crate) fn failed(error: &CheckError, answer: &'static str) {
     #[cfg(feature = "metrics")]
@@ -185,7 +185,7 @@ pub(crate) fn failed(error: &CheckError, answer: &'static str) {
     }
 }
 
-/// Records that a charge or refund after the response failed.
+/// Records that a charge, a refund or a settlement after the response failed.
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(crate) fn unsettled(why: &dyn std::fmt::Display) {
     #[cfg(feature = "metrics")]

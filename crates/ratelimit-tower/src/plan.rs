@@ -47,7 +47,7 @@ struct Item {
 }
 
 impl Plan {
-    /// Names these limits: 1 to 64 letters, digits, `.`, `_` or `-`.
+    /// Creates a plan of these limits. The name is 1 to 64 letters, digits, `.`, `_` or `-`.
     ///
     /// # Errors
     /// If the name is empty, too long or has other characters.
@@ -59,7 +59,7 @@ impl Plan {
         }
     }
 
-    /// The same for a name that is known to be valid.
+    /// Creates a plan whose name is known to be valid.
     pub(crate) fn known(name: &str, limits: Limits) -> Self {
         let alone = limits.iter().filter(|limit| !limit.is_ban()).count() <= 1;
         let items: Box<[Item]> = limits.iter().map(|limit| Item::new(name, limit, alone)).collect();
@@ -94,7 +94,7 @@ impl Plan {
         self.0.items.get(place).map_or(b"", |item| &item.remains)
     }
 
-    /// Whether something has to be released when a request has ended.
+    /// Whether units have to be released when a request has ended: a limit is a concurrency limit.
     #[inline]
     pub(crate) fn holds(&self) -> bool {
         self.0.holds

@@ -53,7 +53,7 @@ impl Policies {
         Ok(Self::known(policies))
     }
 
-    /// The same for policies that are known to be valid.
+    /// Creates policies that are known to be valid.
     pub(crate) fn known(policies: Vec<Policy>) -> Self {
         Self {
             policies,
@@ -95,14 +95,14 @@ impl Policies {
         self
     }
 
-    /// Puts all of them [in shadow](Policy::in_shadow).
+    /// Puts all policies, and the lists of [denied](Self::deny) clients, [in shadow](Policy::in_shadow).
     #[must_use]
     pub fn in_shadow(mut self) -> Self {
         self.shadow = true;
         self
     }
 
-    /// Takes all of them out of [shadow](Policy::in_shadow): for tools that show what policies would refuse.
+    /// Takes all policies out of [shadow](Policy::in_shadow): for tools that show what policies would refuse.
     #[must_use]
     pub fn out_of_shadow(mut self) -> Self {
         self.shadow = false;
@@ -110,7 +110,8 @@ impl Policies {
         self
     }
 
-    /// The only policy, if it only charges before a request is served, and is not in shadow: the common case.
+    /// The only policy, if it only charges before a request is served and is not in shadow, and there are no lists: the
+    /// common case.
     #[inline]
     pub(crate) fn alone(&self) -> Option<&Policy> {
         match &self.policies[..] {
@@ -180,7 +181,7 @@ pub struct SharedPolicies(Arc<CurrentPolicies>);
 struct CurrentPolicies {
     /// The first policies stay here, even after they have been replaced.
     first: Arc<Policies>,
-    /// Those that have replaced them.
+    /// The current policies, if the first ones were replaced.
     later: OnceLock<ArcSwap<Policies>>,
 }
 
@@ -206,7 +207,7 @@ impl SharedPolicies {
     }
 }
 
-/// Limits for each peer's address.
+/// Applies limits to each peer's address (IPv6: to each /64 network).
 impl From<Limits> for SharedPolicies {
     fn from(limits: Limits) -> Self {
         let by_address = KeySource::client_address(TrustedProxies::none());
@@ -215,7 +216,7 @@ impl From<Limits> for SharedPolicies {
     }
 }
 
-/// A limit for each peer's address.
+/// Applies a limit to each peer's address (IPv6: to each /64 network).
 impl From<Limit> for SharedPolicies {
     fn from(limit: Limit) -> Self {
         Limits::from(limit).into()

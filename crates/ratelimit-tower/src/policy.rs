@@ -15,7 +15,7 @@ use crate::{Charge, Cost, KeySource, Plan, PolicyError, Settle, observe};
 type Condition = Arc<dyn Fn(&Head<'_>) -> bool + Send + Sync>;
 type Choice = Arc<dyn Fn(&Head<'_>) -> Option<Plan> + Send + Sync>;
 
-/// What to do with a request that does not have what a policy counts by.
+/// What to do with a request that does not have what a policy counts by, such as a header or the peer's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "config", derive(serde::Deserialize), serde(rename_all = "kebab-case"))]
 #[non_exhaustive]
@@ -29,15 +29,16 @@ pub enum Missing {
     Exempt,
 }
 
-/// A policy: requests, what they are counted by, limits, cost. See the [crate's documentation](crate) for an example.
+/// A policy: which requests it applies to, what it counts them by, under which limits, and at what cost. See the
+/// [crate's documentation](crate) for an example.
 ///
 /// The policy's name is part of the key. So two policies never share a count, and a policy that keeps its name keeps
 /// its counts when others are added or removed.
 #[derive(Clone)]
 #[repr(C)] // what each request needs is side by side
 pub struct Policy {
-    /// Whether it only charges before a request is served, and is not in shadow: the common case. Plans that are chosen
-    /// for a request may still hold something.
+    /// Whether it only charges before a request is served, and is not in shadow: the common case. A plan that is chosen
+    /// for a request may still have a concurrency limit.
     usual: bool,
     shadow: bool,
     missing: Option<Missing>,
@@ -76,7 +77,7 @@ impl Policy {
         Ok(Self::known(name, source, limits.into_plan(name)))
     }
 
-    /// The same for a name that is known to be valid.
+    /// Creates a policy whose name is known to be valid.
     pub(crate) fn known(name: &str, source: KeySource, plan: Plan) -> Self {
         let usual = !plan.holds();
         let mut prefix = KeyBytes::new();
@@ -97,8 +98,11 @@ impl Policy {
         }
     }
 
-    /// Chooses a plan for each request with a closure; if it returns `None`, the policy's own plan applies. Earlier
-    /// middleware may have identified the client by then.
+    /// Chooses a plan for each request with a closure; if it returns `None`, the policy's own plan applies. The closure
+    /// can read what earlier middleware has put into the request's extensions, such as the client's account.
+    ///
+    /// At most 64 limits can be checked at once. If the chosen plans of all policies have more, the request is answered
+    /// with 500.
     #[must_use]
     pub fn plans(mut self, choice: impl Fn(&Head<'_>) -> Option<Plan> + Send + Sync + 'static) -> Self {
         self.choice = Some(Arc::new(choice));
@@ -142,9 +146,11 @@ impl Policy {
         self.noted()
     }
 
-    /// Sets what to do with requests that do not have what the policy counts by. By default they are
-    /// [refused](Missing::Refuse) if the program did not provide it (no peer address, no matched route, no extension: a
-    /// mistake that should be noticed), and counted [together](Missing::Share) if the client did not send it.
+    /// Sets what to do with requests that do not have what the policy counts by.
+    ///
+    /// By default, a request is [refused](Missing::Refuse) if the program should have provided what is missing (no peer
+    /// address, no matched route, no extension: a mistake that should be noticed). Requests whose client did not send it
+    /// are counted [together](Missing::Share).
     #[must_use]
     pub fn when_missing(mut self, missing: Missing) -> Self {
         self.missing = Some(missing);
@@ -152,7 +158,9 @@ impl Policy {
     }
 
     /// Puts the policy in shadow: it decides, counts and logs, but never refuses. It does not charge what it would have
-    /// refused, and reports nothing to clients. It takes a round trip of its own.
+    /// refused, and reports nothing to clients.
+    ///
+    /// Policies in shadow are checked only for requests that all other policies admit. That takes a round trip of its own.
     #[must_use]
     pub fn in_shadow(mut self) -> Self {
         self.shadow = true;
@@ -169,7 +177,7 @@ impl Policy {
         &self.name
     }
 
-    /// The limits if no others are chosen.
+    /// The limits of the policy's own plan, which apply unless [`plans`](Self::plans) chooses another one.
     pub fn limits(&self) -> &Limits {
         self.plan.limits()
     }
@@ -196,7 +204,7 @@ impl Policy {
         &self.charge.0
     }
 
-    /// Where the true cost of a request comes from, if that replaces its cost.
+    /// How the policy settles, if it does: see [`settle`](Self::settle).
     pub fn settles(&self) -> Option<&Settle> {
         self.settle.as_ref()
     }

@@ -46,8 +46,8 @@ impl Policy {
         Ok(key.as_ref().to_vec())
     }
 
-    /// The inverse of [`key_of`](Self::key_of): whom a key in the store is for. `None` if it is not a key of this policy. A
-    /// secret is returned as its hash.
+    /// The inverse of [`key_of`](Self::key_of): returns the client of a key in the store. `None` if it is not a key of this
+    /// policy. A secret, and any other value of more than 64 bytes, is returned as its hash.
     pub fn client_of(&self, key: &[u8]) -> Option<Vec<u8>> {
         let own = key.strip_prefix(self.prefix().as_ref())?;
         let mut rest = own;

@@ -97,15 +97,15 @@ impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
         ResponseFuture::deciding(deciding, self.held(request), shared)
     }
 
-    /// The request, with the service that was ready; a clone, which need not be ready, stays here.
+    /// The request and the service that was ready for it. A clone of the service, which need not be ready, stays in `self`.
     fn held<B>(&mut self, request: Request<B>) -> Box<WaitingRequest<Inner, B>> {
         let clone = self.inner.clone();
         Box::new(WaitingRequest { ready: mem::replace(&mut self.inner, clone), request })
     }
 }
 
-/// The fields of a request that is admitted immediately, and for which nothing is left to do at its end: the common
-/// case. Everything else is boxed, so that no space is reserved for it.
+/// The fields for the response to a request that is admitted immediately and needs nothing at its end: the common case.
+/// Everything else is boxed, so that no space is reserved for it.
 type Begun<S, C> = Result<Lines, Box<Unusual<S, C>>>;
 
 enum Unusual<S: CounterStore + 'static, C: Clock + 'static> {
@@ -135,7 +135,7 @@ fn begin<S: CounterStore + 'static, C: Clock + 'static>(
     match policy.apply(head, &mut check) {
         Applied::No => Ok(Lines::default()),
         Applied::Refuse(absent) => Err(Verdict::Refuse(Refused::absent(absent)).into()),
-        // Its closures are called again there; nothing has been charged.
+        // `begin_any` calls the policy's closures again; nothing has been charged so far.
         Applied::Yes if check.plan.as_ref().is_some_and(Plan::holds) => begin_any(core, policies, head),
         Applied::Yes => {
             observe::checked();
@@ -144,7 +144,7 @@ fn begin<S: CounterStore + 'static, C: Clock + 'static>(
     }
 }
 
-/// The same for a single check, which is a common one.
+/// Decides a single check, the common case.
 #[inline]
 fn begin_alone<S: CounterStore + 'static, C: Clock + 'static>(
     core: &Arc<Core<S, C>>,

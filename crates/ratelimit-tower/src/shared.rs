@@ -32,7 +32,8 @@ pub(crate) struct CheckNow<S, C> {
 
 type CheckAny<S, C> = for<'l> fn(&'l RateLimiter<S, C>, Request<'_, 'l>) -> Result<Decision<'l>, CheckError>;
 
-/// The same for one key, its cost and its limits. The request is built where it is used, so it stays in registers.
+/// Like [`CheckAny`], for one key, its cost and its limits. The request is built where it is used, so it stays in
+/// registers.
 type CheckAlone<S, C> =
     for<'l> fn(&'l RateLimiter<S, C>, &[u8], u64, &'l Limits) -> Result<Decision<'l>, CheckError>;
 

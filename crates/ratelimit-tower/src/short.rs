@@ -1,4 +1,4 @@
-//! A byte buffer that is on the stack as long as it is short.
+//! A byte buffer that needs no allocation while it is short.
 
 /// A byte buffer; up to `SHORT` bytes need no allocation.
 #[derive(Clone)]

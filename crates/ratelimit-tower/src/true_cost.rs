@@ -40,9 +40,9 @@ use crate::End;
 /// # When it settles
 /// | the request | what is charged |
 /// |---|---|
-/// | its response has ended, or its body was dropped | what this names; if it names nothing, by [`otherwise`](Self::otherwise) |
-/// | it got no response: an error, a panic, the client disconnected | what the handler has recorded by then, if it was asked; else by [`otherwise`](Self::otherwise) |
-/// | it takes longer than [`within`](Self::within) | what the handler has [settled](crate::Charged::settle), if it was asked; else by [`otherwise`](Self::otherwise), but not less than what was counted by then |
+/// | its response has ended, or its body was dropped | the cost from this source; if there is none, by [`otherwise`](Self::otherwise) |
+/// | it got no response: an error, a panic, the client disconnected | what the handler has recorded by then, if the source is the handler; else by [`otherwise`](Self::otherwise) |
+/// | it takes longer than [`within`](Self::within) | what the handler has [settled](crate::Charged::settle), if the source is the handler; else by [`otherwise`](Self::otherwise), but not less than what was counted by then |
 ///
 /// A request is settled once. What is recorded or sent afterwards is not charged.
 ///
@@ -52,8 +52,10 @@ use crate::End;
 /// whether the estimate would fit, and charges the true cost at the end.
 ///
 /// # The type of the body
-/// The layer has to see the end of the response's body, except for a header. It knows how to for the bodies of axum and
-/// tonic (with these features); for others see [`RateLimitLayer::with_body`](crate::RateLimitLayer::with_body).
+/// Unless it settles by a [header](Self::response_header), the layer has to observe the end of the response's body. It
+/// can do so for the bodies of axum and tonic (with these features), and for those that you pass to
+/// [`RateLimitLayer::with_body`](crate::RateLimitLayer::with_body). With any other body, the request is settled like one
+/// without a response, and counted and logged as a failure.
 #[derive(Clone, Debug)]
 pub struct Settle {
     pub(crate) source: Source,
@@ -101,18 +103,19 @@ impl Settle {
         Self { source, within: None, unsettled: Unsettled::default() }
     }
 
-    /// What the handler, or middleware behind the layer, records with [`Charged`](crate::Charged).
+    /// Settles by what the handler, or middleware behind the layer, records with [`Charged`](crate::Charged).
     pub fn by_handler() -> Self {
         Self::by(Source::Handler)
     }
 
-    /// The number in this header field of the response. It settles before the response is returned, whatever becomes of its
-    /// body. A missing field, a repeated one and one that is not a number name no cost.
+    /// Settles by the number in this header field of the response, before the response is returned, whatever becomes of its
+    /// body. If the field is missing, repeated or not a number, the true cost is not known.
     pub fn response_header(name: HeaderName) -> Self {
         Self::by(Source::Header { name, remove: false })
     }
 
-    /// The same, and removes the field from the response, so that the client does not see it.
+    /// Like [`response_header`](Self::response_header), and removes the field from the response, so that the client does
+    /// not see it.
     pub fn take_response_header(name: HeaderName) -> Self {
         Self::by(Source::Header { name, remove: true })
     }
@@ -137,8 +140,8 @@ impl Settle {
         Self::by(Source::Time { unit })
     }
 
-    /// The result of a closure that gets the response's head and trailers; `None` if they name no cost. It is called when the
-    /// response's body has ended or was dropped.
+    /// Settles by the result of a closure, which is called when the response's body has ended or was dropped. It returns
+    /// `None` if the true cost is not known.
     ///
     /// ```
     /// use ratelimit_tower::{End, Settle};
@@ -153,22 +156,22 @@ impl Settle {
         Self::by(Source::Function(Arc::new(true_cost)))
     }
 
-    /// Settles at the latest after this time, counted from the response's head. Without it, a body that never ends is never
-    /// settled. It takes a task on tokio's runtime for each request.
+    /// Settles at the latest after this time, counted from the response's head. Without it, a request whose response's body
+    /// never ends is never settled. It takes a task on tokio's runtime for each request.
     #[must_use]
     pub fn within(mut self, time: Duration) -> Self {
         self.within = Some(time);
         self
     }
 
-    /// Sets what to charge if nothing has named the true cost; by default the estimate is kept.
+    /// Sets what to charge if the true cost is not known; by default the estimate is kept.
     #[must_use]
     pub fn otherwise(mut self, unsettled: Unsettled) -> Self {
         self.unsettled = unsettled;
         self
     }
 
-    /// The units to charge if nothing has named the true cost.
+    /// The units to charge if the true cost is not known.
     pub(crate) fn rule(&self, estimate: u64) -> u64 {
         self.unsettled.units(estimate).min(MAX_UNITS)
     }

@@ -115,7 +115,7 @@ fn refused(policies: &Policies, standings: &[PlanStatus<'_>], decision: &Decisio
     })
 }
 
-/// How long to wait. Under a concurrency limit, holders may release their units at any moment: a second.
+/// How long to wait. At most a second under a concurrency limit, because its units may be released at any moment.
 fn retry_after(decision: &Decision<'_>) -> Option<Duration> {
     let is_released = is_held(&decision.decided_by());
     decision.retry_after().map(|wait| if is_released { wait.min(Duration::from_secs(1)) } else { wait })

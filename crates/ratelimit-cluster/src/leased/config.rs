@@ -15,15 +15,16 @@ use std::time::Duration;
 pub struct LeaseConfig {
     /// Claims on limits of fewer units go directly to the store. 100 by default.
     pub min_limit: u64,
-    /// The most units in one lease, and so the most units of a meter that a crash loses until its window ends. 10,000 by
-    /// default.
+    /// The maximum number of units in one lease, and so the maximum number of units of a meter that a crash loses until the
+    /// meter's window has passed. 10,000 by default.
     pub max_lease: u64,
-    /// A lease is at most the `share`-th part of what remains. 8 by default; more nodes need a larger number.
+    /// A lease has at most the `share`-th part of the units that remain in the store. 8 by default; more nodes need a
+    /// larger number.
     pub share: u64,
-    /// A lease that is spent within this time is followed by one of twice the size, otherwise by one of half the size.
-    /// One second by default.
+    /// If a lease is spent within this time, the next one is twice as large, otherwise half as large. One second by
+    /// default.
     pub target_duration: Duration,
-    /// The most meters with a lease; claims on others go directly to the store. 1,000,000 by default.
+    /// The maximum number of meters with a lease. Claims on other meters go directly to the store. 1,000,000 by default.
     pub max_keys: usize,
 }
 

@@ -81,8 +81,8 @@ impl Lease {
         Part { serial: Some(self.serial), taken, want, verdict: None }
     }
 
-    /// The size of the next lease: twice the last one if that was spent within the holding time, otherwise half of it, and at
-    /// most a share of what remains, so that the other nodes get some, too.
+    /// The size of the next lease: twice that of the last one if it was spent within the target duration, otherwise half of
+    /// it. At most a share of what remains, so that the other nodes get some, too.
     fn want(&self, cost: u64, now: Timestamp, config: &LeaseConfig) -> u64 {
         let Some(known) = self.known else { return 0 };
         let age = now.since(self.at);
@@ -93,7 +93,7 @@ impl Lease {
             size => size / 2,
         };
         let want = by_demand.min(known / config.share.max(1)).min(config.max_lease);
-        // A claim that costs more than the lease gains nothing by it.
+        // A claim that costs more than the lease would hold gains nothing from a lease.
         if cost > want { 0 } else { want }
     }
 

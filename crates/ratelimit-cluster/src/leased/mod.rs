@@ -29,12 +29,14 @@ use ratelimit_core::kit::OwnedName;
 /// Other nodes cannot use the units of a lease: near the limit a request may be refused although another node has unspent
 /// units. [`give_back`](Self::give_back) returns unused units; call it regularly, or let [`run`](Self::run) do so. A node that
 /// crashes loses the units that it held: at most [`LeaseConfig::max_lease`] of each meter, until its window has passed. For
-/// a check that a lease paid, `remaining` is what the store said last, without the units that left a sliding window since.
+/// a check that a lease paid, `remaining` comes from the store's last answer: units that have left a sliding window since
+/// then are not included.
 ///
 /// # What is leased
 /// Windows only. A token bucket drains while a lease is idle, so units spent later than charged could exceed the limit; a log
-/// would forget them too early. Both go directly to the store, as do small limits, requests that cost more than a lease would
-/// hold, peeks, and everything on a store that decides by its server's clock.
+/// would forget them too early. Claims on both go directly to the store, as do claims on limits of fewer than
+/// [`LeaseConfig::min_limit`] units, claims that cost more than a lease would hold, peeks, charges that ignore the limit,
+/// and everything on a store that decides by its server's clock.
 ///
 /// # Clocks
 /// A lease ends with its segment, by the caller's clock. If the clocks of two nodes differ by *d*, one may spend a lease for *d*
@@ -86,12 +88,12 @@ impl Return {
 const RETURNS: usize = 64;
 
 impl<S: CounterStore> Leased<S> {
-    /// Leases from `inner`, with the default configuration.
+    /// Leases units from `inner`, with the default configuration.
     pub fn new(inner: S) -> Self {
         Self::with_config(inner, LeaseConfig::default())
     }
 
-    /// Leases from `inner`.
+    /// Leases units from `inner`.
     pub fn with_config(inner: S, config: LeaseConfig) -> Self {
         Self { inner, config, leases: Table::new(config.max_keys), serial: AtomicU64::new(0) }
     }
@@ -114,7 +116,7 @@ impl<S: CounterStore> Leased<S> {
     /// Returns the leases that were not used since the last call, and drops those that have ended.
     ///
     /// # Errors
-    /// If a refund failed. Those units are lost until their window has passed.
+    /// If the store did not answer a refund. Those units are lost until their window has passed.
     pub async fn give_back(&self, now: Timestamp) -> Result<(), StoreError> {
         self.return_all(now, false).await
     }
@@ -127,8 +129,8 @@ impl<S: CounterStore> Leased<S> {
         self.return_all(now, true).await
     }
 
-    /// Calls [`give_back`](Self::give_back) after each `every`, forever. Spawn this as a task. It ignores errors: units whose
-    /// refund failed are lost until their window ends.
+    /// Calls [`give_back`](Self::give_back) each time `every` has passed, forever. Spawn this as a task. It ignores errors:
+    /// units whose refund failed are lost until their window ends.
     pub async fn run<C: Timer>(&self, clock: C, every: Duration) {
         loop {
             clock.sleep(every).await;
@@ -228,7 +230,7 @@ impl<S: fmt::Debug> fmt::Debug for Leased<S> {
 
 #[deny(clippy::missing_trait_methods)]
 impl<S: CounterStore> CounterStore for Leased<S> {
-    /// Those of the store underneath, except that leases of other nodes may cause refusals.
+    /// The promises of the store underneath, except that leases of other nodes may cause refusals.
     fn promises(&self) -> Promises {
         Promises::new(Decisions::Conservative, self.inner.promises().time)
     }

@@ -78,7 +78,7 @@ impl<S: CounterStore> Request<'_, '_, S> {
         }
     }
 
-    /// Turns the store's answer into the caller's, and adds new units to the leases.
+    /// Converts the store's answer to the answer for the caller, and adds new units to the leases.
     pub(super) async fn complete(mut self, mut answer: Answer) -> Answer {
         if !answer.charged {
             return answer;

@@ -39,7 +39,7 @@ fn claim(ledger: &Ledger, meter: Meter, cost: u64, now: Timestamp, mode: Mode) -
     claim_on(ledger, now, mode, &Claim { id: ID, cost, meter }).unwrap()
 }
 
-/// The same in a slice with another meter that admits everything.
+/// Like [`claim`], in a slice with another meter that admits everything.
 fn claim_in_slice(ledger: &Ledger, meter: Meter, cost: u64, now: Timestamp, mode: Mode) -> (bool, Verdict) {
     let roomy = "1000000/min fixed".parse::<Limit>().unwrap().meter_for(b"k");
     let other = Claim { id: MeterId { scope: "roomy", ..ID }, cost: 1, meter: roomy };

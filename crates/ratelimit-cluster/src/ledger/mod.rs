@@ -68,14 +68,14 @@ pub(crate) struct Ledger {
 #[repr(align(128))]
 struct NextShard(AtomicUsize);
 
-/// The most shards. A small ledger has one for each `METERS_PER_SHARD` meters.
+/// The maximum number of shards. A small ledger has one for each `METERS_PER_SHARD` meters.
 ///
 /// With more shards, less of what a claim needs stays in the processor's caches: with four times as many, a check of 100,000
 /// keys takes a tenth longer.
 const MAX_SHARDS: usize = 256;
 const METERS_PER_SHARD: usize = 256;
 
-/// How many meters and shards a sweep visits that a claim pays for.
+/// How many meters and shards a sweep visits that runs as part of a claim.
 const SWEPT_METERS: usize = 8;
 const SWEPT_SHARDS: usize = 16;
 
@@ -231,7 +231,7 @@ impl Ledger {
         }
     }
 
-    /// Makes usages pending again that could not be sent, except those of meters that were reset in the meantime.
+    /// Makes usages that could not be sent pending again, except those of meters that were reset in the meantime.
     pub(crate) fn put_back(&self, usages: impl IntoIterator<Item = Usage>) {
         for usage in usages {
             let fingerprint = self.fingerprint(&usage.name.id());
@@ -319,7 +319,8 @@ fn is_in_steps(meter: &Meter) -> bool {
     matches!(meter, Meter::Bucket(bucket) if bucket.step() > 0)
 }
 
-/// Each node would begin the steps of a key at the first request that it sees, so that their units could not be added up.
+/// Each node would start the steps of a key at the first request that it sees itself, so the units of several nodes could
+/// not be added up.
 #[cold]
 fn cannot_count_in_steps() -> StoreError {
     let what = "nodes that count for themselves cannot agree on when a key's first request was: check this limit in a store \

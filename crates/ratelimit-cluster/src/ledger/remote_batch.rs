@@ -13,7 +13,7 @@ const MAX_USAGES: usize = 16_384;
 #[derive(Default)]
 pub(super) struct RemoteBatch<'a> {
     usages: Vec<RemoteUsage<'a>>,
-    /// The name space, scope and meter of the usages. Consecutive usages mostly share them.
+    /// The namespace, scope and meter of the usages. Consecutive usages mostly share them.
     limits: Vec<(&'a str, &'a str, Meter)>,
 }
 

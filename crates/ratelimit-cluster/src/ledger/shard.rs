@@ -178,7 +178,7 @@ impl Shard {
         capacity.release();
     }
 
-    /// Takes the flag whether there are new pending usages.
+    /// Returns whether there are new pending usages since the last call.
     #[inline]
     pub(super) fn take_has_new_pending(&mut self) -> bool {
         std::mem::take(&mut self.has_new_pending)
@@ -214,7 +214,7 @@ impl Shard {
         is_each_once
     }
 
-    /// Makes a usage pending again that could not be sent. It is older than what is pending now.
+    /// Makes a usage that could not be sent pending again. It is older than what is pending now.
     pub(super) fn put_back(&mut self, fingerprint: Fingerprint, usage: Usage) {
         self.open(fingerprint, |entry, outgoing| {
             if !counts_alike(&entry.meter, &usage.meter) {

@@ -12,7 +12,7 @@ pub(super) struct Slab<T> {
     free: Vec<u32>,
 }
 
-/// The part of a meter that most claims do not need: they need only the slot.
+/// The part of a meter that most claims do not need. They need only its [`Slot`].
 pub(super) struct Cold {
     pub(super) name: OwnedName,
     /// The hash by which its slot is found.

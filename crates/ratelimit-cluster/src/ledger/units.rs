@@ -75,7 +75,7 @@ impl Units {
         (!units.is_nothing()).then_some(units)
     }
 
-    /// Whether sending it would change nothing.
+    /// Whether sending these units would change nothing.
     pub(crate) fn is_nothing(&self) -> bool {
         match self {
             Self::Window { units, .. } | Self::Log { units, .. } => *units == 0,
@@ -84,8 +84,8 @@ impl Units {
         }
     }
 
-    /// Combines what was pending with this later charge. If they cannot be combined, the second value is the former, to be sent
-    /// separately.
+    /// Combines the units that were pending with these later ones. If they cannot be combined, the second value is what was
+    /// pending, to be sent separately.
     #[inline]
     pub(super) fn appended_to(self, before: Option<Self>) -> (Self, Option<Self>) {
         match before {

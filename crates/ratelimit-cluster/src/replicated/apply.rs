@@ -33,7 +33,7 @@ impl<T> Replicated<T> {
         Ok(())
     }
 
-    /// Applies updates that were held until the state arrived.
+    /// Applies updates that were held while this node was joining.
     pub(super) fn apply_held(&self, held: &[Arc<[u8]>]) {
         for update in held {
             let applied = Message::read(update).and_then(|message| match message.body {

@@ -14,8 +14,8 @@ use crate::ledger::{Known, Units};
 use crate::table::lock;
 
 impl<T: Transport> Replicated<T> {
-    /// Broadcasts the charges since the last call, and requests what is missing. Call it once an interval, unless
-    /// [`run`](Self::run) does.
+    /// Broadcasts the charges since the last call, and requests missing updates of other nodes. Call it once an interval,
+    /// unless [`run`](Self::run) does.
     ///
     /// # Errors
     /// If the messages could not be sent. Nothing is lost: the next call sends them.
@@ -44,8 +44,8 @@ impl<T: Transport> Replicated<T> {
         self.send(&[leave.into()]).await
     }
 
-    /// Sends the pending charges; `false` if there are none. While earlier updates could not be sent, charges stay in the
-    /// ledger, where they are combined and take no more memory.
+    /// Sends the pending charges; `false` if there are none. While this node joins, or while earlier updates could not be
+    /// sent, charges stay in the ledger, where they are combined and take no more memory.
     pub(super) async fn send_pending(&self, now: Timestamp) -> Result<bool, TransportError> {
         let (messages, last) = {
             let mut session = lock(&self.session);
@@ -83,7 +83,8 @@ impl<T: Transport> Replicated<T> {
 
     /// Sends the state of this node, as the answer to a request.
     pub(super) async fn send_state(&self, to: (NodeId, u64), now: Timestamp) -> Result<(), TransportError> {
-        // The state includes the pending units. Sending them first makes them part of the updates that the state contains.
+        // The state includes the pending units. They are sent first, as an update that the state then declares as
+        // contained.
         self.send_pending(now).await?;
         let (id, ranges) = {
             let session = lock(&self.session);

@@ -11,14 +11,15 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReplicaConfig {
-    /// The most meters that are counted at once, including those received from other nodes. 1,000,000 by default; a claim on
-    /// another one is an error of the kind [`Full`](ratelimit_core::ErrorKind::Full).
+    /// The maximum number of meters that are counted at once, including those received from other nodes. 1,000,000 by
+    /// default; a claim on another one is an error of the kind [`Full`](ratelimit_core::ErrorKind::Full).
     pub max_keys: usize,
-    /// How many bytes of sent updates are kept for nodes that missed them. 16 MiB by default. Choose it large enough for the
-    /// updates of the longest expected network partition.
+    /// How many bytes of sent updates are kept for nodes that missed them. 16 MiB by default. Choose it large enough for
+    /// the updates of the longest expected network partition. It also bounds the updates that a node keeps while it
+    /// joins.
     pub history_bytes: usize,
-    /// The number of silent intervals after which a node no longer counts as one of the [`peers`](crate::Replicated::peers), and
-    /// receives no more requests. 10 by default.
+    /// The number of intervals without a message from a node after which it no longer counts as one of the
+    /// [`peers`](crate::Replicated::peers), and receives no more requests. 10 by default.
     pub silent_intervals: u32,
     /// The identifier of this run of the node. `None`, the default, draws it at random. Set it only in a test that must be
     /// repeatable: no two runs may ever have the same identifier.
@@ -56,12 +57,13 @@ pub struct ReplicaStats {
     pub applied: u64,
     /// Updates that were received again and not counted again.
     pub repeated: u64,
-    /// How often missing updates could not be received again, so that the state of their sender was requested instead.
+    /// How often updates of another node were missing for good, so that this node requested the state of their sender
+    /// instead.
     pub given_up: u64,
-    /// Bytes that were not a valid message.
+    /// Received messages that were not valid.
     pub malformed: u64,
-    /// Received meters that could not be counted: the node was full, or the meters have other segments here.
+    /// Received meters that could not be counted: the node was full, or counts the meters in other segments of time.
     pub uncounted: u64,
-    /// Meters that could not be sent, because their names are longer than a message may be.
+    /// Meters that could not be sent, because their names do not fit in a message.
     pub too_large: u64,
 }

@@ -8,14 +8,14 @@
 //! | 1 | update | its number; the units of meters, see `entries`, to the end | the sender charged these units |
 //! | 2 | heartbeat | two numbers: the newest update, the oldest that can be sent again | the sender is alive and has sent these updates |
 //! | 3 | leave | nothing | the sender leaves |
-//! | 4 | hello | nothing | the sender has joined |
-//! | 5 | offer | a node | the sender can send its state to that node, which has joined |
-//! | 6 | state request | a node; the request's number | that node is asked for its state |
+//! | 4 | hello | nothing | the sender is joining and needs the state of another node |
+//! | 5 | offer | a node | the sender can send its state to that node, which is joining |
+//! | 6 | state request | a node; the request's number | that node has to send its state |
 //! | 7 | state | a node; the request's number; the part's number, from 0; 1 if it is the last part, otherwise 0; a count, and that many times a node and two numbers; the states of meters to the end | a part of the sender's state, which contains the updates of these nodes in these ranges |
-//! | 8 | resend | a node, two numbers | that node is asked to send its updates in this range again |
+//! | 8 | resend | a node, two numbers | that node has to send its updates in this range again |
 //!
 //! Each sender numbers its updates from 1. *A node* is the sixteen bytes of the addressee; other nodes ignore the message.
-//! All other bytes are dropped.
+//! Bytes that are not such a message are dropped.
 
 use std::fmt;
 
@@ -36,10 +36,11 @@ impl fmt::Debug for NodeId {
 /// Updates of a node: the first and the last number.
 pub(crate) type UpdateRange = (NodeId, u64, u64);
 
-/// The most bytes of an update, or of a state without update ranges, before the units or states of meters.
+/// The maximum length, in bytes, of what precedes the units or states of meters in an update, or in a state without update
+/// ranges.
 pub(crate) const HEADER: usize = 2 + 16 + 16 + 10 + 10 + 1 + 10;
 
-/// The most bytes of an update range in a state.
+/// The maximum length of an update range in a state, in bytes.
 pub(crate) const RANGE: usize = 16 + 10 + 10;
 
 /// A received message.

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::message::{NodeId, UpdateRange};
 
-/// The most peers that are remembered. Beyond that, the least recently seen one is forgotten.
+/// The maximum number of peers that are remembered. Beyond that, the least recently seen one is forgotten.
 const MAX_PEERS: usize = 4_096;
 
-/// The most gaps of one peer. Beyond that, the first one is given up.
+/// The maximum number of gaps of one peer. Beyond that, the first one is given up.
 const MAX_GAPS: usize = 256;
 
 /// How often a gap is requested before it is given up.
@@ -30,7 +30,7 @@ struct Peer {
     /// The interval in which a message of the peer was last received.
     last_seen: u64,
     has_left: bool,
-    /// The newest update that was known at the last interval. Updates missing up to it are not just late.
+    /// The newest update that was known at the end of the last interval. Missing updates up to this one are not just late.
     overdue_up_to: u64,
     /// The start of the first gap in the last request, and how often it was requested.
     requested: (u64, u32),
@@ -187,8 +187,9 @@ impl Peers {
         self.interval += 1;
     }
 
-    /// Ends an interval. Requests a gap that was there at the last interval, too, and gives it up after several requests in
-    /// vain. Sends no requests to peers that were not seen in the last `intervals`.
+    /// Ends an interval, and returns what to request: gaps that existed at the end of the previous interval already. A
+    /// gap is given up after several requests without success. Nothing is requested from peers that were not seen in the
+    /// last `intervals`.
     pub(crate) fn end_interval(&mut self, intervals: u64) -> Missing {
         self.skip_interval();
         let mut missing = Missing::default();

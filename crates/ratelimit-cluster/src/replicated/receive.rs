@@ -13,7 +13,8 @@ use super::transport::Transport;
 use super::wire::Malformed;
 use crate::table::lock;
 
-/// The average number of bytes for a meter in a state. A state that is longer in all is refused.
+/// A received state may have this many bytes for each of [`ReplicaConfig::max_keys`](super::ReplicaConfig::max_keys)
+/// meters, on average. A longer one is dropped.
 const BYTES_PER_METER: usize = 256;
 
 /// The pause after an error before receiving again.
@@ -37,8 +38,8 @@ impl<T: Transport> Replicated<T> {
         }
     }
 
-    /// Applies a message, and answers it if necessary. [`listen`](Self::listen) does this with all messages; call it only if
-    /// you receive messages yourself. If an answer cannot be sent, the other node requests it again.
+    /// Applies a message, and answers it if necessary. [`listen`](Self::listen) calls this for all messages; call it
+    /// yourself only if you do not use `listen`. If an answer cannot be sent, the other node requests it again.
     pub async fn receive(&self, message: &[u8], now: Timestamp) {
         match self.handle(message) {
             Ok(Some(Reply::Messages(messages))) => drop(self.send(&messages).await),

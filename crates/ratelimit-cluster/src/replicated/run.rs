@@ -11,8 +11,8 @@ use super::store::Replicated;
 use super::transport::Transport;
 
 impl<T: Transport> Replicated<T> {
-    /// Receives messages forever, and broadcasts at once and then after each `interval`. Spawn this as a task. After an error it
-    /// tries again.
+    /// Receives messages forever, and broadcasts immediately and then each time `interval` has passed. Spawn this as a
+    /// task. After an error it tries again.
     pub async fn run<C: Timer>(&self, clock: C, interval: Duration) {
         let broadcast = async {
             loop {

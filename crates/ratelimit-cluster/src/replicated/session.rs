@@ -13,10 +13,10 @@ pub(crate) type Messages = Vec<Arc<[u8]>>;
 /// The timeout of a state request, in intervals.
 const TIMEOUT: u64 = 3;
 
-/// How often a node that joins says hello.
+/// How many hello messages a node sends while it joins.
 const MAX_HELLOS: u32 = 2;
 
-/// The most nodes whose last request is remembered.
+/// The maximum number of nodes whose last request is remembered.
 const MAX_ANSWERED: usize = 4_096;
 
 /// After this many intervals a node joins without the state of another one.
@@ -64,8 +64,8 @@ struct Fetch {
     request: u64,
     /// The interval in which the last part was received.
     since: u64,
-    /// The messages, which are applied when all have been received: after a part of one state and then another state, updates
-    /// in between could count twice.
+    /// The messages. They are applied when all have been received: if a part of one state were applied and then a whole
+    /// other state, updates in between could count twice.
     parts: BTreeMap<u64, Arc<[u8]>>,
     bytes: usize,
     last: Option<u64>,
@@ -162,8 +162,9 @@ impl Session {
         message::state_request(self.id, from, request).into()
     }
 
-    /// Holds an update if the node is still joining; `false` if it is not. Applied before the state is raised, it could be lost
-    /// in it. Updates beyond `max` bytes are dropped, and requested later like lost ones.
+    /// Holds an update if the node is still joining; `false` if it is not. If it were applied before the state, it could
+    /// be lost: a state is merged by maximum, not by addition. Updates beyond `max` bytes are dropped, and requested
+    /// later like lost ones.
     pub(crate) fn hold(&mut self, update: &[u8], max: usize) -> bool {
         let Some(joining) = &mut self.joining else { return false };
         if joining.bytes + update.len() <= max {
@@ -185,8 +186,8 @@ impl Session {
         Some(self.request_state(from))
     }
 
-    /// Whether this node should send its state to another one: once for each request, because the parts of two answers must not
-    /// be mixed.
+    /// Whether this node should send its state for a request of another node: once for each request, because the parts of
+    /// two answers must not be mixed.
     pub(crate) fn should_answer(&mut self, to: NodeId, request: u64) -> bool {
         if self.answered.len() >= MAX_ANSWERED {
             self.answered.clear();

@@ -1,4 +1,4 @@
-//! The type `Replicated` and the store traits of it.
+//! The type `Replicated`, and its implementations of the store traits.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
@@ -20,11 +20,11 @@ use crate::table::lock;
 ///
 /// # What it guarantees
 /// One node by itself never admits more than the limit; charges of other nodes count as soon as they are received. So *n* nodes
-/// admit at most *n* times the limit, whatever messages are lost. While messages arrive, each node misses what the others
-/// admitted in the last interval, and what is in transit. A slice is admitted whole or not at all.
+/// admit at most *n* times the limit, whatever messages are lost. While messages arrive, a node only lacks what the
+/// others admitted in the last interval, and what is in transit. A slice is admitted whole or not at all.
 ///
-/// Each update counts once, even if it arrives late, repeatedly or out of order. A lost update is sent again. What could not be
-/// sent is kept and sent later. A node that joins first receives the current state.
+/// Each update counts once, even if it arrives late, repeatedly or out of order. A lost update is sent again. An update
+/// that could not be sent is kept and sent later. A node that joins first receives the current state of another node.
 ///
 /// # What it costs
 /// A check costs as much as in memory, and never a round trip. Each interval a node sends one message, or as many as it needs
@@ -33,6 +33,12 @@ use crate::table::lock;
 /// # Clocks
 /// Limits are counted by the callers' clocks, which should be synchronised. Units from a clock that is ahead move the meter
 /// forward, as they would in a shared store.
+///
+/// # Limits that it cannot count
+/// Fixed windows that start with a key's first request, buckets that are refilled in steps, and quotas in total: nodes that
+/// count for themselves cannot agree on when a key's first request was. A check under such a limit is an error
+/// ([`ErrorKind::Unsupported`](ratelimit_core::ErrorKind::Unsupported)). Use a shared store itself, or
+/// [`Leased`](crate::Leased).
 ///
 /// # Reset
 /// A reset affects only this node: it is not sent to the others.
@@ -67,12 +73,12 @@ pub struct Replicated<T> {
 }
 
 impl<T: Transport> Replicated<T> {
-    /// A node without any meters, with the default configuration.
+    /// Creates a node without any meters, with the default configuration.
     pub fn new(transport: T) -> Self {
         Self::with_config(transport, ReplicaConfig::default())
     }
 
-    /// A node without any meters.
+    /// Creates a node without any meters.
     pub fn with_config(transport: T, config: ReplicaConfig) -> Self {
         let random = || RandomState::new().hash_one(());
         let id = config.id.unwrap_or_else(|| u128::from(random()) << 64 | u128::from(random()));
@@ -92,7 +98,7 @@ impl<T: Transport> Replicated<T> {
         self.ledger.len()
     }
 
-    /// Whether there are none.
+    /// Whether this node counts no meters.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -102,13 +108,13 @@ impl<T: Transport> Replicated<T> {
         lock(&self.session).peer_count()
     }
 
-    /// Whether this node has received the state of another one, or has found that there is none. Until then it broadcasts
-    /// nothing, and decides by its own charges only. If the channel cannot be reached at the start, that lasts until it can.
+    /// Whether this node has received the state of another node, or no other node has sent one. Until then, it broadcasts
+    /// no charges and decides by its own charges only. It does not finish joining while the channel cannot be reached.
     pub fn has_joined(&self) -> bool {
         lock(&self.session).joining.is_none()
     }
 
-    /// What was sent and received.
+    /// The numbers of messages that were sent and received.
     pub fn stats(&self) -> ReplicaStats {
         let given_up = lock(&self.session).given_up;
         ReplicaStats { given_up, ..*lock(&self.stats) }

@@ -1,6 +1,6 @@
 //! The configuration of `Synced`.
 
-/// Limits of a [`Synced`](crate::Synced).
+/// How many meters a [`Synced`](crate::Synced) counts, and how it sends them to the store.
 ///
 /// ```
 /// use ratelimit_cluster::SyncConfig;
@@ -11,7 +11,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SyncConfig {
-    /// The most meters that are counted at once; a check of another one is an error
+    /// The maximum number of meters that are counted at once; a check of another one is an error
     /// ([`ErrorKind::Full`](ratelimit_core::ErrorKind::Full)). 1,000,000 by default.
     pub max_keys: usize,
     /// The number of meters in one batch to the store. 500 by default.

@@ -37,12 +37,18 @@ use crate::ledger::{Ledger, counter_store_methods, sync_counter_store_methods};
 ///
 /// # Failures
 /// Charges that the store did not apply are sent again the next time. Charges that it may have applied ([`Applied::Unknown`])
-/// are not sent again, because a slow store would count them several times. This node continues to count them by itself, and
-/// [`unsure`](Self::unsure) returns how often that happened.
+/// are not sent again, because a slow store would count them several times. This node continues to count them by itself,
+/// and [`unsure`](Self::unsure) returns how often that happened.
+///
+/// # Limits that it cannot count
+/// Fixed windows that start with a key's first request, buckets that are refilled in steps, and quotas in total: nodes
+/// that count for themselves cannot agree on when a key's first request was. A check under such a limit is an error
+/// ([`ErrorKind::Unsupported`](ratelimit_core::ErrorKind::Unsupported)). Use the shared store itself, or
+/// [`Leased`](crate::Leased).
 ///
 /// # Refunds and resets
-/// A refund is sent like a charge. For a log it has to be made on the node that made the charge. A reset removes the meter on
-/// this node and in the shared store; another node learns of it when it next charges the meter.
+/// A refund is sent like a charge. Under a log, refund on the node that made the charge. A reset removes the meter on this
+/// node and in the shared store. Another node sees the reset when it next sends a charge of the meter.
 ///
 /// ```
 /// use ratelimit_cluster::Synced;
@@ -97,23 +103,23 @@ impl<S: CounterStore> Synced<S> {
         self.ledger.len()
     }
 
-    /// Whether there are none.
+    /// Whether this node counts no meters.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How often charges were sent of which it is not known whether the store applied them.
+    /// How often a meter's charges were sent without knowing whether the store applied them.
     pub fn unsure(&self) -> u64 {
         self.unsure.load(Ordering::Relaxed)
     }
 
-    /// Sends the charges since the last call to the shared store, and reads those of the other nodes. Also call it before the
-    /// process ends. Waits while another call or a reset is in progress.
+    /// Sends the charges since the last call to the shared store, and reads those of the other nodes. Also call it before
+    /// the process ends. Waits while another call or a reset is in progress.
     ///
     /// Dropping the future is like a failure: requests in flight may have been applied or not.
     ///
     /// # Errors
-    /// The last failure of the store. What it did not apply is sent the next time.
+    /// If the store failed: one of its errors. Charges that it did not apply are sent the next time.
     pub async fn sync(&self, now: Timestamp) -> Result<(), StoreError> {
         let _turn = self.turn.lock().await;
         self.ledger.expire(now);
@@ -130,8 +136,8 @@ impl<S: CounterStore> Synced<S> {
         resets.and(run.run().await)
     }
 
-    /// Calls [`sync`](Self::sync) after each `every`, forever. Spawn this as a task. It ignores errors: what was not sent is
-    /// sent the next time.
+    /// Calls [`sync`](Self::sync) each time `every` has passed, forever. Spawn this as a task. It ignores errors: charges
+    /// that were not sent are sent the next time.
     pub async fn run<C: Timer>(&self, clock: C, every: Duration) {
         loop {
             clock.sleep(every).await;
@@ -198,9 +204,9 @@ impl<S: fmt::Debug> fmt::Debug for Synced<S> {
 impl<S: CounterStore> CounterStore for Synced<S> {
     counter_store_methods!();
 
-    /// Resets the meters on this node and in the shared store, after a [`sync`](Synced::sync) in progress has ended. What
-    /// another node is sending at the moment may still count afterwards, and so may earlier segments of a window, for a node
-    /// whose clock is behind by that much.
+    /// Resets the meters on this node and in the shared store, after a [`sync`](Synced::sync) in progress has ended.
+    /// Charges that another node is sending at that moment may still count afterwards. If the clock of another node is so
+    /// far behind that it counts in earlier segments of a window, those segments may still count on it, too.
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         // Nothing is sent in the meantime: charges sent before the reset are removed by it, and later ones are sent after it.
         let _turn = self.turn.lock().await;
@@ -218,8 +224,8 @@ impl<S: CounterStore> CounterStore for Synced<S> {
 impl<S: CounterStore> SyncCounterStore for Synced<S> {
     sync_counter_store_methods!();
 
-    /// Resets the meters on this node at once, and in the shared store with the next [`sync`](Synced::sync). Until then
-    /// nothing is sent for them.
+    /// Resets the meters on this node immediately, and in the shared store with the next [`sync`](Synced::sync). Until
+    /// then, no charges of them are sent.
     fn reset_now(&self, claims: Claims<'_>) {
         self.resets.add(&self.ledger, claims);
     }

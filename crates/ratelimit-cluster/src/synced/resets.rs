@@ -17,8 +17,8 @@ pub(super) struct Resets {
     cutoffs: Mutex<Cutoffs>,
 }
 
-/// The first instants that count of windows that were reset in the store. A reset covers the carried segments; the store has
-/// earlier ones until it forgets them.
+/// For windows that were reset in the store, the first instant that counts. A reset removes the carried segments; the store
+/// keeps earlier ones until it forgets them.
 #[derive(Debug, Default)]
 struct Cutoffs {
     of: HashMap<OwnedName, Cutoff>,
@@ -38,7 +38,7 @@ struct Cutoff {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reset {
     pub(super) meter: Meter,
-    /// The time of the reset, no earlier than the newest charge: the clock of this node may be behind.
+    /// The time of the reset, or of the newest charge if that is later, because the clock of this node may be behind.
     pub(super) at: Timestamp,
 }
 
@@ -86,7 +86,7 @@ impl Resets {
         std::mem::take(&mut *lock(&self.pending)).into_iter().collect()
     }
 
-    /// Makes resets pending again that failed, unless there is a newer one.
+    /// Makes failed resets pending again, unless there is a newer reset of the same meter.
     pub(super) fn put_back(&self, undone: impl IntoIterator<Item = (OwnedName, Reset)>) {
         let mut pending = lock(&self.pending);
         for (name, reset) in undone {
@@ -106,7 +106,8 @@ impl Resets {
         parts
     }
 
-    /// Calls `f` with a usage unless its meter has a pending reset: then answers of the store are about the time before it.
+    /// Calls `f` with a usage unless its meter has a pending reset: the store's answers then describe the meter before the
+    /// reset.
     pub(super) fn unless_reset(&self, usage: &Usage, f: impl FnOnce(&Usage)) {
         let pending = lock(&self.pending);
         if pending.is_empty() || !pending.contains_key(&usage.name) {

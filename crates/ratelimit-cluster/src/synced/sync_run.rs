@@ -22,7 +22,7 @@ pub(super) struct SyncRun<'n, S> {
     pub(super) store: &'n S,
     pub(super) ledger: &'n Ledger,
     pub(super) resets: &'n Resets,
-    /// How many usages were sent of which it is not known whether the store applied them.
+    /// How many usages were sent without knowing whether the store applied them.
     pub(super) unsure: &'n AtomicU64,
     pub(super) config: &'n SyncConfig,
     pub(super) now: Timestamp,
@@ -71,7 +71,8 @@ async fn join_all<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
     all.into_iter().filter_map(|(_, output)| output).collect()
 }
 
-/// Usages that were taken from the ledger. Those that were not sent go back when the batch is finished or dropped.
+/// Usages that were taken from the ledger. Those that were not sent return to the ledger when the batch is finished or
+/// dropped.
 struct Batch<'n, S> {
     run: &'n SyncRun<'n, S>,
     usages: Vec<Usage>,
@@ -205,8 +206,8 @@ impl<S> Drop for Batch<'_, S> {
     }
 }
 
-/// Keeps only the last reading of each meter or segment. An earlier one lacks the units that were sent after it, and claims made
-/// in between would be decided on it.
+/// Keeps only the last reading of each meter or segment. An earlier reading lacks the units that were sent after it, and
+/// claims made in between would be decided by it.
 fn newest_readings(usages: &[Usage], readings: Readings) -> Readings {
     let mut seen = HashSet::new();
     let mut last: Readings = readings

@@ -10,7 +10,7 @@ use crate::reference_store::ReferenceStore;
 
 /// Caches refusals. Invalidates them with its own refunds and resets, but not with those of other handles.
 const REFUSALS: u8 = 0;
-/// The same, but does not invalidate with its own refunds.
+/// Caches refusals, and invalidates them with its own resets, but not with its own refunds.
 const REFUSALS_AFTER_REFUNDS: u8 = 1;
 /// Caches the result of a peek until it charges the meter itself.
 const PEEKS: u8 = 2;

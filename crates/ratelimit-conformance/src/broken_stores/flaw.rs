@@ -48,11 +48,11 @@ pub struct Write {
     pub place: usize,
     /// The instant of the call.
     pub now: Timestamp,
-    /// The instant from which on the state has no influence.
+    /// The instant from which on the state no longer influences a decision.
     pub forget_at: Timestamp,
-    /// The same for the first meter of the slice.
+    /// [`forget_at`](Self::forget_at) of the first meter of the slice.
     pub first_forget_at: Timestamp,
-    /// The lifetime of the former state.
+    /// The instant until which the former state was to be kept; `None` if there was none.
     pub former: Option<Timestamp>,
 }
 
@@ -112,7 +112,7 @@ pub trait Flaw: fmt::Debug + Default + Send + Sync + 'static {
         state
     }
 
-    /// The lifetime of a written meter.
+    /// The instant until which a written meter is kept.
     fn keep_until(&self, write: &Write) -> Timestamp {
         write.forget_at + CLOCK_SLACK
     }
@@ -122,8 +122,8 @@ pub trait Flaw: fmt::Debug + Default + Send + Sync + 'static {
         refund(&given.meter, state, given.cost, given.receipt, now);
     }
 
-    /// Whether a refund or a reset goes on after the meter at this index. `known` says whether it was stored, `cost` how
-    /// many units it got.
+    /// Whether a refund or a reset continues after the meter at this index. `known` says whether the meter was stored,
+    /// `cost` how many units were refunded to it (zero for a reset).
     fn goes_on(&self, _call: Call, _place: usize, _known: bool, _cost: u64) -> bool {
         true
     }

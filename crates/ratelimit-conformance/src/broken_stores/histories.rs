@@ -25,7 +25,7 @@ pub(super) fn all() -> Vec<BrokenStore> {
     ]
 }
 
-/// The last answer of a handle for each meter and cost, until it gives back or resets itself.
+/// Answers a peek with the state after the handle's last call, until this handle refunds or resets.
 struct PeeksOfLast {
     meters: Arc<ReferenceStore>,
     last: Mutex<HashMap<(Vec<u8>, u64), Answer>>,
@@ -82,7 +82,7 @@ impl CounterStore for PeeksOfLast {
 
 type Waiting = Mutex<Vec<(Timestamp, OwnedRefund<OwnedName>)>>;
 
-/// The refunds that have answered, but not happened.
+/// Answers refunds immediately, but applies them after the next claim, or before the next reset.
 struct LateRefunds {
     meters: Arc<ReferenceStore>,
     waiting: Arc<Waiting>,

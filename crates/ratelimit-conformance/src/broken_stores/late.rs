@@ -20,7 +20,7 @@ fn late(state: &State, now: Timestamp) -> Duration {
     newest(&mut state.clone()).map_or(Duration::ZERO, |at| at.since(now))
 }
 
-/// Decides as of the caller's instant if `backwards` returns true for its lateness.
+/// Decides as of the caller's instant if `backwards` returns true for the lateness of the caller.
 fn decide_late(
     claims: &Claims<'_>,
     states: &mut [Option<State>],

@@ -6,7 +6,7 @@ use ratelimit_core::{Answer, CLOCK_SLACK, Claims, Mode, State, Timestamp, decide
 
 use super::flaw::{Call, Write};
 
-/// The correct lifetime of a meter.
+/// The instant until which a correct store keeps the meter.
 fn right(write: &Write) -> Timestamp {
     write.forget_at + CLOCK_SLACK
 }

@@ -18,7 +18,7 @@ const ONE_BY_ONE: u8 = 1;
 const FORCES_IN_PARTS: u8 = 2;
 /// Refunds in two parts.
 const REFUNDS_IN_PARTS: u8 = 3;
-/// Charges half of the cost, then the other half.
+/// Charges half of the cost, then replaces it by the whole cost.
 const CHARGES_IN_PARTS: u8 = 4;
 /// Charges instead of peeking, and refunds the charge.
 const PEEKS_BY_CHARGING: u8 = 5;
@@ -75,7 +75,7 @@ fn charged<'a>(claims: &Claims<'a>, answer: &Answer) -> Vec<Refund<'a>> {
 }
 
 impl<const WHAT: u8> Steps<WHAT> {
-    /// Makes the claims in another mode, yields, and refunds the charge.
+    /// Makes the claims as a forced charge, yields, and refunds the charge.
     async fn and_back(&self, claims: &Claims<'_>) -> Result<(), StoreError> {
         let forced = self.meters.claim(claims.with_mode(Mode::Force)).await?;
         yield_now().await;
@@ -99,7 +99,8 @@ impl<const WHAT: u8> Steps<WHAT> {
         self.meters.claim(*claims).await
     }
 
-    /// Charges half of each cost, yields, and charges the rest. The answer is for the full cost.
+    /// Charges half of each cost, yields, refunds the half, and makes the whole claim, so that the answer is for the full
+    /// cost.
     async fn in_parts(&self, claims: &Claims<'_>, mode: Mode) -> Result<Answer, StoreError> {
         let halves: Vec<Claim<'_>> =
             claims.iter().map(|claim| Claim { cost: claim.cost / 2, ..*claim }).collect();

@@ -10,7 +10,7 @@ use tokio::task::yield_now;
 
 use super::flaw::{Call, Flaw, Look, Write};
 
-/// Meters in a map behind a lock, with a flaw.
+/// A store in memory with one [`Flaw`]: meters in a map behind a lock.
 #[derive(Default)]
 pub struct TableStore<F> {
     flaw: F,

@@ -61,7 +61,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Uses the limit of 2 up, and is refused so often.
+/// Uses up the limit of 2, and is then refused this many times. Returns the last refusal.
 async fn refused(trial: &Trial, times: usize) -> CaseResult<Decision<'static>> {
     trial.drain(2).await?;
     for _ in 1..times {

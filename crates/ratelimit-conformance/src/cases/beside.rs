@@ -29,7 +29,7 @@ impl Part {
         Self { namespace: String::new(), limit: limit.clone(), key: key.as_ref().to_vec(), cost }
     }
 
-    /// The same in a namespace.
+    /// The same units in this namespace.
     pub(super) fn within(self, namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), ..self }
     }
@@ -163,7 +163,7 @@ impl Beside {
         self.server_time
     }
 
-    /// The instant.
+    /// The time of the next calls.
     pub(super) fn now(&self) -> Timestamp {
         self.now
     }
@@ -230,7 +230,7 @@ impl Beside {
     }
 }
 
-/// The failure, with the preceding calls.
+/// The failure, with `what` preceded it.
 pub(super) fn after(what: &str, failure: Failure) -> Failure {
     let outcome = failure.into_outcome();
     Failure::new(format!("after {what}: {}", outcome.reason().unwrap_or_default()))

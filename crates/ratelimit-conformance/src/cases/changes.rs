@@ -108,7 +108,7 @@ async fn rate(bench: Bench) -> CaseResult {
     for kind in [Kind::Bucket, Kind::Leaky, Kind::Queue] {
         let slow = Trial::new(&bench, kind.builder(1, MINUTE).burst(10).name("b").build()?);
         let fast = slow.under(kind.builder(60, MINUTE).burst(10).name("b").build()?);
-        // A charge drains at the rate under which it was made, whichever limit asks.
+        // A charge drains at the rate under which it was made, whichever limit the next claim is made under.
         slow.admit(10).await?;
         fast.at(Duration::from_secs(59)).expect_left(0).await?;
         slow.expect_left(0).await?;
@@ -163,7 +163,7 @@ async fn turns(bench: Bench, kind: Kind) -> CaseResult {
     Ok(())
 }
 
-/// A refund returns the charged units, whichever limit looks at them.
+/// A refund returns the charged units under both limits, whichever of them charged the units.
 async fn receipts(bench: Bench, kind: Kind) -> CaseResult {
     let second = Duration::from_secs(1);
     let under = |quota| Ok::<_, Failure>(kind.builder(quota, second).burst(10_000).name("b").build()?);

@@ -139,7 +139,7 @@ async fn refused_slices(bench: Bench) -> CaseResult {
     Ok(())
 }
 
-/// Makes one call on the key. If the call is a refund, takes ten units before it.
+/// Makes one call on the key. Refunds are made elsewhere, because they need a receipt.
 async fn call(store: &Handle, call: Call, part: &Part) -> CaseResult {
     match call {
         Call::Claim => drop(put(store, START, Mode::Charge, &[part.of(10)]).await?),

@@ -35,7 +35,7 @@ enum Done {
     Reset,
 }
 
-/// The operation by which the second handle looks, before and after.
+/// The operation with which the second handle observes the meter, before and after the call.
 #[derive(Clone, Copy, Debug)]
 enum Look {
     Claim,

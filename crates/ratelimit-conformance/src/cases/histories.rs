@@ -1,5 +1,5 @@
-//! Concurrent calls are linearizable: some order of them, in which no call comes before one that had ended when it began, gives
-//! the answers of the model.
+//! Concurrent calls are linearizable: there is an order in which the model gives the same answers, and in which each call
+//! comes after all calls that had ended when it started.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ async fn one_after_another(
                 ..8 => Mode::Force,
                 _ => Mode::Charge,
             };
-            // Beside a charge, a store need not read what a cost of zero asks for.
+            // Only in peeks: next to a charge, a store need not read the meter of a claim that costs nothing.
             if mode == Mode::Peek && what.is_multiple_of(2) {
                 parts = parts.iter().map(|part| part.of(0)).collect();
             }
@@ -136,7 +136,7 @@ async fn one_after_another(
 /// The calls on one key.
 struct History {
     calls: Vec<Recorded>,
-    /// What has led to no order: which calls were made, and the model after them.
+    /// The dead ends of the search: which calls were made, and the model after them.
     failed: HashSet<(u64, String)>,
     /// The longest order so far.
     longest: Vec<usize>,
@@ -148,7 +148,7 @@ impl History {
         Self { calls, failed: HashSet::new(), longest: Vec::new() }
     }
 
-    /// Looks for an order, as Wing and Gong do: by trying each call that may be the next one.
+    /// Searches for an order with the algorithm of Wing and Gong: tries each call that may be the next one.
     fn check(mut self) -> CaseResult {
         if self.goes_on(&Model::default(), &mut Vec::new())? {
             return Ok(());

@@ -48,7 +48,8 @@ pub(super) fn cases() -> Vec<Case> {
     cases.into_iter().map(|case| case.needs(Need::OrderedTime)).collect()
 }
 
-/// A minute into a window of that period, and into a quarter of it: most late callers are in the former one.
+/// A minute into a window of that period, and into a quarter of it. Callers that are more than a minute late are in the
+/// former one.
 fn newest() -> Timestamp {
     START + Duration::from_secs(576_060)
 }

@@ -79,7 +79,7 @@ async fn one_too_late(bench: &Bench, call: Call) -> CaseResult {
     let ended = ended.map_err(|_| Failure::new(format!("no end of {call:?} after {IN_TIME:?}")))??;
     ensure!(ended.is_err(), "{call:?} got an answer that had not come");
     proxy.let_answers_go();
-    // No other call gets the answer, which reports another count.
+    // The late answer, which reports another count, must not go to another call.
     for number in 0..5 {
         let fresh = Part::new(&limit, format!("{KEY}{call:?} {number}"), 0);
         recovers(&handle, &fresh).await?;
@@ -122,7 +122,7 @@ async fn lost(bench: Bench, call: Call) -> CaseResult {
         for once in [true, false] {
             let part = Part::new(&limit, format!("{KEY}{once}"), 0);
             recovers(&handle, &part.of(0)).await?;
-            // Takes a hundred units, for a refund or a reset.
+            // A hundred units are charged before the call, so that it can refund or reset them.
             let charged = put(&bench.store, START, Mode::Charge, &[part.of(100)]).await??;
             let receipt = charged.verdicts[0].receipt;
             proxy.lose_answers(once);

@@ -46,7 +46,7 @@ async fn tens_of_thousands(bench: Bench) -> CaseResult {
     clean_up(&bench.store, &one, keys).await
 }
 
-/// Other cases on the same server count its meters.
+/// Resets all keys, because other cases on the same server count its meters.
 async fn clean_up(store: &Handle, limit: &Limit, keys: u64) -> CaseResult {
     let numbers: Vec<u64> = (0..keys).collect();
     for numbers in numbers.chunks(MAX_CLAIMS) {

@@ -54,7 +54,8 @@ async fn mixed(bench: Bench, when: Duration) -> CaseResult {
         let calls = in_time("some of the calls", calls).await?;
         let [taken, back] =
             [0, 1].map(|which| calls.iter().map(|units: &[u64; 2]| units[which]).sum::<u64>());
-        // In a queue, others may have kept their turns after what was refunded, or taken back under contention.
+        // A refund to a queue returns nothing while other calls have later turns. Under contention, a store may also have
+        // assigned later turns and taken them back.
         let lost = match kind {
             Kind::Queue if bench.promises().decisions.are_exact_on_one_node() => back,
             Kind::Queue => u64::MAX,

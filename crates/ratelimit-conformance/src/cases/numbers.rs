@@ -196,7 +196,7 @@ async fn thousand(bench: Bench) -> CaseResult {
 }
 
 async fn largest_burst(bench: Bench) -> CaseResult {
-    // 2^61 ns of days.
+    // The number of whole days in 2^61 ns.
     let most = (1_u64 << 61) / 86_400_000_000_000;
     for kind in [Kind::Bucket, Kind::Leaky, Kind::Queue] {
         let trial = Trial::new(&bench, kind.builder(1, DAY).burst(most).build()?);

@@ -18,7 +18,7 @@ use crate::random::Random;
 /// long as they take less than [`LONGER`].
 const SEQUENCES: usize = 340;
 
-/// Far below the time limit of a case.
+/// The time for further sequences, far below the time limit of a case.
 const LONGER: Duration = Duration::from_secs(10);
 
 /// The number of sequences that run together: each step of all of them is one call.
@@ -115,7 +115,7 @@ struct Sequence {
     now: Timestamp,
     random: Random,
     charges: Vec<Charge>,
-    /// After the last claim.
+    /// The units that the bucket owes after the last claim.
     owed: u64,
 }
 
@@ -247,7 +247,7 @@ impl Sequence {
         Ok(())
     }
 
-    /// Sometimes the newest charge under one of the limits, because its drained part is known.
+    /// Sometimes chooses a charge to refund: the newest one under one of the limits, whose drained part is known.
     fn choose(&mut self) -> Option<usize> {
         let limit = self.random.place(self.limits.len());
         let newest = self.charges.iter().rposition(|charge| charge.limit == limit && charge.cost > 0);

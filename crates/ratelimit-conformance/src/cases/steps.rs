@@ -144,8 +144,8 @@ async fn total(bench: Bench) -> CaseResult {
     trial.expect_left(10).await
 }
 
-/// The retry-after, but `None` for a second, which is what a fallback says: the store that is away may admit what the fallback
-/// never does.
+/// The retry-after, but `None` instead of a second. A fallback that would never admit a request says a second, because
+/// the store that it replaces may admit it.
 fn wait(refused: &Decision<'_>) -> Option<Duration> {
     refused.retry_after().filter(|wait| *wait != SECOND)
 }

@@ -141,7 +141,7 @@ async fn in_state(bench: Bench, state: Before) -> CaseResult {
     Ok(())
 }
 
-/// The result for one unit.
+/// The answer to a claim of one unit.
 struct Told {
     asked_at: Timestamp,
     admitted: bool,
@@ -161,7 +161,7 @@ async fn across_a_turn(bench: Bench, kind: Kind) -> CaseResult {
         // Early in an hour, take half, or all in every other round.
         let (began, taken) = (START + Duration::from_secs(5), ALL / (2 - round % 2));
         let first = put(&bench.store, began, Mode::Charge, &[part.of(taken)]).await??;
-        // When all units have drained or expired, or when a window ends whose half may count.
+        // Either when all units have drained or expired, or at the end of their window, after which they may count in part.
         let whole = kind.has_burst() || round < 3;
         let turn = if whole { first.verdicts[0].reset_at } else { START + HOUR };
         let mut state = limit.meter_for(&part.key).fresh();

@@ -1,4 +1,4 @@
-//! `compare`: all algorithms on one log or model, against the exact sliding log.
+//! `compare`: all algorithms on one log or model, compared with an exact sliding log.
 
 use ratelimit_core::Limit;
 use serde::Serialize;
@@ -13,7 +13,7 @@ use crate::record::Wanted;
 use crate::results::{Results, decisions};
 use crate::table::{count, seconds, table};
 
-/// What `--json` prints.
+/// The object that `--json` prints.
 #[derive(Serialize)]
 struct Report<'a> {
     from: &'a str,
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &CompareArgs, allocated: fn() -> usize) -> anyhow::Resul
     Ok(())
 }
 
-/// The decisions, and what they cost.
+/// A table of the decisions of each algorithm, and one of what they cost.
 pub(super) fn tables(comparison: &Comparison, limit: &Limit) -> String {
     let decisions = decisions(comparison);
     let header = [

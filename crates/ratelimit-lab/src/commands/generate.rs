@@ -11,7 +11,7 @@ use crate::model::{LogText, Traffic};
 pub(crate) fn run(args: &GenerateArgs) -> anyhow::Result<()> {
     let spec = args.model.spec();
     let mut text = LogText::new(Traffic::new(&spec)?, spec.keys, args.format);
-    // Not in the log: other programs that read it do not know comments.
+    // The options are not a comment in the log, since other programs that read it do not know comments.
     say(&format!("generate {spec}"));
     let mut out = io::stdout().lock();
     io::copy(&mut text, &mut out).and_then(|_| out.flush()).context("standard output: cannot be written")

@@ -17,11 +17,11 @@ use crate::table::number;
 /// What was read, and from where.
 pub(crate) struct Log {
     pub(crate) lines: LinesRead,
-    /// For people: the files, or the options that generate the traffic.
+    /// The names of the files or the options that generate the traffic, as text for people.
     pub(crate) from: String,
 }
 
-/// Calls `each` for each request.
+/// Reads the logs, or generates one if there are no files, and calls `each` for each request.
 pub(crate) fn each(
     args: &LogArgs,
     wanted: Wanted,
@@ -55,7 +55,7 @@ pub(crate) fn each(
     Ok(Log { lines, from: names.join(", ") })
 }
 
-/// A bar on a terminal, and nothing elsewhere.
+/// A progress bar if standard error is a terminal, otherwise nothing.
 struct Progress {
     bar: ProgressBar,
     bytes: Arc<AtomicU64>,
@@ -73,7 +73,7 @@ impl Progress {
             Some(_) => "{bar:30} {bytes} of {total_bytes}, {msg} requests, {per_sec} left {eta}",
             None => "{spinner} {bytes}, {msg} requests, {per_sec}",
         };
-        // Requests per second, where indicatif counts bytes.
+        // The rate is that of requests, since the one of indicatif would be of bytes.
         let template = template.replace("{per_sec}", "{prefix}/s");
         if let Ok(style) = ProgressStyle::with_template(&template) {
             bar.set_style(style);

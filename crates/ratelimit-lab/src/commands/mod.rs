@@ -16,8 +16,9 @@ use clap::Parser as _;
 use crate::args::{Args, Command};
 use output::say;
 
-/// Runs the command with the arguments of the process, and returns its exit code: 0 if all went well, 1 after an error in the
-/// input or a limit, 2 for wrong usage. `allocated` says how many bytes the program has allocated.
+/// Runs the command with the arguments of the process, and returns its exit code: 0 if all went well, or 1 after an
+/// error. Wrong arguments, `--help` and `--version` end the process: with 2, or with 0. `allocated` returns how many
+/// bytes the program has allocated.
 #[must_use]
 pub fn run(allocated: fn() -> usize) -> ExitCode {
     let done = match Args::parse().command {
@@ -30,7 +31,7 @@ pub fn run(allocated: fn() -> usize) -> ExitCode {
     let Err(error) = done else { return ExitCode::SUCCESS };
     let is_pipe = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
     if error.chain().any(|error| error.downcast_ref().is_some_and(is_pipe)) {
-        // Whoever read the output, such as `head`, has seen enough.
+        // The reader of the output, such as `head`, has closed it. This is not an error.
         return ExitCode::SUCCESS;
     }
     say(&format!("error: {error:#}"));

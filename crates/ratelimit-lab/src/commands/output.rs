@@ -1,4 +1,4 @@
-//! Writes what the commands say.
+//! Writes the output of the commands, and checks that files can be written.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -18,13 +18,13 @@ pub(super) fn print(text: &str) -> anyhow::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output: cannot be written")
 }
 
-/// The same, a value on a line.
+/// Writes a value as one line of JSON to standard output.
 pub(super) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     print(&(serde_json::to_string(value)? + "\n"))
 }
 
-/// Checks that a file can be written: before a log is read, which may take minutes. Pipes are not opened, since that can be done
-/// only once.
+/// Checks that a file can be written, before a log is read, which can take minutes. A file that does not exist is created
+/// and removed. Pipes and devices are not opened, since a pipe can be opened only once.
 pub(super) fn check_writable(path: &Path) -> anyhow::Result<()> {
     let found = fs::metadata(path);
     if found.as_ref().is_ok_and(|found| !found.is_file() && !found.is_dir()) {

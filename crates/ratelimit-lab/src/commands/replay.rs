@@ -25,7 +25,7 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
     if args.json { print_json(&results) } else { print(&text(&results)?) }
 }
 
-/// Replays the requests, and returns the traces that were kept, of which there are none without a need.
+/// Replays the requests. The traces are empty unless `keep_trace` or `--suggest` needs them.
 pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Results, Vec<Trace>)> {
     anyhow::ensure!(
         !args.limit.is_empty() || args.policies.is_some() || args.suggest.is_some(),
@@ -58,7 +58,8 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
     Ok((Results { from, lines, replayed, suggestions }, traces))
 }
 
-/// The limits whose quota is searched.
+/// The limits for which `--suggest` searches a quota: those of `--limit` without bans, or one each for a second, a minute
+/// and an hour.
 ///
 /// # Errors
 /// If there is no search for one of them.
@@ -73,7 +74,7 @@ fn searched(limits: &[Limits]) -> anyhow::Result<Vec<Limit>> {
     Ok(each)
 }
 
-/// A suggestion for each limit and for each thing to count by.
+/// A suggestion for each limit and each trace.
 fn suggestions(
     limits: &[Limit],
     traces: &[Trace],

@@ -39,7 +39,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     print(&format!("{}: {} bytes\n", path.display(), number(html.len() as u64)))
 }
 
-/// What was typed, so that a reader can do it again.
+/// The command line of this process, quoted for a shell, so that a reader can run it again.
 fn command() -> String {
     let arguments = std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned());
     let quoted = arguments.map(|argument| match shlex::try_quote(&argument) {
@@ -49,9 +49,9 @@ fn command() -> String {
     ["ratelimit-lab".to_owned()].into_iter().chain(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// Compares the algorithms with each quota and period of the limits.
+/// Compares the algorithms with each pair of quota and period that the limits have.
 fn compared(limits: &[Limits], traces: &[Trace]) -> Vec<Algorithms> {
-    // Bans and limits of the calendar have no quota for a period of one length.
+    // Bans and limits of the calendar have no quota for a period of constant length.
     let limits = limits.iter().flat_map(|limits| limits.iter());
     let limits = limits.filter(|limit| !limit.is_ban() && limit.alignment() != Alignment::Calendar);
     let mut seen = BTreeSet::new();

@@ -4,15 +4,17 @@ use anyhow::Context as _;
 use ratelimit_core::{Algorithm, Alignment, Limit, MAX_LOG_UNITS};
 use serde::Serialize;
 
-/// Segments of a segmented window, in which the period is divided.
+/// The number of segments of a segmented window in its period.
 const SEGMENTS: u32 = 10;
 
-/// Each algorithm with the quota and the period of `limit`. A segmented window has ten segments. Of the buckets, which decide
-/// alike, one has a burst of the quota and the others of a tenth of it.
+/// Each algorithm with the quota and the period of `limit`. Segmented windows have ten segments. The token bucket has a
+/// burst of the quota, the leaky bucket and the queue one of a tenth of it; with the same burst, the buckets would decide
+/// alike.
 ///
 /// # Errors
-/// If an algorithm cannot have this quota or period: the log that judges has at most a million units, which may be twice the
-/// quota, and a tenth of the period has to be whole microseconds.
+/// If an algorithm cannot have this quota or period. The quota is at most half of what a log can have, since an algorithm
+/// can admit twice its quota in a period, and the log that judges it has to hold this. A tenth of the period has to be
+/// whole microseconds.
 pub(super) fn algorithms(limit: &Limit) -> anyhow::Result<Vec<Limit>> {
     let (quota, period) = (limit.quota(), limit.period());
     let has_none = limit.is_ban() || matches!(limit.algorithm(), Algorithm::Concurrency | Algorithm::Total);
@@ -42,13 +44,15 @@ pub(super) fn algorithms(limit: &Limit) -> anyhow::Result<Vec<Limit>> {
         .with_context(|| format!("{limit}: not all algorithms can have this quota and period"))
 }
 
-/// Whether an algorithm estimates how many units of a period are used. What a bucket says of its remaining units is not that.
+/// Whether the used units of an algorithm, which are the quota less what remains, are an estimate of the units in the
+/// last period. Those of buckets and queues are not.
 pub(super) fn estimates(algorithm: Algorithm) -> bool {
     use Algorithm::{FixedWindow, SegmentedWindow, SlidingLog, SlidingWindow};
     matches!(algorithm, FixedWindow | SlidingWindow | SegmentedWindow { .. } | SlidingLog)
 }
 
-/// Round trips of a check of one limit, as the README's table of stores states them and the conformance suite counts them.
+/// The number of round trips of a check of one limit, as the README's table of stores states them and the conformance
+/// suite counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Trips {
     /// In memory.

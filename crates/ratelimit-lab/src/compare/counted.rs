@@ -1,4 +1,4 @@
-//! Judges estimates where every request is counted, also those above the limit.
+//! Judges the estimates of algorithms that count every request, including those above the limit.
 
 use ratelimit_core::{Limit, LimitBuilder, MAX_LOG_UNITS, MAX_UNITS, Meter, Mode, State, Timestamp};
 use serde::Serialize;
@@ -6,12 +6,12 @@ use serde::Serialize;
 use super::judge::relative;
 use super::mean;
 
-/// What a request costs, so that the estimate has a resolution of a thousandth of a request.
+/// The cost of a request, so that an estimate has a resolution of a thousandth of a request.
 const UNIT: u64 = 1_000;
-/// A quota that is never reached: the estimate of a meter ends at its quota.
+/// The quota of the meters. It is never reached, since the estimate of a meter cannot be above its quota.
 const NEVER: u64 = MAX_UNITS;
 
-/// Counts every request of a key exactly.
+/// Counts every request of a source exactly.
 pub(super) struct Truth {
     log: Meter,
     state: State,
@@ -23,7 +23,7 @@ impl Truth {
         Ok(Self { state: log.fresh(), log })
     }
 
-    /// The requests in the period that ends with this one, which is among them.
+    /// Counts a request, and returns the number of requests in the period that ends with it, including this one.
     pub(super) fn count(&mut self, time: Timestamp) -> u64 {
         let (_, verdict) = self.log.claim(&mut self.state, 1, time, Mode::Force);
         verdict.limit - verdict.remaining
@@ -34,13 +34,13 @@ impl Truth {
     }
 }
 
-/// An algorithm that counts every request.
+/// An algorithm that counts every request, and how exact its estimates are.
 pub(super) struct Counter {
     name: String,
     meter: Meter,
     state: State,
     quota: u64,
-    /// Of the current source.
+    /// Whether the current source was above the limit at some time; the next two fields are about this source, too.
     was_above: bool,
     was_limited: bool,
     most: u64,
@@ -57,43 +57,45 @@ struct Sums {
     sources: u64,
     sources_above: u64,
     let_through: u64,
-    /// The most requests in a period of a source that was let through.
+    /// The most requests in a period of a source that was above the limit and never limited.
     most: u64,
     limited_below: u64,
 }
 
-/// How an algorithm did where every request counts.
+/// How exact an algorithm is if it counts every request.
 ///
-/// A request is above the limit if it and those of the same source in the period before are more than the quota. The algorithm is
-/// wrong if its estimate says otherwise.
+/// A request is above the limit if it and the requests of the same source in the period before it are more than the
+/// quota. The algorithm would limit a request if its estimate of this number is above the quota.
 #[derive(Clone, Debug, Serialize)]
 pub struct Counted {
     /// The limit.
     pub limit: String,
     /// All requests.
     pub requests: u64,
-    /// Those above the limit.
+    /// Requests that are above the limit.
     pub above: u64,
     /// Requests that it would admit although they are above the limit.
     pub wrongly_admitted: u64,
     /// Requests that it would limit although they are not above the limit.
     pub wrongly_limited: u64,
-    /// The mean over all requests of |estimate - truth| / truth. The estimate has thousandths of a request.
+    /// The mean over all requests of |estimate - truth| / truth. Estimates have a resolution of a thousandth of a
+    /// request.
     pub mean_difference: f64,
     /// All sources.
     pub sources: u64,
     /// Sources that were above the limit at some time.
     pub sources_above: u64,
-    /// Of these, sources that it would never have limited.
+    /// Sources among these that it would never have limited.
     pub let_through: u64,
-    /// How far above the limit the highest of these was: 0.1 if it had 110 requests where 100 are allowed.
+    /// How far above the limit those sources were at most, as a part of the quota: 0.1 for 110 requests in a period where
+    /// 100 are allowed.
     pub let_through_by: f64,
     /// Sources that it would have limited although they never were above the limit.
     pub limited_below: u64,
 }
 
 impl Counter {
-    /// `builder` is of an algorithm that estimates, with any quota.
+    /// A counter named like `limit`. `builder` has the same algorithm and period, but the quota [`NEVER`].
     fn new(limit: &Limit, builder: LimitBuilder) -> anyhow::Result<Self> {
         let meter = builder.build()?.meter_for(b"");
         Ok(Self {
@@ -108,7 +110,7 @@ impl Counter {
         })
     }
 
-    /// The windows with the quota and the period of `limit`.
+    /// A counter for each kind of window with the quota and the period of `limit`.
     pub(super) fn all(limit: &Limit) -> anyhow::Result<Vec<Self>> {
         let (quota, period) = (limit.quota(), limit.period());
         let part = period / 10;
@@ -123,7 +125,7 @@ impl Counter {
             .collect()
     }
 
-    /// Counts a request, which is one of `truth` in a period.
+    /// Counts a request. `truth` is the number of requests in the period that ends with it, including this one.
     pub(super) fn count(&mut self, time: Timestamp, truth: u64) {
         let (_, verdict) = self.meter.claim(&mut self.state, UNIT, time, Mode::Force);
         let estimate = verdict.limit - verdict.remaining;
@@ -139,7 +141,7 @@ impl Counter {
         self.most = self.most.max(truth);
     }
 
-    /// Ends a source.
+    /// Ends a source: its state is forgotten.
     pub(super) fn end(&mut self) {
         let totals = &mut self.totals;
         totals.sources += 1;

@@ -1,4 +1,4 @@
-//! Judges an algorithm: each of its decisions by the units that it has itself admitted in the period before.
+//! Judges an algorithm: compares each of its decisions with the units that it has itself admitted in the period before.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use ratelimit_memory::{MemoryConfig, MemoryStore};
 use super::algorithms::estimates;
 use crate::engine::Waits;
 
-/// An algorithm that is judged, key after key.
+/// An algorithm that is judged on the requests of one key after another.
 pub(crate) struct Judge {
     limit: Limit,
     limiter: RateLimiter<MemoryStore, ManualClock>,
@@ -19,18 +19,18 @@ pub(crate) struct Judge {
     /// Measures how long decisions take.
     watch: SystemClock,
     decided: Vec<Seen>,
-    /// A log of what was admitted, which is long enough for more than the limit.
+    /// An exact log of the units that the algorithm has admitted. It has room for more than the quota.
     log: Meter,
     admitted: State,
-    /// Of the current key.
+    /// The findings on the current key.
     key: OfKey,
     pub(crate) totals: Totals,
 }
 
-/// A decision.
+/// A decision of the algorithm.
 struct Seen {
     is_admitted: bool,
-    /// Units that the algorithm says are used after it.
+    /// Units that are used after it according to the algorithm.
     used: u64,
     wait: Option<Duration>,
 }
@@ -42,20 +42,20 @@ struct OfKey {
     was_refused_wrongly: bool,
 }
 
-/// What was found, over all keys.
+/// The findings on all keys.
 #[derive(Clone, Default)]
 pub(crate) struct Totals {
     pub(crate) requests: u64,
     pub(crate) admitted: u64,
     pub(crate) wrongly_admitted: u64,
     pub(crate) wrongly_refused: u64,
-    /// The most units in a period.
+    /// The most units of one key that were admitted in a period.
     pub(crate) most: u64,
-    /// Keys for which that was more than the limit at some time.
+    /// Keys of which more units than the quota were admitted in a period.
     pub(crate) keys_above: u64,
-    /// Keys that were refused what a log would have admitted.
+    /// Keys with at least one wrong refusal.
     pub(crate) keys_refused_wrongly: u64,
-    /// The sum of the relative differences between estimate and truth over the admitted requests.
+    /// The sum of |estimate - truth| / truth over the admitted requests.
     pub(crate) differences: f64,
     pub(crate) waits: Waits,
     pub(crate) nanos: u64,
@@ -80,7 +80,8 @@ impl Judge {
     pub(crate) fn new(limit: &Limit) -> anyhow::Result<Self> {
         let clock = ManualClock::default();
         let store = MemoryStore::with_config(MemoryConfig::default().shards(1));
-        // No algorithm admits more than twice its limit in a period.
+        // No algorithm admits more than twice its quota in a period, which fits into the log: quotas are at most half of
+        // its greatest room.
         let room = limit.quota().saturating_mul(4).min(MAX_LOG_UNITS);
         let log = Limit::sliding_log(room, limit.period()).build()?.meter_for(b"");
         Ok(Self {
@@ -141,7 +142,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Ends a key, and returns how many of its requests were admitted.
+    /// Ends a key: forgets its state, and returns the number of its requests that were admitted.
     pub(crate) fn end(&mut self, key: &[u8]) -> anyhow::Result<u64> {
         self.limiter.reset_now(key)?;
         self.admitted = self.log.fresh();

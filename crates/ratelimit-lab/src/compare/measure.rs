@@ -10,20 +10,20 @@ use super::counted::{Counted, Counter, Truth};
 use super::source::Sources;
 use super::{CHUNK, Comparison, Judges};
 
-/// What was measured.
+/// How exact the algorithms are on the requests of many sources.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
     /// The sources.
     pub sources: Sources,
     /// The quota and the period, as a limit.
     pub limit: String,
-    /// The windows where every request counts.
+    /// The windows, if every request is counted.
     pub counted: Vec<Counted>,
-    /// All algorithms where refused requests do not count, as in this project.
+    /// All algorithms, if refused requests are not counted, as in this project.
     pub limited: Comparison,
 }
 
-/// What one thread has measured.
+/// The measurement of one thread.
 struct Part {
     truth: Truth,
     counters: Vec<Counter>,
@@ -63,7 +63,8 @@ impl Part {
     }
 }
 
-/// Measures all algorithms with the quota and the period of `limit`. `done` is told how many requests were judged.
+/// Measures all algorithms with the quota and the period of `limit`. Threads call `done` with the number of requests that
+/// they have judged since their last call.
 ///
 /// # Errors
 /// If an algorithm cannot have this quota and period.

@@ -1,16 +1,17 @@
-//! The memory that a store takes for each key.
+//! Measures the memory that a store takes for each key.
 
 use ratelimit_core::{Limit, ManualClock, RateLimiter, Timestamp};
 use ratelimit_memory::{MemoryConfig, MemoryStore};
 
-/// Checks that fill the keys.
+/// The maximum number of checks that fill the keys.
 const CHECKS: u64 = 1_000_000;
 
-/// Fills many keys with the whole quota, evenly over one period, and returns the bytes that the store has allocated for each.
-/// `allocated` says how many bytes the program has allocated.
+/// Fills from 10 to 10,000 keys with the quota, evenly over one period, and returns the bytes that the store has
+/// allocated for each. Of a quota above 100,000, only the first 100,000 units are used. `allocated` returns how many
+/// bytes the program has allocated.
 pub(super) fn bytes_per_key(limit: &Limit, allocated: fn() -> usize) -> anyhow::Result<f64> {
     let clock = ManualClock::default();
-    // One shard, since many of them would have room for a few keys more each.
+    // One shard, since each shard has room for a few more keys than it holds.
     let store = MemoryStore::with_config(MemoryConfig::default().shards(1));
     let limiter = RateLimiter::new(store, limit.clone()).with_clock(clock.clone());
     let keys = (CHECKS / limit.quota().max(1)).clamp(10, 10_000);

@@ -1,4 +1,4 @@
-//! Compares the algorithms with the exact sliding log on the same requests.
+//! Compares the algorithms with an exact sliding log on the same requests.
 
 mod algorithms;
 mod counted;
@@ -18,28 +18,30 @@ pub use counted::Counted;
 pub use measure::{Measured, measure};
 pub use source::{Sources, Traffics};
 
+/// Checks that a comparison with the quota and the period of this limit is possible.
+///
 /// # Errors
-/// If not all algorithms can have the quota and the period of this limit.
+/// If an algorithm cannot have this quota and period.
 pub(crate) fn can_be_compared(limit: &Limit) -> anyhow::Result<()> {
     algorithms::algorithms(limit).map(drop)
 }
 
-/// How the algorithms did on the same requests.
+/// The decisions of all algorithms on the same requests.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// Requests.
+    /// The number of requests.
     pub requests: u64,
-    /// Keys.
+    /// The number of keys.
     pub keys: u64,
-    /// The algorithms.
+    /// The decisions of each algorithm.
     pub algorithms: Vec<Compared>,
 }
 
-/// How an algorithm did.
+/// The decisions of one algorithm, and what they cost.
 ///
-/// A decision is judged by the units that the same algorithm admitted in the period that ends with the request: an admission is
-/// wrong if they are more than the quota with it, a refusal if they would not have been. So an algorithm is not blamed for what
-/// another one would have admitted before.
+/// A decision is judged by the units that the same algorithm has admitted in the period that ends with the request. An
+/// admission is wrong if these and the units of the request are more than the quota; a refusal is wrong if they are not.
+/// So an earlier wrong decision does not make later ones wrong by itself.
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {
     /// The limit.
@@ -48,31 +50,35 @@ pub struct Compared {
     pub admitted: u64,
     /// Requests that it refused.
     pub refused: u64,
-    /// Admissions that a log of what it admitted would not have allowed.
+    /// Requests that it admitted although an exact log of what it had admitted would have refused them.
     pub wrongly_admitted: u64,
-    /// Refusals that a log of what it admitted would have allowed.
+    /// Requests that it refused although an exact log of what it had admitted would have admitted them.
     pub wrongly_refused: u64,
-    /// The most units that it admitted in a span of one period, as a multiple of the quota.
+    /// The most units of one key that it admitted in any span of one period, as a multiple of the quota.
     pub overshoot: f64,
-    /// Keys that got more than the quota in such a span.
+    /// Keys of which it admitted more units than the quota in such a span.
     pub keys_above: u64,
-    /// Keys with a wrong refusal.
+    /// Keys with at least one wrong refusal.
     pub keys_refused_wrongly: u64,
-    /// The mean over its admissions of |estimate - truth| / truth, where the estimate is the limit less what remains, in whole
-    /// units, and the truth are the units that it admitted in the period. `None` for buckets, which estimate nothing of the kind.
+    /// The mean over its admissions of |estimate - truth| / truth. The estimate is the quota less what remains after the
+    /// admission, in whole units; the truth is the number of units that it has admitted in the period. `None` for buckets
+    /// and queues, whose remaining units are not an estimate of these.
     pub mean_difference: Option<f64>,
-    /// Jain's index of what it admitted relative to the log, over the keys that the log refused something: 1 if all keys get the
-    /// same part of what the log gives them, 1 / n if one of n keys gets all. `None` if there is no such key.
+    /// Jain's index of the requests that it admitted as a multiple of those that the log admitted, over the keys of which
+    /// the log admitted some requests and refused others. It is 1 if this multiple is the same for all keys, and 1 / n if
+    /// it is zero for all but one of n keys. `None` if there are no such keys.
     pub fairness: Option<f64>,
-    /// The median wait until a refused request would have been admitted, in seconds; at most 12.5 % too long.
+    /// The median of the waits until refused requests would have been admitted, in seconds; at most 12.5 % too long.
     pub median_wait: Option<f64>,
     /// The longest such wait, in seconds.
     pub longest_wait: Option<f64>,
-    /// Nanoseconds for a decision, one key after the other, so that its count is in the processor's cache.
+    /// The mean time of a decision in memory, in nanoseconds. Keys are decided one after another, so their states are in
+    /// the processor's cache.
     pub nanos: f64,
-    /// Bytes of the store in memory for a key that has used its quota, if they were measured.
+    /// Bytes that the store in memory takes for a key that has used its quota, or 100,000 units of a greater one. `None`
+    /// if they were not measured.
     pub bytes_per_key: Option<f64>,
-    /// Round trips for a decision on each store.
+    /// The number of round trips of a decision on each store.
     pub trips: Trips,
 }
 
@@ -133,11 +139,11 @@ impl Jain {
     }
 }
 
-/// Judges of all algorithms, which see the same requests.
+/// A judge for each algorithm. All of them get the same requests.
 pub(crate) struct Judges {
     judges: Vec<Judge>,
     fairness: Vec<Jain>,
-    /// The log among them.
+    /// The index of the judge of the log.
     log: usize,
     requests: u64,
     keys: u64,
@@ -161,7 +167,7 @@ impl Judges {
         self.judges.iter_mut().try_for_each(|judge| judge.judge(key, requests))
     }
 
-    /// Ends a key that had this many requests.
+    /// Ends a key that has had this many requests: its state is forgotten.
     fn end(&mut self, key: &[u8], requests: u64) -> anyhow::Result<()> {
         self.keys += 1;
         let admitted =
@@ -197,11 +203,11 @@ impl Judges {
     }
 }
 
-/// Requests that are judged at once.
+/// The maximum number of requests that are decided before they are judged.
 const CHUNK: usize = 1 << 14;
 
-/// Compares all algorithms with the quota and the period of `limit`. `allocated`, if given, says how many bytes the program has
-/// allocated, from which the memory for a key is measured.
+/// Compares all algorithms with the quota and the period of `limit`. `allocated` returns how many bytes the program has
+/// allocated; with `None`, the memory that a key takes is not measured.
 ///
 /// # Errors
 /// If an algorithm cannot have this quota and period.

@@ -16,7 +16,7 @@ fn judged(limit: &str, keys: &[Vec<(Timestamp, u64)>]) -> Totals {
     let mut judge = Judge::new(&limit.parse().unwrap()).unwrap();
     for (number, requests) in keys.iter().enumerate() {
         let key = number.to_string();
-        // In parts, as long logs are.
+        // In parts of seven requests, since long logs are judged in parts, too.
         for part in requests.chunks(7) {
             judge.judge(key.as_bytes(), part).unwrap();
         }
@@ -38,7 +38,7 @@ fn a_fixed_window_admits_too_many_around_a_boundary() {
         (12, 2, 0, 12)
     );
     assert_eq!((totals.keys_above, totals.keys_refused_wrongly), (1, 0));
-    // It says one and two where there are eleven and twelve.
+    // Of the last two requests, the window counts one and two; in the minute before them are eleven and twelve.
     assert!((totals.differences - (10.0 / 11.0 + 10.0 / 12.0)).abs() < 1e-9, "{}", totals.differences);
 }
 
@@ -54,16 +54,18 @@ fn a_log_is_never_wrong() {
 
 #[test]
 fn a_sliding_window_counter_is_wrong_where_the_previous_window_was_uneven() {
-    // Ten at the beginning of a minute. Halfway through the next one none is left, and five are counted.
+    // Ten requests at the beginning of a minute. Halfway through the next minute none of them is in the minute before,
+    // but five are counted.
     let early =
         seconds(&[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 90.0, 90.0, 90.0, 90.0, 90.0, 90.0]);
     let totals = judged("10/min", &[early]);
     assert_eq!((totals.admitted, totals.wrongly_admitted, totals.wrongly_refused), (15, 0, 1));
     assert_eq!(totals.keys_refused_wrongly, 1);
-    // The last unit that a log has left counts, too.
+    // A refusal is wrong, too, if the log has room for just one more request.
     let totals = judged("2/min", &[seconds(&[0.0, 0.0, 90.0, 90.0])]);
     assert_eq!((totals.admitted, totals.wrongly_refused), (3, 1));
-    // Ten at its end. Then all of them are there, and five are counted.
+    // Ten requests at the end of a minute. Halfway through the next minute all of them are in the minute before, but five
+    // are counted.
     let late = seconds(&[
         59.0, 59.0, 59.0, 59.0, 59.0, 59.0, 59.0, 59.0, 59.0, 59.0, 90.0, 90.0, 90.0, 90.0, 90.0, 90.0,
     ]);
@@ -129,7 +131,7 @@ fn estimates_have_thousandths_of_a_request() {
     let limit: Limit = "10/min".parse().unwrap();
     let mut counter = Counter::all(&limit).unwrap().remove(0);
     let mut truth = Truth::new(&limit).unwrap();
-    // Three quarters of the first are still counted, and all of it is there.
+    // At the second request, three quarters of the first one are counted, but all of it is in the minute before.
     for (time, _) in seconds(&[30.0, 75.0]) {
         let count = truth.count(time);
         counter.count(time, count);
@@ -154,9 +156,9 @@ fn sources_are_classified() {
         let one = counter.result();
         (one.sources_above, one.let_through, (one.let_through_by * 1_000.0).round(), one.limited_below)
     };
-    // Twelve around a boundary: the sliding window sees them, the fixed one does not.
+    // Twelve requests around a boundary: the sliding window limits the source, the fixed window never does.
     assert_eq!((run(0, &boundary()), run(1, &boundary())), ((1, 0, 0.0, 0), (1, 1, 200.0, 0)));
-    // Sources do not share a count.
+    // The count of one source does not affect the next one.
     let mut counter = Counter::all(&limit).unwrap().remove(1);
     let mut differences = Vec::new();
     for _ in 0..2 {
@@ -169,7 +171,8 @@ fn sources_are_classified() {
         differences.push((counter.result().mean_difference * 1e9).round());
     }
     assert_eq!((differences[0], counter.result().sources), (differences[1], 2));
-    // Ten early, and six when none of them is left: the sliding window counts eleven of six.
+    // Ten requests early in a minute, and six when none of them is in the minute before: the sliding window counts eleven
+    // where there are six.
     let early =
         seconds(&[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 90.0, 90.0, 90.0, 90.0, 90.0, 90.0]);
     assert_eq!((run(0, &early), run(1, &early)), ((0, 0, 0.0, 1), (0, 0, 0.0, 0)));

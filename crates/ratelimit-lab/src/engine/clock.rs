@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use ratelimit_core::{Clock, Timer, Timestamp};
 
-/// A clock that is set to the time of each request. Only one thread uses it, so it needs none of what a manual clock does for
-/// others. Who sleeps until its turn has it at once, so that a request in a queue comes to its end, whose status may refund it.
+/// A clock that the replay sets to the time of each request. A sleep ends at once, so that a request that a queue delays
+/// reaches the service, whose status may refund it. Only one thread uses the clock, so it does not have to wake other
+/// tasks or synchronize them, as a manual clock does.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReplayClock(Arc<Nanos>);
 
@@ -22,7 +23,7 @@ impl ReplayClock {
         self.0.now.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    /// How long the last sleep was, if there was one since this was asked.
+    /// The length of the last sleep since the previous call; zero if there was none.
     pub(crate) fn slept(&self) -> Duration {
         Duration::from_nanos(self.0.slept.swap(0, Ordering::Relaxed))
     }

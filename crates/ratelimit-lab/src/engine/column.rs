@@ -1,4 +1,4 @@
-//! A column of the result: limits, what they count by, and what they did.
+//! A column of the result: limits, what they count by, and what they have decided.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,12 +17,12 @@ use super::waits::Waits;
 
 /// One column.
 pub(crate) struct Column {
-    /// The limits as text.
+    /// The limits as text, or the path of the configuration file.
     pub(crate) name: String,
-    /// Which of the keys of a request it counts by.
+    /// The index of what it counts by, among all that the replay counts by.
     pub(crate) by: usize,
     pub(crate) decider: Decider,
-    /// In which peaks are counted.
+    /// The length of the periods in which peaks are counted.
     pub(crate) period: Duration,
     /// The shortest period of its limits.
     pub(crate) shortest: Duration,
@@ -61,7 +61,7 @@ impl Column {
         Ok(())
     }
 
-    /// Counts a request without what is counted by.
+    /// Counts a request that does not have what the column counts by.
     pub(crate) fn unidentified(&mut self) {
         self.counts.unidentified += 1;
     }

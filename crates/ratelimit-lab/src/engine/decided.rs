@@ -6,12 +6,13 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Decided {
     pub(crate) is_admitted: bool,
-    /// Until the same request is admitted if nothing else is; `None` if it never is.
+    /// Of a refused request: the time after which it would be admitted if no other request came before. `None` if no wait
+    /// helps.
     pub(crate) wait: Option<Duration>,
-    /// Whether a queue delays it.
+    /// Whether a queue delays the request.
     pub(crate) is_delayed: bool,
-    /// By how much.
+    /// How long a queue delays it.
     pub(crate) delay: Duration,
-    /// The limits that refused, by their names in the configuration file.
+    /// Of a configuration file: the names of the limits that refused, or the status and the reason of another refusal.
     pub(crate) refused_by: Vec<String>,
 }

@@ -18,7 +18,7 @@ impl Decider {
     /// A limiter on a store in memory, with these limits.
     ///
     /// # Errors
-    /// If one of them is on what is held at once, since a log does not say when requests ended.
+    /// If one of them is a concurrency limit, since a log does not say when requests ended.
     pub(crate) fn limiter(limits: Limits, clock: ReplayClock) -> anyhow::Result<Self> {
         can_be_replayed(&limits)?;
         Ok(Self::Limiter(Box::new(RateLimiter::new(MemoryStore::new(), limits).with_clock(clock))))

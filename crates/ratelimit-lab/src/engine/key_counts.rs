@@ -12,17 +12,17 @@ use super::waits::Waits;
 pub(crate) struct KeyCounts {
     pub(crate) requests: u64,
     pub(crate) refused: u64,
-    /// The period that is being counted, and its requests.
+    /// The number of the current period since 1970, and in `in_period` the requests of that period.
     period: u64,
     in_period: u64,
     /// The most requests in a period.
     pub(crate) peak: u64,
-    /// Only of keys that were refused something.
+    /// `None` until a request of the key was refused.
     pub(crate) waits: Option<Box<Waits>>,
 }
 
 impl KeyCounts {
-    /// Counts a request; `length` is that of a period in nanoseconds.
+    /// Counts a request. `length` is the length of a period in nanoseconds; if it is zero, all time is one period.
     pub(crate) fn count(&mut self, time: Timestamp, length: u64) {
         self.requests += 1;
         let period = time.as_nanos().checked_div(length).unwrap_or(0);
@@ -33,7 +33,7 @@ impl KeyCounts {
         self.peak = self.peak.max(self.in_period);
     }
 
-    /// Counts a refusal, and how long it would have to wait.
+    /// Counts a refusal, and the wait until the request would be admitted; `None` if no wait helps.
     pub(crate) fn refuse(&mut self, wait: Option<Duration>) {
         self.refused += 1;
         let waits = self.waits.get_or_insert_default();
@@ -42,7 +42,7 @@ impl KeyCounts {
         }
     }
 
-    /// What happened to this key.
+    /// The counts of this key as a part of the results.
     pub(crate) fn outcome(&self, key: &[u8]) -> KeyOutcome {
         let waits = self.waits.as_deref();
         KeyOutcome {

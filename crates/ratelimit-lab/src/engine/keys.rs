@@ -10,14 +10,14 @@ use hashbrown::HashTable;
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     bytes: Vec<u8>,
-    /// Where each key ends.
+    /// The index in `bytes` at which each key ends.
     ends: Vec<usize>,
     numbers: HashTable<u32>,
     hasher: RandomState,
 }
 
 impl Keys {
-    /// The number of a key.
+    /// The number of a key, which is a new one if the key is not known yet.
     pub(crate) fn number(&mut self, key: &[u8]) -> anyhow::Result<u32> {
         let Self { bytes, ends, numbers, hasher } = self;
         let hash = hasher.hash_one(key);
@@ -31,7 +31,7 @@ impl Keys {
         Ok(number)
     }
 
-    /// The key of a number; empty if there is none.
+    /// The key with this number; empty if there is none.
     pub(crate) fn get(&self, number: u32) -> &[u8] {
         get(&self.bytes, &self.ends, number)
     }

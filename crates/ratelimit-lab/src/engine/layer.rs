@@ -22,22 +22,22 @@ use crate::by::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 
-/// A request of a log, as the layer sees it. In place of a body it has the status of its response.
+/// A request of a log, as the layer sees it. Its body is the status of the response in the log.
 pub(crate) type HttpRequest = Request<StatusCode>;
 
 type Answers = fn(&Refusal<'_>) -> Response<()>;
 
-/// A service behind the layer. Its responses are those of the log.
+/// The layer around a service that responds with the statuses of the log.
 pub(crate) struct Layered {
     service: RateLimit<Logged, MemoryStore, ReplayClock, Answers>,
     clock: ReplayClock,
     /// The shortest period of the limits.
     pub(crate) shortest: Duration,
-    /// What of the file is not replayed.
+    /// The parts of the file that are not replayed, as text for people.
     pub(crate) not_replayed: Vec<String>,
 }
 
-/// What the layer said about a refused request.
+/// Why the layer refused a request, as an extension of its response.
 #[derive(Clone)]
 struct Refused {
     wait: Option<Duration>,
@@ -45,10 +45,10 @@ struct Refused {
 }
 
 impl Layered {
-    /// The policies of this file.
+    /// The policies of this file. With `enforce_shadow`, policies in shadow refuse as the others do.
     ///
     /// # Errors
-    /// If one of them limits what is held at once.
+    /// If a policy has a concurrency limit, for the requests of a plan or for those without one.
     pub(crate) fn new(config: &Config, enforce_shadow: bool, clock: ReplayClock) -> anyhow::Result<Self> {
         let (mut all, mut not_replayed) = (Vec::new(), Vec::new());
         for policy in config.policies().each() {
@@ -100,7 +100,7 @@ fn answer(refusal: &Refusal<'_>) -> Response<()> {
     response
 }
 
-/// Answers with the status that the log says.
+/// The service: responds with the status that the log has for the request.
 #[derive(Clone, Copy)]
 struct Logged;
 
@@ -126,17 +126,18 @@ pub(crate) struct RequestMaker {
     method: usize,
     path: usize,
     status: usize,
-    /// Header fields, and the fields of the log that have their values.
+    /// Header fields, each with the index of the field of the log that has its value.
     headers: Vec<(HeaderName, usize)>,
-    /// The plans of the file, by the field that has their names.
+    /// The index of the field of the log that names a plan, and the plans of the file by their names.
     plan: Option<(usize, Vec<(String, PlanName)>)>,
 }
 
 impl RequestMaker {
-    /// Adds what it needs to `wanted`. `headers` are `NAME=FIELD`: a header field, and the field of the log that has its value.
+    /// Adds the fields that requests are made from to `wanted`. Each of `headers` is `NAME=FIELD`: a header field, and
+    /// the field of the log that has its value.
     ///
     /// # Errors
-    /// If one of them is not of that form.
+    /// If one of `headers` is not of that form.
     pub(crate) fn new(
         wanted: &mut Wanted,
         headers: &[String],

@@ -1,4 +1,4 @@
-//! What a replay has to know of limits.
+//! What a replay has to know about limits: their shortest period, and whether it can decide them.
 
 use std::time::Duration;
 
@@ -9,8 +9,10 @@ pub(super) fn shortest<'l>(limits: impl Iterator<Item = &'l Limit>) -> Duration 
     limits.map(Limit::period).filter(|period| !period.is_zero()).min().unwrap_or_default()
 }
 
+/// Checks that a log has all that these limits need.
+///
 /// # Errors
-/// If one of these limits what is held at once.
+/// If one of them is a concurrency limit.
 pub(super) fn can_be_replayed(limits: &Limits) -> anyhow::Result<()> {
     match limits.iter().find(|limit| limit.algorithm() == Algorithm::Concurrency) {
         Some(limit) => anyhow::bail!(

@@ -44,30 +44,32 @@ pub(crate) use waits::Waits;
 /// What to replay requests against.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// Limits. Each of them is a column for each of `by`.
+    /// The limits to try. Each element is a column for each of `by`.
     pub limits: Vec<Limits>,
-    /// What to count by; `ip` if there is nothing, and at most [`MOST_BY`].
+    /// What to count by: at most [`MOST_BY`] elements. If it is empty, requests are counted by `ip`.
     pub by: Vec<By>,
     /// The configuration file of an HTTP layer, as one more column.
     pub policies: Option<PathBuf>,
-    /// Whether policies in shadow refuse.
+    /// Whether policies in shadow refuse, too.
     pub enforce_shadow: bool,
     /// Header fields of requests, `NAME=FIELD`, for these policies.
     pub headers: Vec<String>,
     /// The field that names the plan of a request, for these policies.
     pub plan_field: Option<String>,
-    /// The field that has the cost of a request. Requests in which it is not a whole number cost one, and are
-    /// [counted](Replayed::without_cost).
+    /// The field that has the cost of a request for `limits`; the policies have costs of their own. A request in which it
+    /// is not a whole number costs one, and is [counted](Replayed::without_cost).
     pub cost_field: Option<String>,
-    /// Leaves requests out of a column that do not have what it counts by.
+    /// Whether to leave requests out of a column of `limits` if they do not have what it counts by. Otherwise they are
+    /// counted together.
     pub skip_missing: bool,
-    /// How far requests may be out of order.
+    /// How far requests may be out of order. Those that are more are decided at the latest time until then, and
+    /// [counted](Replayed::too_late).
     pub out_of_order: Duration,
-    /// Whether to keep times and keys, which a [`Trace`] needs.
+    /// Whether to keep the times, keys and costs of all requests: [`Engine::finish`] returns a [`Trace`] for each of `by`.
     pub keep_trace: bool,
 }
 
-/// The most things to count by at once.
+/// The maximum number of elements of [`Plan::by`].
 pub const MOST_BY: usize = 4;
 
 /// A replay in progress.
@@ -90,9 +92,9 @@ pub struct Engine {
 /// A request that waits for earlier ones.
 struct Waiting {
     cost: u64,
-    /// The number of its key for each thing to count by, and whether it has it.
+    /// For each of [`Plan::by`] the number of the key, and whether the request has all that the key is made of.
     keys: [(u32, bool); MOST_BY],
-    /// What the request for policies is made of. Boxed, since most replays have none.
+    /// The record from which the HTTP request for the policies is made. Boxed, since most replays have no policies.
     record: Option<Box<Record>>,
 }
 
@@ -103,21 +105,22 @@ pub struct Replayed {
     pub first: Option<u64>,
     /// The time of the last request, in nanoseconds since 1970.
     pub last: Option<u64>,
-    /// Requests that were more out of order than the bound. They were decided at the latest time.
+    /// Requests that came after a later one had been decided. They were decided at the latest time until then.
     pub too_late: u64,
-    /// Requests that do not have a whole number in the field for the cost. Each of them cost one.
+    /// Requests that do not have a whole number in the field for the cost. Each of them has cost one.
     pub without_cost: u64,
-    /// Whether there are requests, and the times of all of them are whole seconds, as in the combined log format.
+    /// Whether there are requests, and all of them have times in whole seconds, as in the combined log format.
     pub whole_seconds: bool,
     /// The columns.
     pub columns: Vec<Outcome>,
 }
 
 impl Engine {
-    /// A replay of this plan. What it needs of each line is added to `wanted`.
+    /// A replay of this plan. The fields that it needs of each line are added to `wanted`.
     ///
     /// # Errors
-    /// If a limit cannot be replayed, or if the configuration file has errors.
+    /// If a limit cannot be replayed, if the configuration file cannot be read or has errors, if a header field is not
+    /// `NAME=FIELD`, or if there are more than [`MOST_BY`] things to count by.
     pub fn new(plan: &Plan, wanted: &mut Wanted) -> anyhow::Result<Self> {
         anyhow::ensure!(
             plan.by.len() <= MOST_BY,
@@ -180,10 +183,10 @@ impl Engine {
         })
     }
 
-    /// Adds a request. It is decided when no earlier one can come.
+    /// Adds a request. It is decided when no earlier request can come.
     ///
     /// # Errors
-    /// If there are more than four billion keys.
+    /// If there are more than four billion different keys, or if a decision fails.
     pub fn add(&mut self, record: &Record) -> anyhow::Result<()> {
         let mut keys = [(0, false); MOST_BY];
         for ((_, maker, numbers), key) in self.makers.iter_mut().zip(&mut keys) {
@@ -193,7 +196,7 @@ impl Engine {
         let cost = self.cost.map_or(Some(1), |index| cost_of(record.get(index)?));
         self.without_cost += u64::from(cost.is_none());
         let cost = cost.unwrap_or(1);
-        // The request itself is made when it is decided: many allocations that live long are slow.
+        // The HTTP request is made when it is decided, not here: it has many allocations, which are slow if they live long.
         let kept = self.requests.is_some().then(|| Box::new(record.clone()));
         self.reorder.push(record.time, Waiting { cost, keys, record: kept });
         while let Some((time, request)) = self.reorder.next() {
@@ -230,8 +233,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Decides what is left, and returns the results, with this many keys for each column, and the traces that were kept, one for
-    /// each thing to count by.
+    /// Decides the requests that are left. Returns the results, with at most `top` keys for each column, and a trace for
+    /// each of [`Plan::by`] if [`Plan::keep_trace`] is set.
     ///
     /// # Errors
     /// Like [`add`](Self::add).
@@ -258,7 +261,7 @@ impl Engine {
     }
 }
 
-/// A whole number of units. More than there can be is as much as there can be.
+/// Reads a cost, a whole number. One that does not fit into 64 bits is the greatest that does.
 fn cost_of(text: &[u8]) -> Option<u64> {
     let text =
         std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;

@@ -9,14 +9,15 @@ use super::series::Series;
 /// What one column of limits would have done to the requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// The limits, as text, or the name of the configuration file.
+    /// The limits, as text, or the path of the configuration file.
     pub limits: String,
-    /// What requests are counted by. With a configuration file, its policies count by their own keys, and this only names
-    /// the clients in `top`.
+    /// What requests are counted by. The policies of a configuration file count by their own keys; for these, this is
+    /// only what `keys`, `keys_refused`, `unidentified` and `top` are about.
     pub by: String,
     /// Requests that were decided.
     pub requests: u64,
-    /// Requests that do not have what is counted by. They are counted together, or left out if that was asked for.
+    /// Requests that do not have what is counted by. They are counted together, as one key, or with
+    /// [`skip_missing`](crate::Plan::skip_missing) left out of a column of limits.
     pub unidentified: u64,
     /// Requests that were admitted.
     pub admitted: u64,
@@ -24,25 +25,27 @@ pub struct Outcome {
     pub refused: u64,
     /// Admitted requests that a queue would have delayed.
     pub delayed: u64,
-    /// Requests that cost more than a limit can ever admit. They are among the refused.
+    /// Refused requests that no wait would have helped: they cost more than a limit can ever admit, or a configuration
+    /// file refuses them for another reason than a limit. They are among `refused`.
     pub never: u64,
-    /// Different keys.
+    /// Keys with at least one decided request.
     pub keys: u64,
     /// Keys with at least one refusal.
     pub keys_refused: u64,
-    /// The median of the waits until a refused request would have been admitted, in seconds; at most 12.5 % too long.
+    /// The median of the waits until refused requests would have been admitted, in seconds; at most 12.5 % too long.
     pub median_wait: Option<f64>,
     /// The longest of these waits, in seconds.
     pub longest_wait: Option<f64>,
     /// The longest delay by a queue, in seconds.
     pub longest_delay: f64,
-    /// The time in which peaks are counted, in seconds: the period of the first limit.
+    /// The length of the periods in which peaks are counted, in seconds: the period of the first limit, which is zero if
+    /// that has none; a minute for a configuration file.
     pub peak_seconds: f64,
     /// The shortest period of its limits, in seconds; zero if none has a period.
     pub shortest_seconds: f64,
-    /// What of a configuration file is not replayed, for people.
+    /// The parts of a configuration file that are not replayed, as text for people.
     pub not_replayed: Vec<String>,
-    /// Which limits of a configuration file refused, and how often.
+    /// How many requests each limit of a configuration file refused, and how many were refused for each other reason.
     pub refused_by: BTreeMap<String, u64>,
     /// The keys with the most refusals.
     pub top: Vec<KeyOutcome>,
@@ -53,13 +56,15 @@ pub struct Outcome {
 /// What happened to one key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyOutcome {
-    /// The key. Bytes that are not printable text are `\xNN`.
+    /// The key as printable text: control characters and bytes that are not UTF-8 are `\xNN`, a backslash is `\\`, and
+    /// characters that would reverse or hide others are `\u{NNNN}`.
     pub key: String,
     /// Its requests.
     pub requests: u64,
     /// Those of them that were refused.
     pub refused: u64,
-    /// The most requests in one period; periods begin at whole multiples of their length.
+    /// The most requests in one period of [`peak_seconds`](Outcome::peak_seconds); periods begin at whole multiples of
+    /// their length since 1970.
     pub peak: u64,
     /// The median wait until a refused request would have been admitted, in seconds; at most 12.5 % too long.
     pub median_wait: Option<f64>,
@@ -68,30 +73,31 @@ pub struct KeyOutcome {
 }
 
 impl Outcome {
-    /// The refused share of all requests, from 0 to 1.
+    /// The share of the decided requests that were refused, from 0 to 1.
     pub fn refused_share(&self) -> f64 {
         share(self.refused, self.requests)
     }
 
-    /// The share of the keys that were refused something, from 0 to 1.
+    /// The share of the keys with at least one refusal, from 0 to 1.
     pub fn keys_refused_share(&self) -> f64 {
         share(self.keys_refused, self.keys)
     }
 }
 
-/// A part of a whole, from 0 to 1.
+/// `part` divided by `whole`; zero if `whole` is zero.
 #[allow(clippy::cast_precision_loss)] // for people
 pub(crate) fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// Bytes as printable text.
+/// Bytes as printable text, such that different bytes are different text.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {
             match letter {
-                // Those that reverse or hide what follows on a terminal, and control characters that are not the byte of their number.
+                // These are written with their code points: characters that reverse or hide what follows on a terminal,
+                // and control characters from U+0080, since `\x85` stands for a byte that is not UTF-8.
                 '\u{80}'..='\u{9f}'
                 | '\u{61c}'
                 | '\u{200b}'..='\u{200f}'

@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use ratelimit_core::Timestamp;
 
-/// The most requests that wait for earlier ones.
+/// The maximum number of requests that wait for earlier ones.
 const MOST: usize = 1 << 20;
 
-/// Holds requests back until no earlier one can come, as far as the bound says.
+/// Holds requests back until no earlier one can come, if none is more out of order than the bound.
 #[derive(Debug)]
 pub(crate) struct Reorder<T> {
     bound: Duration,
-    /// Requests that came in order, which are most of them.
+    /// Waiting requests, each of which came in order: not before the one in front of it. In most logs these are nearly all.
     sorted: VecDeque<(Timestamp, T)>,
-    /// The others.
+    /// The other waiting requests.
     late: BinaryHeap<Reverse<Late<T>>>,
     newest: Timestamp,
-    /// The time of the last one that was let go: none is decided before it.
+    /// The time of the last decision. No later request is decided at an earlier time.
     decided: Timestamp,
     count: u64,
-    /// Requests that came too late to be put in order.
+    /// Requests that came after a later one had been decided.
     pub(crate) too_late: u64,
 }
 
@@ -41,7 +41,7 @@ impl<T> Reorder<T> {
         }
     }
 
-    /// Adds a request. Call [`next`](Self::next) until it returns nothing.
+    /// Adds a request. Then call [`next`](Self::next) until it returns `None`.
     pub(crate) fn push(&mut self, time: Timestamp, request: T) {
         if time < self.decided {
             self.too_late += 1;
@@ -55,7 +55,7 @@ impl<T> Reorder<T> {
         }
     }
 
-    /// A request that is to be decided, and when.
+    /// The next request to decide, and the time at which to decide it. `None` while an earlier one can still come.
     pub(crate) fn next(&mut self) -> Option<(Timestamp, T)> {
         let first = self.first()?;
         let is_full = self.sorted.len() + self.late.len() > MOST;
@@ -65,7 +65,8 @@ impl<T> Reorder<T> {
         self.take()
     }
 
-    /// One of those that are left at the end.
+    /// The earliest request that is left, and the time at which to decide it, although earlier ones can still come.
+    /// `None` if none is left.
     pub(crate) fn take(&mut self) -> Option<(Timestamp, T)> {
         let late = self.late.peek().map(|Reverse(late)| late.0);
         let sorted = self.sorted.front().map(|(time, _)| *time);
@@ -112,7 +113,7 @@ impl<T> Ord for Late<T> {
 mod tests {
     use super::*;
 
-    /// Seconds and names, in the order in which they are decided.
+    /// Seconds and names in the order in which the requests are decided, and the number of those that came too late.
     fn order(bound: u64, requests: &[(u64, char)]) -> (Vec<(u64, char)>, u64) {
         let mut reorder = Reorder::new(Duration::from_secs(bound));
         let mut decided = Vec::new();

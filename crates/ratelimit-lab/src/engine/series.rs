@@ -3,19 +3,20 @@
 use ratelimit_core::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Requests, admitted and refused, over time. It begins with buckets of a second. When there are more than 2,048, two become
-/// one, so a series has the same size whatever the length of the log.
+/// The numbers of admitted and refused requests over time, in buckets of equal width. Buckets are a second wide at first.
+/// Whenever there would be more than 2,048 of them, each two become one, so the size of a series does not depend on the
+/// length of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Series {
-    /// When the first bucket begins, in seconds since 1970: a whole multiple of the width.
+    /// The time at which the first bucket begins, in seconds since 1970: a whole multiple of the width.
     pub begin: u64,
-    /// How long a bucket is, in seconds.
+    /// The width of a bucket, in seconds: a power of two.
     pub width: u64,
-    /// The buckets.
+    /// The buckets, from the first request to the last one.
     pub buckets: Vec<Bucket>,
 }
 
-/// What came in one bucket of time.
+/// The requests in one bucket of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bucket {
     /// Requests that were admitted.
@@ -25,13 +26,13 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// All requests.
+    /// Both together.
     pub fn requests(&self) -> u64 {
         self.admitted + self.refused
     }
 }
 
-/// The most buckets.
+/// The maximum number of buckets.
 const MOST: usize = 2_048;
 
 impl Default for Series {
@@ -41,7 +42,7 @@ impl Default for Series {
 }
 
 impl Series {
-    /// Counts a request. Times must not go back.
+    /// Counts a request. Its time must not be before that of the previous one.
     pub(crate) fn add(&mut self, time: Timestamp, is_admitted: bool) {
         let second = time.as_nanos() / 1_000_000_000;
         if self.buckets.is_empty() {
@@ -63,7 +64,7 @@ impl Series {
         }
     }
 
-    /// The same in at most this many buckets.
+    /// The same counts in wider buckets, of which there are at most this many, or two if this is less.
     pub(crate) fn coarser(&self, most: usize) -> Self {
         let mut series = self.clone();
         while series.buckets.len() > most.max(2) {
@@ -76,7 +77,7 @@ impl Series {
         usize::try_from(second.saturating_sub(self.begin) / self.width).unwrap_or(usize::MAX)
     }
 
-    /// Makes buckets twice as wide, which begin at whole multiples of that.
+    /// Merges the buckets into buckets of twice the width, which begin at whole multiples of it.
     fn merge(&mut self) {
         let width = self.width * 2;
         let begin = self.begin / width * width;

@@ -1,11 +1,11 @@
-//! The times and keys of all requests, to replay them again.
+//! The times, keys and costs of all requests, to decide them again without reading the log again.
 
 use ratelimit_core::Timestamp;
 
 use super::keys::Keys;
 
-/// The times of all requests, key by key. While it is collected it takes 12 bytes for each request, and 8 more for a moment when
-/// it is sorted; afterwards 8. Costs other than one take 8 more.
+/// The times and costs of all requests, key by key, and the keys. For each request it takes 12 bytes while the log is
+/// read, 20 for a moment while it is sorted by key, and 8 afterwards; if a cost is not one, 8, 16 and 8 more.
 #[derive(Debug, Default)]
 pub struct Trace {
     by: String,
@@ -14,11 +14,11 @@ pub struct Trace {
     numbers: Vec<u32>,
     /// Empty if all costs are one.
     costs: Vec<u64>,
-    /// Where each key begins in `times`, once they are sorted.
+    /// The index in `times` at which each key begins, once they are sorted.
     begins: Vec<usize>,
 }
 
-/// The requests of one key, in their order.
+/// The requests of one key, in the order of their times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TracedKey<'a> {
     pub(crate) key: &'a [u8],
@@ -36,7 +36,7 @@ impl<'a> TracedKey<'a> {
         self.times.len() as u64
     }
 
-    /// What all of them cost together.
+    /// The sum of the costs of its requests.
     pub(crate) fn cost(&self) -> u64 {
         if self.costs.is_empty() {
             return self.len();
@@ -57,7 +57,7 @@ impl Trace {
         self.numbers.push(number);
     }
 
-    /// The same sorted by key. Requests of a key keep their order.
+    /// The same trace sorted by key. Requests of the same key keep their order.
     pub(super) fn with_keys(self, by: String, keys: Keys) -> Self {
         let mut begins = vec![0_usize; keys.len() + 1];
         for number in &self.numbers {
@@ -75,17 +75,17 @@ impl Trace {
         Self { by, keys, times, numbers: Vec::new(), costs, begins }
     }
 
-    /// What its keys are.
+    /// What its requests are counted by: what the keys were made of.
     pub fn by(&self) -> &str {
         &self.by
     }
 
-    /// All requests.
+    /// The number of requests of all keys.
     pub(crate) fn requests(&self) -> u64 {
         self.times.len() as u64
     }
 
-    /// The keys with requests, and those.
+    /// The keys that have requests, each with its requests.
     pub(crate) fn each(&self) -> impl Iterator<Item = TracedKey<'_>> {
         let ranges = self.begins.iter().zip(self.begins.iter().skip(1));
         (0..).zip(ranges).filter(|(_, (begin, end))| begin < end).map(|(number, (begin, end))| TracedKey {
@@ -96,7 +96,8 @@ impl Trace {
     }
 }
 
-/// Puts each value behind those of its key.
+/// Sorts values by the keys of their requests: each comes after the earlier ones of the same key. `begins` has the index
+/// at which each key begins.
 fn scatter(values: &[u64], numbers: &[u32], begins: &[usize]) -> Vec<u64> {
     let mut next = begins.to_vec();
     let mut sorted = vec![0; values.len()];

@@ -1,11 +1,12 @@
-//! Waits until a request would be admitted: how many were how long.
+//! How long refused requests would have had to wait, as a histogram.
 
 use std::time::Duration;
 
-/// A count of waits by their length. An eighth of a power of two is told apart, so a quantile is at most 12.5 % too long.
+/// A histogram of waits. Each power of two of nanoseconds is divided into eight classes, and a quantile is the upper end
+/// of its class, so it is at most 12.5 % too long.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
-    /// Class and count, in the order of the classes. Only classes that occur are kept.
+    /// Classes and their counts, in the order of the classes. Only classes with waits are kept.
     classes: Vec<(u16, u32)>,
     count: u64,
     longest: u64,
@@ -36,22 +37,22 @@ impl Waits {
         other.classes.iter().for_each(|(class, count)| self.add_to(*class, *count));
     }
 
-    /// The longest one, in seconds.
+    /// The longest wait, in seconds; `None` without waits.
     pub(crate) fn longest_seconds(&self) -> Option<f64> {
         self.longest().map(|wait| wait.as_secs_f64())
     }
 
-    /// The one in the middle, in seconds; at most 12.5 % too long.
+    /// The median, in seconds; at most 12.5 % too long. `None` without waits.
     pub(crate) fn median_seconds(&self) -> Option<f64> {
         self.median().map(|wait| wait.as_secs_f64())
     }
 
-    /// The longest one.
+    /// The longest wait; `None` without waits.
     pub(crate) fn longest(&self) -> Option<Duration> {
         (self.count > 0).then(|| Duration::from_nanos(self.longest))
     }
 
-    /// The one in the middle: the upper end of its class.
+    /// The median: the upper end of its class, or the longest wait if that is less.
     fn median(&self) -> Option<Duration> {
         let mut before = 0_u64;
         let middle = self.classes.iter().find(|(_, count)| {
@@ -62,7 +63,7 @@ impl Waits {
     }
 }
 
-/// The first eight classes are the numbers below eight; then eight for each power of two.
+/// The class of a wait. The first eight classes are the numbers below eight; then there are eight for each power of two.
 #[allow(clippy::cast_possible_truncation)] // below 500
 fn class(nanos: u64) -> u16 {
     let Some(power) = nanos.checked_ilog2().filter(|power| *power >= 3) else {
@@ -71,7 +72,7 @@ fn class(nanos: u64) -> u16 {
     ((power - 2) * 8) as u16 + ((nanos >> (power - 3)) & 7) as u16
 }
 
-/// The largest number of a class.
+/// The greatest wait of a class, in nanoseconds.
 fn top(class: u16) -> u64 {
     let (power, part) = (u32::from(class) / 8, u64::from(class) % 8);
     match power {

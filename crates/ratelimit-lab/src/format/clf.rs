@@ -1,4 +1,4 @@
-//! The common and combined log formats of Apache and nginx, also with the virtual host in front.
+//! The common and combined log formats of Apache and nginx, with or without the virtual host in front.
 
 use memchr::memchr;
 use ratelimit_core::Timestamp;
@@ -7,7 +7,8 @@ use super::time::Times;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 
-/// Reads `host ident user [time] "request" status bytes "referer" "agent"`, of which the last two may be missing.
+/// Reads a line `host ident user [time] "request" status bytes "referer" "agent"`. The last three may be missing, and
+/// more fields may follow.
 pub(super) fn parse(
     line: &[u8],
     wanted: &Wanted,
@@ -42,8 +43,9 @@ pub(super) fn parse(
     Ok(())
 }
 
-/// What comes before `[time]`, the time, and what comes after it. A user may be called `[` or like a time, but no quotes follow
-/// then: servers escape those of a user.
+/// Splits a line into the text before `[time]`, the time, and the text after it. The name of a user may contain a `[` or
+/// even a time in brackets, but only the time of the request has a quote after it, since servers escape the quotes in a
+/// name.
 fn split_at_time<'a>(
     line: &'a [u8],
     times: &mut Times,
@@ -70,7 +72,7 @@ pub(super) fn without_query(target: &[u8]) -> &[u8] {
     target.split(|byte| *byte == b'?').next().unwrap_or_default()
 }
 
-/// What comes before the time.
+/// The fields before the time that are used.
 struct Front<'a> {
     host: &'a [u8],
     user: &'a [u8],
@@ -99,11 +101,12 @@ fn split(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((text.get(..at)?, text.get(at + 1..)?))
 }
 
-/// What comes after the time.
+/// The text after the time that is not read yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
-    /// The content of the next quotes. A quote in it has a backslash before it.
+    /// The text between the next two quotes; `None` if the next word does not begin with a quote. Quotes within it are
+    /// escaped by a backslash.
     fn quoted(&mut self) -> Option<&'a [u8]> {
         let text = self.0.trim_ascii_start().strip_prefix(b"\"")?;
         let mut from = 0;
@@ -129,7 +132,8 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// The method and the target of `GET /path HTTP/1.1`. What a client sends need not be that: then all of it is the target.
+/// The method and the target of `GET /path HTTP/1.1`. A client can send any other text: without a space, all of it is the
+/// target.
 fn split_request(request: &[u8]) -> (&[u8], &[u8]) {
     let Some((method, rest)) = split(request) else { return (b"", request) };
     let end = memchr::memrchr(b' ', rest).unwrap_or(rest.len());

@@ -1,4 +1,4 @@
-//! CSV: the wanted columns of a line.
+//! Reads the wanted columns of a line of CSV.
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
@@ -7,26 +7,27 @@ use super::time::{NO_TIME, Times};
 use crate::field::Field;
 use crate::record::{LONGEST, Record, Wanted};
 
-/// The columns of a file, according to its first line.
+/// The columns of a file, according to its header, and space to split a line.
 #[derive(Debug)]
 pub(super) struct Columns {
     reader: Reader,
     header: Vec<u8>,
-    /// For each column the indices of the fields that it is.
+    /// For each column the indices of the wanted fields that it has the values of.
     fields: Vec<Vec<usize>>,
     values: Vec<u8>,
     ends: Vec<usize>,
 }
 
-/// Space for the values of a line: as long as lines can be, and the end of a line.
+/// The space for the values of a line, in bytes: the longest line, and its end.
 const VALUES: usize = LONGEST + 2;
-/// The most columns.
+/// The maximum number of columns.
 const COLUMNS: usize = 1_024;
 
 const TOO_MUCH: &str = "it has too many or too long columns";
 
 impl Columns {
-    /// Reads the first line; `None` if it does not name a column with the time.
+    /// Reads the header; `None` if it does not name a column with the time. The separator is the comma, the semicolon or
+    /// the tab, whichever it has most of.
     pub(super) fn of_header(header: &[u8], wanted: &Wanted) -> Option<Self> {
         let separator =
             [b',', b';', b'\t'].into_iter().max_by_key(|byte| memchr::memchr_iter(*byte, header).count())?;
@@ -52,12 +53,12 @@ impl Columns {
         Some(columns)
     }
 
-    /// Whether a column is the field of this index.
+    /// Whether a column has the values of the field with this index.
     pub(super) fn has(&self, index: usize) -> bool {
         self.fields.iter().any(|fields| fields.contains(&index))
     }
 
-    /// Reads a line.
+    /// Reads a line into the record.
     pub(super) fn parse(
         &mut self,
         line: &[u8],
@@ -90,7 +91,7 @@ impl Columns {
         if read < line.len() {
             return Err(TOO_MUCH);
         }
-        // The line's end, which was cut off, and the end of the text.
+        // The line feed, which the line does not have any more, and the end of the text.
         for end in [&b"\n"[..], b""] {
             let values = self.values.get_mut(written..).unwrap_or_default();
             let ends = self.ends.get_mut(ended..).unwrap_or_default();

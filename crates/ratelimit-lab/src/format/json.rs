@@ -1,4 +1,4 @@
-//! JSON lines: the wanted fields of an object, also nested ones, without building the rest of it.
+//! Reads the wanted fields of a JSON object, also in objects within it, without building the others.
 
 use std::fmt;
 use std::io::Write as _;
@@ -13,19 +13,19 @@ use crate::record::{Record, Wanted};
 /// The names of the wanted fields, as a tree: a name leads to a field, or to names within it.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    /// Where to put a value that is here.
+    /// The places for the value that has this name.
     fields: Vec<Place>,
     within: Vec<(Box<str>, Names)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// The index of the field, times [`MOST_NAMES`], and which of its names this is.
+    /// The index of the field times [`MOST_NAMES`], plus the index of this name among the names of the field.
     field: usize,
     is_path: bool,
 }
 
-/// Names that are tried for one field.
+/// The maximum number of names that are tried for one field.
 const MOST_NAMES: usize = 16;
 
 impl Names {
@@ -34,7 +34,7 @@ impl Names {
         for (index, field) in wanted.fields().iter().enumerate() {
             for (rank, name) in field.names().into_iter().take(MOST_NAMES).enumerate() {
                 let place = Place { field: index * MOST_NAMES + rank, is_path: *field == Field::Path };
-                // A name with dots may also be one name.
+                // A name with dots leads into objects, but may also be the whole name of a field.
                 root.add(&mut std::iter::once(name), place);
                 if name.contains('.') {
                     root.add(&mut name.split('.'), place);
@@ -59,7 +59,7 @@ impl Names {
     }
 }
 
-/// Reads one object.
+/// Reads a line, which is one object. `found` is space for the values of all names.
 pub(super) fn parse(
     line: &[u8],
     wanted: &Wanted,
@@ -75,7 +75,7 @@ pub(super) fn parse(
         reader.end().map_err(|_| "something follows the JSON object")
     };
     match read(line) {
-        // nginx writes the bytes of a request as they came.
+        // Some servers, such as nginx, can write bytes of a request that are not UTF-8.
         Err(_) if std::str::from_utf8(line).is_err() => read(escaped(line).as_bytes())?,
         result => result?,
     }
@@ -90,7 +90,7 @@ pub(super) fn parse(
     Ok(())
 }
 
-/// A line with `\\xNN` in place of the bytes that are not UTF-8, as JSON writes these four characters.
+/// A line with `\\xNN` in place of each byte that is not UTF-8: JSON for the four characters `\xNN`.
 fn escaped(line: &[u8]) -> String {
     let mut text = String::with_capacity(line.len());
     for chunk in line.utf8_chunks() {
@@ -145,7 +145,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
         Ok(())
     }
 
-    /// The first element stands for all: Caddy writes header fields as lists.
+    /// Reads only the first element of a list: Caddy writes the values of a header field as one.
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         if list.next_element_seed(Reader { names: self.names, found: self.found })?.is_some() {
             while list.next_element::<IgnoredAny>()?.is_some() {}
@@ -183,7 +183,7 @@ impl<'de> Visitor<'de> for Reader<'_> {
     }
 }
 
-/// A name in an object: what is wanted under it.
+/// Reads a name in an object, and gives what is wanted under it.
 struct Name<'a>(&'a Names);
 
 impl<'de, 'a> DeserializeSeed<'de> for Name<'a> {

@@ -36,7 +36,7 @@ pub(crate) struct Parser {
 enum Kind {
     Clf,
     Json(json::Names),
-    /// `None` until the first line was read.
+    /// The columns; `None` until the header was read.
     Csv(Option<Box<csv::Columns>>),
 }
 
@@ -47,17 +47,19 @@ pub(crate) enum Line {
     Request,
     /// An empty line, a comment or a header.
     Nothing,
-    /// Neither; why.
+    /// Anything else, and why it is not a request.
     Bad(&'static str),
 }
 
 const NO_LINE: &str = "its first lines are empty, or longer than a mebibyte";
 
 impl Parser {
-    /// A parser for the fields that are wanted, of the format that the first lines of a file have.
+    /// A parser for the wanted fields in `format` or, with `None`, in the format that is detected from the first lines of
+    /// a file.
     ///
     /// # Errors
-    /// If they have none, or if the format does not have a field.
+    /// If the lines have no known format, if the combined log format cannot have a wanted [`Field::Named`], or if the
+    /// header of CSV lacks one or the time.
     pub(crate) fn detect(first: &[&[u8]], wanted: &Wanted, format: Option<Format>) -> anyhow::Result<Self> {
         let mut lines = first.iter().filter(|line| !is_blank(line)).peekable();
         let format = match format {
@@ -113,7 +115,7 @@ impl Parser {
         Ok(Self { wanted: wanted.clone(), kind, times: Times::default(), found: Record::default() })
     }
 
-    /// Reads a line.
+    /// Reads a line into the record.
     pub(crate) fn parse(&mut self, line: &[u8], record: &mut Record) -> Line {
         if is_blank(line) {
             return Line::Nothing;
@@ -139,12 +141,12 @@ impl Parser {
     }
 }
 
-/// Whether it is an empty line or a comment.
+/// Whether a line is empty or a comment.
 pub(crate) fn is_blank(line: &[u8]) -> bool {
     matches!(line.trim_ascii_start(), [] | [b'#', ..])
 }
 
-/// The format that a line has by itself.
+/// The format of a line, if it can be told from this line alone: JSON or the combined log format.
 fn of_line(line: &[u8], wanted: &Wanted) -> Option<Format> {
     if line.trim_ascii_start().starts_with(b"{") {
         return Some(Format::Json);

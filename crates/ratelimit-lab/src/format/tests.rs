@@ -3,7 +3,8 @@
 use super::*;
 use crate::record::LONGEST;
 
-/// Reads a line with these fields, and returns its time in milliseconds and its values; `-` for those that it does not have.
+/// Reads these lines, and returns the format, and of the last line its time in milliseconds and its values of these
+/// fields; `-` for those that it does not have.
 fn read(lines: &[&str], fields: &[&str]) -> Result<(Format, u64, Vec<String>), String> {
     let mut wanted = Wanted::time(None);
     let places: Vec<usize> = fields.iter().map(|name| wanted.add(Field::of_name(name))).collect();
@@ -49,14 +50,14 @@ fn the_common_format_is_read() {
 
 #[test]
 fn the_combined_format_is_read() {
-    // nginx, IPv6, a query, a field of one's own at the end.
+    // From nginx: an address of IPv6, a query, and one more field at the end.
     reads(
         r#"2001:db8::7 - - [05/Jan/2026:10:00:00 +0100] "POST /login?next=%2F HTTP/2.0" 302 0 "https://example.org/" "Mozilla/5.0 (X11)" 0.012"#,
         Format::Combined,
         1_767_603_600_000,
         ["2001:db8::7", "-", "POST", "/login", "302", "0", "https://example.org/", "Mozilla/5.0 (X11)"],
     );
-    // Apache escapes quotes, nginx writes them as \x22; what a client sends need not be HTTP.
+    // Apache escapes quotes, nginx writes them as \x22. A client can send what is not HTTP.
     reads(
         r#"192.0.2.1 - "j doe" [05/Jan/2026:10:00:00 +0000] "GET /a\"b HTTP/1.1" 404 - "-" "say \"hi\"""#,
         Format::Combined,
@@ -153,7 +154,7 @@ fn json_of_usual_servers_is_read() {
         1_767_607_201_000,
         ["192.0.2.1", "-", "GET", "/", "200", "2", "-", "-"],
     );
-    // nginx with a log_format of one's own
+    // nginx with its own `log_format`
     reads(
         r#"{"time_iso8601":"2026-01-05T10:00:00+00:00","remote_addr":"192.0.2.1","remote_user":"ann\u00e9","request_method":"GET","request_uri":"/q?x","status":"200","body_bytes_sent":"7","http_referer":"","http_user_agent":"curl"}"#,
         Format::Json,

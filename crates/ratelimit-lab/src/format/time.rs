@@ -1,4 +1,4 @@
-//! Reads time stamps: of the common log format, RFC 3339, and seconds or finer units since 1970.
+//! Reads time stamps: those of the common log format and of RFC 3339, and numbers of seconds or finer units since 1970.
 
 use jiff::fmt::temporal::DateTimeParser;
 use ratelimit_core::Timestamp;
@@ -8,10 +8,10 @@ pub(super) const NO_TIME: &str =
 
 static RFC3339: DateTimeParser = DateTimeParser::new();
 
-/// Reads time stamps. Remembers the last date, since the next line usually has the same.
+/// Reads time stamps. Remembers the last date of the common log format, since the next line usually has the same.
 #[derive(Debug, Default)]
 pub(crate) struct Times {
-    /// A date as written, and its midnight in UTC, in seconds.
+    /// The last date as written, and in `midnight` the seconds from 1970 to its midnight in UTC.
     date: [u8; 11],
     midnight: i64,
 }
@@ -54,7 +54,7 @@ impl Times {
     }
 }
 
-/// The midnight of `10/Oct/2000` in UTC, in seconds.
+/// The seconds from 1970 to the midnight of a date such as `10/Oct/2000` in UTC.
 fn midnight(date: &[u8; 11]) -> Option<i64> {
     let [d1, d0, b'/', month @ .., b'/', y3, y2, y1, y0] = date else { return None };
     let months =
@@ -76,8 +76,9 @@ fn two(tens: u8, ones: u8) -> Option<i64> {
     Some(digit(tens)? * 10 + digit(ones)?)
 }
 
-/// Seconds, milliseconds, microseconds or nanoseconds since 1970. Below 10^11 they are seconds (until the year 5138), below
-/// 10^14 milliseconds (after March 1973), below 10^17 microseconds, and nanoseconds from there. A fraction is allowed.
+/// Reads a number of seconds, milliseconds, microseconds or nanoseconds since 1970. Which of them follows from its size:
+/// below 10^11 it is of seconds (until the year 5138), below 10^14 of milliseconds (from March 1973), below 10^17 of
+/// microseconds, and otherwise of nanoseconds. A fraction is allowed.
 fn since_epoch(text: &[u8]) -> Option<Timestamp> {
     let point = memchr::memchr(b'.', text).unwrap_or(text.len());
     let (whole, fraction) = text.split_at(point);
@@ -97,7 +98,7 @@ fn since_epoch(text: &[u8]) -> Option<Timestamp> {
     whole.checked_mul(unit)?.checked_add(fraction).and_then(in_range)
 }
 
-/// An instant that a limiter can decide at.
+/// An instant at which a limiter can decide; `None` if it is too late.
 fn in_range(nanos: u64) -> Option<Timestamp> {
     (nanos <= Timestamp::MAX.as_nanos()).then(|| Timestamp::from_nanos(nanos))
 }

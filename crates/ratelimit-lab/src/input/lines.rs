@@ -6,11 +6,11 @@ use memchr::memchr;
 
 use crate::record::LONGEST;
 
-/// Reads lines into one buffer, whatever their length.
+/// Reads lines into one buffer, whose size does not depend on their length.
 pub(crate) struct Lines<R> {
     input: R,
     buffer: Box<[u8]>,
-    /// What has been read and not returned.
+    /// `buffer[begin..end]` was read and is not returned yet.
     begin: usize,
     end: usize,
     at_end: bool,
@@ -19,9 +19,9 @@ pub(crate) struct Lines<R> {
 /// A line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RawLine<'a> {
-    /// Without its end.
+    /// The line without its end.
     Whole(&'a [u8]),
-    /// It is longer than [`LONGEST`], and was skipped.
+    /// The line is as long as [`LONGEST`] or longer, and was skipped.
     TooLong,
 }
 
@@ -63,13 +63,14 @@ impl<R: Read> Lines<R> {
 
     fn line(&self, begin: usize, end: usize) -> &[u8] {
         let line = self.buffer.get(begin..end).unwrap_or_default();
-        // A crash leaves zeros where lines had not been written yet.
+        // After a crash, a file can have zeros in place of what had not been written yet.
         let begin = line.iter().position(|byte| *byte != 0).unwrap_or(line.len());
         let line = line.get(begin..).unwrap_or_default();
         line.strip_suffix(b"\r").unwrap_or(line)
     }
 
-    /// Reads more. An error is reported once, and is the end: of the line before it the rest is missing.
+    /// Reads more. An error is returned once, and then the input is at its end. The line that was being read is dropped,
+    /// since its rest is missing.
     fn fill(&mut self) -> io::Result<()> {
         if self.begin > 0 {
             self.buffer.copy_within(self.begin..self.end, 0);
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
 
     fn all(text: &[u8]) -> Vec<String> {
-        // A byte at a time and all at once must be the same.
+        // Reading a byte at a time must give the same lines as reading all at once.
         struct Slow<'a>(&'a [u8]);
         impl Read for Slow<'_> {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -1,4 +1,4 @@
-//! Logs in a row: their requests, and what was wrong with their lines.
+//! Reads logs one after another: their requests, and what is wrong with their lines.
 
 mod lines;
 mod open;
@@ -24,29 +24,29 @@ pub struct Reading {
     pub wanted: Wanted,
     /// The format, or `None` to detect it in each file.
     pub format: Option<Format>,
-    /// Whether a bad line is an error.
+    /// Whether a bad line, or a file that cannot be read to its end, is an error.
     pub strict: bool,
 }
 
 /// What was read.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct LinesRead {
-    /// All lines, also empty ones and comments.
+    /// All lines, including empty ones and comments.
     pub lines: u64,
     /// Lines that are requests.
     pub requests: u64,
-    /// Lines that are not requests and should be.
+    /// Bad lines: those that are neither requests nor empty, comments or the header of CSV.
     pub bad: u64,
-    /// The first of these.
+    /// The first bad lines, at most five.
     pub first_bad: Vec<BadLine>,
-    /// Files of which only a part could be read, and why.
+    /// Messages about files of which only a part could be read, for people.
     pub incomplete: Vec<String>,
 }
 
-/// A line that is not a request.
+/// A bad line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BadLine {
-    /// The file.
+    /// The name of the file.
     pub file: String,
     /// The number of the line, from 1.
     pub line: u64,
@@ -54,15 +54,17 @@ pub struct BadLine {
     pub reason: String,
 }
 
-/// Bad lines that are described.
+/// The maximum number of bad lines that are described.
 const DESCRIBED: usize = 5;
-/// Lines of which one has to have a known format.
+/// The number of lines at the beginning of a file, one of which must show its format.
 const LOOKED_AT: usize = 20;
 
-/// Reads the sources in a row and calls `each` for each request.
+/// Reads the sources one after another and calls `each` for each request. Adds the bytes that were read, before they are
+/// decompressed, to `bytes`.
 ///
 /// # Errors
-/// If a source cannot be opened or has no known format, if a line is bad and reading is strict, or if `each` fails.
+/// If a source cannot be opened or has no known format, if reading is strict and a line is bad or a source cannot be read
+/// to its end, or if `each` fails.
 pub fn read(
     sources: &[Source],
     reading: &Reading,
@@ -77,10 +79,11 @@ pub fn read(
     Ok(all)
 }
 
-/// Reads one stream, such as a model of traffic.
+/// Reads one stream, such as generated traffic, and calls `each` for each request. `name` is the name of the stream in
+/// messages, and its counts are added to `all`.
 ///
 /// # Errors
-/// Like [`read`].
+/// As of [`read`].
 pub fn read_one(
     name: &str,
     input: impl Read,
@@ -98,7 +101,7 @@ pub fn read_one(
             Ok(Some(RawLine::Whole(line))) => {
                 let line = if file.number == 0 && first.is_empty() { without_mark(line) } else { line };
                 match first.is_empty() && is_blank(line) {
-                    true => file.count(), // however many there are
+                    true => file.count(), // any number of empty lines and comments may come first
                     false => first.push(line.to_vec()),
                 }
             }
@@ -108,7 +111,7 @@ pub fn read_one(
         }
     }
     if first.is_empty() {
-        // An empty file, as rotation leaves behind, or one that cannot be read at all.
+        // An empty file, such as one that was just rotated, or one that cannot be read at all.
         return failed.map_or(Ok(()), |error| file.incomplete(&error));
     }
     let views: Vec<&[u8]> = first.iter().map(Vec::as_slice).filter(|line| line.len() <= LONGEST).collect();
@@ -145,7 +148,7 @@ pub fn read_one(
     }
 }
 
-/// The first line of a file without the mark that says that it is UTF-8.
+/// The first line of a file without the byte order mark of UTF-8.
 fn without_mark(line: &[u8]) -> &[u8] {
     line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line)
 }
@@ -203,9 +206,10 @@ impl File<'_> {
     }
 }
 
-/// Sorts files by the time of their first request, since `access.log*` names the newest one first. Returns whether that
-/// changed their order. Files without a request stay where they are. Nothing is sorted if one of the sources is standard input or
-/// a pipe: what is read of these to find the time is gone.
+/// Sorts files by the times of their first requests, since a shell expands `access.log*` to the newest one first. Returns
+/// whether that has changed their order. A file without a request stays behind the file that it came after.
+///
+/// Nothing is sorted if one of the sources is standard input or a pipe, since these can be read only once.
 pub fn sort_by_time(sources: &mut [Source], reading: &Reading) -> bool {
     if sources.len() < 2 || sources.iter().any(|source| source.size().is_none()) {
         return false;
@@ -228,7 +232,7 @@ fn first_time(source: &Source, reading: &Reading) -> Option<Timestamp> {
     let input = source.open(&Arc::new(AtomicU64::new(0))).ok()?;
     let mut time = None;
     let relaxed = Reading { strict: false, ..reading.clone() };
-    // The first request ends it, as an error.
+    // The error ends reading after the first request.
     let _ = read_one("", input, &relaxed, &mut LinesRead::default(), &mut |record: &Record| {
         time = Some(record.time);
         bail!("found")

@@ -19,7 +19,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// How it is called in messages.
+    /// Its name in messages.
     pub fn name(&self) -> String {
         match self {
             Self::Stdin => "standard input".to_owned(),
@@ -27,7 +27,7 @@ impl Source {
         }
     }
 
-    /// Its bytes on the disk, if it is a file.
+    /// Its size on the disk in bytes; `None` if it is standard input, a pipe or missing.
     pub fn size(&self) -> Option<u64> {
         match self {
             Self::Stdin => None,
@@ -35,7 +35,7 @@ impl Source {
         }
     }
 
-    /// Opens it. What was read of it, before it is decompressed, is added to `read`.
+    /// Opens it. The bytes that are read from it, before they are decompressed, are added to `read`.
     pub(crate) fn open(&self, read: &Arc<AtomicU64>) -> anyhow::Result<Box<dyn Read>> {
         let raw: Box<dyn Read> = match self {
             Self::Stdin => Box::new(io::stdin().lock()),
@@ -54,12 +54,12 @@ fn open_file(path: &Path) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// Recognises gzip and zstd by their first bytes, since rotated files have any name.
+/// Decompresses gzip and zstd, which are recognised by their first bytes, since rotated files can have any name.
 fn decompressed(input: Counted) -> io::Result<Box<dyn Read>> {
     let mut input = BufReader::with_capacity(1 << 18, input);
     Ok(match input.fill_buf()? {
         [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(input)),
-        // A frame, or one that is to be skipped, with which those begin that pzstd writes.
+        // A frame of zstd, or a skippable frame, with which the files of pzstd begin.
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {
             Box::new(zstd::Decoder::with_buffer(input)?)
         }

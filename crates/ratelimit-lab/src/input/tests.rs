@@ -22,7 +22,7 @@ fn zstd(text: &str) -> Vec<u8> {
     zstd::encode_all(text.as_bytes(), 1).unwrap()
 }
 
-/// A frame of four bytes that are to be skipped, as pzstd writes before each one.
+/// A skippable frame of four bytes, as pzstd writes one before each frame.
 fn zstd_skipped() -> [u8; 12] {
     [0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4]
 }
@@ -61,7 +61,7 @@ fn files_in_a_row_are_decompressed_by_their_first_bytes() {
     let text = |range: std::ops::Range<u64>| range.map(line).collect::<String>();
     let sources = [
         folder.file("plain.gz", text(0..10)),
-        // Two members, as `cat` makes of two files.
+        // Two members of gzip, as `cat` of two files gives.
         folder.file("gzip", [gzip(&text(10..20)), gzip(&text(20..30))].concat()),
         folder.file("zstd.log", zstd(&text(30..40))),
         folder.file("frames", [&zstd_skipped()[..], &zstd(&text(40..50)), &zstd(&text(50..60))].concat()),
@@ -85,7 +85,7 @@ fn bad_lines_are_counted_and_the_first_are_described() {
     assert_eq!(described, [(2, "it is not a JSON object"), (4, TOO_LONG), (8, "it is not a JSON object")]);
     let error = seconds(&[source], true).unwrap_err().to_string();
     assert_eq!(error, format!("{name}, line 2: it is not a JSON object"));
-    // Far more than is described.
+    // Many more bad lines than are described.
     let many = folder.file("many.log", line(1) + &"nonsense\n".repeat(1_000));
     let (_, lines) = seconds(&[many], false).unwrap();
     assert_eq!((lines.bad, lines.first_bad.len()), (1_000, DESCRIBED));
@@ -104,7 +104,7 @@ fn a_file_may_begin_with_a_mark_and_with_lines_that_are_nothing() {
         ("empty lines", format!("{}{}", "\n".repeat(100), line(3)), vec![3]),
         ("comments", format!("{}{}", "# comment\n".repeat(100), line(4)), vec![4]),
         ("only comments", "# comment\n\n".repeat(100), vec![]),
-        // After a crash.
+        // Zeros, as a crash can leave them.
         ("zeros", format!("{}{}{}", "\0".repeat(5_000), line(5), line(6)), vec![5, 6]),
         ("only zeros", "\0".repeat(5_000), vec![]),
     ] {
@@ -114,7 +114,7 @@ fn a_file_may_begin_with_a_mark_and_with_lines_that_are_nothing() {
     let text = "\n".repeat(30) + &line(1) + "nonsense\n";
     let (_, lines) = seconds(&[folder.file("numbers", &text)], false).unwrap();
     assert_eq!(lines.first_bad[0].line, 32);
-    // The client of the first line is the one of the second.
+    // The mark is not a part of the client in the first line.
     let source = folder.file("key", format!("{mark}{clf}"));
     let mut wanted = Wanted::time(None);
     let ip = wanted.add(crate::field::Field::Ip);

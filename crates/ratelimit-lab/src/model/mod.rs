@@ -40,20 +40,20 @@ pub struct Spec {
     pub model: Model,
     /// The seed of the generator, which is ChaCha with 8 rounds.
     pub seed: u64,
-    /// The number of requests, at most.
+    /// The maximum number of requests.
     pub requests: u64,
-    /// The number of different keys, from 1 to 16,777,216.
+    /// The number of different keys, from 1 to 16,777,216; attackers are three more.
     pub keys: u32,
-    /// Requests per second on average over the whole time.
+    /// Requests per second, on average over whole days. Retries come in addition.
     pub rate: f64,
-    /// The length of time, in seconds; `None` for as long as it takes.
+    /// The length of the time in which there are requests, in seconds; `None` for as long as `requests` requests take.
     pub duration: Option<f64>,
 }
 
-/// When generated traffic begins: 2026-01-05 00:00:00 UTC, a Monday.
+/// The time at which generated traffic begins: 2026-01-05 00:00:00 UTC, a Monday.
 pub(crate) const BEGIN: Timestamp = Timestamp::from_secs(1_767_571_200);
 
-/// The most keys: as many as there are addresses in 10.0.0.0/8.
+/// The maximum number of keys: the number of addresses in 10.0.0.0/8.
 pub(crate) const MOST_KEYS: u32 = 1 << 24;
 
 impl Default for Spec {
@@ -63,7 +63,7 @@ impl Default for Spec {
 }
 
 impl std::fmt::Display for Spec {
-    /// The options that generate it.
+    /// The options that generate the same requests.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { model, seed, requests, keys, rate, duration } = self;
         let name = model.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();

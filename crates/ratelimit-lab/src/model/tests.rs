@@ -33,11 +33,11 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
 #[test]
 fn requests_are_in_order_and_at_the_stated_rate() {
     for spec in all_models() {
-        // Whole days, since one model has a day.
+        // Whole days, since the rate of one model changes over the day.
         let spec = Spec { rate: 2.0, duration: Some(2.0 * 86_400.0), requests: u64::MAX, ..spec };
         let samples = samples(&spec);
         assert!(samples.is_sorted_by_key(|sample| sample.time), "{spec}");
-        // Attempts after the first one are not part of the rate. Five deviations; bursts make it larger.
+        // Retries are not part of the rate. The bound is five standard deviations, which are greater with bursts.
         let first =
             samples.iter().filter(|one| spec.model != Model::Retrying || one.attempt == 0).count() as f64;
         let expected = 2.0 * 2.0 * 86_400.0_f64;

@@ -14,12 +14,12 @@ pub enum Written {
     Json,
 }
 
-/// A generated log, to be read like a file.
+/// A generated log, which is read like a file.
 pub struct LogText {
     traffic: Traffic,
     keys: u32,
     written: Written,
-    /// The second of the last line, and how it is written.
+    /// The second of the last line, in seconds since 1970, and in `date` its text.
     second: u64,
     date: String,
     line: Vec<u8>,
@@ -35,7 +35,7 @@ const AGENTS: [&str; 3] = [
 ];
 
 impl LogText {
-    /// The requests of a model with this number of keys.
+    /// A log of these requests. `keys` is the number of keys in their [`Spec`](crate::Spec).
     pub fn new(traffic: Traffic, keys: u32, written: Written) -> Self {
         Self { traffic, keys, written, second: u64::MAX, date: String::new(), line: Vec::new(), returned: 0 }
     }

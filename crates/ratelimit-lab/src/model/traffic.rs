@@ -1,4 +1,4 @@
-//! The requests of a model, one after another in the order of their times.
+//! The requests of a model, generated one after another in the order of their times.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,19 +15,19 @@ use super::{BEGIN, MOST_KEYS, Model, Spec};
 /// A generated request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Sample {
-    /// When it is made.
+    /// The time of the request.
     pub time: Timestamp,
-    /// Which key makes it, from 0. Attackers come after all others.
+    /// The number of its key, from 0. The numbers of attackers come after those of all other keys.
     pub key: u32,
-    /// Which attempt it is, from 0.
+    /// The number of failed attempts before it. In a burst it is 0 for the first request and 1 for the others.
     pub attempt: u8,
-    /// Whether it fails.
+    /// Whether its response is 503.
     pub fails: bool,
-    /// Any number, for what else there is in a log.
+    /// A random number, from which its path, user agent and size follow.
     pub noise: u16,
 }
 
-/// An iterator over the requests of a model. Its memory does not depend on their number.
+/// An iterator over the requests of a model. Its memory does not grow with the number of requests.
 pub struct Traffic {
     spec: Spec,
     random: ChaCha8Rng,
@@ -35,11 +35,11 @@ pub struct Traffic {
     zipf: Zipf<f64>,
     in_burst: Exp<f64>,
     burst: Geometric,
-    /// Time since the beginning in which requests can come; where they come only at times, the rest is left out.
+    /// The time since the beginning, without the times at which the model has no requests.
     active: Duration,
-    /// Requests that are known and later than others that are not.
+    /// The requests that follow from earlier ones, such as retries. Others may still come before them.
     later: BinaryHeap<Reverse<Sample>>,
-    /// The next one that does not follow from another.
+    /// The next request that does not follow from an earlier one.
     next: Option<Sample>,
     left: u64,
     end: Timestamp,
@@ -48,13 +48,13 @@ pub struct Traffic {
 const DAY: f64 = 86_400.0;
 const MINUTE: u64 = 60_000_000_000;
 const SECOND: u64 = 1_000_000_000;
-/// How far the rate of a day swings around its mean.
+/// How far the rate goes above and below its mean in a day, as a part of the mean.
 const SWING: f64 = 0.8;
 const BURST: f64 = 20.0;
 const IN_BURST: f64 = 0.02;
 const FAILS: f64 = 0.3;
 const ATTEMPTS: u8 = 5;
-/// Keys that attack, after the others.
+/// The number of attackers, whose keys come after the others.
 pub(super) const ATTACKERS: u32 = 3;
 const ATTACKS: f64 = 0.3;
 
@@ -74,7 +74,8 @@ impl Traffic {
             "the rate is from 0.000001 to 1000000000 requests a second, not {}",
             spec.rate
         );
-        // While they come, they come this much faster.
+        // At the times at which the model has requests, they come this much faster than on average; bursts come this much
+        // less often.
         let faster = match spec.model {
             Model::Diurnal => 1.0 + SWING,
             Model::Boundary => 60.0 / 2.0,
@@ -103,7 +104,7 @@ impl Traffic {
         Ok(traffic)
     }
 
-    /// A request that does not follow from another.
+    /// Generates the next request that does not follow from an earlier one.
     fn first_hand(&mut self) -> Sample {
         let time = loop {
             self.active += Duration::try_from_secs_f64(self.gap.sample(&mut self.random)).unwrap_or_default();
@@ -117,7 +118,7 @@ impl Traffic {
                         break active;
                     }
                 }
-                // The windows from 59 s to 61 s, and from 0 s to 5 s.
+                // Requests come from 59 s of each minute to 1 s of the next one, or from 0 s to 5 s of each minute.
                 Model::Boundary => break in_windows(active, 2 * SECOND).saturating_add(59 * SECOND),
                 Model::StartOfMinute => break in_windows(active, 5 * SECOND),
                 _ => break active,
@@ -149,7 +150,7 @@ impl Traffic {
         self.spec.model == Model::Retrying && self.random.random::<f64>() < FAILS
     }
 
-    /// What follows from a request: the rest of its burst, or the next attempt.
+    /// Generates what follows from a request: the rest of its burst, or its retry.
     fn follow(&mut self, sample: Sample) {
         match self.spec.model {
             Model::Bursts if sample.attempt == 0 => {
@@ -171,7 +172,7 @@ impl Traffic {
     }
 }
 
-/// The instant after so much time in windows of this length, which begin with each minute.
+/// The instant at which `active` has passed, if time passes only in windows of this length at the beginning of each minute.
 fn in_windows(active: u64, length: u64) -> u64 {
     (active / length).saturating_mul(MINUTE).saturating_add(active % length)
 }

@@ -12,17 +12,17 @@ use crate::table::{count, date, number, percent, seconds};
 use parts::{comparisons, rate, scrolled, suggested};
 
 const STYLE: &str = include_str!("style.css");
-/// Nothing is loaded and nothing is run, whatever a log contains.
+/// Forbids the page to load or run anything, whatever a log contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
-/// What the page shows.
+/// The content of the page.
 pub(crate) struct Page {
-    /// The command that wrote it.
+    /// The command line that has written the page.
     pub(crate) command: String,
-    /// The configuration file whose policies are a column.
+    /// The configuration file whose policies are a column, if there is one.
     pub(crate) policies: Option<String>,
     pub(crate) results: Results,
-    /// `None` if no comparison was asked for.
+    /// The comparisons of the algorithms; `None` without `--compare`.
     pub(crate) compared: Option<Vec<Algorithms>>,
 }
 
@@ -78,7 +78,7 @@ impl Page {
         Ok(page.into_string())
     }
 
-    /// The answer, in a sentence for each limit, or for each proposal if there are none.
+    /// What was refused, in a sentence for each column, or for each proposal if there are no columns.
     fn answers(&self) -> Vec<Markup> {
         let Results { replayed, suggestions, .. } = &self.results;
         if replayed.first.is_none() {
@@ -101,7 +101,7 @@ impl Page {
         suggestions.iter().map(proposal).collect()
     }
 
-    /// What a column is called.
+    /// The name of a column in sentences.
     fn name(&self, column: &Outcome) -> Markup {
         let is_file = self.policies.as_deref() == Some(&column.limits);
         html! {
@@ -111,7 +111,7 @@ impl Page {
         }
     }
 
-    /// What was replayed.
+    /// The log that was replayed, and warnings about it.
     fn input(&self) -> Markup {
         let Results { from, lines, replayed, .. } = &self.results;
         html! {
@@ -152,12 +152,12 @@ impl Page {
 const WAIT: &str = "A wait is how long until a refused request would have fitted. The median is at most 12.5 % too long. The peak is \
                     the most requests in one period; periods begin at whole multiples of their length.";
 
-/// How much a column refused.
+/// The refused part of the requests of a column, and of its keys.
 fn refused(column: &Outcome) -> Markup {
     parts_of(&column.by, column.refused, column.requests, column.keys_refused, column.keys)
 }
 
-/// A part of the requests, and of the keys.
+/// The refused part of the requests, and of the keys.
 fn parts_of(by: &str, refused: u64, requests: u64, keys_refused: u64, keys: u64) -> Markup {
     html! {
         strong { (number(refused)) " of " (count(requests, "request")) }
@@ -166,7 +166,7 @@ fn parts_of(by: &str, refused: u64, requests: u64, keys_refused: u64, keys: u64)
     }
 }
 
-/// What a key is.
+/// A word for a key.
 fn client(by: &str) -> &'static str {
     match by {
         "ip" | "user" => "client",

@@ -9,10 +9,10 @@ use crate::results::{Algorithms, decisions, hits, keys_hit};
 use crate::suggest::{Refusals, Share, Suggestion, Tried};
 use crate::table::{Table, count, date, number, percent, seconds, table};
 
-/// Rows of the table beside a plot of time, at most.
+/// The maximum number of rows of the table of a plot over time.
 const ROWS: usize = 24;
 
-/// A table that scrolls by itself on a narrow screen.
+/// A table that scrolls separately from the page if the screen is too narrow for it.
 pub(super) fn scrolled(name: &str, table: &Table) -> Markup {
     let class = |at: usize| (at < table.text_columns).then_some("text");
     html! {
@@ -49,7 +49,7 @@ fn sentence_case(heading: &str) -> String {
     letters.next().map(|first| first.to_string() + &letters.as_str().to_lowercase()).unwrap_or_default()
 }
 
-/// A plot in both sizes, of which the style sheet shows one, and the same as a table.
+/// A plot in both sizes, of which the style sheet shows one, and the same numbers as a table.
 fn figure(
     title: &str,
     legend: &Markup,
@@ -69,7 +69,7 @@ fn figure(
     })
 }
 
-/// Requests over time, which there are.
+/// A plot of the requests over time. `series` must have at least one bucket.
 pub(super) fn rate(series: &Series) -> anyhow::Result<Markup> {
     let legend = html! {
         span.admitted { "admitted" } " " span.refused { "refused" }
@@ -97,7 +97,7 @@ pub(super) fn rate(series: &Series) -> anyhow::Result<Markup> {
     });
     let of_each = format!("FROM, FOR {}", seconds(Some(share(coarse.width, 1))));
     let table = table(1, &[&of_each, "REQUESTS", "ADMITTED", "REFUSED", "SHARE"], rows);
-    // In which there are whole requests.
+    // The shortest unit of time for which the rate in the busiest bucket is at least one request.
     let busiest = series.buckets.iter().map(Bucket::requests).max().unwrap_or(0);
     let (unit, title) = match busiest / series.width {
         1.. => (1, "Requests a second"),
@@ -107,12 +107,12 @@ pub(super) fn rate(series: &Series) -> anyhow::Result<Markup> {
     figure(title, &legend, |size| plots::rate(series, unit, size), &caption, &table)
 }
 
-/// An instant in seconds since 1970 as a date.
+/// The date and time of an instant, given in seconds since 1970.
 fn second(second: u64) -> String {
     date(second.saturating_mul(1_000_000_000))
 }
 
-/// How exact the algorithms are.
+/// A section that shows how exact the algorithms are.
 pub(super) fn comparisons(compared: &[Algorithms]) -> Markup {
     html! {
         section {
@@ -139,7 +139,7 @@ pub(super) fn comparisons(compared: &[Algorithms]) -> Markup {
     }
 }
 
-/// A proposal.
+/// A proposed limit, and what other quotas refuse.
 pub(super) fn suggested(suggestion: &Suggestion) -> anyhow::Result<Markup> {
     let share: Share = suggestion.share.parse().map_err(anyhow::Error::msg).context("a share")?;
     let legend = html! {
@@ -162,7 +162,7 @@ pub(super) fn suggested(suggestion: &Suggestion) -> anyhow::Result<Markup> {
         count(suggestion.tried.len() as u64, "quota")
     );
     let plot = match suggestion.tried.first() {
-        // A line of one point.
+        // If no quota was tried, or the smallest one refuses nothing, the plot would be of one point at most.
         None | Some(Tried { refused: Refusals { requests: 0, .. }, .. }) => html! {},
         _ => figure(&title, &legend, |size| plots::tried(suggestion, share, size), &caption, &tried)?,
     };

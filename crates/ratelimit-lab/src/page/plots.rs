@@ -1,4 +1,4 @@
-//! Plots as SVG. The style sheet gives their colours other values in the dark.
+//! Plots as SVG. In a dark scheme, the style sheet gives their colours other values.
 
 use std::ops::Range;
 
@@ -11,23 +11,23 @@ use crate::engine::{Bucket, Series, share};
 use crate::suggest::{Share, Suggestion, Tried};
 use crate::table::number;
 
-/// Colours, which the style sheet knows by these values.
+/// Colours. The style sheet selects shapes by these values.
 const ADMITTED: RGBColor = RGBColor(0x4A, 0x86, 0xC5);
 const REFUSED: RGBColor = RGBColor(0xA8, 0x32, 0x0A);
 const TEXT: RGBColor = RGBColor(0x3D, 0x46, 0x50);
 const GRID: RGBColor = RGBColor(0xD8, 0xDD, 0xE3);
 
-/// For which screens a plot is.
+/// The kind of screen for which a plot is drawn.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Size {
-    /// Those of desks, and paper.
+    /// Wide screens, and paper.
     Wide,
-    /// Those of telephones.
+    /// Narrow screens, such as those of telephones.
     Narrow,
 }
 
 impl Size {
-    /// In half pixels, since the backend only draws at whole ones.
+    /// The width and height in half pixels: the backend draws only at whole coordinates, which would be too coarse.
     fn pixels(self) -> (u32, u32) {
         match self {
             Self::Wide => (1_800, 480),
@@ -42,7 +42,7 @@ impl Size {
         }
     }
 
-    /// Whether these marks fit side by side.
+    /// Whether the texts of these marks fit side by side.
     fn has_room(self, marks: &[Mark]) -> bool {
         let letters: usize = marks.iter().map(|(_, name)| name.len() + 2).sum();
         letters
@@ -55,20 +55,20 @@ impl Size {
 
 struct Plot {
     x: Axis,
-    /// Where the other axis ends; it begins at zero.
+    /// The greatest value on the other axis, which begins at zero.
     most: f64,
     unit: &'static str,
     shapes: Vec<Shape>,
 }
 
-/// An axis with marks of its own.
+/// An axis with given marks, instead of those that the library would choose.
 #[derive(Clone)]
 struct Axis {
     range: Range<f64>,
     marks: Vec<Mark>,
 }
 
-/// Where it is, and what it says.
+/// A place on an axis, and the text there.
 type Mark = (f64, String);
 
 impl Ranged for Axis {
@@ -100,12 +100,12 @@ enum Shape {
     Dot((f64, f64), i32, RGBColor),
 }
 
-/// Requests in a time of this many seconds: those that were admitted, and above them those that were refused.
+/// Plots the rate of requests per `unit` seconds over time: the admitted ones, and above them the refused ones.
 pub(super) fn rate(series: &Series, unit: u64, size: Size) -> anyhow::Result<String> {
     let end = |series: &Series| series.begin + series.width * series.buckets.len() as u64;
     let whole = series.begin..end(series);
     let series = series.coarser(size.most_buckets());
-    // Wider buckets may begin before the first request and end after the last one.
+    // Wider buckets can begin before the first request and end after the last one.
     let begins = (series.begin..).step_by(usize::try_from(series.width)?);
     let each: Vec<(Range<u64>, &Bucket)> = begins
         .zip(&series.buckets)
@@ -123,7 +123,7 @@ pub(super) fn rate(series: &Series, unit: u64, size: Size) -> anyhow::Result<Str
     let plot = Plot {
         most: each.iter().map(|(range, bucket)| rate(bucket.requests(), range)).fold(0.0, f64::max),
         unit: "",
-        // The first one shows where the second one does not cover it.
+        // The area of all requests is visible only above that of the admitted ones, which covers the rest.
         shapes: vec![
             Shape::Area(outline(Bucket::requests), REFUSED),
             Shape::Area(outline(|bucket| bucket.admitted), ADMITTED),
@@ -133,10 +133,11 @@ pub(super) fn rate(series: &Series, unit: u64, size: Size) -> anyhow::Result<Str
     draw(&plot, size)
 }
 
-/// What the quotas refuse that were tried, in percent, with the share that may be refused and the quota that was found.
+/// Plots what each tried quota refuses, in percent, with a line at the share that may be refused and a mark at the quota
+/// that was found.
 pub(super) fn tried(suggestion: &Suggestion, most: Share, size: Size) -> anyhow::Result<String> {
     let part = |refused| 100.0 * most.refused(refused, suggestion.requests, suggestion.keys);
-    // Quotas that refuse nothing are alike.
+    // Of the quotas that refuse nothing, only the smallest is shown.
     let refusing = suggestion.tried.iter().take_while(|one| one.refused.requests > 0).count();
     let shown: Vec<Tried> = suggestion.tried.iter().take(refusing + 1).copied().collect();
     let points = shown.iter().map(|one| ((one.quota as f64).log10(), part(one.refused)));
@@ -146,7 +147,7 @@ pub(super) fn tried(suggestion: &Suggestion, most: Share, size: Size) -> anyhow:
     let x = (ends.start as f64).log10()..(ends.end as f64).log10();
     let bound = 100.0 * most.part();
     let dots = points.iter().map(|point| Shape::Dot(*point, 6, REFUSED));
-    // Of those that refuse little enough, the smallest.
+    // The smallest of the tried quotas that refuse at most the share.
     let found = points.iter().find(|(_, refused)| *refused <= bound);
     let found = found.map(|point| Shape::Dot(*point, 12, ADMITTED));
     let plot = Plot {
@@ -209,13 +210,13 @@ fn draw_on(backend: SVGBackend<'_>, plot: &Plot) -> Drawn {
     Ok(area.present()?)
 }
 
-/// Steps of an axis of time, in seconds.
+/// The distances between marks on an axis of time, in seconds.
 const STEPS: [u64; 25] = [
     1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400,
     172_800, 604_800, 1_209_600, 2_592_000, 7_776_000, 31_536_000, 94_608_000,
 ];
 
-/// Whole multiples of a step in a range of seconds.
+/// Marks on an axis of time: the whole multiples of the smallest step whose texts fit.
 fn times(range: &Range<u64>, size: Size) -> Vec<Mark> {
     let length = range.end - range.start;
     let steps = STEPS.into_iter().filter(|step| length / step < 50);
@@ -238,7 +239,7 @@ fn times(range: &Range<u64>, size: Size) -> Vec<Mark> {
     all.find(|marks| size.has_room(marks)).unwrap_or_default()
 }
 
-/// Round quotas in a range, as logarithms.
+/// Marks on a logarithmic axis of quotas: as many round ones as fit.
 fn quotas(range: &Range<u64>, size: Size) -> Vec<Mark> {
     let powers: Vec<u64> = (0..20).filter_map(|power| 10_u64.checked_pow(power)).collect();
     let sets = [&[1, 2, 3, 4, 5, 6, 7, 8, 9][..], &[1, 2, 3, 5], &[1, 3], &[1]];

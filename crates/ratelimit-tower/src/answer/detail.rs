@@ -1,4 +1,4 @@
-//! Tells a client in words what to do.
+//! The sentence in a refusal that says what the client can do.
 
 use super::refusal::{Reason, Refusal};
 

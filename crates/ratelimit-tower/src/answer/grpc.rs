@@ -14,12 +14,17 @@ const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// Answers every request in gRPC's form: for services whose bodies are always gRPC, such as tonic's.
+/// Answers every refused request in gRPC's form: for services whose bodies are always gRPC, such as tonic's.
 ///
-/// The response has only trailers: 200 with `grpc-status` `RESOURCE_EXHAUSTED` (8), `UNAVAILABLE` (14) if the store
-/// does not answer, `PERMISSION_DENIED` (7) if the client is in a list of those to refuse, `UNAUTHENTICATED` (16) if the client did not send what the policy counts by, or `INTERNAL` (13) for
-/// mistakes in the program. `grpc-status-details-bin` contains a `google.rpc.Status` with a `RetryInfo` (to the
-/// nanosecond; omitted if waiting does not help) and a `QuotaFailure` that names the limits.
+/// The response has only trailers: 200 with `grpc-status`
+/// - `RESOURCE_EXHAUSTED` (8) if a limit refuses,
+/// - `UNAVAILABLE` (14) if the store does not answer,
+/// - `PERMISSION_DENIED` (7) if the client is in a list of those to refuse,
+/// - `UNAUTHENTICATED` (16) if the client did not send what the policy counts by,
+/// - `INTERNAL` (13) for mistakes in the program.
+///
+/// `grpc-status-details-bin` contains a `google.rpc.Status` with a `RetryInfo` (to the nanosecond; omitted if waiting does
+/// not help) and, if a limit refuses, a `QuotaFailure` that names the limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Grpc;
 

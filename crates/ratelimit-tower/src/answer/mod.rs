@@ -19,7 +19,8 @@ pub(crate) use respond::refuse;
 /// [`RateLimitLayer::answer_with`](crate::RateLimitLayer::answer_with).
 ///
 /// The layer adds `Retry-After`, `Cache-Control` and the fields of [`Headers`](crate::Headers), unless the response has
-/// them already, or is a gRPC response (`content-type: application/grpc…`).
+/// them already. `RateLimit` and `RateLimit-Policy` are lists, to which it appends. It adds nothing to a gRPC response
+/// (`content-type: application/grpc…`).
 pub trait Answer<B>: Send + Sync {
     /// Builds the response.
     fn answer(&self, refusal: &Refusal<'_>) -> Response<B>;

@@ -57,11 +57,14 @@ impl Refusal<'_> {
     }
 
     /// How long to wait until the same request is admitted if nothing else is charged. `None` if waiting does not help.
+    ///
+    /// At most a second if a concurrency limit decided, because units may be released at any moment. If the store did not
+    /// answer, the time of [`OnFailure::Closed`](crate::OnFailure::Closed), or a second.
     pub fn retry_after(&self) -> Option<Duration> {
         self.refused.retry_after
     }
 
-    /// The value of `Retry-After`: the same in whole seconds, rounded up, at least one.
+    /// The value of `Retry-After`: [`retry_after`](Self::retry_after) in whole seconds, rounded up, at least one.
     pub fn retry_after_seconds(&self) -> Option<u64> {
         self.refused.retry_after.map(|wait| headers::whole_seconds(wait).max(1))
     }

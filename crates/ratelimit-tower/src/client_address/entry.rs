@@ -56,7 +56,7 @@ fn is_hidden_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"._-".contains(&byte)
 }
 
-/// Removes the quotes. A single quote makes the text malformed; an address needs no escapes.
+/// Removes the quotes. A quote at only one end makes the text malformed; an address needs no escapes.
 fn unquoted(text: &[u8]) -> Option<&[u8]> {
     match text {
         [b'"', inner @ .., b'"'] => Some(inner),

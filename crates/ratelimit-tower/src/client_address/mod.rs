@@ -88,22 +88,22 @@ impl TrustedProxies {
         networks.into_iter().map(|network| network::parse(network.as_ref())).collect()
     }
 
-    /// Reads the client's address from another header.
+    /// Sets the header to read the client's address from; by default `X-Forwarded-For`.
     #[must_use]
     pub fn with_header(mut self, header: ForwardedHeader) -> Self {
         self.header = header;
         self
     }
 
-    /// Uses another part of the address to identify a client.
+    /// Sets how much of an address identifies a client; by default all of an IPv4 address, and the /64 of an IPv6 address.
     #[must_use]
     pub fn with_grouping(mut self, grouping: Grouping) -> Self {
         self.grouping = grouping;
         self
     }
 
-    /// The network of a peer that is the client, if it has an IPv4 address: its first address and its prefix length. In
-    /// the common case, the same as [`group`](Self::group) of [`client`](Self::client).
+    /// In the common case (no proxies, a peer with an IPv4 address), the network that counts as one client: its first
+    /// address and its prefix length. The same as [`group`](Self::group) of [`client`](Self::client). Otherwise `None`.
     #[inline]
     pub(crate) fn direct_ipv4(&self, peer: IpAddr) -> Option<(u32, u8)> {
         match peer {
@@ -152,7 +152,7 @@ impl FromIterator<IpNet> for TrustedProxies {
 impl FromStr for ForwardedHeader {
     type Err = http::header::InvalidHeaderName;
 
-    /// Parses a header's name. Those that are lists are recognised by name.
+    /// Parses a header's name. `X-Forwarded-For` and `Forwarded` are lists; any other header is [`Single`](Self::Single).
     fn from_str(name: &str) -> Result<Self, Self::Err> {
         let name: HeaderName = name.parse()?;
         Ok(match name.as_str() {

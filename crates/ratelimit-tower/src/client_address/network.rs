@@ -76,7 +76,7 @@ impl Grouping {
 
 /// The network that counts as one client; it may be a single address.
 ///
-/// As a key, the bytes of the address and then the prefix length: 5 bytes or 17.
+/// As bytes ([`AsRef`]), the first address and then the prefix length: 5 bytes or 17.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClientNetwork {
     bytes: [u8; 17],

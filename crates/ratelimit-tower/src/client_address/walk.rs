@@ -1,4 +1,4 @@
-//! Reads what proxies wrote, from the right, where the nearest one did.
+//! Reads the entries that proxies wrote, from the right, where the nearest proxy wrote.
 
 use std::net::IpAddr;
 
@@ -34,7 +34,8 @@ pub(super) fn single(name: &HeaderName, headers: &HeaderMap) -> Option<IpAddr> {
     if lines.next().is_some() { None } else { entry::address(line.as_bytes()) }
 }
 
-/// The first address that is not trusted; or the last one before an entry that is not an address, or before the end.
+/// The client: the first address that is not trusted. If there is none, the last address before an entry that is not an
+/// address, or before the end.
 fn walk(
     trusts: impl Fn(IpAddr) -> bool,
     peer: IpAddr,

@@ -56,7 +56,8 @@ pub(super) fn lists(
 }
 
 impl ListFile {
-    /// Replaces the list if its file has changed. Returns whether it has; the list stays if the file cannot be used.
+    /// Replaces the list if its file has changed. Returns whether it did. If the file cannot be used, the list stays as
+    /// it is.
     pub(super) fn reload(&self, settle: bool) -> Result<bool, ConfigError> {
         self.file.changed(settle, |content| self.replace(content)).transpose().map(|done| done.is_some())
     }

@@ -17,7 +17,7 @@ pub(super) fn from_node<T: DeserializeOwned>(node: &Node) -> Result<T, Problem> 
     T::deserialize(Reader { node })
 }
 
-/// A value together with its place, for checks that are only possible when everything has been read.
+/// A value together with its place, for checks that are possible only after everything has been read.
 #[derive(Clone, Debug)]
 pub(super) struct Located<T> {
     pub(super) place: Place,
@@ -32,7 +32,7 @@ impl<T> Deref for Located<T> {
     }
 }
 
-/// The name with which [`Located`] asks for its place. No field can have it.
+/// The name with which [`Located`] requests its place from [`Reader`]. No field can have this name.
 const LOCATED: &str = "\0located";
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Located<T> {

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// How deep values may be nested. What reads and drops them recurses, and a thread's stack may be small; the fields need half.
+/// The maximum depth of nested values. Reading and dropping them is recursive, and a thread's stack may be small. The
+/// fields of a configuration need half of it.
 pub(super) const MOST_LEVELS: usize = 8;
 
 /// A value and its place.

@@ -38,7 +38,7 @@ impl ConfigError {
         Self { file: file.into(), cause: Cause::Wrong(problem) }
     }
 
-    /// The file's name, as you passed it.
+    /// The file's name, as you passed it. For a list of clients that was read again, the path of its file.
     pub fn file(&self) -> &str {
         &self.file
     }

@@ -20,7 +20,7 @@ pub(super) struct File {
     pub(super) shadow: bool,
     #[serde(default)]
     pub(super) on_store_failure: Option<Located<StoreFailure>>,
-    /// Routes that no policy applies to.
+    /// Routes to which no policy applies.
     #[serde(default)]
     pub(super) exempt: Vec<Located<String>>,
     #[serde(default)]
@@ -30,7 +30,7 @@ pub(super) struct File {
     /// Clients that are refused.
     #[serde(default)]
     pub(super) deny: Vec<Located<Clients>>,
-    /// Clients that no policy applies to.
+    /// Clients to which no policy applies.
     #[serde(default)]
     pub(super) allow: Vec<Located<Clients>>,
     pub(super) policies: Located<Vec<Located<Policy>>>,

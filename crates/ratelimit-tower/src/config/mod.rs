@@ -62,8 +62,8 @@
 //!
 //! # True costs
 //! `settle` is `handler`, `header:NAME`, `take-header:NAME` (which removes the field), `request-bytes`, `response-bytes`,
-//! `bytes` (all three also with a unit, `bytes:1024`) or `time:DURATION` (one unit per `time:100ms`). `unsettled` is what to
-//! charge if that names no cost, or not within `settle_within`; see [`Settle`].
+//! `bytes` (all three also with a unit, `bytes:1024`) or `time:DURATION` (`time:100ms`: one unit per 100 milliseconds).
+//! `unsettled` is what to charge if the true cost is not known, or not within `settle_within`; see [`Settle`].
 //!
 //! # Plans
 //! A plan gives policies other limits. The program chooses the plan of a request: middleware around the layer looks it

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-/// The plan of a request, as an extension of it. Middleware around the layer inserts it.
+/// The name of a request's plan. Middleware around the layer inserts it into the request's extensions.
 ///
-/// You get it from [`Config::plan`](super::Config::plan) or [`ConfigFile::plan`](super::ConfigFile::plan). So a plan
-/// that the file does not have is noticed where the client is looked up, and cannot silently mean "no limit".
+/// You get it from [`Config::plan`](super::Config::plan) or [`ConfigFile::plan`](super::ConfigFile::plan), which return
+/// `None` if the file has no such plan. So you notice a wrong name where you look up the client; it cannot silently mean
+/// "no limit".
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PlanName(pub(super) Arc<str>);
 

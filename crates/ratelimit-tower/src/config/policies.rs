@@ -57,7 +57,7 @@ pub(super) fn build(
     Ok((if file.shadow { policies.in_shadow() } else { policies }, files))
 }
 
-/// The limits of each policy: for requests without a plan that says otherwise, and for each plan that does.
+/// The limits of each policy: its own, and those of each plan that names the policy.
 pub(super) fn limits_by_plan(file: &file::File) -> Result<LimitsByPlan, Problem> {
     let mut all = LimitsByPlan::new();
     for policy in file.policies.iter() {
@@ -81,7 +81,8 @@ fn one(policy: &Located<file::Policy>, plans: &Plans, keys: &Keys<'_>) -> Result
     let plans = plans_of(&policy.name, plans)?;
     let source = keys.all(&policy.key.place, &policy.key.each())?;
     let is_for_all = own.is_some();
-    // Without its own limits it applies only to requests with one of its plans; any of them can be its default.
+    // Without limits of its own, the policy applies only to requests with one of its plans, so any of them can be its
+    // default.
     let plan = own.map(|limits| Plan::known(&policy.name, limits));
     let plan = plan.or_else(|| plans.values().flatten().next().cloned());
     let Some(plan) = plan else {
@@ -119,7 +120,7 @@ fn chosen<'p>(plans: &'p BTreeMap<String, Option<Plan>>, request: &Head<'_>) -> 
     plans.get(request.extensions.get::<PlanName>()?.as_str())
 }
 
-/// What each plan says about the policy `name`.
+/// The limits that each plan sets for the policy `name`; `None` if the plan is unlimited.
 fn plans_of(name: &str, plans: &Plans) -> Result<BTreeMap<String, Option<Plan>>, Problem> {
     let said = plans.iter().filter_map(|(plan, said)| said.get(name).map(|texts| (plan, texts)));
     said.map(|(plan, texts)| {

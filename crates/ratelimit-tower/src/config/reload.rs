@@ -42,12 +42,13 @@ const LARGEST: u64 = 1 << 20;
 ///
 /// Counts are stored by the policy's name, the kind of limit and the key. So a policy that did not change keeps its
 /// counts whatever else changes. One whose quota changed keeps them, too: after an increase, more units are available
-/// immediately; after a decrease, none remain until enough time has passed. A policy that is renamed, or that counts by
-/// another key or in windows of another length, starts from zero; see [`Limit`](ratelimit_core::Limit).
+/// immediately; after a decrease below what is used, none remain until enough time has passed. A policy that is renamed, or
+/// that counts by another key or in windows of another length, starts from zero; see [`Limit`](ratelimit_core::Limit).
 ///
-/// Lists of clients in files of their own are read again in the same way.
+/// Lists of clients in files of their own are read again in the same way. If the path of such a file is relative, it starts
+/// from the folder of the configuration file.
 ///
-/// A file that cannot be used changes nothing: the policies stay, and the error is logged and
+/// A file that cannot be used changes nothing: the policies and lists stay as they are, and the error is logged and
 /// [counted](Self::failures), once for each broken content.
 ///
 /// The content is compared, not the modification time. This also detects two changes within one tick of the file
@@ -122,17 +123,17 @@ impl ConfigFile {
         self.inner.config.load().plan(name)
     }
 
-    /// How often the policies have been replaced since the file was opened.
+    /// How often the policies, or the clients of a list, have been replaced since the file was opened.
     pub fn replaced(&self) -> u64 {
         self.inner.replaced.load(Ordering::Relaxed)
     }
 
-    /// How often the file has changed and could not be used.
+    /// How often the file, or the file of a list, has changed and could not be used.
     pub fn failures(&self) -> u64 {
         self.inner.failures.load(Ordering::Relaxed)
     }
 
-    /// Reads the file and those of its lists of clients, and replaces what has changed. Blocks while reading.
+    /// Reads the file and the files of its lists of clients, and replaces what has changed. Blocks while reading.
     ///
     /// # Errors
     /// If a file has changed and cannot be used. Its policies or clients stay as they are; the error has been logged and
@@ -143,9 +144,9 @@ impl ConfigFile {
 
     /// Reloads the file at this interval, until the future is dropped. Run it on a task of its own.
     ///
-    /// A change is used once it has been seen twice, so that a partly written file is not used. Errors have been logged
-    /// and counted by then. The file is read on a thread for blocking work, so a file system that hangs blocks no other
-    /// task.
+    /// A changed content is used after two consecutive reads have returned it, so that a partly written file is not used.
+    /// Errors are logged and counted. The file is read on a thread for blocking work, so a file system that hangs blocks no
+    /// other task.
     pub async fn watch(&self, every: Duration) {
         loop {
             tokio::time::sleep(every.max(Duration::from_millis(1))).await;
@@ -164,7 +165,7 @@ impl ConfigFile {
 impl Inner {
     fn reload(&self, settle: bool) -> Result<Reloaded, ConfigError> {
         match self.file.changed(settle, |content| self.replace(content)) {
-            // It has read its lists.
+            // The new content has been read together with its lists.
             Some(Ok(())) => return Ok(Reloaded::Replaced),
             Some(Err(error)) => return Err(self.failed(error)),
             None => {}

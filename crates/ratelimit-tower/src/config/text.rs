@@ -13,8 +13,9 @@ use super::policies::LimitsByPlan;
 use super::{ConfigError, Provided, de, file, policies, toml, yaml};
 use crate::Policies;
 
-/// The contents of a file: policies and plans. See [the module](super) for the format. Lists of clients in files of their own
-/// are read once; [`ConfigFile`](super::ConfigFile) reads them again when they change.
+/// The contents of a file: policies and plans. See [the module](super) for the format. Lists of clients in files of their
+/// own are read once, from the current directory if their path is relative; [`ConfigFile`](super::ConfigFile) reads them
+/// again when they change.
 ///
 /// ```
 /// use ratelimit_tower::config::Config;

@@ -24,8 +24,8 @@ pub(super) fn read(text: &str) -> Result<Node, Problem> {
     Ok(Node { place: Place { line: 1, field: String::new() }, value })
 }
 
-/// Where the values of one header or of one field are nested too deep. The library bounds brackets, and the dots of each key,
-/// but not their product: keys with dots in nested tables.
+/// Where the values of one header or of one field are nested too deep. The library bounds the depth of brackets and the
+/// number of dots in a key, but not their combination: keys with dots in nested tables.
 fn too_deep(text: &str) -> Option<Range<usize>> {
     let mut dots = 0;
     // The dots around each open bracket.

@@ -1,4 +1,4 @@
-//! A file whose content is read again: whether it has changed.
+//! A file that is read again, to find out whether its content has changed.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -20,7 +20,7 @@ pub(super) struct Watched {
 struct State {
     /// What was read last, valid or not.
     last: Seen,
-    /// What was seen once, and has to be seen again before it is used.
+    /// New content that was read once, and has to be read again before it is used.
     pending: Option<Seen>,
 }
 
@@ -43,8 +43,8 @@ impl Watched {
         self.path.display().to_string()
     }
 
-    /// Reads the file, and calls `take` with what was read if that has changed. With `settle`, only if it was the same at
-    /// the call before. Calls from several threads take turns.
+    /// Reads the file, and calls `take` with the content if it has changed. With `settle`, only if the call before has read
+    /// the same content. Calls from several threads take turns.
     pub(super) fn changed<T>(&self, settle: bool, take: impl FnOnce(io::Result<Vec<u8>>) -> T) -> Option<T> {
         let content = read(&self.path, self.largest);
         let mut state = self.state();

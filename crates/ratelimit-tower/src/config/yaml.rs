@@ -18,7 +18,7 @@ pub(super) fn read(text: &str) -> Result<Node, Problem> {
     let raw: Option<Spanned<Raw>> = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let line = error.location().map_or(1, line);
         let message = error.render();
-        // By its text, which is the same if an alias leads there.
+        // Recognised by its text, which is the same if an alias leads there.
         if message.contains("budget breached: Depth") {
             return Problem::too_deep(line);
         }

@@ -10,11 +10,11 @@ use crate::short::ShortBytes;
 /// The maximum length of a part that is stored as it is. A longer one is stored as its SHA-256, so clients cannot make keys long.
 const MOST: u8 = 64;
 
-/// Replaces the length of a part, before the hash of a long part.
+/// Stands where the length of a part would be, before the hash of a long part.
 const LONG: u8 = 0xff;
-/// The same before the hash of a secret.
+/// Stands there before the hash of a secret.
 const SECRET: u8 = 0xfe;
-/// The same if a part is missing, and all requests without it are counted together.
+/// Stands there if a part is missing, and all requests without it are counted together.
 const ABSENT: u8 = 0xfd;
 
 /// A key that is being built. Most fit without an allocation.
@@ -67,13 +67,13 @@ impl KeyBytes {
         self.hashed(SECRET, bytes);
     }
 
-    /// Appends the hash of a secret, if it is all that is known.
+    /// Appends a secret of which only the hash is known.
     pub(crate) fn hash_of_secret(&mut self, hash: &[u8; 32]) {
         self.0.append(&[SECRET]);
         self.0.append(hash);
     }
 
-    /// Appends the hash of a long part, if it is all that is known.
+    /// Appends a long part of which only the hash is known.
     pub(crate) fn hash_of_long_part(&mut self, hash: &[u8; 32]) {
         self.0.append(&[LONG]);
         self.0.append(hash);

@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue};
 use super::{KeyBytes, KeySource, Source};
 use crate::peer;
 
-/// The part of a request that the key is made of is missing.
+/// Why a request has no key: a part that the key is made of is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// The client did not send it.
@@ -19,7 +19,7 @@ pub(crate) enum Absent {
 }
 
 impl KeySource {
-    /// Appends the key of `request` to `key`, or nothing.
+    /// Appends the key of `request` to `key`. On an error, `key` is unchanged.
     #[inline]
     pub(crate) fn extract(&self, request: &Head<'_>, key: &mut KeyBytes) -> Result<(), Absent> {
         match &self.0 {
@@ -41,7 +41,7 @@ impl KeySource {
         Some(peer_of(request).map(|peer| proxies.client(peer, request.headers)))
     }
 
-    /// The same for keys other than the client's address, which is the most common one.
+    /// [`extract`](Self::extract) for keys other than the client's address, which is the most common one.
     fn extract_other(&self, request: &Head<'_>, key: &mut KeyBytes) -> Result<(), Absent> {
         match &self.0 {
             Source::Everybody | Source::Client(_) => Ok(()),

@@ -18,7 +18,7 @@ use crate::TrustedProxies;
 
 type Extract = Arc<dyn Fn(&Head<'_>, &mut KeyBytes) -> bool + Send + Sync>;
 
-/// What a request is counted by: the source of its key.
+/// What a request is counted by: the source of its key, such as the client's address or a header.
 ///
 /// You can combine sources: [`and`](Self::and) counts by both (each user on each route), [`or`](Self::or) by the second
 /// if the first is missing (the API key, else the address).
@@ -34,12 +34,13 @@ type Extract = Arc<dyn Fn(&Head<'_>, &mut KeyBytes) -> bool + Send + Sync>;
 /// ```
 ///
 /// # Any bytes
-/// A key is any bytes; header values need not be ASCII. A part of more than 64 bytes is stored as its SHA-256, so a key
-/// of megabytes becomes 33 bytes. Different parts are always different keys, however you combine them.
+/// A key is any bytes; header values need not be ASCII. A part of more than 64 bytes is stored as its SHA-256, so a header
+/// of megabytes becomes a part of 33 bytes. Different parts are always different keys, however you combine them.
 ///
 /// # Pitfall
-/// If a client can choose a value that is not verified (a header, an API key that has not been looked up, a path that contains
-/// an id), it can create any number of keys, each with a full quota. Combine such a policy with one on the address.
+/// If a client can choose a value that is not verified (a header, an API key that has not been looked up, a path that
+/// contains an id), it can create any number of keys, each with a full quota. Add a second policy that counts by the
+/// address.
 #[derive(Clone)]
 pub struct KeySource(Source);
 
@@ -125,18 +126,18 @@ impl KeySource {
         })))
     }
 
-    /// Whether requests are counted by nothing but the client's address.
+    /// Whether requests are counted by the client's address alone.
     pub(crate) fn is_address(&self) -> bool {
         matches!(self.0, Source::Client(_))
     }
 
-    /// Combines this source with `other`. The key is missing if one of them is.
+    /// Counts by this source and `other` together. The key is missing if one of them is.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(Source::Both(Arc::new((self, other))))
     }
 
-    /// Uses this source, or `other` if it is missing. A key of one never equals a key of the other.
+    /// Counts by this source, or by `other` if this one is missing. A key of one never equals a key of the other.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self(Source::Either(Arc::new((self, other))))

@@ -1,4 +1,4 @@
-//! Keys as text: how an operator writes whom a key is for, and how a key is shown to one.
+//! Keys as text: how an operator names a client, and how a tool shows the client of a key.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -81,7 +81,8 @@ impl KeySource {
         if let Source::Both(both) = &self.0 { both.0.parts() + both.1.parts() } else { 1 }
     }
 
-    /// What to pass to this source, if `text` says that it is the one: `address=192.0.2.1`.
+    /// The text to pass to this source if `text` names it as the alternative: `address=192.0.2.1`. For alternatives
+    /// themselves, the whole `text`.
     fn alternative<'t>(&self, text: &'t [u8]) -> Option<&'t [u8]> {
         if let Source::Either(either) = &self.0 {
             let is_one = either.0.alternative(text).or_else(|| either.1.alternative(text)).is_some();
@@ -90,7 +91,7 @@ impl KeySource {
         text.strip_prefix(self.to_string().as_bytes())?.strip_prefix(b"=")
     }
 
-    /// Splits this source's part off a key, and returns it as the text from which it can be made again.
+    /// Splits this source's part off a key. Returns it as the text from which [`write_text`](Self::write_text) makes it.
     pub(crate) fn read_text(&self, key: &mut &[u8]) -> Option<Vec<u8>> {
         match &self.0 {
             Source::Everybody => Some(b"everybody".to_vec()),
@@ -175,7 +176,7 @@ fn hash_of(text: &[u8]) -> Option<[u8; 32]> {
 }
 
 impl fmt::Display for KeySource {
-    /// The words with which a configuration file names it. A source that the program provides is `provided`.
+    /// The words with which a configuration file names this source. A source that the program provides is `provided`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Source::Everybody => f.write_str("everybody"),

@@ -1,4 +1,4 @@
-//! Waits for the end of a response's body, or for the time in which a request has to be settled.
+//! Settles a request when its response's body has ended, or when [`within`](crate::Settle::within) is over.
 
 use std::mem;
 use std::sync::atomic::Ordering;
@@ -20,11 +20,11 @@ use crate::{End, observe};
 /// A request whose response is being sent.
 struct Sending<S, C> {
     pending: Arc<Pending<S, C>>,
-    /// The checks that are not settled yet. Whoever takes one out settles it.
+    /// The checks that are not settled yet. The code that removes one settles it.
     open: Mutex<Open>,
     head: Head,
     trailers: OnceLock<HeaderMap>,
-    /// The task that waits for the time in which to settle.
+    /// The task that settles when the time to do so is over.
     waiting: OnceLock<AbortHandle>,
     runtime: Option<Handle>,
 }
@@ -62,7 +62,7 @@ pub(super) fn watch<S: CounterStore + 'static, C: Timer + 'static>(
     Box::new(SendingBody(sending))
 }
 
-/// Settles after these times what is not settled by then.
+/// Spawns a task that settles, after each of these times, the checks whose time is over and that are not settled yet.
 fn wait<S: CounterStore + 'static, C: Timer + 'static>(sending: &Arc<Sending<S, C>>, times: Vec<Duration>) {
     let Some(runtime) = &sending.runtime else {
         observe::unsettled(&"there is no tokio runtime: the time in which to settle is not observed");
@@ -123,7 +123,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Watch for SendingBody<S, C> 
     fn end(&self, complete: bool) {
         let sending = &*self.0;
         let open = mem::take(&mut *sending.open());
-        // What it has begun to settle is on a task of its own.
+        // Settlements that it has started continue on tasks of their own.
         if let Some(waiting) = sending.waiting.get() {
             waiting.abort();
         }

@@ -17,7 +17,7 @@ use crate::measured::BodyTypes;
 use crate::shared::Core;
 use crate::{Fallback, Policies, observe};
 
-/// Waits for the outcome of a request. Dropping it is an outcome, too.
+/// What remains to be done when the outcome of a request is known. Dropping this is an outcome, too: [`Outcome::Dropped`].
 pub(crate) struct After<S: CounterStore + 'static, C: Clock + 'static>(Arc<Pending<S, C>>);
 
 impl<S: CounterStore + 'static, C: Clock + 'static> After<S, C> {
@@ -55,15 +55,15 @@ impl<S: CounterStore + 'static, C: Clock + 'static> After<S, C> {
         request.map(|body| bodies.measure(body, watch))
     }
 
-    /// The service is called now.
+    /// Records that the service is called now.
     pub(crate) fn begin(&mut self) {
         if let Some(pending) = Arc::get_mut(&mut self.0) {
             pending.begin();
         }
     }
 
-    /// Charges, refunds and settles for this outcome; no future if there is nothing to do now. What depends on the body of
-    /// the response is done when it has ended.
+    /// Charges, refunds and settles for this outcome. Returns a future for what the caller has to wait for, if anything.
+    /// What depends on the response's body is done when the body has ended.
     pub(crate) fn finish<B: 'static, E>(
         self,
         answer: Result<Response<B>, E>,

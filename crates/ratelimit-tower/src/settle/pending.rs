@@ -130,7 +130,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         self.core.limiter.clock().now().since(self.begun)
     }
 
-    /// The bytes that were read of the bodies that are meant; `None` if they could not be counted.
+    /// The bytes that were read from the request's body, the response's body or both; `None` if they could not be counted.
     pub(super) fn bytes(&self, request: bool, response: bool) -> Option<u64> {
         let of_request = match &self.request_bytes {
             _ if !request => 0,
@@ -141,7 +141,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         Some(of_request.saturating_add(of_response))
     }
 
-    /// How the policy of the check at this place settles.
+    /// How the policy of the check at this index settles.
     pub(super) fn settles(&self, place: usize) -> Option<&Settle> {
         self.checks[place].policy(&self.policies).settles()
     }
@@ -157,7 +157,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         }
     }
 
-    /// Settles when nobody waits for it: at once if the store is in this process, otherwise on a task.
+    /// Settles without a caller that waits: immediately if the store is in this process, otherwise on a task.
     pub(super) fn settle_apart(self: Arc<Self>, costs: TrueCosts, runtime: Option<&Handle>) {
         let Some(settling) = self.settle_at_once(costs) else { return };
         match runtime.cloned().map_or_else(Handle::try_current, Ok) {
@@ -166,8 +166,8 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         }
     }
 
-    /// Settles when the caller waits for it; `None` if nothing is left to do. If the caller no longer waits, it is settled all
-    /// the same, provided that there is a tokio runtime.
+    /// Settles, and returns a future that completes afterwards; `None` if nothing is left to do. In a tokio runtime,
+    /// dropping the future does not stop the settlement.
     pub(super) fn settle_awaited(self: Arc<Self>, costs: TrueCosts) -> Option<BoxFuture<()>> {
         let settling = self.settle_at_once(costs)?;
         let Ok(runtime) = Handle::try_current() else { return Some(Box::pin(settling)) };
@@ -179,7 +179,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         }))
     }
 
-    /// Settles if the store is in this process; otherwise returns what is to be done.
+    /// Settles immediately if the store is in this process; otherwise returns the future that settles.
     fn settle_at_once(self: Arc<Self>, costs: TrueCosts) -> Option<impl Future<Output = ()> + Send> {
         let in_process = self.core.in_process() && self.fallback.is_none();
         let settling = (!costs.is_empty()).then(|| self.settle(costs))?;

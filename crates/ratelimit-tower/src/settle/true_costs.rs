@@ -14,7 +14,7 @@ use crate::{End, Settle};
 pub(super) type Open = SmallVec<[usize; 2]>;
 
 impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
-    /// When the service has answered: the costs that are known now, and what the end of the body determines.
+    /// When the service has answered: the costs that are known now, and the checks whose cost is known when the body ends.
     pub(super) fn at_response<B>(&self, answer: &mut Response<B>) -> (TrueCosts, Open) {
         let outcome = Outcome::Answered {
             status: answer.status(),
@@ -31,7 +31,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
             let units = number(answer.headers(), name);
             costs.push((place, units.map_or_else(|| self.rule(place, settle), |units| units.min(MAX_UNITS))));
         }
-        // Also of those that were refunded.
+        // Fields to remove are removed even if the request was refunded or not counted.
         for settle in (0..self.checks.len()).filter_map(|place| self.settles(place)) {
             if let Source::Header { name, remove: true } = &settle.source {
                 taken.push(name.clone());
@@ -43,7 +43,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         (costs, open)
     }
 
-    /// When there is no response and will be none.
+    /// When there will be no response.
     pub(super) fn at_no_response(&self, outcome: Outcome<'_>) -> TrueCosts {
         let (mut costs, unsettled) = self.by_outcome(outcome);
         let open: Open = unsettled.iter().map(|(place, _)| *place).collect();
@@ -71,7 +71,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         (costs, unsettled)
     }
 
-    /// If the end of the response is never known: what the handler has recorded, or else by the rule.
+    /// If the layer cannot observe the end of the response: what the handler has recorded, or else by the policy's rule.
     pub(super) fn without_end(&self, open: &[usize]) -> TrueCosts {
         self.each(open, |place, _| self.recorded(place).map(|recorded| recorded.units))
     }
@@ -85,8 +85,8 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         })
     }
 
-    /// When the time is over in which a request has to be settled: by the rule, but not less than was counted, because the
-    /// body may go on.
+    /// When the time in which a request has to be settled is over: by the policy's rule, but not less than was counted,
+    /// because the body may go on.
     pub(super) fn at_time_out(&self, open: &[usize]) -> TrueCosts {
         self.each(open, |place, settle| match (&settle.source, self.recorded(place)) {
             (_, Some(Recorded { units, whole: true })) => Some(units),

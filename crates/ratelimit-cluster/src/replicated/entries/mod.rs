@@ -5,7 +5,7 @@
 //!
 //! | what | what follows |
 //! |---|---|
-//! | limit | name space and scope (text); then 1, units, segment in microseconds, segments carried, 1 if strict or else 0 – or 2, interval in nanoseconds, burst, immediate units of a queue or else 0 – or 3, units, window in nanoseconds |
+//! | limit | namespace and scope (text); then 1, units, segment in microseconds, segments carried, 1 if strict or else 0 – or 2, interval in nanoseconds, burst, immediate units of a queue or else 0 – or 3, units, window in nanoseconds |
 //! | meter | the key (bytes); of a window its offset in microseconds; then units or a state |
 //! | units | of a window: the segment's number, the units (signed); of a bucket: what drains in nanoseconds (signed), the TAT; of a log: the newest instant, the units (signed) |
 //! | state | of a window: when it was charged last, how many counts, the counts from the newest segment on; of a bucket: how many numbers, and these: when it was charged last, the TAT, its interval – or, where units of several rates are there, when it was charged last, and of each rate by rising interval the TAT, the interval, the receipt of the newest; of a log: how many runs, and of each the nanoseconds since the one before and the units |

@@ -152,7 +152,7 @@ fn instant(reader: &mut Reader<'_>) -> Result<Timestamp, Malformed> {
     if nanos > Timestamp::MAX.as_nanos() { Err(Malformed) } else { Ok(Timestamp::from_nanos(nanos)) }
 }
 
-/// An instant that may be ahead by as much as a bucket can owe.
+/// An instant that may be later than any clock, by as much as a bucket can owe.
 fn derived(reader: &mut Reader<'_>) -> Result<Timestamp, Malformed> {
     let nanos = reader.number()?;
     if nanos > i64::MAX.cast_unsigned() { Err(Malformed) } else { Ok(Timestamp::derived(nanos)) }

@@ -5,7 +5,7 @@ use ratelimit_core::{MAX_LOG_UNITS, Meter, MeterId, State, Window};
 use crate::ledger::Units;
 use crate::replicated::wire::{put_bytes, put_number, put_signed};
 
-/// How many of the last limits are searched for an equal one. Beyond that it is declared again.
+/// How many of the last limits are searched for an equal one. If none is found, the limit is declared again.
 const SEARCHED: usize = 64;
 
 /// Whether a meter is under this limit. The offset of a window does not matter: it may depend on the key.
@@ -207,7 +207,7 @@ fn put_state(out: &mut Vec<u8>, state: &State, room: usize) {
     }
 }
 
-/// Combines runs to one at their newest instant.
+/// Combines runs into one at their newest instant.
 fn coarser(runs: &[(u64, u64)]) -> (u64, u64) {
     (runs.last().map_or(0, |run| run.0), runs.iter().map(|run| run.1).sum())
 }

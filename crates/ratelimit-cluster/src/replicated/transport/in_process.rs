@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use super::{Transport, TransportError};
 use crate::table::lock;
 
-/// The most messages in the inbox of one node. Beyond that, the oldest are dropped.
+/// The maximum number of messages in the inbox of one node. Beyond that, the oldest are dropped.
 const MAX_MESSAGES: usize = 65_536;
 
 /// Connects nodes in one process: for tests, and for a fleet of a single node.
@@ -39,12 +39,12 @@ struct Inbox {
 }
 
 impl Hub {
-    /// A hub without nodes.
+    /// Creates a hub without nodes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A transport for one more node. It does not receive messages that were sent earlier.
+    /// Creates a transport for one more node. It does not receive messages that were sent earlier.
     pub fn transport(&self) -> InProcess {
         let inbox = Arc::default();
         let mut members = lock(&self.0);
@@ -53,19 +53,19 @@ impl Hub {
         InProcess { hub: self.clone(), inbox }
     }
 
-    /// The number of transports.
+    /// The number of transports that exist.
     pub fn len(&self) -> usize {
         lock(&self.0).iter().filter(|member| member.strong_count() > 0).count()
     }
 
-    /// Whether there are none.
+    /// Whether no transport exists.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl InProcess {
-    /// The next received message, if there is one.
+    /// Takes the next received message, if there is one.
     pub fn next(&self) -> Option<Arc<[u8]>> {
         lock(&self.inbox).messages.pop_front()
     }

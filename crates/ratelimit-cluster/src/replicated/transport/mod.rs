@@ -17,7 +17,7 @@ pub use postgres::PostgresTransport;
 #[cfg(feature = "redis")]
 pub use redis::RedisTransport;
 
-/// Carries messages from each node of a fleet to all of them.
+/// Carries messages from each node of a fleet to all nodes.
 ///
 /// # Contract
 ///
@@ -27,7 +27,7 @@ pub use redis::RedisTransport;
 ///
 /// ## Errors
 /// A transport that has lost its connection reconnects at the next call. [`send`](Self::send) returns an error unless it is
-/// certain that the server has all messages; they are then sent again.
+/// certain that the server has all messages. After an error, `Replicated` sends them again.
 ///
 /// ## Time limits
 /// [`send`](Self::send) ends within a time limit. [`receive`](Self::receive) waits until there is a message.
@@ -35,7 +35,7 @@ pub use redis::RedisTransport;
 /// ## Dropped futures
 /// A caller may drop either future at any time. A message may be lost then.
 pub trait Transport: fmt::Debug + Send + Sync {
-    /// The most bytes in one message; at least 1,024.
+    /// The maximum length of a message, in bytes; at least 1,024.
     fn largest(&self) -> usize;
 
     /// Sends messages to all nodes, in this order if possible.
@@ -82,7 +82,7 @@ pub struct TransportError {
 }
 
 impl TransportError {
-    /// An error of the transport named `transport`.
+    /// Creates an error of the transport named `transport`.
     pub fn new(transport: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         Self { transport, address: None, message: message.into(), source: None }
     }

@@ -19,20 +19,22 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// After this time without a message, a query checks whether the server is still there.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// The most bytes in one message: a payload is text of less than 8,000 bytes, and base64 encodes three bytes as four.
+/// The maximum length of a message, in bytes: a payload is text of less than 8,000 bytes, and base64 encodes three bytes as
+/// four.
 const LARGEST: usize = 7_999 / 4 * 3;
 
-/// The most bytes in the name of a channel.
+/// The maximum length of a channel's name, in bytes.
 const LONGEST_NAME: usize = 63;
 
-/// The most messages in one statement.
+/// The maximum number of messages in one statement.
 const MAX_PER_STATEMENT: usize = 256;
 
 /// Sends messages with `NOTIFY` and `LISTEN` of one PostgreSQL server.
 ///
-/// It uses one connection to notify and another one to listen, and reconnects both when they break. The node requests messages
-/// again that were sent while it did not listen. It needs no table. A connection pooler must not be in transaction mode, which
-/// does not support `LISTEN`. All nodes have to use the same database of the primary: a standby forwards no notifications.
+/// It uses one connection to notify and another one to listen, and reconnects both when they break. If messages were sent
+/// while it did not listen, the node requests them again. It needs no table. A connection pooler must not be in
+/// transaction mode, which does not support `LISTEN`. All nodes have to use the same database of the primary: a standby
+/// forwards no notifications.
 ///
 /// A payload is text of at most 7,999 bytes, so messages have at most 5,997 bytes and are sent as base64, up to 256 in one
 /// statement. Transactions that notify commit one at a time in the whole database cluster.

@@ -18,15 +18,15 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// After this time without a message, a ping checks whether the server is still there.
 const SILENCE: Duration = Duration::from_secs(5);
 
-/// The most bytes in one message. The server's buffer for a subscriber (8 MiB for a minute by default) has to hold many of
-/// them.
+/// The maximum length of a message, in bytes. The server's buffer for a subscriber (8 MiB for a minute by default) has to
+/// hold many messages.
 const LARGEST: usize = 256 << 10;
 
 /// Sends messages with `PUBLISH` and `SUBSCRIBE` of one Redis server, or of one node of a cluster.
 ///
-/// It uses one connection to publish and another one to subscribe, and reconnects both when they break. The node requests
-/// messages again that were published while it was not subscribed. The server stores nothing, so it may lose all its data. The
-/// user needs the permissions `+publish +subscribe +ping &channel`.
+/// It uses one connection to publish and another one to subscribe, and reconnects both when they break. If messages were
+/// published while it was not subscribed, the node requests them again. The server stores nothing, so it may lose all its
+/// data. The user needs the permissions `+publish +subscribe +ping &channel`.
 ///
 /// ```no_run
 /// use ratelimit_cluster::{RedisTransport, Replicated};
