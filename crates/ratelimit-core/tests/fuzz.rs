@@ -83,6 +83,9 @@ fn options() {
             }
             Err(error) => hidden(&error),
         }
+        // A question mark in a password.
+        let url = format!("store://user:{text}?{SECRET}@host/");
+        hidden(&StoreUrl::parse("store", &url).map(|_| ()).unwrap_err());
     });
 }
 

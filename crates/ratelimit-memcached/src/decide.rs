@@ -65,8 +65,9 @@ pub(crate) async fn decide(space: &Arc<Space>, slices: &[OwnedClaims], deadline:
         if steps.is_empty() {
             break;
         }
-        if attempt > 0 {
-            sleep(pause(attempt)).await;
+        // A batch that is sent after the deadline would close the connection that other calls share.
+        if attempt > 0 && timeout_at(deadline, sleep(pause(attempt))).await.is_err() {
+            break;
         }
         round(space, &mut steps, deadline).await;
         attempt += u32::from(!cautious);

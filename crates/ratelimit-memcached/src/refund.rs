@@ -35,20 +35,27 @@ pub(crate) async fn take_everywhere(
     };
     let places: Vec<_> = deductions.iter().map(push).collect();
     let answers = space.servers.send(&batch, deadline).await;
-    let mut moved = Vec::new();
+    let (mut moved, mut has_taken, mut outcome) = (Vec::new(), false, Ok(()));
     for (Deduction { server, key, units }, (taken, value)) in deductions.into_iter().zip(places) {
         match (answers.reply(taken), answers.reply(value)) {
-            (Err(failure), Ok(value)) if error::is_corrupt(failure) => match value.counter()? {
-                Counter::Reset(mark) => moved.push(Deduction { server, key: since_reset(&key, mark), units }),
-                Counter::Count(_) => return Err(failure.clone()),
+            (Ok(_), _) => has_taken = true,
+            (Err(failure), Ok(value)) if error::is_corrupt(failure) => match value.counter() {
+                Ok(Counter::Reset(mark)) => {
+                    moved.push(Deduction { server, key: since_reset(&key, mark), units });
+                }
+                Ok(Counter::Count(_)) => outcome = Err(failure.clone()),
+                Err(failure) => outcome = Err(failure),
             },
-            (taken, _) => drop(taken.clone()?),
+            (Err(failure), _) => outcome = Err(failure.clone()),
         }
     }
-    take(space, moved, deadline).await
+    if !moved.is_empty() {
+        outcome = outcome.and(take(space, moved, deadline).await);
+    }
+    outcome.map_err(|failure| if has_taken { failure.maybe_applied() } else { failure })
 }
 
-/// Takes units off existing counters that have not been reset.
+/// Takes units off existing counters that have not been reset. Several may be taken in part.
 pub(crate) async fn take(
     space: &Space,
     deductions: Vec<Deduction>,
@@ -57,7 +64,11 @@ pub(crate) async fn take(
     let mut batch = Batch::new(&space.servers);
     let places: Vec<_> = deductions.iter().map(|take| batch.push(take.server, &take.command())).collect();
     let answers = space.servers.send(&batch, deadline).await;
-    places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))
+    let mut replies: Vec<_> =
+        places.into_iter().map(|place| answers.reply(place).clone().map(drop)).collect();
+    let has_taken = replies.iter().any(Result::is_ok);
+    let failed = replies.iter().position(Result::is_err).map(|place| replies.swap_remove(place));
+    failed.unwrap_or(Ok(())).map_err(|failure| if has_taken { failure.maybe_applied() } else { failure })
 }
 
 /// Gives units back to bucket and log meters. Retries until the deadline: units that are not given back stay charged

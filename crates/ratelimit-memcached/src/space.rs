@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ratelimit_core::kit::deadline_after;
 use ratelimit_core::{MeterId, Mode, StoreError};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
@@ -61,7 +62,7 @@ impl Space {
 
     /// The deadline of a call that begins now.
     pub(crate) fn deadline(&self) -> Instant {
-        Instant::now() + self.timeout
+        deadline_after(self.timeout)
     }
 
     /// Waits until no other call of this store writes the same bucket or log meters: their writes would only collide.

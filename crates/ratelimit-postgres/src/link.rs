@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ratelimit_core::kit::deadline_after;
 use ratelimit_core::{ErrorKind, StoreError};
 use sqlx::postgres::{PgConnection, PgPool};
 use sqlx::{AssertSqlSafe, Row as _};
@@ -62,7 +63,7 @@ impl Link {
 
     /// Opens the first connection.
     pub(crate) async fn connect(&self) -> Result<(), StoreError> {
-        let deadline = Instant::now() + self.config.timeout;
+        let deadline = deadline_after(self.config.timeout);
         self.acquire(deadline).await.map(|(_permit, active)| self.source.give_back(active))
     }
 

@@ -4,9 +4,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
 
 use ratelimit_core::StoreError;
+use ratelimit_core::kit::deadline_after;
 
 use crate::call::Call;
 use crate::error;
@@ -46,7 +46,7 @@ async fn run(link: Weak<Link>, every: Duration) {
 pub(crate) async fn prune(link: &Link) -> Result<u64, StoreError> {
     let (mut first, mut deleted) = (0, 0);
     loop {
-        let deadline = Instant::now() + link.timeout();
+        let deadline = deadline_after(link.timeout());
         let reply = link.run(&Call::Prune { first, blocks: BLOCKS }, deadline).await?.numbers()?;
         let &[count, blocks] = reply.as_slice() else {
             return Err(error::strange_reply());

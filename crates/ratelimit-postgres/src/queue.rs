@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ratelimit_core::kit::{RecentPeak, RunToEnd};
+use ratelimit_core::kit::{RecentPeak, RunToEnd, deadline_after};
 use ratelimit_core::{Answer, ErrorKind, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -98,7 +98,7 @@ impl Queue {
     ///
     /// Once they are sent, the future may be dropped: the statement runs to its end, and the connection stays usable.
     pub(crate) async fn claim(self: &Arc<Self>, slices: Vec<OwnedClaims>) -> Result<Answers, StoreError> {
-        let deadline = Instant::now() + self.link.timeout();
+        let deadline = deadline_after(self.link.timeout());
         let sent = Arc::new(AtomicBool::new(false));
         let (reply, mut answer) = oneshot::channel();
         let _presence = CountedCaller(self);

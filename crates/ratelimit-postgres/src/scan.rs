@@ -1,8 +1,7 @@
 //! Lists the meters in the table, for an operator's tool.
 
-use ratelimit_core::kit::MeterScan;
+use ratelimit_core::kit::{MeterScan, deadline_after};
 use ratelimit_core::{MeterId, StoreError};
-use tokio::time::Instant;
 
 use crate::call::Call;
 use crate::claims::names_of;
@@ -57,7 +56,7 @@ impl PostgresStore {
         // The statement reads one name more than needed, to see whether there are more.
         let wanted = i64::try_from(count + 1).unwrap_or(i64::MAX);
         let call = Call::Names { after: range.after.clone(), before: range.before.clone(), most: wanted };
-        let deadline = Instant::now() + self.link().timeout();
+        let deadline = deadline_after(self.link().timeout());
         let mut names = self.link().run(&call, deadline).await?.names()?;
         let goes_on = names.len() > count;
         names.truncate(count);

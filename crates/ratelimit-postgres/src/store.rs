@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use ratelimit_core::kit::deadline_after;
 use ratelimit_core::{
     Answer, Claims, CounterStore, Decisions, Promises, Refund, StoreError, Time, Timestamp,
 };
 use sqlx::postgres::PgPool;
-use tokio::time::Instant;
 
 use crate::call::Call;
 use crate::claims::{OwnedClaims, name_of, owned};
@@ -146,7 +146,7 @@ impl PostgresStore {
     /// usable.
     async fn call(&self, call: Call) -> Result<Vec<i64>, StoreError> {
         let link = self.0.link.clone();
-        let deadline = Instant::now() + link.timeout();
+        let deadline = deadline_after(link.timeout());
         let result = tokio::spawn(async move { link.run(&call, deadline).await?.numbers() }).await;
         result.unwrap_or_else(|_| Err(error::strange_reply()))
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ratelimit_core::kit::deadline_after;
 use ratelimit_core::{Answer, Claims, Refund, StoreError, Timestamp};
 use tokio::time::Instant;
 
@@ -60,7 +61,7 @@ impl Calls {
 
     /// The deadline of a call that begins now.
     pub(crate) fn deadline(&self) -> Instant {
-        Instant::now() + self.timeout
+        deadline_after(self.timeout)
     }
 
     /// Decides slices in one call, which may contain all of their keys.
@@ -140,7 +141,11 @@ impl Calls {
         let reply = self.link.run(&REFUND, call, &first.claim.key, deadline).await?;
         match reply {
             redis::Value::Int(1) => Ok(()),
-            redis::Value::Int(_) => Err(error::corrupt().at(self.link.address())),
+            redis::Value::Int(_) => {
+                let corrupt = error::corrupt().at(self.link.address());
+                // The script has given the others back.
+                Err(if refunds.len() > 1 { corrupt.maybe_applied() } else { corrupt })
+            }
             _ => Err(error::strange_reply().at(self.link.address())),
         }
     }

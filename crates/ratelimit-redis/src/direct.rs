@@ -92,8 +92,11 @@ impl CounterStore for Direct {
         let deadline = self.calls.deadline();
         let refunds = refunds.iter().filter(|refund| refund.cost > 0);
         let refunds: Vec<_> = refunds.map(|refund| self.calls.own_refund(refund)).collect();
+        let mut has_given = false;
         for group in self.calls.groups(refunds, |refund| &refund.claim.key) {
-            self.calls.give_back(now, &group, deadline).await?;
+            let given = self.calls.give_back(now, &group, deadline).await;
+            given.map_err(|failure| if has_given { failure.maybe_applied() } else { failure })?;
+            has_given = true;
         }
         Ok(())
     }

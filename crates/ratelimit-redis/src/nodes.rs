@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use ratelimit_core::kit::deadline_after;
 use ratelimit_core::{ErrorKind, StoreError};
 use redis::{ConnectionInfo, RedisConnectionInfo};
 use tokio::task::JoinSet;
@@ -124,7 +125,7 @@ impl Nodes {
     /// The most recent view of the cluster among those of these nodes. Does not wait for nodes that are down or frozen once
     /// one has answered.
     async fn best_view(&self, nodes: Vec<Arc<Server>>) -> Result<ClusterView, StoreError> {
-        let mut deadline = Instant::now() + self.timeout.max(MIN_TIMEOUT);
+        let mut deadline = deadline_after(self.timeout.max(MIN_TIMEOUT));
         let mut best = Err(error::new(ErrorKind::Unreachable, "no node of the cluster is known"));
         let mut asked = JoinSet::new();
         for node in nodes {

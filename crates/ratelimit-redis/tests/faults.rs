@@ -138,6 +138,33 @@ async fn foreign_values_are_corrupt_and_left_unchanged() {
     }
 }
 
+/// Whoever retries a refund that may have been applied could give units back twice.
+#[tokio::test]
+async fn a_refund_of_which_one_part_fails_may_have_been_applied() {
+    let server = Server::start(&[]).await;
+    let store = RedisStore::connect_with(config(&server)).await.unwrap();
+    let texts = ["5/h", "5/h bucket"];
+    let claims = texts.map(|text| Claim { id: id(text), cost: 2, meter: meter(text) });
+    let charged = store.claim(Claims::new(NOW, Mode::Charge, &claims).unwrap()).await.unwrap();
+    let refund = |nth: usize| {
+        let Claim { id, meter, .. } = claims[nth];
+        Refund { id, cost: 2, meter, receipt: charged.verdicts[nth].receipt }
+    };
+    server.say("SET \"rl:{:k}5/h bucket\" x");
+    check(&store.refund(NOW, &[refund(1)]).await.unwrap_err(), ErrorKind::Corrupt, Applied::No, false);
+    let both = store.refund(NOW, &[refund(0), refund(1)]).await;
+    check(&both.unwrap_err(), ErrorKind::Corrupt, Applied::Unknown, false);
+    let peek = Claims::new(NOW, Mode::Peek, &claims[..1]).unwrap();
+    assert_eq!(store.claim(peek).await.unwrap().verdicts[0].remaining, 5);
+}
+
+#[tokio::test]
+async fn a_timeout_without_end_is_no_panic() {
+    let server = Server::start(&[]).await;
+    let store = RedisStore::connect_with(config(&server).timeout(Duration::MAX)).await.unwrap();
+    assert!(charge(&store, "1/s").await.unwrap().admitted);
+}
+
 #[tokio::test]
 async fn a_replica_is_read_only() {
     let server = Server::start(&[]).await;

@@ -50,11 +50,6 @@ pub(super) fn cases() -> Vec<Case> {
             many_rates,
         ),
         Case::new("changes/bucket-burst", "A larger burst of a bucket adds the difference at once.", burst),
-        Case::new(
-            "changes/named-log-period",
-            "A named log keeps its units when its period shrinks.",
-            log_period,
-        ),
         Case::new("changes/names-are-apart", "A limit with another name starts a new count.", names),
     ]);
     cases
@@ -220,16 +215,6 @@ async fn burst(bench: Bench) -> CaseResult {
         small.advance(Duration::from_secs(16)).expect_left(1).await?;
     }
     Ok(())
-}
-
-async fn log_period(bench: Bench) -> CaseResult {
-    let long = Trial::new(&bench, limit("10/h log name l")?);
-    let short = long.under(limit("10/min log name l")?);
-    long.admit(4).await?;
-    long.at(Duration::from_secs(30)).admit(3).await?;
-    short.expect_left(3).await?;
-    short.at(MINUTE + Duration::from_nanos(1)).expect_left(7).await?;
-    long.expect_left(3).await
 }
 
 async fn names(bench: Bench) -> CaseResult {

@@ -1,10 +1,10 @@
 //! Buckets that limits of several rates share, in random sequences: invariants for any limits in any order.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ratelimit_core::{
-    Algorithm, Answer, Claim, Claims, DynCounterStore, Limit, Meter, MeterId, Mode, Refund, StoreError,
-    Timestamp,
+    Algorithm, Answer, Claim, Claims, Clock as _, DynCounterStore, Limit, Meter, MeterId, Mode, Refund,
+    StoreError, SystemClock, Timestamp,
 };
 
 use crate::bench::{Bench, limit};
@@ -43,8 +43,9 @@ pub(super) fn cases() -> Vec<Case> {
 async fn any_sequence(bench: Bench, kind: Kind) -> CaseResult {
     let most = if bench.space.address().is_some() { SEQUENCES } else { SEQUENCES * 10 };
     let mut random = bench.random();
-    let (mut begun, mut now, started) = (0, START, Instant::now());
-    while begun < SEQUENCES || (begun < most && started.elapsed() < LONGER) {
+    let (mut begun, mut now) = (0, START);
+    let (clock, enough) = (SystemClock::new(), SystemClock::new().now() + LONGER);
+    while begun < SEQUENCES || (begun < most && clock.now() < enough) {
         // Most sequences run together, and some alone, because stores may treat single calls differently.
         let size = if random.chance(50) { TOGETHER } else { 1 };
         let new = |nth| Sequence::new(kind, begun + nth, &mut random);

@@ -1,10 +1,12 @@
 //! Helpers that this project's stores share, for stores of your own: claims and names that own their data, calls that run
-//! to completion although the caller has dropped them, the recent number of concurrent callers, the progress of a listing
+//! to completion although the caller has dropped them, their deadlines, the recent number of concurrent callers, the progress of a listing
 //! of meters, and setters of configurations.
 //!
 //! Nothing here is part of the contract. You can write a store without it.
 
 mod concurrency;
+#[cfg(feature = "tokio")]
+mod deadline;
 mod meter_scan;
 mod name;
 mod owned;
@@ -15,6 +17,8 @@ mod setters;
 #[doc(inline)]
 pub use crate::__setters as setters;
 pub use concurrency::RecentPeak;
+#[cfg(feature = "tokio")]
+pub use deadline::deadline_after;
 pub use meter_scan::MeterScan;
 pub use name::OwnedName;
 pub use owned::{OwnedClaim, OwnedClaims, OwnedRefund};

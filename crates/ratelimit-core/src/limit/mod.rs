@@ -86,8 +86,8 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(60);
 /// share a key's meter, and a customer who upgrades keeps what was used. What a bucket has admitted drains at the rate of
 /// the limit that it was charged under. Two limits of the same algorithm and period on one key need different names.
 ///
-/// A named bucket or log also keeps its count if the period changes. Windows of another length are always different
-/// windows.
+/// A named bucket also keeps its count if the period changes. Windows and logs of another length are always different
+/// ones: what a shorter one has forgotten would be missing in a longer one.
 #[derive(Clone, Debug)]
 #[repr(C)] // what each claim needs is side by side
 pub struct Limit {
@@ -216,7 +216,7 @@ impl Limit {
     /// The part of a meter's name that comes from the limit: its name if it has one, its algorithm and its period, as in
     /// `sliding:1min`, `search=sliding:1min` or `search=bucket`. ASCII.
     ///
-    /// The quota and the burst are not part of it. Neither is the period of a named bucket, queue or log.
+    /// The quota and the burst are not part of it. Neither is the period of a named bucket or queue.
     pub fn scope(&self) -> &str {
         &self.scope
     }

@@ -215,12 +215,16 @@ impl Spec {
             Algorithm::Ban { .. } => ban::KIND,
         };
         scope.push_str(kind);
+        let has_period = match self.algorithm {
+            // A bucket's state is right for every rate, so its name is enough.
+            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::LeakyQueue => self.name.is_none(),
+            Algorithm::Concurrency | Algorithm::Total | Algorithm::Ban { .. } => false,
+            _ => true,
+        };
         // Writing to a string does not fail.
-        let is_without_rate =
-            self.is_ban() || matches!(self.algorithm, Algorithm::Concurrency | Algorithm::Total);
         if let Some(step) = self.step {
             let _ = write!(scope, ":{}", duration::Text(step));
-        } else if self.is_window() || self.name.is_none() && !is_without_rate {
+        } else if has_period {
             let _ = write!(scope, ":{period}");
         }
         if let Algorithm::SegmentedWindow { precision, .. } = self.algorithm {

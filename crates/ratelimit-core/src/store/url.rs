@@ -55,9 +55,15 @@ impl<'a> StoreUrl<'a> {
     /// Splits `url` into the part that names the server, and the options. `store` is the store's name in errors.
     ///
     /// # Errors
-    /// If an option has no name or occurs twice, or if its percent-encoding is not valid.
+    /// If an option has no name or occurs twice, or if its percent-encoding is not valid. Also if there is an `@` after the
+    /// `?`: the `?` is probably part of a password, which no error may quote. Write it as `%3F`, and an `@` in an option as
+    /// `%40`.
     pub fn parse(store: &'static str, url: &'a str) -> Result<Self, StoreError> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        if query.contains('@') {
+            let message = "the address has an `@` after its `?`: write a `?` in a password as `%3F`, and an `@` in an option as `%40`";
+            return Err(misconfigured(store, message));
+        }
         let mut options: Vec<UrlOption<'a>> = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -259,9 +265,11 @@ mod tests {
             ("s://?a=%ff", "percent-encoding"),
             ("s://?=1", "no name"),
             ("s://?a=1&a=2", "twice"),
+            ("s://user:1?s3cret@host/?a=1", "`%3F`"),
+            ("s://user:?s3cret=1&s3cret=2@host", "`%3F`"),
         ] {
             let error = StoreUrl::parse("mystore", url).expect_err(url).to_string();
-            assert!(error.contains(expected), "{error}");
+            assert!(error.contains(expected) && !error.contains("s3cret"), "{error}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use ratelimit_core::kit::deadline_after;
 use ratelimit_core::{ErrorKind, StoreError};
 use redis::{RedisConnectionInfo, RedisError, ServerErrorKind, Value, cmd};
 use tokio::task::JoinSet;
@@ -64,7 +65,7 @@ impl Watch {
 
     /// Finds the primary. If that fails, the previous one is kept.
     pub(crate) async fn look(self: Arc<Self>) -> Result<(), StoreError> {
-        let deadline = Instant::now() + self.timeout.max(MIN_TIMEOUT);
+        let deadline = deadline_after(self.timeout.max(MIN_TIMEOUT));
         let named = self.named(deadline).await?;
         let asked: Vec<_> =
             named.iter().map(|place| tokio::spawn(confirmed(self.at(place), deadline))).collect();

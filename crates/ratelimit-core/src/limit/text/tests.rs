@@ -222,7 +222,7 @@ fn scopes_do_not_change() {
         ("ban 1h after 9 in 1min", "ban"),
         ("9/min name a", "a=sliding:1min"),
         ("9/min bucket name a", "a=bucket"),
-        ("9/min log name a", "a=log"),
+        ("9/min log name a", "a=log:1min"),
         ("9 at once name a", "a=concurrency"),
         ("ban 1h after 9 in 1min name a", "a=ban"),
         ("9/d fixed offset 2h", "fixed:1d+2h"),
