@@ -208,4 +208,8 @@ async fn errors_name_the_limit() {
     let text =
         r#"not admitted before the deadline: under the limit "3/min burst 2 name log-in" it would take 20s"#;
     assert_eq!(late.to_string(), text);
+    let limiter = skipping("2 in total", |_, fits_at| fits_at);
+    limiter.acquire("k").await.unwrap();
+    let spent = limiter.acquire(ratelimit_core::Request::new("k").cost(2)).await.unwrap_err();
+    assert_eq!(spent.to_string(), r#"never admitted: the limit "2 in total" has 1 units left"#);
 }

@@ -4,7 +4,7 @@ use ratelimit_core::{Meter, Refund, State, Timestamp, Verdict};
 
 use crate::demand::Demand;
 use crate::due::Due;
-use crate::kit::expiry::{has_passed, keep_until};
+use crate::kit::expiry::{forget_second, has_passed};
 use crate::kit::{Fingerprint, InPlace};
 use crate::slot::Slot;
 use crate::table::{Blocks, Place, STRIDE, Table};
@@ -275,7 +275,7 @@ impl Shard {
                 Ok(_) => _ = slot.keep(&state),
             }
             let slot = self.table.slot_mut(place);
-            keep_until(&mut slot.forget_at, forget_at);
+            slot.forget_at = forget_second(forget_at);
             self.is_news = true;
             self.due.include(slot.forget_at);
             self.has_changed(place);

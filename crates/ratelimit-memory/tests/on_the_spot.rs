@@ -79,3 +79,23 @@ fn sync_calls_charge_peek_and_reset() {
     limiter.reset_now("k").unwrap();
     assert!(limiter.store().is_empty() && left() == 3);
 }
+
+/// The second refusal of three starts the ban. The third is decided before it, and is refused by the other limit.
+#[test]
+fn batches_count_refusals_alike() {
+    let limits = ["1/min", "ban 1h after 1 in 1min"];
+    let (waiting, spot) = (limiter(&limits), limiter(&limits));
+    let (one, other) = (at_once(waiting.check_many(["k"; 4])), spot.check_many_now(["k"; 4]));
+    let told = |decisions: Vec<Result<Decision<'_>, _>>| {
+        let told = |decision: Result<Decision<'_>, ratelimit_memory::CheckError>| {
+            let decision = decision.unwrap();
+            (decision.allowed(), decision.retry_after(), decision.decided_by().index())
+        };
+        decisions.into_iter().map(told).collect::<Vec<_>>()
+    };
+    assert_eq!(told(one), told(other));
+    assert_eq!(
+        at_once(waiting.check("k")).unwrap().retry_after(),
+        spot.check_now("k").unwrap().retry_after()
+    );
+}

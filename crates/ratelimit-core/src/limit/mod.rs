@@ -101,7 +101,7 @@ pub struct Limit {
 /// Builds a [`Limit`]; see its constructors.
 #[derive(Clone, Debug)]
 #[must_use = "call build()"]
-pub struct LimitBuilder(Spec);
+pub struct LimitBuilder(Spec, Result<(), LimitError>);
 
 impl Limit {
     /// A fixed window; see [`Algorithm::FixedWindow`].
@@ -319,7 +319,7 @@ impl Eq for Limit {}
 impl LimitBuilder {
     fn new(quota: u64, period: Duration, algorithm: Algorithm) -> Self {
         let alignment = Alignment::Epoch;
-        Self(Spec {
+        let spec = Spec {
             quota,
             period,
             algorithm,
@@ -329,7 +329,8 @@ impl LimitBuilder {
             alignment,
             name: None,
             calendar: None,
-        })
+        };
+        Self(spec, Ok(()))
     }
 
     fn of_calendar(quota: u64, calendar: Calendar) -> Self {
@@ -366,8 +367,10 @@ impl LimitBuilder {
     ///
     /// For other algorithms [`build`](Self::build) returns an error.
     pub fn lease(mut self, lease: Duration) -> Self {
-        // `build` rejects a period of zero.
-        self.0.period = if self.0.algorithm == Algorithm::Concurrency { lease } else { Duration::ZERO };
+        match self.0.algorithm {
+            Algorithm::Concurrency => self.0.period = lease,
+            _ => self.1 = Err(LimitError::Unsuitable { option: "a lease", needs: "a concurrency limit" }),
+        }
         self
     }
 
@@ -375,11 +378,12 @@ impl LimitBuilder {
     ///
     /// For other algorithms [`build`](Self::build) returns an error.
     pub fn growing(mut self, factor: u32, longest: Duration) -> Self {
-        self.0.algorithm = match self.0.algorithm {
-            Algorithm::Ban { duration, .. } => Algorithm::Ban { duration, factor, longest },
-            // `build` rejects a duration of zero.
-            _ => Algorithm::Ban { duration: Duration::ZERO, factor, longest },
-        };
+        match self.0.algorithm {
+            Algorithm::Ban { duration, .. } => {
+                self.0.algorithm = Algorithm::Ban { duration, factor, longest }
+            }
+            _ => self.1 = Err(LimitError::Unsuitable { option: "a growing length", needs: "a ban" }),
+        }
         self
     }
 
@@ -388,13 +392,10 @@ impl LimitBuilder {
     ///
     /// For other algorithms [`build`](Self::build) returns an error.
     pub fn strict(mut self) -> Self {
-        self.0.algorithm = match self.0.algorithm {
-            Algorithm::SegmentedWindow { precision, .. } => {
-                Algorithm::SegmentedWindow { precision, strict: true }
-            }
-            // `build` rejects a precision of zero.
-            _ => Algorithm::SegmentedWindow { precision: Duration::ZERO, strict: true },
-        };
+        match &mut self.0.algorithm {
+            Algorithm::SegmentedWindow { strict, .. } => *strict = true,
+            _ => self.1 = Err(LimitError::Unsuitable { option: "strict", needs: "a segmented window" }),
+        }
         self
     }
 
@@ -426,7 +427,8 @@ impl LimitBuilder {
     /// If a number is zero or too large, if the algorithm cannot represent the limit, if an option does not apply to
     /// the algorithm, or if the name is not valid. A quota of zero is only allowed for windows, which then admit nothing.
     pub fn build(self) -> Result<Limit, LimitError> {
-        let mut spec = self.0;
+        let Self(mut spec, options) = self;
+        options?;
         if spec.name.as_deref().is_some_and(|name| !is_name(name)) {
             return Err(LimitError::BadName);
         }

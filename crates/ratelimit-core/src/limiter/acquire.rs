@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{AcquireError, RateLimiter, Request};
 use crate::random::random_up_to;
-use crate::{Algorithm, CounterStore, Decision, MeterId, Mode, Timer, Timestamp};
+use crate::{Algorithm, CounterStore, Decision, MeterId, Mode, StoreError, Timer, Timestamp};
 
 /// How to wait; see [`RateLimiter::acquire_with`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,7 +67,8 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
     /// Like [`acquire`](Self::acquire), with a deadline and jitter.
     ///
     /// If the wait would end after the deadline, it returns [`AcquireError::Deadline`] immediately. A caller that is still
-    /// behind others at the deadline gets the same error, with the decision of a peek.
+    /// behind others at the deadline gets the same error, with the decision of a peek. With a deadline, the decision shows
+    /// a queue as short as the deadline allows: its [`limit`](Decision::limit) may be less than the queue's burst.
     ///
     /// # Errors
     /// Like [`acquire`](Self::acquire), and if the request would not be admitted in time.
@@ -99,7 +100,8 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
                 drop(place);
                 let delay = decision.delay();
                 if late(now, delay) {
-                    self.refund(&decision).await?;
+                    // The turn was charged. Whether it still is, nobody knows.
+                    self.refund(&decision).await.map_err(StoreError::maybe_applied)?;
                     return Err(AcquireError::Deadline(decision.into_owned()));
                 }
                 if !delay.is_zero() {

@@ -46,7 +46,7 @@ impl From<InvalidClaims> for CheckError {
 }
 
 /// Why waiting for admission failed. Nothing is charged, unless the store's error says that this is
-/// [unknown](StoreError::applied), or the store failed when a turn that came too late was refunded.
+/// [unknown](StoreError::applied).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AcquireError {
@@ -66,6 +66,13 @@ impl fmt::Display for AcquireError {
             Self::Never(decision) => {
                 let limit = decision.decided_by();
                 let (cost, most, rule) = (limit.cost(), limit.limit(), limit.rule());
+                if cost <= most {
+                    return write!(
+                        f,
+                        "never admitted: the limit \"{rule}\" has {} units left",
+                        limit.remaining()
+                    );
+                }
                 write!(
                     f,
                     "never admitted: it costs {cost}, and the limit \"{rule}\" admits at most {most} at once"

@@ -18,14 +18,21 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         self.decide_now(request.into(), Mode::Charge, Refusals::Count)
     }
 
-    /// [`check_many`](Self::check_many) without waiting. A refusal counts for bans before the next request is decided.
+    /// [`check_many`](Self::check_many) without waiting.
     pub fn check_many_now<'k, 'l, R: Into<Request<'k, 'l>>>(
         &'l self,
         requests: impl IntoIterator<Item = R>,
     ) -> Vec<Result<Decision<'l>, CheckError>> {
         let now = self.clock.now();
-        let decide = |request: R| self.decide_all_now(request.into(), now, Mode::Charge, Refusals::Count);
-        requests.into_iter().map(decide).collect()
+        let requests: Vec<Request<'k, 'l>> = requests.into_iter().map(Into::into).collect();
+        let decide = |request: &Request<'k, 'l>| self.decide_all_now(request, now, Mode::Charge);
+        let mut decisions: Vec<_> = requests.iter().map(decide).collect();
+        for (request, decision) in requests.iter().zip(&mut decisions) {
+            if let Ok(decision) = decision {
+                self.counted_now(request, decision);
+            }
+        }
+        decisions
     }
 
     /// [`peek`](Self::peek) without waiting.
@@ -83,16 +90,16 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         let now = self.clock.now();
         let simple = match request.into_simple() {
             Ok(simple) => simple,
-            Err(request) => return self.decide_all_now(request, now, mode, refusals),
+            Err(request) => return self.decide_and_count_now(&request, now, mode, refusals),
         };
         let Simple { key, cost, .. } = simple;
         let (Some((limit, meter)), Some(short)) = (simple.only_limit(&self.limits), ShortKey::of(key)) else {
-            return self.decide_all_now(simple.into(), now, mode, refusals);
+            return self.decide_and_count_now(&simple.into(), now, mode, refusals);
         };
         // A cost of one needs no look at the limit: the store refuses it under a limit of zero. If the store decides by its
         // server's time, only an answer says what the time was.
         if cost > 1 && cost > meter.limit() || self.store.promises().time == Time::Server {
-            return self.decide_all_now(simple.into(), now, mode, refusals);
+            return self.decide_and_count_now(&simple.into(), now, mode, refusals);
         }
         let namespace = &*self.namespace;
         let id = MeterId { namespace, scope: limit.scope(), key };
@@ -105,21 +112,31 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         })
     }
 
-    fn decide_all_now<'l>(
+    fn decide_and_count_now<'l>(
         &'l self,
-        request: Request<'_, 'l>,
+        request: &Request<'_, 'l>,
         now: Timestamp,
         mode: Mode,
         refusals: Refusals,
     ) -> Result<Decision<'l>, CheckError> {
-        let request = request.at(now, &self.limits).unwrap_or(request);
-        let claims = request.claims(&self.namespace, &self.limits);
-        let answer = self.store.claim_now(request.ask(&claims, now, mode)?)?;
-        let mut decision = self.decision(&request, answer)?;
+        let mut decision = self.decide_all_now(request, now, mode)?;
         if refusals == Refusals::Count {
-            self.counted_now(&request, &mut decision);
+            self.counted_now(request, &mut decision);
         }
         Ok(decision)
+    }
+
+    fn decide_all_now<'l>(
+        &'l self,
+        request: &Request<'_, 'l>,
+        now: Timestamp,
+        mode: Mode,
+    ) -> Result<Decision<'l>, CheckError> {
+        let at_now = request.at(now, &self.limits);
+        let request = at_now.as_ref().unwrap_or(request);
+        let claims = request.claims(&self.namespace, &self.limits);
+        let answer = self.store.claim_now(request.ask(&claims, now, mode)?)?;
+        Ok(self.decision(request, answer)?)
     }
 
     /// Counts a refusal for bans.

@@ -309,3 +309,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn options_of_other_algorithms_are_errors_in_code() {
+    let second = Duration::from_secs(1);
+    for (limit, expected) in [
+        (Limit::total(5).lease(second), "a lease only applies to a concurrency limit"),
+        (Limit::sliding_log(5, second).lease(second), "a lease only applies to a concurrency limit"),
+        (Limit::total(5).growing(2, second), "a growing length only applies to a ban"),
+        (Limit::token_bucket(5, second).strict(), "strict only applies to a segmented window"),
+    ] {
+        assert_eq!(limit.build().unwrap_err().to_string(), expected);
+    }
+}
