@@ -22,7 +22,7 @@ pub use calendar::Calendar;
 pub use error::{LimitError, ParseLimitError};
 pub use limits::Limits;
 
-pub(crate) use duration::parse_duration;
+pub use duration::parse_duration;
 
 use std::sync::Arc;
 use std::time::Duration;
