@@ -198,6 +198,12 @@ impl Limit {
         self.meter.limit()
     }
 
+    /// How many units of its burst a queue admits without a delay, if this was [set](LimitBuilder::immediate); otherwise it
+    /// is one.
+    pub fn immediate(&self) -> Option<u64> {
+        self.spec.immediate
+    }
+
     /// The time between two refills of a token bucket; `None` if it is refilled continuously.
     pub fn step(&self) -> Option<Duration> {
         self.spec.step
