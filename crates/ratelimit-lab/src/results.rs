@@ -135,8 +135,13 @@ pub(crate) fn remarks(column: &Outcome) -> Vec<String> {
             count(column.never, "request")
         ));
     }
-    let by_name = column.refused_by.iter();
-    remarks.extend(by_name.map(|(name, count)| format!("{limits}: {name} refused {}", number(*count))));
+    remarks.extend(column.refused_by.iter().map(|(name, refused)| {
+        // A name has no parentheses.
+        match name.strip_prefix('(').and_then(|reason| reason.strip_suffix(')')) {
+            Some(reason) => format!("{limits}: {} refused with {reason}", count(*refused, "request")),
+            None => format!("{limits}: {name} refused {}", number(*refused)),
+        }
+    }));
     remarks
 }
 

@@ -114,7 +114,7 @@ pub struct Refusals {
 }
 
 /// Proposes a limit like `limit` with another quota, which refuses at most the share, while a quota of one less refuses
-/// more. A burst is changed in proportion to the quota. The proposal has at most `top` keys.
+/// more. A burst and immediate units are changed in proportion to the quota. The proposal has at most `top` keys.
 ///
 /// The search halves an interval of quotas whose lower end refuses more than the share and whose upper end does not, and
 /// decides all requests anew for each quota that it tries. So the quota is the smallest that refuses at most the share,
@@ -174,13 +174,15 @@ pub(crate) fn can_be_searched(limit: &Limit) -> anyhow::Result<()> {
     with_quota(limit, limit.quota()).map(drop)
 }
 
-/// The same limit with another quota, and with a burst in proportion.
+/// The same limit with another quota, and with a burst and immediate units in proportion.
 fn with_quota(limit: &Limit, quota: u64) -> anyhow::Result<Limit> {
     let period = limit.period();
-    let burst = u128::from(limit.burst()) * u128::from(quota);
-    let burst = burst.div_ceil(u128::from(limit.quota()).max(1)).max(1);
-    let burst = u64::try_from(burst).unwrap_or(MAX_UNITS).min(MAX_UNITS);
-    let bucket = |builder: LimitBuilder| builder.burst(burst);
+    let in_proportion = |units: u64| {
+        let units = u128::from(units) * u128::from(quota);
+        let units = units.div_ceil(u128::from(limit.quota()).max(1)).max(1);
+        u64::try_from(units).unwrap_or(MAX_UNITS).min(MAX_UNITS)
+    };
+    let bucket = |builder: LimitBuilder| builder.burst(in_proportion(limit.burst()));
     let mut builder = match limit.algorithm() {
         Algorithm::FixedWindow => Limit::fixed_window(quota, period),
         Algorithm::SlidingWindow => Limit::sliding_window(quota, period),
@@ -193,7 +195,13 @@ fn with_quota(limit: &Limit, quota: u64) -> anyhow::Result<Limit> {
         Algorithm::SlidingLog => Limit::sliding_log(quota, period),
         Algorithm::TokenBucket if limit.step().is_none() => bucket(Limit::token_bucket(quota, period)),
         Algorithm::LeakyBucket => bucket(Limit::leaky_bucket(quota, period)),
-        Algorithm::LeakyQueue => bucket(Limit::leaky_queue(quota, period)),
+        Algorithm::LeakyQueue => {
+            let queue = bucket(Limit::leaky_queue(quota, period));
+            match limit.immediate() {
+                Some(units) => queue.immediate(in_proportion(units)),
+                None => queue,
+            }
+        }
         _ => anyhow::bail!("{limit}: there is no search for limits of this kind"),
     };
     if limit.alignment() == ratelimit_core::Alignment::Calendar {

@@ -34,6 +34,19 @@ fn all_algorithms_are_compared_on_the_same_requests() {
 }
 
 #[test]
+fn the_memory_of_a_key_is_that_of_its_whole_quota() {
+    let result = lab(&["compare", "--json", "--requests", "10", "--limit", "400000/h"]).json();
+    let algorithms = result["algorithms"].as_array().unwrap();
+    let bytes = |limit: &str| {
+        algorithms.iter().find(|one| one["limit"] == limit).unwrap()["bytes_per_key"].as_f64().unwrap()
+    };
+    // A log has eight bytes for each unit. A window has the same size for each quota.
+    let each = bytes("400000/h log") / 400_000.0;
+    assert!((8.0..20.0).contains(&each), "{each} bytes for each unit");
+    assert!(bytes("400000/h fixed") < 200.0, "{result}");
+}
+
+#[test]
 fn a_log_is_compared_for_each_limit() {
     let log = "{\"time\":1767607200,\"tenant\":\"a\"}\n{\"time\":1767607201,\"tenant\":\"a\"}\n";
     let arguments = ["compare", "-", "--by", "tenant", "--limit", "1/min", "--limit", "50/h"];

@@ -104,6 +104,52 @@ fn true_costs_are_said_not_to_be_replayed() {
 }
 
 #[test]
+fn refusals_for_other_reasons_than_a_limit_are_said_to_be_such() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.toml");
+    let text = r#"
+        deny = [{ key = "address", clients = ["203.0.113.7"] }]
+        [[policies]]
+        name = "address"
+        key = "address"
+        limit = "9/min"
+        [[policies]]
+        name = "tenant"
+        key = "header:x-tenant"
+        limit = "9/min"
+        missing = "refuse"
+        routes = ["GET /tenant"]
+        [[policies]]
+        name = "big"
+        key = "address"
+        limit = "9/min"
+        cost = 10
+        routes = ["GET /big"]
+        "#;
+    fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    let log = r#"{"time":1767607200,"ip":"203.0.113.7","path":"/"}
+        {"time":1767607200,"ip":"203.0.113.7","path":"/"}
+        {"time":1767607200,"ip":"192.0.2.1","path":"/tenant"}
+        {"time":1767607200,"path":"/"}
+        {"time":1767607200,"ip":"192.0.2.1","path":"/big"}
+        {"time":1767607200,"ip":"192.0.2.1","path":"/"}"#;
+    let column = lab_with(&["replay", "-", "--json", "--policies", config], log.as_bytes()).json();
+    let column = &column["columns"][0];
+    assert_eq!((&column["refused"], &column["never"]), (&json!(5), &json!(1)), "{column}");
+    let said = lab_with(&["replay", "-", "--policies", config], log.as_bytes()).stdout;
+    for remark in [
+        " by ip: 1 request never admitted, however long the wait",
+        ": 2 requests refused with 403: the client is in a list of those to refuse",
+        ": 1 request refused with 400: the client did not send what is counted by",
+        ": 1 request refused with 500: the request has no address or other part that the policies count by",
+        ": big refused 1",
+    ] {
+        assert!(said.contains(&format!("{config}{remark}\n")), "{remark}: {said}");
+    }
+}
+
+#[test]
 fn requests_that_wait_in_a_queue_come_to_their_end() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("limits.toml");

@@ -3,6 +3,7 @@
 mod common;
 
 use common::lab;
+use ratelimit_core::Limit;
 use serde_json::Value;
 
 /// Replays generated traffic against a limit, and returns its refused requests and refused keys.
@@ -54,6 +55,20 @@ fn a_suggestion_refuses_at_most_the_share_and_one_less_does_not() {
             }
         }
     }
+}
+
+#[test]
+fn a_proposed_queue_has_immediate_units_in_proportion() {
+    let model = ["--model", "bursts", "--requests", "10000", "--keys", "200"];
+    let limits = ["60/min queue burst 10 immediate 5", "60/min queue burst 10 immediate 10", "60/min queue"];
+    let proposed: Vec<Limit> = suggestions(&limits, "1%", &model)
+        .iter()
+        .map(|suggestion| suggestion["limit"].as_str().unwrap().parse().unwrap())
+        .collect();
+    let immediate: Vec<Option<u64>> = proposed.iter().map(Limit::immediate).collect();
+    let quota = |index: usize| proposed[index].quota();
+    assert!(quota(0) > 60, "{proposed:?}");
+    assert_eq!(immediate, [Some((quota(0) * 5).div_ceil(60)), Some(proposed[1].burst()), None]);
 }
 
 #[test]

@@ -38,6 +38,7 @@ use crate::{Head, KeySource, ParseClientError};
 /// One per line; empty lines and lines that start with `#` are skipped. For the client's address, write addresses and
 /// networks. An address is that address alone, whatever the [grouping](crate::Grouping). For everything else, write what
 /// [`Policy::key_of`](crate::Policy::key_of) takes: a header's value, a secret or its `sha256:` hash.
+/// Write `literal:` before a value that looks like something else.
 ///
 /// # Cost
 /// Networks are merged and sorted, so a lookup is a binary search; other clients are in a hash table.

@@ -34,7 +34,7 @@ const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy")
 /// - A [ban](ratelimit_core::Algorithm::Ban) is listed in `RateLimit` if it refuses, and never in `RateLimit-Policy`.
 ///
 /// A refusal also has `Retry-After`: seconds, rounded up, at least 1, the longest `t` of all; omitted if waiting will
-/// never help. If a concurrency limit has the longest `t`, `Retry-After` is 1, because units may be released at any moment.
+/// never help. The `t` of a concurrency limit counts as at most 1 for this, because units may be released at any moment.
 /// A refusal also has `Cache-Control: no-store`. gRPC responses that refuse have none of these fields, but the same
 /// information in their `RetryInfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]

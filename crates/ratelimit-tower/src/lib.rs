@@ -28,12 +28,15 @@
 //! their own.
 //!
 //! ```
-//! use http::{Method, StatusCode, header::HeaderName};
+//! use std::num::NonZeroU64;
+//!
+//! use http::{Method, StatusCode};
 //! use ratelimit_core::{Limit, Limits};
-//! use ratelimit_tower::{Charge, Headers, KeySource, OnFailure, Outcome, Plan, Policies, Policy, TrustedProxies};
+//! use ratelimit_tower::{Charge, Cost, KeySource, OnFailure, Plan, Policies, Policy, TrustedProxies};
 //!
 //! let proxies = TrustedProxies::parse(["10.0.0.0/8"])?;
 //! let free = Plan::new("free", "100/min".parse::<Limit>()?)?;
+//! let kibibyte = NonZeroU64::new(1024).ok_or("zero")?;
 //! let paid = Plan::new("paid", Limits::new(["50/s".parse()?, "100000/day".parse()?])?)?;
 //!
 //! #[derive(Clone)]
@@ -42,11 +45,12 @@
 //! let policies = Policies::new([
 //!     // Coarse, for everybody:
 //!     Policy::new("address", KeySource::client_address(proxies.clone()), "6000/min".parse::<Limit>()?)?,
-//!     // By customer, under the limits of the customer's plan, by the bytes sent:
+//!     // By customer, under the limits of the customer's plan. Each KiB of the request's body costs a unit.
 //!     Policy::new("customer", KeySource::extension(|customer: &Customer| customer.id.clone()), free)?
 //!         .plans(move |request| {
 //!             request.extensions.get::<Customer>().filter(|customer| customer.paying).map(|_| paid.clone())
-//!         }),
+//!         })
+//!         .cost(Cost::content_length(kibibyte, 8)), // 8 if the length is not known
 //!     // Guessing passwords: only log-ins that failed count.
 //!     Policy::new("log-in", KeySource::client_address(proxies), "5/15min".parse::<Limit>()?)?
 //!         .only(|request| request.method == Method::POST && request.uri.path() == "/login")

@@ -1,10 +1,7 @@
 //! The keys of a policy in a store, for tools that look clients up.
 
-use crate::key::{KeyBytes, Part};
+use crate::key::{KeyBytes, MISSING, Part};
 use crate::{ParseClientError, Policy};
-
-/// The client that stands for all requests without what the policy counts by.
-const MISSING: &[u8] = b"(missing)";
 
 impl Policy {
     /// Returns the key under which the policy counts a client, in the store: for tools that look up or reset a client.
@@ -21,6 +18,10 @@ impl Policy {
     /// | several together | their values in order, with ` + ` between them |
     /// | alternatives | which one, and its value: `address=192.0.2.1` |
     /// | any, for requests without it | `(missing)` |
+    ///
+    /// Write `literal:` before a value that looks like something else: `literal:(missing)` is the value `(missing)`,
+    /// `literal:sha256:…` a value that looks like a hash, and `literal:literal:a` the value `literal:a`. With
+    /// several sources together, it stands before the value that it is for; only the first value may contain ` + `.
     ///
     /// ```
     /// use ratelimit_core::Limit;
@@ -106,6 +107,10 @@ mod tests {
             request("192.0.2.9", &[("x-user", "7"), ("x-key", "secret"), ("authorization", "Bearer secret")]);
         let v6 = request("2001:db8:1:2::9", &[("x-user", &long)]);
         let hashed = hash("secret");
+        let like_missing = request("192.0.2.9", &[("x-user", "(missing)")]);
+        let like_literal = request("192.0.2.9", &[("x-user", "literal:7")]);
+        let like_hash = request("192.0.2.9", &[("x-user", &hashed), ("x-key", &hashed)]);
+        let literal = |text: &str| format!("literal:{text}");
         // The source, a request, the client as an operator writes it, and as a tool shows it.
         let cases = [
             (address(), &v4, "192.0.2.9", "192.0.2.9"),
@@ -146,6 +151,24 @@ mod tests {
                 &request("::1", &[("x-user", "7")]),
                 "header:x-user=7",
                 "header:x-user=7",
+            ),
+            // Values that look like something else.
+            (user(), &like_missing, "literal:(missing)", "literal:(missing)"),
+            (user(), &like_literal, "literal:literal:7", "literal:literal:7"),
+            (user(), &v4, "literal:7", "7"),
+            (user(), &like_hash, &literal(&hashed), &hash(&hashed)),
+            (key(), &like_hash, &literal(&hashed), &hash(&hashed)),
+            (
+                address().and(user()),
+                &like_missing,
+                "192.0.2.9 + literal:(missing)",
+                "192.0.2.9 + literal:(missing)",
+            ),
+            (
+                user().or(address()),
+                &like_missing,
+                "header:x-user=literal:(missing)",
+                "header:x-user=literal:(missing)",
             ),
         ];
         for (source, request, client, shown) in cases {

@@ -115,10 +115,15 @@ fn refused(policies: &Policies, standings: &[PlanStatus<'_>], decision: &Decisio
     })
 }
 
-/// How long to wait. At most a second under a concurrency limit, because its units may be released at any moment.
+/// How long to wait: until no limit refuses the request any more. At most a second for a concurrency limit, because its
+/// units may be released at any moment.
 fn retry_after(decision: &Decision<'_>) -> Option<Duration> {
-    let is_released = is_held(&decision.decided_by());
-    decision.retry_after().map(|wait| if is_released { wait.min(Duration::from_secs(1)) } else { wait })
+    let refusing = decision.each().filter(|limit| !limit.allowed());
+    let mut waits = refusing.map(|limit| {
+        let wait = limit.retry_after()?;
+        Some(if is_held(&limit) { wait.min(Duration::from_secs(1)) } else { wait })
+    });
+    waits.try_fold(Duration::ZERO, |longest, wait| wait.map(|wait| longest.max(wait)))
 }
 
 /// The names of the plan's limits in a standing.

@@ -206,6 +206,36 @@ limit = "1/min"
         assert_eq!(status(&file, from("203.0.113.8")).await, 200);
     }
 
+    #[tokio::test]
+    async fn a_failed_configuration_is_tried_again_when_a_file_that_it_names_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        let file = written(folder.path(), "203.0.113.7");
+        write("limits.toml", &CONFIG.replace("denied.txt", "other.txt"));
+        let error = file.reload().unwrap_err().to_string();
+        assert!(error.contains("other.txt: cannot be read"), "{error}");
+        assert_eq!(file.reload().unwrap(), Reloaded::Unchanged, "nothing has changed");
+        // Meanwhile the lists in use follow their files.
+        write("denied.txt", "203.0.113.9");
+        assert_eq!(file.reload().unwrap(), Reloaded::Replaced);
+        assert_eq!(status(&file, from("203.0.113.9")).await, 403);
+
+        write("other.txt", "no network");
+        let error = file.reload().unwrap_err().to_string();
+        assert!(error.contains("other.txt: line 1 names no client"), "{error}");
+        assert_eq!(file.reload().unwrap(), Reloaded::Unchanged);
+        write("other.txt", "203.0.113.8");
+        assert_eq!(file.reload().unwrap(), Reloaded::Replaced);
+        assert_eq!((file.replaced(), file.failures()), (2, 2));
+        for (peer, expected) in [("203.0.113.8", 403), ("203.0.113.9", 200)] {
+            assert_eq!(status(&file, from(peer)).await, expected, "{peer}");
+        }
+        assert_eq!(file.reload().unwrap(), Reloaded::Unchanged);
+        write("other.txt", "");
+        assert_eq!(file.reload().unwrap(), Reloaded::Replaced);
+        assert_eq!(status(&file, from("203.0.113.8")).await, 200);
+    }
+
     #[test]
     fn errors_name_the_place_and_quote_no_client() {
         let config = CONFIG.replace(r#"file = "denied.txt""#, "");

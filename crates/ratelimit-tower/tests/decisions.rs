@@ -198,3 +198,29 @@ fn policies_that_would_be_ambiguous_are_refused() {
     assert!(Policies::new([many("a")]).is_ok());
     assert!(Policies::new([many("a"), many("b")]).unwrap_err().to_string().contains("80 limits"));
 }
+
+#[tokio::test]
+async fn units_at_once_do_not_shorten_the_wait_for_another_limit() {
+    let slow = "1 at once lease 60s";
+    for (limits, wait) in [
+        (vec![slow, "1/30s fixed"], Some("30")),
+        (vec!["1/30s fixed", slow], Some("30")),
+        (vec![slow, "1/100s fixed"], Some("100")),
+        (vec![slow, "9/30s fixed"], Some("1")),
+        (vec![slow, "1 in total"], None),
+    ] {
+        let limits = Limits::new(limits.iter().map(|text| limit(text))).unwrap();
+        let policy = Policy::new("work", KeySource::everybody(), limits).unwrap();
+        let service = service(&layer_under(&clock(), Policies::new([policy]).unwrap()));
+        let mut first = std::pin::pin!(send(&service, request(&[("x-status", "never")])));
+        tokio::select! {
+            biased;
+            _ = &mut first => panic!("it is in progress as long as the test lasts"),
+            () = std::future::ready(()) => {}
+        }
+        let refused = send(&service, request(&[])).await;
+        assert_eq!(refused.status(), 429);
+        let told = refused.headers().get("retry-after").map(|value| value.to_str().unwrap());
+        assert_eq!(told, wait);
+    }
+}

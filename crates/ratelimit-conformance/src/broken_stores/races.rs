@@ -77,12 +77,6 @@ flaws! {
             true
         }
     }
-    TornAge "torn-age": "a window that is two or more behind is replaced in a second step",
-        "storms/of-everything-on-an-expired-meter" {
-        fn torn(&self, look: &Look<'_>) -> bool {
-            look.expired
-        }
-    }
     TornCosts "torn-costs": "costs above one are written in a second step", "atomic/costs-sliding" {
         fn torn(&self, look: &Look<'_>) -> bool {
             look.claims.iter().any(|claim| claim.cost > 1)

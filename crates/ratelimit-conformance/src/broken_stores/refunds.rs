@@ -49,15 +49,16 @@ flaws! {
             }
         }
     }
-    MakesMeters "refunds-make-meters": "a refund to an unknown meter makes one that owes nothing and never goes",
-        "refunds/several-keys" {
+    MakesMeters "refunds-make-meters": "a refund to an unknown meter makes one with a charged unit",
+        "refunds/unknown-meters" {
         fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
             if state.is_none() {
                 let mut made = given.meter.fresh();
                 given.meter.charge(&mut made, 1, now);
                 *state = Some(made);
+                return;
             }
-            refund(&given.meter, state, given.cost.saturating_sub(1), given.receipt, now);
+            refund(&given.meter, state, given.cost, given.receipt, now);
         }
     }
     StopsAtUnknown "refund-stops-at-unknown": "a refund ends at the first meter that is unknown",

@@ -54,7 +54,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "atomic/first-claims",
-            "Of concurrent first claims on a new key only one is the first.",
+            "A limit of one admits only one of several concurrent claims on a new key.",
             first_claims,
         ),
         Case::new(
@@ -65,7 +65,11 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("atomic/forced-charges", "Concurrent forced charges are all counted.", forced)
             .needs(Need::ExactPerKey),
         Case::new("atomic/peeks-disturb-nobody", "Peeks between claims change nothing.", peeks),
-        Case::new("atomic/resets-race-claims", "After a reset at most one more limit is admitted.", resets),
+        Case::new(
+            "atomic/resets-race-claims",
+            "A reset during concurrent claims makes the units available again, but only once.",
+            resets,
+        ),
         Case::new("atomic/batches", "Concurrent batches from several handles are admitted exactly.", batches),
         Case::new("atomic/many-keys", "Hundreds of keys at once are each admitted exactly.", many_keys)
             .heavy(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Decision, Limits, MAX_UNITS, RateLimiter, Request};
+use ratelimit_core::{Acquire, AcquireError, Decision, Limits, MAX_UNITS, RateLimiter, Request};
 
 use crate::bench::{Bench, limit, limits, storm};
 use crate::case::{Case, Need};
@@ -19,7 +19,7 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::ALL,
         "bans/after-refusals",
-        "The last of so many refusals bans the key, for exactly as long as it says, whatever else is free by then.",
+        "The third of three refusals bans the key for exactly the time of the ban, even if the other limit has units again.",
         after_refusals,
     );
     cases.extend([
@@ -47,7 +47,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "bans/peeks-and-waiting",
-            "Looking, and taking less than was asked for, are no refusals; a refusal by another decision can be counted.",
+            "Peeks, waits, and taking fewer units than requested do not count as refusals. A refusal after a peek can be counted.",
             peeks,
         ),
         Case::new("bans/batches", "Refusals count in batches as well, and the ban holds for the next batch.", batches),
@@ -202,6 +202,14 @@ async fn peeks(bench: Bench) -> CaseResult {
     }
     let (units, _) = trial.limiter.take_up_to(trial.request(10)).await?;
     ensure_eq!(units, 3, "taken of three");
+    let within = Acquire { timeout: Some(MINUTE), ..Acquire::default() };
+    for _ in 0..3 {
+        let ended = trial.limiter.acquire_with(trial.request(1), within).await;
+        ensure!(
+            matches!(ended, Err(AcquireError::Deadline(_))),
+            "waited a minute for a unit of the next hour: {ended:?}"
+        );
+    }
     let request = trial.request(1);
     let mut decision = trial.limiter.would_allow(&request).await?;
     trial.limiter.count_refusal(&request, &mut decision).await?;

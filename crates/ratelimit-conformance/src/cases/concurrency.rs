@@ -44,7 +44,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "concurrency/never-too-many-at-work",
-            "Many tasks that take, renew and release are never more than the limit at work, and leave nothing held.",
+            "Many tasks take, renew and release units. Never are more at work than the limit allows, and at the end no unit is held.",
             at_work,
         ),
         Case::new(

@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::ALL,
         "memory/forgotten",
-        "Meters that can no longer influence a decision are removed within 30 s, while others are in use.",
+        "Meters are removed while others are in use, at the latest 30 s and two periods after their last charge.",
         |bench, kind| forgotten(bench, kind, Duration::from_secs(1), 40),
     );
     cases.extend([

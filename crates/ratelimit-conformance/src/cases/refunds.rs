@@ -47,7 +47,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("refunds/log-gives-its-own", "A log refunds only units of the given instant.", log),
         Case::new(
             "refunds/never-above-the-limit",
-            "Two refunds of the same units never exceed the limit.",
+            "Even if the same units are refunded three times, never more than the limit is admitted.",
             twice,
         ),
         Case::new(

@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("turns/costs", "A cost above the immediate units waits until the queue is empty.", costs),
         Case::new(
             "turns/a-cancelled-turn-stays-empty",
-            "A turn that is cancelled lets nobody in beside those who wait after it.",
+            "If a turn is cancelled while others wait behind it, nobody gets it: the next request has to wait behind them.",
             cancelled,
         ),
         Case::new(
@@ -38,12 +38,12 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "turns/cancelled-without-a-wait",
-            "A turn that was taken with a longest wait of zero stays as well, while others wait after it.",
+            "If a reservation without a delay is cancelled while others wait, nobody gets its units: the next request has to wait.",
             without_a_wait,
         ),
         Case::new(
             "turns/refunds-at-several-rates",
-            "A queue with units of several rates returns nothing, because their turns cannot be told.",
+            "While a queue has units that were charged at different rates, a refund returns nothing.",
             several_rates,
         ),
         Case::new(
@@ -53,7 +53,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "turns/cancelled-by-many",
-            "Of many who take and cancel turns at once, no two who stay have the same.",
+            "Many tasks take a turn at once, and half of them cancel it. No two of the others have the same turn.",
             many,
         )
         .needs(Need::ExactPerKey),

@@ -40,7 +40,11 @@ pub(super) fn cases() -> Vec<Case> {
             "Waiting for a cost above the limit fails at once.",
             acquire_never,
         ),
-        Case::new("waiting/overtaken", "A waiter that another caller overtakes waits again.", overtaken),
+        Case::new(
+            "waiting/overtaken",
+            "If another caller takes the unit that a waiter has waited for, the waiter waits for the next one.",
+            overtaken,
+        ),
     ]);
     cases
 }

@@ -37,7 +37,11 @@ pub(super) fn cases() -> Vec<Case> {
             "400 before, 250 now, 45 s into a minute: 350 used, one more is 351 of 500.",
             previous_400,
         ),
-        Case::new("worked-examples/ten-thousand-per-15-minutes", "10,000 per 15 minutes.", ten_thousand),
+        Case::new(
+            "worked-examples/ten-thousand-per-15-minutes",
+            "10,000 per 15 minutes, sliding: half of them are available again in the middle of the next 15 minutes.",
+            ten_thousand,
+        ),
         Case::new(
             "worked-examples/ten-a-second-and-3000-per-10-minutes",
             "Two windows at once: the shorter one admits what the longer one has left.",

@@ -1,6 +1,6 @@
 //! Helpers that this project's stores share, for stores of your own: claims and names that own their data, calls that run
-//! to completion although the caller has dropped them, their deadlines, the recent number of concurrent callers, the progress of a listing
-//! of meters, and setters of configurations.
+//! to completion although the caller has dropped them, their deadlines, the recent number of concurrent callers, the
+//! progress of a listing of meters, durations as text, and setters of configurations.
 //!
 //! Nothing here is part of the contract. You can write a store without it.
 
@@ -16,6 +16,7 @@ mod setters;
 
 #[doc(inline)]
 pub use crate::__setters as setters;
+pub use crate::limit::parse_duration;
 pub use concurrency::RecentPeak;
 #[cfg(feature = "tokio")]
 pub use deadline::deadline_after;

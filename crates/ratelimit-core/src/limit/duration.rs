@@ -21,8 +21,18 @@ pub(super) fn unit(word: &str) -> Option<u64> {
     UNITS.iter().find(|(_, spellings)| spellings.iter().any(is_it)).map(|(nanos, _)| *nanos)
 }
 
-/// Parses a whole number and its unit: `500ms`, `15 min`.
-pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
+/// Parses a whole number and its unit, as in the text of a limit: `500ms`, `15 min`. Returns `None` if it is something
+/// else, or longer than 2^64 nanoseconds.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use ratelimit_core::kit::parse_duration;
+///
+/// assert_eq!(parse_duration("1500ms"), Some(Duration::from_millis(1_500)));
+/// assert_eq!(parse_duration("1month"), None);
+/// ```
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let (number, word) = text.split_at(text.find(|letter: char| !letter.is_ascii_digit())?);
     let nanos = number.parse::<u64>().ok()?.checked_mul(unit(word.trim_start())?)?;
     Some(Duration::from_nanos(nanos))

@@ -22,7 +22,7 @@ pub use calendar::Calendar;
 pub use error::{LimitError, ParseLimitError};
 pub use limits::Limits;
 
-pub(crate) use duration::parse_duration;
+pub use duration::parse_duration;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -196,6 +196,12 @@ impl Limit {
     /// The maximum number of units at once: the burst of a bucket or queue, otherwise the quota.
     pub fn burst(&self) -> u64 {
         self.meter.limit()
+    }
+
+    /// How many units of its burst a queue admits without a delay, if this was [set](LimitBuilder::immediate); otherwise it
+    /// is one.
+    pub fn immediate(&self) -> Option<u64> {
+        self.spec.immediate
     }
 
     /// The time between two refills of a token bucket; `None` if it is refilled continuously.

@@ -75,8 +75,7 @@ pub struct Compared {
     /// The mean time of a decision in memory, in nanoseconds. Keys are decided one after another, so their states are in
     /// the processor's cache.
     pub nanos: f64,
-    /// Bytes that the store in memory takes for a key that has used its quota, or 100,000 units of a greater one. `None`
-    /// if they were not measured.
+    /// Bytes that the store in memory takes for a key that has used its quota. `None` if they were not measured.
     pub bytes_per_key: Option<f64>,
     /// The number of round trips of a decision on each store.
     pub trips: Trips,

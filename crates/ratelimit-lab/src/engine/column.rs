@@ -118,7 +118,7 @@ impl Counts {
         self.refused += 1;
         match decided.wait {
             Some(wait) => self.waits.add(wait),
-            None => self.never += 1,
+            None => self.never += u64::from(!decided.refused_otherwise),
         }
         for name in &decided.refused_by {
             match self.refused_by.get_mut(name) {

@@ -9,6 +9,8 @@ pub(crate) struct Decided {
     /// Of a refused request: the time after which it would be admitted if no other request came before. `None` if no wait
     /// helps.
     pub(crate) wait: Option<Duration>,
+    /// Whether a configuration file refuses it for another reason than a limit.
+    pub(crate) refused_otherwise: bool,
     /// Whether a queue delays the request.
     pub(crate) is_delayed: bool,
     /// How long a queue delays it.

@@ -40,7 +40,7 @@ impl Decider {
                     wait: decision.retry_after(),
                     is_delayed: !delay.is_zero(),
                     delay,
-                    refused_by: Vec::new(),
+                    ..Decided::default()
                 })
             }
             (Self::Layer(layer), Some(http)) => layer.decide(http),

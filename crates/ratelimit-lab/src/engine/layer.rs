@@ -41,6 +41,8 @@ pub(crate) struct Layered {
 #[derive(Clone)]
 struct Refused {
     wait: Option<Duration>,
+    /// Whether it was for another reason than a limit.
+    otherwise: bool,
     by: Vec<String>,
 }
 
@@ -79,7 +81,9 @@ impl Layered {
                     let delay = self.clock.slept();
                     Decided { is_admitted: true, is_delayed: !delay.is_zero(), delay, ..Decided::default() }
                 }
-                Some(Refused { wait, by }) => Decided { wait, refused_by: by, ..Decided::default() },
+                Some(Refused { wait, otherwise, by }) => {
+                    Decided { wait, refused_otherwise: otherwise, refused_by: by, ..Decided::default() }
+                }
             }),
             Poll::Ready(Err(never)) => match never {},
             Poll::Pending => anyhow::bail!("the layer waits for what a replay does not have"),
@@ -88,15 +92,16 @@ impl Layered {
 }
 
 fn answer(refusal: &Refusal<'_>) -> Response<()> {
+    let otherwise = !matches!(refusal.reason(), Reason::QuotaExceeded | Reason::Banned);
     let by = match refusal.reason() {
-        Reason::QuotaExceeded | Reason::Banned => refusal.violated_policies().map(str::to_owned).collect(),
+        _ if !otherwise => refusal.violated_policies().map(str::to_owned).collect(),
         Reason::Denied => vec!["(403: the client is in a list of those to refuse)".to_owned()],
         Reason::Unidentified => vec!["(400: the client did not send what is counted by)".to_owned()],
         _ => vec!["(500: the request has no address or other part that the policies count by)".to_owned()],
     };
     let mut response = Response::new(());
     *response.status_mut() = refusal.reason().status();
-    response.extensions_mut().insert(Refused { wait: refusal.retry_after(), by });
+    response.extensions_mut().insert(Refused { wait: refusal.retry_after(), otherwise, by });
     response
 }
 

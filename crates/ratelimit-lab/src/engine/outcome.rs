@@ -25,8 +25,8 @@ pub struct Outcome {
     pub refused: u64,
     /// Admitted requests that a queue would have delayed.
     pub delayed: u64,
-    /// Refused requests that no wait would have helped: they cost more than a limit can ever admit, or a configuration
-    /// file refuses them for another reason than a limit. They are among `refused`.
+    /// Requests that a limit refused and that no wait would have helped: they cost more than it can ever admit, or it is a
+    /// limit in total that is used up. They are among `refused`.
     pub never: u64,
     /// Keys with at least one decided request.
     pub keys: u64,
@@ -45,7 +45,8 @@ pub struct Outcome {
     pub shortest_seconds: f64,
     /// The parts of a configuration file that are not replayed, as text for people.
     pub not_replayed: Vec<String>,
-    /// How many requests each limit of a configuration file refused, and how many were refused for each other reason.
+    /// How many requests each limit of a configuration file refused, by its name, and how many were refused for each other
+    /// reason: `(403: ...)`, that is the status and the reason in parentheses.
     pub refused_by: BTreeMap<String, u64>,
     /// The keys with the most refusals.
     pub top: Vec<KeyOutcome>,

@@ -7,7 +7,7 @@ use super::document::Problem;
 use super::key::Keys;
 use super::watched::Watched;
 use super::{ConfigError, file};
-use crate::ClientList;
+use crate::{ClientList, KeySource};
 
 /// The maximum size of a list's file, in bytes.
 const LARGEST: u64 = 32 << 20;
@@ -19,11 +19,13 @@ pub(super) struct ListFile {
     list: ClientList,
 }
 
-/// The lists of a section, and the files of those that have one. Relative paths start from `folder`.
+/// The lists of a section, and the files of those that have one. Relative paths start from `folder`. If the file of a list
+/// cannot be used, it is left in `failed`.
 pub(super) fn lists(
     section: &file::Clients,
     keys: &Keys<'_>,
     folder: &Path,
+    failed: &mut Option<Watched>,
 ) -> Result<(Vec<ClientList>, Option<ListFile>), Problem> {
     let source = keys.all(&section.key.place, &section.key.each())?;
     let mut lists = Vec::new();
@@ -47,12 +49,24 @@ pub(super) fn lists(
         return Ok((lists, None));
     };
     let problem = |what: String| Problem::at(&path.place, format!("{}: {what}", **path));
-    let (file, content) = Watched::open(folder.join(path.as_str()), LARGEST)
-        .map_err(|error| problem(format!("cannot be read: {error}")))?;
-    let text = text(&content).map_err(|error| problem(error.to_string()))?;
-    let list = ClientList::new(source, text.lines()).map_err(|error| problem(error.to_string()))?;
-    lists.push(list.clone());
-    Ok((lists, Some(ListFile { file, list })))
+    let (file, content) = Watched::open(folder.join(path.as_str()), LARGEST);
+    match read(source, content) {
+        Ok(list) => {
+            lists.push(list.clone());
+            Ok((lists, Some(ListFile { file, list })))
+        }
+        Err(what) => {
+            *failed = Some(file);
+            Err(problem(what))
+        }
+    }
+}
+
+/// The list with this content, or what is wrong with it.
+fn read(source: KeySource, content: io::Result<Vec<u8>>) -> Result<ClientList, String> {
+    let content = content.map_err(|error| format!("cannot be read: {error}"))?;
+    let text = text(&content).map_err(|error| error.to_string())?;
+    ClientList::new(source, text.lines()).map_err(|error| error.to_string())
 }
 
 impl ListFile {

@@ -13,15 +13,18 @@ use super::document::{Place, Problem};
 use super::key::Keys;
 use super::routes::Routes;
 use super::settle::settle;
+use super::watched::Watched;
 use super::{PlanName, Provided, file};
 use crate::plan::is_name;
 use crate::{Charge, Cost, Grouping, Headers, OnFailure, Plan, Policies, Policy, TrustedProxies};
 
-/// Builds the policies of a file, and the files of its lists. Relative paths start from `folder`.
+/// Builds the policies of a file, and the files of its lists. Relative paths start from `folder`. If the file of a list
+/// cannot be used, it is left in `failed`.
 pub(super) fn build(
     file: &file::File,
     provided: &Provided,
     folder: &Path,
+    failed: &mut Option<Watched>,
 ) -> Result<(Policies, Vec<ListFile>), Problem> {
     let proxies = proxies(&file.client)?;
     let keys = Keys { proxies: &proxies, provided };
@@ -50,7 +53,7 @@ pub(super) fn build(
     let mut files = Vec::new();
     let sections = [(&file.deny, Policies::deny as fn(_, _) -> _), (&file.allow, Policies::allow)];
     for (section, add) in sections.into_iter().flat_map(|(all, add)| all.iter().map(move |one| (one, add))) {
-        let (lists, list_file) = lists(section, &keys, folder)?;
+        let (lists, list_file) = lists(section, &keys, folder, failed)?;
         policies = lists.into_iter().fold(policies, add);
         files.extend(list_file);
     }

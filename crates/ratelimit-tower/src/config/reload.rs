@@ -2,8 +2,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -49,7 +49,8 @@ const LARGEST: u64 = 1 << 20;
 /// from the folder of the configuration file.
 ///
 /// A file that cannot be used changes nothing: the policies and lists stay as they are, and the error is logged and
-/// [counted](Self::failures), once for each broken content.
+/// [counted](Self::failures), once for each broken content. If a new configuration cannot be used because of the file of a
+/// list, it is tried again when that file changes or appears.
 ///
 /// The content is compared, not the modification time. This also detects two changes within one tick of the file
 /// system's clock, a mounted directory that is replaced as a whole, and changes on a network file system, where
@@ -66,6 +67,8 @@ struct Inner {
     provided: Provided,
     policies: SharedPolicies,
     config: ArcSwap<Config>,
+    /// The file of a list because of which the content of `file` cannot be used.
+    failed_list: Mutex<Option<Watched>>,
     replaced: AtomicU64,
     failures: AtomicU64,
 }
@@ -99,13 +102,25 @@ impl ConfigFile {
             let message = "the file name must end in .toml, .yaml or .yml";
             ConfigError::unreadable(name(&path), io::Error::new(io::ErrorKind::InvalidInput, message))
         })?;
-        let (file, bytes) = Watched::open(path.clone(), LARGEST)
-            .map_err(|error| ConfigError::unreadable(name(&path), error))?;
-        let config = understand(&path, &bytes, format, &provided)?;
+        let (file, content) = Watched::open(path.clone(), LARGEST);
+        let bytes = content.map_err(|error| ConfigError::unreadable(name(&path), error))?;
+        let config = understand(&path, &bytes, format, &provided, &mut None)?;
         let policies = SharedPolicies::from(config.policies().clone());
         let (replaced, failures) = (AtomicU64::new(0), AtomicU64::new(0));
         let config = ArcSwap::from_pointee(config);
-        Ok(Self { inner: Arc::new(Inner { file, format, provided, policies, config, replaced, failures }) })
+        let failed_list = Mutex::default();
+        Ok(Self {
+            inner: Arc::new(Inner {
+                file,
+                format,
+                provided,
+                policies,
+                config,
+                failed_list,
+                replaced,
+                failures,
+            }),
+        })
     }
 
     /// The policies, for [`RateLimitLayer::new`](crate::RateLimitLayer::new). They change with the file.
@@ -164,7 +179,8 @@ impl ConfigFile {
 
 impl Inner {
     fn reload(&self, settle: bool) -> Result<Reloaded, ConfigError> {
-        match self.file.changed(settle, |content| self.replace(content)) {
+        let again = || self.failed_list().as_ref().is_some_and(|list| list.has_changed(settle));
+        match self.file.changed_or(settle, again, |content| self.replace(content)) {
             // The new content has been read together with its lists.
             Some(Ok(())) => return Ok(Reloaded::Replaced),
             Some(Err(error)) => return Err(self.failed(error)),
@@ -188,12 +204,20 @@ impl Inner {
     /// Uses the new content of the file, if it is valid.
     fn replace(&self, content: io::Result<Vec<u8>>) -> Result<(), ConfigError> {
         let path = self.file.path();
-        let bytes = content.map_err(|error| ConfigError::unreadable(name(path), error))?;
-        let config = understand(path, &bytes, self.format, &self.provided)?;
+        let mut failed_list = None;
+        let config = content
+            .map_err(|error| ConfigError::unreadable(name(path), error))
+            .and_then(|bytes| understand(path, &bytes, self.format, &self.provided, &mut failed_list));
+        *self.failed_list() = failed_list;
+        let config = config?;
         self.policies.replace(config.policies().clone());
         self.config.store(Arc::new(config));
         self.replaced(&self.file.name());
         Ok(())
+    }
+
+    fn failed_list(&self) -> MutexGuard<'_, Option<Watched>> {
+        self.failed_list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn replaced(&self, name: &str) {
@@ -212,13 +236,21 @@ fn name(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn understand(path: &Path, bytes: &[u8], format: Format, provided: &Provided) -> Result<Config, ConfigError> {
+/// The configuration in `bytes`. If the file of a list cannot be used, it is left in `failed_list`.
+fn understand(
+    path: &Path,
+    bytes: &[u8],
+    format: Format,
+    provided: &Provided,
+    failed_list: &mut Option<Watched>,
+) -> Result<Config, ConfigError> {
     let text = str::from_utf8(bytes).map_err(|error| {
         let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
         ConfigError::wrong(name(path), super::document::Problem::in_line(line, "invalid UTF-8"))
     })?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    Config::read(text, format, provided, folder).map_err(|problem| ConfigError::wrong(name(path), problem))
+    Config::read(text, format, provided, folder, failed_list)
+        .map_err(|problem| ConfigError::wrong(name(path), problem))
 }
 
 #[cfg(test)]
@@ -253,5 +285,29 @@ mod tests {
         // An explicit reload uses the content immediately.
         fs::write(&path, policies(1)).unwrap();
         assert_eq!((file.reload().unwrap(), known()), (Reloaded::Replaced, 1));
+    }
+
+    #[test]
+    fn a_list_that_appears_is_read_twice_before_its_configuration_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("limits.toml");
+        fs::write(&path, policies(1)).unwrap();
+        let file = ConfigFile::open(&path).unwrap();
+        let known = || file.policies().current().each().len();
+        let deny = "[[deny]]\nkey = \"address\"\nfile = \"denied.txt\"\n";
+        fs::write(&path, policies(2) + deny).unwrap();
+        assert_eq!(file.reload_what_stays().unwrap(), Reloaded::Unchanged);
+        file.reload_what_stays().unwrap_err();
+        for (clients, expected) in [
+            ("192.0.2.1", Some(1)),
+            ("nobody", Some(1)),
+            ("nobody", None),
+            ("192.0.2.1", Some(1)),
+            ("192.0.2.1", Some(2)),
+        ] {
+            fs::write(folder.path().join("denied.txt"), clients).unwrap();
+            assert_eq!(file.reload_what_stays().ok().map(|_| known()), expected, "{clients}");
+        }
+        assert_eq!((file.replaced(), file.failures()), (1, 2));
     }
 }

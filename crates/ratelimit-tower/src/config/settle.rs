@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use http::HeaderName;
-use ratelimit_core::Limit;
+use ratelimit_core::kit::parse_duration;
 
 use super::document::Problem;
 use super::file;
@@ -59,13 +59,19 @@ fn bytes(unit: Option<&str>) -> Result<NonZeroU64, String> {
     unit.parse().map_err(|_| format!("{unit:?} is not a number of bytes of at least 1"))
 }
 
-/// A duration, in the units of limits.
+/// A duration, in the units of limits; a unit alone is one of it. Periods of the calendar have no fixed length.
 fn duration(text: &str) -> Result<Duration, String> {
-    // As the period of a limit, without its options.
+    let unit = text.trim_start_matches(|letter: char| letter.is_ascii_digit());
+    let of_calendar = ["month", "months", "quarter", "quarters", "year", "years"];
+    if of_calendar.iter().any(|word| unit.eq_ignore_ascii_case(word)) {
+        return Err(format!("{text:?} has no fixed length: write days, such as 30d"));
+    }
+    let one = if unit.len() == text.len() { "1" } else { "" };
+    // Without the spaces that may stand in a limit.
     let is_word = text.chars().all(char::is_alphanumeric);
-    let limit = is_word.then(|| format!("1/{text}").parse::<Limit>().ok()).flatten();
-    limit
-        .map(|limit| limit.period())
+    let duration = is_word.then(|| parse_duration(&format!("{one}{text}"))).flatten();
+    duration
+        .filter(|duration| !duration.is_zero())
         .ok_or_else(|| format!("{text:?} is not a duration: use one such as 30s or 500ms"))
 }
 
@@ -86,6 +92,22 @@ mod tests {
     fn check(error: &str, expected: &str) {
         let error = error.strip_prefix("limits.toml:").unwrap();
         assert!(error.starts_with(expected), "\n{error}\ndoes not begin with\n{expected}");
+    }
+
+    #[test]
+    fn a_duration_has_a_number_and_a_unit_and_is_the_same_with_every_feature() {
+        for (text, nanos) in
+            [("1500ns", 1_500), ("s", 1_000_000_000), ("2Min", 120_000_000_000), ("1w", 604_800_000_000_000)]
+        {
+            assert_eq!(super::duration(text), Ok(std::time::Duration::from_nanos(nanos)), "{text}");
+        }
+        let within = |text: &str| error(&with(&format!("settle = \"handler\"\nsettle_within = {text:?}")));
+        for text in ["month", "Months", "quarter", "year", "years", "1month", "2years"] {
+            let expected = format!(
+                "6: policies[1].settle_within: {text:?} has no fixed length: write days, such as 30d"
+            );
+            check(&within(text), &expected);
+        }
     }
 
     #[test]

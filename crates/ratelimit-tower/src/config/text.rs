@@ -10,6 +10,7 @@ use super::client_list::ListFile;
 use super::document::Problem;
 use super::plan_name::PlanName;
 use super::policies::LimitsByPlan;
+use super::watched::Watched;
 use super::{ConfigError, Provided, de, file, policies, toml, yaml};
 use crate::Policies;
 
@@ -52,7 +53,7 @@ impl Config {
     /// # Errors
     /// Like [`from_toml`](Self::from_toml).
     pub fn from_toml_with(text: &str, file: &str, provided: &Provided) -> Result<Self, ConfigError> {
-        Self::read(text, Format::Toml, provided, Path::new(""))
+        Self::read(text, Format::Toml, provided, Path::new(""), &mut None)
             .map_err(|problem| ConfigError::wrong(file, problem))
     }
 
@@ -69,7 +70,7 @@ impl Config {
     /// # Errors
     /// Like [`from_yaml`](Self::from_yaml).
     pub fn from_yaml_with(text: &str, file: &str, provided: &Provided) -> Result<Self, ConfigError> {
-        Self::read(text, Format::Yaml, provided, Path::new(""))
+        Self::read(text, Format::Yaml, provided, Path::new(""), &mut None)
             .map_err(|problem| ConfigError::wrong(file, problem))
     }
 
@@ -110,19 +111,20 @@ impl Config {
         &self.lists
     }
 
-    /// Relative paths in `text` start from `folder`.
+    /// Relative paths in `text` start from `folder`. If the file of a list cannot be used, it is left in `failed`.
     pub(super) fn read(
         text: &str,
         format: Format,
         provided: &Provided,
         folder: &Path,
+        failed: &mut Option<Watched>,
     ) -> Result<Self, Problem> {
         let document = match format {
             Format::Toml => toml::read(text)?,
             Format::Yaml => yaml::read(text)?,
         };
         let file: file::File = de::from_node(&document)?;
-        let (policies, lists) = policies::build(&file, provided, folder)?;
+        let (policies, lists) = policies::build(&file, provided, folder, failed)?;
         let limits = policies::limits_by_plan(&file)?;
         let plans = file.plans.into_keys().map(Into::into).collect();
         Ok(Self { policies, plans, limits, lists: lists.into() })

@@ -29,10 +29,10 @@ type Seen = Result<[u8; 32], io::ErrorKind>;
 
 impl Watched {
     /// Reads a file for the first time.
-    pub(super) fn open(path: PathBuf, largest: u64) -> io::Result<(Self, Vec<u8>)> {
+    pub(super) fn open(path: PathBuf, largest: u64) -> (Self, io::Result<Vec<u8>>) {
         let content = read(&path, largest);
         let state = Mutex::new(State { last: seen(&content), pending: None });
-        Ok((Self { path, largest, state }, content?))
+        (Self { path, largest, state }, content)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -46,6 +46,16 @@ impl Watched {
     /// Reads the file, and calls `take` with the content if it has changed. With `settle`, only if the call before has read
     /// the same content. Calls from several threads take turns.
     pub(super) fn changed<T>(&self, settle: bool, take: impl FnOnce(io::Result<Vec<u8>>) -> T) -> Option<T> {
+        self.changed_or(settle, || false, take)
+    }
+
+    /// Like [`changed`](Self::changed), but also takes a content that has not changed if `again` returns true.
+    pub(super) fn changed_or<T>(
+        &self,
+        settle: bool,
+        again: impl FnOnce() -> bool,
+        take: impl FnOnce(io::Result<Vec<u8>>) -> T,
+    ) -> Option<T> {
         let content = read(&self.path, self.largest);
         let mut state = self.state();
         let seen = seen(&content);
@@ -54,11 +64,16 @@ impl Watched {
             return None;
         }
         state.pending = None;
-        if state.last == seen {
+        if state.last == seen && !again() {
             return None;
         }
         state.last = seen;
         Some(take(content))
+    }
+
+    /// Reads the file, and returns whether it has changed.
+    pub(super) fn has_changed(&self, settle: bool) -> bool {
+        self.changed(settle, drop).is_some()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

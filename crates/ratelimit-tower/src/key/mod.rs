@@ -12,6 +12,7 @@ use http::HeaderName;
 
 pub(crate) use bytes::{KeyBytes, Part};
 pub(crate) use extract::Absent;
+pub(crate) use text::MISSING;
 pub use text::ParseClientError;
 
 use crate::TrustedProxies;

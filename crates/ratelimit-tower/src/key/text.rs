@@ -13,6 +13,12 @@ const AND: &[u8] = b" + ";
 /// Instead of a part that is stored as its hash.
 const HASH: &[u8] = b"sha256:";
 
+/// Before a value that would otherwise be read as something else: as a hash, as [`MISSING`], or as a value after this word.
+const LITERAL: &[u8] = b"literal:";
+
+/// The client that stands for all requests without what the policy counts by.
+pub(crate) const MISSING: &[u8] = b"(missing)";
+
 /// Why a text does not name a client of a policy: [`Policy::key_of`](crate::Policy::key_of).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseClientError(String);
@@ -45,7 +51,7 @@ impl KeySource {
             Source::Secret(_) | Source::Bearer => {
                 match hash_of(text) {
                     Some(hash) => key.hash_of_secret(&hash),
-                    None => key.secret(text),
+                    None => key.secret(value_of(text)),
                 }
                 Ok(())
             }
@@ -69,7 +75,7 @@ impl KeySource {
             _ => {
                 match hash_of(text) {
                     Some(hash) => key.hash_of_long_part(&hash),
-                    None => key.part(text),
+                    None => key.part(value_of(text)),
                 }
                 Ok(())
             }
@@ -119,7 +125,7 @@ impl KeySource {
                 _ => None,
             },
             _ => match Part::split_off(key)? {
-                Part::Plain(bytes) => Some(bytes.to_vec()),
+                Part::Plain(value) => Some(value_text(value)),
                 Part::Hash(hash) => Some(hash_text(hash)),
                 Part::Absent => None,
             },
@@ -157,6 +163,17 @@ fn write_address(proxies: &TrustedProxies, text: &[u8], key: &mut KeyBytes) -> R
 fn network(address: IpAddr, prefix: u8) -> Vec<u8> {
     let whole = if address.is_ipv4() { 32 } else { 128 };
     if prefix == whole { address.to_string() } else { format!("{address}/{prefix}") }.into_bytes()
+}
+
+/// A value as text. A hash with its word is longer than a part that is stored as it is, so it needs no [`LITERAL`].
+fn value_text(value: &[u8]) -> Vec<u8> {
+    let is_special = value == MISSING || value.starts_with(LITERAL);
+    [if is_special { LITERAL } else { &[] }, value].concat()
+}
+
+/// The value that a text stands for.
+fn value_of(text: &[u8]) -> &[u8] {
+    text.strip_prefix(LITERAL).unwrap_or(text)
 }
 
 fn hash_text(hash: &[u8]) -> Vec<u8> {
