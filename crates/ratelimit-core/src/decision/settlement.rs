@@ -44,6 +44,9 @@ impl Decision<'_> {
             // The limit is the one that was charged, so this is the meter that was charged.
             let meter = limit.meter_for(key);
             let units = units(self.status(index));
+            if units > 0 && limit.algorithm() == Algorithm::Concurrency {
+                continue; // held until it is released
+            }
             if units < cost {
                 let receipt = verdict.receipt;
                 settlement.refunds.push(Refund { id, cost: cost - units, meter, receipt });

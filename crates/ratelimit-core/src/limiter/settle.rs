@@ -33,7 +33,8 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// Corrects a decision that charged an estimate: the true cost was `units` under each of its limits.
     ///
     /// If too much was charged, the difference is refunded; if too little, it is charged now, even beyond the limit.
-    /// Does nothing if the decision charged nothing. Settle a decision only once, as with [`refund`](Self::refund).
+    /// The units of a [concurrency limit](crate::Algorithm::Concurrency) stay held as they are until they are released,
+    /// unless the true cost is zero. Does nothing if the decision charged nothing. Settle a decision only once, as with [`refund`](Self::refund).
     ///
     /// ```
     /// # use ratelimit_core::{CounterStore, RateLimiter, Request};
