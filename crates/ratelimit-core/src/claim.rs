@@ -29,7 +29,7 @@ pub struct Claims<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum InvalidClaims {
-    /// There are no claims: the request has no limits.
+    /// There are no claims, or a key of the request has no limits.
     Empty,
     /// There are more than [`MAX_CLAIMS`].
     TooMany,
@@ -41,7 +41,7 @@ pub enum InvalidClaims {
 impl fmt::Display for InvalidClaims {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("nothing to check: give at least one limit and one key"),
+            Self::Empty => f.write_str("nothing to check: give each key at least one limit"),
             Self::TooMany => write!(f, "too many limits in one check: at most {MAX_CLAIMS}"),
             Self::SameMeterTwice => f.write_str(
                 "the same key is checked twice under limits of the same kind and period, which would count together: give the limits different names",

@@ -326,7 +326,7 @@ async fn a_limiter_without_limits_requires_them_in_each_request() {
     let limiter = RateLimiter::without_limits(MapStore::default());
     let limit: Limit = "1/h".parse().unwrap();
     let nothing =
-        |error: CheckError| assert!(error.to_string().contains("give at least one limit"), "{error}");
+        |error: CheckError| assert!(error.to_string().contains("give each key at least one limit"), "{error}");
     nothing(limiter.check("k").await.unwrap_err());
     nothing(limiter.peek("k").await.unwrap_err());
     nothing(limiter.check(Request::new("k").cost(0)).await.unwrap_err());
@@ -335,5 +335,6 @@ async fn a_limiter_without_limits_requires_them_in_each_request() {
     let mut answers = limiter.check_many([own, Request::new("k")]).await.into_iter();
     assert!(answers.next().unwrap().unwrap().allowed());
     nothing(answers.next().unwrap().unwrap_err());
+    nothing(limiter.check(Request::new("other").limits(limit.clone()).and("k")).await.unwrap_err());
     assert!(!limiter.check(Request::new("k").limits(limit)).await.unwrap().allowed());
 }

@@ -181,7 +181,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         let claims: Vec<_> =
             requests.iter().map(|request| request.claims(&self.namespace, &self.limits)).collect();
         let asked = requests.iter().zip(&claims);
-        let asked: Vec<_> = asked.map(|(request, claims)| request.ask(claims, now, Mode::Charge)).collect();
+        let asked: Vec<_> = asked.map(|(request, claims)| request.ask(claims, &self.limits, now, Mode::Charge)).collect();
         let slices: Vec<Claims<'_>> = asked.iter().flatten().copied().collect();
         let answers = if slices.is_empty() { Vec::new() } else { self.store.claim_many(&slices).await };
         let mut answers = answers.into_iter();
@@ -252,12 +252,12 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         let now = self.clock.now();
         let answer = if let Some((id, cost, meter)) = request.only_claim(&self.namespace, &self.limits) {
             let claim = [Claim { id, cost, meter: *meter }];
-            self.store.claim(request.ask(&claim, now, mode)?).await?
+            self.store.claim(request.ask(&claim, &self.limits, now, mode)?).await?
         } else {
             let at_now = request.at(now, &self.limits);
             let request = at_now.as_ref().unwrap_or(request);
             let claims = request.claims(&self.namespace, &self.limits);
-            let answer = self.store.claim(request.ask(&claims, now, mode)?).await?;
+            let answer = self.store.claim(request.ask(&claims, &self.limits, now, mode)?).await?;
             return Ok(self.decision(request, answer)?);
         };
         Ok(self.decision(request, answer)?)

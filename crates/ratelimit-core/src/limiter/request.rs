@@ -224,19 +224,24 @@ impl<'k, 'l> Request<'k, 'l> {
         claims
     }
 
-    /// Builds [`Claims`] from this request's claims. If a cost is above a limit, the mode is [`Mode::Peek`], since the
+    /// Builds [`Claims`] from this request's claims. `own` are the limiter's limits. If a cost is above a limit, the mode is [`Mode::Peek`], since the
     /// request can never be charged.
     pub(super) fn ask<'c>(
         &self,
         claims: &'c [Claim<'c>],
+        own: &Limits,
         now: Timestamp,
         mode: Mode,
     ) -> Result<Claims<'c>, InvalidClaims> {
         let never_fits = |claim: &Claim<'_>| claim.cost > claim.meter.limit();
         let mode = if mode == Mode::Charge && claims.iter().any(never_fits) { Mode::Peek } else { mode };
         // Claims on one key are never on the same meter: `Limits::new` has checked that.
-        match self.parts {
+        match &self.parts {
             Parts::One(_) if !claims.is_empty() => Ok(Claims::known(now, mode, claims)),
+            // A key that nothing limits is a mistake, even if others are limited.
+            Parts::Several(parts) if parts.iter().any(|part| part.limits(own).is_empty()) => {
+                Err(InvalidClaims::Empty)
+            }
             _ => Claims::new(now, mode, claims),
         }
     }
