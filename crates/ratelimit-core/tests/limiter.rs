@@ -325,8 +325,9 @@ fn error_messages_suggest_a_fix() {
 async fn a_limiter_without_limits_requires_them_in_each_request() {
     let limiter = RateLimiter::without_limits(MapStore::default());
     let limit: Limit = "1/h".parse().unwrap();
-    let nothing =
-        |error: CheckError| assert!(error.to_string().contains("give each key at least one limit"), "{error}");
+    let nothing = |error: CheckError| {
+        assert!(error.to_string().contains("give each key at least one limit"), "{error}")
+    };
     nothing(limiter.check("k").await.unwrap_err());
     nothing(limiter.peek("k").await.unwrap_err());
     nothing(limiter.check(Request::new("k").cost(0)).await.unwrap_err());

@@ -168,7 +168,7 @@ impl Connection {
             match sent {
                 Err(_) => {
                     self.hang_up(&open);
-                    return Err(self.late(unwritten));
+                    return Err(self.late());
                 }
                 Ok(Err(error)) if error.is_io_error() || error.is_unrecoverable_error() => {
                     self.hang_up(&open);
@@ -205,11 +205,14 @@ impl Connection {
         let unwritten = open.shared.written.load(Ordering::SeqCst) == before;
         let failure = match sent {
             Ok(Ok(replies)) => return Ok(replies),
-            Ok(Err(error)) => error::from_redis(error).at(self.dialer.address()),
-            Err(_) => self.late(true),
+            Ok(Err(error)) => {
+                let failure = error::from_redis(error).at(self.dialer.address());
+                if unwritten { failure } else { failure.maybe_applied() }
+            }
+            Err(_) => self.late(),
         };
         self.hang_up(&open);
-        Err(if unwritten { failure } else { failure.maybe_applied() })
+        Err(failure)
     }
 
     /// The open connection, or a new one.
@@ -259,10 +262,10 @@ impl Connection {
         }
     }
 
-    fn late(&self, unwritten: bool) -> StoreError {
-        let failure =
-            error::new(ErrorKind::Timeout, "no answer within the time limit").at(self.dialer.address());
-        if unwritten { failure } else { failure.maybe_applied() }
+    /// The claims may be charged, even if nothing was written yet: other calls keep the connection open, and a server that
+    /// reads again makes room for the request.
+    fn late(&self) -> StoreError {
+        error::new(ErrorKind::Timeout, "no answer within the time limit").at(self.dialer.address())
     }
 }
 

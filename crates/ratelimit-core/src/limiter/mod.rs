@@ -181,7 +181,8 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         let claims: Vec<_> =
             requests.iter().map(|request| request.claims(&self.namespace, &self.limits)).collect();
         let asked = requests.iter().zip(&claims);
-        let asked: Vec<_> = asked.map(|(request, claims)| request.ask(claims, &self.limits, now, Mode::Charge)).collect();
+        let asked: Vec<_> =
+            asked.map(|(request, claims)| request.ask(claims, &self.limits, now, Mode::Charge)).collect();
         let slices: Vec<Claims<'_>> = asked.iter().flatten().copied().collect();
         let answers = if slices.is_empty() { Vec::new() } else { self.store.claim_many(&slices).await };
         let mut answers = answers.into_iter();
