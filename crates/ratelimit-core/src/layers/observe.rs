@@ -48,7 +48,7 @@ pub(super) fn opened(last: &StoreError) {
     #[cfg(feature = "metrics")]
     metrics::counter!("ratelimit_breaker_changes_total", "to" => "open").increment(1);
     #[cfg(feature = "tracing")]
-    tracing::warn!(error = %last, "the store is not asked for a while, because its calls fail");
+    tracing::warn!(error = %last, "calls to the store fail: no more are sent to it for a while");
 }
 
 /// Records that the probe of a breaker has failed.
