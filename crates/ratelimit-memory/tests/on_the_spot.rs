@@ -99,3 +99,15 @@ fn batches_count_refusals_alike() {
         spot.check_now("k").unwrap().retry_after()
     );
 }
+
+#[test]
+fn as_many_units_of_each_key_as_the_least_of_the_costs() {
+    let limiter = limiter(&["5/min"]);
+    let request = Request::new("a").cost(10).and(Request::new("b").cost(2));
+    let taken = || limiter.take_up_to_now(&request).unwrap().0;
+    assert_eq!((taken(), at_once(limiter.take_up_to(&request)).unwrap().0), (2, 2));
+    assert_eq!((taken(), taken()), (1, 0));
+    assert_eq!(limiter.peek_now("b").unwrap().remaining(), 0);
+    let one = Request::new("c").cost(10).and("d");
+    assert_eq!(limiter.take_up_to_now(&one).unwrap().0, 1);
+}

@@ -33,7 +33,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// Like [`check`](Self::check).
     ///
     /// # Several keys
-    /// If not all units fit, every key is charged the same number of units, even if their costs differ.
+    /// If not all units fit, every key is charged the same number of units, at most the least of their costs.
     pub async fn take_up_to<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
@@ -77,11 +77,11 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
 }
 
 /// The cost of the next attempt after a refusal: what is left, or a single unit, whose decision says when to retry.
-/// `None` if the request was admitted, or was for a single unit.
+/// `None` if the request was admitted, or was for a single unit of each key.
 fn left_of(decision: &Decision<'_>) -> Option<u64> {
-    let cost = decision.each().map(|limit| limit.cost()).min().unwrap_or(0);
-    let left = decision.each().map(|limit| limit.remaining()).min().unwrap_or(0);
-    (!decision.allowed() && cost > 1).then(|| left.clamp(1, cost - 1))
+    let most = decision.each().map(|limit| limit.cost()).max().unwrap_or(0);
+    let left = decision.each().map(|limit| limit.remaining().min(limit.cost())).min().unwrap_or(0);
+    (!decision.allowed() && most > 1).then(|| left.clamp(1, most - 1))
 }
 
 /// How many units were taken.
