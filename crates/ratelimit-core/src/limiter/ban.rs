@@ -133,6 +133,9 @@ async fn count_one(
     let Ok((cost, bucket)) = ban.claim(earlier) else { return Ok(None) };
     // Another process may have seen the same refusals: only one of the bans is admitted.
     let answer = ask(Mode::Charge, claim(id(&ban.scope), cost, Meter::Bucket(bucket))).await?;
+    if answer.admitted && !answer.charged {
+        return Ok(None); // this store counts nothing
+    }
     if answer.admitted {
         // The ban holds even if the rest fails.
         if let Some(another) = another {
