@@ -265,7 +265,9 @@ impl Connection {
     /// The claims may be charged, even if nothing was written yet: other calls keep the connection open, and a server that
     /// reads again makes room for the request.
     fn late(&self) -> StoreError {
-        error::new(ErrorKind::Timeout, "no answer within the time limit").at(self.dialer.address())
+        error::new(ErrorKind::Timeout, "no answer within the time limit")
+            .at(self.dialer.address())
+            .maybe_applied()
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) static PAIR: Recipe =
     Recipe { name: "memcached-pair", variable: "RATELIMIT_MEMCACHED_PAIR_URL", ..RECIPE };
 
 /// How long a server may take to report its version.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The file of users and passwords in the server's directory.
 const LOG_INS: &str = "log-ins";

@@ -25,7 +25,7 @@ pub(crate) static RECIPE: Recipe = Recipe {
 };
 
 /// How long a server may take for each step of a log-in.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The options of a PostgreSQL server. Its superuser and its database are both named `postgres`.
 ///

@@ -11,7 +11,7 @@ use tokio::io::{
 use tokio::net::{TcpStream, UnixStream};
 
 /// How long a command may take.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection.
 pub(crate) struct Resp(BufReader<Box<dyn Stream>>);

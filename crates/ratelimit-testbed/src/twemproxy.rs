@@ -23,7 +23,7 @@ pub(crate) static RECIPE: Recipe = Recipe {
 };
 
 /// How long it may take to answer.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The distance from its port to the port for its statistics, which is required and reserved with it.
 const STATISTICS: u16 = 10_000;
