@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ratelimit_core::{Answer, Claim, Claims, Mode, Refund, Timestamp};
+use ratelimit_core::{Answer, Claim, Claims, Mode, Timestamp};
 
 use super::beside::{Part, forget, give_back, put};
 use crate::bench::{Bench, storm};
@@ -44,9 +44,14 @@ pub(super) fn cases() -> Vec<Case> {
 /// What a client has called, and the answer.
 #[derive(Clone, Debug)]
 enum Call {
-    Claim { mode: Mode, parts: Vec<Part>, found: Figures },
-    Refund(Vec<(Part, Timestamp)>),
-    Reset(Vec<Part>),
+    Claim {
+        mode: Mode,
+        parts: Vec<Part>,
+        found: Figures,
+    },
+    /// Of one meter. Other calls may come between the meters of a refund or a reset.
+    Refund(Part, Timestamp),
+    Reset(Part),
 }
 
 /// The figures of an answer that are compared.
@@ -102,12 +107,12 @@ async fn one_after_another(
         }
         let refunded = if (45..65).contains(&what) { refundable.pop() } else { None };
         let begin = ticks.fetch_add(1, Ordering::SeqCst);
-        let call = if let Some(charged) = refunded {
+        let made = if let Some(charged) = refunded {
             give_back(&handle, START, &charged).await??;
-            Call::Refund(charged)
+            charged.into_iter().map(|(part, receipt)| Call::Refund(part, receipt)).collect()
         } else if what >= 95 {
             forget(&handle, START, &parts).await??;
-            Call::Reset(parts)
+            parts.into_iter().map(Call::Reset).collect()
         } else {
             let mode = match what {
                 65.. => Mode::Peek,
@@ -124,10 +129,10 @@ async fn one_after_another(
                 let receipts = answer.verdicts.iter().map(|verdict| verdict.receipt);
                 refundable.push(parts.iter().cloned().zip(receipts).collect());
             }
-            Call::Claim { mode, parts, found: Figures::of(&answer) }
+            vec![Call::Claim { mode, parts, found: Figures::of(&answer) }]
         };
         let end = ticks.fetch_add(1, Ordering::SeqCst);
-        calls.push(Recorded { client, call, begin, end });
+        calls.extend(made.into_iter().map(|call| Recorded { client, call, begin, end }));
         tokio::task::yield_now().await;
     }
     Ok(calls)
@@ -210,15 +215,8 @@ impl Call {
                 let expected = model.claim(&Claims::new(START, *mode, &claims)?);
                 return Ok(*found == Figures::of(&expected));
             }
-            Self::Refund(charged) => {
-                let refunds: Vec<Refund<'_>> =
-                    charged.iter().map(|(part, receipt)| part.refund(*receipt)).collect();
-                model.refund(START, &refunds);
-            }
-            Self::Reset(parts) => {
-                let claims: Vec<Claim<'_>> = parts.iter().map(Part::claim).collect();
-                model.reset(Claims::new(START, Mode::Charge, &claims)?);
-            }
+            Self::Refund(part, receipt) => _ = model.refund(START, &[part.refund(*receipt)]),
+            Self::Reset(part) => model.reset(Claims::new(START, Mode::Charge, &[part.claim()])?),
         }
         Ok(true)
     }
@@ -234,8 +232,8 @@ impl Call {
                 let word = if *admitted { "admitted" } else { "refused" };
                 format!("{mode:?} {}: {word}, {remaining:?} left", units(&mut parts.iter()))
             }
-            Self::Refund(charged) => format!("refund {}", units(&mut charged.iter().map(|(part, _)| part))),
-            Self::Reset(parts) => format!("reset {}", units(&mut parts.iter())),
+            Self::Refund(part, _) => format!("refund {}", units(&mut std::iter::once(part))),
+            Self::Reset(part) => format!("reset {}", units(&mut std::iter::once(part))),
         }
     }
 }

@@ -100,6 +100,7 @@ pub trait CounterStore: Debug + Send + Sync {
     }
 
     /// Refunds units, as [`Meter::refund`](crate::Meter::refund) does. A refund to a meter that is not stored does nothing.
+    /// A refund of several meters need not be atomic: other calls may come between them.
     ///
     /// # Errors
     /// If the store did not answer.
@@ -109,7 +110,8 @@ pub trait CounterStore: Debug + Send + Sync {
         refunds: &[Refund<'_>],
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Removes the meters of these claims, and no others. Ignores their costs and the mode.
+    /// Removes the meters of these claims, and no others. Ignores their costs and the mode. Like a refund, it need not be
+    /// atomic.
     ///
     /// # Errors
     /// If the store did not answer.
