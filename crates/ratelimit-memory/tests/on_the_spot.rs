@@ -80,12 +80,13 @@ fn sync_calls_charge_peek_and_reset() {
     assert!(limiter.store().is_empty() && left() == 3);
 }
 
-/// The second refusal of three starts the ban. The third is decided before it, and is refused by the other limit.
+/// The refusal starts a ban when all requests are decided, so the request after it, which costs nothing, is allowed.
 #[test]
 fn batches_count_refusals_alike() {
     let limits = ["1/min", "ban 1h after 1 in 1min"];
     let (waiting, spot) = (limiter(&limits), limiter(&limits));
-    let (one, other) = (at_once(waiting.check_many(["k"; 4])), spot.check_many_now(["k"; 4]));
+    let requests = [1, 1, 0].map(|cost| Request::new("k").cost(cost));
+    let (one, other) = (at_once(waiting.check_many(&requests)), spot.check_many_now(&requests));
     let told = |decisions: Vec<Result<Decision<'_>, _>>| {
         let told = |decision: Result<Decision<'_>, ratelimit_memory::CheckError>| {
             let decision = decision.unwrap();
@@ -93,7 +94,11 @@ fn batches_count_refusals_alike() {
         };
         decisions.into_iter().map(told).collect::<Vec<_>>()
     };
-    assert_eq!(told(one), told(other));
+    let (one, other) = (told(one), told(other));
+    assert_eq!(
+        (one.iter().map(|(allowed, ..)| *allowed).collect::<Vec<_>>(), &one),
+        (vec![true, false, true], &other)
+    );
     assert_eq!(
         at_once(waiting.check("k")).unwrap().retry_after(),
         spot.check_now("k").unwrap().retry_after()
