@@ -35,27 +35,26 @@ pub(crate) async fn take_everywhere(
     };
     let places: Vec<_> = deductions.iter().map(push).collect();
     let answers = space.servers.send(&batch, deadline).await;
-    let (mut moved, mut has_taken, mut outcome) = (Vec::new(), false, Ok(()));
+    let (mut moved, mut results) = (Vec::new(), Vec::new());
     for (Deduction { server, key, units }, (taken, value)) in deductions.into_iter().zip(places) {
         match (answers.reply(taken), answers.reply(value)) {
-            (Ok(_), _) => has_taken = true,
             (Err(failure), Ok(value)) if error::is_corrupt(failure) => match value.counter() {
                 Ok(Counter::Reset(mark)) => {
                     moved.push(Deduction { server, key: since_reset(&key, mark), units });
                 }
-                Ok(Counter::Count(_)) => outcome = Err(failure.clone()),
-                Err(failure) => outcome = Err(failure),
+                Ok(Counter::Count(_)) => results.push(Err(failure.clone())),
+                Err(failure) => results.push(Err(failure)),
             },
-            (Err(failure), _) => outcome = Err(failure.clone()),
+            (taken, _) => results.push(taken.clone().map(drop)),
         }
     }
     if !moved.is_empty() {
-        outcome = outcome.and(take(space, moved, deadline).await);
+        results.push(take(space, moved, deadline).await);
     }
-    outcome.map_err(|failure| if has_taken { failure.maybe_applied() } else { failure })
+    all_of(results)
 }
 
-/// Takes units off existing counters that have not been reset. Several may be taken in part.
+/// Takes units off existing counters that have not been reset.
 pub(crate) async fn take(
     space: &Space,
     deductions: Vec<Deduction>,
@@ -64,11 +63,17 @@ pub(crate) async fn take(
     let mut batch = Batch::new(&space.servers);
     let places: Vec<_> = deductions.iter().map(|take| batch.push(take.server, &take.command())).collect();
     let answers = space.servers.send(&batch, deadline).await;
-    let mut replies: Vec<_> =
-        places.into_iter().map(|place| answers.reply(place).clone().map(drop)).collect();
-    let has_taken = replies.iter().any(Result::is_ok);
-    let failed = replies.iter().position(Result::is_err).map(|place| replies.swap_remove(place));
-    failed.unwrap_or(Ok(())).map_err(|failure| if has_taken { failure.maybe_applied() } else { failure })
+    all_of(places.into_iter().map(|place| answers.reply(place).clone().map(drop)))
+}
+
+/// The first failure. If any of the calls has been made, or may have been, all of them may have been made in part.
+fn all_of(results: impl IntoIterator<Item = Result<(), StoreError>>) -> Result<(), StoreError> {
+    let (mut is_made, mut first) = (false, None);
+    for result in results {
+        is_made |= result.as_ref().err().is_none_or(error::is_maybe_applied);
+        first = first.or(result.err());
+    }
+    first.map_or(Ok(()), |failure| Err(if is_made { failure.maybe_applied() } else { failure }))
 }
 
 /// Gives units back to bucket and log meters. Retries until the deadline: units that are not given back stay charged
@@ -132,4 +137,27 @@ async fn refund_once(
         }
     });
     failure.map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_core::{Applied, ErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn a_failure_says_nothing_was_applied_only_if_no_part_was() {
+        let failed = |kind| Err(error::new(kind, "it failed"));
+        let (down, late) = (ErrorKind::Unreachable, ErrorKind::Timeout);
+        assert!(all_of([Ok(()), Ok(())]).is_ok());
+        for (results, applied) in [
+            ([failed(down), failed(down)], Applied::No),
+            ([failed(down), Ok(())], Applied::Unknown),
+            ([Ok(()), failed(down)], Applied::Unknown),
+            ([failed(down), failed(late).map_err(StoreError::maybe_applied)], Applied::Unknown),
+        ] {
+            let failure = all_of(results).unwrap_err();
+            assert_eq!((failure.kind(), failure.applied()), (down, applied));
+        }
+    }
 }
