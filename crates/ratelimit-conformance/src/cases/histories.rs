@@ -222,18 +222,15 @@ impl Call {
     }
 
     fn describe(&self) -> String {
-        let units = |parts: &mut dyn Iterator<Item = &Part>| {
-            let units: Vec<String> =
-                parts.map(|part| format!("{} of {}", part.cost, part.limit.quota())).collect();
-            units.join(" + ")
-        };
+        let units = |part: &Part| format!("{} of {}", part.cost, part.limit.quota());
         match self {
             Self::Claim { mode, parts, found: Figures { admitted, remaining, .. } } => {
                 let word = if *admitted { "admitted" } else { "refused" };
-                format!("{mode:?} {}: {word}, {remaining:?} left", units(&mut parts.iter()))
+                let parts = parts.iter().map(units).collect::<Vec<_>>().join(" + ");
+                format!("{mode:?} {parts}: {word}, {remaining:?} left")
             }
-            Self::Refund(part, _) => format!("refund {}", units(&mut std::iter::once(part))),
-            Self::Reset(part) => format!("reset {}", units(&mut std::iter::once(part))),
+            Self::Refund(part, _) => format!("refund {}", units(part)),
+            Self::Reset(part) => format!("reset {}", units(part)),
         }
     }
 }

@@ -44,7 +44,8 @@ async fn any_sequence(bench: Bench, kind: Kind) -> CaseResult {
     let most = if bench.space.address().is_some() { SEQUENCES } else { SEQUENCES * 10 };
     let mut random = bench.random();
     let (mut begun, mut now) = (0, START);
-    let (clock, enough) = (SystemClock::new(), SystemClock::new().now() + LONGER);
+    let clock = SystemClock::new();
+    let enough = clock.now() + LONGER;
     while begun < SEQUENCES || (begun < most && clock.now() < enough) {
         // Most sequences run together, and some alone, because stores may treat single calls differently.
         let size = if random.chance(50) { TOGETHER } else { 1 };

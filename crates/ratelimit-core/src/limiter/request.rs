@@ -224,8 +224,8 @@ impl<'k, 'l> Request<'k, 'l> {
         claims
     }
 
-    /// Builds [`Claims`] from this request's claims. `own` are the limiter's limits. If a cost is above a limit, the mode is [`Mode::Peek`], since the
-    /// request can never be charged.
+    /// Builds [`Claims`] from this request's claims. `own` are the limiter's limits. If a cost is above a limit, the mode is
+    /// [`Mode::Peek`], since the request can never be charged.
     pub(super) fn ask<'c>(
         &self,
         claims: &'c [Claim<'c>],
