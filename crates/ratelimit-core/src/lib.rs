@@ -30,6 +30,7 @@ mod key;
 pub mod kit;
 pub mod layers;
 mod limit;
+mod limit_error;
 mod limiter;
 mod meter;
 mod mode;
@@ -46,7 +47,8 @@ pub use decision::{Decision, LimitStatus};
 pub use key::{Key, MeterId};
 #[cfg(feature = "calendar")]
 pub use limit::Calendar;
-pub use limit::{Algorithm, Alignment, Limit, LimitBuilder, LimitError, Limits, ParseLimitError};
+pub use limit::{Algorithm, Alignment, Limit, LimitBuilder, Limits, ParseLimitError};
+pub use limit_error::LimitError;
 #[cfg(feature = "tokio")]
 pub use limiter::Permit;
 pub use limiter::{Acquire, AcquireError, CheckError, RateLimiter, Request};

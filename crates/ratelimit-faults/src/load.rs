@@ -2,7 +2,7 @@
 
 use ratelimit_core::Limit;
 
-use crate::history::Rule;
+use crate::rule::Rule;
 
 const NANOS: u64 = 1_000_000_000;
 const DAY: u64 = 24 * 3600 * NANOS;

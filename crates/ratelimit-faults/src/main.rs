@@ -12,6 +12,7 @@ mod log;
 mod plan;
 mod proxy;
 mod report;
+mod rule;
 mod run;
 mod stack;
 mod target;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::algorithm::Algorithm;
 use super::duration::nanos;
-use super::error::LimitError;
+use crate::LimitError;
 use crate::{Bucket, Log, MAX_UNITS, Timestamp, Verdict};
 
 /// The kind of a ban in the scope of its meters.

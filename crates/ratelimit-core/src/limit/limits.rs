@@ -7,8 +7,9 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::{Expected, Place, SEPARATOR};
-use super::{Limit, LimitError, ParseLimitError, text};
+use super::parse_error::{Expected, Place, SEPARATOR};
+use super::{Limit, ParseLimitError, text};
+use crate::LimitError;
 use crate::{MAX_CLAIMS, Timestamp};
 
 /// One or more limits that are checked together on one key, all or nothing. Cheap to clone.

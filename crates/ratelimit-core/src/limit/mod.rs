@@ -8,8 +8,8 @@ mod calendar;
 #[path = "calendar/absent.rs"]
 mod calendar;
 mod duration;
-mod error;
 mod limits;
+mod parse_error;
 #[cfg(feature = "serde")]
 mod serde;
 mod spec;
@@ -19,8 +19,8 @@ pub use algorithm::{Algorithm, Alignment};
 pub(crate) use ban::{Ban, is_scope_of_ban};
 #[cfg(feature = "calendar")]
 pub use calendar::Calendar;
-pub use error::{LimitError, ParseLimitError};
 pub use limits::Limits;
+pub use parse_error::ParseLimitError;
 
 pub use duration::parse_duration;
 
@@ -31,9 +31,9 @@ use std::time::Duration;
 use self::calendar::Calendar;
 use self::duration::nanos;
 use self::spec::Spec;
-use crate::Timestamp;
 use crate::key::stable_hash;
 use crate::meter::{Meter, Window};
+use crate::{LimitError, Timestamp};
 
 /// The maximum length of a limit's name, in characters (ASCII).
 const MAX_NAME: usize = 64;
@@ -101,7 +101,11 @@ pub struct Limit {
 /// Builds a [`Limit`]; see its constructors.
 #[derive(Clone, Debug)]
 #[must_use = "call build()"]
-pub struct LimitBuilder(Spec, Result<(), LimitError>);
+pub struct LimitBuilder {
+    spec: Spec,
+    /// Whether the options fit the algorithm: the error of the last one that does not.
+    options: Result<(), LimitError>,
+}
 
 impl Limit {
     /// A fixed window; see [`Algorithm::FixedWindow`].
@@ -336,19 +340,19 @@ impl LimitBuilder {
             name: None,
             calendar: None,
         };
-        Self(spec, Ok(()))
+        Self { spec, options: Ok(()) }
     }
 
     fn of_calendar(quota: u64, calendar: Calendar) -> Self {
         let mut builder = Self::new(quota, calendar.longest(), Algorithm::FixedWindow);
-        builder.0.alignment = Alignment::Calendar;
-        builder.0.calendar = Some(calendar);
+        builder.spec.alignment = Alignment::Calendar;
+        builder.spec.calendar = Some(calendar);
         builder
     }
 
     /// Sets how many units are admitted at once; for buckets and queues. By default the quota.
     pub fn burst(mut self, units: u64) -> Self {
-        self.0.burst = Some(units);
+        self.spec.burst = Some(units);
         self
     }
 
@@ -358,14 +362,14 @@ impl LimitBuilder {
     /// The queue is then like a token bucket with a burst of `units`, except that a request that does not fit waits for
     /// its turn instead of being refused. nginx calls this option `delay`.
     pub fn immediate(mut self, units: u64) -> Self {
-        self.0.immediate = Some(units);
+        self.spec.immediate = Some(units);
         self
     }
 
     /// Refills a token bucket only once per `step`, with all tokens of that time; their number must be whole. The first
     /// step begins with the first charge. A charge that finds the bucket with all of its tokens begins a new step.
     pub fn step(mut self, step: Duration) -> Self {
-        self.0.step = Some(step);
+        self.spec.step = Some(step);
         self
     }
 
@@ -373,9 +377,11 @@ impl LimitBuilder {
     ///
     /// For other algorithms [`build`](Self::build) returns an error.
     pub fn lease(mut self, lease: Duration) -> Self {
-        match self.0.algorithm {
-            Algorithm::Concurrency => self.0.period = lease,
-            _ => self.1 = Err(LimitError::Unsuitable { option: "a lease", needs: "a concurrency limit" }),
+        match self.spec.algorithm {
+            Algorithm::Concurrency => self.spec.period = lease,
+            _ => {
+                self.options = Err(LimitError::Unsuitable { option: "a lease", needs: "a concurrency limit" })
+            }
         }
         self
     }
@@ -384,11 +390,11 @@ impl LimitBuilder {
     ///
     /// For other algorithms [`build`](Self::build) returns an error.
     pub fn growing(mut self, factor: u32, longest: Duration) -> Self {
-        match self.0.algorithm {
+        match self.spec.algorithm {
             Algorithm::Ban { duration, .. } => {
-                self.0.algorithm = Algorithm::Ban { duration, factor, longest }
+                self.spec.algorithm = Algorithm::Ban { duration, factor, longest }
             }
-            _ => self.1 = Err(LimitError::Unsuitable { option: "a growing length", needs: "a ban" }),
+            _ => self.options = Err(LimitError::Unsuitable { option: "a growing length", needs: "a ban" }),
         }
         self
     }
@@ -398,16 +404,16 @@ impl LimitBuilder {
     ///
     /// For other algorithms [`build`](Self::build) returns an error.
     pub fn strict(mut self) -> Self {
-        match &mut self.0.algorithm {
+        match &mut self.spec.algorithm {
             Algorithm::SegmentedWindow { strict, .. } => *strict = true,
-            _ => self.1 = Err(LimitError::Unsuitable { option: "strict", needs: "a segmented window" }),
+            _ => self.options = Err(LimitError::Unsuitable { option: "strict", needs: "a segmented window" }),
         }
         self
     }
 
     /// Sets where windows begin.
     pub fn alignment(mut self, alignment: Alignment) -> Self {
-        self.0.alignment = alignment;
+        self.spec.alignment = alignment;
         self
     }
 
@@ -423,7 +429,7 @@ impl LimitBuilder {
 
     /// Names the limit: 1 to 64 ASCII letters, digits, `.`, `_` or `-`. See [`Limit`] for the effect of a name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.0.name = Some(name.into().into_boxed_str());
+        self.spec.name = Some(name.into().into_boxed_str());
         self
     }
 
@@ -433,7 +439,7 @@ impl LimitBuilder {
     /// If a number is zero or too large, if the algorithm cannot represent the limit, if an option does not apply to
     /// the algorithm, or if the name is not valid. A quota of zero is only allowed for windows, which then admit nothing.
     pub fn build(self) -> Result<Limit, LimitError> {
-        let Self(mut spec, options) = self;
+        let Self { mut spec, options } = self;
         options?;
         if spec.name.as_deref().is_some_and(|name| !is_name(name)) {
             return Err(LimitError::BadName);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::algorithm::{Algorithm, Alignment};
 use super::duration::nanos;
-use super::error::LimitError;
 use super::{ban, calendar, duration};
+use crate::LimitError;
 use crate::MAX_LOG_UNITS;
 use crate::bounds::RENEWALS;
 use crate::meter::{Bucket, Log, Meter, Window, check_units};

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::calendar::Calendar;
 use super::duration::{self, Text};
-use super::error::{Expected, Place};
-use super::{Algorithm, Alignment, DEFAULT_LEASE, Limit, LimitBuilder, LimitError, ParseLimitError};
+use super::parse_error::{Expected, Place};
+use super::{Algorithm, Alignment, DEFAULT_LEASE, Limit, LimitBuilder, ParseLimitError};
+use crate::LimitError;
 
 impl fmt::Display for Limit {
     /// Prints a short text that parses back as this limit.
@@ -377,11 +378,11 @@ impl Options {
         if self.strict {
             builder = builder.strict();
         }
-        builder.0.burst = self.burst;
-        builder.0.immediate = self.immediate;
-        builder.0.step = self.step;
-        builder.0.alignment = self.alignment.unwrap_or_default();
-        builder.0.name = self.name.map(String::into_boxed_str);
+        builder.spec.burst = self.burst;
+        builder.spec.immediate = self.immediate;
+        builder.spec.step = self.step;
+        builder.spec.alignment = self.alignment.unwrap_or_default();
+        builder.spec.name = self.name.map(String::into_boxed_str);
         Ok(builder)
     }
 
@@ -408,8 +409,8 @@ impl Options {
             return unsuitable("immediate");
         }
         let mut builder = LimitBuilder::of_calendar(quota, calendar);
-        builder.0.burst = self.burst;
-        builder.0.name = self.name.map(String::into_boxed_str);
+        builder.spec.burst = self.burst;
+        builder.spec.name = self.name.map(String::into_boxed_str);
         Ok(builder)
     }
 }

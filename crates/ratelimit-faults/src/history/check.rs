@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use ratelimit_core::ErrorKind;
 
-use super::{BLUR, Call, Loss, Outcome, Rule};
+use super::{BLUR, Call, Loss, Outcome};
 use crate::load::{Class, KeyId};
+use crate::rule::Rule;
 
 /// The units that a key has used, as the store itself says after the phase.
 pub(crate) type Used = HashMap<KeyId, u64>;

@@ -2,19 +2,18 @@
 
 mod check;
 mod record;
-mod rule;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use check::{Checked, Evidence, Used, check};
 pub(crate) use record::{Entry, SIZE};
-pub(crate) use rule::Rule;
 
 use std::collections::HashSet;
 
 use ratelimit_core::ErrorKind;
 
 use crate::load::KeyId;
+use crate::rule::Rule;
 
 /// Clocks of two processes of one machine may differ by this much, and a server may count in whole milliseconds.
 const BLUR: u64 = 5_000_000;

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use ratelimit_core::ErrorKind;
 
-use super::{Call, Checked, Evidence, Loss, Outcome, Rule, Used, check};
+use super::{Call, Checked, Evidence, Loss, Outcome, Used, check};
 use crate::load::{Class, KeyId};
+use crate::rule::Rule;
 
 const MILLIS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MILLIS;

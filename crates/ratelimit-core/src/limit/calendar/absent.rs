@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::LimitError;
+use crate::LimitError;
 use crate::Timestamp;
 
 /// A type without values.

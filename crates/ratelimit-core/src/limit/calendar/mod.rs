@@ -9,7 +9,7 @@ use jiff::ToSpan as _;
 use jiff::civil::{Date, date};
 use jiff::tz::TimeZone;
 
-use super::error::LimitError;
+use crate::LimitError;
 use crate::Timestamp;
 
 /// A period of the calendar in a time zone, for [`Limit::calendar`](crate::Limit::calendar).
