@@ -343,6 +343,10 @@ impl LimitBuilder {
         Self { spec, options: Ok(()) }
     }
 
+    fn unsuitable(&mut self, option: &'static str, needs: &'static str) {
+        self.options = Err(LimitError::Unsuitable { option, needs });
+    }
+
     fn of_calendar(quota: u64, calendar: Calendar) -> Self {
         let mut builder = Self::new(quota, calendar.longest(), Algorithm::FixedWindow);
         builder.spec.alignment = Alignment::Calendar;
@@ -379,9 +383,7 @@ impl LimitBuilder {
     pub fn lease(mut self, lease: Duration) -> Self {
         match self.spec.algorithm {
             Algorithm::Concurrency => self.spec.period = lease,
-            _ => {
-                self.options = Err(LimitError::Unsuitable { option: "a lease", needs: "a concurrency limit" })
-            }
+            _ => self.unsuitable("a lease", "a concurrency limit"),
         }
         self
     }
@@ -394,7 +396,7 @@ impl LimitBuilder {
             Algorithm::Ban { duration, .. } => {
                 self.spec.algorithm = Algorithm::Ban { duration, factor, longest }
             }
-            _ => self.options = Err(LimitError::Unsuitable { option: "a growing length", needs: "a ban" }),
+            _ => self.unsuitable("a growing length", "a ban"),
         }
         self
     }
@@ -406,7 +408,7 @@ impl LimitBuilder {
     pub fn strict(mut self) -> Self {
         match &mut self.spec.algorithm {
             Algorithm::SegmentedWindow { strict, .. } => *strict = true,
-            _ => self.options = Err(LimitError::Unsuitable { option: "strict", needs: "a segmented window" }),
+            _ => self.unsuitable("strict", "a segmented window"),
         }
         self
     }
