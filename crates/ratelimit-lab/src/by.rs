@@ -1,7 +1,7 @@
 //! What requests are counted by.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use ipnet::IpNet;
@@ -103,6 +103,7 @@ impl KeyMaker {
             let begin = key.len();
             match part {
                 Part::Network { v4, v6 } => network(value, *v4, *v6, key),
+                Part::Field(Field::Ip) => push(without_port(value), key),
                 Part::Field(_) => push(value, key),
             }
             if self.0.len() > 1 {
@@ -144,9 +145,21 @@ fn push(value: &[u8], key: &mut Vec<u8>) {
     }
 }
 
-/// Reads an address. A zone, as in `fe80::1%eth0`, is ignored.
+/// The address in `192.0.2.1:5555` or `[2001:db8::1]:5555`; any other value as it is. Each connection of a client has a port
+/// of its own.
+fn without_port(value: &[u8]) -> &[u8] {
+    let is_with_port = |text: &str| text.parse::<SocketAddr>().is_ok();
+    if !str::from_utf8(value).is_ok_and(is_with_port) {
+        return value;
+    }
+    let end = value.iter().rposition(|byte| *byte == b':').unwrap_or(value.len());
+    let address = &value[..end];
+    address.strip_prefix(b"[").and_then(|inner| inner.strip_suffix(b"]")).unwrap_or(address)
+}
+
+/// Reads an address. A port, and a zone as in `fe80::1%eth0`, are ignored.
 pub(crate) fn address(value: &[u8]) -> Option<IpAddr> {
-    let text = std::str::from_utf8(value).ok()?;
+    let text = str::from_utf8(without_port(value)).ok()?;
     text.split('%').next()?.parse().ok()
 }
 
@@ -197,6 +210,16 @@ mod tests {
         assert_eq!(key("ip/24", &[("ip", "client.example")]).0, "client.example");
         assert_eq!(key("ip/24", &[("ip", "fe80::1%eth0")]).0, "fe80::/64");
         assert_eq!(key("ip", &[("ip", "fe80::1%eth0")]).0, "fe80::1%eth0");
+        for (by, with_port, expected) in [
+            ("ip", "192.0.2.7:5555", "192.0.2.7"),
+            ("ip", "[2001:db8::9]:443", "2001:db8::9"),
+            ("ip/24", "192.0.2.7:5555", "192.0.2.0/24"),
+            ("ip", "2001:db8::9:443", "2001:db8::9:443"),
+            ("ip", "client.example:80", "client.example:80"),
+            ("user", "192.0.2.7:5555", "192.0.2.7:5555"),
+        ] {
+            assert_eq!(key(by, &[(by.split('/').next().unwrap(), with_port)]).0, expected);
+        }
     }
 
     #[test]
