@@ -54,6 +54,7 @@ pub(crate) const TARGETS: &[Target] = &[
         ..target("redis-cluster", "ratelimit-redis", "Redis Cluster of three masters")
     },
     target("redis-6.2", "ratelimit-redis", "one server of Redis 6.2"),
+    target("redis-8", "ratelimit-redis", "one server of Redis 8"),
     target("valkey-9", "ratelimit-redis", "one server of Valkey 9"),
     target("redis-connection", "ratelimit-redis", "one Redis server by the program's own connection"),
     target("redis-connection-manager", "ratelimit-redis", "the same by its connection manager"),
@@ -76,7 +77,9 @@ pub(crate) const TARGETS: &[Target] = &[
     target("postgres-tls", "ratelimit-postgres", "the same over TLS, with a certificate for the client"),
     target("postgres-pgbouncer", "ratelimit-postgres", "the same behind PgBouncer in transaction mode"),
     target("postgres-pgbouncer-pool", "ratelimit-postgres", "the program's own pool behind PgBouncer"),
+    target("postgres-16", "ratelimit-postgres", "one server of PostgreSQL 16"),
     target("postgres-17", "ratelimit-postgres", "one server of PostgreSQL 17"),
+    target("postgres-18", "ratelimit-postgres", "one server of PostgreSQL 18"),
     usual("memcached", "ratelimit-memcached", "one Memcached server"),
     target("memcached-pair", "ratelimit-memcached", "two Memcached servers that share the keys"),
     target(

@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use ratelimit_conformance::{BoxError, Server, Space, Subject};
 use ratelimit_core::DynCounterStore;
 use ratelimit_postgres::{Logged, PostgresConfig, PostgresStore, TimeSource};
-use ratelimit_testbed::{Asked, Certificates, PgBouncer, Postgres, Testbed, Unavailable};
+use ratelimit_testbed::{
+    Asked, Certificates, OtherVersion, POSTGRES_VERSIONS, PgBouncer, Postgres, Testbed, Unavailable,
+};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
@@ -27,7 +29,8 @@ fn main() -> ExitCode {
 
 /// All targets. A server that no requested target needs is not started.
 async fn subjects() -> Vec<Target> {
-    let asked = Asked::from_args(&NAMES);
+    let versions = POSTGRES_VERSIONS.each_ref().map(OtherVersion::name);
+    let asked = Asked::from_args(&[&NAMES[..], &versions].concat());
     let testbed = Testbed::from_env();
     let mut subjects = Vec::new();
     if PLAIN.iter().any(|name| asked.has(name)) {
@@ -59,8 +62,9 @@ async fn subjects() -> Vec<Target> {
         let pool = Target { name: "postgres-pgbouncer-pool", pool: true, way: target.way.clone(), ..target };
         subjects.extend([target, pool]);
     }
-    if asked.names("postgres-17") {
-        subjects.push(Target::new("postgres-17", testbed.postgres_17().await.map(Way::direct)));
+    for version in POSTGRES_VERSIONS.iter().filter(|version| asked.names(version.name())) {
+        let server = testbed.postgres_version(version).await;
+        subjects.push(Target::new(version.name(), server.map(Way::direct)));
     }
     subjects
 }
@@ -68,8 +72,8 @@ async fn subjects() -> Vec<Target> {
 /// The targets that share one server.
 const PLAIN: [&str; 4] = ["postgres", "postgres-logged", "postgres-server-clock", "postgres-pool"];
 
-/// All targets; the last runs only if it is named.
-const NAMES: [&str; 9] = [
+/// All targets on the usual version.
+const NAMES: [&str; 8] = [
     PLAIN[0],
     PLAIN[1],
     PLAIN[2],
@@ -78,7 +82,6 @@ const NAMES: [&str; 9] = [
     "postgres-tls",
     "postgres-pgbouncer",
     "postgres-pgbouncer-pool",
-    "postgres-17",
 ];
 
 /// How the server is reached.

@@ -15,7 +15,7 @@ use ratelimit_conformance::{BoxError, Server, Space, Subject};
 use ratelimit_core::DynCounterStore;
 use ratelimit_core::layers::BatchConfig;
 use ratelimit_redis::{RedisConfig, RedisStore, TimeSource};
-use ratelimit_testbed::{Asked, Cluster, Sentinel, Testbed, Unavailable};
+use ratelimit_testbed::{Asked, Cluster, OtherVersion, REDIS_VERSIONS, Sentinel, Testbed, Unavailable};
 use ways::Way;
 
 /// Longer than any call takes on a busy machine.
@@ -43,13 +43,13 @@ const SINGLE: [&str; 6] = [
 ];
 const SPREAD: [&str; 3] = ["redis-cluster", "redis-cluster-connection", "redis-cluster-pool"];
 
-/// The other targets; the last two run only if they are named.
-const OTHERS: [&str; 6] =
-    ["redis-sentinel", "redis-sentinel-pool", "redis-tls", "redis-cluster-tls", "redis-6.2", "valkey-9"];
+/// The other targets on the usual version.
+const OTHERS: [&str; 4] = ["redis-sentinel", "redis-sentinel-pool", "redis-tls", "redis-cluster-tls"];
 
 /// The requested targets. A server that none of them needs is not started.
 async fn subjects(testbed: &Testbed) -> Vec<Redis> {
-    let asked = Asked::from_args(&[&SINGLE[..], &SPREAD, &OTHERS].concat());
+    let versions = REDIS_VERSIONS.each_ref().map(OtherVersion::name);
+    let asked = Asked::from_args(&[&SINGLE[..], &SPREAD, &OTHERS, &versions].concat());
     let own = |name, target, settings| Redis { name, way: Way::Own, target: Arc::new(target), settings };
     let mut subjects = Vec::new();
     if SINGLE.iter().any(|name| asked.has(name)) {
@@ -99,13 +99,9 @@ async fn subjects(testbed: &Testbed) -> Vec<Redis> {
     if asked.has("redis-tls") || asked.has("redis-cluster-tls") {
         subjects.extend(tls::subjects(testbed).await);
     }
-    if asked.names("redis-6.2") {
-        let server = testbed.redis_6_2().await.map(Target::Single);
-        subjects.push(own("redis-6.2", server, |config| config.batch(always())));
-    }
-    if asked.names("valkey-9") {
-        let server = testbed.valkey_9().await.map(Target::Single);
-        subjects.push(own("valkey-9", server, |config| config.batch(always())));
+    for version in REDIS_VERSIONS.iter().filter(|version| asked.names(version.name())) {
+        let server = testbed.redis_version(version).await.map(Target::Single);
+        subjects.push(own(version.name(), server, |config| config.batch(always())));
     }
     subjects
 }

