@@ -34,6 +34,15 @@ pub use ratelimit_core as core;
 pub use replicated::*;
 pub use synced::{SyncConfig, Synced};
 
+use ratelimit_core::{ErrorKind, StoreError};
+
+/// The error of a store that gave too few answers.
+#[cold]
+fn unanswered(store: &'static str) -> StoreError {
+    let message = "the store gave fewer answers than it was asked for";
+    StoreError::new(store, ErrorKind::Server, message).maybe_applied()
+}
+
 /// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

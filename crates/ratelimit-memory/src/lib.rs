@@ -47,7 +47,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod config;
-mod demand;
 mod due;
 #[doc(hidden)]
 pub mod kit;
@@ -62,7 +61,6 @@ mod refusal_tests;
 mod shard;
 mod shards;
 mod slice;
-mod slot;
 mod store;
 mod sync;
 mod table;

@@ -1,8 +1,7 @@
 //! The last refusal of a shard, which can be read without the lock: repeated refusals of a key do not take the lock.
 
 use super::sync::{AtomicU64, Ordering, fence};
-use crate::kit::{CompactState, Fingerprint};
-use crate::slot::Slot;
+use crate::kit::{CompactState, Fingerprint, Slot};
 
 /// A meter that has refused, in its state at that time; or none. Only the thread that holds the lock writes it.
 ///
@@ -35,13 +34,13 @@ impl Refusal {
         fence(Ordering::Acquire);
         let is_whole = turn.is_multiple_of(2) && self.turn.load(Ordering::Relaxed) == turn;
         let is_it = low == fingerprint.low && high == THERE | u64::from(fingerprint.kept());
-        (is_whole && is_it).then(|| Slot::of_state(fingerprint, CompactState::from_words(words)))
+        (is_whole && is_it).then(|| Slot::new(fingerprint, CompactState::from_words(words)))
     }
 
     /// Publishes this meter, or none. Only for the thread that holds the shard's lock.
-    pub(crate) fn show(&self, slot: Option<&Slot>) {
+    pub(crate) fn publish(&self, slot: Option<&Slot>) {
         let (low, high, words) = match slot {
-            Some(slot) => (slot.low(), THERE | u64::from(slot.high), slot.state().words()),
+            Some(slot) => (slot.low, THERE | u64::from(slot.high), slot.state.words()),
             None => (0, 0, [0; 3]),
         };
         let turn = self.turn.load(Ordering::Relaxed);

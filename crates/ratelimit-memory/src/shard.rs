@@ -2,11 +2,9 @@
 
 use ratelimit_core::{Meter, Refund, State, Timestamp, Verdict};
 
-use crate::demand::Demand;
 use crate::due::Due;
 use crate::kit::expiry::{forget_second, has_passed};
-use crate::kit::{Fingerprint, InPlace};
-use crate::slot::Slot;
+use crate::kit::{Demand, Fingerprint, InPlace, LargeStates, Slot};
 use crate::table::{Blocks, Place, STRIDE, Table};
 
 /// How many meters are compared to find one to evict.
@@ -26,16 +24,13 @@ pub(crate) struct Shard {
     /// The number of charges; wraps around.
     charges: u32,
     /// Whether values that are published without the lock may have changed since the lock was taken.
-    is_news: bool,
+    has_news: bool,
     /// Whether a refusal is published.
-    shows: bool,
+    is_published: bool,
     table: Table,
     due: Due,
-    shown: Shown,
-    /// States that are too large for a slot: logs, windows of many segments, and buckets of several rates.
-    large: Vec<Option<State>>,
-    /// The free places in `large`.
-    free: Vec<usize>,
+    published: Published,
+    large: LargeStates,
     /// Where the sweep continues.
     cursor: Place,
     /// Where the next search for a victim begins.
@@ -49,10 +44,10 @@ const _: () = assert!(std::mem::offset_of!(Shard, table) == 8);
 
 /// The refusal that is published.
 #[derive(Clone, Copy, Default)]
-struct Shown {
+struct Published {
     slot: Slot,
     /// Whether it has changed since the lock was taken.
-    is_news: bool,
+    has_news: bool,
     /// The meter of the last refusal.
     last: u64,
 }
@@ -86,20 +81,21 @@ impl Shard {
     /// Whether a claim fits the meter at `place`; `None` for a new meter.
     pub(crate) fn fits(&self, place: Option<Place>, demand: Demand<'_>) -> bool {
         let Some(place) = place else { return demand.fits_fresh() };
-        match self.table.slot(place).state().state() {
-            Ok(state) => demand.meter.fits(&state, demand.cost, demand.now),
-            Err(number) => demand.meter.fits(self.large_state(number), demand.cost, demand.now),
-        }
+        self.read(place, |state| demand.meter.fits(state, demand.cost, demand.now))
     }
 
     /// The verdict if nothing is charged.
-    pub(crate) fn look(&self, place: Option<Place>, demand: Demand<'_>) -> Verdict {
+    pub(crate) fn verdict(&self, place: Option<Place>, demand: Demand<'_>) -> Verdict {
         let verdict = |state: &State| demand.meter.verdict(state, demand.cost, demand.now, None);
-        match place.map(|place| self.table.slot(place).state().state()) {
+        match place {
+            Some(place) => self.read(place, verdict),
             None => verdict(&demand.meter.fresh()),
-            Some(Ok(state)) => verdict(&state),
-            Some(Err(number)) => verdict(self.large_state(number)),
         }
+    }
+
+    /// Calls `f` with the state of a meter.
+    fn read<R>(&self, place: Place, f: impl FnOnce(&State) -> R) -> R {
+        self.large.read(self.table.slot(place), f)
     }
 
     /// Decides a claim on a meter, and charges it if it is admitted and is not a peek.
@@ -120,7 +116,7 @@ impl Shard {
         meter: &'m Meter,
     ) -> Result<(Place, &mut Slot, InPlace<'m>), Option<Place>> {
         let Some((place, slot)) = self.table.find_mut(fingerprint) else { return Err(None) };
-        match slot.in_place(meter) {
+        match slot.state.in_place(meter) {
             Some(way) => Ok((place, slot, way)),
             None => Err(Some(place)),
         }
@@ -146,15 +142,15 @@ impl Shard {
     /// Records that a meter's state has changed: stops publishing its refusal.
     #[inline]
     fn has_changed(&mut self, place: Place) {
-        if self.shows {
-            self.show_no_more(place);
+        if self.is_published {
+            self.withdraw(place);
         }
     }
 
     #[inline(never)]
-    fn show_no_more(&mut self, place: Place) {
-        if self.shown.slot.is_same(self.table.slot(place)) {
-            (self.shows, self.is_news, self.shown.is_news) = (false, true, true);
+    fn withdraw(&mut self, place: Place) {
+        if self.published.slot.is_same(self.table.slot(place)) {
+            (self.is_published, self.has_news, self.published.has_news) = (false, true, true);
         }
     }
 
@@ -163,51 +159,37 @@ impl Shard {
     #[inline(never)]
     fn has_refused(&mut self, place: Place) {
         let slot = *self.table.slot(place);
-        let last = std::mem::replace(&mut self.shown.last, slot.low());
-        if last == slot.low() && !(self.shows && self.shown.slot.is_same(&slot)) {
-            (self.shows, self.is_news) = (true, true);
-            self.shown = Shown { slot, is_news: true, ..self.shown };
+        let last = std::mem::replace(&mut self.published.last, slot.low);
+        if last == slot.low && !(self.is_published && self.published.slot.is_same(&slot)) {
+            (self.is_published, self.has_news) = (true, true);
+            self.published = Published { slot, has_news: true, ..self.published };
         }
     }
 
     /// Whether published values may have changed.
     #[inline]
-    pub(crate) fn is_news(&self) -> bool {
-        self.is_news
+    pub(crate) fn has_news(&self) -> bool {
+        self.has_news
     }
 
     /// Records that the changes have been published.
-    pub(crate) fn has_told(&mut self) {
-        self.is_news = false;
+    pub(crate) fn has_published(&mut self) {
+        self.has_news = false;
     }
 
     /// Returns what to publish, if that has changed: a meter that refuses, or none.
     pub(crate) fn refusal_news(&mut self) -> Option<Option<Slot>> {
-        std::mem::take(&mut self.shown.is_news).then_some(self.shows.then_some(self.shown.slot))
+        std::mem::take(&mut self.published.has_news)
+            .then_some(self.is_published.then_some(self.published.slot))
     }
 
     /// Decides a claim on a meter whose state is stored elsewhere, or is of another kind or shape than the claim's.
     pub(crate) fn claim_other(&mut self, place: Place, demand: Demand<'_>) -> (bool, Verdict) {
         let slot = self.table.slot_mut(place);
-        let (admitted, verdict) = match slot.state().state() {
-            Ok(mut state) => {
-                let decided = demand.meter.claim(&mut state, demand.cost, demand.now, demand.mode);
-                if decided.0 && demand.charges() && !slot.keep(&state) {
-                    self.keep_large(place, state);
-                }
-                decided
-            }
-            Err(number) => {
-                let decided =
-                    demand.meter.claim(self.large_state_mut(number), demand.cost, demand.now, demand.mode);
-                if matches!(demand.meter, Meter::Bucket(_)) {
-                    self.keep_small(place, number);
-                }
-                decided
-            }
-        };
+        let decide = |state: &mut State| demand.meter.claim(state, demand.cost, demand.now, demand.mode);
+        let decided = self.large.update(slot, decide);
+        let (admitted, verdict) = slot.decided(decided, demand);
         if admitted && demand.charges() {
-            self.table.slot_mut(place).decided((admitted, verdict), demand);
             self.has_charged(place);
         }
         (admitted, verdict)
@@ -221,37 +203,37 @@ impl Shard {
 
     /// Charges a new meter. There must be room for it.
     pub(crate) fn claim_new(&mut self, fingerprint: Fingerprint, demand: Demand<'_>) -> (bool, Verdict) {
-        let Some((mut slot, way)) = Slot::fresh(fingerprint, demand.meter, demand.now) else {
-            return self.claim_large(fingerprint, demand);
-        };
-        let decided = match way {
-            InPlace::Window(window) => slot.claim_window(window, demand),
-            InPlace::Bucket(bucket) => slot.claim_bucket(bucket, demand),
+        let Demand { cost, meter, now, mode } = demand;
+        let mut slot;
+        let decided = match Slot::fresh(fingerprint, meter, now) {
+            Some((fresh, way)) => {
+                slot = fresh;
+                match way {
+                    InPlace::Window(window) => slot.claim_window(window, demand),
+                    InPlace::Bucket(bucket) => slot.claim_bucket(bucket, demand),
+                }
+            }
+            None => {
+                let mut state = meter.fresh();
+                let decided = meter.claim(&mut state, cost, now, mode);
+                slot = self.large.insert(fingerprint, state);
+                slot.decided(decided, demand)
+            }
         };
         self.put(fingerprint, slot);
         decided
     }
 
-    /// The same for a meter whose state is too large for a slot.
-    pub(crate) fn claim_large(&mut self, fingerprint: Fingerprint, demand: Demand<'_>) -> (bool, Verdict) {
-        let (mut slot, mut state) = (Slot::new(fingerprint), demand.meter.fresh());
-        let decided =
-            slot.decided(demand.meter.claim(&mut state, demand.cost, demand.now, demand.mode), demand);
-        let place = self.put(fingerprint, slot);
-        self.keep_large(place, state);
-        decided
-    }
-
     /// Inserts a new meter that has been charged.
     #[inline(always)]
-    pub(crate) fn put(&mut self, fingerprint: Fingerprint, slot: Slot) -> Place {
+    fn put(&mut self, fingerprint: Fingerprint, slot: Slot) {
         self.charges = self.charges.wrapping_add(1);
-        self.is_news = true;
+        self.has_news = true;
         self.due.include(slot.forget_at);
         if self.table.is_full() {
             self.due.moved();
         }
-        self.table.insert(fingerprint, slot)
+        self.table.insert(fingerprint, slot);
     }
 
     /// The second from which on there may be expired meters.
@@ -262,21 +244,17 @@ impl Shard {
 
     pub(crate) fn refund(&mut self, fingerprint: Fingerprint, refund: &Refund<'_>, now: Timestamp) {
         let Some(place) = self.find(fingerprint) else { return };
-        let mut state = match self.table.slot(place).state().state() {
-            Ok(state) => state,
-            Err(number) => self.large_state(number).clone(),
-        };
-        if refund.cost > 0 && refund.meter.owns(&state) {
-            refund.meter.refund(&mut state, refund.cost, refund.receipt, now);
-            let forget_at = refund.meter.forget_at(&state);
-            let slot = self.table.slot_mut(place);
-            match slot.state().state() {
-                Err(number) => *self.large_state_mut(number) = state,
-                Ok(_) => _ = slot.keep(&state),
+        let slot = self.table.slot_mut(place);
+        let forget_at = self.large.update(slot, |state| {
+            if refund.cost == 0 || !refund.meter.owns(state) {
+                return None;
             }
-            let slot = self.table.slot_mut(place);
+            refund.meter.refund(state, refund.cost, refund.receipt, now);
+            Some(refund.meter.forget_at(state))
+        });
+        if let Some(forget_at) = forget_at {
             slot.forget_at = forget_second(forget_at);
-            self.is_news = true;
+            self.has_news = true;
             self.due.include(slot.forget_at);
             self.has_changed(place);
         }
@@ -309,7 +287,7 @@ impl Shard {
     /// visited. Where many places are free, it stops earlier and continues at the next call.
     pub(crate) fn sweep(&mut self, most: usize, now: Timestamp) -> usize {
         let wanted = most.min(self.len());
-        self.is_news = true;
+        self.has_news = true;
         if wanted == 0 {
             self.due = Due::default();
         }
@@ -369,57 +347,20 @@ impl Shard {
     /// How much is lost by evicting a meter: compares by its expiry, and among equals by the units that were charged
     /// recently.
     fn weight(&self, place: Place) -> (u32, u64) {
-        let slot = self.table.slot(place);
-        let units = slot.state().recent_units();
-        (slot.forget_at, units.unwrap_or_else(|number| recent_units(self.large_state(number))))
+        (self.table.slot(place).forget_at, self.read(place, recent_units))
     }
 
     fn remove(&mut self, place: Place) {
-        self.is_news = true;
+        self.has_news = true;
         self.has_changed(place);
-        if let Err(number) = self.table.remove(place).state().state() {
-            self.large[number] = None;
-            self.free.push(number);
-        }
-    }
-
-    #[cold]
-    fn keep_large(&mut self, place: Place, state: State) {
-        let number = self.free.pop().unwrap_or_else(|| {
-            self.large.push(None);
-            self.large.len() - 1
-        });
-        self.large[number] = Some(state);
-        self.table.slot_mut(place).refer(number);
-    }
-
-    /// Moves a bucket whose limit has changed back into its slot when it has become small enough.
-    fn keep_small(&mut self, place: Place, number: usize) {
-        let state = self.large[number].take().expect("a slot refers to a state that is there");
-        if self.table.slot_mut(place).keep(&state) {
-            self.free.push(number);
-        } else {
-            self.large[number] = Some(state);
-        }
-    }
-
-    fn large_state(&self, number: usize) -> &State {
-        self.large[number].as_ref().expect("a slot refers to a state that is there")
-    }
-
-    fn large_state_mut(&mut self, number: usize) -> &mut State {
-        self.large[number].as_mut().expect("a slot refers to a state that is there")
+        let slot = self.table.remove(place);
+        self.large.remove(&slot);
     }
 
     /// Frees the memory that the current meters do not need. Returns most of it, for the caller to drop after it has
     /// released the lock.
     pub(crate) fn shrink_to_fit(&mut self) -> Blocks {
-        while let Some(None) = self.large.last() {
-            self.large.pop();
-        }
         self.large.shrink_to_fit();
-        self.free.retain(|number| *number < self.large.len());
-        self.free.shrink_to_fit();
         self.due.moved();
         self.table.shrink_to_fit()
     }

@@ -5,12 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use ratelimit_core::{Mode, Timestamp, Verdict};
 
-use crate::demand::Demand;
 use crate::kit::expiry::{NEVER, has_passed};
-use crate::kit::{Fingerprint, SpinGuard, SpinLock};
+use crate::kit::{Demand, Fingerprint, Slot, SpinGuard, SpinLock};
 use crate::refusal::Refusal;
 use crate::shard::Shard;
-use crate::slot::Slot;
 
 /// The shards of a store.
 pub(crate) struct Shards {
@@ -101,14 +99,14 @@ impl Shards {
 
     /// Publishes the changes for threads that read a shard without its lock.
     #[inline(never)]
-    fn tell(&self, shard: &mut Shard) {
-        shard.has_told();
+    fn publish(&self, shard: &mut Shard) {
+        shard.has_published();
         let number = shard.number();
         let glance = &self.glances[number];
         glance.len.store(u32::try_from(shard.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
         glance.due.store(shard.due(), Ordering::Relaxed);
         if let Some(shown) = shard.refusal_news() {
-            self.shards[number].refusal.show(shown.as_ref());
+            self.shards[number].refusal.publish(shown.as_ref());
         }
     }
 }
@@ -158,8 +156,8 @@ impl Drop for ShardGuard<'_> {
     /// Publishes changes before the lock is released, so that no later reader sees the previous state.
     #[inline]
     fn drop(&mut self) {
-        if self.shard.is_news() {
-            self.shards.tell(&mut self.shard);
+        if self.shard.has_news() {
+            self.shards.publish(&mut self.shard);
         }
     }
 }

@@ -3,10 +3,10 @@
 use ratelimit_core::{Claim, Claims, Mode, Timestamp, Verdicts};
 use smallvec::SmallVec;
 
-use crate::demand::Demand;
-use crate::kit::Fingerprint;
+use crate::kit::{Demand, Fingerprint};
 use crate::shard::Bound;
 use crate::shards::{ShardGuard, Shards};
+use crate::table::Place;
 
 /// Claims whose shards are locked.
 pub(crate) struct Slice<'s, 'c> {
@@ -15,15 +15,14 @@ pub(crate) struct Slice<'s, 'c> {
     shards: SmallVec<[ShardGuard<'s>; 4]>,
     /// One for each claim.
     targets: SmallVec<[Target; 4]>,
-    /// Whether meters may have moved since they were found.
-    is_moved: bool,
 }
 
 struct Target {
     fingerprint: Fingerprint,
     /// The index of the locked shard.
     shard: usize,
-    place: Option<usize>,
+    /// Valid until a meter is removed or inserted.
+    place: Option<Place>,
 }
 
 impl<'s, 'c> Slice<'s, 'c> {
@@ -35,13 +34,7 @@ impl<'s, 'c> Slice<'s, 'c> {
         claims: Claims<'c>,
         fingerprints: impl Iterator<Item = Fingerprint>,
     ) -> Self {
-        let mut slice = Self {
-            now: claims.now(),
-            claims,
-            targets: SmallVec::new(),
-            shards: SmallVec::new(),
-            is_moved: false,
-        };
+        let mut slice = Self { now: claims.now(), claims, targets: SmallVec::new(), shards: SmallVec::new() };
         let mut numbers: SmallVec<[usize; 4]> = SmallVec::new();
         for fingerprint in fingerprints {
             let number = shards.number_of(fingerprint);
@@ -87,7 +80,6 @@ impl<'s, 'c> Slice<'s, 'c> {
             if wanted == 0 {
                 continue;
             }
-            self.is_moved = true;
             if !self.shards[number].make_room(wanted, bound, self.now, &fingerprints) {
                 return false;
             }
@@ -100,10 +92,11 @@ impl<'s, 'c> Slice<'s, 'c> {
         let mut tidy = false;
         for (claim, target) in self.claims.iter().zip(&self.targets) {
             let shard = &mut self.shards[target.shard];
-            let place = if self.is_moved { shard.find(target.fingerprint) } else { target.place };
+            // Meters may have moved to make room.
+            let place = shard.find(target.fingerprint);
             let demand = Demand::new(claim, self.now, Mode::Force);
             if claim.cost == 0 {
-                verdicts.push(shard.look(place, demand));
+                verdicts.push(shard.verdict(place, demand));
                 continue;
             }
             let (_, verdict) = match place {
@@ -117,9 +110,9 @@ impl<'s, 'c> Slice<'s, 'c> {
     }
 
     /// Returns the verdicts without charging.
-    pub(crate) fn look(&self, verdicts: &mut Verdicts) {
+    pub(crate) fn verdicts(&self, verdicts: &mut Verdicts) {
         for (claim, target) in self.claims.iter().zip(&self.targets) {
-            verdicts.push(self.shards[target.shard].look(target.place, self.demand(claim)));
+            verdicts.push(self.shards[target.shard].verdict(target.place, self.demand(claim)));
         }
     }
 }

@@ -9,12 +9,10 @@ use ratelimit_core::{
     SyncCounterStore, Time, Timestamp, Verdict, Verdicts,
 };
 
-use crate::demand::Demand;
-use crate::kit::{Fingerprint, Fingerprints, InPlace};
+use crate::kit::{Demand, Fingerprint, Fingerprints, InPlace};
 use crate::shard::Bound;
 use crate::shards::{ShardGuard, Shards};
 use crate::slice::Slice;
-use crate::slot::Slot;
 use crate::table::Place;
 use crate::{MemoryConfig, WhenFull};
 
@@ -164,7 +162,7 @@ impl MemoryStore {
     ) -> R {
         shard.has_decided(place, admitted, demand);
         let tidy = admitted && demand.charges() && shard.is_time(TIDY_EVERY);
-        self.let_go(shard, tidy, demand.now);
+        self.release(shard, tidy, demand.now);
         then(Ok((admitted, verdict)))
     }
 
@@ -181,7 +179,7 @@ impl MemoryStore {
         let Some(place) = place else { return self.claim_new(shard, fingerprint, demand, then) };
         let (admitted, verdict) = shard.claim_other(place, demand);
         let tidy = admitted && demand.charges() && shard.is_time(TIDY_EVERY);
-        self.let_go(shard, tidy, demand.now);
+        self.release(shard, tidy, demand.now);
         then(Ok((admitted, verdict)))
     }
 
@@ -199,34 +197,19 @@ impl MemoryStore {
     ) -> R {
         let admitted = demand.fits_fresh();
         if !(admitted && demand.charges()) {
-            return then(Ok((admitted, shard.look(None, demand))));
+            return then(Ok((admitted, shard.verdict(None, demand))));
         }
         if !shard.make_room(1, self.bound, demand.now, &[]) {
             return then(Err(full()));
         }
-        let decided = match Slot::fresh(fingerprint, demand.meter, demand.now) {
-            // Each code path is separate up to its end, as for a known meter.
-            Some((mut slot, InPlace::Window(window))) => {
-                let decided = slot.claim_window(window, demand);
-                shard.put(fingerprint, slot);
-                self.let_go(shard, true, demand.now);
-                return then(Ok(decided));
-            }
-            Some((mut slot, InPlace::Bucket(bucket))) => {
-                let decided = slot.claim_bucket(bucket, demand);
-                shard.put(fingerprint, slot);
-                self.let_go(shard, true, demand.now);
-                return then(Ok(decided));
-            }
-            None => shard.claim_large(fingerprint, demand),
-        };
-        self.let_go(shard, true, demand.now);
+        let decided = shard.claim_new(fingerprint, demand);
+        self.release(shard, true, demand.now);
         then(Ok(decided))
     }
 
     /// Releases a shard, and continues the sweep if it is time.
     #[inline(always)]
-    fn let_go(&self, shard: ShardGuard<'_>, tidy: bool, now: Timestamp) {
+    fn release(&self, shard: ShardGuard<'_>, tidy: bool, now: Timestamp) {
         drop(shard);
         if tidy {
             self.tidy(now);
@@ -240,7 +223,7 @@ impl MemoryStore {
         let charged = admitted && claims.mode() != Mode::Peek;
         let mut answer = Answer { admitted, charged, now: claims.now(), verdicts: Verdicts::new() };
         if !charged {
-            slice.look(&mut answer.verdicts);
+            slice.verdicts(&mut answer.verdicts);
             return Ok(answer);
         }
         if !slice.make_room(self.bound) {

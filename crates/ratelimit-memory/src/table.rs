@@ -1,7 +1,6 @@
 //! A hash table of meters by fingerprint: open addressing in buckets of seven.
 
-use crate::kit::Fingerprint;
-use crate::slot::Slot;
+use crate::kit::{Fingerprint, Slot};
 
 /// Meters per bucket.
 const WIDTH: usize = 7;
@@ -352,6 +351,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::kit::CompactState;
 
     /// Inserts and removes meters at random, and compares the table with a map.
     fn compare(fingerprints: impl Fn(u32) -> Fingerprint, keys: u32, steps: u32) {
@@ -367,7 +367,7 @@ mod tests {
             assert_eq!(found.map(|place| table.slot(place).forget_at), model.get(&key).copied(), "{key}");
             match found {
                 None if comes => {
-                    let place = table.insert(fingerprint, Slot::new(fingerprint));
+                    let place = table.insert(fingerprint, Slot::new(fingerprint, CompactState::default()));
                     table.slot_mut(place).forget_at = step;
                     model.insert(key, step);
                 }
@@ -429,7 +429,7 @@ mod tests {
                 low: key.into(),
                 high: u64::from(key.wrapping_mul(0x9e37_79b9)) << 32 | u64::from(key),
             };
-            table.insert(fingerprint, Slot::new(fingerprint));
+            table.insert(fingerprint, Slot::new(fingerprint, CompactState::default()));
             let (idle, small) = (table.room() - table.len(), table.blocks.len() <= SMALL);
             let most = if small { table.room() * 2 / 5 } else { table.room() / 6 };
             assert!(idle < most + BLOCK * WIDTH, "{idle} of {}", table.room());

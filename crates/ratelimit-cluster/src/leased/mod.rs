@@ -9,14 +9,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, Decisions, ErrorKind, Meter, Mode, Promises, Refund, StoreError,
-    Time, Timer, Timestamp, Verdicts, Window,
+    Answer, Claim, Claims, CounterStore, Decisions, Meter, MeterId, Mode, Promises, Refund, StoreError, Time,
+    Timer, Timestamp, Verdicts, Window,
 };
 
 pub use self::config::LeaseConfig;
 use self::lease::{Lease, Part};
 use self::request::Request;
 use crate::table::Table;
+use crate::unanswered;
 use ratelimit_core::kit::OwnedName;
 
 /// A store that claims several units at a time from the store underneath and spends them in this process.
@@ -74,8 +75,8 @@ struct Return {
 }
 
 impl Return {
-    fn new(claim: &Claim<'_>, lease: &Lease, units: u64) -> Self {
-        Self { name: OwnedName::new(&claim.id), window: lease.window, units, receipt: lease.receipt }
+    fn new(id: &MeterId<'_>, lease: &Lease, units: u64) -> Self {
+        Self { name: OwnedName::new(id), window: lease.window, units, receipt: lease.receipt }
     }
 
     fn refund(&self) -> Refund<'_> {
@@ -143,16 +144,10 @@ impl<S: CounterStore> Leased<S> {
         self.leases.retain(|id, lease| {
             let has_ended = lease.has_ended(now);
             let units = if has_ended || all { lease.surrender(now) } else { lease.idle() };
-            let (window, receipt) = (lease.window, lease.receipt);
-            back.extend(units.map(|units| Return { name: OwnedName::new(id), window, units, receipt }));
+            back.extend(units.map(|units| Return::new(id, lease, units)));
             !has_ended
         });
-        let mut done = Ok(());
-        for some in back.chunks(RETURNS) {
-            let refunds: Vec<Refund<'_>> = some.iter().map(Return::refund).collect();
-            done = self.inner.refund(now, &refunds).await.and(done);
-        }
-        done
+        self.return_units(now, &back).await
     }
 
     /// Takes units for one claim from its lease. Units that have to be returned to the store first go to `back`.
@@ -164,7 +159,7 @@ impl<S: CounterStore> Leased<S> {
         let new = || Lease::new(self.serial.fetch_add(1, Ordering::Relaxed), window, now);
         let take = |lease: &mut Lease| {
             if !is_plain || !lease.serves(&window, now) {
-                back.extend(lease.surrender(now).map(|units| Return::new(claim, lease, units)));
+                back.extend(lease.surrender(now).map(|units| Return::new(&claim.id, lease, units)));
                 if lease.window != window || lease.has_ended(now) {
                     *lease = new();
                 }
@@ -192,18 +187,20 @@ impl<S: CounterStore> Leased<S> {
     fn surrender(&self, claims: &Claims<'_>, back: &mut Vec<Return>) {
         for claim in claims.iter() {
             let units = |lease: &mut Lease| {
-                lease.surrender(claims.now()).map(|units| Return::new(claim, lease, units))
+                lease.surrender(claims.now()).map(|units| Return::new(&claim.id, lease, units))
             };
             back.extend(self.leases.with(&claim.id, units).flatten());
         }
     }
 
-    /// Returns units before a claim. Units whose refund fails are lost until their window ends.
-    async fn return_units(&self, now: Timestamp, back: &[Return]) {
+    /// Returns units to the store. Those whose refund fails are lost until their window ends.
+    async fn return_units(&self, now: Timestamp, back: &[Return]) -> Result<(), StoreError> {
+        let mut done = Ok(());
         for some in back.chunks(RETURNS) {
             let refunds: Vec<Refund<'_>> = some.iter().map(Return::refund).collect();
-            let _ = self.inner.refund(now, &refunds).await;
+            done = self.inner.refund(now, &refunds).await.and(done);
         }
+        done
     }
 
     /// The answer, if the leases pay the whole slice.
@@ -244,7 +241,7 @@ impl<S: CounterStore> CounterStore for Leased<S> {
         if let Some(answer) = Self::paid(&mut request) {
             return Ok(answer);
         }
-        self.return_units(claims.now(), &back).await;
+        let _ = self.return_units(claims.now(), &back).await;
         let answer = request.send().await?;
         if request.is_split(&answer) {
             request.undo(&answer).await;
@@ -254,7 +251,7 @@ impl<S: CounterStore> CounterStore for Leased<S> {
         drop(request); // the units are back in the leases
         back.clear();
         self.surrender(&claims, &mut back);
-        self.return_units(claims.now(), &back).await;
+        let _ = self.return_units(claims.now(), &back).await;
         self.inner.claim(claims).await
     }
 
@@ -276,14 +273,14 @@ impl<S: CounterStore> CounterStore for Leased<S> {
             paid.push(answer);
         }
         let now = slices.iter().map(Claims::now).max().unwrap_or(Timestamp::EPOCH);
-        self.return_units(now, &back).await;
+        let _ = self.return_units(now, &back).await;
         let unpaid = slices.iter().zip(&paid).filter(|(_, answer)| answer.is_none());
         let unpaid: Vec<Claims<'_>> = unpaid.map(|(claims, _)| *claims).collect();
         let answers = if unpaid.is_empty() { Vec::new() } else { self.inner.claim_many(&unpaid).await };
         let mut answers = answers.into_iter();
         let next = |answer: Option<Answer>| match answer {
             Some(answer) => Ok(answer),
-            None => answers.next().unwrap_or_else(|| Err(unanswered())),
+            None => answers.next().unwrap_or_else(|| Err(unanswered("leased"))),
         };
         paid.into_iter().map(next).collect()
     }
@@ -299,10 +296,4 @@ impl<S: CounterStore> CounterStore for Leased<S> {
         claims.iter().for_each(|claim| self.leases.remove(&claim.id));
         done
     }
-}
-
-#[cold]
-fn unanswered() -> StoreError {
-    let message = "the store gave fewer answers than it was asked for";
-    StoreError::new("leased", ErrorKind::Server, message).maybe_applied()
 }

@@ -268,10 +268,10 @@ fn charged(charges: &[(u64, u64, u64)]) -> (State, Timestamp) {
 fn states_return_to_their_slot_once_one_rate_is_left() {
     let [ledger] = ledgers();
     let [second, slow, ..] = meters();
-    let fingerprint = ledger.fingerprint(&ID);
+    let fingerprint = ledger.fingerprints.of(&ID);
     let is_in_slot = |meter| {
         let claim = Claim { id: ID, cost: 0, meter };
-        ledger.shard(fingerprint).claim_in_slot(fingerprint, &claim, START, Mode::Peek).is_some()
+        ledger.shard(fingerprint).claim_in_slot(fingerprint, Demand::new(&claim, START, Mode::Peek)).is_some()
     };
     claim(&ledger, second, 3, START, Mode::Charge);
     assert!(is_in_slot(second));

@@ -17,17 +17,15 @@
 mod capacity;
 #[cfg(test)]
 mod changing_limits;
+mod cold;
 mod entry;
-mod fingerprint;
 mod log_owners;
 mod merge;
 mod reading;
 mod remote_batch;
 mod shard;
-mod shards;
 mod shared_state;
 mod shared_store;
-mod slab;
 mod slice;
 mod slot;
 mod store_methods;
@@ -39,28 +37,40 @@ mod usage;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ratelimit_core::kit::OwnedName;
 use ratelimit_core::{
     Answer, Claim, Claims, ErrorKind, Meter, MeterId, Mode, Refund, State, StoreError, Timestamp, Verdict,
     Verdicts,
 };
-use ratelimit_memory::kit::Fingerprints;
+use ratelimit_memory::kit::{Demand, Fingerprint, Fingerprints, SpinGuard, SpinLock};
 
 use self::capacity::{Capacity, full};
-use self::fingerprint::Fingerprint;
 pub(crate) use self::reading::{BucketReading, Reading};
 use self::remote_batch::RemoteBatch;
-use self::shards::{LockedShard, Shards};
+use self::shard::Shard;
 pub(crate) use self::store_methods::{counter_store_methods, sync_counter_store_methods};
 pub(crate) use self::units::Units;
 pub(crate) use self::usage::{Known, Usage};
-use ratelimit_core::kit::OwnedName;
 
 /// The meters of a node.
 pub(crate) struct Ledger {
-    shards: Shards,
+    /// A power of two.
+    shards: Box<[ShardCell]>,
     fingerprints: Fingerprints,
     capacity: Capacity,
     next_shard: NextShard,
+}
+
+/// A shard behind its lock, on its own cache lines.
+#[derive(Default)]
+#[repr(align(128))]
+struct ShardCell(SpinLock<Shard>);
+
+impl ShardCell {
+    #[inline]
+    fn lock(&self) -> SpinGuard<'_, Shard> {
+        self.0.lock()
+    }
 }
 
 /// The shard where the next sweep starts.
@@ -87,7 +97,7 @@ impl Ledger {
     pub(crate) fn new(max_keys: usize, seed: Option<u64>) -> Self {
         let shards = (max_keys / METERS_PER_SHARD).clamp(1, MAX_SHARDS).next_power_of_two();
         Self {
-            shards: Shards::new(shards),
+            shards: (0..shards).map(|_| ShardCell::default()).collect(),
             fingerprints: seed.map_or_else(Fingerprints::new, Fingerprints::with_seed),
             capacity: Capacity::new(max_keys),
             next_shard: NextShard::default(),
@@ -100,13 +110,8 @@ impl Ledger {
     }
 
     #[inline]
-    fn fingerprint(&self, id: &MeterId<'_>) -> Fingerprint {
-        Fingerprint::of(&self.fingerprints, id)
-    }
-
-    #[inline]
-    fn shard(&self, fingerprint: Fingerprint) -> LockedShard<'_> {
-        self.shards.lock(fingerprint.shard(self.shards.len()))
+    fn shard(&self, fingerprint: Fingerprint) -> SpinGuard<'_, Shard> {
+        self.shards[fingerprint.shard(self.shards.len())].lock()
     }
 
     /// See [`SyncCounterStore::claim_now`](ratelimit_core::SyncCounterStore::claim_now).
@@ -123,7 +128,7 @@ impl Ledger {
         if mode != Mode::Peek {
             self.make_room(claims.len(), now);
         }
-        slice::decide(&self.shards, &self.fingerprints, &self.capacity, claims)
+        self.claim_all(claims)
     }
 
     /// Decides a single claim: whether it is admitted, and its verdict.
@@ -137,51 +142,43 @@ impl Ledger {
         if is_in_steps(&claim.meter) {
             return Err(cannot_count_in_steps());
         }
-        let fingerprint = self.fingerprint(&claim.id);
+        let fingerprint = self.fingerprints.of(&claim.id);
+        let demand = Demand::new(claim, now, mode);
         let mut shard = self.shard(fingerprint);
-        let decided = match shard.claim_in_slot(fingerprint, claim, now, mode) {
-            None => shard.claim_in_entry(fingerprint, claim, now, mode),
-            decided => decided,
-        };
+        let (decided, tidy) = (shard.claim(fingerprint, demand), shard.has_to_tidy());
         drop(shard);
-        let Some((admitted, verdict, tidy)) = decided else {
-            return self.claim_new(now, mode, claim, fingerprint);
-        };
+        let Some(decided) = decided else { return self.claim_new(&claim.id, demand, fingerprint) };
         if tidy {
             self.tidy(now);
         }
-        Ok((admitted, verdict))
+        Ok(decided)
     }
 
     /// Decides a claim on a meter that was not in the ledger a moment ago.
     fn claim_new(
         &self,
-        now: Timestamp,
-        mode: Mode,
-        claim: &Claim<'_>,
+        id: &MeterId<'_>,
+        demand: Demand<'_>,
         fingerprint: Fingerprint,
     ) -> Result<(bool, Verdict), StoreError> {
-        let admitted = mode == Mode::Force || claim.cost <= claim.meter.limit();
-        if !admitted || mode == Mode::Peek || claim.cost == 0 {
-            let verdict = claim.meter.verdict(&claim.meter.fresh(), claim.cost, now, None);
-            return Ok((admitted, verdict));
+        let Demand { cost, meter, now, .. } = demand;
+        let admitted = demand.fits_fresh();
+        if !admitted || !demand.charges() {
+            return Ok((admitted, meter.verdict(&meter.fresh(), cost, now, None)));
         }
         self.make_room(1, now);
         let mut shard = self.shard(fingerprint);
         // Another thread may have inserted it in the meantime.
-        if !shard.contains(fingerprint)
-            && !shard.insert(fingerprint, || OwnedName::new(&claim.id), &claim.meter, &self.capacity)
-        {
+        if !shard.contains(fingerprint) && !shard.insert(fingerprint, id, meter, &self.capacity) {
             return Err(full());
         }
-        let decided = shard.claim(fingerprint, claim, now, mode);
-        decided.map(|(admitted, verdict, _)| (admitted, verdict)).ok_or_else(full)
+        shard.claim(fingerprint, demand).ok_or_else(full)
     }
 
     /// See [`SyncCounterStore::refund_now`](ratelimit_core::SyncCounterStore::refund_now).
     pub(crate) fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
         for refund in refunds {
-            let fingerprint = self.fingerprint(&refund.id);
+            let fingerprint = self.fingerprints.of(&refund.id);
             self.shard(fingerprint).refund(fingerprint, refund, now);
         }
     }
@@ -189,35 +186,31 @@ impl Ledger {
     /// Removes meters and their pending units, on this node only.
     pub(crate) fn reset_now(&self, claims: Claims<'_>) {
         for claim in claims.iter() {
-            let fingerprint = self.fingerprint(&claim.id);
+            let fingerprint = self.fingerprints.of(&claim.id);
             self.shard(fingerprint).remove(fingerprint, &self.capacity);
         }
     }
 
-    /// Takes all pending usages in parts of at most `max`. All usages of one meter are in the same part; if a shard has several
-    /// of one meter, its part holds the whole shard and may be larger.
+    /// Takes all pending usages in parts of at most `max`, except that all usages of one meter are in the same part.
     pub(crate) fn take_parts(&self, max: usize) -> Vec<Vec<Usage>> {
         let mut parts: Vec<Vec<Usage>> = Vec::new();
-        for number in self.shards.take_pending() {
+        for shard in &self.shards {
             let mut taken = Vec::new();
             let each = |name: &OwnedName, meter: &Meter, units| {
                 taken.push(Usage { name: name.clone(), meter: *meter, units });
             };
-            let is_each_once = self.shards.lock(number).take_pending(each);
-            let mut rest = taken.into_iter();
-            while rest.len() > 0 {
-                let free = parts.last().map_or(0, |part| max.saturating_sub(part.len()));
-                let fits = free >= if is_each_once { 1 } else { rest.len() };
-                if !fits {
-                    parts.push(Vec::new());
-                }
-                let wanted = match (is_each_once, fits) {
-                    (true, true) => free,
-                    (true, false) => max.max(1),
-                    (false, _) => rest.len(),
-                };
-                if let Some(part) = parts.last_mut() {
-                    part.extend(rest.by_ref().take(wanted));
+            if !shard.lock().take_pending(each) {
+                // Brings those of one meter together, in their order.
+                taken.sort_by(|one, other| one.name.id().cmp(&other.name.id()));
+            }
+            for usage in taken {
+                match parts.last_mut() {
+                    Some(part)
+                        if part.len() < max || part.last().is_some_and(|last| last.name == usage.name) =>
+                    {
+                        part.push(usage);
+                    }
+                    _ => parts.push(vec![usage]),
                 }
             }
         }
@@ -226,15 +219,15 @@ impl Ledger {
 
     /// Takes all pending usages, one after another. `each` runs with a shard locked, so it must be short.
     pub(crate) fn take_each(&self, mut each: impl FnMut(&OwnedName, &Meter, Units)) {
-        for number in self.shards.take_pending() {
-            self.shards.lock(number).take_pending(&mut each);
+        for shard in &self.shards {
+            shard.lock().take_pending(&mut each);
         }
     }
 
     /// Makes usages that could not be sent pending again, except those of meters that were reset in the meantime.
     pub(crate) fn put_back(&self, usages: impl IntoIterator<Item = Usage>) {
         for usage in usages {
-            let fingerprint = self.fingerprint(&usage.name.id());
+            let fingerprint = self.fingerprints.of(&usage.name.id());
             self.shard(fingerprint).put_back(fingerprint, usage);
         }
     }
@@ -248,7 +241,7 @@ impl Ledger {
             let order = batch.by_shard(self.shards.len());
             let shard_of = |index: &u32| batch.at(*index).fingerprint.shard(self.shards.len());
             for indices in order.chunk_by(|one, other| shard_of(one) == shard_of(other)) {
-                let mut shard = self.shards.lock(shard_of(&indices[0]));
+                let mut shard = self.shards[shard_of(&indices[0])].lock();
                 shard.reserve(indices.iter().map(|index| batch.at(*index).fingerprint), &self.capacity);
                 for usage in indices.iter().map(|index| batch.at(*index)) {
                     let (id, meter) = batch.meter(usage);
@@ -264,13 +257,13 @@ impl Ledger {
     /// Merges the state of another node by maximum and adds what is pending here. `false` if it cannot be counted, as in
     /// [`merge`](Self::merge).
     pub(crate) fn raise(&self, id: &MeterId<'_>, meter: &Meter, state: State) -> bool {
-        let fingerprint = self.fingerprint(id);
+        let fingerprint = self.fingerprints.of(id);
         self.shard(fingerprint).raise((fingerprint, id), meter, state, &self.capacity)
     }
 
     /// The states in the shard with this number; `None` after the last shard.
     pub(crate) fn states(&self, shard: usize) -> Option<Vec<Known>> {
-        (shard < self.shards.len()).then(|| self.shards.lock(shard).states())
+        Some(self.shards.get(shard)?.lock().states())
     }
 
     /// Removes some expired meters. Called once an interval, so that meters also expire when there are few claims.
@@ -299,7 +292,7 @@ impl Ledger {
         while meters < max_meters && shards < max_shards.min(self.shards.len()) {
             let number = start.wrapping_add(shards) & (self.shards.len() - 1);
             shards += 1;
-            if let Some(mut shard) = self.shards.try_lock(number) {
+            if let Some(mut shard) = self.shards[number].0.try_lock() {
                 meters += shard.sweep(max_meters - meters, now, &self.capacity);
             }
         }

@@ -37,8 +37,8 @@ pub(crate) struct BucketReading {
 impl BucketReading {
     /// Replaces the state by the reading plus the `beside` units, unless the state agrees with the reading: then its rates are
     /// exact and it stays. Returns whether it stays.
-    pub(super) fn apply(&self, asked: &Meter, state: &mut State, beside: &[(Meter, Units)]) -> bool {
-        let (State::Bucket(known), Meter::Bucket(bucket)) = (&mut *state, asked) else { return false };
+    pub(super) fn apply(&self, requested: &Meter, state: &mut State, beside: &[(Meter, Units)]) -> bool {
+        let (State::Bucket(known), Meter::Bucket(bucket)) = (&mut *state, requested) else { return false };
         let is_known = known.tat() == Some(self.tat) && known.owed(self.now) == self.units;
         if beside.is_empty() && is_known {
             return true;

@@ -1,9 +1,8 @@
 //! Usages received from another node, sorted by shard: each shard is locked once, and memory is accessed in order.
 
 use ratelimit_core::{Meter, MeterId};
-use ratelimit_memory::kit::Fingerprints;
+use ratelimit_memory::kit::{Fingerprint, Fingerprints};
 
-use super::fingerprint::Fingerprint;
 use super::units::Units;
 
 /// How many usages are sorted at once: about a megabyte.
@@ -42,7 +41,7 @@ impl<'a> RemoteBatch<'a> {
             if !self.limits.last().is_some_and(is_same) {
                 self.limits.push((id.namespace, id.scope, meter));
             }
-            let (fingerprint, limit) = (Fingerprint::of(fingerprints, &id), self.limits.len() - 1);
+            let (fingerprint, limit) = (fingerprints.of(&id), self.limits.len() - 1);
             self.usages.push(RemoteUsage { fingerprint, units, key: id.key, limit });
         }
         !self.usages.is_empty()

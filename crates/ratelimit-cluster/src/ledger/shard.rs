@@ -1,17 +1,17 @@
 //! One shard of a ledger.
 
 use hashbrown::HashTable;
-use ratelimit_core::{Claim, Meter, MeterId, Mode, Refund, State, Timestamp, Verdict};
+use ratelimit_core::kit::OwnedName;
+use ratelimit_core::{Meter, MeterId, Refund, State, Timestamp, Verdict};
+use ratelimit_memory::kit::{self, Demand, Fingerprint, LargeStates, Slab, expiry};
 
 use super::capacity::Capacity;
+use super::cold::{Cold, Meters};
 use super::entry::{Entry, Outgoing};
-use super::fingerprint::Fingerprint;
 use super::merge;
-use super::slab::{Cold, Meters, Slab};
 use super::slot::Slot;
-use super::units::{Units, counts_alike};
+use super::units::{Units, counts_alike, newest};
 use super::usage::{Known, Usage};
-use ratelimit_core::kit::OwnedName;
 
 /// One in this many claims on existing meters removes expired ones.
 const TIDY_EVERY: u32 = 64;
@@ -25,12 +25,11 @@ const SCAN_SHARE: usize = 4;
 #[repr(C)]
 pub(super) struct Shard {
     charges: u32,
-    /// Whether there are new pending usages since the flag was last taken.
-    has_new_pending: bool,
     table: HashTable<Slot>,
     meters: Meters,
     outgoing: Outgoing,
     colds: Slab<Cold>,
+    large: LargeStates,
     /// The number of outgoing usages from which on expired ones are dropped.
     prune_at: u32,
     /// Where the next sweep starts.
@@ -39,77 +38,55 @@ pub(super) struct Shard {
 
 impl Shard {
     pub(super) fn contains(&self, fingerprint: Fingerprint) -> bool {
-        self.table.find(fingerprint.hash, |slot| slot.is(fingerprint)).is_some()
+        self.table.find(fingerprint.low, |slot| slot.is(fingerprint)).is_some()
     }
 
-    /// The state of an existing meter for a limit, fresh if the limit is of another kind.
-    pub(super) fn state_for(&self, fingerprint: Fingerprint, meter: &Meter) -> Option<State> {
-        let slot = self.table.find(fingerprint.hash, |slot| slot.is(fingerprint))?;
-        let state = self.colds.at(slot.cold).state(slot);
-        Some(if meter.owns(&state) { state } else { meter.fresh() })
+    /// The state of an existing meter.
+    pub(super) fn state(&self, fingerprint: Fingerprint) -> Option<State> {
+        let slot = self.table.find(fingerprint.low, |slot| slot.is(fingerprint))?;
+        Some(self.large.read(slot, State::clone))
     }
 
-    /// Decides a claim on an existing meter. The last value is whether the caller has to remove expired meters.
-    pub(super) fn claim(
-        &mut self,
-        fingerprint: Fingerprint,
-        claim: &Claim<'_>,
-        now: Timestamp,
-        mode: Mode,
-    ) -> Option<(bool, Verdict, bool)> {
-        self.claim_in_slot(fingerprint, claim, now, mode)
-            .or_else(|| self.claim_in_entry(fingerprint, claim, now, mode))
+    /// Decides a claim on an existing meter.
+    #[inline(always)]
+    pub(super) fn claim(&mut self, fingerprint: Fingerprint, demand: Demand<'_>) -> Option<(bool, Verdict)> {
+        match self.claim_in_slot(fingerprint, demand) {
+            None => self.open(fingerprint, |entry| entry.claim(demand)),
+            decided => decided,
+        }
     }
 
-    /// As [`claim`](Self::claim), for a state in the cold part, or a meter whose last charge was under another limit.
-    pub(super) fn claim_in_entry(
-        &mut self,
-        fingerprint: Fingerprint,
-        claim: &Claim<'_>,
-        now: Timestamp,
-        mode: Mode,
-    ) -> Option<(bool, Verdict, bool)> {
-        let opened = self.open(fingerprint, |entry, outgoing| entry.claim(claim, now, mode, outgoing));
-        let (admitted, verdict) = opened?;
-        Some((admitted, verdict, self.has_to_tidy()))
-    }
-
-    /// As [`claim`](Self::claim), but `None` if the state is in the cold part or the last charge was under another limit.
+    /// As [`claim`](Self::claim), but `None` if the state is not in the slot or the last charge was under another limit.
     #[inline(always)]
     pub(super) fn claim_in_slot(
         &mut self,
         fingerprint: Fingerprint,
-        claim: &Claim<'_>,
-        now: Timestamp,
-        mode: Mode,
-    ) -> Option<(bool, Verdict, bool)> {
-        let slot = self.table.find_mut(fingerprint.hash, |slot| slot.is(fingerprint))?;
-        if !self.meters.is(slot.meter, &claim.meter) {
+        demand: Demand<'_>,
+    ) -> Option<(bool, Verdict)> {
+        let slot = self.table.find_mut(fingerprint.low, |slot| slot.is(fingerprint))?;
+        if !self.meters.is(slot.meter, demand.meter) {
             return None;
         }
-        let (admitted, verdict) = slot.claim(claim, now, mode)?;
-        if admitted && claim.cost > 0 && mode != Mode::Peek {
+        let (admitted, verdict) = slot.claim(demand)?;
+        if admitted && demand.charges() {
             // As `Entry::record_charge`, in place.
-            slot.keep_until(verdict.reset_at);
             if !slot.is_pending() {
-                self.outgoing.mark_dirty(slot.cold);
-                self.has_new_pending = true;
+                self.outgoing.dirty.push(slot.low);
             }
-            let units = Units::of_charge(&claim.meter, claim.cost, &verdict, slot.at());
-            let (pending, before) = units.appended_to(slot.pending(&claim.meter));
+            let units = Units::of_charge(demand.meter, demand.cost, &verdict, slot.state.at());
+            let (pending, before) = units.appended_to(slot.pending(demand.meter));
             slot.set_pending(Some(pending));
             if let Some(units) = before {
                 let name = self.colds.at(slot.cold).name.clone();
-                self.outgoing.push(fingerprint, Usage { name, meter: claim.meter, units });
-                self.has_new_pending = true;
+                self.outgoing.queue.push((fingerprint, Usage { name, meter: *demand.meter, units }));
             }
         }
-        Some((admitted, verdict, self.has_to_tidy()))
+        Some((admitted, verdict))
     }
 
     /// Counts a claim. Returns whether the caller has to remove expired meters.
     #[inline]
-    fn has_to_tidy(&mut self) -> bool {
+    pub(super) fn has_to_tidy(&mut self) -> bool {
         self.charges = self.charges.wrapping_add(1);
         self.charges.is_multiple_of(TIDY_EVERY)
     }
@@ -118,19 +95,20 @@ impl Shard {
     pub(super) fn insert(
         &mut self,
         fingerprint: Fingerprint,
-        name: impl FnOnce() -> OwnedName,
+        id: &MeterId<'_>,
         meter: &Meter,
         capacity: &Capacity,
     ) -> bool {
         if !capacity.reserve() {
             return false;
         }
-        let number = self.colds.insert(Cold::new(name(), fingerprint.hash));
-        let mut slot = Slot::new(fingerprint, meter, self.meters.acquire(meter), number);
-        if slot.is_large() {
-            self.colds.at_mut(number).keep_state(&mut slot, meter.fresh());
-        }
-        self.table.insert_unique(fingerprint.hash, slot, |slot| slot.fingerprint().hash);
+        let base = match kit::Slot::fresh(fingerprint, meter, Timestamp::EPOCH) {
+            Some((base, _)) => base,
+            None => self.large.insert(fingerprint, meter.fresh()),
+        };
+        let cold = self.colds.insert(Cold { name: OwnedName::new(id), shared: None });
+        let slot = Slot::new(base, self.meters.acquire(meter), cold);
+        self.table.insert_unique(fingerprint.low, slot, |slot| slot.low);
         // So that a charge of an existing meter allocates nothing.
         self.prune();
         let length = self.outgoing.dirty.len();
@@ -142,30 +120,33 @@ impl Shard {
     pub(super) fn open<R>(
         &mut self,
         fingerprint: Fingerprint,
-        f: impl FnOnce(&mut Entry<'_>, &mut Outgoing) -> R,
+        f: impl FnOnce(&mut Entry<'_>) -> R,
     ) -> Option<R> {
-        let slot = self.table.find_mut(fingerprint.hash, |slot| slot.is(fingerprint))?;
-        let (before, outgoing) = (slot.meter, self.outgoing.len());
-        let cold = self.colds.at_mut(slot.cold);
-        let mut entry = Entry::open(slot, *self.meters.at(before), cold);
-        let result = f(&mut entry, &mut self.outgoing);
-        let meter = entry.close();
-        self.has_new_pending |= self.outgoing.len() > outgoing;
-        if !self.meters.is(before, &meter) {
+        let slot = self.table.find_mut(fingerprint.low, |slot| slot.is(fingerprint))?;
+        let number = slot.meter;
+        let meter = *self.meters.at(number);
+        let (state, pending) = (self.large.take(slot), slot.pending(&meter));
+        let (colds, outgoing) = (&mut self.colds, &mut self.outgoing);
+        let mut entry = Entry { fingerprint, state, meter, pending, slot, colds, outgoing };
+        let result = f(&mut entry);
+        let Entry { state, meter, pending, slot, .. } = entry;
+        self.large.keep(slot, state);
+        slot.set_pending(pending);
+        if !self.meters.is(number, &meter) {
             slot.meter = self.meters.acquire(&meter);
-            self.meters.release(before);
+            self.meters.release(number);
         }
         Some(result)
     }
 
     pub(super) fn refund(&mut self, fingerprint: Fingerprint, refund: &Refund<'_>, now: Timestamp) {
-        self.open(fingerprint, |entry, outgoing| entry.refund(refund, now, outgoing));
+        self.open(fingerprint, |entry| entry.refund(refund, now));
         self.prune();
     }
 
     /// Removes a meter and its pending units.
     pub(super) fn remove(&mut self, fingerprint: Fingerprint, capacity: &Capacity) {
-        if let Ok(found) = self.table.find_entry(fingerprint.hash, |slot| slot.is(fingerprint)) {
+        if let Ok(found) = self.table.find_entry(fingerprint.low, |slot| slot.is(fingerprint)) {
             let (slot, _) = found.remove();
             self.removed(&slot, capacity);
         }
@@ -174,14 +155,9 @@ impl Shard {
 
     fn removed(&mut self, slot: &Slot, capacity: &Capacity) {
         self.colds.remove(slot.cold);
+        self.large.remove(slot);
         self.meters.release(slot.meter);
         capacity.release();
-    }
-
-    /// Returns whether there are new pending usages since the last call.
-    #[inline]
-    pub(super) fn take_has_new_pending(&mut self) -> bool {
-        std::mem::take(&mut self.has_new_pending)
     }
 
     /// Takes all pending usages. Returns whether there was at most one for each meter.
@@ -199,15 +175,15 @@ impl Shard {
                 each(&colds.at(slot.cold).name, meter, units);
             }
         };
-        if self.outgoing.dirty.len() >= self.table.len() / SCAN_SHARE {
+        if self.outgoing.dirty.len() > self.table.len() / SCAN_SHARE {
             // In memory order.
             self.outgoing.dirty.clear();
             self.table.iter_mut().filter(|slot| slot.is_pending()).for_each(take);
         } else {
-            for number in self.outgoing.dirty.drain(..) {
-                // The meter may have been removed, and its number reused.
-                let Some(cold) = colds.find(number) else { continue };
-                self.table.find_mut(cold.hash, |slot| slot.cold == number).into_iter().for_each(&mut take);
+            for low in self.outgoing.dirty.drain(..) {
+                // There may be none: the meter may have been removed.
+                let found = self.table.find_mut(low, |slot| slot.low == low && slot.is_pending());
+                found.into_iter().for_each(&mut take);
             }
         }
         self.outgoing.queue.shrink_to(64);
@@ -216,17 +192,17 @@ impl Shard {
 
     /// Makes a usage that could not be sent pending again. It is older than what is pending now.
     pub(super) fn put_back(&mut self, fingerprint: Fingerprint, usage: Usage) {
-        self.open(fingerprint, |entry, outgoing| {
+        self.open(fingerprint, |entry| {
             if !counts_alike(&entry.meter, &usage.meter) {
-                return outgoing.push(fingerprint, usage);
+                return entry.outgoing.queue.push((fingerprint, usage));
             }
             match entry.pending.take() {
-                None => entry.add_pending(usage.units, outgoing),
+                None => entry.add_pending(usage.units),
                 Some(later) => {
                     let (pending, before) = later.appended_to(Some(usage.units));
                     entry.pending = Some(pending);
                     if before.is_some() {
-                        outgoing.push(fingerprint, usage);
+                        entry.outgoing.queue.push((fingerprint, usage));
                     }
                 }
             }
@@ -240,9 +216,9 @@ impl Shard {
         (fingerprint, id): (Fingerprint, &MeterId<'_>),
         meter: &Meter,
         capacity: &Capacity,
-        f: impl FnOnce(&mut Entry<'_>, &mut Outgoing) -> bool,
+        f: impl FnOnce(&mut Entry<'_>) -> bool,
     ) -> bool {
-        (self.contains(fingerprint) || self.insert(fingerprint, || OwnedName::new(id), meter, capacity))
+        (self.contains(fingerprint) || self.insert(fingerprint, id, meter, capacity))
             && self.open(fingerprint, f).is_some_and(|is_done| is_done)
     }
 
@@ -250,7 +226,7 @@ impl Shard {
     /// processor overlaps these cache misses, which the merges would take one after another.
     pub(super) fn reserve(&mut self, fingerprints: impl Iterator<Item = Fingerprint>, capacity: &Capacity) {
         let unknown: usize = fingerprints.map(|fingerprint| usize::from(!self.contains(fingerprint))).sum();
-        self.table.reserve(unknown.min(capacity.available()), |slot| slot.fingerprint().hash);
+        self.table.reserve(unknown.min(capacity.available()), |slot| slot.low);
     }
 
     /// Adds units of another node. `false` if they cannot be counted: the ledger is full, or the meter has other segments here.
@@ -261,20 +237,7 @@ impl Shard {
         units: &Units,
         capacity: &Capacity,
     ) -> bool {
-        if let Some(slot) = self.table.find_mut(of.0.hash, |slot| slot.is(of.0))
-            && self.meters.is(slot.meter, meter)
-            && let Some(mut state) = slot.state()
-            && meter.owns(&state)
-        {
-            // As below, but in the slot.
-            merge::add(meter, &mut state, units);
-            slot.keep_until(meter.forget_at(&state));
-            if !slot.keep(&state) {
-                self.colds.at_mut(slot.cold).keep_state(slot, state);
-            }
-            return true;
-        }
-        self.open_or_insert(of, meter, capacity, |entry, _| {
+        self.open_or_insert(of, meter, capacity, |entry| {
             if !entry.accepts(meter) {
                 return false;
             }
@@ -292,13 +255,12 @@ impl Shard {
         mut state: State,
         capacity: &Capacity,
     ) -> bool {
-        self.open_or_insert(of, meter, capacity, |entry, outgoing| {
+        self.open_or_insert(of, meter, capacity, |entry| {
             if !meter.owns(&state) || !entry.accepts(meter) {
                 return false;
             }
-            for (_, usage) in
-                outgoing.queue.iter().filter(|(fingerprint, _)| *fingerprint == entry.fingerprint)
-            {
+            let queue = entry.outgoing.queue.iter().filter(|(of, _)| *of == entry.fingerprint);
+            for (_, usage) in queue {
                 merge::add(&usage.meter, &mut state, &usage.units);
             }
             if let Some(units) = &entry.pending {
@@ -311,9 +273,10 @@ impl Shard {
     }
 
     pub(super) fn states(&self) -> Vec<Known> {
-        let known = |slot: &Slot| {
-            let cold = self.colds.at(slot.cold);
-            Known { name: cold.name.clone(), meter: *self.meters.at(slot.meter), state: cold.state(slot) }
+        let known = |slot: &Slot| Known {
+            name: self.colds.at(slot.cold).name.clone(),
+            meter: *self.meters.at(slot.meter),
+            state: self.large.read(slot, State::clone),
         };
         self.table.iter().map(known).collect()
     }
@@ -329,7 +292,7 @@ impl Shard {
             }
             if let Ok(found) = self.table.get_bucket_entry(cursor) {
                 visited += 1;
-                if found.get().is_expired(now) {
+                if expiry::has_passed(found.get().forget_at, now) {
                     let (slot, _) = found.remove();
                     self.removed(&slot, capacity);
                 }
@@ -343,37 +306,36 @@ impl Shard {
         visited
     }
 
-    /// Frees memory. The remaining meters get new numbers.
+    /// Frees memory. The remaining cold parts and meters get new numbers.
     fn shrink(&mut self) {
-        self.table.shrink_to(self.table.len() * 2, |slot| slot.fingerprint().hash);
+        self.table.shrink_to(self.table.len() * 2, |slot| slot.low);
         let (mut colds, meters) = (std::mem::take(&mut self.colds), std::mem::take(&mut self.meters));
-        self.outgoing.dirty = Vec::with_capacity(self.table.len());
         for slot in self.table.iter_mut() {
             slot.meter = self.meters.acquire(meters.at(slot.meter));
-            let cold = colds.remove(slot.cold);
-            slot.cold = self.colds.insert(cold.expect("a slot refers to an existing value"));
-            self.outgoing.dirty.extend(slot.is_pending().then_some(slot.cold));
+            slot.cold = self.colds.insert(colds.remove(slot.cold));
         }
+        self.large.shrink_to_fit();
+        self.list_dirty();
+        self.outgoing.dirty.shrink_to(self.table.len());
+    }
+
+    /// Lists the meters with pending units anew, without those that were removed.
+    fn list_dirty(&mut self) {
+        self.outgoing.dirty.clear();
+        self.outgoing.dirty.extend(self.table.iter().filter(|slot| slot.is_pending()).map(|slot| slot.low));
     }
 
     /// Drops usages that have left their window, in case pending usages are not taken for long.
     fn prune(&mut self) {
-        let Outgoing { dirty, queue, .. } = &mut self.outgoing;
-        if queue.len() + dirty.len() <= self.prune_at.max(1_024) as usize {
+        let pending = |outgoing: &Outgoing| outgoing.queue.len() + outgoing.dirty.len();
+        if pending(&self.outgoing) <= self.prune_at.max(1_024) as usize {
             return;
         }
-        let (table, colds) = (&self.table, &self.colds);
-        queue.retain(|(fingerprint, usage)| {
-            let slot = table.find(fingerprint.hash, |slot| slot.is(*fingerprint));
-            slot.is_some_and(|slot| usage.matters_to(&colds.at(slot.cold).state(slot)))
+        self.outgoing.queue.retain(|(fingerprint, usage)| {
+            let slot = self.table.find(fingerprint.low, |slot| slot.is(*fingerprint));
+            slot.is_some_and(|slot| !usage.units.have_left(&usage.meter, self.large.read(slot, newest)))
         });
-        dirty.sort_unstable();
-        dirty.dedup();
-        dirty.retain(|number| {
-            let cold = colds.find(*number);
-            let slot = cold.and_then(|cold| table.find(cold.hash, |slot| slot.cold == *number));
-            slot.is_some_and(Slot::is_pending)
-        });
-        self.prune_at = u32::try_from(2 * (queue.len() + dirty.len())).unwrap_or(u32::MAX);
+        self.list_dirty();
+        self.prune_at = u32::try_from(2 * pending(&self.outgoing)).unwrap_or(u32::MAX);
     }
 }

@@ -19,8 +19,8 @@ pub(super) struct SharedState {
     pub(super) read: u64,
     /// The newest segment at the last request, and how often it was the newest.
     newest: u64,
-    asked: u8,
-    asked_at: Timestamp,
+    requests: u8,
+    requested_at: Timestamp,
     /// Units that the store may or may not have counted. They are added to its readings.
     pub(super) unsure: Vec<(Meter, Units)>,
     /// When the bucket will have drained, as of the last reading.
@@ -56,10 +56,10 @@ impl SharedState {
                     let beside = beside.fold(0, i64::saturating_add);
                     state.counts[place] = total.saturating_add_signed(beside).min(MAX_UNITS);
                 }
-                if let Some(at) = newest_at.filter(|at| *at > self.asked_at) {
-                    self.asked = if self.newest == segment { self.asked.saturating_add(1) } else { 1 };
-                    (self.newest, self.asked_at) = (segment, at);
-                    if self.asked >= READ_AGAIN {
+                if let Some(at) = newest_at.filter(|at| *at > self.requested_at) {
+                    self.requests = if self.newest == segment { self.requests.saturating_add(1) } else { 1 };
+                    (self.newest, self.requested_at) = (segment, at);
+                    if self.requests >= READ_AGAIN {
                         self.read = segment;
                     }
                 }

@@ -5,18 +5,18 @@ use std::ops::RangeInclusive;
 
 use ratelimit_core::{Meter, MeterId, State, Timestamp};
 
-use super::entry::{Entry, Outgoing};
-use super::units::{counts_together, moved, signed};
+use super::entry::Entry;
+use super::units::{counts_together, moved, newest, signed};
 use super::{Ledger, Reading, Units, Usage};
 
 impl Ledger {
     /// The segments of a window that have to be read when this usage is sent. A segment that has ended is read a few times
     /// more: other nodes send their charges up to an interval and a round trip later.
     pub(crate) fn segments(&self, usage: &Usage, now: Timestamp) -> Option<RangeInclusive<u64>> {
-        self.with(usage, |entry, _| match (&entry.meter, &entry.state) {
+        self.with(&usage.name.id(), |entry| match (&entry.meter, &entry.state) {
             (Meter::Window(window), State::Window(state)) if counts_together(&entry.meter, &usage.meter) => {
                 let newest = window.place(state.at.max(now)).0;
-                let read = entry.cold.shared.as_ref().map_or(0, |shared| shared.read);
+                let read = entry.shared().map_or(0, |shared| shared.read);
                 Some(newest.saturating_sub(window.carried().into()).max(read)..=newest)
             }
             _ => None,
@@ -24,25 +24,18 @@ impl Ledger {
         .flatten()
     }
 
-    /// The newest known instant of a charge to the meter.
-    pub(crate) fn newest(&self, id: &MeterId<'_>) -> Option<Timestamp> {
-        let fingerprint = self.fingerprint(id);
-        let newest = |entry: &mut Entry<'_>| match &entry.state {
-            State::Window(state) => Some(state.at),
-            State::Bucket(state) => Some(state.at),
-            State::Log(state) => state.units.back().map(|unit| Timestamp::derived(*unit)),
-        };
-        self.shard(fingerprint).open(fingerprint, |entry, _| newest(entry)).flatten()
+    /// The newest known instant of a charge to the meter, or `now` if that is later.
+    pub(crate) fn newest(&self, id: &MeterId<'_>, now: Timestamp) -> Timestamp {
+        self.with(id, |entry| newest(&entry.state)).map_or(now, |newest| now.max(newest))
     }
 
     /// Whether all known units of a bucket drain at this rate.
     pub(crate) fn has_one_rate(&self, id: &MeterId<'_>, interval: u64) -> bool {
-        let fingerprint = self.fingerprint(id);
-        let is_alone = |entry: &mut Entry<'_>| match &entry.state {
+        self.with(id, |entry| match &entry.state {
             State::Bucket(state) => state.only_debt().is_some_and(|debt| debt.interval == interval),
             _ => true,
-        };
-        self.shard(fingerprint).open(fingerprint, |entry, _| is_alone(entry)).unwrap_or(true)
+        })
+        .unwrap_or(true)
     }
 
     /// The receipt by which the store refunds units of a bucket with several rates that take `time` to drain. `None` if the
@@ -54,9 +47,8 @@ impl Ledger {
         time: u64,
         now: Timestamp,
     ) -> Option<Timestamp> {
-        let fingerprint = self.fingerprint(id);
-        let receipt = |entry: &mut Entry<'_>| {
-            entry.cold.shared.as_ref().filter(|shared| shared.is_known)?;
+        self.with(id, |entry| {
+            entry.shared().filter(|shared| shared.is_known)?;
             let State::Bucket(state) = &entry.state else { return None };
             let newest = state.debts.iter().find(|debt| debt.interval == interval)?.receipt;
             let front = state.drained_to(interval, now)?;
@@ -64,19 +56,19 @@ impl Ledger {
             // difference, which is ignored.
             let is_all = newest.as_nanos() <= front.as_nanos() + 1;
             Some(moved(if is_all { now.max(state.at) } else { front }, signed(time)))
-        };
-        self.shard(fingerprint).open(fingerprint, |entry, _| receipt(entry)).flatten()
+        })
+        .flatten()
     }
 
     /// The instant in the store of units of a log that are refunded.
     pub(crate) fn sent_at(&self, usage: &Usage, receipt: Timestamp) -> Timestamp {
-        let sent_at = |entry: &mut Entry<'_>| entry.cold.shared.as_ref()?.log.sent_at(receipt);
-        self.with(usage, |entry, _| sent_at(entry)).flatten().unwrap_or(receipt)
+        let sent_at = |entry: &mut Entry<'_>| entry.shared()?.log.sent_at(receipt);
+        self.with(&usage.name.id(), sent_at).flatten().unwrap_or(receipt)
     }
 
     /// Replaces the state of a meter by a reading of the store plus what is pending.
     pub(crate) fn apply_reading(&self, usage: &Usage, reading: Reading) {
-        self.with(usage, |entry, outgoing| entry.apply_reading(usage, reading, outgoing));
+        self.with(&usage.name.id(), |entry| entry.apply_reading(usage, reading));
     }
 
     /// Marks a usage that the store may or may not have counted: from now on it is added to the readings. Refunds are
@@ -87,22 +79,21 @@ impl Ledger {
             Units::Bucket { drain, .. } => drain > 0,
             Units::Log { .. } => false, // own units of a log are never taken from a reading
         };
-        self.with(usage, |entry, _| {
+        self.with(&usage.name.id(), |entry| {
             if adds && counts_together(&entry.meter, &usage.meter) {
-                entry.cold.shared.get_or_insert_default().unsure.push((usage.meter, usage.units));
+                entry.shared_mut().unsure.push((usage.meter, usage.units));
             }
         });
     }
 
     /// Records that units of a log have been refunded in the store, where their instant is `sent_at`.
     pub(crate) fn remove_sent(&self, usage: &Usage, sent_at: Timestamp, units: u64) {
-        self.with(usage, |entry, _| {
-            entry.cold.shared.as_mut().map(|shared| shared.log.remove_sent(sent_at, units))
-        });
+        self.with(&usage.name.id(), |entry| entry.shared_mut().log.remove_sent(sent_at, units));
     }
 
-    fn with<R>(&self, usage: &Usage, f: impl FnOnce(&mut Entry<'_>, &mut Outgoing) -> R) -> Option<R> {
-        let fingerprint = self.fingerprint(&usage.name.id());
+    /// Calls `f` with a meter, if there is one.
+    fn with<R>(&self, id: &MeterId<'_>, f: impl FnOnce(&mut Entry<'_>) -> R) -> Option<R> {
+        let fingerprint = self.fingerprints.of(id);
         self.shard(fingerprint).open(fingerprint, f)
     }
 }

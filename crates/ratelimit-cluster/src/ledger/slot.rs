@@ -1,23 +1,19 @@
 //! The compact form of a meter in a shard: one cache line.
 
-use ratelimit_core::{Claim, Meter, Mode, State, Timestamp, Verdict};
-use ratelimit_memory::kit::{CompactState, expiry};
+use std::ops::{Deref, DerefMut};
 
-use super::fingerprint::Fingerprint;
+use ratelimit_core::{Meter, Timestamp};
+use ratelimit_memory::kit;
+
 use super::units::Units;
 
 /// A meter: the fingerprint of its name, its expiry, its state and its pending units. Everything that a charge of an existing
 /// meter does not need is in the cold part, which the slot refers to by number.
 ///
 /// The first word of the pending units takes at most 63 bits.
-#[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(super) struct Slot {
-    hash: u64,
-    other: u32,
-    /// The second of its [`expiry`].
-    forget_at: u32,
-    state: CompactState,
+    base: kit::Slot,
     pending: [u64; 2],
     /// The number of the meter of the last charge.
     pub(super) meter: u32,
@@ -31,54 +27,9 @@ const _: () = assert!(size_of::<Slot>() == 64);
 const PENDING: u64 = 1 << 63;
 
 impl Slot {
-    /// A meter without charges. If its state is too large for a slot, it belongs into the cold part.
-    pub(super) fn new(fingerprint: Fingerprint, of: &Meter, meter: u32, cold: u32) -> Self {
-        let Fingerprint { hash, other } = fingerprint;
-        let state = CompactState::fresh(of, Timestamp::EPOCH)
-            .map_or_else(|| CompactState::elsewhere(0), |(state, _)| state);
-        Self { hash, other, forget_at: 0, state, pending: [0; 2], meter, cold }
-    }
-
-    #[inline]
-    pub(super) fn is(&self, fingerprint: Fingerprint) -> bool {
-        self.hash == fingerprint.hash && self.other == fingerprint.other
-    }
-
-    #[inline]
-    pub(super) fn fingerprint(&self) -> Fingerprint {
-        Fingerprint { hash: self.hash, other: self.other }
-    }
-
-    /// The state; `None` if it is in the cold part.
-    #[inline]
-    pub(super) fn state(&self) -> Option<State> {
-        self.state.state().ok()
-    }
-
-    /// Decides a claim in place, and charges it if it is admitted and the mode says so. `None` if the state is in the cold part,
-    /// of another kind or shape than the claim's, or drains at another rate.
-    #[inline]
-    pub(super) fn claim(&mut self, claim: &Claim<'_>, now: Timestamp, mode: Mode) -> Option<(bool, Verdict)> {
-        self.state.claim(&claim.meter, claim.cost, now, mode)
-    }
-
-    /// The newest instant of a charge, if the state is in the slot.
-    #[inline]
-    pub(super) fn at(&self) -> Timestamp {
-        self.state.at()
-    }
-
-    /// Stores a state. `false` if it does not fit and has to be stored in the cold part.
-    #[inline]
-    pub(super) fn keep(&mut self, state: &State) -> bool {
-        self.state = CompactState::of(state).unwrap_or_else(|| CompactState::elsewhere(0));
-        !self.is_large()
-    }
-
-    /// Whether the state is in the cold part.
-    #[inline]
-    pub(super) fn is_large(&self) -> bool {
-        self.state.is_elsewhere()
+    /// A meter without pending units.
+    pub(super) fn new(base: kit::Slot, meter: u32, cold: u32) -> Self {
+        Self { base, pending: [0; 2], meter, cold }
     }
 
     #[inline]
@@ -108,23 +59,28 @@ impl Slot {
         });
         self.pending = words.map_or([0; 2], |[first, second]| [first.min(!PENDING) | PENDING, second]);
     }
+}
 
-    /// Delays expiry until this instant plus the slack of late callers. The expiry never moves back, so that earlier answers
-    /// stay valid.
+impl Deref for Slot {
+    type Target = kit::Slot;
+
     #[inline]
-    pub(super) fn keep_until(&mut self, instant: Timestamp) {
-        expiry::keep_until(&mut self.forget_at, instant);
+    fn deref(&self) -> &kit::Slot {
+        &self.base
     }
+}
 
-    /// Whether the meter can no longer influence a decision.
-    pub(super) fn is_expired(&self, now: Timestamp) -> bool {
-        expiry::has_passed(self.forget_at, now)
+impl DerefMut for Slot {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut kit::Slot {
+        &mut self.base
     }
 }
 
 #[cfg(test)]
 mod tests {
     use ratelimit_core::Limit;
+    use ratelimit_memory::kit::{CompactState, Fingerprint};
 
     use super::*;
 
@@ -139,7 +95,8 @@ mod tests {
             let bucket = Units::Bucket { drain: units, floor: instant };
             let log = Units::Log { newest: instant, units };
             for (text, units) in [("1/s fixed", window), ("1/s burst 1", bucket), ("1/s log", log)] {
-                let mut slot = Slot::new(Fingerprint { hash: 1, other: 2 }, &meter(text), 3, 4);
+                let base = kit::Slot::new(Fingerprint { low: 1, high: 2 }, CompactState::default());
+                let mut slot = Slot::new(base, 3, 4);
                 assert_eq!((slot.is_pending(), slot.pending(&meter(text))), (false, None));
                 slot.set_pending(Some(units));
                 assert_eq!((slot.is_pending(), slot.pending(&meter(text))), (true, Some(units)));

@@ -84,6 +84,19 @@ impl Units {
         }
     }
 
+    /// Whether the units have left their window at this instant, so that no node needs them.
+    pub(crate) fn have_left(&self, meter: &Meter, now: Timestamp) -> bool {
+        match (meter, self) {
+            (Meter::Window(window), Self::Window { segment, .. }) => {
+                segment.saturating_add(u64::from(window.carried())) < window.place(now).0
+            }
+            (Meter::Log(log), Self::Log { newest, .. }) => {
+                newest.as_nanos().saturating_add(log.window()) < now.as_nanos()
+            }
+            _ => false,
+        }
+    }
+
     /// Combines the units that were pending with these later ones. If they cannot be combined, the second value is what was
     /// pending, to be sent separately.
     #[inline]
@@ -127,6 +140,15 @@ impl Units {
             _ => return false,
         }
         true
+    }
+}
+
+/// The newest instant of a charge; the epoch for an empty log.
+pub(super) fn newest(state: &State) -> Timestamp {
+    match state {
+        State::Window(state) => state.at,
+        State::Bucket(state) => state.at,
+        State::Log(state) => state.units.back().map_or(Timestamp::EPOCH, |unit| Timestamp::derived(*unit)),
     }
 }
 

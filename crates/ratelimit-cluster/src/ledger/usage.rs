@@ -21,15 +21,3 @@ pub(crate) struct Known {
     pub(crate) meter: Meter,
     pub(crate) state: State,
 }
-
-impl Usage {
-    /// Whether the usage can still change a decision on this state.
-    pub(super) fn matters_to(&self, state: &State) -> bool {
-        match (&self.meter, state, self.units) {
-            (Meter::Window(window), State::Window(state), Units::Window { segment, .. }) => {
-                window.place(state.at).0.saturating_sub(segment) <= u64::from(window.carried())
-            }
-            _ => true,
-        }
-    }
-}

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ratelimit_core::{CLOCK_SLACK, Meter, Timestamp};
+use ratelimit_core::{CLOCK_SLACK, Timestamp};
 
 use super::entries::Writer;
 use super::message::{self, HEADER, NodeId, RANGE, UpdateRange};
 use super::session::Session;
 use super::store::Replicated;
 use super::transport::{Transport, TransportError};
-use crate::ledger::{Known, Units};
+use crate::ledger::Known;
 use crate::table::lock;
 
 impl<T: Transport> Replicated<T> {
@@ -72,7 +72,7 @@ impl<T: Transport> Replicated<T> {
             message::update(id, number)
         });
         self.ledger.take_each(|name, meter, units| {
-            if !has_left_window(meter, &units, now) {
+            if !units.have_left(meter, now) {
                 writer.units(&name.id(), meter, &units);
             }
         });
@@ -130,17 +130,4 @@ impl<T: Transport> Replicated<T> {
 
 fn shared(messages: Vec<Vec<u8>>) -> Vec<Arc<[u8]>> {
     messages.into_iter().map(Arc::from).collect()
-}
-
-/// Whether the units have left their window, so that no node needs them.
-fn has_left_window(meter: &Meter, units: &Units, now: Timestamp) -> bool {
-    match (meter, units) {
-        (Meter::Window(window), Units::Window { segment, .. }) => {
-            segment.saturating_add(u64::from(window.carried())) < window.place(now).0
-        }
-        (Meter::Log(log), Units::Log { newest, .. }) => {
-            newest.as_nanos().saturating_add(log.window()) < now.as_nanos()
-        }
-        _ => false,
-    }
 }

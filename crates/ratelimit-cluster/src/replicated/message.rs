@@ -101,11 +101,7 @@ impl<'a> Message<'a> {
             6 => Body::StateRequest { to: id(&mut reader)?, request: reader.number()? },
             7 => {
                 let (to, request, part) = (id(&mut reader)?, reader.number()?, reader.number()?);
-                let is_last = match reader.byte()? {
-                    0 => false,
-                    1 => true,
-                    _ => return Err(Malformed),
-                };
+                let is_last = reader.flag()?;
                 let count = reader.number()?;
                 let contained = Contained { count, updates: reader };
                 for _ in 0..count {
@@ -121,48 +117,38 @@ impl<'a> Message<'a> {
     }
 }
 
-fn begin(kind: u8, sender: NodeId) -> Vec<u8> {
+/// The beginning of a message, to all nodes or to one, with the numbers that follow.
+fn begin(kind: u8, sender: NodeId, to: Option<NodeId>, numbers: &[u64]) -> Vec<u8> {
     let mut out = vec![VERSION, kind];
-    out.extend_from_slice(&sender.0);
-    out
-}
-
-fn begin_to(kind: u8, sender: NodeId, to: NodeId) -> Vec<u8> {
-    let mut out = begin(kind, sender);
-    out.extend_from_slice(&to.0);
+    out.extend(sender.0);
+    out.extend(to.iter().flat_map(|to| to.0));
+    numbers.iter().for_each(|number| put_number(&mut out, *number));
     out
 }
 
 /// An update, to which the units of meters have to be appended.
 pub(crate) fn update(sender: NodeId, number: u64) -> Vec<u8> {
-    let mut out = begin(1, sender);
-    put_number(&mut out, number);
-    out
+    begin(1, sender, None, &[number])
 }
 
 pub(crate) fn heartbeat(sender: NodeId, newest: u64, oldest: u64) -> Vec<u8> {
-    let mut out = begin(2, sender);
-    put_number(&mut out, newest);
-    put_number(&mut out, oldest);
-    out
+    begin(2, sender, None, &[newest, oldest])
 }
 
 pub(crate) fn leave(sender: NodeId) -> Vec<u8> {
-    begin(3, sender)
+    begin(3, sender, None, &[])
 }
 
 pub(crate) fn hello(sender: NodeId) -> Vec<u8> {
-    begin(4, sender)
+    begin(4, sender, None, &[])
 }
 
 pub(crate) fn offer(sender: NodeId, to: NodeId) -> Vec<u8> {
-    begin_to(5, sender, to)
+    begin(5, sender, Some(to), &[])
 }
 
 pub(crate) fn state_request(sender: NodeId, to: NodeId, request: u64) -> Vec<u8> {
-    let mut out = begin_to(6, sender, to);
-    put_number(&mut out, request);
-    out
+    begin(6, sender, Some(to), &[request])
 }
 
 /// A part of the state for a node's request, to which the states of meters have to be appended.
@@ -173,13 +159,9 @@ pub(crate) fn state(
     is_last: bool,
     contained: &[UpdateRange],
 ) -> Vec<u8> {
-    let mut out = begin_to(7, sender, to);
-    put_number(&mut out, request);
-    put_number(&mut out, part);
-    out.push(u8::from(is_last));
-    put_number(&mut out, contained.len() as u64);
+    let mut out = begin(7, sender, Some(to), &[request, part, is_last.into(), contained.len() as u64]);
     for (id, first, last) in contained {
-        out.extend_from_slice(&id.0);
+        out.extend(id.0);
         put_number(&mut out, *first);
         put_number(&mut out, *last);
     }
@@ -187,10 +169,7 @@ pub(crate) fn state(
 }
 
 pub(crate) fn resend(sender: NodeId, to: NodeId, first: u64, last: u64) -> Vec<u8> {
-    let mut out = begin_to(8, sender, to);
-    put_number(&mut out, first);
-    put_number(&mut out, last);
-    out
+    begin(8, sender, Some(to), &[first, last])
 }
 
 #[cfg(test)]

@@ -72,29 +72,25 @@ impl Peer {
         }
     }
 
-    /// The first gap.
-    fn gap(&self) -> Option<(u64, u64)> {
-        match self.beyond.first() {
-            Some((first, _)) => Some((self.applied + 1, first - 1)),
-            None if self.newest > self.applied => Some((self.applied + 1, self.newest)),
-            None => None,
-        }
+    /// The missing updates, up to the newest one that is known to exist.
+    fn gaps(&self) -> impl Iterator<Item = (u64, u64)> {
+        let befores = std::iter::once(self.applied).chain(self.beyond.iter().map(|(_, last)| *last));
+        let afters = self.beyond.iter().map(|(first, _)| first - 1).chain([self.newest]);
+        let gaps = befores.zip(afters).filter(|(before, after)| before < after);
+        gaps.map(|(before, after)| (before + 1, after))
     }
 
     /// The gaps up to the newest update that was known at the last interval.
     fn overdue(&self) -> impl Iterator<Item = (u64, u64)> {
-        let befores = std::iter::once(self.applied).chain(self.beyond.iter().map(|(_, last)| *last));
-        let afters = self.beyond.iter().map(|(first, _)| first - 1).chain([self.newest]);
-        let gaps = befores.zip(afters).filter(|(before, after)| before < after);
-        gaps.map(|(before, after)| (before + 1, after.min(self.overdue_up_to)))
-            .filter(|(first, last)| first <= last)
+        let gaps = self.gaps().map(|(first, last)| (first, last.min(self.overdue_up_to)));
+        gaps.filter(|(first, last)| first <= last)
     }
 
     /// Gives up all missing updates up to this number.
     fn give_up(&mut self, number: u64) {
-        while let Some((first, last)) = self.gap()
-            && first <= number
-        {
+        loop {
+            let gap = self.gaps().next();
+            let Some((_, last)) = gap.filter(|(first, _)| *first <= number) else { return };
             self.applied = last.min(number);
             self.is_lost = true;
             self.advance();
@@ -124,7 +120,7 @@ impl Peers {
             let oldest = self.peers.iter().min_by_key(|(_, peer)| peer.last_seen).map(|(id, _)| *id);
             oldest.map(|id| self.peers.remove(&id));
         }
-        self.peers.entry(id).or_default()
+        self.peers.entry(id).or_insert(Peer { last_seen: self.interval, ..Peer::default() })
     }
 
     /// Records that a message of this peer was received.
@@ -158,13 +154,7 @@ impl Peers {
 
     /// Marks updates as contained in a received state.
     pub(crate) fn mark_contained(&mut self, (id, first, last): UpdateRange) {
-        let interval = self.interval;
-        let is_unknown = !self.peers.contains_key(&id);
-        let peer = self.peer(id);
-        if is_unknown {
-            peer.last_seen = interval;
-        }
-        peer.mark(first, last);
+        self.peer(id).mark(first, last);
     }
 
     /// All applied updates.

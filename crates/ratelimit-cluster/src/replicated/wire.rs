@@ -61,6 +61,15 @@ impl<'a> Reader<'a> {
         Ok(*first)
     }
 
+    /// One byte: zero or one.
+    pub(crate) fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (first, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
         self.0 = rest;

@@ -3,7 +3,7 @@
 mod config;
 mod request;
 mod resets;
-mod sync_run;
+mod sync;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 pub use self::config::SyncConfig;
 use self::request::Scope;
 use self::resets::{Reset, Resets};
-use self::sync_run::{SyncRun, is_unreachable};
+use self::sync::is_unreachable;
 use crate::ledger::{Ledger, counter_store_methods, sync_counter_store_methods};
 
 /// A store that decides in the memory of this process, and sends its charges to a shared store once an interval. The answers
@@ -125,15 +125,7 @@ impl<S: CounterStore> Synced<S> {
         self.ledger.expire(now);
         self.resets.expire(now);
         let resets = self.reset_shared(now).await;
-        let run = SyncRun {
-            store: &self.shared,
-            ledger: &self.ledger,
-            resets: &self.resets,
-            unsure: &self.unsure,
-            config: &self.config,
-            now,
-        };
-        resets.and(run.run().await)
+        resets.and(self.send_pending(now).await)
     }
 
     /// Calls [`sync`](Self::sync) each time `every` has passed, forever. Spawn this as a task. It ignores errors: charges

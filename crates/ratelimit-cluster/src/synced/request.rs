@@ -130,7 +130,7 @@ pub(super) fn requests(
             for segment in segments {
                 let cost = if segment == own { charged } else { 0 };
                 let request = request(Scope::of_segment(&id, window, segment), cost, now);
-                requests.push(Request { segment, is_newest: newest == Some(segment), now, ..request });
+                requests.push(Request { segment, is_newest: newest == Some(segment), ..request });
             }
         }
         (Meter::Bucket(bucket), Units::Bucket { drain, floor }) => {
@@ -140,7 +140,7 @@ pub(super) fn requests(
             let units = length.div_ceil(bucket.interval());
             if drain < 0 {
                 // Units drain in order: those that are left are before the receipt.
-                let newest = ledger.newest(&id).map_or(now, |newest| now.max(newest));
+                let newest = ledger.newest(&id, now);
                 let receipt = Timestamp::derived(newest.as_nanos().saturating_add(length));
                 let (units, receipt) = if has_one_rate {
                     (units, receipt)

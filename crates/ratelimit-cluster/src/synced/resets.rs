@@ -73,7 +73,7 @@ impl Resets {
     pub(super) fn counts(&self, usage: &Usage, reading: &Reading) -> bool {
         let cutoffs = lock(&self.cutoffs);
         match (&usage.meter, reading) {
-            (Meter::Window(window), Reading::Window { segment, .. }) if !cutoffs.of.is_empty() => {
+            (Meter::Window(window), Reading::Window { segment, .. }) => {
                 let cutoff = cutoffs.of.get(&usage.name);
                 cutoff.is_none_or(|cutoff| window.instant(*segment, 0) >= cutoff.from)
             }
@@ -98,10 +98,8 @@ impl Resets {
     pub(super) fn take_parts(&self, ledger: &Ledger, max: usize) -> Vec<Vec<Usage>> {
         let pending = lock(&self.pending);
         let mut parts = ledger.take_parts(max);
-        if !pending.is_empty() {
-            for part in &mut parts {
-                ledger.put_back(part.extract_if(.., |usage| pending.contains_key(&usage.name)));
-            }
+        for part in &mut parts {
+            ledger.put_back(part.extract_if(.., |usage| pending.contains_key(&usage.name)));
         }
         parts
     }
@@ -110,7 +108,7 @@ impl Resets {
     /// reset.
     pub(super) fn unless_reset(&self, usage: &Usage, f: impl FnOnce(&Usage)) {
         let pending = lock(&self.pending);
-        if pending.is_empty() || !pending.contains_key(&usage.name) {
+        if !pending.contains_key(&usage.name) {
             f(usage);
         }
     }
@@ -127,7 +125,7 @@ impl Cutoffs {
 impl Reset {
     /// A reset at `now`, or at the newest known charge if that is later.
     pub(super) fn of(claim: &Claim<'_>, ledger: &Ledger, now: Timestamp) -> Self {
-        Self { meter: claim.meter, at: ledger.newest(&claim.id).map_or(now, |newest| now.max(newest)) }
+        Self { meter: claim.meter, at: ledger.newest(&claim.id, now) }
     }
 }
 

@@ -65,10 +65,10 @@ impl CompactState {
         }))
     }
 
-    /// The number of a state that is stored elsewhere.
+    /// Refers to a state that is stored elsewhere, by its number.
     #[inline]
-    pub fn elsewhere(number: usize) -> Self {
-        Self([ELSEWHERE << KIND, number as u64, 0])
+    pub fn elsewhere(number: u32) -> Self {
+        Self([ELSEWHERE << KIND, u64::from(number), 0])
     }
 
     /// Converts back what [`words`](Self::words) has returned.
@@ -88,7 +88,7 @@ impl CompactState {
     /// # Errors
     /// If the state is stored elsewhere. The error is its number.
     #[inline]
-    pub fn state(&self) -> Result<State, usize> {
+    pub fn state(&self) -> Result<State, u32> {
         let [first, second, third] = self.0;
         let window = |len| {
             State::Window(WindowState {
@@ -103,33 +103,20 @@ impl CompactState {
                 let debt = Debt::only(Timestamp::derived(second), third);
                 Ok(State::Bucket(BucketState { at: self.at(), debts: smallvec![debt] }))
             }
-            _ => Err(usize::try_from(second).unwrap_or(usize::MAX)),
+            _ => Err(u32::try_from(second).unwrap_or(u32::MAX)),
         }
     }
 
-    /// Whether the state is stored elsewhere.
+    /// The number of the state if it is stored elsewhere.
     #[inline]
-    pub fn is_elsewhere(&self) -> bool {
-        self.0[0] >> KIND == ELSEWHERE
+    pub fn number(&self) -> Option<u32> {
+        self.state().err()
     }
 
     /// The newest instant of a charge, unless the state is stored elsewhere.
     #[inline]
     pub fn at(&self) -> Timestamp {
         Timestamp::from_nanos(self.0[0] & INSTANT)
-    }
-
-    /// The units of a window's newest segment, or those that a bucket owed at its newest charge.
-    ///
-    /// # Errors
-    /// If the state is stored elsewhere. The error is its number.
-    pub fn recent_units(&self) -> Result<u64, usize> {
-        let [first, second, third] = self.0;
-        match first >> KIND {
-            BUCKET => Ok(second.saturating_sub(first & INSTANT).div_ceil(third.max(1))),
-            ELSEWHERE => Err(usize::try_from(second).unwrap_or(usize::MAX)),
-            _ => Ok(second),
-        }
     }
 
     /// How to decide a claim in place; `None` if the state is stored elsewhere, is of another kind or shape than the
@@ -212,13 +199,13 @@ mod tests {
         let bucket = bucket(&[debt]);
         for state in [window(&[u64::MAX]), window(&[7, u64::MAX]), State::Bucket(bucket.clone())] {
             let compact = CompactState::of(&state).unwrap();
-            assert_eq!((compact.state(), compact.at(), compact.is_elsewhere()), (Ok(state), at, false));
+            assert_eq!((compact.state(), compact.at(), compact.number()), (Ok(state), at, None));
             assert_eq!(CompactState::from_words(compact.words()), compact);
         }
         let ahead = BucketState { at: Timestamp::derived(u64::MAX), ..bucket.clone() };
         let compact = CompactState::of(&State::Bucket(ahead)).unwrap();
         assert_eq!(compact.state(), Ok(State::Bucket(bucket)), "no clock can be ahead of it");
         let elsewhere = CompactState::elsewhere(7);
-        assert_eq!((elsewhere.state(), elsewhere.is_elsewhere()), (Err(7), true));
+        assert_eq!((elsewhere.state(), elsewhere.number()), (Err(7), Some(7)));
     }
 }

@@ -1,13 +1,21 @@
-//! Parts of this store, from which this project builds other stores in the memory of a process: fingerprints of names, the
-//! state of a meter in three words, the second of its expiry, and a lock.
+//! Parts of this store, from which this project builds other stores in the memory of a process: fingerprints of names, a
+//! meter in forty bytes, the states that are too large for that, and a lock.
 //!
 //! Only for the crates of this project, which are released together: anything here may change in any release.
 
 mod compact_state;
+mod demand;
 pub mod expiry;
 mod fingerprint;
+mod large_states;
+mod slab;
+mod slot;
 mod spin_lock;
 
 pub use compact_state::{CompactState, InPlace};
+pub use demand::Demand;
 pub use fingerprint::{Fingerprint, Fingerprints};
+pub use large_states::LargeStates;
+pub use slab::Slab;
+pub use slot::Slot;
 pub use spin_lock::{SpinGuard, SpinLock};

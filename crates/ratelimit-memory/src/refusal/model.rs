@@ -11,8 +11,7 @@ use loom::thread;
 
 use self::published::Refusal;
 use self::sync::Ordering;
-use crate::kit::{CompactState, Fingerprint};
-use crate::slot::Slot;
+use crate::kit::{CompactState, Fingerprint, Slot};
 
 mod sync {
     pub(super) use loom::sync::atomic::{AtomicU64, Ordering, fence};
@@ -27,7 +26,7 @@ fn fingerprint(number: u64) -> Fingerprint {
 }
 
 fn slot(number: u64) -> Slot {
-    Slot::of_state(fingerprint(number), CompactState::from_words([number; 3]))
+    Slot::new(fingerprint(number), CompactState::from_words([number; 3]))
 }
 
 /// Checks all executions with at most two switches between threads other than at their ends. Three take minutes.
@@ -41,16 +40,16 @@ fn check(test: impl Fn() + Sync + Send + 'static) {
 fn reads_are_never_torn() {
     check(|| {
         let refusal = Arc::new(Refusal::default());
-        refusal.show(Some(&slot(1)));
+        refusal.publish(Some(&slot(1)));
         let reader = {
             let refusal = refusal.clone();
             thread::spawn(move || {
                 if let Some(slot) = refusal.of(fingerprint(2)) {
-                    assert_eq!(slot.state().words(), [2; 3]);
+                    assert_eq!(slot.state.words(), [2; 3]);
                 }
             })
         };
-        refusal.show(Some(&slot(2)));
+        refusal.publish(Some(&slot(2)));
         reader.join().unwrap();
     });
 }
@@ -61,7 +60,7 @@ fn what_was_taken_back_is_not_read_any_more() {
     check(|| {
         let refusal = Arc::new(Refusal::default());
         let returned = Arc::new(AtomicBool::new(false));
-        refusal.show(Some(&slot(1)));
+        refusal.publish(Some(&slot(1)));
         let caller = {
             let (refusal, returned) = (refusal.clone(), returned.clone());
             thread::spawn(move || {
@@ -70,7 +69,7 @@ fn what_was_taken_back_is_not_read_any_more() {
                 assert!(!(after && seen), "refused by a state that was taken back");
             })
         };
-        refusal.show(None);
+        refusal.publish(None);
         returned.store(true, Ordering::Release);
         caller.join().unwrap();
     });

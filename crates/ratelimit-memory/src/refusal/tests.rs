@@ -2,15 +2,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::kit::{CompactState, Fingerprint};
+use crate::kit::{CompactState, Fingerprint, Slot};
 use crate::refusal::Refusal;
-use crate::slot::Slot;
 
 /// Fewer under Miri, which is slow.
 const TURNS: u64 = if cfg!(miri) { 200 } else { 2_000_000 };
 
 fn slot(number: u64) -> Slot {
-    Slot::of_state(fingerprint(number), CompactState::from_words([number; 3]))
+    Slot::new(fingerprint(number), CompactState::from_words([number; 3]))
 }
 
 fn fingerprint(number: u64) -> Fingerprint {
@@ -22,11 +21,11 @@ fn at_most_one_meter_is_shown() {
     let refusal = Refusal::default();
     // A fingerprint of zeros is valid, too.
     assert!(refusal.of(fingerprint(0)).is_none());
-    refusal.show(Some(&slot(0)));
+    refusal.publish(Some(&slot(0)));
     assert!(refusal.of(fingerprint(0)).is_some() && refusal.of(fingerprint(1)).is_none());
-    refusal.show(Some(&slot(1)));
+    refusal.publish(Some(&slot(1)));
     assert!(refusal.of(fingerprint(0)).is_none() && refusal.of(fingerprint(1)).is_some());
-    refusal.show(None);
+    refusal.publish(None);
     assert!(refusal.of(fingerprint(0)).is_none() && refusal.of(fingerprint(1)).is_none());
 }
 
@@ -40,7 +39,7 @@ fn concurrent_reads_are_not_torn() {
                 let mut seen = 0;
                 while !done.load(Ordering::Relaxed) || seen == 0 {
                     if let Some(slot) = refusal.of(fingerprint(number)) {
-                        assert_eq!(slot.state().words(), [number; 3]);
+                        assert_eq!(slot.state.words(), [number; 3]);
                         seen += 1;
                     }
                 }
@@ -48,14 +47,14 @@ fn concurrent_reads_are_not_torn() {
         });
         // Both have the same lower half, so it does not distinguish them.
         for turn in 0..TURNS {
-            refusal.show(Some(&slot(2 + turn % 2)));
+            refusal.publish(Some(&slot(2 + turn % 2)));
         }
         done.store(true, Ordering::Relaxed);
         // A reader that started late still has to see one of each.
         while !readers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
-            refusal.show(Some(&slot(2)));
+            refusal.publish(Some(&slot(2)));
             std::thread::yield_now();
-            refusal.show(Some(&slot(3)));
+            refusal.publish(Some(&slot(3)));
             std::thread::yield_now();
         }
     });

@@ -115,21 +115,13 @@ impl<'a> Entries<'a> {
     }
 }
 
-fn flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
-    match reader.byte()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(Malformed),
-    }
-}
-
 fn limit(reader: &mut Reader<'_>) -> Result<Meter, Malformed> {
     let meter = match reader.byte()? {
         1 => {
             let limit = reader.number()?;
             let segment = reader.number()?.checked_mul(1_000).ok_or(Malformed)?;
             let carried = u32::try_from(reader.number()?).map_err(|_| Malformed)?;
-            Window::new(limit, segment, carried, flag(reader)?, 0).map(Meter::Window)
+            Window::new(limit, segment, carried, reader.flag()?, 0).map(Meter::Window)
         }
         2 => {
             let (interval, burst) = (reader.number()?, reader.number()?);

@@ -3,28 +3,33 @@
 use ratelimit_core::{Claim, Meter, Mode, Timestamp};
 
 /// A claim without its meter's name, which is not needed after the search for the meter.
-#[derive(Clone, Copy)]
-pub(crate) struct Demand<'m> {
-    pub(crate) cost: u64,
-    pub(crate) meter: &'m Meter,
-    pub(crate) now: Timestamp,
-    pub(crate) mode: Mode,
+#[derive(Clone, Copy, Debug)]
+pub struct Demand<'m> {
+    /// As [`Claim::cost`].
+    pub cost: u64,
+    /// As [`Claim::meter`].
+    pub meter: &'m Meter,
+    /// When it is made.
+    pub now: Timestamp,
+    /// Whether and how to charge.
+    pub mode: Mode,
 }
 
 impl<'m> Demand<'m> {
-    pub(crate) fn new(claim: &'m Claim<'_>, now: Timestamp, mode: Mode) -> Self {
+    /// Leaves out the name.
+    pub fn new(claim: &'m Claim<'_>, now: Timestamp, mode: Mode) -> Self {
         Self { cost: claim.cost, meter: &claim.meter, now, mode }
     }
 
     /// Whether it charges its meter if it is admitted.
     #[inline]
-    pub(crate) fn charges(&self) -> bool {
+    pub fn charges(&self) -> bool {
         self.cost > 0 && self.mode != Mode::Peek
     }
 
     /// Whether it fits a meter that was never charged.
     #[inline]
-    pub(crate) fn fits_fresh(&self) -> bool {
+    pub fn fits_fresh(&self) -> bool {
         self.mode == Mode::Force || self.cost <= self.meter.limit()
     }
 }

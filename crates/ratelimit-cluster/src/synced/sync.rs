@@ -4,37 +4,26 @@
 use std::collections::{HashSet, VecDeque};
 use std::future::poll_fn;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use ratelimit_core::{
     Answer, Applied, Claim, Claims, CounterStore, ErrorKind, MAX_CLAIMS, Refund, StoreError, Timestamp,
 };
 
-use super::config::SyncConfig;
+use super::Synced;
 use super::request::{Request, Return, requests};
-use super::resets::Resets;
-use crate::ledger::{Ledger, Reading, Usage};
+use crate::ledger::{Reading, Usage};
 use crate::table::lock;
+use crate::unanswered;
 
-/// One synchronization with the shared store.
-pub(super) struct SyncRun<'n, S> {
-    pub(super) store: &'n S,
-    pub(super) ledger: &'n Ledger,
-    pub(super) resets: &'n Resets,
-    /// How many usages were sent without knowing whether the store applied them.
-    pub(super) unsure: &'n AtomicU64,
-    pub(super) config: &'n SyncConfig,
-    pub(super) now: Timestamp,
-}
-
-impl<S: CounterStore> SyncRun<'_, S> {
+impl<S: CounterStore> Synced<S> {
     /// Sends all pending usages in batches, of which several are in flight at once. The usages of one meter are in the same
     /// batch, so they are sent in order.
-    pub(super) async fn run(&self) -> Result<(), StoreError> {
+    pub(super) async fn send_pending(&self, now: Timestamp) -> Result<(), StoreError> {
         let size = self.config.batch_size.max(1);
-        let parts = self.resets.take_parts(self.ledger, size).into_iter();
-        let batches: VecDeque<_> = parts.map(|usages| Batch::new(self, usages)).collect();
+        let parts = self.resets.take_parts(&self.ledger, size).into_iter();
+        let batches: VecDeque<_> = parts.map(|usages| Batch::new(self, now, usages)).collect();
         let count = self.config.concurrent_batches.clamp(1, batches.len().max(1));
         let batches = Mutex::new(batches);
         let send_in_turn = || async {
@@ -74,7 +63,8 @@ async fn join_all<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
 /// Usages that were taken from the ledger. Those that were not sent return to the ledger when the batch is finished or
 /// dropped.
 struct Batch<'n, S> {
-    run: &'n SyncRun<'n, S>,
+    node: &'n Synced<S>,
+    now: Timestamp,
     usages: Vec<Usage>,
     /// The progress of each usage.
     stages: Vec<Stage>,
@@ -94,14 +84,14 @@ enum Stage {
 type Readings = Vec<(usize, Reading)>;
 
 impl<'n, S> Batch<'n, S> {
-    fn new(run: &'n SyncRun<'n, S>, usages: Vec<Usage>) -> Self {
+    fn new(node: &'n Synced<S>, now: Timestamp, usages: Vec<Usage>) -> Self {
         let stages = vec![Stage::Pending; usages.len()];
-        Self { run, usages, stages }
+        Self { node, now, usages, stages }
     }
 
     /// Makes usages pending again that were not sent, and marks those as unsure that may have been applied. Returns all.
     fn finish(&mut self) -> Vec<Usage> {
-        let SyncRun { ledger, resets, unsure, .. } = self.run;
+        let Synced { ledger, resets, unsure, .. } = self.node;
         let usages = std::mem::take(&mut self.usages);
         for (usage, stage) in usages.iter().zip(&self.stages) {
             match stage {
@@ -120,10 +110,10 @@ impl<'n, S> Batch<'n, S> {
 impl<S: CounterStore> Batch<'_, S> {
     /// Sends all usages and applies the readings.
     async fn send(&mut self, size: usize) -> Result<(), StoreError> {
-        let SyncRun { ledger, resets, now, .. } = *self.run;
+        let Synced { ledger, resets, .. } = self.node;
         let (mut claims, mut returns) = (Vec::new(), Vec::new());
         for (nth, usage) in self.usages.iter().enumerate() {
-            requests(ledger, nth, usage, now, &mut claims, &mut returns);
+            requests(ledger, nth, usage, self.now, &mut claims, &mut returns);
         }
         let mut readings = Vec::with_capacity(claims.len());
         let mut result = self.refund(&returns).await;
@@ -154,14 +144,14 @@ impl<S: CounterStore> Batch<'_, S> {
                 receipt: given.receipt,
             });
             let refunds: Vec<Refund<'_>> = refunds.collect();
-            let result = self.run.store.refund(self.run.now, &refunds).await;
+            let result = self.node.shared.refund(self.now, &refunds).await;
             let stage = stage_after(&result);
             for given in chunk {
                 self.stages[given.usage] = stage;
                 if stage == Stage::Confirmed {
                     let remove =
-                        |usage: &Usage| self.run.ledger.remove_sent(usage, given.receipt, given.cost);
-                    self.run.resets.unless_reset(&self.usages[given.usage], remove);
+                        |usage: &Usage| self.node.ledger.remove_sent(usage, given.receipt, given.cost);
+                    self.node.resets.unless_reset(&self.usages[given.usage], remove);
                 }
             }
             result?;
@@ -182,10 +172,10 @@ impl<S: CounterStore> Batch<'_, S> {
         for request in requests.iter().filter(|request| request.charges()) {
             self.stages[request.usage] = Stage::Sent;
         }
-        let mut answers = self.run.store.claim_many(&slices).await.into_iter();
+        let mut answers = self.node.shared.claim_many(&slices).await.into_iter();
         let mut result = Ok(());
         for request in requests {
-            let answer = answers.next().unwrap_or_else(|| Err(unanswered()));
+            let answer = answers.next().unwrap_or_else(|| Err(unanswered("synced")));
             if request.charges() {
                 self.stages[request.usage] = stage_after(&answer);
             }
@@ -238,12 +228,6 @@ pub(super) fn is_unreachable(error: &StoreError) -> bool {
     matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Timeout)
 }
 
-#[cold]
-fn unanswered() -> StoreError {
-    let message = "the store gave fewer answers than it was asked for";
-    StoreError::new("synced", ErrorKind::Server, message).maybe_applied()
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -255,7 +239,7 @@ mod tests {
     use ratelimit_memory::MemoryStore;
 
     use super::*;
-    use crate::synced::Synced;
+    use crate::SyncConfig;
 
     const START: Timestamp = Timestamp::from_secs(1_800_000_000);
     const KEYS: u16 = 1_500;
