@@ -11,8 +11,9 @@ use crate::claims::{OwnedClaim, OwnedClaims, OwnedRefund, decide_as};
 use crate::error;
 use crate::optimistic::{Entries, Written, check_size, is_optimistic};
 use crate::refund::GivenAt;
+use crate::servers::Answers;
 use crate::space::Space;
-use crate::trip::{Answers, Batch};
+use crate::trip::Batch;
 use crate::window::{Deductions, WindowCommands};
 
 /// How often a write is tried before the meter counts as contended.

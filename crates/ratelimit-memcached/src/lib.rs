@@ -153,6 +153,8 @@ mod trip;
 mod url;
 mod window;
 mod wire;
+#[cfg(feature = "memcache")]
+mod with_pool;
 
 pub use config::MemcachedConfig;
 pub use distribution::Distribution;

@@ -9,7 +9,8 @@ use crate::claims::{MeterLocation, OwnedClaim};
 use crate::error;
 use crate::lifetime::Lifetimes;
 use crate::reply::Reply;
-use crate::trip::{Answers, Batch, CommandIndex};
+use crate::servers::{Answers, CommandIndex};
+use crate::trip::Batch;
 use crate::wire::Command;
 
 /// The states of bucket and log meters during a decision.

@@ -7,10 +7,8 @@ use tokio::time::Instant;
 
 #[cfg(feature = "memcache")]
 use crate::plain::{Orders, Plain};
-use crate::servers::{self, Servers};
+use crate::servers::{self, Answers, CommandIndex, Servers};
 use crate::wire::Command;
-
-pub(crate) use crate::servers::{Answers, CommandIndex};
 
 /// The connections to the servers.
 pub(crate) enum Connections {

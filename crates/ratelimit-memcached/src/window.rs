@@ -19,7 +19,8 @@ use crate::error;
 use crate::keys::{segment_of, since_reset};
 use crate::lifetime::Lifetimes;
 use crate::reply::Counter;
-use crate::trip::{Answers, Batch, CommandIndex};
+use crate::servers::{Answers, CommandIndex};
+use crate::trip::Batch;
 use crate::wire::Command;
 
 /// Units to take off a counter.

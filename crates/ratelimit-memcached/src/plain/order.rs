@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::trip::{Answers, CommandIndex};
+use crate::servers::{Answers, CommandIndex};
 use crate::wire::Command;
 
 /// A command. Names and meanings are those of [`Command`].

@@ -13,7 +13,7 @@ use super::order::Orders;
 use super::perform::{Performed, perform};
 use crate::error;
 use crate::queue::Replies;
-use crate::trip::Answers;
+use crate::servers::Answers;
 
 /// The connections of a pool.
 pub(crate) struct Plain(MemcachePool);

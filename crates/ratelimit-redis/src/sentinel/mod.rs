@@ -1,6 +1,6 @@
 //! A primary and replicas watched by sentinels: calls are sent to whichever server is the primary.
 
-mod address;
+pub(crate) mod address;
 mod watch;
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::error;
 use crate::script::Script;
 use crate::server::Server;
 
-pub(crate) use self::address::Address;
+use self::address::Address;
 use self::watch::Watch;
 
 /// The interval at which a store in use asks the sentinels although nothing has failed: a primary that they have replaced
