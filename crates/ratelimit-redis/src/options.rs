@@ -1,11 +1,11 @@
 //! Parses a configuration from an address.
 
+use ratelimit_core::kit::TimeSource;
 use ratelimit_core::layers::BatchConfig;
-use ratelimit_core::{StoreError, StoreUrl, UrlOption};
+use ratelimit_core::{StoreError, StoreUrl};
 
 use crate::config::RedisConfig;
 use crate::servers::Servers;
-use crate::time_source::TimeSource;
 
 /// The names of the options.
 const OPTIONS: &[&str] = &[
@@ -75,17 +75,14 @@ impl RedisConfig {
         let mut config = Self::of(servers);
         for option in url.options() {
             match option.name() {
-                "authorities" => config.authorities = Some(file(option)?),
+                "authorities" => config.authorities = Some(option.file()?),
                 "batch" => config.batch = option.flag()?.then(BatchConfig::default),
-                "client_certificate" => config.client_certificate = Some(file(option)?),
-                "client_key" => config.client_key = Some(file(option)?),
+                "client_certificate" => config.client_certificate = Some(option.file()?),
+                "client_key" => config.client_key = Some(option.file()?),
                 "clock_slack" => config.clock_slack = option.duration()?,
                 "connections" => config.connections = option.number()?,
                 "prefix" => option.text().clone_into(&mut config.prefix),
-                "time" => {
-                    let sources = [("caller", TimeSource::Caller), ("server", TimeSource::Server)];
-                    config.time = option.one_of(&sources)?;
-                }
+                "time" => config.time = TimeSource::from_option(option)?,
                 "timeout" => config.timeout = option.duration()?,
                 name if OF_SERVERS.contains(&name) => {}
                 _ => return Err(option.unknown(OPTIONS)),
@@ -93,11 +90,6 @@ impl RedisConfig {
         }
         Ok(config)
     }
-}
-
-/// The contents of the file that an option names.
-fn file(option: &UrlOption<'_>) -> Result<Vec<u8>, StoreError> {
-    std::fs::read(option.text()).map_err(|_| option.expected("the path of a file that can be read"))
 }
 
 #[cfg(test)]
