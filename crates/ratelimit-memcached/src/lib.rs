@@ -118,7 +118,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod backoff;
 mod check;
 mod claims;
 mod config;

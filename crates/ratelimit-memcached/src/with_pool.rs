@@ -2,6 +2,8 @@
 
 use ratelimit_core::StoreError;
 
+use crate::check;
+use crate::config::MemcachedConfig;
 use crate::plain::{MemcachePool, Plain, PlainConfig};
 use crate::space::Space;
 use crate::store::MemcachedStore;
@@ -26,7 +28,7 @@ impl MemcachedStore {
     /// ```
     #[cfg_attr(docsrs, doc(cfg(feature = "memcache")))]
     pub fn with_pool(pool: MemcachePool) -> Self {
-        Self::plain(pool, PlainConfig::default())
+        Self::plain(pool, PlainConfig::default().into_memcached())
     }
 
     /// [`with_pool`](Self::with_pool) with a configuration.
@@ -35,11 +37,12 @@ impl MemcachedStore {
     /// If the prefix is not valid.
     #[cfg_attr(docsrs, doc(cfg(feature = "memcache")))]
     pub fn with_pool_and(pool: MemcachePool, config: PlainConfig) -> Result<Self, StoreError> {
-        config.check()?;
+        let config = config.into_memcached();
+        check::addresses(&config)?;
         Ok(Self::plain(pool, config))
     }
 
-    fn plain(pool: MemcachePool, config: PlainConfig) -> Self {
-        Self { space: Space::on(Connections::Plain(Plain::new(pool)), config.into_memcached()) }
+    fn plain(pool: MemcachePool, config: MemcachedConfig) -> Self {
+        Self { space: Space::on(Connections::Plain(Plain::new(pool)), config) }
     }
 }

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use ratelimit_core::StoreError;
-
 use crate::config::MemcachedConfig;
 
 /// The configuration of a [`MemcachedStore`](crate::MemcachedStore) on a pool. Servers and connections belong to the pool.
@@ -36,10 +34,6 @@ impl PlainConfig {
         timeout: Duration,
         clock_slack: Duration,
         max_item_size: usize,
-    }
-
-    pub(crate) fn check(&self) -> Result<(), StoreError> {
-        crate::check::addresses(&self.clone().into_memcached()).map(drop)
     }
 
     /// A configuration with these settings. The others have their defaults, and are not used.
