@@ -1,6 +1,6 @@
 //! Parses a configuration from an address.
 
-use ratelimit_core::{StoreError, StoreUrl};
+use ratelimit_core::{StoreError, StoreUrl, UrlOption};
 
 use crate::config::MemcachedConfig;
 use crate::distribution::Distribution;
@@ -61,9 +61,9 @@ impl MemcachedConfig {
         let mut config = Self::of(url.base());
         for option in url.options() {
             match option.name() {
-                "authorities" => config.authorities = Some(option.file()?),
-                "client_certificate" => config.client_certificate = Some(option.file()?),
-                "client_key" => config.client_key = Some(option.file()?),
+                "authorities" => config.authorities = Some(file(option)?),
+                "client_certificate" => config.client_certificate = Some(file(option)?),
+                "client_key" => config.client_key = Some(file(option)?),
                 "clock_slack" => config.clock_slack = option.duration()?,
                 "connections" => config.connections = option.number()?,
                 "distribution" => {
@@ -79,4 +79,9 @@ impl MemcachedConfig {
         }
         Ok(config)
     }
+}
+
+/// The contents of the file that an option names.
+fn file(option: &UrlOption<'_>) -> Result<Vec<u8>, StoreError> {
+    std::fs::read(option.text()).map_err(|_| option.expected("the path of a file that can be read"))
 }

@@ -2,7 +2,7 @@
 
 use ratelimit_core::kit::TimeSource;
 use ratelimit_core::layers::BatchConfig;
-use ratelimit_core::{StoreError, StoreUrl};
+use ratelimit_core::{StoreError, StoreUrl, UrlOption};
 
 use crate::config::RedisConfig;
 use crate::servers::Servers;
@@ -75,10 +75,10 @@ impl RedisConfig {
         let mut config = Self::of(servers);
         for option in url.options() {
             match option.name() {
-                "authorities" => config.authorities = Some(option.file()?),
+                "authorities" => config.authorities = Some(file(option)?),
                 "batch" => config.batch = option.flag()?.then(BatchConfig::default),
-                "client_certificate" => config.client_certificate = Some(option.file()?),
-                "client_key" => config.client_key = Some(option.file()?),
+                "client_certificate" => config.client_certificate = Some(file(option)?),
+                "client_key" => config.client_key = Some(file(option)?),
                 "clock_slack" => config.clock_slack = option.duration()?,
                 "connections" => config.connections = option.number()?,
                 "prefix" => option.text().clone_into(&mut config.prefix),
@@ -90,6 +90,11 @@ impl RedisConfig {
         }
         Ok(config)
     }
+}
+
+/// The contents of the file that an option names.
+fn file(option: &UrlOption<'_>) -> Result<Vec<u8>, StoreError> {
+    std::fs::read(option.text()).map_err(|_| option.expected("the path of a file that can be read"))
 }
 
 #[cfg(test)]

@@ -159,14 +159,6 @@ impl UrlOption<'_> {
         }
     }
 
-    /// Reads the file whose path is the value.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    pub fn file(&self) -> Result<Vec<u8>, StoreError> {
-        std::fs::read(self.text()).map_err(|_| self.expected("the path of a file that can be read"))
-    }
-
     /// Returns the error for an option that the store does not have. It lists the `known` options.
     pub fn unknown(&self, known: &[&str]) -> StoreError {
         let known = listed(known.iter().copied(), ", ");
