@@ -1,6 +1,6 @@
 //! Validates a configuration.
 
-use ratelimit_core::{ErrorKind, StoreError};
+use ratelimit_core::StoreError;
 
 use crate::config::MemcachedConfig;
 use crate::error;
@@ -13,25 +13,24 @@ const LONGEST_PREFIX: usize = 64;
 pub(crate) fn addresses(config: &MemcachedConfig) -> Result<Vec<Address>, StoreError> {
     let addresses = servers(&config.servers)?;
     let wrong = prefix(&config.prefix).or_else(|| log_in(config)).or_else(|| tls(config, &addresses));
-    wrong.map_or(Ok(addresses), |message| Err(error::new(ErrorKind::Misconfigured, message)))
+    wrong.map_or(Ok(addresses), |message| Err(error::misconfigured(message)))
 }
 
 fn servers(texts: &[String]) -> Result<Vec<Address>, StoreError> {
-    let invalid = |message: &'static str| error::new(ErrorKind::Misconfigured, message);
     let mut addresses = Vec::with_capacity(texts.len());
     for text in texts {
         match Address::parse(text) {
             Some(address) if !addresses.contains(&address) => addresses.push(address),
-            Some(_) => return Err(invalid("a server is named twice")),
+            Some(_) => return Err(error::misconfigured("a server is named twice")),
             None => {
-                return Err(invalid(
+                return Err(error::misconfigured(
                     "an address is not valid; it looks like memcached://user:password@host:11211,host:11211 or \
                      memcached+unix:///path/to/socket, with %40 for an @ in the password",
                 ));
             }
         }
     }
-    if addresses.is_empty() { Err(invalid("no server is configured")) } else { Ok(addresses) }
+    if addresses.is_empty() { Err(error::misconfigured("no server is configured")) } else { Ok(addresses) }
 }
 
 fn prefix(prefix: &str) -> Option<&'static str> {

@@ -43,13 +43,13 @@ impl Commands {
     }
 
     /// Appends a command and returns its place.
-    pub(crate) fn push(&mut self, command: &Command<'_>) -> usize {
+    pub(crate) fn push(&mut self, key: &str, command: &Command) -> usize {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         if self.count == 0 {
             self.stamp = NEXT.fetch_add(1, Ordering::Relaxed) << PLACES;
             self.bytes.reserve(512);
         }
-        command.encode(self.stamp.wrapping_add(self.count as u64), &mut self.bytes);
+        command.encode(key, self.stamp.wrapping_add(self.count as u64), &mut self.bytes);
         self.count += 1;
         self.before + self.count - 1
     }
@@ -96,16 +96,12 @@ impl Connection {
             Ok(Outcome::Unsent(_)) => Box::pin(self.exchange(commands, deadline)).await,
             outcome => outcome,
         };
-        let mut replies = match outcome {
+        let replies = match outcome {
             Ok(Outcome::Replied(replies)) => replies,
             Ok(Outcome::Unsent(failure)) | Err(failure) => vec![Err(failure); commands.count],
         };
-        for reply in &mut replies {
-            if let Err(failure) = reply {
-                *failure = error::at(failure.clone(), &self.address);
-            }
-        }
-        replies
+        let at = |failure: StoreError| failure.at(&*self.address);
+        replies.into_iter().map(|reply| reply.map_err(at)).collect()
     }
 
     async fn exchange(&self, commands: &Commands, deadline: Instant) -> Result<Outcome, StoreError> {
@@ -148,12 +144,10 @@ impl Connection {
             Ok(open)
         };
         match timeout_at(deadline, dial).await {
-            Ok(dialled) => dialled.map_err(|failure| error::at(failure, &self.address)),
-            Err(_) => {
-                let late = error::new(ErrorKind::Unreachable, "no connection within the time limit");
-                Err(error::at(late, &self.address))
-            }
+            Ok(dialled) => dialled,
+            Err(_) => Err(error::new(ErrorKind::Unreachable, "no connection within the time limit")),
         }
+        .map_err(|failure| failure.at(&*self.address))
     }
 
     fn open_connection(&self) -> Option<Arc<OpenConnection>> {

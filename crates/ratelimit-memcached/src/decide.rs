@@ -6,13 +6,13 @@ use ratelimit_core::{Answer, Meter, Mode, State, StoreError};
 use smallvec::SmallVec;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::backoff::pause;
 use crate::claims::{OwnedClaim, OwnedClaims, OwnedRefund, decide_as};
 use crate::error;
-use crate::optimistic::{Entries, Written, check_size, is_optimistic};
+use crate::optimistic::{Entries, Written, check_size, is_optimistic, pause};
 use crate::refund::GivenAt;
+use crate::servers::Answers;
 use crate::space::Space;
-use crate::trip::{Answers, Batch};
+use crate::trip::Batch;
 use crate::window::{Deductions, WindowCommands};
 
 /// How often a write is tried before the meter counts as contended.
@@ -231,17 +231,14 @@ impl<'a> Step<'a> {
         entries: &Entries,
         deductions: &Deductions,
     ) -> Result<Vec<Option<State>>, StoreError> {
-        let state = |(part, claim): (&Part, &OwnedClaim)| match (part, &claim.meter) {
-            (Part::Window(commands), Meter::Window(window)) => {
-                commands.state(answers, window, self.slice.now, deductions).map(Some)
-            }
-            (Part::Entry(nth), _) => entries.state(*nth),
-            (Part::Window(_), _) => Ok(None),
+        let state = |(part, claim): (&Part, &OwnedClaim)| {
+            let state = match part {
+                Part::Window(commands) => commands.state(answers, self.slice.now, deductions).map(Some),
+                Part::Entry(nth) => entries.state(*nth),
+            };
+            state.map_err(|failure| failure.at(&**space.servers.address(claim.key.server)))
         };
-        let at = |pair: (&Part, &OwnedClaim)| {
-            state(pair).map_err(|failure| error::at(failure, space.servers.address(pair.1.key.server)))
-        };
-        self.parts.iter().zip(&self.slice.claims).map(at).collect()
+        self.parts.iter().zip(&self.slice.claims).map(state).collect()
     }
 
     fn keep(&self, states: Vec<Option<State>>, entries: &mut Entries) {
@@ -268,7 +265,11 @@ impl<'a> Step<'a> {
 
     /// Checks the outcome of its writes.
     fn conclude(&mut self, written: &[Written], answers: &Answers, undo: &mut Rollback) {
-        let outcomes: SmallVec<[&Written; 4]> = self.entries().map(|nth| &written[nth]).collect();
+        let outcomes = self.parts.iter().filter_map(|part| match part {
+            Part::Entry(nth) => Some(&written[*nth]),
+            Part::Window(_) => None,
+        });
+        let outcomes: SmallVec<[&Written; 4]> = outcomes.collect();
         let failed = outcomes.iter().find_map(|written| match written {
             Written::Failed(failure) => Some(failure.clone()),
             _ => None,
@@ -313,13 +314,6 @@ impl<'a> Step<'a> {
         self.parts.iter_mut().filter_map(|part| match part {
             Part::Window(commands) => Some(commands),
             Part::Entry(_) => None,
-        })
-    }
-
-    fn entries(&self) -> impl Iterator<Item = usize> {
-        self.parts.iter().filter_map(|part| match part {
-            Part::Entry(nth) => Some(*nth),
-            Part::Window(_) => None,
         })
     }
 }

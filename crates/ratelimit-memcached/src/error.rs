@@ -10,9 +10,9 @@ pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Sto
     StoreError::new("memcached", kind, message).not_applied()
 }
 
-/// Adds the address to an error that has none.
-pub(crate) fn at(error: StoreError, address: &str) -> StoreError {
-    if error.address().is_some() { error } else { error.at(address) }
+/// The configuration is not valid.
+pub(crate) fn misconfigured(message: impl Into<Cow<'static, str>>) -> StoreError {
+    new(ErrorKind::Misconfigured, message)
 }
 
 pub(crate) fn is_maybe_applied(error: &StoreError) -> bool {

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use ratelimit_core::{ErrorKind, StoreError};
+use ratelimit_core::StoreError;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::config::MemcachedConfig;
@@ -120,11 +120,13 @@ fn check(answer: &str, max_item_size: usize) -> Result<(), StoreError> {
     } else {
         return Ok(());
     };
-    Err(error::new(ErrorKind::Misconfigured, message))
+    Err(error::misconfigured(message))
 }
 
 #[cfg(test)]
 mod tests {
+    use ratelimit_core::ErrorKind;
+
     use super::*;
 
     fn settings(text: &str) -> String {

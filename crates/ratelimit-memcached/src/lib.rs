@@ -118,7 +118,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod backoff;
 mod check;
 mod claims;
 mod config;
@@ -153,6 +152,8 @@ mod trip;
 mod url;
 mod window;
 mod wire;
+#[cfg(feature = "memcache")]
+mod with_pool;
 
 pub use config::MemcachedConfig;
 pub use distribution::Distribution;

@@ -1,7 +1,9 @@
 //! Bucket and log meters: one item holds the whole state, which is read, decided on, and written if unchanged.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ratelimit_core::{ErrorKind, Meter, State, StoreError, Timestamp};
 
@@ -9,7 +11,8 @@ use crate::claims::{MeterLocation, OwnedClaim};
 use crate::error;
 use crate::lifetime::Lifetimes;
 use crate::reply::Reply;
-use crate::trip::{Answers, Batch, CommandIndex};
+use crate::servers::{Answers, CommandIndex};
+use crate::trip::Batch;
 use crate::wire::Command;
 
 /// The states of bucket and log meters during a decision.
@@ -64,7 +67,7 @@ impl Entries {
         if let Some(nth) = self.places.get(&location.name) {
             return *nth;
         }
-        let place = batch.push(location.server, &Command::Read { key: &location.name });
+        let place = batch.push(location.server, &location.name, Command::Read);
         self.entries.push(Entry {
             location: location.clone(),
             place,
@@ -119,9 +122,8 @@ impl Entries {
             let state = entry.state.as_ref().ok()?.as_ref()?;
             let life = meter.forget_at(state).since(*now);
             let lifetime = lifetimes.token(u64::try_from(life.as_nanos()).unwrap_or(u64::MAX));
-            let value = &state.to_bytes();
-            let command = Command::Write { key: &entry.location.name, value, unique: entry.unique, lifetime };
-            Some(batch.push(entry.location.server, &command))
+            let command = Command::Write { value: state.to_bytes(), unique: entry.unique, lifetime };
+            Some(batch.push(entry.location.server, &entry.location.name, command))
         };
         let mut order: Vec<usize> = (0..self.entries.len()).collect();
         order.sort_unstable_by_key(|nth| &self.entries[*nth].location.name);
@@ -148,4 +150,11 @@ impl Written {
 /// Whether the claim's meter is stored as a whole.
 pub(crate) fn is_optimistic(claim: &OwnedClaim) -> bool {
     !matches!(claim.meter, Meter::Window(_))
+}
+
+/// The pause before a write is tried again: grows from attempt to attempt, and is random, so that colliding writers do not
+/// collide again.
+pub(crate) fn pause(attempt: u32) -> Duration {
+    let most = 100_u64 << attempt.min(6);
+    Duration::from_micros(RandomState::new().hash_one(attempt) % most)
 }

@@ -44,8 +44,8 @@ mod tests {
         let mut bytes = Vec::new();
         // A value may look like lines.
         let value = b"ms k 9\r\n".repeat(size / 8 + 1);
-        let command = Command::Write { key: "k", value: &value[..size], unique: Some(1), lifetime: 60 };
-        command.encode(7, &mut bytes);
+        let command = Command::Write { value: value[..size].to_vec(), unique: Some(1), lifetime: 60 };
+        command.encode("k", 7, &mut bytes);
         bytes
     }
 

@@ -3,11 +3,10 @@
 use ratelimit_core::{StoreError, Timestamp, refund as give_back};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::backoff::pause;
 use crate::claims::OwnedRefund;
 use crate::error;
 use crate::keys::since_reset;
-use crate::optimistic::{Entries, Written};
+use crate::optimistic::{Entries, Written, pause};
 use crate::reply::Counter;
 use crate::space::Space;
 use crate::trip::Batch;
@@ -30,8 +29,8 @@ pub(crate) async fn take_everywhere(
 ) -> Result<(), StoreError> {
     let mut batch = Batch::new(&space.servers);
     let push = |take: &Deduction| {
-        let taken = batch.push(take.server, &take.command());
-        (taken, batch.push(take.server, &Command::ReadCounter { key: &take.key }))
+        let taken = take.push(&mut batch);
+        (taken, batch.push(take.server, &take.key, Command::ReadCounter))
     };
     let places: Vec<_> = deductions.iter().map(push).collect();
     let answers = space.servers.send(&batch, deadline).await;
@@ -61,7 +60,7 @@ pub(crate) async fn take(
     deadline: Instant,
 ) -> Result<(), StoreError> {
     let mut batch = Batch::new(&space.servers);
-    let places: Vec<_> = deductions.iter().map(|take| batch.push(take.server, &take.command())).collect();
+    let places: Vec<_> = deductions.iter().map(|take| take.push(&mut batch)).collect();
     let answers = space.servers.send(&batch, deadline).await;
     all_of(places.into_iter().map(|place| answers.reply(place).clone().map(drop)))
 }

@@ -22,18 +22,19 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
     for claim in claims.iter() {
         let MeterLocation { name, server } = space.location(&claim.id);
         let Meter::Window(window) = &claim.meter else {
-            places.push(batch.push(server, &Command::Delete { key: &name }));
+            places.push(batch.push(server, &name, Command::Delete));
             continue;
         };
         let Counters { live, past } = counters(&name, window, claims.now());
         // The newest segment may begin after this instant.
         let lifetime = space.lifetimes.token(life(window).saturating_add(window.segment()));
         for key in live {
-            let before = batch.push(server, &Command::ReadCounter { key: &key });
-            places.push(batch.push(server, &Command::Reset { key: &key, mark: &mark, lifetime }));
+            let before = batch.push(server, &key, Command::ReadCounter);
+            let reset = Command::Reset { mark: mark.clone(), lifetime };
+            places.push(batch.push(server, &key, reset));
             former.push((server, key, before));
         }
-        places.extend(past.iter().map(|key| batch.push(server, &Command::Delete { key })));
+        places.extend(past.iter().map(|key| batch.push(server, key, Command::Delete)));
     }
     let answers = space.servers.send(&batch, deadline).await;
     places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))?;
@@ -43,7 +44,7 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
         {
             // The counter under the former mark is not read any more. If a concurrent claim creates it again, that has no
             // effect, and it expires.
-            batch.push(server, &Command::Delete { key: &since_reset(&key, mark) });
+            batch.push(server, &since_reset(&key, mark), Command::Delete);
         }
     }
     space.servers.send(&batch, deadline).await;

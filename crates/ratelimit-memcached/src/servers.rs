@@ -128,8 +128,8 @@ impl Batch {
         (asked.next(), asked.next())
     }
 
-    pub(crate) fn push(&mut self, server: usize, command: &Command<'_>) -> CommandIndex {
-        CommandIndex { server, nth: self.servers[server].push(command) }
+    pub(crate) fn push(&mut self, server: usize, key: &str, command: &Command) -> CommandIndex {
+        CommandIndex { server, nth: self.servers[server].push(key, command) }
     }
 }
 

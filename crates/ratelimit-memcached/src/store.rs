@@ -71,12 +71,7 @@ impl MemcachedStore {
             let mut rest = &slices[..];
             while !rest.is_empty() {
                 let (trip, later) = rest.split_at(trip(rest));
-                let decided = decide(&space, trip, deadline).await;
-                if rest.len() == slices.len() {
-                    outcomes = decided;
-                } else {
-                    outcomes.extend(decided);
-                }
+                outcomes.extend(decide(&space, trip, deadline).await);
                 rest = later;
             }
             outcomes

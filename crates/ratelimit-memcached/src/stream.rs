@@ -3,9 +3,12 @@
 use std::io;
 
 use socket2::{SockRef, Socket};
+use tokio::io::{AsyncRead, AsyncWrite, join};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
+#[cfg(feature = "tls")]
+use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 
 use crate::config::MemcachedConfig;
 use crate::error;
@@ -17,28 +20,18 @@ use ratelimit_core::StoreError;
 pub(crate) struct Opener {
     address: Address,
     handshake: Handshake,
+    /// With the name that the server's certificate has to be for.
     #[cfg(feature = "tls")]
-    tls: Option<Tls>,
+    tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
-#[cfg(feature = "tls")]
-struct Tls {
-    connector: tokio_rustls::TlsConnector,
-    name: tokio_rustls::rustls::pki_types::ServerName<'static>,
-}
-
-/// A stream, and its socket for peeking at received bytes.
-pub(crate) struct Opened {
-    pub(crate) stream: Stream,
+/// An open stream.
+pub(crate) struct Stream {
+    pub(crate) reader: Box<dyn AsyncRead + Send + Unpin>,
+    pub(crate) writer: Box<dyn AsyncWrite + Send + Unpin>,
+    /// For peeking at received bytes.
     pub(crate) socket: Socket,
-}
-
-pub(crate) enum Stream {
-    Tcp(TcpStream),
-    #[cfg(feature = "tls")]
-    Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
-    #[cfg(unix)]
-    Unix(UnixStream),
+    pub(crate) is_encrypted: bool,
 }
 
 impl Opener {
@@ -52,7 +45,7 @@ impl Opener {
                 handshake: handshake.clone(),
                 #[cfg(feature = "tls")]
                 tls: match &connector {
-                    Some(connector) => Some(Tls { connector: connector.clone(), name: name(&address)? }),
+                    Some(connector) => Some((connector.clone(), name(&address)?)),
                     None => None,
                 },
                 address,
@@ -67,19 +60,13 @@ impl Opener {
     }
 
     /// Opens a stream and performs the handshake.
-    pub(crate) async fn open(&self) -> Result<Opened, StoreError> {
-        let mut opened = self.connect().await?;
-        match &mut opened.stream {
-            Stream::Tcp(stream) => self.handshake.perform(stream).await?,
-            #[cfg(feature = "tls")]
-            Stream::Tls(stream) => self.handshake.perform(stream).await?,
-            #[cfg(unix)]
-            Stream::Unix(stream) => self.handshake.perform(stream).await?,
-        }
-        Ok(opened)
+    pub(crate) async fn open(&self) -> Result<Stream, StoreError> {
+        let mut stream = self.connect().await?;
+        self.handshake.perform(&mut join(&mut stream.reader, &mut stream.writer)).await?;
+        Ok(stream)
     }
 
-    async fn connect(&self) -> Result<Opened, StoreError> {
+    async fn connect(&self) -> Result<Stream, StoreError> {
         let failure = |error: io::Error| error::from_io(&error);
         match &self.address {
             Address::Tcp { host, port } => {
@@ -87,18 +74,20 @@ impl Opener {
                 stream.set_nodelay(true).map_err(failure)?;
                 let socket = SockRef::from(&stream).try_clone().map_err(failure)?;
                 #[cfg(feature = "tls")]
-                if let Some(Tls { connector, name }) = &self.tls {
+                if let Some((connector, name)) = &self.tls {
                     let stream = connector.connect(name.clone(), stream).await;
-                    let stream = stream.map_err(|error| error::from_tls(&error))?;
-                    return Ok(Opened { stream: Stream::Tls(Box::new(stream)), socket });
+                    let (reader, writer) = tokio::io::split(stream.map_err(|error| error::from_tls(&error))?);
+                    return Ok(Stream::new(reader, writer, socket, true));
                 }
-                Ok(Opened { stream: Stream::Tcp(stream), socket })
+                let (reader, writer) = stream.into_split();
+                Ok(Stream::new(reader, writer, socket, false))
             }
             #[cfg(unix)]
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path).await.map_err(failure)?;
                 let socket = SockRef::from(&stream).try_clone().map_err(failure)?;
-                Ok(Opened { stream: Stream::Unix(stream), socket })
+                let (reader, writer) = stream.into_split();
+                Ok(Stream::new(reader, writer, socket, false))
             }
             #[cfg(not(unix))]
             Address::Unix(_) => Err(failure(io::ErrorKind::Unsupported.into())),
@@ -106,9 +95,19 @@ impl Opener {
     }
 }
 
-/// The name that the server's certificate has to be for.
+impl Stream {
+    fn new(
+        reader: impl AsyncRead + Send + Unpin + 'static,
+        writer: impl AsyncWrite + Send + Unpin + 'static,
+        socket: Socket,
+        is_encrypted: bool,
+    ) -> Self {
+        Self { reader: Box::new(reader), writer: Box::new(writer), socket, is_encrypted }
+    }
+}
+
 #[cfg(feature = "tls")]
-fn name(address: &Address) -> Result<tokio_rustls::rustls::pki_types::ServerName<'static>, StoreError> {
+fn name(address: &Address) -> Result<ServerName<'static>, StoreError> {
     let host = match address {
         Address::Tcp { host, .. } => host.clone(),
         Address::Unix(path) => path.clone(),

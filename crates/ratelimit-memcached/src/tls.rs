@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ratelimit_core::{ErrorKind, StoreError};
+use ratelimit_core::StoreError;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::crypto::ring;
@@ -17,16 +17,18 @@ use crate::error;
 pub(crate) fn connector(config: &MemcachedConfig) -> Result<TlsConnector, StoreError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|_| bad("this build of rustls has no protocol version in common with anybody"))?
+        .map_err(|_| {
+            error::misconfigured("this build of rustls has no protocol version in common with anybody")
+        })?
         .with_root_certificates(roots(config.authorities.as_deref())?);
     let mut client = match (&config.client_certificate, &config.client_key) {
         (Some(chain), Some(key)) => {
             let chain = certificates(chain, "`client_certificate` holds no certificates in PEM form")?;
             let key = PrivateKeyDer::from_pem_slice(key)
-                .map_err(|_| bad("`client_key` holds no private key in PEM form"))?;
+                .map_err(|_| error::misconfigured("`client_key` holds no private key in PEM form"))?;
             builder
                 .with_client_auth_cert(chain, key)
-                .map_err(|_| bad("`client_key` does not belong to `client_certificate`"))?
+                .map_err(|_| error::misconfigured("`client_key` does not belong to `client_certificate`"))?
         }
         _ => builder.with_no_client_auth(),
     };
@@ -37,19 +39,17 @@ pub(crate) fn connector(config: &MemcachedConfig) -> Result<TlsConnector, StoreE
 
 /// The trusted authorities: the given ones, or the machine's.
 fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, StoreError> {
+    let trusted = match authorities {
+        Some(pem) => certificates(pem, "`authorities` holds no certificates in PEM form")?,
+        None => rustls_native_certs::load_native_certs().certs,
+    };
     let mut roots = RootCertStore::empty();
-    match authorities {
-        Some(pem) => {
-            for certificate in certificates(pem, "`authorities` holds no certificates in PEM form")? {
-                roots.add(certificate).map_err(|_| bad("a certificate in `authorities` cannot be read"))?;
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
+    let (_, unreadable) = roots.add_parsable_certificates(trusted);
+    if unreadable > 0 && authorities.is_some() {
+        return Err(error::misconfigured("a certificate in `authorities` cannot be read"));
     }
     if roots.is_empty() {
-        return Err(bad(
+        return Err(error::misconfigured(
             "no certificate authority to trust: give `authorities`, or install those of the system",
         ));
     }
@@ -59,11 +59,10 @@ fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, StoreError> {
 /// All certificates in `pem`, at least one.
 fn certificates(pem: &[u8], or_else: &'static str) -> Result<Vec<CertificateDer<'static>>, StoreError> {
     let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
-    certificates.ok().filter(|certificates| !certificates.is_empty()).ok_or_else(|| bad(or_else))
-}
-
-fn bad(message: &'static str) -> StoreError {
-    error::new(ErrorKind::Misconfigured, message)
+    certificates
+        .ok()
+        .filter(|certificates| !certificates.is_empty())
+        .ok_or_else(|| error::misconfigured(or_else))
 }
 
 #[cfg(test)]

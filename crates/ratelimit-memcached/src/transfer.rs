@@ -14,7 +14,7 @@ use crate::queue::{Pending, Queue};
 #[cfg(feature = "tls")]
 use crate::records::first_piece;
 use crate::reply::{Received, Reply, Stamp, receive};
-use crate::stream::{Opened, Stream};
+use crate::stream::Stream;
 use ratelimit_core::{ErrorKind, StoreError};
 
 /// The minimum number of bytes to read with one call.
@@ -24,32 +24,9 @@ const READ: usize = 16 * 1024;
 const KEPT: usize = 256 * 1024;
 
 /// Starts both tasks. There are two because replies may arrive while a batch is being written.
-pub(crate) fn start(opened: Opened, queue: &Arc<Queue>) -> [AbortHandle; 2] {
-    let Opened { stream, socket } = opened;
-    match stream {
-        Stream::Tcp(stream) => {
-            let (reader, writer) = stream.into_split();
-            spawn(reader, writer, Transport { socket, is_encrypted: false }, queue)
-        }
-        #[cfg(feature = "tls")]
-        Stream::Tls(stream) => {
-            let (reader, writer) = tokio::io::split(stream);
-            spawn(reader, writer, Transport { socket, is_encrypted: true }, queue)
-        }
-        #[cfg(unix)]
-        Stream::Unix(stream) => {
-            let (reader, writer) = stream.into_split();
-            spawn(reader, writer, Transport { socket, is_encrypted: false }, queue)
-        }
-    }
-}
-
-fn spawn(
-    reader: impl AsyncRead + Send + Unpin + 'static,
-    writer: impl AsyncWrite + Send + Unpin + 'static,
-    transport: Transport,
-    queue: &Arc<Queue>,
-) -> [AbortHandle; 2] {
+pub(crate) fn start(stream: Stream, queue: &Arc<Queue>) -> [AbortHandle; 2] {
+    let Stream { reader, writer, socket, is_encrypted } = stream;
+    let transport = Transport { socket, is_encrypted };
     [
         tokio::spawn(read(reader, Closing(queue.clone()))).abort_handle(),
         tokio::spawn(write(writer, transport, Closing(queue.clone()))).abort_handle(),

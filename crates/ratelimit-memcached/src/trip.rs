@@ -6,11 +6,9 @@ use ratelimit_core::{MeterId, StoreError};
 use tokio::time::Instant;
 
 #[cfg(feature = "memcache")]
-use crate::plain::{Orders, Plain};
-use crate::servers::{self, Servers};
+use crate::plain::{self, Plain};
+use crate::servers::{self, Answers, CommandIndex, Servers};
 use crate::wire::Command;
-
-pub(crate) use crate::servers::{Answers, CommandIndex};
 
 /// The connections to the servers.
 pub(crate) enum Connections {
@@ -25,7 +23,7 @@ pub(crate) enum Connections {
 pub(crate) enum Batch {
     Meta(servers::Batch),
     #[cfg(feature = "memcache")]
-    Plain(Orders),
+    Plain(plain::Batch),
 }
 
 impl Connections {
@@ -66,30 +64,15 @@ impl Connections {
     }
 
     /// Sends a batch that was made for these servers.
-    #[cfg(not(feature = "memcache"))]
-    pub(crate) fn send<'a>(
-        &'a self,
-        batch: &'a Batch,
-        deadline: Instant,
-    ) -> impl Future<Output = Answers> + Send + 'a {
-        let (Self::Meta(servers), Batch::Meta(batch)) = (self, batch);
-        servers.send(batch, deadline)
-    }
-
-    /// Sends a batch that was made for these servers.
-    #[cfg(feature = "memcache")]
-    pub(crate) fn send<'a>(
-        &'a self,
-        batch: &'a Batch,
-        deadline: Instant,
-    ) -> impl Future<Output = Answers> + Send + 'a {
-        use futures_util::future::{BoxFuture, Either, ready};
-        let plain: BoxFuture<'a, Answers> = match (self, batch) {
-            (Self::Meta(servers), Batch::Meta(batch)) => return Either::Left(servers.send(batch, deadline)),
-            (Self::Plain(plain), Batch::Plain(orders)) => Box::pin(plain.send(orders, deadline)),
-            _ => Box::pin(ready(Answers(Vec::new()))), // a batch is never sent with the other protocol
-        };
-        Either::Right(plain)
+    pub(crate) async fn send(&self, batch: &Batch, deadline: Instant) -> Answers {
+        match (self, batch) {
+            (Self::Meta(servers), Batch::Meta(batch)) => servers.send(batch, deadline).await,
+            // Boxed, so that calls with meta commands are spared its size.
+            #[cfg(feature = "memcache")]
+            (Self::Plain(plain), Batch::Plain(batch)) => Box::pin(plain.send(batch, deadline)).await,
+            #[cfg(feature = "memcache")]
+            _ => Answers(Vec::new()), // a batch is never sent with the other protocol
+        }
     }
 }
 
@@ -98,7 +81,7 @@ impl Batch {
         match way {
             Connections::Meta(servers) => Self::Meta(servers::Batch::new(servers)),
             #[cfg(feature = "memcache")]
-            Connections::Plain(_) => Self::Plain(Orders::default()),
+            Connections::Plain(_) => Self::Plain(plain::Batch::default()),
         }
     }
 
@@ -107,15 +90,16 @@ impl Batch {
         match way {
             Connections::Meta(_) => Self::Meta(servers::Batch::after(answers)),
             #[cfg(feature = "memcache")]
-            Connections::Plain(_) => Self::Plain(Orders::after(answers)),
+            Connections::Plain(_) => Self::Plain(plain::Batch::after(answers)),
         }
     }
 
-    pub(crate) fn push(&mut self, server: usize, command: &Command<'_>) -> CommandIndex {
+    /// Adds a command on the item with this key.
+    pub(crate) fn push(&mut self, server: usize, key: &str, command: Command) -> CommandIndex {
         match self {
-            Self::Meta(batch) => batch.push(server, command),
+            Self::Meta(batch) => batch.push(server, key, &command),
             #[cfg(feature = "memcache")]
-            Self::Plain(orders) => orders.push(command),
+            Self::Plain(batch) => batch.push(key, command),
         }
     }
 }

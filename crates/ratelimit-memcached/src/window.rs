@@ -19,7 +19,8 @@ use crate::error;
 use crate::keys::{segment_of, since_reset};
 use crate::lifetime::Lifetimes;
 use crate::reply::Counter;
-use crate::trip::{Answers, Batch, CommandIndex};
+use crate::servers::{Answers, CommandIndex};
+use crate::trip::Batch;
 use crate::wire::Command;
 
 /// Units to take off a counter.
@@ -40,6 +41,7 @@ pub(crate) struct Deductions {
 /// A window's commands in a batch.
 #[derive(Debug)]
 pub(crate) struct WindowCommands {
+    window: Window,
     server: usize,
     /// The counter of the current segment.
     current: CounterIndex,
@@ -62,8 +64,9 @@ struct CounterIndex {
 }
 
 impl Deduction {
-    pub(crate) fn command(&self) -> Command<'_> {
-        Command::Deduction { key: &self.key, units: self.units }
+    /// Adds its command to the batch.
+    pub(crate) fn push(&self, batch: &mut Batch) -> CommandIndex {
+        batch.push(self.server, &self.key, Command::Deduction { units: self.units })
     }
 }
 
@@ -109,7 +112,7 @@ impl WindowCommands {
         let carried = (1..=u64::from(window.carried())).map_while(|age| index.checked_sub(age));
         let carried =
             carried.map(|index| CounterIndex::push(batch, *server, segment_of(name, index))).collect();
-        Self { server: *server, current, added, lifetime, reserved, taken: 0, carried }
+        Self { window: *window, server: *server, current, added, lifetime, reserved, taken: 0, carried }
     }
 
     /// Whether one of its counters has been replaced by the mark of a reset.
@@ -143,17 +146,17 @@ impl WindowCommands {
     pub(crate) fn state(
         &self,
         answers: &Answers,
-        window: &Window,
         now: Timestamp,
         deductions: &Deductions,
     ) -> Result<State, StoreError> {
-        let mut counts: SmallVec<[u64; 2]> = SmallVec::with_capacity(window.carried() as usize + 1);
+        let segments = self.window.carried() as usize + 1;
+        let mut counts: SmallVec<[u64; 2]> = SmallVec::with_capacity(segments);
         let current = count(answers, self.counted())?.saturating_sub(self.reserved);
         counts.push(current.saturating_sub(deductions.of(&self.current.key)).min(MAX_UNITS));
         for CounterIndex { key, value } in &self.carried {
             counts.push(count(answers, *value)?.saturating_sub(deductions.of(key)).min(MAX_UNITS));
         }
-        counts.resize(window.carried() as usize + 1, 0);
+        counts.resize(segments, 0);
         Ok(State::Window(WindowState { at: now, counts }))
     }
 
@@ -191,7 +194,7 @@ impl WindowCommands {
 
 impl CounterIndex {
     fn push(batch: &mut Batch, server: usize, key: String) -> Self {
-        let value = batch.push(server, &Command::ReadCounter { key: &key });
+        let value = batch.push(server, &key, Command::ReadCounter);
         Self { key, value }
     }
 
@@ -204,8 +207,7 @@ impl CounterIndex {
         units: u64,
         lifetime: u64,
     ) -> (Self, Option<CommandIndex>) {
-        let add = Command::Add { key: &key, units, lifetime };
-        let added = (units > 0).then(|| batch.push(server, &add));
+        let added = (units > 0).then(|| batch.push(server, &key, Command::Add { units, lifetime }));
         (Self::push(batch, server, key), added)
     }
 

@@ -4,11 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use ratelimit_core::CLOCK_SLACK;
+use ratelimit_core::kit::TimeSource;
 use sqlx::postgres::PgConnectOptions;
-
-use crate::address::address_of;
-use crate::logged::Logged;
-use crate::time_source::TimeSource;
 
 /// The configuration of a [`PostgresStore`](crate::PostgresStore).
 ///
@@ -87,6 +84,17 @@ pub struct PostgresConfig {
     pub pooler: bool,
 }
 
+/// Whether the table survives a crash of the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Logged {
+    /// It does not. Faster, because nothing is written to the write-ahead log. After a crash, and after a failover to a
+    /// standby, all meters start from zero.
+    #[default]
+    Unlogged,
+    /// It does, and it is replicated. Each charge then waits for the disk unless `synchronous_commit` is off.
+    Logged,
+}
+
 impl PostgresConfig {
     ratelimit_core::kit::setters! {
         server: PgConnectOptions,
@@ -147,4 +155,14 @@ impl fmt::Debug for PostgresConfig {
             .field("pooler", &self.pooler)
             .finish()
     }
+}
+
+/// The address of a server in a form that may be shown: host, port and database, without the password. Without a database, the server uses the one that is named like the user.
+pub(crate) fn address_of(options: &PgConnectOptions) -> String {
+    let host = match options.get_socket() {
+        Some(socket) => socket.display().to_string(),
+        None => options.get_host().to_owned(),
+    };
+    let database = options.get_database().unwrap_or(options.get_username());
+    format!("{host}:{}/{database}", options.get_port())
 }

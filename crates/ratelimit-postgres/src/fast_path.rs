@@ -1,16 +1,18 @@
 //! The fast path: slices of one claim each, on windows of at most one carried segment and on buckets. See `take.sql`.
 
+use ratelimit_core::kit::TimeSource;
 use ratelimit_core::{Answer, Meter, Mode, State, StoreError, Timestamp, WindowState};
 use smallvec::smallvec;
 
+use crate::call::Argument::{BigInt, BigInts, Bytes, BytesList, Float, Floats, Ints};
 use crate::call::Call;
 use crate::certain_fit::CertainFit;
 use crate::claims::{OwnedClaim, OwnedClaims, claim_numbers, signed};
 use crate::config::PostgresConfig;
 use crate::error;
 use crate::reply::Reply;
-use crate::time_source::TimeSource;
-use crate::wire::{bucket_state, unsigned};
+use crate::schema::Function;
+use crate::wire::{bucket_state, by_server, slack, unsigned};
 
 /// The state of a meter that the server has read, and what it has charged.
 #[derive(Clone)]
@@ -102,20 +104,27 @@ impl<'s> FastPath<'s> {
     }
 
     pub(crate) fn call(&self, config: &PostgresConfig) -> Call {
-        let (by_server, slack) = (config.time == TimeSource::Server, config.slack_micros());
         if let ([slice], [certain]) = (self.slices, self.certain.as_slice()) {
-            let id = slice.claims[0].key.clone();
-            return Call::FastPathOne { id, claim: numbers(slice), by_server, slack, certain: *certain };
+            let CertainFit { since, until, share, keep, .. } = *certain;
+            let mut arguments = Vec::with_capacity(15);
+            arguments.push(Bytes(slice.claims[0].key.clone()));
+            arguments.extend(numbers(slice).map(BigInt));
+            arguments.extend([by_server(config), slack(config)]);
+            arguments.extend([BigInt(since), BigInt(until), Float(share), BigInt(keep)]);
+            return Call::new(Function::TakeOne, arguments);
         }
-        Call::FastPath {
-            ids: self.names().map(<[u8]>::to_vec).collect(),
-            lasts: self.ends.iter().map(|end| i32::try_from(*end).unwrap_or(i32::MAX)).collect(),
-            claims: self.order.iter().flat_map(|place| numbers(&self.slices[*place])).collect(),
-            certain: self.certain.iter().flat_map(CertainFit::numbers).collect(),
-            shares: self.certain.iter().map(|certain| certain.share).collect(),
-            by_server,
-            slack,
-        }
+        let lasts = self.ends.iter().map(|end| i32::try_from(*end).unwrap_or(i32::MAX));
+        let claims = self.order.iter().flat_map(|place| numbers(&self.slices[*place]));
+        let arguments = [
+            BytesList(self.names().map(<[u8]>::to_vec).collect()),
+            Ints(lasts.collect()),
+            BigInts(claims.collect()),
+            BigInts(self.certain.iter().flat_map(CertainFit::numbers).collect()),
+            Floats(self.certain.iter().map(|certain| certain.share).collect()),
+            by_server(config),
+            slack(config),
+        ];
+        Call::new(Function::Take, arguments)
     }
 
     /// The names of the meters, in their order.
@@ -206,7 +215,6 @@ impl<'s> FastPath<'s> {
                 }
                 Some((many.clock, seen))
             }
-            Reply::Numbers(_) | Reply::Names(_) => None,
         }
     }
 

@@ -92,7 +92,6 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod address;
 mod call;
 mod certain_fit;
 mod claims;
@@ -102,7 +101,6 @@ mod fast_path;
 #[cfg(test)]
 mod fuzz;
 mod link;
-mod logged;
 mod options;
 mod prune;
 mod queue;
@@ -112,12 +110,12 @@ mod schema;
 mod source;
 mod store;
 mod text;
-mod time_source;
 mod wire;
 
-pub use config::PostgresConfig;
-pub use logged::Logged;
+pub use config::{Logged, PostgresConfig};
 pub use ratelimit_core as core;
+#[doc(inline)]
+pub use ratelimit_core::kit::TimeSource;
 /// What a program needs from [`ratelimit_core`], the same for every store.
 #[doc(inline)]
 pub use ratelimit_core::{
@@ -125,7 +123,6 @@ pub use ratelimit_core::{
     LimitStatus, Limits, ManualClock, RateLimiter, Request, StoreError, SystemClock, Timestamp,
 };
 pub use store::PostgresStore;
-pub use time_source::TimeSource;
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

@@ -4,16 +4,14 @@ use std::time::Duration;
 
 use ratelimit_core::kit::deadline_after;
 use ratelimit_core::{ErrorKind, StoreError};
-use sqlx::postgres::{PgConnection, PgPool};
-use sqlx::{AssertSqlSafe, Row as _};
+use sqlx::postgres::{PgConnection, PgPool, PgRow};
+use sqlx::{AssertSqlSafe, FromRow, Row as _};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-use crate::address::address_of;
 use crate::call::Call;
-use crate::config::PostgresConfig;
+use crate::config::{PostgresConfig, address_of};
 use crate::error;
-use crate::reply::Reply;
 use crate::schema::Names;
 use crate::source::{ActiveConnection, Source};
 
@@ -37,13 +35,9 @@ impl Link {
     /// A link to the server of the configuration, or over the connections of `pool`.
     pub(crate) fn new(config: PostgresConfig, pool: Option<PgPool>) -> Result<Self, StoreError> {
         let names = Names::new(&config)?;
-        let address = match &pool {
-            Some(pool) => address_of(&pool.connect_options()),
-            None => address_of(&config.server),
-        };
-        let source = match pool {
-            Some(pool) => Source::pool(pool),
-            None => Source::own(&config),
+        let (address, source) = match pool {
+            Some(pool) => (address_of(&pool.connect_options()), Source::pool(pool)),
+            None => (address_of(&config.server), Source::own(&config)),
         };
         let permits = Semaphore::new(config.connections.max(1));
         Ok(Self { config, names, address, source, permits })
@@ -57,26 +51,26 @@ impl Link {
         &self.address
     }
 
-    pub(crate) fn timeout(&self) -> Duration {
-        self.config.timeout
+    /// The deadline of a call that begins now.
+    pub(crate) fn deadline(&self) -> Instant {
+        deadline_after(self.config.timeout)
     }
 
-    /// Opens the first connection.
-    pub(crate) async fn connect(&self) -> Result<(), StoreError> {
-        let deadline = deadline_after(self.config.timeout);
+    /// Ensures that there is a connection for the next call.
+    pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), StoreError> {
         self.acquire(deadline).await.map(|(_permit, active)| self.source.give_back(active))
     }
 
-    /// Ensures that there is a connection for the next call. On a pool it does nothing, to save a round trip.
+    /// The same, except that on a pool it does nothing, to save a round trip.
     pub(crate) async fn ready(&self, deadline: Instant) -> Result<(), StoreError> {
-        if self.source.is_pool() {
-            return Ok(());
-        }
-        self.acquire(deadline).await.map(|(_permit, active)| self.source.give_back(active))
+        if self.source.is_pool() { Ok(()) } else { self.connect(deadline).await }
     }
 
     /// Calls a function, again if the server rolled it back because of concurrent statements.
-    pub(crate) async fn run(&self, call: &Call, deadline: Instant) -> Result<Reply, StoreError> {
+    pub(crate) async fn run<R>(&self, call: &Call, deadline: Instant) -> Result<R, StoreError>
+    where
+        R: for<'r> FromRow<'r, PgRow>,
+    {
         let mut tries = TRIES;
         loop {
             tries -= 1;
@@ -87,17 +81,13 @@ impl Link {
         }
     }
 
-    async fn run_once(
-        &self,
-        call: &Call,
-        deadline: Instant,
-    ) -> Result<Result<Reply, sqlx::Error>, StoreError> {
+    async fn run_once<R>(&self, call: &Call, deadline: Instant) -> Result<Result<R, sqlx::Error>, StoreError>
+    where
+        R: for<'r> FromRow<'r, PgRow>,
+    {
         let (_permit, mut active) = self.acquire(deadline).await?;
         let sending = async {
-            match self.source.is_pooled() {
-                true => call.send_text(active.connection(), &self.names).await,
-                false => call.send(active.connection(), &self.names).await,
-            }
+            R::from_row(&call.send(active.connection(), &self.names, self.source.is_pooled()).await?)
         };
         let result = timeout_at(deadline, sending).await;
         match &result {
@@ -154,7 +144,7 @@ impl Link {
         }
         // Existing connections do not have the statements prepared.
         self.source.forget();
-        self.connect().await
+        self.connect(self.deadline()).await
     }
 
     async fn migrate_on(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {

@@ -1,11 +1,10 @@
 //! Parses a configuration from an address.
 
+use ratelimit_core::kit::TimeSource;
 use ratelimit_core::{ErrorKind, StoreError, StoreUrl};
 
-use crate::config::PostgresConfig;
+use crate::config::{Logged, PostgresConfig};
 use crate::error::STORE;
-use crate::logged::Logged;
-use crate::time_source::TimeSource;
 
 /// The names of the options.
 const OPTIONS: &[&str] = &[
@@ -96,10 +95,7 @@ impl PostgresConfig {
                     config.prune_every = Some(option.duration()?).filter(|every| !every.is_zero());
                 }
                 "schema" => option.text().clone_into(&mut config.schema),
-                "time" => {
-                    let sources = [("caller", TimeSource::Caller), ("server", TimeSource::Server)];
-                    config.time = option.one_of(&sources)?;
-                }
+                "time" => config.time = TimeSource::from_option(option)?,
                 "timeout" => config.timeout = option.duration()?,
                 name if OF_THE_CLIENT.contains(&name) => {}
                 _ => return Err(option.unknown(OPTIONS)),

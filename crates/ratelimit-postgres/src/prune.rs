@@ -6,11 +6,12 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 
 use ratelimit_core::StoreError;
-use ratelimit_core::kit::deadline_after;
 
+use crate::call::Argument::BigInt;
 use crate::call::Call;
 use crate::error;
 use crate::link::Link;
+use crate::schema::Function;
 
 /// How many blocks of the table one statement scans: some thousand rows, about a millisecond.
 const BLOCKS: i64 = 32;
@@ -46,8 +47,8 @@ async fn run(link: Weak<Link>, every: Duration) {
 pub(crate) async fn prune(link: &Link) -> Result<u64, StoreError> {
     let (mut first, mut deleted) = (0, 0);
     loop {
-        let deadline = deadline_after(link.timeout());
-        let reply = link.run(&Call::Prune { first, blocks: BLOCKS }, deadline).await?.numbers()?;
+        let call = Call::new(Function::Prune, [BigInt(first), BigInt(BLOCKS)]);
+        let (reply,): (Vec<i64>,) = link.run(&call, link.deadline()).await?;
         let &[count, blocks] = reply.as_slice() else {
             return Err(error::strange_reply());
         };

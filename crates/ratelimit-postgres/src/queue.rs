@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ratelimit_core::kit::{RecentPeak, RunToEnd, deadline_after};
+use ratelimit_core::kit::{RecentPeak, RunToEnd};
 use ratelimit_core::{Answer, ErrorKind, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -98,14 +98,14 @@ impl Queue {
     ///
     /// Once they are sent, the future may be dropped: the statement runs to its end, and the connection stays usable.
     pub(crate) async fn claim(self: &Arc<Self>, slices: Vec<OwnedClaims>) -> Result<Answers, StoreError> {
-        let deadline = deadline_after(self.link.timeout());
+        let deadline = self.link.deadline();
         let sent = Arc::new(AtomicBool::new(false));
         let (reply, mut answer) = oneshot::channel();
         let _presence = CountedCaller(self);
         if let Some(worker) = self.push(Job { slices, deadline, sent: sent.clone(), reply }) {
             worker.begin(&sent).await;
         }
-        let mut result = timeout(MAX_WAIT.min(self.link.timeout()), &mut answer).await;
+        let mut result = timeout(MAX_WAIT.min(self.link.config().timeout), &mut answer).await;
         if result.is_err() {
             if !sent.load(Ordering::SeqCst)
                 && let Some(worker) = self.add_worker(self.state())
@@ -231,25 +231,16 @@ impl Worker {
     fn batch(&mut self) -> Vec<Job> {
         let mut state = self.queue.state();
         let (mut batch, mut claims) = (Vec::new(), 0);
-        let mut jobs = state.next();
-        loop {
-            let Some(job) = jobs.front() else {
-                // All of them may have been abandoned.
-                if batch.is_empty() && state.len() > 0 {
-                    jobs = state.next();
-                    continue;
+        // All jobs of a queue may have been abandoned.
+        while batch.is_empty() && state.len() > 0 {
+            let jobs = state.next();
+            while let Some(job) = jobs.pop_front_if(|job| {
+                claims += job.slices.iter().map(|slice| slice.claims.len()).sum::<usize>();
+                batch.is_empty() || claims <= TOGETHER
+            }) {
+                if !job.reply.is_closed() {
+                    batch.push(job);
                 }
-                break;
-            };
-            claims += job.slices.iter().map(|slice| slice.claims.len()).sum::<usize>();
-            if claims > TOGETHER && !batch.is_empty() {
-                break;
-            }
-            let Some(job) = jobs.pop_front() else {
-                break;
-            };
-            if !job.reply.is_closed() {
-                batch.push(job);
             }
         }
         if batch.is_empty() {
@@ -339,6 +330,6 @@ async fn decide_together(
     slices: &[OwnedClaims],
     deadline: Instant,
 ) -> Result<Answers, StoreError> {
-    let reply = link.run(&wire::claim_call(slices, link.config()), deadline).await?;
-    wire::answers(slices, &reply.numbers()?)
+    let (numbers,): (Vec<i64>,) = link.run(&wire::claim_call(slices, link.config()), deadline).await?;
+    wire::answers(slices, &numbers)
 }

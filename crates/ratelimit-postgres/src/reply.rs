@@ -1,36 +1,24 @@
-//! The replies of the functions on the server.
+//! The replies of the fast path's functions.
 
 use sqlx::postgres::{PgRow, Postgres};
 use sqlx::{Decode, FromRow, Row, Type};
 
-use ratelimit_core::StoreError;
-
-use crate::error;
-
-/// The reply of a function.
+/// The reply to a call on the fast path.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    Numbers(Vec<i64>),
-    /// The reply to [`Call::FastPathOne`](crate::call::Call::FastPathOne).
+    /// To [`TakeOne`](crate::schema::Function::TakeOne).
     One(One),
-    /// The reply to [`Call::FastPath`](crate::call::Call::FastPath).
+    /// To [`Take`](crate::schema::Function::Take).
     Many(Box<Many>),
-    /// The reply to [`Call::Names`](crate::call::Call::Names).
-    Names(Vec<Vec<u8>>),
 }
 
-impl Reply {
-    /// The numbers in the reply to any call except those of the fast path and [`Call::Names`](crate::call::Call::Names).
-    pub(crate) fn numbers(self) -> Result<Vec<i64>, StoreError> {
-        match self {
-            Self::Numbers(numbers) => Ok(numbers),
-            Self::One(_) | Self::Many(_) | Self::Names(_) => Err(error::strange_reply()),
-        }
-    }
-
-    /// The names in the reply to [`Call::Names`](crate::call::Call::Names).
-    pub(crate) fn names(self) -> Result<Vec<Vec<u8>>, StoreError> {
-        if let Self::Names(names) = self { Ok(names) } else { Err(error::strange_reply()) }
+impl FromRow<'_, PgRow> for Reply {
+    fn from_row(row: &PgRow) -> Result<Self, sqlx::Error> {
+        Ok(if row.len() == 1 {
+            Self::One(row.try_get(0)?)
+        } else {
+            Self::Many(Box::new(Many::from_row(row)?))
+        })
     }
 }
 

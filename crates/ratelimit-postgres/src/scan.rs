@@ -1,10 +1,12 @@
 //! Lists the meters in the table, for an operator's tool.
 
-use ratelimit_core::kit::{MeterScan, deadline_after};
+use ratelimit_core::kit::MeterScan;
 use ratelimit_core::{MeterId, StoreError};
 
+use crate::call::Argument::{BigInt, Bytes};
 use crate::call::Call;
 use crate::claims::names_of;
+use crate::schema::Function;
 use crate::store::PostgresStore;
 
 /// How many names one statement reads.
@@ -55,9 +57,9 @@ impl PostgresStore {
         let count = most.saturating_sub(scan.looked_at).min(PAGE);
         // The statement reads one name more than needed, to see whether there are more.
         let wanted = i64::try_from(count + 1).unwrap_or(i64::MAX);
-        let call = Call::Names { after: range.after.clone(), before: range.before.clone(), most: wanted };
-        let deadline = deadline_after(self.link().timeout());
-        let mut names = self.link().run(&call, deadline).await?.names()?;
+        let arguments = [Bytes(range.after.clone()), Bytes(range.before.clone()), BigInt(wanted)];
+        let call = Call::new(Function::Names, arguments);
+        let (mut names,): (Vec<Vec<u8>>,) = self.link().run(&call, self.link().deadline()).await?;
         let goes_on = names.len() > count;
         names.truncate(count);
         scan.looked_at += names.len();

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use ratelimit_core::{ErrorKind, StoreError};
 use sha2::{Digest, Sha256};
 
-use crate::config::PostgresConfig;
+use crate::config::{Logged, PostgresConfig};
 use crate::error::STORE;
-use crate::logged::Logged;
 use crate::reply::MANY_ANSWERS;
 
 /// The SQL of the schema, in the order of creation. The names in it are those of the default configuration.
@@ -45,21 +44,34 @@ pub(crate) const SETTINGS: [(&str, &str); 5] = [
 /// The longest prefix with which all names fit into PostgreSQL's 63 bytes.
 const MAX_PREFIX: usize = 32;
 
-/// The names of the table and the functions.
+/// What a call does on the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Function {
+    Claim,
+    /// See `take.sql`.
+    Take,
+    TakeOne,
+    Refund,
+    Reset,
+    Prune,
+    /// Reads the names after the first argument and before the second, at most as many as the third, in their order.
+    Names,
+}
+
+/// The names of the table and the functions, and the statements that call them.
 #[derive(Debug)]
 pub(crate) struct Names {
     schema: String,
     prefix: String,
-    pub(crate) claim: Arc<str>,
-    pub(crate) take: Arc<str>,
-    pub(crate) take_one: Arc<str>,
+    claim: Arc<str>,
+    take: Arc<str>,
+    take_one: Arc<str>,
     /// `take_one` for a connection without our settings.
-    pub(crate) take_one_pooled: Arc<str>,
-    pub(crate) refund: Arc<str>,
-    pub(crate) reset: Arc<str>,
-    pub(crate) prune: Arc<str>,
-    /// The names after the first argument and before the second, at most as many as the third.
-    pub(crate) names: Arc<str>,
+    take_one_pooled: Arc<str>,
+    refund: Arc<str>,
+    reset: Arc<str>,
+    prune: Arc<str>,
+    names: Arc<str>,
 }
 
 impl PostgresConfig {
@@ -89,25 +101,44 @@ impl Names {
                 "the prefix may contain only lower-case letters, digits and `_`, must not begin with a digit, and has at most 32 bytes",
             );
         }
-        let call = |function: &str, arguments: &str| -> Arc<str> {
-            format!("SELECT {}{prefix}{function}_v1({arguments})", quoted(schema)).into()
+        let own = format!("{}{prefix}", quoted(schema));
+        let call = |function: &str, arguments: usize| -> Arc<str> {
+            format!("SELECT {own}{function}_v1({})", placeholders(arguments)).into()
         };
-        let table = format!("{}{prefix}meters", quoted(schema));
-        let page = format!("SELECT id FROM {table} WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3");
-        let take = format!("CALL {}{prefix}take_v1($1, $2, $3, $4, $5, $6, $7", quoted(schema));
-        let one = "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15";
+        let take = format!("{}{}", placeholders(7), ", NULL".repeat(MANY_ANSWERS));
+        let page = format!("SELECT id FROM {own}meters WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3");
         Ok(Self {
             schema: schema.clone(),
             prefix: prefix.clone(),
-            claim: call("claim", "$1, $2, $3, $4, $5, $6"),
-            take: format!("{take}{})", ", NULL".repeat(MANY_ANSWERS)).into(),
-            take_one: call("take_one", one),
-            take_one_pooled: call("take_one_pooled", one),
-            refund: call("refund", "$1, $2, $3, $4"),
-            reset: call("reset", "$1"),
-            prune: call("prune", "$1, $2"),
+            claim: call("claim", 6),
+            take: format!("CALL {own}take_v1({take})").into(),
+            take_one: call("take_one", 15),
+            take_one_pooled: call("take_one_pooled", 15),
+            refund: call("refund", 4),
+            reset: call("reset", 1),
+            prune: call("prune", 2),
             names: format!("SELECT coalesce(array_agg(id ORDER BY id), '{{}}') FROM ({page}) AS page").into(),
         })
+    }
+
+    /// The statement that calls a function, with its arguments as `$1`, `$2`, …; `pooled` for connections without our
+    /// settings.
+    pub(crate) fn statement(&self, function: Function, pooled: bool) -> &Arc<str> {
+        match function {
+            Function::Claim => &self.claim,
+            Function::Take => &self.take,
+            Function::TakeOne if pooled => &self.take_one_pooled,
+            Function::TakeOne => &self.take_one,
+            Function::Refund => &self.refund,
+            Function::Reset => &self.reset,
+            Function::Prune => &self.prune,
+            Function::Names => &self.names,
+        }
+    }
+
+    /// The statements of the calls that programs wait for.
+    pub(crate) fn to_prepare(&self) -> [&Arc<str>; 5] {
+        [&self.take_one, &self.take, &self.claim, &self.refund, &self.reset]
     }
 
     /// The whole schema as one script.
@@ -165,6 +196,11 @@ fn version(body: &str) -> String {
         text
     });
     format!("ratelimit-postgres schema 1 {digest}")
+}
+
+/// `$1, $2, …`, this many.
+fn placeholders(number: usize) -> String {
+    (1..=number).map(|nth| format!("${nth}")).collect::<Vec<_>>().join(", ")
 }
 
 /// `schema` as the first part of a qualified name.

@@ -137,8 +137,8 @@ impl Source {
 
 /// Prepares the statements, so that the first call is one round trip like all others. A call reports a missing function.
 async fn prepare(connection: &mut PgConnection, names: &Names) -> Result<(), sqlx::Error> {
-    for call in [&names.take_one, &names.take, &names.claim, &names.refund, &names.reset] {
-        match connection.prepare(AssertSqlSafe(call.clone()).into_sql_str()).await {
+    for statement in names.to_prepare() {
+        match connection.prepare(AssertSqlSafe(statement.clone()).into_sql_str()).await {
             Ok(_) => {}
             Err(sqlx::Error::Database(_)) => break,
             Err(error) => return Err(error),

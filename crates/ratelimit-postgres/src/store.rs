@@ -3,20 +3,17 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ratelimit_core::kit::deadline_after;
-use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, Promises, Refund, StoreError, Time, Timestamp,
-};
+use ratelimit_core::{Answer, Claims, CounterStore, Decisions, Promises, Refund, StoreError, Timestamp};
 use sqlx::postgres::PgPool;
 
-use crate::call::Call;
-use crate::claims::{OwnedClaims, name_of, owned};
+use crate::call::{Argument, Call};
+use crate::claims::{name_of, owned};
 use crate::config::PostgresConfig;
 use crate::error;
 use crate::link::Link;
 use crate::prune::{Pruner, prune};
 use crate::queue::Queue;
-use crate::time_source::TimeSource;
+use crate::schema::Function;
 use crate::wire::refund_call;
 
 /// Counts on a PostgreSQL server. Clones share the connections.
@@ -55,7 +52,7 @@ impl PostgresStore {
     /// The same as [`connect`](Self::connect), or if the schema or the prefix is not a valid name.
     pub async fn connect_with(config: PostgresConfig) -> Result<Self, StoreError> {
         let link = Link::new(config, None)?;
-        link.connect().await?;
+        link.connect(link.deadline()).await?;
         if link.config().migrate {
             link.migrate().await?;
         }
@@ -146,16 +143,10 @@ impl PostgresStore {
     /// usable.
     async fn call(&self, call: Call) -> Result<Vec<i64>, StoreError> {
         let link = self.0.link.clone();
-        let deadline = deadline_after(link.timeout());
-        let result = tokio::spawn(async move { link.run(&call, deadline).await?.numbers() }).await;
-        result.unwrap_or_else(|_| Err(error::strange_reply()))
-    }
-
-    async fn claim_all(
-        &self,
-        slices: Vec<OwnedClaims>,
-    ) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
-        self.0.queue.claim(slices).await
+        let deadline = link.deadline();
+        let result = tokio::spawn(async move { link.run(&call, deadline).await }).await;
+        let (numbers,) = result.unwrap_or_else(|_| Err(error::strange_reply()))?;
+        Ok(numbers)
     }
 }
 
@@ -171,15 +162,11 @@ impl fmt::Debug for PostgresStore {
 #[deny(clippy::missing_trait_methods)]
 impl CounterStore for PostgresStore {
     fn promises(&self) -> Promises {
-        let time = match self.0.link.config().time {
-            TimeSource::Caller => Time::Caller,
-            TimeSource::Server => Time::Server,
-        };
-        Promises::new(Decisions::Exact, time)
+        Promises::new(Decisions::Exact, self.0.link.config().time.into())
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let mut answers = self.claim_all(vec![owned(&claims)]).await?;
+        let mut answers = self.0.queue.claim(vec![owned(&claims)]).await?;
         let answer = answers.pop().unwrap_or_else(|| Err(error::strange_reply()));
         answer.map_err(|failure| failure.at(self.0.link.address()))
     }
@@ -189,7 +176,7 @@ impl CounterStore for PostgresStore {
             return Vec::new();
         }
         let address = self.0.link.address();
-        match self.claim_all(slices.iter().map(owned).collect()).await {
+        match self.0.queue.claim(slices.iter().map(owned).collect()).await {
             Ok(answers) => {
                 let outward = |failure: StoreError| failure.at(address);
                 answers.into_iter().map(|answer| answer.map_err(outward)).collect()
@@ -210,8 +197,7 @@ impl CounterStore for PostgresStore {
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        self.call(Call::Reset { ids: claims.iter().map(|claim| name_of(&claim.id)).collect() })
-            .await
-            .map(drop)
+        let ids = claims.iter().map(|claim| name_of(&claim.id)).collect();
+        self.call(Call::new(Function::Reset, [Argument::BytesList(ids)])).await.map(drop)
     }
 }

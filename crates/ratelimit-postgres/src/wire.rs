@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use ratelimit_core::kit::TimeSource;
 use ratelimit_core::{
     Answer, BucketState, Charged, Log, LogSight, MAX_UNITS, Meter, Mode, Refund, State, StoreError,
     Timestamp, Verdict, WindowState,
 };
 use smallvec::SmallVec;
 
-use crate::call::Call;
+use crate::call::Argument::{BigInt, BigInts, BytesList, Int};
+use crate::call::{Argument, Call};
 use crate::claims::{OwnedClaim, OwnedClaims, claim_numbers, name_of, signed};
 use crate::config::PostgresConfig;
 use crate::error;
-use crate::time_source::TimeSource;
+use crate::schema::Function;
 
 /// The call that decides `slices`, in their order.
 pub(crate) fn claim_call(slices: &[OwnedClaims], config: &PostgresConfig) -> Call {
@@ -48,8 +50,9 @@ pub(crate) fn claim_call(slices: &[OwnedClaims], config: &PostgresConfig) -> Cal
         }
     }
     let writes = i32::try_from(writes).unwrap_or(i32::MAX);
-    let by_server = config.time == TimeSource::Server;
-    Call::Claim { ids, writes, slices: heads, claims, by_server, slack: config.slack_micros() }
+    let arguments =
+        [BytesList(ids), Int(writes), BigInts(heads), BigInts(claims), by_server(config), slack(config)];
+    Call::new(Function::Claim, arguments)
 }
 
 /// The call that gives units back.
@@ -74,8 +77,18 @@ pub(crate) fn refund_call(now: Timestamp, refunds: &[Refund<'_>], config: &Postg
         };
         numbers.extend(rest.map(signed));
     }
-    let by_server = config.time == TimeSource::Server;
-    Call::Refund { ids, now: signed(now.as_nanos()), refunds: numbers, by_server }
+    let now = BigInt(signed(now.as_nanos()));
+    Call::new(Function::Refund, [BytesList(ids), now, BigInts(numbers), by_server(config)])
+}
+
+/// Whether the server's clock decides, as an argument.
+pub(crate) fn by_server(config: &PostgresConfig) -> Argument {
+    Argument::Bool(config.time == TimeSource::Server)
+}
+
+/// How long a meter is kept after it has become irrelevant, as an argument.
+pub(crate) fn slack(config: &PostgresConfig) -> Argument {
+    BigInt(config.slack_micros())
 }
 
 fn number_of(count: usize) -> i64 {

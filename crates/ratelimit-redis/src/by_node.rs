@@ -12,38 +12,40 @@ use ratelimit_core::{Answer, Claims, CounterStore, Promises, Refund, StoreError,
 use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind};
 use tokio::time::Instant;
 
-use crate::direct::Direct;
+use crate::calls::Calls;
 use crate::error;
 use crate::fast::{self, Single};
 use crate::keys::{key_of, slot_of};
 use crate::server::Server;
+use crate::spread;
+use crate::wire::Answers;
 
 /// A cluster whose checks are batched by node.
 pub(crate) struct ByNode {
-    direct: Direct,
+    calls: Calls,
     config: BatchConfig,
     /// By address.
     nodes: RwLock<HashMap<String, Batched<OneNode>>>,
 }
 
 impl ByNode {
-    pub(crate) fn new(direct: Direct, config: BatchConfig) -> Self {
-        Self { direct, config, nodes: RwLock::default() }
+    pub(crate) fn new(calls: Calls, config: BatchConfig) -> Self {
+        Self { calls, config, nodes: RwLock::default() }
     }
 
     pub(crate) async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         match self.node_of(&claims) {
             Some(node) => node.claim(claims).await,
-            None => self.direct.claim(claims).await,
+            None => self.calls.claim(claims).await,
         }
     }
 
     /// The node that decides this slice, if the slice can take the fast path and the node is known.
     fn node_of(&self, claims: &Claims<'_>) -> Option<Batched<OneNode>> {
-        let calls = self.direct.calls();
-        Single::of_claims(claims, calls.time())?;
-        let slot = slot_of(&key_of(calls.prefix(), &claims.first()?.id));
-        let node = calls.link.owner(slot)?;
+        let calls = &self.calls;
+        Single::of_claims(claims, calls.time)?;
+        let slot = slot_of(&key_of(&calls.prefix, &claims.first()?.id));
+        let node = calls.link.cluster()?.owner(slot)?;
         let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
         match nodes.get(node.address()).filter(|known| Arc::ptr_eq(&known.inner().node, &node)) {
             Some(known) => Some(known.clone()),
@@ -62,7 +64,7 @@ impl ByNode {
         if let Some(known) = nodes.get(&address).filter(|known| Arc::ptr_eq(&known.inner().node, &node)) {
             return known.clone();
         }
-        let batched = Batched::with_config(OneNode { direct: self.direct.clone(), node }, self.config);
+        let batched = Batched::with_config(OneNode { calls: self.calls.clone(), node }, self.config);
         nodes.insert(address, batched.clone());
         batched
     }
@@ -71,14 +73,14 @@ impl ByNode {
 /// A node of the cluster as a store, for slices that can take the fast path and whose keys are in slots of this node.
 #[derive(Clone)]
 struct OneNode {
-    direct: Direct,
+    calls: Calls,
     node: Arc<Server>,
 }
 
 impl OneNode {
     /// Sends the calls as one pipeline. A call that the node did not run is sent to the node that serves its slot.
-    async fn decide(&self, singles: &[Single<'_>], slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
-        let calls = self.direct.calls();
+    async fn decide(&self, singles: &[Single<'_>], slices: &[Claims<'_>]) -> Answers {
+        let calls = &self.calls;
         let deadline = calls.deadline();
         let mut pipeline = Pipeline::with_capacity(singles.len());
         for single in singles {
@@ -91,7 +93,9 @@ impl OneNode {
                 return self.elsewhere(slices, deadline).await;
             }
             Err(failure) => {
-                calls.link.look_soon();
+                if let Some(cluster) = calls.link.cluster() {
+                    cluster.survey_soon();
+                }
                 return self.all(slices, &failure);
             }
         };
@@ -115,16 +119,16 @@ impl OneNode {
     }
 
     /// Decides each slice on its own, on the node that serves its slot.
-    async fn elsewhere(&self, slices: &[Claims<'_>], deadline: Instant) -> Vec<Result<Answer, StoreError>> {
+    async fn elsewhere(&self, slices: &[Claims<'_>], deadline: Instant) -> Answers {
         if slices.is_empty() {
             return Vec::new();
         }
-        let calls = self.direct.calls();
+        let calls = &self.calls;
         let slices = slices.iter().map(|claims| calls.own(claims)).collect();
-        crate::spread::claim_many(calls, slices, deadline).await
+        spread::claim_many(calls, slices, deadline).await
     }
 
-    fn all(&self, slices: &[Claims<'_>], failure: &StoreError) -> Vec<Result<Answer, StoreError>> {
+    fn all(&self, slices: &[Claims<'_>], failure: &StoreError) -> Answers {
         slices.iter().map(|_| Err(self.fail(failure.clone()))).collect()
     }
 
@@ -148,27 +152,27 @@ impl fmt::Debug for OneNode {
 
 impl CounterStore for OneNode {
     fn promises(&self) -> Promises {
-        self.direct.promises()
+        self.calls.promises()
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        self.direct.claim(claims).await
+        self.calls.claim(claims).await
     }
 
-    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
-        let time = self.direct.calls().time();
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Answers {
+        let time = self.calls.time;
         let singles: Option<Vec<_>> = slices.iter().map(|claims| Single::of_claims(claims, time)).collect();
         match singles {
             Some(singles) => self.decide(&singles, slices).await,
-            None => self.direct.claim_many(slices).await,
+            None => self.calls.claim_many(slices).await,
         }
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        self.direct.refund(now, refunds).await
+        self.calls.refund(now, refunds).await
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        self.direct.reset(claims).await
+        self.calls.reset(claims).await
     }
 }

@@ -1,28 +1,31 @@
 //! The script calls: slices are encoded as one call, and its reply is decoded into answers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::kit::deadline_after;
+use ratelimit_core::kit::{TimeSource, deadline_after};
 use ratelimit_core::{Answer, Claims, Refund, StoreError, Timestamp};
+use redis::{Cmd, Value};
 use tokio::time::Instant;
 
 use crate::error;
 use crate::fast::{self, Single};
-use crate::keys::key_of;
+use crate::keys::{key_of, slot_of};
 use crate::link::Link;
-use crate::script::{CLAIM, REFUND};
 use crate::store_config::StoreConfig;
-use crate::time_source::TimeSource;
-use crate::wire::{self, OwnedClaims, OwnedRefund};
+use crate::wire::{self, Answers, OwnedClaims, OwnedRefund};
 
 /// The maximum number of slices in one script call: a server does nothing else while a script runs.
 const BATCH: usize = 256;
 
-/// Sends slices whose keys may be in the same call.
+/// The store without shared calls: each slice, and each batch of slices, is a call of its own. Clones share the connections.
+#[derive(Clone)]
 pub(crate) struct Calls {
-    pub(crate) link: Link,
-    prefix: String,
-    time: TimeSource,
+    pub(crate) link: Arc<Link>,
+    /// The prefix of every key.
+    pub(crate) prefix: Arc<str>,
+    /// Whose clock decides.
+    pub(crate) time: TimeSource,
     slack_millis: u64,
     timeout: Duration,
 }
@@ -31,12 +34,7 @@ impl Calls {
     pub(crate) fn new(link: Link, config: StoreConfig) -> Self {
         let slack_millis = config.slack_millis();
         let StoreConfig { prefix, time, timeout, .. } = config;
-        Self { link, prefix, time, slack_millis, timeout }
-    }
-
-    /// The prefix of every key.
-    pub(crate) fn prefix(&self) -> &str {
-        &self.prefix
+        Self { link: Arc::new(link), prefix: prefix.into(), time, slack_millis, timeout }
     }
 
     /// The claims with their keys, owned, so that a task can hold them.
@@ -49,11 +47,6 @@ impl Calls {
         OwnedRefund::new(refund, |id| key_of(&self.prefix, id))
     }
 
-    /// Whose clock decides.
-    pub(crate) fn time(&self) -> TimeSource {
-        self.time
-    }
-
     /// The call that decides these claims on the fast path.
     pub(crate) fn call_of(&self, singles: &[Single<'_>]) -> redis::Cmd {
         fast::claim_call(singles, &self.prefix, self.slack_millis)
@@ -64,69 +57,53 @@ impl Calls {
         deadline_after(self.timeout)
     }
 
-    /// Decides slices in one call, which may contain all of their keys.
-    pub(crate) async fn decide_all(
-        &self,
-        slices: &[OwnedClaims],
-        deadline: Instant,
-    ) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
-        let singles: Option<Vec<_>> = slices.iter().map(|slice| Single::of_slice(slice, self.time)).collect();
-        if let Some(singles) = singles {
-            return self.decide_singles(&singles, deadline).await;
+    /// Decides slices whose keys may be in the same call, in batches, one after another. If a batch gets no reply, all of its
+    /// slices fail.
+    pub(crate) async fn decide_all(&self, slices: &[OwnedClaims], deadline: Instant) -> Answers {
+        let mut answers = Vec::new();
+        for batch in slices.chunks(BATCH) {
+            let singles: Option<Vec<_>> =
+                batch.iter().map(|slice| Single::of_slice(slice, self.time)).collect();
+            answers.extend(match singles {
+                Some(singles) => self.decide_singles(&singles, deadline).await,
+                None => {
+                    let call = wire::claim_call(batch, self.time, self.slack_millis);
+                    let read = |reply| wire::answers(batch, self.time, reply);
+                    self.answers(call, read, batch.len(), deadline).await
+                }
+            });
         }
-        let call = wire::claim_call(slices, self.time, self.slack_millis);
-        let key = slices.iter().flat_map(|slice| &slice.claims).next().map_or(&[][..], |claim| &claim.key);
-        let reply = self.link.run(&CLAIM, call, key, deadline).await?;
-        let address = self.link.address();
-        let answers = wire::answers(slices, self.time, reply).map_err(|error| error.at(address))?;
-        Ok(answers.into_iter().map(|answer| answer.map_err(|error| error.at(address))).collect())
+        answers
     }
 
-    /// Decides slices on the fast path, in one call. On a cluster their keys exist already; elsewhere the keys are written
-    /// into the call directly.
-    async fn decide_singles(
+    /// Decides slices on the fast path, in batches, one after another. If a batch gets no reply, all of its slices fail.
+    pub(crate) async fn decide_singles(&self, singles: &[Single<'_>], deadline: Instant) -> Answers {
+        let mut answers = Vec::new();
+        for batch in singles.chunks(BATCH) {
+            let read = |reply| fast::answers(batch, &reply);
+            answers.extend(self.answers(self.call_of(batch), read, batch.len(), deadline).await);
+        }
+        answers
+    }
+
+    /// The answers to a call for `number` slices.
+    async fn answers(
         &self,
-        singles: &[Single<'_>],
+        call: Cmd,
+        read: impl FnOnce(Value) -> Result<Answers, StoreError>,
+        number: usize,
         deadline: Instant,
-    ) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
-        let call = self.call_of(singles);
-        let key = singles.first().and_then(Single::key).unwrap_or_default();
-        let reply = self.link.run(&CLAIM, call, key, deadline).await?;
-        let address = self.link.address();
-        let answers = fast::answers(singles, &reply).map_err(|error| error.at(address))?;
-        Ok(answers.into_iter().map(|answer| answer.map_err(|error| error.at(address))).collect())
+    ) -> Answers {
+        let at = |failure: StoreError| failure.at(self.link.address());
+        match self.link.send(call, deadline).await.and_then(read) {
+            Ok(answers) => answers.into_iter().map(|answer| answer.map_err(at)).collect(),
+            Err(failure) => vec![Err(at(failure)); number],
+        }
     }
 
     /// Decides one slice whose keys may be in the same call.
     pub(crate) async fn decide(&self, slice: OwnedClaims, deadline: Instant) -> Result<Answer, StoreError> {
-        let mut answers = self.decide_all(std::slice::from_ref(&slice), deadline).await?;
-        answers.pop().unwrap_or_else(|| Err(error::strange_reply()))
-    }
-
-    /// Decides slices in batches, one after another. If a batch gets no reply, all of its slices fail.
-    pub(crate) async fn decide_batches(
-        &self,
-        slices: &[OwnedClaims],
-        deadline: Instant,
-    ) -> Vec<Result<Answer, StoreError>> {
-        let mut answers = Vec::new();
-        for batch in slices.chunks(BATCH) {
-            add(&mut answers, batch.len(), self.decide_all(batch, deadline).await);
-        }
-        answers
-    }
-
-    /// Decides slices on the fast path in batches, one after another. If a batch gets no reply, all of its slices fail.
-    pub(crate) async fn decide_batches_of_singles(
-        &self,
-        singles: &[Single<'_>],
-        deadline: Instant,
-    ) -> Vec<Result<Answer, StoreError>> {
-        let mut answers = Vec::new();
-        for batch in singles.chunks(BATCH) {
-            add(&mut answers, batch.len(), self.decide_singles(batch, deadline).await);
-        }
-        answers
+        only(self.decide_all(&[slice], deadline).await)
     }
 
     /// Gives back units of meters whose keys may be in the same call.
@@ -136,18 +113,18 @@ impl Calls {
         refunds: &[OwnedRefund],
         deadline: Instant,
     ) -> Result<(), StoreError> {
-        let Some(first) = refunds.first() else { return Ok(()) };
-        let call = wire::refund_call(now, refunds, self.time);
-        let reply = self.link.run(&REFUND, call, &first.claim.key, deadline).await?;
-        match reply {
-            redis::Value::Int(1) => Ok(()),
-            redis::Value::Int(_) => {
-                let corrupt = error::corrupt().at(self.link.address());
-                // The script has given the others back.
-                Err(if refunds.len() > 1 { corrupt.maybe_applied() } else { corrupt })
-            }
-            _ => Err(error::strange_reply().at(self.link.address())),
+        if refunds.is_empty() {
+            return Ok(());
         }
+        let call = wire::refund_call(now, refunds, self.time);
+        let failure = match self.link.send(call, deadline).await? {
+            Value::Int(1) => return Ok(()),
+            Value::Int(_) => error::corrupt(),
+            _ => error::strange_reply(),
+        };
+        // The script has given the others back.
+        let failure = if refunds.len() > 1 { failure.maybe_applied() } else { failure };
+        Err(failure.at(self.link.address()))
     }
 
     /// Groups the items that may be in the same call: all of them on one server, those of one slot on a cluster.
@@ -155,7 +132,7 @@ impl Calls {
         if self.link.has_slots() {
             let mut slots = std::collections::BTreeMap::<u16, Vec<T>>::new();
             for item in items {
-                slots.entry(crate::keys::slot_of(key(&item))).or_default().push(item);
+                slots.entry(slot_of(key(&item))).or_default().push(item);
             }
             return slots.into_values().collect();
         }
@@ -163,15 +140,7 @@ impl Calls {
     }
 }
 
-/// Adds the answers to a batch of `number` slices.
-fn add(
-    answers: &mut Vec<Result<Answer, StoreError>>,
-    number: usize,
-    decided: Result<Vec<Result<Answer, StoreError>>, StoreError>,
-) {
-    match decided {
-        Ok(decided) if answers.is_empty() => *answers = decided,
-        Ok(decided) => answers.extend(decided),
-        Err(error) => answers.extend((0..number).map(|_| Err(error.clone()))),
-    }
+/// The answer to the only slice of a call.
+pub(crate) fn only(mut answers: Answers) -> Result<Answer, StoreError> {
+    answers.pop().unwrap_or_else(|| Err(error::strange_reply()))
 }

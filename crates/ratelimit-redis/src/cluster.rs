@@ -17,7 +17,7 @@ use crate::error;
 use crate::keys::slot_of;
 use crate::node_address::NodeAddress;
 use crate::nodes::Nodes;
-use crate::script::Script;
+use crate::script::{first_key, in_full};
 use crate::server::Server;
 
 /// How many redirects a call follows.
@@ -49,9 +49,12 @@ enum Step {
 
 impl Cluster {
     pub(crate) fn new(nodes: &[ConnectionInfo], config: &RedisConfig) -> Result<Self, StoreError> {
-        let nodes = Nodes::new(nodes, config)?;
-        let address = nodes.address();
-        Ok(Self { nodes: Arc::new(nodes), survey: Discovery::new(), address })
+        let nodes = Arc::new(Nodes::new(nodes, config)?);
+        let survey = Discovery::new({
+            let nodes = nodes.clone();
+            move || nodes.clone().survey()
+        });
+        Ok(Self { address: nodes.address(), nodes, survey })
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -59,7 +62,7 @@ impl Cluster {
     }
 
     /// The node that serves a slot, if it is known.
-    pub(crate) fn known_owner(&self, slot: u16) -> Option<Arc<Server>> {
+    pub(crate) fn owner(&self, slot: u16) -> Option<Arc<Server>> {
         self.nodes.owner(slot)
     }
 
@@ -84,16 +87,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Sends a command to the node that serves the slot of `key`.
-    pub(crate) async fn send(
-        &self,
-        mut cmd: Cmd,
-        script: Option<&Script>,
-        key: &[u8],
-        deadline: Instant,
-    ) -> Result<Value, StoreError> {
-        let slot = slot_of(key);
-        let mut node = self.owner(slot, deadline).await?;
+    /// Sends a command to the node that serves the slot of its keys.
+    pub(crate) async fn send(&self, mut cmd: Cmd, deadline: Instant) -> Result<Value, StoreError> {
+        let slot = slot_of(first_key(&cmd));
+        let mut node = self.find_owner(slot, deadline).await?;
         let (mut asking, mut redirects, mut pause) = (false, 0, PAUSE);
         loop {
             let reply = node.connection().send(&cmd, asking, deadline).await;
@@ -103,21 +100,21 @@ impl Cluster {
                 Err(failure) => Step::Elsewhere(failure),
             };
             redirects += 1;
-            match (step, script) {
-                (Step::InFull, Some(script)) => cmd = script.call_in_full(&cmd),
-                (Step::Elsewhere(failure), _) if redirects <= REDIRECTS => {
+            match step {
+                Step::InFull => cmd = in_full(&cmd).ok_or_else(error::strange_reply)?,
+                Step::Elsewhere(failure) if redirects <= REDIRECTS => {
                     (node, asking) = (self.other_owner(slot, &node, failure, deadline).await?, false);
                 }
-                (Step::Pause, _) if Instant::now() + pause < deadline => {
+                Step::Pause if Instant::now() + pause < deadline => {
                     sleep_until(Instant::now() + pause).await;
                     (redirects, pause, asking) = (0, pause * 2, false);
-                    node = self.owner(slot, deadline).await?;
+                    node = self.find_owner(slot, deadline).await?;
                 }
-                (Step::At(place), _) if redirects <= REDIRECTS => {
+                Step::At(place) if redirects <= REDIRECTS => {
                     (node, asking) = (self.nodes.moved(slot, &place), false);
                     self.survey_soon();
                 }
-                (Step::Asking(place), _) if redirects <= REDIRECTS => {
+                Step::Asking(place) if redirects <= REDIRECTS => {
                     (node, asking) = (self.nodes.at(&place), true);
                 }
                 _ => {
@@ -159,8 +156,8 @@ impl Cluster {
         Ok(step)
     }
 
-    /// The node that serves a slot.
-    async fn owner(&self, slot: u16, deadline: Instant) -> Result<Arc<Server>, StoreError> {
+    /// The node that serves a slot, after a survey if it is not known.
+    async fn find_owner(&self, slot: u16, deadline: Instant) -> Result<Arc<Server>, StoreError> {
         if let Some(node) = self.nodes.owner(slot) {
             return Ok(node);
         }
@@ -178,27 +175,17 @@ impl Cluster {
         failure: StoreError,
         deadline: Instant,
     ) -> Result<Arc<Server>, StoreError> {
-        if !error::may_go_elsewhere(&failure) {
-            self.survey_soon();
-            return Err(failure);
-        }
-        let other = || self.nodes.owner(slot).filter(|owner| !Arc::ptr_eq(owner, failed));
-        if let Some(other) = other() {
-            return Ok(other);
-        }
-        // The original failure says more than that of the survey.
-        let _ = self.surveyed(deadline).await;
-        other().ok_or(failure)
+        self.survey_soon();
+        self.survey.other_than(failed, failure, || self.nodes.owner(slot), deadline).await
     }
 
     /// Waits for a survey of which node serves which slot, unless one has just ended.
     async fn surveyed(&self, deadline: Instant) -> Result<(), StoreError> {
-        let survey = self.survey.wait(|| self.nodes.clone().survey(), deadline);
-        survey.await.map_err(|failure| error::at(failure, &self.address))
+        self.survey.wait(deadline).await.map_err(|failure| failure.at(&self.address))
     }
 
     /// Starts a survey of which node serves which slot, without waiting for it.
     pub(crate) fn survey_soon(&self) {
-        self.survey.begin(|| self.nodes.clone().survey());
+        self.survey.begin();
     }
 }

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use ratelimit_core::kit::TimeSource;
 use ratelimit_core::layers::BatchConfig;
 
 use crate::servers::Servers;
 use crate::store_config::StoreConfig;
-use crate::time_source::TimeSource;
 
 /// The configuration of a [`RedisStore`](crate::RedisStore) with its own connections.
 ///

@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use ratelimit_core::{ErrorKind, StoreError};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, RedisConnectionInfo, RedisError, ServerErrorKind, Value};
+use redis::{
+    AsyncConnectionConfig, Cmd, ConnectionAddr, Pipeline, RedisConnectionInfo, RedisError, ServerErrorKind,
+    Value,
+};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::config::RedisConfig;
 use crate::error;
 use crate::node_address::NodeAddress;
 use crate::script::{CLAIM, REFUND};
@@ -22,6 +26,7 @@ const MIN_TIMEOUT: Duration = Duration::from_secs(5);
 const QUEUE: usize = 1_024;
 
 /// Opens connections, to servers that have the scripts loaded.
+#[derive(Clone)]
 pub(crate) struct Dialer {
     address: String,
     settings: RedisConnectionInfo,
@@ -66,18 +71,30 @@ impl Drop for Shared {
 }
 
 impl Dialer {
-    /// Connects with `opener`; `limit` is the time limit of a call.
-    pub(crate) fn new(settings: RedisConnectionInfo, opener: Opener, limit: Duration) -> Self {
-        Self { address: opener.address(), settings, opener, timeout: limit.max(MIN_TIMEOUT), scripts: true }
+    /// Connects to the server at this address, with this log-in and database.
+    pub(crate) fn new(
+        address: &ConnectionAddr,
+        settings: RedisConnectionInfo,
+        config: &RedisConfig,
+    ) -> Result<Self, StoreError> {
+        let opener = Opener::new(address, config)?;
+        let timeout = config.timeout.max(MIN_TIMEOUT);
+        Ok(Self { address: opener.address(), settings, opener, timeout, scripts: true })
     }
 
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
-    /// A dialer that loads no scripts: for a sentinel, which runs none.
-    pub(crate) fn without_scripts(self) -> Self {
-        Self { scripts: false, ..self }
+    /// Connects to the server at `place` in the same way.
+    pub(crate) fn towards(&self, place: &NodeAddress) -> Self {
+        let opener = self.opener.towards(place);
+        Self { address: opener.address(), opener, ..self.clone() }
+    }
+
+    /// Connects with another log-in, and loads no scripts: for sentinels, which run none.
+    pub(crate) fn without_scripts(&self, settings: RedisConnectionInfo) -> Self {
+        Self { settings, scripts: false, ..self.clone() }
     }
 
     /// Whether it connects to the server at `place`.
@@ -86,8 +103,7 @@ impl Dialer {
     }
 
     async fn dial_in_time(&self) -> Result<OpenConnection, StoreError> {
-        let late = || error::new(ErrorKind::Unreachable, "no connection within the time limit");
-        timeout(self.timeout, self.dial()).await.unwrap_or_else(|_| Err(late()))
+        timeout(self.timeout, self.dial()).await.unwrap_or_else(|_| Err(error::no_connection()))
     }
 
     async fn dial(&self) -> Result<OpenConnection, StoreError> {
@@ -143,10 +159,6 @@ async fn load(connection: &mut MultiplexedConnection) -> Result<(), StoreError> 
 impl Connection {
     pub(crate) fn new(dialer: Arc<Dialer>) -> Self {
         Self { dialer, current: Arc::default(), dialling: SingleFlight::new() }
-    }
-
-    pub(crate) fn dialer(&self) -> &Dialer {
-        &self.dialer
     }
 
     /// Connects unless it is connected.
@@ -234,9 +246,7 @@ impl Connection {
                 error::new(ErrorKind::Unreachable, "the server closed the connection immediately").at(address)
             }),
             Ok(Err(failure)) => Err(failure.at(address)),
-            Err(_) => {
-                Err(error::new(ErrorKind::Unreachable, "no connection within the time limit").at(address))
-            }
+            Err(_) => Err(error::no_connection().at(address)),
         }
     }
 
@@ -265,9 +275,7 @@ impl Connection {
     /// The claims may be charged, even if nothing was written yet: other calls keep the connection open, and a server that
     /// reads again makes room for the request.
     fn late(&self) -> StoreError {
-        error::new(ErrorKind::Timeout, "no answer within the time limit")
-            .at(self.dialer.address())
-            .maybe_applied()
+        error::late().at(self.dialer.address())
     }
 }
 

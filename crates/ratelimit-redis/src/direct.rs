@@ -1,100 +1,77 @@
-//! The store without shared calls: each slice is a call of its own.
+//! The store without shared calls.
 
 use std::fmt;
-use std::sync::Arc;
 
-use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, Promises, Refund, StoreError, Time, Timestamp,
-};
+use ratelimit_core::{Answer, Claims, CounterStore, Decisions, Promises, Refund, StoreError, Timestamp};
 use redis::cmd;
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
-use crate::calls::Calls;
-use crate::error;
+use crate::calls::{Calls, only};
 use crate::fast::Single;
 use crate::keys::key_of;
-use crate::link::Link;
 use crate::spread;
-use crate::store_config::StoreConfig;
-use crate::time_source::TimeSource;
-use crate::wire::slot_of_all;
+use crate::wire::{Answers, slot_of_all};
 
-/// The store without shared calls: each slice, and each batch of slices, is a call of its own.
-#[derive(Clone)]
-pub(crate) struct Direct {
-    calls: Arc<Calls>,
-}
-
-impl Direct {
-    pub(crate) fn calls(&self) -> &Arc<Calls> {
-        &self.calls
-    }
-
-    pub(crate) fn new(link: Link, config: StoreConfig) -> Self {
-        Self { calls: Arc::new(Calls::new(link, config)) }
-    }
-
-    /// The claims of these slices, if all of them can take the fast path on one server.
-    fn singles<'a>(&self, slices: &'a [Claims<'a>]) -> Option<SmallVec<[Single<'a>; 1]>> {
-        if self.calls.link.has_slots() {
+impl Calls {
+    /// Decides slices on the fast path if all of them can take it, on one server.
+    async fn decide_fast(&self, slices: &[Claims<'_>], deadline: Instant) -> Option<Answers> {
+        if self.link.has_slots() {
             return None;
         }
-        slices.iter().map(|claims| Single::of_claims(claims, self.calls.time())).collect()
+        let single = |claims| Single::of_claims(claims, self.time);
+        let singles: SmallVec<[Single<'_>; 1]> = slices.iter().map(single).collect::<Option<_>>()?;
+        Some(self.decide_singles(&singles, deadline).await)
     }
 }
 
-impl fmt::Debug for Direct {
+impl fmt::Debug for Calls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisStore")
-            .field("address", &self.calls.link.address())
-            .field("prefix", &self.calls.prefix())
-            .field("time", &self.calls.time())
+            .field("address", &self.link.address())
+            .field("prefix", &self.prefix)
+            .field("time", &self.time)
             .finish_non_exhaustive()
     }
 }
 
-impl CounterStore for Direct {
+impl CounterStore for Calls {
     fn promises(&self) -> Promises {
-        let decisions = if self.calls.link.has_slots() { Decisions::ExactPerKey } else { Decisions::Exact };
-        let time = match self.calls.time() {
-            TimeSource::Caller => Time::Caller,
-            TimeSource::Server => Time::Server,
-        };
-        Promises::new(decisions, time)
+        let decisions = if self.link.has_slots() { Decisions::ExactPerKey } else { Decisions::Exact };
+        Promises::new(decisions, self.time.into())
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let deadline = self.calls.deadline();
-        if let Some(singles) = self.singles(std::slice::from_ref(&claims)) {
-            let mut answers = self.calls.decide_batches_of_singles(&singles, deadline).await;
-            return answers.pop().unwrap_or_else(|| Err(error::strange_reply()));
+        let deadline = self.deadline();
+        if let Some(answers) = self.decide_fast(std::slice::from_ref(&claims), deadline).await {
+            return only(answers);
         }
-        let slice = self.calls.own(&claims);
-        if self.calls.link.has_slots() && slot_of_all(&slice).is_none() {
-            return spread::claim(self.calls.clone(), slice, deadline).await;
+        let slice = self.own(&claims);
+        if self.link.has_slots() && slot_of_all(&slice).is_none() {
+            return spread::claim(self, slice, deadline).await;
         }
-        self.calls.decide(slice, deadline).await
+        self.decide(slice, deadline).await
     }
 
-    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
-        let deadline = self.calls.deadline();
-        if let Some(singles) = self.singles(slices) {
-            return self.calls.decide_batches_of_singles(&singles, deadline).await;
+    async fn claim_many(&self, slices: &[Claims<'_>]) -> Answers {
+        let deadline = self.deadline();
+        if let Some(answers) = self.decide_fast(slices, deadline).await {
+            return answers;
         }
-        let slices: Vec<_> = slices.iter().map(|claims| self.calls.own(claims)).collect();
-        if self.calls.link.has_slots() {
-            return spread::claim_many(&self.calls, slices, deadline).await;
+        let slices: Vec<_> = slices.iter().map(|claims| self.own(claims)).collect();
+        if self.link.has_slots() {
+            return spread::claim_many(self, slices, deadline).await;
         }
-        self.calls.decide_batches(&slices, deadline).await
+        self.decide_all(&slices, deadline).await
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        let deadline = self.calls.deadline();
+        let deadline = self.deadline();
         let refunds = refunds.iter().filter(|refund| refund.cost > 0);
-        let refunds: Vec<_> = refunds.map(|refund| self.calls.own_refund(refund)).collect();
+        let refunds: Vec<_> = refunds.map(|refund| self.own_refund(refund)).collect();
         let mut has_given = false;
-        for group in self.calls.groups(refunds, |refund| &refund.claim.key) {
-            let given = self.calls.give_back(now, &group, deadline).await;
+        for group in self.groups(refunds, |refund| &refund.claim.key) {
+            let given = self.give_back(now, &group, deadline).await;
             given.map_err(|failure| if has_given { failure.maybe_applied() } else { failure })?;
             has_given = true;
         }
@@ -102,13 +79,12 @@ impl CounterStore for Direct {
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        let deadline = self.calls.deadline();
-        let keys: Vec<_> = claims.iter().map(|claim| key_of(self.calls.prefix(), &claim.id)).collect();
-        for group in self.calls.groups(keys, Vec::as_slice) {
+        let deadline = self.deadline();
+        let keys: Vec<_> = claims.iter().map(|claim| key_of(&self.prefix, &claim.id)).collect();
+        for group in self.groups(keys, Vec::as_slice) {
             let mut unlink = cmd("UNLINK");
             unlink.arg(&group);
-            let first = group.first().map_or(&[][..], Vec::as_slice);
-            self.calls.link.send(unlink, first, deadline).await?;
+            self.link.send(unlink, deadline).await?;
         }
         Ok(())
     }

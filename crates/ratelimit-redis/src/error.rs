@@ -26,6 +26,16 @@ pub(crate) fn stopped() -> StoreError {
     new(ErrorKind::Unreachable, "the tokio runtime of the call has shut down")
 }
 
+/// The time limit passed before there was a connection.
+pub(crate) fn no_connection() -> StoreError {
+    new(ErrorKind::Unreachable, "no connection within the time limit")
+}
+
+/// The time limit passed before the reply.
+pub(crate) fn late() -> StoreError {
+    new(ErrorKind::Timeout, "no answer within the time limit").maybe_applied()
+}
+
 /// The value under one of the keys is not the state of a meter.
 pub(crate) fn corrupt() -> StoreError {
     new(
@@ -49,11 +59,6 @@ pub(crate) fn from_redis(error: RedisError) -> StoreError {
     let converted = if is_certain { converted } else { converted.maybe_applied() };
     // The text of a source may quote the request, and with it a key: only I/O errors are passed on.
     if error.kind() == Kind::Io { converted.caused_by(error) } else { converted }
-}
-
-/// Adds the address to an error that has none.
-pub(crate) fn at(error: StoreError, address: &str) -> StoreError {
-    if error.address().is_some() { error } else { error.at(address) }
 }
 
 /// Whether the request can be sent again, to another server: this one has certainly not charged it.

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use ratelimit_core::kit::TimeSource;
 use ratelimit_core::{Answer, Claim, Claims, Meter, MeterId, Mode, StoreError, Timestamp};
 use redis::{Cmd, Value};
 use smallvec::smallvec;
@@ -10,8 +11,7 @@ use smallvec::smallvec;
 use crate::error;
 use crate::keys::write_key;
 use crate::script::CLAIM;
-use crate::time_source::TimeSource;
-use crate::wire::{Bytes, OwnedClaim, OwnedClaims, answer, bytes, push, push_u16, verdict};
+use crate::wire::{Answers, Bytes, OwnedClaim, OwnedClaims, answer, bytes, push, push_u16, verdict};
 
 /// The first byte of an argument for the fast path; on the general path it is zero or one.
 const FAST_PATH: u8 = 2;
@@ -73,14 +73,6 @@ impl<'a> Single<'a> {
         };
         let usual = time == TimeSource::Caller && mode == Mode::Charge;
         (usual && small && (1..=self.meter.limit()).contains(&self.cost)).then_some(self)
-    }
-
-    /// Its key, if it exists already.
-    pub(crate) fn key(&self) -> Option<&'a [u8]> {
-        match self.name {
-            Name::Id(_) => None,
-            Name::Key(key) => Some(key),
-        }
     }
 
     /// A slice for decoding a reply of the general path, which does not need the key.
@@ -171,10 +163,7 @@ fn push_record(bytes: &mut Bytes, last: &mut Option<Shape>, single: &Single<'_>)
 }
 
 /// The answers in the reply of [`claim_call`].
-pub(crate) fn answers(
-    singles: &[Single<'_>],
-    reply: &Value,
-) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
+pub(crate) fn answers(singles: &[Single<'_>], reply: &Value) -> Result<Answers, StoreError> {
     if let [single] = singles {
         return Ok(vec![alone(single, reply)]);
     }

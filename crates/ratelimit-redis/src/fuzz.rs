@@ -1,12 +1,12 @@
 //! Fuzz targets: replies of the scripts, with any state in them; views of a cluster; names read back.
 
 use ratelimit_core::MeterId;
+use ratelimit_core::kit::TimeSource;
 use ratelimit_fuzz::{Input, any_slices, check_answers, fuzz};
 use redis::parse_redis_value;
 
 use crate::fast::{self, Single};
 use crate::keys::{StoredKey, key_of};
-use crate::time_source::TimeSource;
 use crate::wire;
 
 #[test]

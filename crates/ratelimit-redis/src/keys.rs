@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use percent_encoding::percent_decode;
 use ratelimit_core::MeterId;
 use sha2::{Digest, Sha256};
 
@@ -64,26 +65,12 @@ impl StoredKey {
             return (digits.len() == 64).then_some(Self::Digest);
         }
         let colon = inside.iter().position(|byte| *byte == b':')?;
-        let namespace = String::from_utf8(unescape(&inside[..colon])?).ok()?;
-        let key = unescape(&inside[colon + 1..])?;
+        let namespace = String::from_utf8(percent_decode(&inside[..colon]).collect()).ok()?;
+        let key: Vec<u8> = percent_decode(&inside[colon + 1..]).collect();
         // Only what this crate would write is one of its keys.
         let is_own = key_of(prefix, &MeterId { namespace: &namespace, scope, key: &key }) == name;
         is_own.then(|| Self::Meter { namespace, scope: scope.to_owned(), key })
     }
-}
-
-fn unescape(text: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.iter();
-    while let Some(byte) = rest.next() {
-        if *byte != b'%' {
-            bytes.push(*byte);
-            continue;
-        }
-        let mut digit = || char::from(*rest.next()?).to_digit(16);
-        bytes.push(u8::try_from(digit()? * 16 + digit()?).ok()?);
-    }
-    Some(bytes)
 }
 
 fn digest(namespace: &str, key: &[u8]) -> String {

@@ -118,7 +118,6 @@ mod spread;
 mod store;
 mod store_config;
 mod stream;
-mod time_source;
 #[cfg(feature = "tls")]
 mod tls;
 mod topology;
@@ -128,6 +127,8 @@ mod with_connection;
 
 pub use config::RedisConfig;
 pub use ratelimit_core as core;
+#[doc(inline)]
+pub use ratelimit_core::kit::TimeSource;
 /// What a program needs from [`ratelimit_core`], the same for every store.
 #[doc(inline)]
 pub use ratelimit_core::{
@@ -136,7 +137,6 @@ pub use ratelimit_core::{
 };
 pub use store::RedisStore;
 pub use store_config::StoreConfig;
-pub use time_source::TimeSource;
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

@@ -1,7 +1,5 @@
 //! The connections to the server or the cluster.
 
-use std::sync::Arc;
-
 use redis::{Cmd, Value};
 use tokio::time::Instant;
 
@@ -9,8 +7,8 @@ use ratelimit_core::StoreError;
 
 use crate::cluster::Cluster;
 use crate::config::RedisConfig;
+use crate::connection::Dialer;
 use crate::provided::Provided;
-use crate::script::Script;
 use crate::sentinel::Sentinel;
 use crate::server::Server;
 use crate::servers::Servers;
@@ -31,7 +29,10 @@ impl Link {
     /// A link to the servers of a configuration.
     pub(crate) fn new(config: &RedisConfig) -> Result<Self, StoreError> {
         match &config.servers {
-            Servers::One(info) => Server::new(info, config, config.connections).map(Self::Single),
+            Servers::One(info) => {
+                let dialer = Dialer::new(info.addr(), info.redis_settings().clone(), config)?;
+                Ok(Self::Single(Server::new(dialer, config.connections)))
+            }
             Servers::Sentinel(address) => {
                 Sentinel::new(address, config).map(|sentinel| Self::Sentinel(Box::new(sentinel)))
             }
@@ -44,54 +45,26 @@ impl Link {
     /// Connects, so that a wrong address is noticed immediately.
     pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), StoreError> {
         match self {
-            Self::Single(lines) => lines.connect(deadline).await,
+            Self::Single(server) => server.connect(deadline).await,
             Self::Sentinel(sentinel) => sentinel.connect(deadline).await,
             Self::Cluster(cluster) => cluster.connect(deadline).await,
             Self::Provided(_) => Ok(()),
         }
     }
 
-    /// Calls a script on keys that are all in the slot of `key`.
-    pub(crate) async fn run(
-        &self,
-        script: &Script,
-        call: Cmd,
-        key: &[u8],
-        deadline: Instant,
-    ) -> Result<Value, StoreError> {
+    /// Sends a command whose keys are all in one slot.
+    pub(crate) async fn send(&self, cmd: Cmd, deadline: Instant) -> Result<Value, StoreError> {
         match self {
-            Self::Single(lines) => lines.run(script, &call, deadline).await,
-            Self::Sentinel(sentinel) => sentinel.send(&call, Some(script), deadline).await,
-            Self::Cluster(cluster) => cluster.send(call, Some(script), key, deadline).await,
-            Self::Provided(given) => given.send(call, Some(script), deadline).await,
+            Self::Single(server) => server.send(&cmd, deadline).await,
+            Self::Sentinel(sentinel) => sentinel.send(&cmd, deadline).await,
+            Self::Cluster(cluster) => cluster.send(cmd, deadline).await,
+            Self::Provided(given) => given.send(cmd, deadline).await,
         }
     }
 
-    /// Sends a command on keys that are all in the slot of `key`.
-    pub(crate) async fn send(&self, cmd: Cmd, key: &[u8], deadline: Instant) -> Result<Value, StoreError> {
-        match self {
-            Self::Single(lines) => lines.send(&cmd, deadline).await,
-            Self::Sentinel(sentinel) => sentinel.send(&cmd, None, deadline).await,
-            Self::Cluster(cluster) => cluster.send(cmd, None, key, deadline).await,
-            Self::Provided(given) => given.send(cmd, None, deadline).await,
-        }
-    }
-
-    /// The node of a cluster that serves a slot, if it is known.
-    pub(crate) fn owner(&self, slot: u16) -> Option<Arc<Server>> {
-        if let Self::Cluster(cluster) = self { cluster.known_owner(slot) } else { None }
-    }
-
-    /// The nodes of a cluster that serve slots.
-    pub(crate) fn nodes(&self) -> Option<Vec<Arc<Server>>> {
-        if let Self::Cluster(cluster) = self { Some(cluster.serving()) } else { None }
-    }
-
-    /// Starts a survey of the cluster's slots after a node has failed; does nothing without a cluster.
-    pub(crate) fn look_soon(&self) {
-        if let Self::Cluster(cluster) = self {
-            cluster.survey_soon();
-        }
+    /// The cluster, if this is one of the store's own.
+    pub(crate) fn cluster(&self) -> Option<&Cluster> {
+        if let Self::Cluster(cluster) = self { Some(cluster) } else { None }
     }
 
     /// Whether it leads to a cluster, where all keys of a call must be in one slot.
@@ -106,7 +79,7 @@ impl Link {
     /// The address, without a password.
     pub(crate) fn address(&self) -> &str {
         match self {
-            Self::Single(lines) => lines.address(),
+            Self::Single(server) => server.address(),
             Self::Sentinel(sentinel) => sentinel.address(),
             Self::Cluster(cluster) => cluster.address(),
             Self::Provided(given) => given.address(),

@@ -4,26 +4,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use ratelimit_core::kit::deadline_after;
 use ratelimit_core::{ErrorKind, StoreError};
-use redis::{ConnectionInfo, RedisConnectionInfo};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use redis::ConnectionInfo;
 
 use crate::config::RedisConfig;
 use crate::connection::Dialer;
+use crate::discovery::{ask_all, survey_deadline};
 use crate::error;
 use crate::keys::SLOTS;
 use crate::node_address::NodeAddress;
 use crate::server::Server;
-use crate::stream::Opener;
 use crate::topology::ClusterView;
-
-/// The minimum time limit for a node's view of the cluster.
-const MIN_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// How long to wait for further views once there is one.
-const GRACE: Duration = Duration::from_millis(50);
 
 /// How many nodes are asked for their view concurrently.
 const ASKED: usize = 8;
@@ -31,8 +22,8 @@ const ASKED: usize = 8;
 /// The nodes of a cluster.
 pub(crate) struct Nodes {
     seeds: Vec<Arc<Server>>,
-    settings: RedisConnectionInfo,
-    opener: Opener,
+    /// Connects to the other nodes.
+    dialer: Dialer,
     timeout: Duration,
     connections: usize,
     map: RwLock<SlotMap>,
@@ -51,15 +42,14 @@ struct SlotMap {
 
 impl Nodes {
     pub(crate) fn new(nodes: &[ConnectionInfo], config: &RedisConfig) -> Result<Self, StoreError> {
+        let dialer = |node: &ConnectionInfo| Dialer::new(node.addr(), node.redis_settings().clone(), config);
+        let seed = |node| Ok(Arc::new(Server::new(dialer(node)?, 1)));
         let Some(first) = nodes.first() else {
             return Err(error::misconfigured("the address contains no node"));
         };
-        let seeds =
-            nodes.iter().map(|node| Server::new(node, config, 1).map(Arc::new)).collect::<Result<_, _>>();
         Ok(Self {
-            seeds: seeds?,
-            settings: first.redis_settings().clone(),
-            opener: Opener::new(first.addr(), config)?,
+            seeds: nodes.iter().map(seed).collect::<Result<_, _>>()?,
+            dialer: dialer(first)?,
             timeout: config.timeout,
             connections: config.connections,
             map: RwLock::default(),
@@ -125,21 +115,17 @@ impl Nodes {
     /// The most recent view of the cluster among those of these nodes. Does not wait for nodes that are down or frozen once
     /// one has answered.
     async fn best_view(&self, nodes: Vec<Arc<Server>>) -> Result<ClusterView, StoreError> {
-        let mut deadline = deadline_after(self.timeout.max(MIN_TIMEOUT));
-        let mut best = Err(error::new(ErrorKind::Unreachable, "no node of the cluster is known"));
-        let mut asked = JoinSet::new();
-        for node in nodes {
-            asked.spawn(async move { ClusterView::of(&node, deadline).await });
-        }
-        while let Ok(Some(answer)) = timeout_at(deadline, asked.join_next()).await {
-            match (answer, &best) {
-                (Ok(Ok(view)), Err(_)) => {
-                    best = Ok(view);
-                    deadline = Instant::now() + GRACE;
-                }
-                (Ok(Ok(view)), Ok(other)) if view.rank() > other.rank() => best = Ok(view),
-                (Ok(Err(failure)), Err(_)) => best = Err(failure),
-                _ => {}
+        let deadline = survey_deadline(self.timeout);
+        let ask = |node: Arc<Server>| async move { ClusterView::of(&node, deadline).await };
+        let mut best: Result<ClusterView, _> =
+            Err(error::new(ErrorKind::Unreachable, "no node of the cluster is known"));
+        for answer in ask_all(nodes, ask, deadline).await {
+            let is_better = match (&answer, &best) {
+                (Ok(view), Ok(other)) => view.rank() > other.rank(),
+                (_, best) => best.is_err(),
+            };
+            if is_better {
+                best = answer;
             }
         }
         best
@@ -170,14 +156,12 @@ impl Nodes {
 impl SlotMap {
     /// The node at this address; a new one if it is unknown or was known without the name in its certificate.
     fn node(&mut self, nodes: &Nodes, place: &NodeAddress) -> Arc<Server> {
-        let opener = nodes.opener.towards(place);
-        let address = opener.address();
-        if let Some(node) = self.nodes.get(&address).filter(|node| node.is_at(place)) {
+        let dialer = nodes.dialer.towards(place);
+        if let Some(node) = self.nodes.get(dialer.address()).filter(|node| node.is_at(place)) {
             return node.clone();
         }
-        let dialer = Dialer::new(nodes.settings.clone(), opener, nodes.timeout);
-        let node = Arc::new(Server::with_dialer(dialer, nodes.connections));
-        self.nodes.insert(address, node.clone());
+        let node = Arc::new(Server::new(dialer, nodes.connections));
+        self.nodes.insert(node.address().to_owned(), node.clone());
         node
     }
 }

@@ -1,11 +1,11 @@
 //! Parses a configuration from an address.
 
+use ratelimit_core::kit::TimeSource;
 use ratelimit_core::layers::BatchConfig;
 use ratelimit_core::{StoreError, StoreUrl, UrlOption};
 
 use crate::config::RedisConfig;
 use crate::servers::Servers;
-use crate::time_source::TimeSource;
 
 /// The names of the options.
 const OPTIONS: &[&str] = &[
@@ -82,10 +82,7 @@ impl RedisConfig {
                 "clock_slack" => config.clock_slack = option.duration()?,
                 "connections" => config.connections = option.number()?,
                 "prefix" => option.text().clone_into(&mut config.prefix),
-                "time" => {
-                    let sources = [("caller", TimeSource::Caller), ("server", TimeSource::Server)];
-                    config.time = option.one_of(&sources)?;
-                }
+                "time" => config.time = TimeSource::from_option(option)?,
                 "timeout" => config.timeout = option.duration()?,
                 name if OF_SERVERS.contains(&name) => {}
                 _ => return Err(option.unknown(OPTIONS)),

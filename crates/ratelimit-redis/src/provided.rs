@@ -9,7 +9,7 @@ use redis::{Cmd, ErrorKind as Kind, RedisError, ServerErrorKind, Value};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::error;
-use crate::script::Script;
+use crate::script::in_full;
 
 /// The first pause before a call on keys that are moving between two nodes is retried.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -55,12 +55,7 @@ impl Provided {
 
     /// Sends a command. Sends it again if the server does not have the script, then with the whole script, and on a cluster
     /// if another node serves the slot. In both cases the server has not executed it.
-    pub(crate) async fn send(
-        &self,
-        mut cmd: Cmd,
-        mut script: Option<&Script>,
-        deadline: Instant,
-    ) -> Result<Value, StoreError> {
+    pub(crate) async fn send(&self, mut cmd: Cmd, deadline: Instant) -> Result<Value, StoreError> {
         let mut pause = PAUSE;
         loop {
             let reply = self.source.send(&cmd, deadline).await;
@@ -69,9 +64,9 @@ impl Provided {
                 Err(error) => error,
             };
             if error.kind() == ServerErrorKind::NoScript.into()
-                && let Some(script) = script.take()
+                && let Some(full) = in_full(&cmd)
             {
-                cmd = script.call_in_full(&cmd);
+                cmd = full;
             } else if self.slots && is_elsewhere(&error) && Instant::now() + pause < deadline {
                 sleep(pause).await;
                 pause = LONGEST_PAUSE.min(pause * 2);
@@ -112,17 +107,16 @@ pub(crate) async fn request(
 ) -> Result<Result<Value, RedisError>, StoreError> {
     let reply = match timeout_at(deadline, connection.req_packed_command(cmd)).await {
         Ok(reply) => reply.and_then(Value::extract_error),
-        Err(_) => return Err(late("no answer within the time limit")),
+        Err(_) => return Err(error::late()),
     };
     match reply {
-        Err(error) if error.is_timeout() => Err(late("no answer within the connection's own time limit")),
+        Err(error) if error.is_timeout() => {
+            let message = "no answer within the connection's own time limit";
+            Err(error::new(ErrorKind::Timeout, message).maybe_applied())
+        }
         Err(error) if !matches!(error.kind(), Kind::Server(_) | Kind::Extension) => {
             Err(error::from_redis(error).maybe_applied())
         }
         reply => Ok(reply),
     }
-}
-
-fn late(message: &'static str) -> StoreError {
-    error::new(ErrorKind::Timeout, message).maybe_applied()
 }

@@ -61,7 +61,7 @@ impl RedisStore {
                 }
                 for name in page(calls, progress, count).await? {
                     scan.looked_at += 1;
-                    match StoredKey::read(calls.prefix(), &name) {
+                    match StoredKey::read(&calls.prefix, &name) {
                         StoredKey::Meter { namespace: own, scope, key } if own == namespace => {
                             visit(&MeterId { namespace, scope: &scope, key: &key });
                         }
@@ -79,11 +79,12 @@ impl RedisStore {
 
 /// The servers to read, from their beginning.
 async fn begin(calls: &Calls) -> Result<Vec<Progress>, StoreError> {
-    if let Some(mut nodes) = calls.link.nodes() {
+    if let Some(cluster) = calls.link.cluster() {
+        let mut nodes = cluster.serving();
         if nodes.is_empty() {
             // The store has not been used yet.
-            calls.link.connect(calls.deadline()).await?;
-            nodes = calls.link.nodes().unwrap_or_default();
+            cluster.connect(calls.deadline()).await?;
+            nodes = cluster.serving();
         }
         return Ok(nodes.into_iter().map(|node| Progress::begin(Some(node))).collect());
     }
@@ -100,7 +101,7 @@ async fn page(calls: &Calls, progress: &mut Progress, count: usize) -> Result<Ve
     scan.arg(progress.cursor).arg("COUNT").arg(count);
     let reply = match &progress.node {
         Some(node) => node.send(&scan, calls.deadline()).await,
-        None => calls.link.send(scan, &[], calls.deadline()).await,
+        None => calls.link.send(scan, calls.deadline()).await,
     };
     let reply = reply.map_err(|failure| match failure.kind() {
         ErrorKind::Denied => {

@@ -22,18 +22,6 @@ impl Script {
         call
     }
 
-    /// The same call with the whole script instead of its hash, for a server that does not have the script.
-    pub(crate) fn call_in_full(&self, call: &Cmd) -> Cmd {
-        let mut full = cmd("EVAL");
-        full.arg(self.body);
-        for argument in call.args_iter().skip(2) {
-            if let Arg::Simple(bytes) = argument {
-                full.arg(bytes);
-            }
-        }
-        full
-    }
-
     /// The command that loads the script.
     pub(crate) fn load(&self) -> Cmd {
         let mut load = cmd("SCRIPT");
@@ -66,3 +54,26 @@ pub(crate) static REFUND: LazyLock<Script> = LazyLock::new(|| {
         include_str!("scripts/refund.lua"),
     ))
 });
+
+/// The same call with the whole script instead of its hash, for a server that does not have the script. `None` if `call` is
+/// not a call by hash.
+pub(crate) fn in_full(call: &Cmd) -> Option<Cmd> {
+    let mut arguments = arguments(call);
+    let hash = arguments.nth(1)?;
+    let script = [&CLAIM, &REFUND].into_iter().find(|script| script.hash.as_bytes() == hash)?;
+    let mut full = cmd("EVAL");
+    full.arg(script.body);
+    arguments.for_each(|argument| _ = full.arg(argument));
+    Some(full)
+}
+
+/// The first key of a script call or an `UNLINK`.
+pub(crate) fn first_key(call: &Cmd) -> &[u8] {
+    let mut arguments = arguments(call);
+    let is_script = arguments.next().is_some_and(|name| name.starts_with(b"EVAL"));
+    arguments.nth(if is_script { 2 } else { 0 }).unwrap_or_default()
+}
+
+fn arguments(call: &Cmd) -> impl Iterator<Item = &[u8]> {
+    call.args_iter().filter_map(|argument| if let Arg::Simple(bytes) = argument { Some(bytes) } else { None })
+}

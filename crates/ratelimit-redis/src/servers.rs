@@ -5,7 +5,7 @@ use redis::ConnectionInfo;
 
 use crate::address::info;
 use crate::error;
-use crate::sentinel::Address;
+use crate::sentinel::address::Address;
 
 /// The servers that an address names.
 #[derive(Clone)]

@@ -1,16 +1,15 @@
 //! Slices over several slots of a cluster, which no single script call can decide.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use ratelimit_core::{Answer, ErrorKind, Mode, StoreError, Verdict};
+use ratelimit_core::{Answer, Mode, StoreError, Verdict};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::calls::Calls;
 use crate::error;
 use crate::keys::slot_of;
-use crate::wire::{OwnedClaims, OwnedRefund, slot_of_all};
+use crate::wire::{Answers, OwnedClaim, OwnedClaims, OwnedRefund, slot_of_all};
 
 /// The claims of a slice that are in the same slot.
 #[derive(Clone)]
@@ -23,22 +22,19 @@ struct Part {
 ///
 /// This runs to completion even if the caller's future is dropped or its deadline passes.
 pub(crate) async fn claim(
-    calls: Arc<Calls>,
+    calls: &Calls,
     slice: OwnedClaims,
     deadline: Instant,
 ) -> Result<Answer, StoreError> {
-    let address = calls.link.address().to_owned();
-    let task = tokio::spawn(decide(calls, slice, deadline));
+    let task = tokio::spawn(decide(calls.clone(), slice, deadline));
     match timeout_at(deadline, task).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(_)) => Err(error::stopped().maybe_applied()),
-        Err(_) => Err(error::new(ErrorKind::Timeout, "no answer within the time limit")
-            .at(&address)
-            .maybe_applied()),
+        Err(_) => Err(error::late().at(calls.link.address())),
     }
 }
 
-async fn decide(calls: Arc<Calls>, slice: OwnedClaims, deadline: Instant) -> Result<Answer, StoreError> {
+async fn decide(calls: Calls, slice: OwnedClaims, deadline: Instant) -> Result<Answer, StoreError> {
     let parts = split(&slice);
     let mut seen = Vec::new();
     if slice.mode != Mode::Force {
@@ -55,7 +51,8 @@ async fn decide(calls: Arc<Calls>, slice: OwnedClaims, deadline: Instant) -> Res
     }
     if slice.mode == Mode::Force {
         // These units have been used, so the parts that were charged stay charged.
-        return Err(first_failure(results).maybe_applied());
+        let failure = results.into_iter().find_map(Result::err).unwrap_or_else(error::strange_reply);
+        return Err(failure.maybe_applied());
     }
     take_back(&calls, &parts, &results).await?;
     // A part that was given back reports its state before the charge.
@@ -83,12 +80,7 @@ fn split(slice: &OwnedClaims) -> Vec<Part> {
 }
 
 /// Sends all parts concurrently.
-async fn ask(
-    calls: &Arc<Calls>,
-    parts: &[Part],
-    mode: Mode,
-    deadline: Instant,
-) -> Vec<Result<Answer, StoreError>> {
+async fn ask(calls: &Calls, parts: &[Part], mode: Mode, deadline: Instant) -> Answers {
     let mut tasks = JoinSet::new();
     for (nth, part) in parts.iter().enumerate() {
         let (calls, slice) = (calls.clone(), OwnedClaims { mode, ..part.slice.clone() });
@@ -105,7 +97,7 @@ async fn ask(
 
 /// Gives back what the admitted parts have charged, with its own time limit.
 async fn take_back(
-    calls: &Arc<Calls>,
+    calls: &Calls,
     parts: &[Part],
     results: &[Result<Answer, StoreError>],
 ) -> Result<(), StoreError> {
@@ -115,7 +107,7 @@ async fn take_back(
         if !answer.charged {
             continue;
         }
-        let give_back = |(claim, verdict): (&crate::wire::OwnedClaim, &Verdict)| OwnedRefund {
+        let give_back = |(claim, verdict): (&OwnedClaim, &Verdict)| OwnedRefund {
             claim: claim.clone(),
             receipt: verdict.receipt,
         };
@@ -126,10 +118,6 @@ async fn take_back(
         }
     }
     outcome
-}
-
-fn first_failure(results: Vec<Result<Answer, StoreError>>) -> StoreError {
-    results.into_iter().find_map(Result::err).unwrap_or_else(error::strange_reply)
 }
 
 /// The answers of the parts merged into one, in the order of the claims.
@@ -145,11 +133,7 @@ fn join(parts: &[Part], answers: &[Answer], admitted: bool, charged: bool) -> An
 
 /// Decides independent slices: those of one slot together, all slots concurrently. A slice over several slots is decided
 /// after all slices before it and before all slices after it.
-pub(crate) async fn claim_many(
-    calls: &Arc<Calls>,
-    slices: Vec<OwnedClaims>,
-    deadline: Instant,
-) -> Vec<Result<Answer, StoreError>> {
+pub(crate) async fn claim_many(calls: &Calls, slices: Vec<OwnedClaims>, deadline: Instant) -> Answers {
     let mut answers: Vec<_> = slices.iter().map(|_| Err(error::stopped().maybe_applied())).collect();
     let mut waiting: BTreeMap<u16, (Vec<usize>, Vec<OwnedClaims>)> = BTreeMap::new();
     for (place, slice) in slices.into_iter().enumerate() {
@@ -159,7 +143,7 @@ pub(crate) async fn claim_many(
             slices.push(slice);
         } else {
             flush(calls, std::mem::take(&mut waiting), deadline, &mut answers).await;
-            answers[place] = claim(calls.clone(), slice, deadline).await;
+            answers[place] = claim(calls, slice, deadline).await;
         }
     }
     flush(calls, waiting, deadline, &mut answers).await;
@@ -167,7 +151,7 @@ pub(crate) async fn claim_many(
 }
 
 async fn flush(
-    calls: &Arc<Calls>,
+    calls: &Calls,
     waiting: BTreeMap<u16, (Vec<usize>, Vec<OwnedClaims>)>,
     deadline: Instant,
     answers: &mut [Result<Answer, StoreError>],
@@ -175,7 +159,7 @@ async fn flush(
     let mut tasks = JoinSet::new();
     for (places, slices) in waiting.into_values() {
         let calls = calls.clone();
-        tasks.spawn(async move { (places, calls.decide_batches(&slices, deadline).await) });
+        tasks.spawn(async move { (places, calls.decide_all(&slices, deadline).await) });
     }
     while let Some(done) = tasks.join_next().await {
         if let Ok((places, decided)) = done {

@@ -9,7 +9,6 @@ use ratelimit_core::{Answer, Claims, CounterStore, Promises, Refund, StoreError,
 use crate::by_node::ByNode;
 use crate::calls::Calls;
 use crate::config::RedisConfig;
-use crate::direct::Direct;
 use crate::error::STORE;
 use crate::link::Link;
 use crate::store_config::StoreConfig;
@@ -35,9 +34,9 @@ use crate::store_config::StoreConfig;
 /// charges that the new primary had not received are lost.
 #[derive(Clone)]
 pub struct RedisStore {
-    direct: Direct,
+    calls: Calls,
     /// Shares calls between checks; `None` if that is off, or on a cluster.
-    batched: Option<Batched<Direct>>,
+    batched: Option<Batched<Calls>>,
     /// Shares round trips to each node of a cluster; `None` if that is off, or without a cluster of the store's own.
     by_node: Option<Arc<ByNode>>,
 }
@@ -69,8 +68,7 @@ impl RedisStore {
     /// The same as [`connect`](Self::connect).
     pub async fn connect_with(config: RedisConfig) -> Result<Self, StoreError> {
         let store = Self::lazy(config)?;
-        let calls = store.direct.calls();
-        calls.link.connect(calls.deadline()).await?;
+        store.calls.link.connect(store.calls.deadline()).await?;
         Ok(store)
     }
 
@@ -86,13 +84,12 @@ impl RedisStore {
 
     /// The calls, for operations that are not decisions, such as scans.
     pub(crate) fn calls(&self) -> &Calls {
-        self.direct.calls()
+        &self.calls
     }
 
     /// Adds this store's name and address, which errors of `Batched` (a caller timed out while it waited) do not have.
     fn own(&self, error: StoreError) -> StoreError {
-        let error = error.of_store(STORE);
-        if error.address().is_some() { error } else { error.at(self.direct.calls().link.address()) }
+        error.of_store(STORE).at(self.calls.link.address())
     }
 
     /// A store on this link.
@@ -105,43 +102,43 @@ impl RedisStore {
             _ if link.has_slots() => (None, None),
             _ => (None, batch),
         };
-        let direct = Direct::new(link, config);
+        let calls = Calls::new(link, config);
         Self {
-            by_node: by_node.map(|batch| Arc::new(ByNode::new(direct.clone(), batch))),
-            batched: together.map(|batch| Batched::with_config(direct.clone(), batch)),
-            direct,
+            by_node: by_node.map(|batch| Arc::new(ByNode::new(calls.clone(), batch))),
+            batched: together.map(|batch| Batched::with_config(calls.clone(), batch)),
+            calls,
         }
     }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.direct.fmt(f)
+        self.calls.fmt(f)
     }
 }
 
 impl CounterStore for RedisStore {
     fn promises(&self) -> Promises {
-        self.direct.promises()
+        self.calls.promises()
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         match (&self.batched, &self.by_node) {
             (Some(batched), _) => batched.claim(claims).await.map_err(|error| self.own(error)),
             (None, Some(by_node)) => by_node.claim(claims).await.map_err(|error| self.own(error)),
-            (None, None) => self.direct.claim(claims).await,
+            (None, None) => self.calls.claim(claims).await,
         }
     }
 
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
-        self.direct.claim_many(slices).await
+        self.calls.claim_many(slices).await
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        self.direct.refund(now, refunds).await
+        self.calls.refund(now, refunds).await
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        self.direct.reset(claims).await
+        self.calls.reset(claims).await
     }
 }

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use ratelimit_core::CLOCK_SLACK;
+use ratelimit_core::kit::TimeSource;
 use ratelimit_core::layers::BatchConfig;
-
-use crate::time_source::TimeSource;
 
 /// The configuration of a [`RedisStore`](crate::RedisStore) on your own connection or pool.
 ///

@@ -30,19 +30,25 @@ impl Tls {
     pub(crate) fn new(config: &RedisConfig) -> Result<Self, StoreError> {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|_| bad("this build of rustls has no protocol version in common with anybody"))?
+            .map_err(|_| {
+                error::misconfigured("this build of rustls has no protocol version in common with anybody")
+            })?
             .with_root_certificates(roots(config.authorities.as_deref())?);
         let client = match (&config.client_certificate, &config.client_key) {
             (Some(chain), Some(key)) => {
                 let chain = certificates(chain, "`client_certificate` holds no certificates in PEM form")?;
                 let key = PrivateKeyDer::from_pem_slice(key)
-                    .map_err(|_| bad("`client_key` holds no private key in PEM form"))?;
-                builder
-                    .with_client_auth_cert(chain, key)
-                    .map_err(|_| bad("`client_key` does not belong to `client_certificate`"))?
+                    .map_err(|_| error::misconfigured("`client_key` holds no private key in PEM form"))?;
+                builder.with_client_auth_cert(chain, key).map_err(|_| {
+                    error::misconfigured("`client_key` does not belong to `client_certificate`")
+                })?
             }
             (None, None) => builder.with_no_client_auth(),
-            _ => return Err(bad("`client_certificate` and `client_key` must be set together")),
+            _ => {
+                return Err(error::misconfigured(
+                    "`client_certificate` and `client_key` must be set together",
+                ));
+            }
         };
         Ok(Self {
             connector: TlsConnector::from(Arc::new(client)),
@@ -99,25 +105,19 @@ impl Tls {
     }
 }
 
-fn bad(what: &'static str) -> StoreError {
-    error::misconfigured(what)
-}
-
 /// The trusted authorities: `authorities` (PEM), or without them the machine's.
 fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, StoreError> {
+    let trusted = match authorities {
+        Some(pem) => certificates(pem, "`authorities` holds no certificates in PEM form")?,
+        None => rustls_native_certs::load_native_certs().certs,
+    };
     let mut roots = RootCertStore::empty();
-    match authorities {
-        Some(pem) => {
-            for certificate in certificates(pem, "`authorities` holds no certificates in PEM form")? {
-                roots.add(certificate).map_err(|_| bad("a certificate in `authorities` cannot be read"))?;
-            }
-        }
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
+    let (_, unreadable) = roots.add_parsable_certificates(trusted);
+    if unreadable > 0 && authorities.is_some() {
+        return Err(error::misconfigured("a certificate in `authorities` cannot be read"));
     }
     if roots.is_empty() {
-        return Err(bad(
+        return Err(error::misconfigured(
             "no certificate authority to trust: give `authorities`, or install those of the system",
         ));
     }
@@ -127,7 +127,10 @@ fn roots(authorities: Option<&[u8]>) -> Result<RootCertStore, StoreError> {
 /// All certificates in `pem`, at least one.
 fn certificates(pem: &[u8], or_else: &'static str) -> Result<Vec<CertificateDer<'static>>, StoreError> {
     let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
-    certificates.ok().filter(|certificates| !certificates.is_empty()).ok_or_else(|| bad(or_else))
+    certificates
+        .ok()
+        .filter(|certificates| !certificates.is_empty())
+        .ok_or_else(|| error::misconfigured(or_else))
 }
 
 /// The error of rustls underneath.

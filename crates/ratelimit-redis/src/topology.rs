@@ -32,9 +32,7 @@ impl ClusterView {
 
     /// Asks a node.
     pub(crate) async fn of(node: &Server, deadline: Instant) -> Result<Self, StoreError> {
-        let failed = |error| error::from_redis(error).at(node.address());
-        let slots =
-            node.connection().send(cmd("CLUSTER").arg("SLOTS"), false, deadline).await?.map_err(failed)?;
+        let slots = node.send(cmd("CLUSTER").arg("SLOTS"), deadline).await?;
         // A user without permission for `CLUSTER INFO` works as well.
         let info =
             node.connection().send(cmd("CLUSTER").arg("INFO"), false, deadline).await?.unwrap_or(Value::Nil);

@@ -2,7 +2,8 @@
 
 use ratelimit_core::{
     Answer, Charged, Log, LogSight, MAX_UNITS, Meter, Mode, State, StoreError, Timestamp, Verdict, Window,
-    WindowState, kit,
+    WindowState,
+    kit::{self, TimeSource},
 };
 use redis::{Cmd, Value};
 use smallvec::SmallVec;
@@ -10,7 +11,6 @@ use smallvec::SmallVec;
 use crate::error;
 use crate::keys::slot_of;
 use crate::script::{CLAIM, REFUND};
-use crate::time_source::TimeSource;
 
 /// Claims whose meters' names are encoded as keys.
 pub(crate) type OwnedClaims = kit::OwnedClaims<Vec<u8>>;
@@ -28,14 +28,15 @@ pub(crate) fn slot_of_all(claims: &OwnedClaims) -> Option<u16> {
     slots.all(|slot| slot == first).then_some(first)
 }
 
+/// The answer to each slice of a call.
+pub(crate) type Answers = Vec<Result<Answer, StoreError>>;
+
 pub(crate) type Bytes = SmallVec<[u8; 64]>;
 
 /// A tag followed by big-endian numbers.
 pub(crate) fn bytes(tag: u8, numbers: &[u64]) -> Bytes {
     let mut bytes = Bytes::from_slice(&[tag]);
-    for number in numbers {
-        bytes.extend_from_slice(&number.to_be_bytes());
-    }
+    push(&mut bytes, numbers);
     bytes
 }
 
@@ -134,11 +135,7 @@ pub(crate) fn refund_call(now: Timestamp, refunds: &[OwnedRefund], time: TimeSou
 }
 
 /// The answers in the reply of [`claim_call`].
-pub(crate) fn answers(
-    slices: &[OwnedClaims],
-    time: TimeSource,
-    reply: Value,
-) -> Result<Vec<Result<Answer, StoreError>>, StoreError> {
+pub(crate) fn answers(slices: &[OwnedClaims], time: TimeSource, reply: Value) -> Result<Answers, StoreError> {
     match reply {
         Value::Array(items) if items.len() == slices.len() => {
             Ok(slices.iter().zip(items).map(|(slice, item)| answer(slice, &item, time)).collect())

@@ -1,6 +1,6 @@
 //! Helpers that this project's stores share, for stores of your own: claims and names that own their data, calls that run
 //! to completion although the caller has dropped them, their deadlines, the recent number of concurrent callers, the
-//! progress of a listing of meters, durations as text, and setters of configurations.
+//! progress of a listing of meters, whose clock decides, durations as text, and setters of configurations.
 //!
 //! Nothing here is part of the contract. You can write a store without it.
 
@@ -13,6 +13,7 @@ mod owned;
 #[cfg(feature = "tokio")]
 mod run_to_end;
 mod setters;
+mod time_source;
 
 #[doc(inline)]
 pub use crate::__setters as setters;
@@ -25,3 +26,4 @@ pub use name::OwnedName;
 pub use owned::{OwnedClaim, OwnedClaims, OwnedRefund};
 #[cfg(feature = "tokio")]
 pub use run_to_end::RunToEnd;
+pub use time_source::TimeSource;

@@ -140,10 +140,10 @@ impl StoreError {
         self
     }
 
-    /// Sets the store's address. Pass it without user and password.
+    /// Sets the store's address, unless the error has one. Pass it without user and password.
     #[must_use]
     pub fn at(mut self, address: impl Into<String>) -> Self {
-        self.0.address = Some(address.into());
+        self.0.address.get_or_insert_with(|| address.into());
         self
     }
 

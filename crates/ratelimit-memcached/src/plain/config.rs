@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::MemcachedConfig;
-use ratelimit_core::StoreError;
+use crate::config::MemcachedConfig;
 
 /// The configuration of a [`MemcachedStore`](crate::MemcachedStore) on a pool. Servers and connections belong to the pool.
 ///
@@ -37,12 +36,8 @@ impl PlainConfig {
         max_item_size: usize,
     }
 
-    pub(super) fn check(&self) -> Result<(), StoreError> {
-        crate::check::addresses(&self.clone().into_memcached()).map(drop)
-    }
-
     /// A configuration with these settings. The others have their defaults, and are not used.
-    pub(super) fn into_memcached(self) -> MemcachedConfig {
+    pub(crate) fn into_memcached(self) -> MemcachedConfig {
         let Self { prefix, timeout, clock_slack, max_item_size } = self;
         MemcachedConfig { prefix, timeout, clock_slack, max_item_size, ..MemcachedConfig::default() }
     }

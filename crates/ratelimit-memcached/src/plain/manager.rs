@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use deadpool::managed::{Manager, Metrics, Pool, RecycleResult};
 use memcache::{Client, ConnectionManager, MemcacheError, Url};
-use ratelimit_core::{ErrorKind, StoreError};
+use ratelimit_core::StoreError;
 use scheduled_thread_pool::ScheduledThreadPool;
 use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 
 use crate::error;
-
-/// The default port.
-const PORT: u16 = 11_211;
+use crate::url::Address;
 
 /// The maximum time for connecting to a listening server.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -48,10 +46,8 @@ impl MemcacheManager {
     /// # Errors
     /// If the address is not valid.
     pub fn new(url: &str) -> Result<Self, StoreError> {
-        let invalid = || {
-            let message = "the address is not valid; it looks like memcached://host:port";
-            error::new(ErrorKind::Misconfigured, message)
-        };
+        let invalid =
+            || error::misconfigured("the address is not valid; it looks like memcached://host:port");
         let address = address(url).ok_or_else(invalid)?;
         let url = Url::parse(&format!("memcache://{address}?protocol=ascii")).map_err(|_| invalid())?;
         let threads = ScheduledThreadPool::builder().num_threads(THREADS);
@@ -123,16 +119,8 @@ fn try_out(client: &Client) -> Result<(), MemcacheError> {
 /// Host and port; `None` if it is not a valid address.
 fn address(url: &str) -> Option<String> {
     let rest = url.strip_prefix("memcached://").or_else(|| url.strip_prefix("memcache://")).unwrap_or(url);
-    let rest = rest.trim_end_matches('/');
-    if rest.contains(',') {
-        return None; // one address, not several
-    }
-    let parsed = Url::parse(&format!("memcache://{rest}")).ok()?;
-    let host = parsed.host_str().filter(|host| !host.is_empty())?;
-    let port = parsed.port().unwrap_or(PORT);
-    let whole = format!("{host}:{port}");
-    // It contains nothing else: no user, no password, no path, no query.
-    (rest == whole || rest == host).then_some(whole)
+    let address = Address::parse(rest.trim_end_matches('/'))?;
+    matches!(address, Address::Tcp { .. }).then(|| address.text())
 }
 
 #[cfg(test)]

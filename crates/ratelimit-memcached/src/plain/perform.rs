@@ -11,11 +11,12 @@ use memcache::{Client, CommandError, MemcacheError};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
+use super::batch::{Batch, is_read};
 use super::failure::Fault;
-use super::order::{Order, Orders};
 use crate::error;
 use crate::queue::Replies;
 use crate::reply::{Counter, Reply};
+use crate::wire::Command;
 use ratelimit_core::StoreError;
 
 /// The maximum number of keys in one request, so that it fits into the 16 KiB that proxies have for one.
@@ -45,28 +46,28 @@ struct Work<'a> {
 }
 
 /// Performs a batch. Starts no command after the deadline has passed or the connection has failed.
-pub(super) fn perform(client: &Client, orders: &Orders, deadline: Instant) -> Performed {
+pub(super) fn perform(client: &Client, batch: &Batch, deadline: Instant) -> Performed {
     let mut work = Work { client, deadline, in_step: true, hung_up: false };
-    let mut replies: Vec<Option<Result<Reply, StoreError>>> = vec![None; orders.list.len()];
-    work.read(orders, &orders.first_reads(), &mut replies);
-    for (nth, (key, order)) in orders.list.iter().enumerate() {
-        if !matches!(order, Order::Read) {
-            replies[nth] = Some(work.change(key, order));
+    let mut replies: Vec<Option<Result<Reply, StoreError>>> = vec![None; batch.commands.len()];
+    work.read(batch, &batch.first_reads(), &mut replies);
+    for (nth, (key, command)) in batch.commands.iter().enumerate() {
+        if !is_read(command) {
+            replies[nth] = Some(work.change(key, command));
         }
     }
     let last: Vec<usize> = (0..replies.len()).filter(|nth| replies[*nth].is_none()).collect();
-    work.read(orders, &last, &mut replies);
-    undo_later_additions(orders, &last, &mut replies);
+    work.read(batch, &last, &mut replies);
+    undo_later_additions(batch, &last, &mut replies);
     let replies = replies.into_iter().map(|reply| reply.unwrap_or_else(|| Err(error::broken()))).collect();
     Performed { replies, in_step: work.in_step, hung_up: work.hung_up }
 }
 
 /// Subtracts from each read what was added after it in the order of the batch.
-fn undo_later_additions(orders: &Orders, read: &[usize], replies: &mut [Option<Result<Reply, StoreError>>]) {
+fn undo_later_additions(batch: &Batch, read: &[usize], replies: &mut [Option<Result<Reply, StoreError>>]) {
     let mut later: HashMap<&str, u64> = HashMap::new();
     let read: HashSet<usize> = read.iter().copied().collect();
-    for (nth, (key, order)) in orders.list.iter().enumerate().rev() {
-        if let Order::Add { units, .. } = order
+    for (nth, (key, command)) in batch.commands.iter().enumerate().rev() {
+        if let Command::Add { units, .. } = command
             && matches!(replies[nth], Some(Ok(_)))
         {
             *later.entry(key).or_default() += units;
@@ -110,21 +111,21 @@ impl Work<'_> {
         }
     }
 
-    fn change(&mut self, key: &str, order: &Order) -> Result<Reply, StoreError> {
-        let done = match order {
-            Order::Add { units, lifetime } => self.add(key, *units, *lifetime),
-            Order::Deduction { units } => self.ask(|client| client.decrement(key, *units)).map(number),
-            Order::Write { value, unique: Some(unique), lifetime } => {
+    fn change(&mut self, key: &str, command: &Command) -> Result<Reply, StoreError> {
+        let done = match command {
+            Command::Add { units, lifetime } => self.add(key, *units, *lifetime),
+            Command::Deduction { units } => self.ask(|client| client.decrement(key, *units)).map(number),
+            Command::Write { value, unique: Some(unique), lifetime } => {
                 self.replace_if_same(key, value, *unique, *lifetime)
             }
-            Order::Write { value, unique: None, lifetime } => self.create(key, value, *lifetime),
-            Order::Reset { mark, lifetime } => {
+            Command::Write { value, unique: None, lifetime } => self.create(key, value, *lifetime),
+            Command::Reset { mark, lifetime } => {
                 let mark = format!("@{mark}");
                 self.ask(|client| client.replace(key, mark.as_str(), seconds(*lifetime)))
                     .map(|()| Reply::Done)
             }
-            Order::Delete => self.ask(|client| client.delete(key)).map(|_| Reply::Done),
-            Order::Read => Err(NoReply::Missing),
+            Command::Delete => self.ask(|client| client.delete(key)).map(|_| Reply::Done),
+            Command::ReadCounter | Command::Read => Err(NoReply::Missing),
         };
         match done {
             Ok(reply) => Ok(reply),
@@ -178,8 +179,8 @@ impl Work<'_> {
     }
 
     /// Performs the reads with these indices.
-    fn read(&mut self, orders: &Orders, which: &[usize], replies: &mut [Option<Result<Reply, StoreError>>]) {
-        let mut keys: Vec<&str> = which.iter().map(|nth| orders.list[*nth].0.as_str()).collect();
+    fn read(&mut self, batch: &Batch, which: &[usize], replies: &mut [Option<Result<Reply, StoreError>>]) {
+        let mut keys: Vec<&str> = which.iter().map(|nth| batch.commands[*nth].0.as_str()).collect();
         keys.sort_unstable();
         keys.dedup();
         let mut found: HashMap<String, Item> = HashMap::new();
@@ -195,7 +196,7 @@ impl Work<'_> {
             }
         }
         for nth in which {
-            let key = orders.list[*nth].0.as_str();
+            let key = batch.commands[*nth].0.as_str();
             replies[*nth] = Some(match (found.get(key), failed.get(key)) {
                 (_, Some(failure)) => Err(failure.clone()),
                 (Some((bytes, _, unique)), None) => {

@@ -8,12 +8,12 @@ use ratelimit_core::{ErrorKind, StoreError};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 
+use super::batch::Batch;
 use super::manager::MemcachePool;
-use super::order::Orders;
 use super::perform::{Performed, perform};
 use crate::error;
 use crate::queue::Replies;
-use crate::trip::Answers;
+use crate::servers::Answers;
 
 /// The connections of a pool.
 pub(crate) struct Plain(MemcachePool);
@@ -28,22 +28,18 @@ impl Plain {
         self.0.manager().shared_address()
     }
 
-    pub(crate) async fn send(&self, orders: &Orders, deadline: Instant) -> Answers {
-        let count = orders.list.len();
+    pub(crate) async fn send(&self, batch: &Batch, deadline: Instant) -> Answers {
+        let count = batch.commands.len();
         let replies = match count {
             0 => Ok(Replies::new()),
-            _ => self.exchange(orders, deadline).await,
+            _ => self.exchange(batch, deadline).await,
         };
-        let mut replies = replies.unwrap_or_else(|failure| vec![Err(failure); count]);
-        for reply in &mut replies {
-            if let Err(failure) = reply {
-                *failure = error::at(failure.clone(), self.address());
-            }
-        }
-        Answers(vec![replies])
+        let replies = replies.unwrap_or_else(|failure| vec![Err(failure); count]);
+        let at = |failure: StoreError| failure.at(&**self.address());
+        Answers(vec![replies.into_iter().map(|reply| reply.map_err(at)).collect()])
     }
 
-    async fn exchange(&self, orders: &Orders, deadline: Instant) -> Result<Replies, StoreError> {
+    async fn exchange(&self, batch: &Batch, deadline: Instant) -> Result<Replies, StoreError> {
         let client = match timeout_at(deadline, self.0.get()).await {
             Ok(client) => client.map_err(no_connection)?,
             Err(_) => {
@@ -51,9 +47,9 @@ impl Plain {
                 return Err(error::new(ErrorKind::Unreachable, message));
             }
         };
-        let (pool, orders) = (self.0.clone(), orders.clone());
+        let (pool, batch) = (self.0.clone(), batch.clone());
         let work = spawn_blocking(move || {
-            let Performed { replies, in_step, hung_up } = perform(&client, &orders, deadline);
+            let Performed { replies, in_step, hung_up } = perform(&client, &batch, deadline);
             if !in_step {
                 drop(Object::take(client));
             }

@@ -100,7 +100,7 @@ if way > 1 then
       end
       if debt then fits = debt <= room end
       if fits then
-        debt = at_low + debt + add -- below 2^54: see `high`
+        debt = at_low + debt + add -- below 2^53: see `high`
         local more = math.floor(debt / 4294967296)
         local h, l = at_high + more, debt - more * 4294967296
         local new = pack('>BI4I4I4I4c8', 98, at_high, at_low, h, l, interval)

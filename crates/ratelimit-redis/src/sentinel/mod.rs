@@ -1,6 +1,6 @@
 //! A primary and replicas watched by sentinels: calls are sent to whichever server is the primary.
 
-mod address;
+pub(crate) mod address;
 mod watch;
 
 use std::sync::Arc;
@@ -13,10 +13,9 @@ use tokio::time::Instant;
 use crate::config::RedisConfig;
 use crate::discovery::Discovery;
 use crate::error;
-use crate::script::Script;
 use crate::server::Server;
 
-pub(crate) use self::address::Address;
+use self::address::Address;
 use self::watch::Watch;
 
 /// The interval at which a store in use asks the sentinels although nothing has failed: a primary that they have replaced
@@ -35,9 +34,12 @@ pub(crate) struct Sentinel {
 
 impl Sentinel {
     pub(crate) fn new(address: &Address, config: &RedisConfig) -> Result<Self, StoreError> {
-        let watch = Watch::new(address.clone(), config)?;
-        let address = watch.address();
-        Ok(Self { watch: Arc::new(watch), survey: Discovery::new(), address })
+        let watch = Arc::new(Watch::new(address, config)?);
+        let survey = Discovery::new({
+            let watch = watch.clone();
+            move || watch.clone().look()
+        });
+        Ok(Self { address: watch.address(), watch, survey })
     }
 
     /// The addresses of the sentinels.
@@ -50,21 +52,12 @@ impl Sentinel {
         self.primary(deadline).await?.connect(deadline).await
     }
 
-    /// Sends a command to the primary, or calls `script` there.
-    pub(crate) async fn send(
-        &self,
-        cmd: &Cmd,
-        script: Option<&Script>,
-        deadline: Instant,
-    ) -> Result<Value, StoreError> {
+    /// Sends a command to the primary.
+    pub(crate) async fn send(&self, cmd: &Cmd, deadline: Instant) -> Result<Value, StoreError> {
         let mut primary = self.primary(deadline).await?;
         let mut changes = 0;
         loop {
-            let outcome = match script {
-                Some(script) => primary.run(script, cmd, deadline).await,
-                None => primary.send(cmd, deadline).await,
-            };
-            match outcome {
+            match primary.send(cmd, deadline).await {
                 Err(failure) if changes < CHANGES => {
                     changes += 1;
                     primary = self.other_primary(&primary, failure, deadline).await?;
@@ -78,12 +71,11 @@ impl Sentinel {
     async fn primary(&self, deadline: Instant) -> Result<Arc<Server>, StoreError> {
         if let Some(primary) = self.watch.primary() {
             if self.survey.is_older_than(REFRESH) {
-                self.survey.begin(|| self.watch.clone().look());
+                self.survey.begin();
             }
             return Ok(primary);
         }
-        let at_sentinels = |failure: StoreError| error::at(failure, &self.address);
-        self.survey.wait(|| self.watch.clone().look(), deadline).await.map_err(at_sentinels)?;
+        self.survey.wait(deadline).await.map_err(|failure| failure.at(&self.address))?;
         self.watch.primary().ok_or_else(|| {
             error::new(ErrorKind::Unreachable, "the sentinels know no primary").at(&self.address)
         })
@@ -96,18 +88,9 @@ impl Sentinel {
         failure: StoreError,
         deadline: Instant,
     ) -> Result<Arc<Server>, StoreError> {
-        if !error::may_go_elsewhere(&failure) {
-            if matches!(failure.kind(), ErrorKind::Unreachable | ErrorKind::Timeout) {
-                self.survey.begin(|| self.watch.clone().look());
-            }
-            return Err(failure);
+        if matches!(failure.kind(), ErrorKind::Unreachable | ErrorKind::Timeout) {
+            self.survey.begin();
         }
-        let other = || self.watch.primary().filter(|primary| !Arc::ptr_eq(primary, failed));
-        if let Some(other) = other() {
-            return Ok(other);
-        }
-        // The original failure says more than that of the survey.
-        let _ = self.survey.wait(|| self.watch.clone().look(), deadline).await;
-        other().ok_or(failure)
+        self.survey.other_than(failed, failure, || self.watch.primary(), deadline).await
     }
 }

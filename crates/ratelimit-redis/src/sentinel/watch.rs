@@ -3,51 +3,41 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use ratelimit_core::kit::deadline_after;
 use ratelimit_core::{ErrorKind, StoreError};
-use redis::{RedisConnectionInfo, RedisError, ServerErrorKind, Value, cmd};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout_at};
+use redis::{RedisError, ServerErrorKind, Value, cmd};
+use tokio::time::Instant;
 
 use crate::config::RedisConfig;
 use crate::connection::Dialer;
+use crate::discovery::{ask_all, survey_deadline};
 use crate::error;
 use crate::node_address::NodeAddress;
 use crate::server::Server;
-use crate::stream::Opener;
 use crate::value::{list, text};
 
 use super::address::Address;
-
-/// The minimum time limit for the answers of the sentinels and the primary.
-const MIN_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// How long to wait for further sentinels once one has answered.
-const GRACE: Duration = Duration::from_millis(50);
 
 /// The sentinels, and the last known primary.
 pub(crate) struct Watch {
     sentinels: Vec<Arc<Server>>,
     name: String,
-    settings: RedisConnectionInfo,
-    opener: Opener,
+    /// Connects to the servers that the sentinels watch.
+    dialer: Dialer,
     timeout: Duration,
     connections: usize,
     primary: RwLock<Option<Arc<Server>>>,
 }
 
 impl Watch {
-    pub(super) fn new(address: Address, config: &RedisConfig) -> Result<Self, StoreError> {
-        let opener = Opener::new(&address.sentinels.0, config)?;
-        let sentinel = |at: &NodeAddress| {
-            let dialer = Dialer::new(address.sentinel_settings.clone(), opener.towards(at), config.timeout);
-            Arc::new(Server::with_dialer(dialer.without_scripts(), 1))
-        };
+    pub(super) fn new(address: &Address, config: &RedisConfig) -> Result<Self, StoreError> {
+        let (kind, places) = &address.sentinels;
+        let dialer = Dialer::new(kind, address.settings.clone(), config)?;
+        let to_sentinels = dialer.without_scripts(address.sentinel_settings.clone());
+        let sentinel = |place| Arc::new(Server::new(to_sentinels.towards(place), 1));
         Ok(Self {
-            sentinels: address.sentinels.1.iter().map(sentinel).collect(),
-            name: address.name,
-            settings: address.settings,
-            opener,
+            sentinels: places.iter().map(sentinel).collect(),
+            name: address.name.clone(),
+            dialer,
             timeout: config.timeout,
             connections: config.connections,
             primary: RwLock::default(),
@@ -65,7 +55,7 @@ impl Watch {
 
     /// Finds the primary. If that fails, the previous one is kept.
     pub(crate) async fn look(self: Arc<Self>) -> Result<(), StoreError> {
-        let deadline = deadline_after(self.timeout.max(MIN_TIMEOUT));
+        let deadline = survey_deadline(self.timeout);
         let named = self.named(deadline).await?;
         let asked: Vec<_> =
             named.iter().map(|place| tokio::spawn(confirmed(self.at(place), deadline))).collect();
@@ -82,28 +72,24 @@ impl Watch {
 
     /// The servers that sentinels name, most votes first. Does not wait for sentinels that are down or frozen once one has
     /// answered.
-    async fn named(&self, mut deadline: Instant) -> Result<Vec<NodeAddress>, StoreError> {
-        let mut asked = JoinSet::new();
-        for sentinel in &self.sentinels {
-            let (sentinel, name) = (sentinel.clone(), self.name.clone());
-            asked.spawn(async move { ask(&sentinel, &name, deadline).await });
-        }
+    async fn named(&self, deadline: Instant) -> Result<Vec<NodeAddress>, StoreError> {
+        let ask = |sentinel: Arc<Server>| {
+            let name = self.name.clone();
+            async move { ask(&sentinel, &name, deadline).await }
+        };
         let mut votes: Vec<(NodeAddress, usize)> = Vec::new();
         let mut failure = error::new(ErrorKind::Timeout, "no sentinel has answered within the time limit");
-        while let Ok(Some(answer)) = timeout_at(deadline, asked.join_next()).await {
+        for answer in ask_all(self.sentinels.iter().cloned(), ask, deadline).await {
             match answer {
-                Ok(Ok(place)) => {
-                    match votes.iter_mut().find(|(known, _)| *known == place) {
-                        Some((_, number)) => *number += 1,
-                        None => votes.push((place, 1)),
-                    }
-                    deadline = deadline.min(Instant::now() + GRACE);
-                }
+                Ok(place) => match votes.iter_mut().find(|(known, _)| *known == place) {
+                    Some((_, number)) => *number += 1,
+                    None => votes.push((place, 1)),
+                },
                 // Any other failure is more informative than a sentinel that is down.
-                Ok(Err(other)) if matches!(failure.kind(), ErrorKind::Unreachable | ErrorKind::Timeout) => {
+                Err(other) if matches!(failure.kind(), ErrorKind::Unreachable | ErrorKind::Timeout) => {
                     failure = other;
                 }
-                _ => {}
+                Err(_) => {}
             }
         }
         if votes.is_empty() {
@@ -120,10 +106,7 @@ impl Watch {
     fn at(&self, place: &NodeAddress) -> Arc<Server> {
         match self.primary() {
             Some(known) if known.is_at(place) => known,
-            _ => {
-                let dialer = Dialer::new(self.settings.clone(), self.opener.towards(place), self.timeout);
-                Arc::new(Server::with_dialer(dialer, self.connections))
-            }
+            _ => Arc::new(Server::new(self.dialer.towards(place), self.connections)),
         }
     }
 }
