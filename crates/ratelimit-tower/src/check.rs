@@ -1,12 +1,14 @@
 //! Passes the checks of all policies on a request to a limiter, in as few round trips as possible.
 
+use std::sync::Arc;
+
 use crate::Head;
 use ratelimit_core::{Algorithm, CheckError, Decision, LimitStatus, Mode, Request};
 use smallvec::SmallVec;
 
 use crate::answer::Refused;
 use crate::charge::When;
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, TimedLimiter};
 use crate::observe;
 use crate::policies::Listed;
 use crate::policy::Applied;
@@ -14,6 +16,15 @@ use crate::policy_check::PolicyCheck;
 use crate::{Plan, Policies, Policy};
 
 pub(crate) type PolicyChecks = SmallVec<[PolicyCheck; 1]>;
+
+/// All checks of one request, and the limiter that they are for.
+pub(crate) struct AllChecks {
+    pub(crate) limiter: Arc<dyn TimedLimiter>,
+    /// Whether the limiter's store is in this process, so that it always answers immediately.
+    pub(crate) in_process: bool,
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) checks: PolicyChecks,
+}
 
 /// The checks of all policies for `request`, or a refusal that needs none.
 pub(crate) fn checks(policies: &Policies, request: &Head<'_>) -> Result<PolicyChecks, Refused> {
@@ -112,7 +123,7 @@ pub(crate) fn is_held(limit: &LimitStatus<'_>) -> bool {
 
 /// Checks round by round, until one refuses.
 pub(crate) async fn check_all<'l>(
-    limiter: &'l impl Limiter,
+    limiter: &'l dyn Limiter,
     policies: &'l Policies,
     checks: &'l [PolicyCheck],
 ) -> Result<Checked<'l>, CheckError> {

@@ -45,17 +45,13 @@ impl<S: CounterStore, C: Clock> RateLimitLayer<S, C> {
     where
         S: SyncCounterStore,
     {
-        let now = CheckNow {
-            any: |limiter, request| limiter.check_now(request),
-            alone: |limiter, key, cost, limits| {
-                limiter.check_now(Request::new(key).cost(cost).limits(limits))
-            },
-        };
-        Self::of(store.into(), Some(now), policies.into())
+        let check_now: CheckNow<S, C> =
+            |limiter, key, cost, limits| limiter.check_now(Request::new(key).cost(cost).limits(limits));
+        Self::of(store.into(), Some(check_now), policies.into())
     }
 
-    fn of(limiter: RateLimiter<S, C>, now: Option<CheckNow<S, C>>, policies: SharedPolicies) -> Self {
-        let core = Arc::new(Core { limiter, now });
+    fn of(limiter: RateLimiter<S, C>, check_now: Option<CheckNow<S, C>>, policies: SharedPolicies) -> Self {
+        let core = Core { limiter: Arc::new(limiter), check_now };
         let bodies = Arc::new(BodyTypes::of_frameworks());
         Self { shared: Arc::new(Shared { core, policies, answers: Arc::new(Problem), bodies }) }
     }

@@ -1,34 +1,41 @@
-//! Calls a limiter: of any type, as a trait object, or with a store that answers synchronously.
+//! What the layer needs of a limiter, whatever its store and its clock.
 
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
-
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
+use async_trait::async_trait;
 use ratelimit_core::{
     Algorithm, CheckError, Clock, CounterStore, Decision, LimitStatus, Mode, Permit, RateLimiter, Request,
+    Timer, Timestamp,
 };
 
 use crate::observe;
 
 /// A limiter that can check and settle requests.
+#[async_trait]
 pub(crate) trait Limiter: Send + Sync {
     /// Checks a request. [`Mode::Peek`] charges nothing, but counts a refusal for bans.
-    fn decide<'l>(
-        &'l self,
-        request: &Request<'_, 'l>,
-        mode: Mode,
-    ) -> impl Future<Output = Result<Decision<'l>, CheckError>> + Send;
+    async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError>;
 
     /// Settles a decision at these true costs of its keys; `None` leaves the charge of a key as it is.
-    fn settle_keys(
-        &self,
-        decision: &Decision<'_>,
-        costs: &[Option<u64>],
-    ) -> impl Future<Output = Result<(), CheckError>> + Send;
+    async fn settle_keys(&self, decision: &Decision<'_>, costs: &[Option<u64>]) -> Result<(), CheckError>;
+
+    /// Holds what a decision of this limiter has taken under concurrency limits.
+    fn hold(self: Arc<Self>, decision: Decision<'static>) -> Permit;
 }
 
-impl<S: CounterStore, C: Clock> Limiter for RateLimiter<S, C> {
+/// A limiter on whose clock requests can wait.
+#[async_trait]
+pub(crate) trait TimedLimiter: Limiter {
+    fn now(&self) -> Timestamp;
+
+    async fn sleep(&self, duration: Duration);
+}
+
+#[async_trait]
+impl<S: CounterStore + 'static, C: Clock + 'static> Limiter for RateLimiter<S, C> {
     async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError> {
         let begun = observe::begin(self.clock());
         let decision = match mode {
@@ -58,53 +65,26 @@ impl<S: CounterStore, C: Clock> Limiter for RateLimiter<S, C> {
         observe::answered(begun, self.clock(), outcome.as_ref().err());
         outcome
     }
+
+    fn hold(self: Arc<Self>, decision: Decision<'static>) -> Permit {
+        RateLimiter::hold(&self, decision)
+    }
 }
 
-type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// [`Limiter`] as a trait object, for fallbacks.
-pub(crate) trait DynLimiter: Send + Sync {
-    fn dyn_decide<'a, 'k: 'a, 'l: 'a>(
-        &'l self,
-        request: &'a Request<'k, 'l>,
-        mode: Mode,
-    ) -> BoxFuture<'a, Result<Decision<'l>, CheckError>>;
-
-    fn dyn_settle_keys<'a, 'd: 'a>(
-        &'a self,
-        decision: &'a Decision<'d>,
-        costs: &'a [Option<u64>],
-    ) -> BoxFuture<'a, Result<(), CheckError>>;
-
-    fn dyn_hold(self: Arc<Self>, decision: Decision<'static>) -> Permit;
-}
-
-impl<S: CounterStore + 'static, C: Clock + 'static> DynLimiter for RateLimiter<S, C> {
-    fn dyn_decide<'a, 'k: 'a, 'l: 'a>(
-        &'l self,
-        request: &'a Request<'k, 'l>,
-        mode: Mode,
-    ) -> BoxFuture<'a, Result<Decision<'l>, CheckError>> {
-        Box::pin(self.decide(request, mode))
+#[async_trait]
+impl<S: CounterStore + 'static, C: Timer + 'static> TimedLimiter for RateLimiter<S, C> {
+    fn now(&self) -> Timestamp {
+        self.clock().now()
     }
 
-    fn dyn_settle_keys<'a, 'd: 'a>(
-        &'a self,
-        decision: &'a Decision<'d>,
-        costs: &'a [Option<u64>],
-    ) -> BoxFuture<'a, Result<(), CheckError>> {
-        Box::pin(self.settle_keys(decision, costs))
-    }
-
-    fn dyn_hold(self: Arc<Self>, decision: Decision<'static>) -> Permit {
-        self.hold(decision)
+    async fn sleep(&self, duration: Duration) {
+        self.clock().sleep(duration).await;
     }
 }
 
 /// The output of a future if it is ready immediately. With a store in this process it always is.
 pub(crate) fn at_once<F: Future>(future: F) -> Option<F::Output> {
-    let future = std::pin::pin!(future);
-    match future.poll(&mut Context::from_waker(Waker::noop())) {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
         Poll::Pending => None,
     }
