@@ -20,8 +20,6 @@ pub(crate) type PolicyChecks = SmallVec<[PolicyCheck; 1]>;
 /// All checks of one request, and the limiter that they are for.
 pub(crate) struct AllChecks {
     pub(crate) limiter: Arc<dyn TimedLimiter>,
-    /// Whether the limiter's store is in this process, so that it always answers immediately.
-    pub(crate) in_process: bool,
     pub(crate) policies: Arc<Policies>,
     pub(crate) checks: PolicyChecks,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ratelimit_core::{Clock, CounterStore, RateLimiter};
 
-use crate::limiter::Limiter;
+use crate::limiter::{Core, Limiter};
 
 /// What to do with a request if the store does not answer. The failure is counted and logged in any case.
 ///
@@ -71,7 +71,7 @@ impl Default for OnFailure {
 impl Fallback {
     /// Counts in this store. For a namespace or another clock, pass a [`RateLimiter::without_limits`] in its place.
     pub fn new<S: CounterStore + 'static, C: Clock + 'static>(store: impl Into<RateLimiter<S, C>>) -> Self {
-        Self(Arc::new(store.into()))
+        Self(Arc::new(Core { limiter: Arc::new(store.into()), check_now: None }))
     }
 }
 

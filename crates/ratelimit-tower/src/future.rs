@@ -130,7 +130,7 @@ where
                 StateProjection::Deciding { deciding, held, shared } => {
                     let decided = ready!(deciding.as_mut().poll(context));
                     let Some(held) = held.take() else { return Poll::Pending };
-                    after_asking(decided, held, shared)
+                    after_asking(decided, *held, shared)
                 }
                 StateProjection::Waiting { turn, held, lines, after } => {
                     ready!(turn.as_mut().poll(context));
@@ -165,11 +165,6 @@ where
 }
 
 impl<Inner, B> WaitingRequest<Inner, B> {
-    fn map(self, change: impl FnOnce(Request<B>) -> Request<B>) -> Self {
-        let Self { ready, request } = self;
-        Self { ready, request: change(request) }
-    }
-
     fn call<F>(mut self) -> F
     where
         Inner: Service<Request<B>, Future = F>,
@@ -180,7 +175,7 @@ impl<Inner, B> WaitingRequest<Inner, B> {
 
 fn after_asking<Inner, F, E, ReqBody, ResBody, S, C, A>(
     decided: Decided,
-    mut held: Box<WaitingRequest<Inner, ReqBody>>,
+    mut held: WaitingRequest<Inner, ReqBody>,
     shared: &Arc<Shared<S, C, A>>,
 ) -> State<Inner, F, E, ReqBody, ResBody, S, C, A>
 where
@@ -192,7 +187,7 @@ where
 {
     let Decided { verdict, mut after } = decided;
     if let Some(after) = &mut after {
-        *held = held.map(|request| after.begin(request, &shared.bodies));
+        held.request = after.begin(held.request, &shared.bodies);
     }
     match verdict {
         Verdict::Refuse(refused) => {
@@ -204,7 +199,7 @@ where
         Verdict::Pass { lines, delay } => {
             let limiter = shared.core.limiter.clone();
             let turn = Box::pin(async move { limiter.clock().sleep(delay).await });
-            State::Waiting { turn, held: Some(held), lines, after }
+            State::Waiting { turn, held: Some(Box::new(held)), lines, after }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the layer needs of a limiter, whatever its store and its clock.
+//! A limiter, and what requests need of it whatever its store and its clock.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,7 +23,10 @@ pub(crate) trait Limiter: Send + Sync {
     async fn settle_keys(&self, decision: &Decision<'_>, costs: &[Option<u64>]) -> Result<(), CheckError>;
 
     /// Holds what a decision of this limiter has taken under concurrency limits.
-    fn hold(self: Arc<Self>, decision: Decision<'static>) -> Permit;
+    fn hold(&self, decision: Decision<'static>) -> Permit;
+
+    /// Whether the store's state is in this process, so that it always answers immediately.
+    fn is_in_process(&self) -> bool;
 }
 
 /// A limiter on whose clock requests can wait.
@@ -34,51 +37,87 @@ pub(crate) trait TimedLimiter: Limiter {
     async fn sleep(&self, duration: Duration);
 }
 
+/// A limiter, and how to call it synchronously if its store is in this process.
+pub(crate) struct Core<S, C> {
+    pub(crate) limiter: Arc<RateLimiter<S, C>>,
+    pub(crate) check_now: Option<CheckNow<S, C>>,
+}
+
+/// [`RateLimiter::check_now`].
+pub(crate) type CheckNow<S, C> =
+    for<'l> fn(&'l RateLimiter<S, C>, Request<'_, 'l>) -> Result<Decision<'l>, CheckError>;
+
+impl<S: CounterStore, C: Clock> Core<S, C> {
+    /// Checks a request synchronously.
+    #[inline]
+    pub(crate) fn check_now<'l>(
+        &'l self,
+        check_now: CheckNow<S, C>,
+        request: Request<'_, 'l>,
+    ) -> Result<Decision<'l>, CheckError> {
+        let clock = self.limiter.clock();
+        let begun = observe::begin(clock);
+        let decision = check_now(&self.limiter, request);
+        observe::answered(begun, clock, decision.as_ref().err());
+        decision
+    }
+}
+
 #[async_trait]
-impl<S: CounterStore + 'static, C: Clock + 'static> Limiter for RateLimiter<S, C> {
+impl<S: CounterStore + 'static, C: Clock + 'static> Limiter for Core<S, C> {
     async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError> {
-        let begun = observe::begin(self.clock());
+        if mode == Mode::Charge
+            && let Some(check_now) = self.check_now
+        {
+            return self.check_now(check_now, request.clone());
+        }
+        let limiter = &*self.limiter;
+        let begun = observe::begin(limiter.clock());
         let decision = match mode {
-            Mode::Peek => match self.would_allow(request).await {
+            Mode::Peek => match limiter.would_allow(request).await {
                 Ok(mut decision) if !decision.allowed() => {
                     // The refusal stands, whether it counts for bans or not.
-                    let _ = Box::pin(self.count_refusal(request, &mut decision)).await;
+                    let _ = Box::pin(limiter.count_refusal(request, &mut decision)).await;
                     Ok(decision)
                 }
                 looked => looked,
             },
-            Mode::Charge => self.check(request).await,
-            Mode::Force => self.charge(request).await,
+            Mode::Charge => limiter.check(request).await,
+            Mode::Force => limiter.charge(request).await,
         };
-        observe::answered(begun, self.clock(), decision.as_ref().err());
+        observe::answered(begun, limiter.clock(), decision.as_ref().err());
         decision
     }
 
     async fn settle_keys(&self, decision: &Decision<'_>, costs: &[Option<u64>]) -> Result<(), CheckError> {
-        let begun = observe::begin(self.clock());
+        let begun = observe::begin(self.limiter.clock());
         let units = |limit: LimitStatus<'_>| match costs.get(limit.key_index()) {
             // Units under a concurrency limit are released, not settled: their charge stays as it is.
             Some(Some(units)) if limit.rule().algorithm() != Algorithm::Concurrency => *units,
             _ => limit.cost(),
         };
-        let outcome = self.settle_each(decision, units).await.map_err(CheckError::from);
-        observe::answered(begun, self.clock(), outcome.as_ref().err());
+        let outcome = self.limiter.settle_each(decision, units).await.map_err(CheckError::from);
+        observe::answered(begun, self.limiter.clock(), outcome.as_ref().err());
         outcome
     }
 
-    fn hold(self: Arc<Self>, decision: Decision<'static>) -> Permit {
-        RateLimiter::hold(&self, decision)
+    fn hold(&self, decision: Decision<'static>) -> Permit {
+        self.limiter.hold(decision)
+    }
+
+    fn is_in_process(&self) -> bool {
+        self.check_now.is_some()
     }
 }
 
 #[async_trait]
-impl<S: CounterStore + 'static, C: Timer + 'static> TimedLimiter for RateLimiter<S, C> {
+impl<S: CounterStore + 'static, C: Timer + 'static> TimedLimiter for Core<S, C> {
     fn now(&self) -> Timestamp {
-        self.clock().now()
+        self.limiter.clock().now()
     }
 
     async fn sleep(&self, duration: Duration) {
-        self.clock().sleep(duration).await;
+        self.limiter.clock().sleep(duration).await;
     }
 }
 

@@ -14,13 +14,13 @@ use crate::answer::{Answer, Refused, refuse};
 use crate::check::{AllChecks, Checked, PolicyChecks, check_all, checks};
 use crate::future::{BoxFuture, ResponseFuture, WaitingRequest};
 use crate::headers::Lines;
-use crate::limiter::{Limiter, at_once};
+use crate::limiter::{CheckNow, Core, Limiter, at_once};
 use crate::policy::Applied;
 use crate::policy_check::PolicyCheck;
 use crate::settle::After;
-use crate::shared::{CheckNow, Core, Shared};
+use crate::shared::Shared;
 use crate::verdict::{Decided, Verdict, decided, decided_alone, failed};
-use crate::{Fallback, Head, OnFailure, Plan, Policies, Problem, observe};
+use crate::{Head, OnFailure, Plan, Policies, Problem, observe};
 
 /// A service with limited requests. Created by [`RateLimitLayer`](crate::RateLimitLayer).
 pub struct RateLimit<Inner, S, C = SystemClock, A = Problem> {
@@ -121,7 +121,7 @@ impl From<Verdict> for Box<Unusual> {
 /// Decides synchronously if the store can; otherwise starts deciding.
 #[inline]
 fn begin<S: CounterStore + 'static, C: Timer + 'static>(
-    core: &Core<S, C>,
+    core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
     head: &Head<'_>,
 ) -> Begun {
@@ -145,21 +145,24 @@ fn begin<S: CounterStore + 'static, C: Timer + 'static>(
 /// Decides a single check, the common case.
 #[inline]
 fn begin_alone<S: CounterStore + 'static, C: Timer + 'static>(
-    core: &Core<S, C>,
+    core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
     check_now: CheckNow<S, C>,
     check: &PolicyCheck,
 ) -> Begun {
     let plan = check.plan(policies);
-    match &core.check_now(check_now, &check.key, check.cost, plan.limits()) {
-        Ok(decision) => Ok(decided_alone(policies, plan, decision)?),
-        Err(error) => begin_failed(all_checks(core, policies, smallvec![check.clone()]), error),
+    match core.check_now(check_now, check.request(policies)) {
+        Ok(ref decision) => Ok(decided_alone(policies, plan, decision)?),
+        Err(error) => {
+            let checks = all_checks(core, policies, smallvec![check.clone()]);
+            Err(Box::new(Unusual::Later(Box::pin(undecided(checks, error)))))
+        }
     }
 }
 
 #[inline(never)]
 fn begin_any<S: CounterStore + 'static, C: Timer + 'static>(
-    core: &Core<S, C>,
+    core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
     head: &Head<'_>,
 ) -> Begun {
@@ -188,44 +191,34 @@ fn begin_any<S: CounterStore + 'static, C: Timer + 'static>(
     }))
 }
 
-#[cold]
-fn begin_failed(checks: AllChecks, error: &CheckError) -> Begun {
-    if let OnFailure::Fallback(fallback) = &checks.policies.on_failure {
-        observe::failed(error, "fallback");
-        let fallback = fallback.clone();
-        return Err(Box::new(Unusual::Later(Box::pin(fall_back(checks, fallback)))));
-    }
-    Err(failed(&checks.policies, &checks.checks, error).into())
-}
-
 fn all_checks<S: CounterStore + 'static, C: Timer + 'static>(
-    core: &Core<S, C>,
+    core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
     checks: PolicyChecks,
 ) -> AllChecks {
-    let in_process = core.check_now.is_some();
-    AllChecks { limiter: core.limiter.clone(), in_process, policies: policies.clone(), checks }
+    AllChecks { limiter: core.clone(), policies: policies.clone(), checks }
 }
 
 async fn decide(checks: AllChecks) -> Decided {
     match decide_by(&*checks.limiter, &checks).await {
         Ok((verdict, kept)) => Decided { verdict, after: After::new(checks, kept, None) },
-        Err(error) => match checks.policies.on_failure.clone() {
-            OnFailure::Fallback(fallback) => {
-                observe::failed(&error, "fallback");
-                fall_back(checks, fallback).await
-            }
-            _ => Decided { verdict: failed(&checks.policies, &checks.checks, &error), after: None },
-        },
+        Err(error) => undecided(checks, error).await,
     }
 }
 
-/// Lets another limiter decide.
-async fn fall_back(checks: AllChecks, fallback: Fallback) -> Decided {
-    match decide_by(&*fallback.0, &checks).await {
-        Ok((verdict, kept)) => Decided { verdict, after: After::new(checks, kept, Some(fallback)) },
-        Err(error) => Decided { verdict: failed(&checks.policies, &checks.checks, &error), after: None },
+/// Lets the fallback decide after this error, if there is one.
+async fn undecided(checks: AllChecks, mut error: CheckError) -> Decided {
+    if let OnFailure::Fallback(fallback) = &checks.policies.on_failure {
+        observe::failed(&error, "fallback");
+        let fallback = fallback.clone();
+        match decide_by(&*fallback.0, &checks).await {
+            Ok((verdict, kept)) => {
+                return Decided { verdict, after: After::new(checks, kept, Some(fallback)) };
+            }
+            Err(of_fallback) => error = of_fallback,
+        }
     }
+    Decided { verdict: failed(&checks.policies, &checks.checks, &error), after: None }
 }
 
 /// The verdict on a request, and the decisions that are still needed when it has ended.

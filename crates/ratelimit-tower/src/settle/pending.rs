@@ -26,8 +26,6 @@ pub(super) struct Pending {
     checked: Checked<'static>,
     /// The limiter that decided: `limiter`, or the fallback.
     decided_by: Arc<dyn Limiter>,
-    /// Whether the store of the limiter that decided is in this process.
-    in_process: bool,
     /// What the handler has recorded, if a policy settles by it.
     pub(super) records: Option<Arc<Records>>,
     /// The bytes of the request's body that were read, if they are counted.
@@ -54,20 +52,16 @@ impl Watch for CountBytes {
 
 impl Pending {
     pub(super) fn new(checks: AllChecks, checked: Checked<'static>, fallback: Option<Fallback>) -> Self {
-        let AllChecks { limiter, in_process, policies, checks } = checks;
-        let (decided_by, in_process): (Arc<dyn Limiter>, _) = match fallback {
-            None => (limiter.clone(), in_process),
-            Some(Fallback(fallback)) => (fallback, false),
-        };
+        let AllChecks { limiter, policies, checks } = checks;
+        let decided_by = fallback.map_or_else(|| limiter.clone() as Arc<dyn Limiter>, |fallback| fallback.0);
         let held = checked.0.iter().map(|(_, decision)| decision).filter(|decision| holds(decision));
-        let permits = held.filter_map(|decision| hold(&decided_by, decision)).collect();
+        let permits = held.filter_map(|decision| hold(&*decided_by, decision)).collect();
         Self {
             limiter,
             policies,
             checks,
             checked,
             decided_by,
-            in_process,
             permits,
             records: None,
             request_bytes: None,
@@ -178,7 +172,7 @@ impl Pending {
 
     /// Settles immediately if the store is in this process; otherwise returns the future that settles.
     fn settle_at_once(self: Arc<Self>, costs: TrueCosts) -> Option<impl Future<Output = ()> + Send> {
-        let in_process = self.in_process;
+        let in_process = self.decided_by.is_in_process();
         let settling = (!costs.is_empty()).then(|| self.settle(costs))?;
         if !in_process {
             return Some(settling);
@@ -223,12 +217,12 @@ impl Pending {
 }
 
 /// Holds what this decision of a limiter has taken.
-fn hold(limiter: &Arc<dyn Limiter>, decision: &Decision<'static>) -> Option<Permit> {
+fn hold(limiter: &dyn Limiter, decision: &Decision<'static>) -> Option<Permit> {
     if let Err(error) = Handle::try_current() {
         observe::unsettled(&format_args!(
             "what a request holds is not released before its lease ends: {error}"
         ));
         return None;
     }
-    Some(limiter.clone().hold(decision.clone()))
+    Some(limiter.hold(decision.clone()))
 }
