@@ -129,7 +129,12 @@ pub(crate) async fn check_all<'l>(
     for round in ROUNDS {
         let own = checks.iter().filter(|check| check.round(policies) == round);
         let Some(request) = request(policies, own) else { continue };
-        match limiter.decide(&request, round.mode).await {
+        let at_once = if round.mode == Mode::Charge { limiter.check_at_once(&request) } else { None };
+        let decided = match at_once {
+            Some(decided) => decided,
+            None => limiter.decide(&request, round.mode).await,
+        };
+        match decided {
             Ok(decision) => {
                 let ends = !decision.allowed() && !round.shadow;
                 checked.0.push((round, decision));

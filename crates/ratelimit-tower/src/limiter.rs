@@ -19,6 +19,9 @@ pub(crate) trait Limiter: Send + Sync {
     /// Checks a request. [`Mode::Peek`] charges nothing, but counts a refusal for bans.
     async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError>;
 
+    /// Checks and charges a request without waiting, if the store's state is in this process.
+    fn check_at_once<'l>(&'l self, request: &Request<'_, 'l>) -> Option<Result<Decision<'l>, CheckError>>;
+
     /// Settles a decision at these true costs of its keys; `None` leaves the charge of a key as it is.
     async fn settle_keys(&self, decision: &Decision<'_>, costs: &[Option<u64>]) -> Result<(), CheckError>;
 
@@ -66,11 +69,6 @@ impl<S: CounterStore, C: Clock> Core<S, C> {
 #[async_trait]
 impl<S: CounterStore + 'static, C: Clock + 'static> Limiter for Core<S, C> {
     async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError> {
-        if mode == Mode::Charge
-            && let Some(check_now) = self.check_now
-        {
-            return self.check_now(check_now, request.clone());
-        }
         let limiter = &*self.limiter;
         let begun = observe::begin(limiter.clock());
         let decision = match mode {
@@ -87,6 +85,10 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Limiter for Core<S, C> {
         };
         observe::answered(begun, limiter.clock(), decision.as_ref().err());
         decision
+    }
+
+    fn check_at_once<'l>(&'l self, request: &Request<'_, 'l>) -> Option<Result<Decision<'l>, CheckError>> {
+        self.check_now.map(|check_now| self.check_now(check_now, request.clone()))
     }
 
     async fn settle_keys(&self, decision: &Decision<'_>, costs: &[Option<u64>]) -> Result<(), CheckError> {
