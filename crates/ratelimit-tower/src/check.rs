@@ -1,12 +1,14 @@
 //! Passes the checks of all policies on a request to a limiter, in as few round trips as possible.
 
+use std::sync::Arc;
+
 use crate::Head;
 use ratelimit_core::{Algorithm, CheckError, Decision, LimitStatus, Mode, Request};
 use smallvec::SmallVec;
 
 use crate::answer::Refused;
 use crate::charge::When;
-use crate::limiter::Limiter;
+use crate::limiter::{Limiter, TimedLimiter};
 use crate::observe;
 use crate::policies::Listed;
 use crate::policy::Applied;
@@ -14,6 +16,13 @@ use crate::policy_check::PolicyCheck;
 use crate::{Plan, Policies, Policy};
 
 pub(crate) type PolicyChecks = SmallVec<[PolicyCheck; 1]>;
+
+/// All checks of one request, and the limiter that they are for.
+pub(crate) struct AllChecks {
+    pub(crate) limiter: Arc<dyn TimedLimiter>,
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) checks: PolicyChecks,
+}
 
 /// The checks of all policies for `request`, or a refusal that needs none.
 pub(crate) fn checks(policies: &Policies, request: &Head<'_>) -> Result<PolicyChecks, Refused> {
@@ -112,7 +121,7 @@ pub(crate) fn is_held(limit: &LimitStatus<'_>) -> bool {
 
 /// Checks round by round, until one refuses.
 pub(crate) async fn check_all<'l>(
-    limiter: &'l impl Limiter,
+    limiter: &'l dyn Limiter,
     policies: &'l Policies,
     checks: &'l [PolicyCheck],
 ) -> Result<Checked<'l>, CheckError> {
@@ -120,7 +129,12 @@ pub(crate) async fn check_all<'l>(
     for round in ROUNDS {
         let own = checks.iter().filter(|check| check.round(policies) == round);
         let Some(request) = request(policies, own) else { continue };
-        match limiter.decide(&request, round.mode).await {
+        let at_once = if round.mode == Mode::Charge { limiter.check_at_once(&request) } else { None };
+        let decided = match at_once {
+            Some(decided) => decided,
+            None => limiter.decide(&request, round.mode).await,
+        };
+        match decided {
             Ok(decision) => {
                 let ends = !decision.allowed() && !round.shadow;
                 checked.0.push((round, decision));

@@ -4,9 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Mode, Permit, RateLimiter, Request};
+use ratelimit_core::{Clock, CounterStore, RateLimiter};
 
-use crate::limiter::{DynLimiter, Limiter};
+use crate::limiter::{Core, Limiter};
 
 /// What to do with a request if the store does not answer. The failure is counted and logged in any case.
 ///
@@ -44,7 +44,7 @@ pub enum OnFailure {
 /// # let _ = on_failure;
 /// ```
 #[derive(Clone)]
-pub struct Fallback(Arc<dyn DynLimiter>);
+pub struct Fallback(pub(crate) Arc<dyn Limiter>);
 
 impl OnFailure {
     /// Answers with 503 and this `Retry-After`.
@@ -71,27 +71,12 @@ impl Default for OnFailure {
 impl Fallback {
     /// Counts in this store. For a namespace or another clock, pass a [`RateLimiter::without_limits`] in its place.
     pub fn new<S: CounterStore + 'static, C: Clock + 'static>(store: impl Into<RateLimiter<S, C>>) -> Self {
-        Self(Arc::new(store.into()))
-    }
-
-    /// Holds what this decision of its own has taken under concurrency limits.
-    pub(crate) fn hold(&self, decision: Decision<'static>) -> Permit {
-        self.0.clone().dyn_hold(decision)
+        Self(Arc::new(Core { limiter: Arc::new(store.into()), check_now: None }))
     }
 }
 
 impl fmt::Debug for Fallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Fallback")
-    }
-}
-
-impl Limiter for Fallback {
-    async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError> {
-        self.0.dyn_decide(request, mode).await
-    }
-
-    async fn settle_keys(&self, decision: &Decision<'_>, costs: &[Option<u64>]) -> Result<(), CheckError> {
-        self.0.dyn_settle_keys(decision, costs).await
     }
 }

@@ -8,16 +8,15 @@ use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use ratelimit_core::{Clock, CounterStore, Timer};
+use ratelimit_core::{CounterStore, Timer};
 use tower_service::Service;
 
 use crate::Head;
 use crate::answer::{Answer, refuse};
-use crate::decided::Decided;
 use crate::headers::Lines;
 use crate::settle::After;
 use crate::shared::Shared;
-use crate::verdict::Verdict;
+use crate::verdict::{Decided, Verdict};
 
 pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -35,10 +34,6 @@ pin_project! {
     pub struct ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
     where
         Inner: Service<Request<ReqBody>>,
-        S: CounterStore,
-        S: 'static,
-        C: Clock,
-        C: 'static,
     {
         #[pin]
         state: State<Inner, Inner::Future, Inner::Error, ReqBody, ResBody, S, C, A>,
@@ -47,24 +42,18 @@ pin_project! {
 
 pin_project! {
     #[project = StateProjection]
-    enum State<Inner, F, E, ReqBody, ResBody, S, C, A>
-    where
-        S: CounterStore,
-        S: 'static,
-        C: Clock,
-        C: 'static,
-    {
+    enum State<Inner, F, E, ReqBody, ResBody, S, C, A> {
         /// Waiting for the store.
-        Deciding { deciding: BoxFuture<Decided<S, C>>, held: Option<Box<WaitingRequest<Inner, ReqBody>>>, shared: Arc<Shared<S, C, A>> },
+        Deciding { deciding: BoxFuture<Decided>, held: Option<Box<WaitingRequest<Inner, ReqBody>>>, shared: Arc<Shared<S, C, A>> },
         /// Admitted by a leaky queue, and waiting for its turn.
         Waiting {
             turn: BoxFuture<()>,
             held: Option<Box<WaitingRequest<Inner, ReqBody>>>,
             lines: Lines,
-            after: Option<After<S, C>>,
+            after: Option<After>,
         },
         /// Waiting for the inner service.
-        Calling { #[pin] inner: F, lines: Lines, after: Option<After<S, C>> },
+        Calling { #[pin] inner: F, lines: Lines, after: Option<After> },
         /// There is a response, and the charge or refund for its outcome is in progress.
         Settling { settling: BoxFuture<()>, answer: Option<Result<Response<ResBody>, E>> },
         /// There is a response.
@@ -75,20 +64,18 @@ pin_project! {
 impl<Inner, ReqBody, ResBody, S, C, A> ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
 where
     Inner: Service<Request<ReqBody>>,
-    S: CounterStore,
-    C: Clock,
 {
     pub(crate) fn answered(answer: Response<ResBody>) -> Self {
         Self { state: State::Answered { answer: Some(answer) } }
     }
 
     #[inline]
-    pub(crate) fn calling(inner: Inner::Future, lines: Lines, after: Option<After<S, C>>) -> Self {
+    pub(crate) fn calling(inner: Inner::Future, lines: Lines, after: Option<After>) -> Self {
         Self { state: State::Calling { inner, lines, after } }
     }
 
     pub(crate) fn deciding(
-        deciding: BoxFuture<Decided<S, C>>,
+        deciding: BoxFuture<Decided>,
         held: Box<WaitingRequest<Inner, ReqBody>>,
         shared: Arc<Shared<S, C, A>>,
     ) -> Self {
@@ -99,8 +86,8 @@ where
 impl<Inner, ReqBody, ResBody, S, C, A> Future for ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
 where
     Inner: Service<Request<ReqBody>, Response = Response<ResBody>>,
-    S: CounterStore,
-    C: Timer,
+    S: CounterStore + 'static,
+    C: Timer + 'static,
     A: Answer<ResBody>,
     ReqBody: 'static,
     ResBody: 'static,
@@ -126,8 +113,8 @@ impl<Inner, F, E, ReqBody, ResBody, S, C, A> State<Inner, F, E, ReqBody, ResBody
 where
     Inner: Service<Request<ReqBody>, Response = Response<ResBody>, Future = F, Error = E>,
     F: Future<Output = Result<Response<ResBody>, E>>,
-    S: CounterStore,
-    C: Timer,
+    S: CounterStore + 'static,
+    C: Timer + 'static,
     A: Answer<ResBody>,
     ReqBody: 'static,
     ResBody: 'static,
@@ -143,13 +130,13 @@ where
                 StateProjection::Deciding { deciding, held, shared } => {
                     let decided = ready!(deciding.as_mut().poll(context));
                     let Some(held) = held.take() else { return Poll::Pending };
-                    after_asking(decided, held, shared)
+                    after_asking(decided, *held, shared)
                 }
                 StateProjection::Waiting { turn, held, lines, after } => {
                     ready!(turn.as_mut().poll(context));
                     let Some(held) = held.take() else { return Poll::Pending };
                     let (lines, mut after) = (mem::take(lines), after.take());
-                    after.as_mut().map(After::begin);
+                    after.as_mut().map(After::is_called);
                     State::Calling { inner: held.call(), lines, after }
                 }
                 StateProjection::Calling { inner, lines, after } => {
@@ -178,11 +165,6 @@ where
 }
 
 impl<Inner, B> WaitingRequest<Inner, B> {
-    fn prepare(self, prepare: impl FnOnce(Request<B>) -> Request<B>) -> Self {
-        let Self { ready, request } = self;
-        Self { ready, request: prepare(request) }
-    }
-
     fn call<F>(mut self) -> F
     where
         Inner: Service<Request<B>, Future = F>,
@@ -192,21 +174,20 @@ impl<Inner, B> WaitingRequest<Inner, B> {
 }
 
 fn after_asking<Inner, F, E, ReqBody, ResBody, S, C, A>(
-    decided: Decided<S, C>,
-    mut held: Box<WaitingRequest<Inner, ReqBody>>,
+    decided: Decided,
+    mut held: WaitingRequest<Inner, ReqBody>,
     shared: &Arc<Shared<S, C, A>>,
 ) -> State<Inner, F, E, ReqBody, ResBody, S, C, A>
 where
     Inner: Service<Request<ReqBody>, Response = Response<ResBody>, Future = F>,
-    S: CounterStore,
-    C: Timer,
+    S: CounterStore + 'static,
+    C: Timer + 'static,
     A: Answer<ResBody>,
     ReqBody: 'static,
 {
     let Decided { verdict, mut after } = decided;
     if let Some(after) = &mut after {
-        *held = held.prepare(|request| after.prepare(request, &shared.bodies));
-        after.begin();
+        held.request = after.begin(held.request, &shared.bodies);
     }
     match verdict {
         Verdict::Refuse(refused) => {
@@ -216,9 +197,9 @@ where
             State::Calling { inner: held.call(), lines, after }
         }
         Verdict::Pass { lines, delay } => {
-            let core = shared.core.clone();
-            let turn = Box::pin(async move { core.limiter.clock().sleep(delay).await });
-            State::Waiting { turn, held: Some(held), lines, after }
+            let limiter = shared.core.limiter.clone();
+            let turn = Box::pin(async move { limiter.clock().sleep(delay).await });
+            State::Waiting { turn, held: Some(Box::new(held)), lines, after }
         }
     }
 }
@@ -226,8 +207,6 @@ where
 impl<Inner, ReqBody, ResBody, S, C, A> fmt::Debug for ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
 where
     Inner: Service<Request<ReqBody>>,
-    S: CounterStore,
-    C: Clock,
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ResponseFuture").finish_non_exhaustive()

@@ -105,28 +105,24 @@ impl Headers {
     /// The fields for a request with these decisions.
     #[inline]
     pub(crate) fn lines(&self, standings: &[PlanStatus<'_>]) -> Lines {
-        if self.families.is_empty() { Lines::default() } else { self.some_lines(standings) }
+        if self.families.is_empty() || standings.is_empty() {
+            Lines::default()
+        } else {
+            self.some_lines(standings)
+        }
     }
 
     #[inline(never)]
     fn some_lines(&self, standings: &[PlanStatus<'_>]) -> Lines {
-        match (&self.families[..], standings) {
-            (_, []) => Lines::default(),
-            ([Family::Draft], [one]) => one.line().unwrap_or_else(|| self.all_lines(standings)),
-            _ => self.all_lines(standings),
-        }
-    }
-
-    fn all_lines(&self, standings: &[PlanStatus<'_>]) -> Lines {
-        let mut lines = Fields::default();
+        let mut fields = Box::<Fields>::default();
         for family in &self.families {
             match family {
-                Family::Draft => lines.draft(standings),
-                Family::RateLimit => lines.three(standings, self.reset, &THREE),
-                Family::XRateLimit => lines.three(standings, self.reset, &X_THREE),
+                Family::Draft => fields.draft(standings),
+                Family::RateLimit => fields.three(standings, self.reset, &THREE),
+                Family::XRateLimit => fields.three(standings, self.reset, &X_THREE),
             }
         }
-        Lines(Some(Box::new(Kind::All(lines))))
+        Lines(Some(fields))
     }
 }
 
@@ -146,56 +142,16 @@ impl PlanStatus<'_> {
         let own = self.decision.each().skip(self.first).take(self.plan.limits().len());
         own.enumerate().filter(move |(_, status)| !status.allowed() || !(refused || status.rule().is_ban()))
     }
-
-    /// The fields for an admitted request under a plan with one limit.
-    #[inline]
-    fn line(&self) -> Option<Lines> {
-        if self.plan.limits().len() != 1 || !self.decision.allowed() {
-            return None;
-        }
-        let item = Item::of(&self.decision.each().nth(self.first)?);
-        Some(Lines(Some(Box::new(Kind::One(self.plan.clone(), item)))))
-    }
 }
 
 /// Fields to add to a response's head. Boxed, because futures carry them and are moved.
 #[derive(Default)]
-pub(crate) struct Lines(Option<Box<Kind>>);
-
-enum Kind {
-    /// The fields of the draft for a plan with one limit. They are not formatted until they are needed.
-    One(Plan, Item),
-    All(Fields),
-}
-
-/// The status of a limit, as in `RateLimit`.
-struct Item {
-    remaining: u64,
-    /// The parameter `t`: see [`Headers`].
-    seconds: Option<u64>,
-}
-
-impl Item {
-    #[inline]
-    fn of(status: &LimitStatus<'_>) -> Self {
-        Self { remaining: status.remaining(), seconds: window(status).map(whole_seconds) }
-    }
-
-    #[inline]
-    fn append_to(&self, field: &mut Field, beginning: &[u8]) {
-        field.append(beginning);
-        field::integer(field, self.remaining);
-        if let Some(seconds) = self.seconds {
-            field.append(b";t=");
-            field::integer(field, seconds);
-        }
-    }
-}
+pub(crate) struct Lines(Option<Box<Fields>>);
 
 #[derive(Default)]
 struct Fields {
     /// `RateLimit-Policy` and `RateLimit`.
-    draft: Option<[HeaderValue; 2]>,
+    draft: Option<(HeaderValue, HeaderValue)>,
     others: Vec<(HeaderName, HeaderValue)>,
 }
 
@@ -226,10 +182,16 @@ impl Fields {
                 if !state.is_empty() {
                     state.append(b", ");
                 }
-                Item::of(&status).append_to(&mut state, standing.plan.remains(place));
+                state.append(standing.plan.remains(place));
+                field::integer(&mut state, status.remaining());
+                if let Some(wait) = window(&status) {
+                    state.append(b";t=");
+                    field::integer(&mut state, whole_seconds(wait));
+                }
             }
         }
-        self.draft = both(policy, &state);
+        // Both or neither: what remains means little without the policy.
+        self.draft = policy.zip(field::value(state.as_bytes()));
     }
 
     fn three(&mut self, standings: &[PlanStatus<'_>], reset: Reset, names: &[HeaderName; 3]) {
@@ -253,9 +215,11 @@ impl Fields {
         self.others.extend(names.iter().cloned().zip(numbers));
     }
 
+    #[inline(never)]
     fn write(self, headers: &mut HeaderMap) {
-        if let Some(values) = self.draft {
-            append(headers, values);
+        if let Some((policy, state)) = self.draft {
+            headers.append(RATELIMIT_POLICY, policy);
+            headers.append(RATELIMIT, state);
         }
         for (name, value) in self.others {
             headers.entry(name).or_insert(value);
@@ -267,37 +231,10 @@ impl Lines {
     /// Appends to list fields, and sets single-value fields unless an inner layer has set them.
     #[inline]
     pub(crate) fn write(&mut self, headers: &mut HeaderMap) {
-        if self.0.is_some() {
-            self.write_some(headers);
+        if let Some(fields) = self.0.take() {
+            fields.write(headers);
         }
     }
-
-    #[inline(never)]
-    fn write_some(&mut self, headers: &mut HeaderMap) {
-        match self.0.take().map(|kind| *kind) {
-            None => {}
-            Some(Kind::One(plan, item)) => write_one(&plan, &item, headers),
-            Some(Kind::All(fields)) => fields.write(headers),
-        }
-    }
-}
-
-fn write_one(plan: &Plan, item: &Item, headers: &mut HeaderMap) {
-    let mut state = Field::new();
-    item.append_to(&mut state, plan.remains(0));
-    if let Some(values) = both(plan.field().cloned(), &state) {
-        append(headers, values);
-    }
-}
-
-/// Both or neither: what remains means little without the policy.
-fn both(policy: Option<HeaderValue>, state: &Field) -> Option<[HeaderValue; 2]> {
-    Some([policy?, field::value(state.as_bytes())?])
-}
-
-fn append(headers: &mut HeaderMap, [policy, state]: [HeaderValue; 2]) {
-    headers.append(RATELIMIT_POLICY, policy);
-    headers.append(RATELIMIT, state);
 }
 
 /// The time for which the remaining units have to last. After a refusal, until the same request fits; otherwise until the

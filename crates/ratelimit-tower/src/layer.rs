@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use http::Response;
 use http_body::Body;
-use ratelimit_core::{Clock, CounterStore, RateLimiter, Request, SyncCounterStore, SystemClock};
+use ratelimit_core::{Clock, CounterStore, RateLimiter, SyncCounterStore, SystemClock};
 use tower_layer::Layer;
 
 use crate::answer::{Grpc, Problem, Refusal};
+use crate::limiter::{CheckNow, Core};
 use crate::measured::{BodyTypes, MeasuredBody};
-use crate::shared::{CheckNow, Core, Shared};
+use crate::shared::Shared;
 use crate::{RateLimit, SharedPolicies};
 
 /// Limits the requests to a service, with counts in any store. See the [crate's documentation](crate).
@@ -45,17 +46,12 @@ impl<S: CounterStore, C: Clock> RateLimitLayer<S, C> {
     where
         S: SyncCounterStore,
     {
-        let now = CheckNow {
-            any: |limiter, request| limiter.check_now(request),
-            alone: |limiter, key, cost, limits| {
-                limiter.check_now(Request::new(key).cost(cost).limits(limits))
-            },
-        };
-        Self::of(store.into(), Some(now), policies.into())
+        let check_now: CheckNow<S, C> = |limiter, request| limiter.check_now(request);
+        Self::of(store.into(), Some(check_now), policies.into())
     }
 
-    fn of(limiter: RateLimiter<S, C>, now: Option<CheckNow<S, C>>, policies: SharedPolicies) -> Self {
-        let core = Arc::new(Core { limiter, now });
+    fn of(limiter: RateLimiter<S, C>, check_now: Option<CheckNow<S, C>>, policies: SharedPolicies) -> Self {
+        let core = Arc::new(Core { limiter: Arc::new(limiter), check_now });
         let bodies = Arc::new(BodyTypes::of_frameworks());
         Self { shared: Arc::new(Shared { core, policies, answers: Arc::new(Problem), bodies }) }
     }
@@ -89,14 +85,14 @@ impl<S, C, A> RateLimitLayer<S, C, A> {
     where
         F: Fn(&Refusal<'_>) -> Response<B> + Send + Sync,
     {
-        self.answering(answers)
+        self.with(Arc::new(answers), self.shared.bodies.clone())
     }
 
     /// Answers every refused request like [`Grpc`]: for tonic. (The default does so for gRPC requests, but needs a body
     /// that can contain text.)
     #[must_use]
     pub fn grpc(self) -> RateLimitLayer<S, C, Grpc> {
-        self.answering(Grpc)
+        self.with(Arc::new(Grpc), self.shared.bodies.clone())
     }
 
     /// Lets policies [settle](crate::Settle) by request or response bodies of type `B`, and hold units of concurrency
@@ -125,17 +121,15 @@ impl<S, C, A> RateLimitLayer<S, C, A> {
     where
         B: Body + 'static,
     {
-        let Shared { core, policies, answers, bodies } = &*self.shared;
-        let (core, policies, answers) = (core.clone(), policies.clone(), answers.clone());
-        let mut bodies = BodyTypes::clone(bodies);
+        let mut bodies = BodyTypes::clone(&self.shared.bodies);
         bodies.add(new);
-        Self { shared: Arc::new(Shared { core, policies, answers, bodies: Arc::new(bodies) }) }
+        self.with(self.shared.answers.clone(), Arc::new(bodies))
     }
 
-    fn answering<B>(self, answers: B) -> RateLimitLayer<S, C, B> {
-        let Shared { core, policies, bodies, .. } = &*self.shared;
-        let (core, policies, bodies) = (core.clone(), policies.clone(), bodies.clone());
-        RateLimitLayer { shared: Arc::new(Shared { core, policies, answers: Arc::new(answers), bodies }) }
+    /// The same with these answers and these types of bodies.
+    fn with<B>(&self, answers: Arc<B>, bodies: Arc<BodyTypes>) -> RateLimitLayer<S, C, B> {
+        let (core, policies) = (self.shared.core.clone(), self.shared.policies.clone());
+        RateLimitLayer { shared: Arc::new(Shared { core, policies, answers, bodies }) }
     }
 }
 

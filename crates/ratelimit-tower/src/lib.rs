@@ -111,7 +111,6 @@ mod client_list;
 #[cfg(feature = "config")]
 pub mod config;
 mod cost;
-mod decided;
 mod end;
 mod failure;
 mod field;

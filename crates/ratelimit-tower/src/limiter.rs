@@ -1,110 +1,131 @@
-//! Calls a limiter: of any type, as a trait object, or with a store that answers synchronously.
+//! A limiter, and what requests need of it whatever its store and its clock.
 
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
-
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
+use async_trait::async_trait;
 use ratelimit_core::{
     Algorithm, CheckError, Clock, CounterStore, Decision, LimitStatus, Mode, Permit, RateLimiter, Request,
+    Timer, Timestamp,
 };
 
 use crate::observe;
 
 /// A limiter that can check and settle requests.
+#[async_trait]
 pub(crate) trait Limiter: Send + Sync {
     /// Checks a request. [`Mode::Peek`] charges nothing, but counts a refusal for bans.
-    fn decide<'l>(
-        &'l self,
-        request: &Request<'_, 'l>,
-        mode: Mode,
-    ) -> impl Future<Output = Result<Decision<'l>, CheckError>> + Send;
+    async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError>;
+
+    /// Checks and charges a request without waiting, if the store's state is in this process.
+    fn check_at_once<'l>(&'l self, request: &Request<'_, 'l>) -> Option<Result<Decision<'l>, CheckError>>;
 
     /// Settles a decision at these true costs of its keys; `None` leaves the charge of a key as it is.
-    fn settle_keys(
-        &self,
-        decision: &Decision<'_>,
-        costs: &[Option<u64>],
-    ) -> impl Future<Output = Result<(), CheckError>> + Send;
+    async fn settle_keys(&self, decision: &Decision<'_>, costs: &[Option<u64>]) -> Result<(), CheckError>;
+
+    /// Holds what a decision of this limiter has taken under concurrency limits.
+    fn hold(&self, decision: Decision<'static>) -> Permit;
+
+    /// Whether the store's state is in this process, so that it always answers immediately.
+    fn is_in_process(&self) -> bool;
 }
 
-impl<S: CounterStore, C: Clock> Limiter for RateLimiter<S, C> {
+/// A limiter on whose clock requests can wait.
+#[async_trait]
+pub(crate) trait TimedLimiter: Limiter {
+    fn now(&self) -> Timestamp;
+
+    async fn sleep(&self, duration: Duration);
+}
+
+/// A limiter, and how to call it synchronously if its store is in this process.
+pub(crate) struct Core<S, C> {
+    pub(crate) limiter: Arc<RateLimiter<S, C>>,
+    pub(crate) check_now: Option<CheckNow<S, C>>,
+}
+
+/// [`RateLimiter::check_now`].
+pub(crate) type CheckNow<S, C> =
+    for<'l> fn(&'l RateLimiter<S, C>, Request<'_, 'l>) -> Result<Decision<'l>, CheckError>;
+
+impl<S: CounterStore, C: Clock> Core<S, C> {
+    /// Checks a request synchronously.
+    #[inline]
+    pub(crate) fn check_now<'l>(
+        &'l self,
+        check_now: CheckNow<S, C>,
+        request: Request<'_, 'l>,
+    ) -> Result<Decision<'l>, CheckError> {
+        let clock = self.limiter.clock();
+        let begun = observe::begin(clock);
+        let decision = check_now(&self.limiter, request);
+        observe::answered(begun, clock, decision.as_ref().err());
+        decision
+    }
+}
+
+#[async_trait]
+impl<S: CounterStore + 'static, C: Clock + 'static> Limiter for Core<S, C> {
     async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError> {
-        let begun = observe::begin(self.clock());
+        let limiter = &*self.limiter;
+        let begun = observe::begin(limiter.clock());
         let decision = match mode {
-            Mode::Peek => match self.would_allow(request).await {
+            Mode::Peek => match limiter.would_allow(request).await {
                 Ok(mut decision) if !decision.allowed() => {
                     // The refusal stands, whether it counts for bans or not.
-                    let _ = Box::pin(self.count_refusal(request, &mut decision)).await;
+                    let _ = Box::pin(limiter.count_refusal(request, &mut decision)).await;
                     Ok(decision)
                 }
                 looked => looked,
             },
-            Mode::Charge => self.check(request).await,
-            Mode::Force => self.charge(request).await,
+            Mode::Charge => limiter.check(request).await,
+            Mode::Force => limiter.charge(request).await,
         };
-        observe::answered(begun, self.clock(), decision.as_ref().err());
+        observe::answered(begun, limiter.clock(), decision.as_ref().err());
         decision
     }
 
+    fn check_at_once<'l>(&'l self, request: &Request<'_, 'l>) -> Option<Result<Decision<'l>, CheckError>> {
+        self.check_now.map(|check_now| self.check_now(check_now, request.clone()))
+    }
+
     async fn settle_keys(&self, decision: &Decision<'_>, costs: &[Option<u64>]) -> Result<(), CheckError> {
-        let begun = observe::begin(self.clock());
+        let begun = observe::begin(self.limiter.clock());
         let units = |limit: LimitStatus<'_>| match costs.get(limit.key_index()) {
             // Units under a concurrency limit are released, not settled: their charge stays as it is.
             Some(Some(units)) if limit.rule().algorithm() != Algorithm::Concurrency => *units,
             _ => limit.cost(),
         };
-        let outcome = self.settle_each(decision, units).await.map_err(CheckError::from);
-        observe::answered(begun, self.clock(), outcome.as_ref().err());
+        let outcome = self.limiter.settle_each(decision, units).await.map_err(CheckError::from);
+        observe::answered(begun, self.limiter.clock(), outcome.as_ref().err());
         outcome
     }
-}
 
-type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// [`Limiter`] as a trait object, for fallbacks.
-pub(crate) trait DynLimiter: Send + Sync {
-    fn dyn_decide<'a, 'k: 'a, 'l: 'a>(
-        &'l self,
-        request: &'a Request<'k, 'l>,
-        mode: Mode,
-    ) -> BoxFuture<'a, Result<Decision<'l>, CheckError>>;
-
-    fn dyn_settle_keys<'a, 'd: 'a>(
-        &'a self,
-        decision: &'a Decision<'d>,
-        costs: &'a [Option<u64>],
-    ) -> BoxFuture<'a, Result<(), CheckError>>;
-
-    fn dyn_hold(self: Arc<Self>, decision: Decision<'static>) -> Permit;
-}
-
-impl<S: CounterStore + 'static, C: Clock + 'static> DynLimiter for RateLimiter<S, C> {
-    fn dyn_decide<'a, 'k: 'a, 'l: 'a>(
-        &'l self,
-        request: &'a Request<'k, 'l>,
-        mode: Mode,
-    ) -> BoxFuture<'a, Result<Decision<'l>, CheckError>> {
-        Box::pin(self.decide(request, mode))
+    fn hold(&self, decision: Decision<'static>) -> Permit {
+        self.limiter.hold(decision)
     }
 
-    fn dyn_settle_keys<'a, 'd: 'a>(
-        &'a self,
-        decision: &'a Decision<'d>,
-        costs: &'a [Option<u64>],
-    ) -> BoxFuture<'a, Result<(), CheckError>> {
-        Box::pin(self.settle_keys(decision, costs))
+    fn is_in_process(&self) -> bool {
+        self.check_now.is_some()
+    }
+}
+
+#[async_trait]
+impl<S: CounterStore + 'static, C: Timer + 'static> TimedLimiter for Core<S, C> {
+    fn now(&self) -> Timestamp {
+        self.limiter.clock().now()
     }
 
-    fn dyn_hold(self: Arc<Self>, decision: Decision<'static>) -> Permit {
-        self.hold(decision)
+    async fn sleep(&self, duration: Duration) {
+        self.limiter.clock().sleep(duration).await;
     }
 }
 
 /// The output of a future if it is ready immediately. With a store in this process it always is.
 pub(crate) fn at_once<F: Future>(future: F) -> Option<F::Output> {
-    let future = std::pin::pin!(future);
-    match future.poll(&mut Context::from_waker(Waker::noop())) {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),
         Poll::Pending => None,
     }

@@ -6,22 +6,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use ratelimit_core::{CheckError, Clock, CounterStore, SystemClock, Timer};
+use ratelimit_core::{CheckError, CounterStore, SystemClock, Timer};
 use smallvec::smallvec;
 use tower_service::Service;
 
 use crate::answer::{Answer, Refused, refuse};
-use crate::check::{Checked, PolicyChecks, check_all, checks};
-use crate::decided::Decided;
+use crate::check::{AllChecks, Checked, PolicyChecks, check_all, checks};
 use crate::future::{BoxFuture, ResponseFuture, WaitingRequest};
 use crate::headers::Lines;
-use crate::limiter::{Limiter, at_once};
+use crate::limiter::{CheckNow, Core, Limiter, at_once};
 use crate::policy::Applied;
 use crate::policy_check::PolicyCheck;
 use crate::settle::After;
-use crate::shared::{CheckNow, Core, Shared};
-use crate::verdict::{Verdict, decided, decided_alone, failed};
-use crate::{Fallback, Head, OnFailure, Plan, Policies, Problem, observe};
+use crate::shared::Shared;
+use crate::verdict::{Decided, Verdict, decided, decided_alone, failed};
+use crate::{Head, OnFailure, Plan, Policies, Problem, observe};
 
 /// A service with limited requests. Created by [`RateLimitLayer`](crate::RateLimitLayer).
 pub struct RateLimit<Inner, S, C = SystemClock, A = Problem> {
@@ -63,12 +62,12 @@ where
     }
 }
 
-impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
+impl<Inner: Clone, S, C, A> RateLimit<Inner, S, C, A> {
     /// Handles requests that are refused, delayed or not decided yet.
     #[inline(never)]
     fn unusual<ReqBody, ResBody>(
         &mut self,
-        begun: Unusual<S, C>,
+        begun: Unusual,
         request: Request<ReqBody>,
     ) -> ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
     where
@@ -76,7 +75,7 @@ impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
         A: Answer<ResBody>,
         ReqBody: 'static,
     {
-        let deciding: BoxFuture<Decided<S, C>> = match begun {
+        let deciding: BoxFuture<Decided> = match begun {
             Unusual::Decided(Decided { verdict: Verdict::Refuse(refused), .. }) => {
                 return ResponseFuture::answered(refuse(&*self.shared.answers, refused, Head::of(&request)));
             }
@@ -85,8 +84,7 @@ impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
             {
                 let mut request = request;
                 if let Some(after) = &mut after {
-                    request = after.prepare(request, &self.shared.bodies);
-                    after.begin();
+                    request = after.begin(request, &self.shared.bodies);
                 }
                 return ResponseFuture::calling(self.inner.call(request), lines, after);
             }
@@ -106,14 +104,14 @@ impl<Inner: Clone, S: CounterStore, C: Clock, A> RateLimit<Inner, S, C, A> {
 
 /// The fields for the response to a request that is admitted immediately and needs nothing at its end: the common case.
 /// Everything else is boxed, so that no space is reserved for it.
-type Begun<S, C> = Result<Lines, Box<Unusual<S, C>>>;
+type Begun = Result<Lines, Box<Unusual>>;
 
-enum Unusual<S: CounterStore + 'static, C: Clock + 'static> {
-    Decided(Decided<S, C>),
-    Later(BoxFuture<Decided<S, C>>),
+enum Unusual {
+    Decided(Decided),
+    Later(BoxFuture<Decided>),
 }
 
-impl<S: CounterStore + 'static, C: Clock + 'static> From<Verdict> for Box<Unusual<S, C>> {
+impl From<Verdict> for Box<Unusual> {
     #[inline(never)]
     fn from(verdict: Verdict) -> Self {
         Self::new(Unusual::Decided(Decided { verdict, after: None }))
@@ -122,13 +120,13 @@ impl<S: CounterStore + 'static, C: Clock + 'static> From<Verdict> for Box<Unusua
 
 /// Decides synchronously if the store can; otherwise starts deciding.
 #[inline]
-fn begin<S: CounterStore + 'static, C: Clock + 'static>(
+fn begin<S: CounterStore + 'static, C: Timer + 'static>(
     core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
     head: &Head<'_>,
-) -> Begun<S, C> {
+) -> Begun {
     // The common case is separate, so that no space is reserved for what the others need.
-    let (Some(now), Some(policy)) = (&core.now, policies.alone()) else {
+    let (Some(check_now), Some(policy)) = (core.check_now, policies.alone()) else {
         return begin_any(core, policies, head);
     };
     let mut check = PolicyCheck::new(0);
@@ -139,32 +137,35 @@ fn begin<S: CounterStore + 'static, C: Clock + 'static>(
         Applied::Yes if check.plan.as_ref().is_some_and(Plan::holds) => begin_any(core, policies, head),
         Applied::Yes => {
             observe::checked();
-            begin_alone(core, policies, now, &check)
+            begin_alone(core, policies, check_now, &check)
         }
     }
 }
 
 /// Decides a single check, the common case.
 #[inline]
-fn begin_alone<S: CounterStore + 'static, C: Clock + 'static>(
+fn begin_alone<S: CounterStore + 'static, C: Timer + 'static>(
     core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
-    now: &CheckNow<S, C>,
+    check_now: CheckNow<S, C>,
     check: &PolicyCheck,
-) -> Begun<S, C> {
+) -> Begun {
     let plan = check.plan(policies);
-    match &core.take_alone(now, &check.key, check.cost, plan.limits()) {
-        Ok(decision) => Ok(decided_alone(policies, plan, decision)?),
-        Err(error) => begin_failed(core, policies, smallvec![check.clone()], error),
+    match core.check_now(check_now, check.request(policies)) {
+        Ok(ref decision) => Ok(decided_alone(policies, plan, decision)?),
+        Err(error) => {
+            let checks = all_checks(core, policies, smallvec![check.clone()]);
+            Err(Box::new(Unusual::Later(Box::pin(undecided(checks, error)))))
+        }
     }
 }
 
 #[inline(never)]
-fn begin_any<S: CounterStore + 'static, C: Clock + 'static>(
+fn begin_any<S: CounterStore + 'static, C: Timer + 'static>(
     core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
     head: &Head<'_>,
-) -> Begun<S, C> {
+) -> Begun {
     let checks = match checks(policies, head) {
         Ok(checks) => checks,
         Err(refused) => return Err(Verdict::Refuse(refused).into()),
@@ -173,80 +174,60 @@ fn begin_any<S: CounterStore + 'static, C: Clock + 'static>(
         return Ok(Lines::default());
     }
     observe::checked();
-    if let Some(now) = &core.now {
-        if let [check] = &checks[..]
-            && check.is_usual(policies)
-        {
-            return begin_alone(core, policies, now, check);
-        }
-        match at_once(decide_by(&**core, policies, &checks)) {
-            Some(Ok((verdict, kept))) => {
-                let after = After::new(core, policies, checks, kept, None);
-                return Err(Box::new(Unusual::Decided(Decided { verdict, after })));
-            }
-            Some(Err(error)) => return begin_failed(core, policies, checks, &error),
-            None => {}
-        }
+    if let Some(check_now) = core.check_now
+        && let [check] = &checks[..]
+        && check.is_usual(policies)
+    {
+        return begin_alone(core, policies, check_now, check);
     }
-    let deciding = decide(core.clone(), policies.clone(), checks);
-    Err(Box::new(Unusual::Later(Box::pin(observe::span(deciding)))))
+    let deciding = decide(all_checks(core, policies, checks));
+    if core.check_now.is_none() {
+        return Err(Box::new(Unusual::Later(Box::pin(observe::span(deciding)))));
+    }
+    let mut deciding = Box::pin(deciding);
+    Err(Box::new(match at_once(deciding.as_mut()) {
+        Some(decided) => Unusual::Decided(decided),
+        None => Unusual::Later(deciding),
+    }))
 }
 
-#[cold]
-fn begin_failed<S: CounterStore + 'static, C: Clock + 'static>(
+fn all_checks<S: CounterStore + 'static, C: Timer + 'static>(
     core: &Arc<Core<S, C>>,
     policies: &Arc<Policies>,
     checks: PolicyChecks,
-    error: &CheckError,
-) -> Begun<S, C> {
-    if let OnFailure::Fallback(fallback) = &policies.on_failure {
-        observe::failed(error, "fallback");
-        let (core, policies, fallback) = (core.clone(), policies.clone(), fallback.clone());
-        return Err(Box::new(Unusual::Later(Box::pin(fall_back(core, policies, checks, fallback)))));
-    }
-    Err(failed(policies, &checks, error).into())
+) -> AllChecks {
+    AllChecks { limiter: core.clone(), policies: policies.clone(), checks }
 }
 
-async fn decide<S: CounterStore + 'static, C: Clock + 'static>(
-    core: Arc<Core<S, C>>,
-    policies: Arc<Policies>,
-    checks: PolicyChecks,
-) -> Decided<S, C> {
-    match decide_by(&*core, &policies, &checks).await {
-        Ok((verdict, kept)) => Decided { verdict, after: After::new(&core, &policies, checks, kept, None) },
-        Err(error) => match policies.on_failure.clone() {
-            OnFailure::Fallback(fallback) => {
-                observe::failed(&error, "fallback");
-                fall_back(core, policies, checks, fallback).await
-            }
-            _ => Decided { verdict: failed(&policies, &checks, &error), after: None },
-        },
+async fn decide(checks: AllChecks) -> Decided {
+    match decide_by(&*checks.limiter, &checks).await {
+        Ok((verdict, kept)) => Decided { verdict, after: After::new(checks, kept, None) },
+        Err(error) => undecided(checks, error).await,
     }
+}
+
+/// Lets the fallback decide after this error, if there is one.
+async fn undecided(checks: AllChecks, mut error: CheckError) -> Decided {
+    if let OnFailure::Fallback(fallback) = &checks.policies.on_failure {
+        observe::failed(&error, "fallback");
+        let fallback = fallback.clone();
+        match decide_by(&*fallback.0, &checks).await {
+            Ok((verdict, kept)) => {
+                return Decided { verdict, after: After::new(checks, kept, Some(fallback)) };
+            }
+            Err(of_fallback) => error = of_fallback,
+        }
+    }
+    Decided { verdict: failed(&checks.policies, &checks.checks, &error), after: None }
 }
 
 /// The verdict on a request, and the decisions that are still needed when it has ended.
 async fn decide_by(
-    limiter: &impl Limiter,
-    policies: &Policies,
-    checks: &[PolicyCheck],
+    limiter: &dyn Limiter,
+    AllChecks { policies, checks, .. }: &AllChecks,
 ) -> Result<(Verdict, Option<Checked<'static>>), CheckError> {
     let checked = check_all(limiter, policies, checks).await?;
     Ok((decided(policies, checks, &checked), checked.kept(policies, checks)))
-}
-
-/// Lets another limiter decide.
-async fn fall_back<S: CounterStore + 'static, C: Clock + 'static>(
-    core: Arc<Core<S, C>>,
-    policies: Arc<Policies>,
-    checks: PolicyChecks,
-    fallback: Fallback,
-) -> Decided<S, C> {
-    match decide_by(&fallback, &policies, &checks).await {
-        Ok((verdict, kept)) => {
-            Decided { verdict, after: After::new(&core, &policies, checks, kept, Some(fallback)) }
-        }
-        Err(error) => Decided { verdict: failed(&policies, &checks, &error), after: None },
-    }
 }
 
 impl<Inner: Clone, S, C, A> Clone for RateLimit<Inner, S, C, A> {

@@ -11,6 +11,7 @@ use crate::check::{Checked, is_held};
 use crate::headers::{Lines, PlanStatus};
 use crate::key::Absent;
 use crate::policy_check::PolicyCheck;
+use crate::settle::After;
 use crate::{OnFailure, Plan, Policies, observe};
 
 /// The verdict on a request.
@@ -19,6 +20,12 @@ pub(crate) enum Verdict {
     Pass { lines: Lines, delay: Duration },
     /// Refuse it.
     Refuse(Refused),
+}
+
+/// The verdict on a request, and what to do when the request has ended.
+pub(crate) struct Decided {
+    pub(crate) verdict: Verdict,
+    pub(crate) after: Option<After>,
 }
 
 impl Refused {

@@ -1,7 +1,6 @@
 //! Permits: hold what a request took under concurrency limits, renew it, and release it when they are dropped.
 
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -47,27 +46,15 @@ impl<S: CounterStore + 'static, C: Clock + 'static> RateLimiter<S, C> {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn hold(self: &Arc<Self>, decision: Decision<'_>) -> Permit {
-        Permit::of(self.clone(), decision)
+        let (release, released) = oneshot::channel();
+        let is_lost = Arc::new(AtomicBool::new(false));
+        let permit = Permit { release: Some(release), is_lost: is_lost.clone() };
+        tokio::spawn(hold(self.clone(), decision.into_owned(), released, is_lost));
+        permit
     }
 }
 
 impl Permit {
-    /// [`RateLimiter::hold`] for a limiter that is part of something else, for this project's own crates.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime.
-    #[doc(hidden)]
-    pub fn of<L, S: CounterStore + 'static, C: Clock + 'static>(limiter: L, decision: Decision<'_>) -> Self
-    where
-        L: Deref<Target = RateLimiter<S, C>> + Send + Sync + 'static,
-    {
-        let (release, released) = oneshot::channel();
-        let is_lost = Arc::new(AtomicBool::new(false));
-        let permit = Self { release: Some(release), is_lost: is_lost.clone() };
-        tokio::spawn(hold(limiter, decision.into_owned(), released, is_lost));
-        permit
-    }
-
     /// Releases what the permit holds, and returns when the store has answered.
     ///
     /// # Errors
@@ -97,7 +84,7 @@ impl fmt::Debug for Permit {
 
 /// Renews the leases until the permit is released or dropped, and then releases them.
 async fn hold<S: CounterStore, C: Clock>(
-    limiter: impl Deref<Target = RateLimiter<S, C>> + Send + Sync,
+    limiter: Arc<RateLimiter<S, C>>,
     mut decision: Decision<'static>,
     mut released: oneshot::Receiver<oneshot::Sender<Result<(), StoreError>>>,
     is_lost: Arc<AtomicBool>,

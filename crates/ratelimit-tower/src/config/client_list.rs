@@ -19,13 +19,11 @@ pub(super) struct ListFile {
     list: ClientList,
 }
 
-/// The lists of a section, and the files of those that have one. Relative paths start from `folder`. If the file of a list
-/// cannot be used, it is left in `failed`.
+/// The lists of a section, and the file of the one that has one. Relative paths start from `folder`.
 pub(super) fn lists(
     section: &file::Clients,
     keys: &Keys<'_>,
     folder: &Path,
-    failed: &mut Option<Watched>,
 ) -> Result<(Vec<ClientList>, Option<ListFile>), Problem> {
     let source = keys.all(&section.key.place, &section.key.each())?;
     let mut lists = Vec::new();
@@ -48,7 +46,6 @@ pub(super) fn lists(
         }
         return Ok((lists, None));
     };
-    let problem = |what: String| Problem::at(&path.place, format!("{}: {what}", **path));
     let (file, content) = Watched::open(folder.join(path.as_str()), LARGEST);
     match read(source, content) {
         Ok(list) => {
@@ -56,8 +53,8 @@ pub(super) fn lists(
             Ok((lists, Some(ListFile { file, list })))
         }
         Err(what) => {
-            *failed = Some(file);
-            Err(problem(what))
+            let problem = Problem::at(&path.place, format!("{}: {what}", **path));
+            Err(Problem { failed_list: Some(Box::new(file)), ..problem })
         }
     }
 }

@@ -1,20 +1,18 @@
 //! Deserialises a document into the structure of a file. Each error has its place.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 
-use serde::de::value::StrDeserializer;
-use serde::de::{
-    self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess,
-    Unexpected, Visitor,
-};
+use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer};
+use serde::de::{self, DeserializeOwned, Deserializer, IntoDeserializer, Unexpected, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 
-use super::document::{Key, Node, Place, Problem, Value};
+use super::document::{Lined, Node, Place, Problem, Value};
 
 /// Deserialises `T` from a document.
 pub(super) fn from_node<T: DeserializeOwned>(node: &Node) -> Result<T, Problem> {
-    T::deserialize(Reader { node })
+    T::deserialize(Reader::of(node, String::new()))
 }
 
 /// A value together with its place, for checks that are possible only after everything has been read.
@@ -32,47 +30,45 @@ impl<T> Deref for Located<T> {
     }
 }
 
-/// The name with which [`Located`] requests its place from [`Reader`]. No field can have this name.
-const LOCATED: &str = "\0located";
-
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Located<T> {
+    /// Asks [`Reader`] for a tuple, which no field is otherwise.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Parts<T>(std::marker::PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Parts<T> {
-            type Value = Located<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a value and its place")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut parts: A) -> Result<Located<T>, A::Error> {
-                let (line, field) = parts.next_entry()?.ok_or_else(|| de::Error::custom("no place"))?;
-                let ((), value) = parts.next_entry()?.ok_or_else(|| de::Error::custom("no value"))?;
-                Ok(Located { place: Place { line, field }, value })
-            }
-        }
-        deserializer.deserialize_newtype_struct(LOCATED, Parts(std::marker::PhantomData))
+        let (line, field, value) = Deserialize::deserialize(deserializer)?;
+        Ok(Self { place: Place { line, field }, value })
     }
 }
 
 impl de::Error for Problem {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self { place: None, message: message.to_string() }
+        Self::new(None, message.to_string())
     }
 }
 
-#[derive(Clone, Copy)]
+/// Reads a value, or the key of a table.
 struct Reader<'a> {
-    node: &'a Node,
+    place: Place,
+    value: Cow<'a, Value>,
 }
 
 impl<'a> Reader<'a> {
-    fn here<T>(self, result: Result<T, Problem>) -> Result<T, Problem> {
-        result.map_err(|problem| problem.or_at(&self.node.place))
+    fn of(node: &'a Node, field: String) -> Self {
+        Self { place: Place { line: node.line, field }, value: Cow::Borrowed(&node.value) }
     }
 
-    fn any<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        match &self.node.value {
+    /// Readers of the key and of the value of an entry of this table.
+    fn entry<'e>(&self, (key, node): &'e (Lined<String>, Node)) -> (Reader<'e>, Reader<'e>) {
+        let name = &key.value;
+        let is_plain = !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+        let name = if is_plain { name.clone() } else { format!("{name:?}") };
+        let table = &self.place.field;
+        let field = if table.is_empty() { name } else { format!("{table}.{name}") };
+        let place = Place { line: key.line, field: field.clone() };
+        (Reader { place, value: Cow::Owned(Value::Text(key.value.clone())) }, Reader::of(node, field))
+    }
+
+    fn any<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, Problem> {
+        match &*self.value {
             Value::Null => visitor.visit_unit(),
             Value::Bool(truth) => visitor.visit_bool(*truth),
             Value::Integer(number) => match (u64::try_from(*number), i64::try_from(*number)) {
@@ -80,12 +76,27 @@ impl<'a> Reader<'a> {
                 (_, Ok(number)) => visitor.visit_i64(number),
                 _ => visitor.visit_i128(*number),
             },
+            Value::TooLarge => Err(de::Error::custom("the number is too large")),
             Value::Float(number) => visitor.visit_f64(*number),
             Value::Text(text) => visitor.visit_str(text),
             Value::Date => Err(de::Error::invalid_type(Unexpected::Other("a date"), &visitor)),
-            Value::List(elements) => visitor.visit_seq(Elements { rest: elements.iter() }),
-            Value::Table(entries) => visitor.visit_map(Entries { rest: entries.iter(), value: None }),
+            Value::List(elements) => {
+                let element =
+                    |(index, node)| Reader::of(node, format!("{}[{}]", self.place.field, index + 1));
+                visitor.visit_seq(SeqDeserializer::new((0_usize..).zip(elements).map(element)))
+            }
+            Value::Table(entries) => {
+                visitor.visit_map(MapDeserializer::new(entries.iter().map(|entry| self.entry(entry))))
+            }
         }
+    }
+}
+
+impl<'de> IntoDeserializer<'de, Problem> for Reader<'_> {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
     }
 }
 
@@ -93,25 +104,22 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     type Error = Problem;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        self.here(self.any(visitor))
+        self.any(visitor).map_err(|problem| problem.or_at(&self.place))
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        match self.node.value {
+        match *self.value {
             Value::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Problem> {
-        match name {
-            LOCATED => self.here(visitor.visit_map(Parts { node: self.node, given: 0 })),
-            _ => self.here(visitor.visit_newtype_struct(self)),
-        }
+    /// The parts of a [`Located`].
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Problem> {
+        let part = |value| Reader { place: self.place.clone(), value: Cow::Owned(value) };
+        let line = part(Value::Integer(self.place.line as i128));
+        let field = part(Value::Text(self.place.field.clone()));
+        visitor.visit_seq(SeqDeserializer::new([line, field, self].into_iter()))
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -120,72 +128,13 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Problem> {
-        let Value::Text(text) = &self.node.value else { return self.deserialize_any(visitor) };
+        let Value::Text(text) = &*self.value else { return self.deserialize_any(visitor) };
         let word: StrDeserializer<'_, Problem> = text.as_str().into_deserializer();
-        self.here(visitor.visit_enum(word))
+        visitor.visit_enum(word).map_err(|problem| problem.or_at(&self.place))
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map struct identifier ignored_any
-    }
-}
-
-/// The parts of a [`Located`]: line and field, then the value.
-struct Parts<'a> {
-    node: &'a Node,
-    given: u8,
-}
-
-impl<'de> MapAccess<'de> for Parts<'_> {
-    type Error = Problem;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Problem> {
-        self.given += 1;
-        match self.given {
-            1 => seed.deserialize(self.node.place.line.into_deserializer()).map(Some),
-            _ => seed.deserialize(().into_deserializer()).map(Some),
-        }
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Problem> {
-        match self.given {
-            1 => seed.deserialize(self.node.place.field.as_str().into_deserializer()),
-            _ => seed.deserialize(Reader { node: self.node }),
-        }
-    }
-}
-
-struct Elements<'a> {
-    rest: std::slice::Iter<'a, Node>,
-}
-
-impl<'de> SeqAccess<'de> for Elements<'_> {
-    type Error = Problem;
-
-    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Problem> {
-        self.rest.next().map(|node| seed.deserialize(Reader { node })).transpose()
-    }
-}
-
-struct Entries<'a> {
-    rest: std::slice::Iter<'a, (Key, Node)>,
-    value: Option<&'a Node>,
-}
-
-impl<'de> MapAccess<'de> for Entries<'_> {
-    type Error = Problem;
-
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Problem> {
-        let Some((key, value)) = self.rest.next() else { return Ok(None) };
-        self.value = Some(value);
-        let name: StrDeserializer<'_, Problem> = key.name.as_str().into_deserializer();
-        seed.deserialize(name).map(Some).map_err(|problem| problem.or_at(&key.place))
-    }
-
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Problem> {
-        let node =
-            self.value.take().ok_or_else(|| <Problem as de::Error>::custom("a value before its key"))?;
-        seed.deserialize(Reader { node })
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct
+        seq tuple_struct map struct identifier ignored_any
     }
 }

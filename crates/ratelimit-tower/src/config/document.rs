@@ -1,17 +1,22 @@
-//! A document as a tree in which each value has its line and the path of its field, whatever the file's format.
+//! A document as a tree in which each value has its line, whatever the file's format.
 
 use std::fmt;
+
+use super::watched::Watched;
 
 /// The maximum depth of nested values. Reading and dropping them is recursive, and a thread's stack may be small. The
 /// fields of a configuration need half of it.
 pub(super) const MOST_LEVELS: usize = 8;
 
-/// A value and its place.
+/// A part of a document, and its line, from 1.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
-    pub(super) place: Place,
-    pub(super) value: Value,
+pub(super) struct Lined<T> {
+    pub(super) line: usize,
+    pub(super) value: T,
 }
+
+/// A value and its line.
+pub(super) type Node = Lined<Value>;
 
 #[derive(Clone, Debug)]
 pub(super) enum Value {
@@ -19,19 +24,14 @@ pub(super) enum Value {
     Null,
     Bool(bool),
     Integer(i128),
+    /// An integer that no type can hold.
+    TooLarge,
     Float(f64),
     Text(String),
     /// A date or a time. No field takes one.
     Date,
     List(Vec<Node>),
-    Table(Vec<(Key, Node)>),
-}
-
-/// A key of a table. It has its own place, for errors in the key itself.
-#[derive(Clone, Debug)]
-pub(super) struct Key {
-    pub(super) place: Place,
-    pub(super) name: String,
+    Table(Vec<(Lined<String>, Node)>),
 }
 
 /// The place of a value: its line and its field.
@@ -44,20 +44,26 @@ pub(super) struct Place {
 }
 
 /// What is wrong, and where if known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Problem {
     pub(super) place: Option<Place>,
     pub(super) message: String,
+    /// The file of a list, if that is what cannot be used.
+    pub(super) failed_list: Option<Box<Watched>>,
 }
 
 impl Problem {
+    pub(super) fn new(place: Option<Place>, message: impl Into<String>) -> Self {
+        Self { place, message: message.into(), failed_list: None }
+    }
+
     pub(super) fn at(place: &Place, message: impl Into<String>) -> Self {
-        Self { place: Some(place.clone()), message: message.into() }
+        Self::new(Some(place.clone()), message)
     }
 
     /// For text that is not a valid document: only the line is known.
     pub(super) fn in_line(line: usize, message: impl Into<String>) -> Self {
-        Self { place: Some(Place { line, field: String::new() }), message: message.into() }
+        Self::new(Some(Place { line, field: String::new() }), message)
     }
 
     pub(super) fn too_deep(line: usize) -> Self {
@@ -81,16 +87,3 @@ impl fmt::Display for Problem {
 }
 
 impl std::error::Error for Problem {}
-
-/// The path of the field `name` in the table `field`.
-pub(super) fn field_of(field: &str, name: &str) -> String {
-    let is_plain =
-        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
-    let name = if is_plain { name.to_owned() } else { format!("{name:?}") };
-    if field.is_empty() { name } else { format!("{field}.{name}") }
-}
-
-/// The path of the element at `index` in the list `field`.
-pub(super) fn element_of(field: &str, index: usize) -> String {
-    format!("{field}[{}]", index + 1)
-}

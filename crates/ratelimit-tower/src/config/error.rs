@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 
 use super::document::Problem;
+use super::watched::Watched;
 
 /// Why a configuration file cannot be used: the file, the line, the field, and the problem.
 ///
@@ -36,6 +37,14 @@ impl ConfigError {
 
     pub(super) fn wrong(file: impl Into<String>, problem: Problem) -> Self {
         Self { file: file.into(), cause: Cause::Wrong(problem) }
+    }
+
+    /// Takes out the file of a list because of which the configuration cannot be used.
+    pub(super) fn take_failed_list(&mut self) -> Option<Watched> {
+        match &mut self.cause {
+            Cause::Unreadable(_) => None,
+            Cause::Wrong(problem) => problem.failed_list.take().map(|list| *list),
+        }
     }
 
     /// The file's name, as you passed it. For a list of clients that was read again, the path of its file.

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserializer, Visitor};
+use serde::de::{self, Deserializer, Unexpected, Visitor};
 
 use super::de::Located;
 use super::document::Place;
@@ -156,32 +156,20 @@ pub(super) struct Statuses {
 
 impl<'de> Deserialize<'de> for Statuses {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct NumberOrClass;
-        impl Visitor<'_> for NumberOrClass {
-            type Value = Statuses;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a status from 100 to 599, or a class from \"1xx\" to \"5xx\"")
-            }
-
-            fn visit_u64<E: de::Error>(self, status: u64) -> Result<Statuses, E> {
-                match u16::try_from(status) {
-                    Ok(status @ 100..=599) => Ok(Statuses { first: status, last: status }),
-                    _ => Err(E::invalid_value(de::Unexpected::Unsigned(status), &self)),
+        deserializer.deserialize_any(NumberOrWord {
+            expected: "a status from 100 to 599, or a class from \"1xx\" to \"5xx\"",
+            number: |status| match u16::try_from(status) {
+                Ok(status @ 100..=599) => Some(Self { first: status, last: status }),
+                _ => None,
+            },
+            word: |class| match class.as_bytes() {
+                [digit @ b'1'..=b'5', b'x', b'x'] => {
+                    let first = u16::from(digit - b'0') * 100;
+                    Some(Self { first, last: first + 99 })
                 }
-            }
-
-            fn visit_str<E: de::Error>(self, class: &str) -> Result<Statuses, E> {
-                match class.as_bytes() {
-                    [digit @ b'1'..=b'5', b'x', b'x'] => {
-                        let first = u16::from(digit - b'0') * 100;
-                        Ok(Statuses { first, last: first + 99 })
-                    }
-                    _ => Err(E::invalid_value(de::Unexpected::Str(class), &self)),
-                }
-            }
-        }
-        deserializer.deserialize_any(NumberOrClass)
+                _ => None,
+            },
+        })
     }
 }
 
@@ -191,50 +179,53 @@ pub(super) struct Unsettled(pub(super) crate::Unsettled);
 
 impl<'de> Deserialize<'de> for Unsettled {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct WordOrNumber;
-        impl Visitor<'_> for WordOrNumber {
-            type Value = Unsettled;
+        deserializer.deserialize_any(NumberOrWord {
+            expected: "\"keep\", \"refund\" or a number of units",
+            number: |units| Some(Self(crate::Unsettled::Charge(units))),
+            word: |word| match word {
+                "keep" => Some(Self(crate::Unsettled::Keep)),
+                "refund" => Some(Self(crate::Unsettled::Refund)),
+                _ => None,
+            },
+        })
+    }
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"keep\", \"refund\" or a number of units")
-            }
+/// Reads a value that is a number or a word.
+struct NumberOrWord<T> {
+    /// What the value can be.
+    expected: &'static str,
+    number: fn(u64) -> Option<T>,
+    word: fn(&str) -> Option<T>,
+}
 
-            fn visit_u64<E>(self, units: u64) -> Result<Unsettled, E> {
-                Ok(Unsettled(crate::Unsettled::Charge(units)))
-            }
+impl<T> Visitor<'_> for NumberOrWord<T> {
+    type Value = T;
 
-            fn visit_str<E: de::Error>(self, word: &str) -> Result<Unsettled, E> {
-                match word {
-                    "keep" => Ok(Unsettled(crate::Unsettled::Keep)),
-                    "refund" => Ok(Unsettled(crate::Unsettled::Refund)),
-                    _ => Err(E::invalid_value(de::Unexpected::Str(word), &self)),
-                }
-            }
-        }
-        deserializer.deserialize_any(WordOrNumber)
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expected)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+        (self.number)(number).ok_or_else(|| E::invalid_value(Unexpected::Unsigned(number), &self))
+    }
+
+    fn visit_str<E: de::Error>(self, word: &str) -> Result<T, E> {
+        (self.word)(word).ok_or_else(|| E::invalid_value(Unexpected::Str(word), &self))
     }
 }
 
 /// What a request costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cost {
-    Units(u64),
-    Bytes(Bytes),
-}
+#[derive(Debug, Default)]
+pub(super) struct Cost(pub(super) crate::Cost);
 
 /// One unit per this many bytes of the body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Bytes {
-    pub(super) per_bytes: NonZeroU64,
+struct Bytes {
+    per_bytes: NonZeroU64,
     /// The cost of a body of unknown length.
-    pub(super) if_unknown: NonZeroU64,
-}
-
-impl Default for Cost {
-    fn default() -> Self {
-        Self::Units(1)
-    }
+    if_unknown: NonZeroU64,
 }
 
 impl<'de> Deserialize<'de> for Cost {
@@ -249,13 +240,14 @@ impl<'de> Deserialize<'de> for Cost {
 
             fn visit_u64<E: de::Error>(self, units: u64) -> Result<Cost, E> {
                 match units {
-                    0 => Err(E::invalid_value(de::Unexpected::Unsigned(0), &self)),
-                    units => Ok(Cost::Units(units)),
+                    0 => Err(E::invalid_value(Unexpected::Unsigned(0), &self)),
+                    units => Ok(Cost(crate::Cost::units(units))),
                 }
             }
 
             fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Cost, A::Error> {
-                Bytes::deserialize(MapAccessDeserializer::new(map)).map(Cost::Bytes)
+                let Bytes { per_bytes, if_unknown } = Bytes::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Cost(crate::Cost::content_length(per_bytes, if_unknown.get())))
             }
         }
         deserializer.deserialize_any(NumberOrTable)

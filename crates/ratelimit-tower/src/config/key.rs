@@ -31,12 +31,9 @@ impl Keys<'_> {
     }
 
     fn one(&self, word: &str) -> Result<KeySource, String> {
-        let header = |name: &str| {
-            name.trim().parse::<HeaderName>().map_err(|_| format!("{:?} is not a header name", name.trim()))
-        };
         match word.split_once(':') {
-            Some(("header", name)) => return Ok(KeySource::header(header(name)?)),
-            Some(("api-key", name)) => return Ok(KeySource::api_key(header(name)?)),
+            Some(("header", name)) => return Ok(KeySource::header(header_name(name)?)),
+            Some(("api-key", name)) => return Ok(KeySource::api_key(header_name(name)?)),
             _ => {}
         }
         match word {
@@ -58,4 +55,10 @@ impl Keys<'_> {
              api-key:NAME"
         )
     }
+}
+
+/// Parses the name of a header.
+pub(super) fn header_name(text: &str) -> Result<HeaderName, String> {
+    let name = text.trim();
+    name.parse().map_err(|_| format!("{name:?} is not a header name"))
 }

@@ -7,30 +7,24 @@ use std::sync::Arc;
 use crate::Head;
 use ratelimit_core::{Limit, Limits, MAX_CLAIMS};
 
-use super::client_list::{ListFile, lists};
+use super::client_list::lists;
 use super::de::Located;
 use super::document::{Place, Problem};
 use super::key::Keys;
 use super::routes::Routes;
 use super::settle::settle;
-use super::watched::Watched;
-use super::{PlanName, Provided, file};
+use super::{Config, PlanName, Provided, file};
 use crate::plan::is_name;
-use crate::{Charge, Cost, Grouping, Headers, OnFailure, Plan, Policies, Policy, TrustedProxies};
+use crate::{Charge, Grouping, Headers, OnFailure, Plan, Policies, Policy, TrustedProxies};
 
-/// Builds the policies of a file, and the files of its lists. Relative paths start from `folder`. If the file of a list
-/// cannot be used, it is left in `failed`.
-pub(super) fn build(
-    file: &file::File,
-    provided: &Provided,
-    folder: &Path,
-    failed: &mut Option<Watched>,
-) -> Result<(Policies, Vec<ListFile>), Problem> {
+/// Builds the configuration of a file. Relative paths start from `folder`.
+pub(super) fn build(file: &file::File, provided: &Provided, folder: &Path) -> Result<Config, Problem> {
     let proxies = proxies(&file.client)?;
     let keys = Keys { proxies: &proxies, provided };
     let exempt = Arc::new(routes(file.exempt.iter().map(|route| (&route.place, route.as_str())))?);
     plans_are_known(file)?;
     let mut policies = Vec::new();
+    let mut limits = BTreeMap::new();
     let mut lines = BTreeMap::new();
     for policy in file.policies.iter() {
         if let Some(line) = lines.insert(policy.name.as_str(), policy.name.place.line) {
@@ -38,8 +32,10 @@ pub(super) fn build(
                 format!("two policies are called {:?}: the other one is in line {line}", *policy.name);
             return Err(Problem::at(&policy.name.place, message));
         }
-        let made = one(policy, &file.plans, &keys)?;
+        let own_limits = PolicyLimits::of(policy, &file.plans)?;
+        let made = one(policy, &own_limits, &keys)?;
         policies.push(if file.exempt.is_empty() { made } else { made.except(on(exempt.clone())) });
+        limits.insert(policy.name.value.clone(), own_limits);
     }
     if policies.is_empty() {
         return Err(Problem::at(
@@ -47,51 +43,71 @@ pub(super) fn build(
             "there is no policy: to limit nothing, leave out the layer",
         ));
     }
-    few_enough(file)?;
+    // No request may have more limits than one check can hold, whatever its plan.
+    let together = limits.values().map(PolicyLimits::most).sum::<usize>();
+    if together > MAX_CLAIMS {
+        let message =
+            format!("there are {together} limits together: at most {MAX_CLAIMS} can be checked at once");
+        return Err(Problem::at(&file.policies.place, message));
+    }
     let mut policies =
         Policies::known(policies).headers(headers(&file.headers)).on_failure(on_failure(file, provided)?);
     let mut files = Vec::new();
     let sections = [(&file.deny, Policies::deny as fn(_, _) -> _), (&file.allow, Policies::allow)];
     for (section, add) in sections.into_iter().flat_map(|(all, add)| all.iter().map(move |one| (one, add))) {
-        let (lists, list_file) = lists(section, &keys, folder, failed)?;
+        let (lists, list_file) = lists(section, &keys, folder)?;
         policies = lists.into_iter().fold(policies, add);
         files.extend(list_file);
     }
-    Ok((if file.shadow { policies.in_shadow() } else { policies }, files))
+    Ok(Config {
+        policies: if file.shadow { policies.in_shadow() } else { policies },
+        plans: file.plans.keys().map(|plan| plan.as_str().into()).collect(),
+        limits,
+        lists: files.into(),
+    })
 }
 
-/// The limits of each policy: its own, and those of each plan that names the policy.
-pub(super) fn limits_by_plan(file: &file::File) -> Result<LimitsByPlan, Problem> {
-    let mut all = LimitsByPlan::new();
-    for policy in file.policies.iter() {
-        let own = policy.limit.iter().map(|texts| (None, texts));
-        let said =
-            file.plans.iter().filter_map(|(plan, said)| Some((Some(&**plan), said.get(&**policy.name)?)));
-        for (plan, texts) in own.chain(said) {
-            let limits = if plan.is_some() { of_plan(texts)? } else { Some(limits(texts)?) };
-            all.insert((policy.name.value.clone(), plan.map(str::to_owned)), limits);
-        }
+/// The limits of a policy: its own, and those of each plan that names the policy, `None` if the plan is unlimited.
+#[derive(Clone, Debug)]
+pub(super) struct PolicyLimits {
+    pub(super) own: Option<Limits>,
+    pub(super) plans: BTreeMap<String, Option<Limits>>,
+}
+
+impl PolicyLimits {
+    fn of(policy: &file::Policy, plans: &Plans) -> Result<Self, Problem> {
+        name(&policy.name.place, &policy.name)?;
+        let own = policy.limit.as_ref().map(limits).transpose()?;
+        let said = plans.iter().filter_map(|(plan, said)| Some((plan, said.get(&**policy.name)?)));
+        let plans = said.map(|(plan, texts)| {
+            let is_unlimited = matches!(texts.each()[..], [(_, text)] if text.trim() == "unlimited");
+            Ok((plan.clone(), if is_unlimited { None } else { Some(limits(texts)?) }))
+        });
+        Ok(Self { own, plans: plans.collect::<Result<_, _>>()? })
     }
-    Ok(all)
+
+    /// The largest number of limits that a request can have.
+    fn most(&self) -> usize {
+        self.plans.values().chain([&self.own]).flatten().map(|limits| limits.len()).max().unwrap_or(0)
+    }
 }
 
-/// The limits of a policy, by its name and the name of a plan; `None` if the plan is unlimited.
-pub(super) type LimitsByPlan = BTreeMap<(String, Option<String>), Option<Limits>>;
-
-fn one(policy: &Located<file::Policy>, plans: &Plans, keys: &Keys<'_>) -> Result<Policy, Problem> {
-    name(&policy.name.place, &policy.name)?;
-    let own = policy.limit.as_ref().map(limits).transpose()?;
-    let plans = plans_of(&policy.name, plans)?;
+fn one(policy: &Located<file::Policy>, limits: &PolicyLimits, keys: &Keys<'_>) -> Result<Policy, Problem> {
+    let name = &policy.name.value;
+    let made = |(plan, limits): (&String, &Option<Limits>)| {
+        (plan.clone(), limits.clone().map(|limits| Plan::known(&format!("{name}.{plan}"), limits)))
+    };
+    let plans: BTreeMap<String, Option<Plan>> = limits.plans.iter().map(made).collect();
     let source = keys.all(&policy.key.place, &policy.key.each())?;
-    let is_for_all = own.is_some();
+    let is_for_all = limits.own.is_some();
     // Without limits of its own, the policy applies only to requests with one of its plans, so any of them can be its
     // default.
-    let plan = own.map(|limits| Plan::known(&policy.name, limits));
+    let plan = limits.own.clone().map(|limits| Plan::known(name, limits));
     let plan = plan.or_else(|| plans.values().flatten().next().cloned());
     let Some(plan) = plan else {
         return Err(Problem::at(&policy.place, "the policy has no limit: set `limit`, or one in a plan"));
     };
-    let mut made = Policy::known(&policy.name, source, plan).cost(cost(policy.cost)).charge(charge(policy)?);
+    let mut made = Policy::known(name, source, plan).cost(policy.cost.0.clone()).charge(charge(policy)?);
     if let Some(settle) = settle(policy)? {
         made = made.settle(settle);
     }
@@ -123,24 +139,6 @@ fn chosen<'p>(plans: &'p BTreeMap<String, Option<Plan>>, request: &Head<'_>) -> 
     plans.get(request.extensions.get::<PlanName>()?.as_str())
 }
 
-/// The limits that each plan sets for the policy `name`; `None` if the plan is unlimited.
-fn plans_of(name: &str, plans: &Plans) -> Result<BTreeMap<String, Option<Plan>>, Problem> {
-    let said = plans.iter().filter_map(|(plan, said)| said.get(name).map(|texts| (plan, texts)));
-    said.map(|(plan, texts)| {
-        let limits = of_plan(texts)?;
-        Ok((plan.clone(), limits.map(|limits| Plan::known(&format!("{name}.{plan}"), limits))))
-    })
-    .collect()
-}
-
-/// The limits of a plan for a policy; `None` if it is unlimited.
-fn of_plan(texts: &Located<file::Texts>) -> Result<Option<Limits>, Problem> {
-    match texts.each()[..] {
-        [(_, text)] if text.trim() == "unlimited" => Ok(None),
-        _ => limits(texts).map(Some),
-    }
-}
-
 fn plans_are_known(file: &file::File) -> Result<(), Problem> {
     for (plan, said) in &file.plans {
         name(&said.place, plan)?;
@@ -153,26 +151,6 @@ fn plans_are_known(file: &file::File) -> Result<(), Problem> {
         }
     }
     Ok(())
-}
-
-/// Checks that no request can have more limits than one check can hold, whatever its plan.
-fn few_enough(file: &file::File) -> Result<(), Problem> {
-    let of = |policy: &file::Policy| {
-        let plans = file.plans.values().filter_map(|said| said.get(policy.name.as_str()));
-        policy
-            .limit
-            .iter()
-            .chain(plans)
-            .map(|texts| of_plan(texts).map(|limits| limits.map_or(0, |limits| limits.len())))
-            .try_fold(0, |most, count| count.map(|count| most.max(count)))
-    };
-    let together = file.policies.iter().map(|policy| of(policy)).sum::<Result<usize, Problem>>()?;
-    if together <= MAX_CLAIMS {
-        return Ok(());
-    }
-    let message =
-        format!("there are {together} limits together: at most {MAX_CLAIMS} can be checked at once");
-    Err(Problem::at(&file.policies.place, message))
 }
 
 fn name(place: &Place, name: &str) -> Result<(), Problem> {
@@ -201,13 +179,6 @@ fn routes<'a>(texts: impl Iterator<Item = (&'a Place, &'a str)>) -> Result<Route
 
 fn on(routes: Arc<Routes>) -> impl Fn(&Head<'_>) -> bool + Send + Sync + 'static {
     move |request| routes.contain(request.method, request.uri.path())
-}
-
-fn cost(cost: file::Cost) -> Cost {
-    match cost {
-        file::Cost::Units(units) => Cost::units(units),
-        file::Cost::Bytes(bytes) => Cost::content_length(bytes.per_bytes, bytes.if_unknown.get()),
-    }
 }
 
 fn charge(policy: &file::Policy) -> Result<Charge, Problem> {

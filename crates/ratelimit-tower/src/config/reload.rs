@@ -104,23 +104,18 @@ impl ConfigFile {
         })?;
         let (file, content) = Watched::open(path.clone(), LARGEST);
         let bytes = content.map_err(|error| ConfigError::unreadable(name(&path), error))?;
-        let config = understand(&path, &bytes, format, &provided, &mut None)?;
-        let policies = SharedPolicies::from(config.policies().clone());
-        let (replaced, failures) = (AtomicU64::new(0), AtomicU64::new(0));
-        let config = ArcSwap::from_pointee(config);
-        let failed_list = Mutex::default();
-        Ok(Self {
-            inner: Arc::new(Inner {
-                file,
-                format,
-                provided,
-                policies,
-                config,
-                failed_list,
-                replaced,
-                failures,
-            }),
-        })
+        let config = understand(&path, &bytes, format, &provided)?;
+        let inner = Inner {
+            file,
+            format,
+            provided,
+            policies: config.policies().clone().into(),
+            config: ArcSwap::from_pointee(config),
+            failed_list: Mutex::default(),
+            replaced: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The policies, for [`RateLimitLayer::new`](crate::RateLimitLayer::new). They change with the file.
@@ -188,7 +183,7 @@ impl Inner {
         }
         let mut reloaded = Reloaded::Unchanged;
         let mut failure = None;
-        for list in self.config.load().lists() {
+        for list in &*self.config.load().lists {
             match list.reload(settle) {
                 Ok(false) => {}
                 Ok(true) => {
@@ -204,11 +199,10 @@ impl Inner {
     /// Uses the new content of the file, if it is valid.
     fn replace(&self, content: io::Result<Vec<u8>>) -> Result<(), ConfigError> {
         let path = self.file.path();
-        let mut failed_list = None;
-        let config = content
+        let mut config = content
             .map_err(|error| ConfigError::unreadable(name(path), error))
-            .and_then(|bytes| understand(path, &bytes, self.format, &self.provided, &mut failed_list));
-        *self.failed_list() = failed_list;
+            .and_then(|bytes| understand(path, &bytes, self.format, &self.provided));
+        *self.failed_list() = config.as_mut().err().and_then(ConfigError::take_failed_list);
         let config = config?;
         self.policies.replace(config.policies().clone());
         self.config.store(Arc::new(config));
@@ -236,21 +230,14 @@ fn name(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// The configuration in `bytes`. If the file of a list cannot be used, it is left in `failed_list`.
-fn understand(
-    path: &Path,
-    bytes: &[u8],
-    format: Format,
-    provided: &Provided,
-    failed_list: &mut Option<Watched>,
-) -> Result<Config, ConfigError> {
+/// The configuration in `bytes`.
+fn understand(path: &Path, bytes: &[u8], format: Format, provided: &Provided) -> Result<Config, ConfigError> {
     let text = str::from_utf8(bytes).map_err(|error| {
         let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
         ConfigError::wrong(name(path), super::document::Problem::in_line(line, "invalid UTF-8"))
     })?;
     let folder = path.parent().unwrap_or(Path::new(""));
-    Config::read(text, format, provided, folder, failed_list)
-        .map_err(|problem| ConfigError::wrong(name(path), problem))
+    Config::read(text, format, provided, folder).map_err(|problem| ConfigError::wrong(name(path), problem))
 }
 
 #[cfg(test)]

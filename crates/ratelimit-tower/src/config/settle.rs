@@ -3,11 +3,11 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use http::HeaderName;
 use ratelimit_core::kit::parse_duration;
 
 use super::document::Problem;
 use super::file;
+use super::key::header_name;
 use crate::Settle;
 
 /// How this policy settles; `None` if it does not.
@@ -40,18 +40,14 @@ fn source(text: &str) -> Result<Settle, String> {
     };
     match (word, argument) {
         ("handler", None) => Ok(Settle::by_handler()),
-        ("header", Some(name)) => Ok(Settle::response_header(header(name)?)),
-        ("take-header", Some(name)) => Ok(Settle::take_response_header(header(name)?)),
+        ("header", Some(name)) => Ok(Settle::response_header(header_name(name)?)),
+        ("take-header", Some(name)) => Ok(Settle::take_response_header(header_name(name)?)),
         ("request-bytes", unit) => Ok(Settle::request_bytes(bytes(unit)?)),
         ("response-bytes", unit) => Ok(Settle::response_bytes(bytes(unit)?)),
         ("bytes", unit) => Ok(Settle::bytes(bytes(unit)?)),
         ("time", Some(unit)) => Ok(Settle::duration(duration(unit)?)),
         _ => Err(format!("unknown source of a cost {text:?}: {CHOICES}")),
     }
-}
-
-fn header(name: &str) -> Result<HeaderName, String> {
-    name.parse().map_err(|_| format!("{name:?} is not a header name"))
 }
 
 fn bytes(unit: Option<&str>) -> Result<NonZeroU64, String> {

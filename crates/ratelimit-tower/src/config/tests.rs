@@ -84,9 +84,9 @@ fn toml_and_yaml_give_the_same_configuration() {
     assert_eq!(format!("{toml:?}"), format!("{yaml:?}"));
     let said = format!("{toml:?}");
     for part in [
-        r#"name: "address", by: client address, plan: {"address:50/s": "50/s", "minute": "6000/min name minute"}"#,
+        r#"name: "address", by: address, plan: {"address:50/s": "50/s", "minute": "6000/min name minute"}"#,
         "cost: 1 per 1024 bytes, 8 if unknown",
-        "by: API key in x-api-key or client address and path",
+        "by: api-key:x-api-key or address and path",
         r#"plan: {"requests.free": "10/min"}, chooses_plans: true, conditional: true, cost: 1, charge: refund if, missing: Some(Exempt), shadow: true, settle: Some(Settle { source: 1 per 1024 bytes of request and response, within: Some(90s), unsettled: Refund })"#,
         "families: [Draft, XRateLimit], reset: UnixSeconds, on_admitted: false",
         "on_failure: Open",

@@ -1,6 +1,6 @@
 //! Parses the text of a file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,9 +9,8 @@ use ratelimit_core::Limits;
 use super::client_list::ListFile;
 use super::document::Problem;
 use super::plan_name::PlanName;
-use super::policies::LimitsByPlan;
-use super::watched::Watched;
-use super::{ConfigError, Provided, de, file, policies, toml, yaml};
+use super::policies::PolicyLimits;
+use super::{ConfigError, Provided, de, policies, toml, yaml};
 use crate::Policies;
 
 /// The contents of a file: policies and plans. See [the module](super) for the format. Lists of clients in files of their
@@ -27,10 +26,12 @@ use crate::Policies;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config {
-    policies: Policies,
-    plans: BTreeSet<Arc<str>>,
-    limits: LimitsByPlan,
-    lists: Arc<[ListFile]>,
+    pub(super) policies: Policies,
+    pub(super) plans: BTreeSet<Arc<str>>,
+    /// The limits of each policy, by its name.
+    pub(super) limits: BTreeMap<String, PolicyLimits>,
+    /// The files of its lists of clients.
+    pub(super) lists: Arc<[ListFile]>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +54,7 @@ impl Config {
     /// # Errors
     /// Like [`from_toml`](Self::from_toml).
     pub fn from_toml_with(text: &str, file: &str, provided: &Provided) -> Result<Self, ConfigError> {
-        Self::read(text, Format::Toml, provided, Path::new(""), &mut None)
+        Self::read(text, Format::Toml, provided, Path::new(""))
             .map_err(|problem| ConfigError::wrong(file, problem))
     }
 
@@ -70,7 +71,7 @@ impl Config {
     /// # Errors
     /// Like [`from_yaml`](Self::from_yaml).
     pub fn from_yaml_with(text: &str, file: &str, provided: &Provided) -> Result<Self, ConfigError> {
-        Self::read(text, Format::Yaml, provided, Path::new(""), &mut None)
+        Self::read(text, Format::Yaml, provided, Path::new(""))
             .map_err(|problem| ConfigError::wrong(file, problem))
     }
 
@@ -102,32 +103,22 @@ impl Config {
     /// # Ok::<(), ratelimit_tower::config::ConfigError>(())
     /// ```
     pub fn limits(&self, policy: &str, plan: Option<&str>) -> Option<&Limits> {
-        let of = |plan: Option<&str>| self.limits.get(&(policy.to_owned(), plan.map(str::to_owned)));
-        plan.and_then(|plan| of(Some(plan))).or_else(|| of(None))?.as_ref()
+        let PolicyLimits { own, plans } = self.limits.get(policy)?;
+        plan.and_then(|plan| plans.get(plan)).unwrap_or(own).as_ref()
     }
 
-    /// The files of its lists of clients.
-    pub(super) fn lists(&self) -> &[ListFile] {
-        &self.lists
-    }
-
-    /// Relative paths in `text` start from `folder`. If the file of a list cannot be used, it is left in `failed`.
+    /// Relative paths in `text` start from `folder`.
     pub(super) fn read(
         text: &str,
         format: Format,
         provided: &Provided,
         folder: &Path,
-        failed: &mut Option<Watched>,
     ) -> Result<Self, Problem> {
         let document = match format {
             Format::Toml => toml::read(text)?,
             Format::Yaml => yaml::read(text)?,
         };
-        let file: file::File = de::from_node(&document)?;
-        let (policies, lists) = policies::build(&file, provided, folder, failed)?;
-        let limits = policies::limits_by_plan(&file)?;
-        let plans = file.plans.into_keys().map(Into::into).collect();
-        Ok(Self { policies, plans, limits, lists: lists.into() })
+        policies::build(&de::from_node(&document)?, provided, folder)
     }
 }
 

@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 use toml_parser::Source;
 use toml_parser::lexer::TokenKind;
 
-use super::document::{Key, MOST_LEVELS, Node, Place, Problem, Value, element_of, field_of};
+use super::document::{Lined, MOST_LEVELS, Node, Problem, Value};
 
 /// Parses TOML. Checks TOML's own rules (duplicate keys, unterminated strings).
 pub(super) fn read(text: &str) -> Result<Node, Problem> {
@@ -20,8 +20,7 @@ pub(super) fn read(text: &str) -> Result<Node, Problem> {
         let line = error.span().map_or(1, |span| lines.of(&span));
         Problem::in_line(line, format!("invalid TOML: {}", error.message()))
     })?;
-    let value = lines.table(table.into_inner(), "")?;
-    Ok(Node { place: Place { line: 1, field: String::new() }, value })
+    Ok(Node { line: 1, value: lines.table(table.into_inner()) })
 }
 
 /// Where the values of one header or of one field are nested too deep. The library bounds the depth of brackets and the
@@ -55,35 +54,31 @@ impl Lines<'_> {
         self.text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1
     }
 
-    fn table(&self, table: DeTable<'_>, field: &str) -> Result<Value, Problem> {
+    fn table(&self, table: DeTable<'_>) -> Value {
         let mut entries: Vec<_> = table.into_iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         let entry = |(key, value): (Spanned<Cow<'_, str>>, _)| {
-            let name = key.get_ref().clone().into_owned();
-            let place = Place { line: self.of(&key.span()), field: field_of(field, &name) };
-            let value = self.node(value, place.field.clone())?;
-            Ok((Key { place, name }, value))
+            let line = self.of(&key.span());
+            (Lined { line, value: key.into_inner().into_owned() }, self.node(value))
         };
-        Ok(Value::Table(entries.into_iter().map(entry).collect::<Result<_, _>>()?))
+        Value::Table(entries.into_iter().map(entry).collect())
     }
 
-    fn node(&self, value: Spanned<DeValue<'_>>, field: String) -> Result<Node, Problem> {
-        let place = Place { line: self.of(&value.span()), field };
+    fn node(&self, value: Spanned<DeValue<'_>>) -> Node {
+        let line = self.of(&value.span());
         let value = match value.into_inner() {
             DeValue::String(text) => Value::Text(text.into_owned()),
-            DeValue::Integer(number) => match i128::from_str_radix(number.as_str(), number.radix()) {
-                Ok(number) => Value::Integer(number),
-                Err(_) => return Err(Problem::at(&place, "the number is too large")),
-            },
+            DeValue::Integer(number) => {
+                i128::from_str_radix(number.as_str(), number.radix()).map_or(Value::TooLarge, Value::Integer)
+            }
             DeValue::Float(number) => Value::Float(number.as_str().parse().unwrap_or(f64::NAN)),
             DeValue::Boolean(truth) => Value::Bool(truth),
             DeValue::Datetime(_) => Value::Date,
             DeValue::Array(elements) => {
-                let element = |(index, element)| self.node(element, element_of(&place.field, index));
-                Value::List(elements.into_iter().enumerate().map(element).collect::<Result<_, _>>()?)
+                Value::List(elements.into_iter().map(|element| self.node(element)).collect())
             }
-            DeValue::Table(table) => self.table(table, &place.field)?,
+            DeValue::Table(table) => self.table(table),
         };
-        Ok(Node { place, value })
+        Node { line, value }
     }
 }

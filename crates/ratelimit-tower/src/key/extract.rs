@@ -65,19 +65,7 @@ impl KeySource {
                 key.part(matched.as_str().as_bytes());
                 Ok(())
             }
-            Source::Extension(extract) => match extract(request, key) {
-                true => Ok(()),
-                false => Err(Absent::Program(
-                    "the extension is missing: run the middleware that sets it before this layer",
-                )),
-            },
-            Source::Function(extract) => {
-                if extract(request, key) {
-                    Ok(())
-                } else {
-                    Err(Absent::Client)
-                }
-            }
+            Source::Provided(extract) => extract(request, key),
             Source::Both(both) => {
                 let length = key.len();
                 let extracted = both.0.extract(request, key).and_then(|()| both.1.extract(request, key));

@@ -17,7 +17,7 @@ pub use text::ParseClientError;
 
 use crate::TrustedProxies;
 
-type Extract = Arc<dyn Fn(&Head<'_>, &mut KeyBytes) -> bool + Send + Sync>;
+type Extract = Arc<dyn Fn(&Head<'_>, &mut KeyBytes) -> Result<(), Absent> + Send + Sync>;
 
 /// What a request is counted by: the source of its key, such as the client's address or a header.
 ///
@@ -55,8 +55,7 @@ enum Source {
     Path,
     #[cfg(feature = "axum")]
     Template,
-    Extension(Extract),
-    Function(Extract),
+    Provided(Extract),
     Both(Arc<(KeySource, KeySource)>),
     Either(Arc<(KeySource, KeySource)>),
 }
@@ -107,23 +106,20 @@ impl KeySource {
         T: Send + Sync + 'static,
         K: AsRef<[u8]>,
     {
-        Self(Source::Extension(Arc::new(move |request, bytes| match request.extensions.get::<T>() {
-            Some(value) => {
-                bytes.part(key(value).as_ref());
-                true
-            }
-            None => false,
+        Self(Source::Provided(Arc::new(move |request, bytes| {
+            let value = request.extensions.get::<T>().ok_or(Absent::Program(
+                "the extension is missing: run the middleware that sets it before this layer",
+            ))?;
+            bytes.part(key(value).as_ref());
+            Ok(())
         })))
     }
 
     /// The result of a closure that gets the request's head. `None` counts as missing.
     pub fn function<K: AsRef<[u8]>>(key: impl Fn(&Head<'_>) -> Option<K> + Send + Sync + 'static) -> Self {
-        Self(Source::Function(Arc::new(move |request, bytes| match key(request) {
-            Some(key) => {
-                bytes.part(key.as_ref());
-                true
-            }
-            None => false,
+        Self(Source::Provided(Arc::new(move |request, bytes| {
+            bytes.part(key(request).ok_or(Absent::Client)?.as_ref());
+            Ok(())
         })))
     }
 
@@ -147,19 +143,6 @@ impl KeySource {
 
 impl fmt::Debug for KeySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Source::Everybody => f.write_str("everybody"),
-            Source::Client(_) => f.write_str("client address"),
-            Source::Header(name) => write!(f, "header {name}"),
-            Source::Secret(name) => write!(f, "API key in {name}"),
-            Source::Bearer => f.write_str("bearer token"),
-            Source::Path => f.write_str("path"),
-            #[cfg(feature = "axum")]
-            Source::Template => f.write_str("path template"),
-            Source::Extension(_) => f.write_str("extension"),
-            Source::Function(_) => f.write_str("function"),
-            Source::Both(both) => write!(f, "{:?} and {:?}", both.0, both.1),
-            Source::Either(either) => write!(f, "{:?} or {:?}", either.0, either.1),
-        }
+        write!(f, "{self}")
     }
 }

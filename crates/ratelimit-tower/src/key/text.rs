@@ -204,7 +204,7 @@ impl fmt::Display for KeySource {
             Source::Path => f.write_str("path"),
             #[cfg(feature = "axum")]
             Source::Template => f.write_str("path-template"),
-            Source::Extension(_) | Source::Function(_) => f.write_str("provided"),
+            Source::Provided(_) => f.write_str("provided"),
             Source::Both(both) => write!(f, "{} and {}", both.0, both.1),
             Source::Either(either) => write!(f, "{} or {}", either.0, either.1),
         }

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use http::response::Parts;
 use http::{Extensions, HeaderMap, StatusCode};
-use ratelimit_core::{Clock, CounterStore, Timer};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
@@ -18,8 +17,8 @@ use crate::true_cost::Source;
 use crate::{End, observe};
 
 /// A request whose response is being sent.
-struct Sending<S, C> {
-    pending: Arc<Pending<S, C>>,
+struct Sending {
+    pending: Arc<Pending>,
     /// The checks that are not settled yet. The code that removes one settles it.
     open: Mutex<Open>,
     head: Head,
@@ -38,11 +37,7 @@ struct Head {
 }
 
 /// Observes the body of this response, and settles the checks in `open`.
-pub(super) fn watch<S: CounterStore + 'static, C: Timer + 'static>(
-    pending: &Arc<Pending<S, C>>,
-    head: &Parts,
-    open: Open,
-) -> Box<dyn Watch> {
+pub(super) fn watch(pending: &Arc<Pending>, head: &Parts, open: Open) -> Box<dyn Watch> {
     let settles = || open.iter().filter_map(|place| pending.settles(*place));
     let is_function = settles().any(|settle| matches!(settle.source, Source::Function(_)));
     let mut times: Vec<Duration> = settles().filter_map(|settle| settle.within).collect();
@@ -63,7 +58,7 @@ pub(super) fn watch<S: CounterStore + 'static, C: Timer + 'static>(
 }
 
 /// Spawns a task that settles, after each of these times, the checks whose time is over and that are not settled yet.
-fn wait<S: CounterStore + 'static, C: Timer + 'static>(sending: &Arc<Sending<S, C>>, times: Vec<Duration>) {
+fn wait(sending: &Arc<Sending>, times: Vec<Duration>) {
     let Some(runtime) = &sending.runtime else {
         observe::unsettled(&"there is no tokio runtime: the time in which to settle is not observed");
         return;
@@ -72,7 +67,7 @@ fn wait<S: CounterStore + 'static, C: Timer + 'static>(sending: &Arc<Sending<S, 
     let task = runtime.spawn(async move {
         let mut waited = Duration::ZERO;
         for time in times {
-            own.pending.core.limiter.clock().sleep(time.saturating_sub(waited)).await;
+            own.pending.limiter.sleep(time.saturating_sub(waited)).await;
             waited = time;
             own.time_out(time);
         }
@@ -86,7 +81,7 @@ impl Head {
     }
 }
 
-impl<S: CounterStore + 'static, C: Clock + 'static> Sending<S, C> {
+impl Sending {
     fn open(&self) -> MutexGuard<'_, Open> {
         // No code panics while it holds the lock.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
@@ -109,9 +104,9 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Sending<S, C> {
 }
 
 /// The part that the body owns.
-struct SendingBody<S, C>(Arc<Sending<S, C>>);
+struct SendingBody(Arc<Sending>);
 
-impl<S: CounterStore + 'static, C: Clock + 'static> Watch for SendingBody<S, C> {
+impl Watch for SendingBody {
     fn data(&self, bytes: u64) {
         self.0.pending.response_bytes.fetch_add(bytes, Ordering::Relaxed);
     }

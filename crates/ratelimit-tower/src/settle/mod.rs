@@ -7,41 +7,38 @@ mod true_costs;
 use std::sync::Arc;
 
 use http::{Request, Response};
-use ratelimit_core::{Clock, CounterStore, Timer};
 
 use self::after_response::watch;
-use self::pending::{BoxFuture, Pending};
+use self::pending::Pending;
 use crate::charge::Outcome;
-use crate::check::{Checked, PolicyChecks};
+use crate::check::{AllChecks, Checked};
+use crate::future::BoxFuture;
 use crate::measured::BodyTypes;
-use crate::shared::Core;
-use crate::{Fallback, Policies, observe};
+use crate::{Fallback, observe};
 
 /// What remains to be done when the outcome of a request is known. Dropping this is an outcome, too: [`Outcome::Dropped`].
-pub(crate) struct After<S: CounterStore + 'static, C: Clock + 'static>(Arc<Pending<S, C>>);
+pub(crate) struct After(Arc<Pending>);
 
-impl<S: CounterStore + 'static, C: Clock + 'static> After<S, C> {
+impl After {
     /// `None` if nothing was [kept](Checked::kept): then nothing depends on the outcome.
     pub(crate) fn new(
-        core: &Arc<Core<S, C>>,
-        policies: &Arc<Policies>,
-        checks: PolicyChecks,
+        checks: AllChecks,
         kept: Option<Checked<'static>>,
         fallback: Option<Fallback>,
     ) -> Option<Self> {
-        let pending = |checked| Pending::new(core.clone(), policies.clone(), checks, checked, fallback);
-        kept.map(|checked| Self(Arc::new(pending(checked))))
+        kept.map(|checked| Self(Arc::new(Pending::new(checks, checked, fallback))))
     }
 
-    /// Lets the handler of this request record its cost, and counts the bytes of its body, if a policy settles by them.
-    pub(crate) fn prepare<B: 'static>(
+    /// Lets the handler of this request record its cost, and counts the bytes of its body, if a policy settles by them. The
+    /// service is called now.
+    pub(crate) fn begin<B: 'static>(
         &mut self,
         mut request: Request<B>,
         bodies: &Arc<BodyTypes>,
     ) -> Request<B> {
         // Nothing else has it yet.
         let Some(pending) = Arc::get_mut(&mut self.0) else { return request };
-        pending.prepare(request.extensions_mut(), bodies);
+        pending.begin(request.extensions_mut(), bodies);
         if !pending.needs_request_bytes() {
             return request;
         }
@@ -55,10 +52,10 @@ impl<S: CounterStore + 'static, C: Clock + 'static> After<S, C> {
         request.map(|body| bodies.measure(body, watch))
     }
 
-    /// Records that the service is called now.
-    pub(crate) fn begin(&mut self) {
+    /// Records that the service is called only now: the request has waited for its turn.
+    pub(crate) fn is_called(&mut self) {
         if let Some(pending) = Arc::get_mut(&mut self.0) {
-            pending.begin();
+            pending.is_called();
         }
     }
 
@@ -67,10 +64,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> After<S, C> {
     pub(crate) fn finish<B: 'static, E>(
         self,
         answer: Result<Response<B>, E>,
-    ) -> (Result<Response<B>, E>, Option<BoxFuture<()>>)
-    where
-        C: Timer,
-    {
+    ) -> (Result<Response<B>, E>, Option<BoxFuture<()>>) {
         let pending = self.0.clone();
         pending.set_answered();
         let (answer, costs) = match answer {
@@ -85,8 +79,8 @@ impl<S: CounterStore + 'static, C: Clock + 'static> After<S, C> {
 }
 
 /// The response, whose body is observed if a charge depends on it, and the true costs that are known already.
-fn finish_response<B: 'static, S: CounterStore + 'static, C: Timer + 'static>(
-    pending: &Arc<Pending<S, C>>,
+fn finish_response<B: 'static>(
+    pending: &Arc<Pending>,
     mut answer: Response<B>,
 ) -> (Response<B>, pending::TrueCosts) {
     let (mut costs, open) = pending.at_response(&mut answer);
@@ -109,7 +103,7 @@ fn finish_response<B: 'static, S: CounterStore + 'static, C: Timer + 'static>(
     }
 }
 
-impl<S: CounterStore + 'static, C: Clock + 'static> Drop for After<S, C> {
+impl Drop for After {
     fn drop(&mut self) {
         if !self.0.is_answered() {
             let costs = self.0.at_no_response(Outcome::Dropped);

@@ -1,32 +1,31 @@
 //! What a request was charged before it was served, and how to settle it.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::Extensions;
-use ratelimit_core::{CheckError, Clock, CounterStore, Decision, Mode, Permit, Timestamp};
+use ratelimit_core::{CheckError, Decision, Mode, Permit, Timestamp};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
 use crate::charged::Records;
-use crate::check::{Checked, PolicyChecks, holds, request};
-use crate::limiter::{Limiter, at_once};
+use crate::check::{AllChecks, Checked, PolicyChecks, holds, request};
+use crate::future::BoxFuture;
+use crate::limiter::{Limiter, TimedLimiter, at_once};
 use crate::measured::{BodyTypes, Watch};
 use crate::policy_check::PolicyCheck;
-use crate::shared::Core;
 use crate::true_cost::Source;
 use crate::{Charged, Fallback, Policies, Settle, observe};
 
 /// What a request was charged, and what was counted for its true cost since.
-pub(super) struct Pending<S, C> {
-    pub(super) core: Arc<Core<S, C>>,
+pub(super) struct Pending {
+    pub(super) limiter: Arc<dyn TimedLimiter>,
     pub(super) policies: Arc<Policies>,
     pub(super) checks: PolicyChecks,
     checked: Checked<'static>,
-    /// The limiter that decided, if it was the fallback.
-    fallback: Option<Fallback>,
+    /// The limiter that decided: `limiter`, or the fallback.
+    decided_by: Arc<dyn Limiter>,
     /// What the handler has recorded, if a policy settles by it.
     pub(super) records: Option<Arc<Records>>,
     /// The bytes of the request's body that were read, if they are counted.
@@ -43,8 +42,6 @@ pub(super) struct Pending<S, C> {
 /// The indices of checks, and what they have really cost.
 pub(super) type TrueCosts = SmallVec<[(usize, u64); 2]>;
 
-pub(super) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
 struct CountBytes(Arc<AtomicU64>);
 
 impl Watch for CountBytes {
@@ -53,22 +50,18 @@ impl Watch for CountBytes {
     }
 }
 
-impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
-    pub(super) fn new(
-        core: Arc<Core<S, C>>,
-        policies: Arc<Policies>,
-        checks: PolicyChecks,
-        checked: Checked<'static>,
-        fallback: Option<Fallback>,
-    ) -> Self {
+impl Pending {
+    pub(super) fn new(checks: AllChecks, checked: Checked<'static>, fallback: Option<Fallback>) -> Self {
+        let AllChecks { limiter, policies, checks } = checks;
+        let decided_by = fallback.map_or_else(|| limiter.clone() as Arc<dyn Limiter>, |fallback| fallback.0);
         let held = checked.0.iter().map(|(_, decision)| decision).filter(|decision| holds(decision));
-        let permits = held.filter_map(|decision| hold(&core, fallback.as_ref(), decision)).collect();
+        let permits = held.filter_map(|decision| hold(&*decided_by, decision)).collect();
         Self {
-            core,
+            limiter,
             policies,
             checks,
             checked,
-            fallback,
+            decided_by,
             permits,
             records: None,
             request_bytes: None,
@@ -79,8 +72,9 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         }
     }
 
-    /// Puts the handle for the handler into the request's extensions.
-    pub(super) fn prepare(&mut self, extensions: &mut Extensions, bodies: &Arc<BodyTypes>) {
+    /// Puts the handle for the handler into the request's extensions, and records that the service is called now.
+    pub(super) fn begin(&mut self, extensions: &mut Extensions, bodies: &Arc<BodyTypes>) {
+        self.is_called();
         self.bodies = Some(bodies.clone());
         let mut records = Records::default();
         for (place, check) in self.checks.iter().enumerate() {
@@ -114,8 +108,9 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         Box::new(CountBytes(counter))
     }
 
-    pub(super) fn begin(&mut self) {
-        self.begun = self.core.limiter.clock().now();
+    /// Records that the service is called now.
+    pub(super) fn is_called(&mut self) {
+        self.begun = self.limiter.now();
     }
 
     pub(super) fn set_answered(&self) {
@@ -127,7 +122,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
     }
 
     pub(super) fn elapsed(&self) -> Duration {
-        self.core.limiter.clock().now().since(self.begun)
+        self.limiter.now().since(self.begun)
     }
 
     /// The bytes that were read from the request's body, the response's body or both; `None` if they could not be counted.
@@ -148,11 +143,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
 
     /// Settles checks at their true costs. Each check is settled at most once.
     async fn settle(self: Arc<Self>, costs: TrueCosts) {
-        let outcome = match &self.fallback {
-            None => self.settle_with(&self.core.limiter, &costs).await,
-            Some(fallback) => self.settle_with(fallback, &costs).await,
-        };
-        if let Err(error) = outcome {
+        if let Err(error) = self.try_settle(&costs).await {
             observe::unsettled(&error);
         }
     }
@@ -181,7 +172,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
 
     /// Settles immediately if the store is in this process; otherwise returns the future that settles.
     fn settle_at_once(self: Arc<Self>, costs: TrueCosts) -> Option<impl Future<Output = ()> + Send> {
-        let in_process = self.core.in_process() && self.fallback.is_none();
+        let in_process = self.decided_by.is_in_process();
         let settling = (!costs.is_empty()).then(|| self.settle(costs))?;
         if !in_process {
             return Some(settling);
@@ -192,7 +183,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
         None
     }
 
-    async fn settle_with(&self, limiter: &impl Limiter, costs: &[(usize, u64)]) -> Result<(), CheckError> {
+    async fn try_settle(&self, costs: &[(usize, u64)]) -> Result<(), CheckError> {
         let policies = &*self.policies;
         let cost_of =
             |place: usize| costs.iter().find(|(settled, _)| *settled == place).map(|(_, units)| *units);
@@ -206,7 +197,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
                 if by_key.iter().all(Option::is_none) {
                     Ok(())
                 } else {
-                    limiter.settle_keys(decision, &by_key).await
+                    self.decided_by.settle_keys(decision, &by_key).await
                 }
             } else {
                 let charged = mine().filter_map(|place| Some((place, cost_of(place)?)));
@@ -215,7 +206,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
                     |(place, cost): (usize, u64)| PolicyCheck { cost, ..self.checks[place].clone() };
                 let charged: Vec<PolicyCheck> = charged.map(at_cost).collect();
                 match request(policies, &charged) {
-                    Some(request) => limiter.decide(&request, Mode::Force).await.map(|_| ()),
+                    Some(request) => self.decided_by.decide(&request, Mode::Force).await.map(|_| ()),
                     None => Ok(()),
                 }
             };
@@ -225,21 +216,13 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
     }
 }
 
-/// Holds what this decision has taken, on the limiter that decided.
-fn hold<S: CounterStore + 'static, C: Clock + 'static>(
-    core: &Arc<Core<S, C>>,
-    fallback: Option<&Fallback>,
-    decision: &Decision<'static>,
-) -> Option<Permit> {
+/// Holds what this decision of a limiter has taken.
+fn hold(limiter: &dyn Limiter, decision: &Decision<'static>) -> Option<Permit> {
     if let Err(error) = Handle::try_current() {
         observe::unsettled(&format_args!(
             "what a request holds is not released before its lease ends: {error}"
         ));
         return None;
     }
-    let decision = decision.clone();
-    Some(match fallback {
-        None => core.hold(decision),
-        Some(fallback) => fallback.hold(decision),
-    })
+    Some(limiter.hold(decision.clone()))
 }

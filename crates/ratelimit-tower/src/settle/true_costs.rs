@@ -1,7 +1,7 @@
 //! Determines the true cost of a request, at each of the moments at which it may be settled.
 
 use http::{HeaderMap, HeaderName, Response};
-use ratelimit_core::{Clock, CounterStore, MAX_UNITS};
+use ratelimit_core::MAX_UNITS;
 use smallvec::SmallVec;
 
 use super::pending::{Pending, TrueCosts};
@@ -13,7 +13,7 @@ use crate::{End, Settle};
 /// The indices of checks that are not settled yet.
 pub(super) type Open = SmallVec<[usize; 2]>;
 
-impl<S: CounterStore + 'static, C: Clock + 'static> Pending<S, C> {
+impl Pending {
     /// When the service has answered: the costs that are known now, and the checks whose cost is known when the body ends.
     pub(super) fn at_response<B>(&self, answer: &mut Response<B>) -> (TrueCosts, Open) {
         let outcome = Outcome::Answered {
