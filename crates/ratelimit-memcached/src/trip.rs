@@ -95,6 +95,7 @@ impl Batch {
     }
 
     /// Adds a command on the item with this key.
+    #[allow(clippy::needless_pass_by_value)] // the plain protocol keeps it
     pub(crate) fn push(&mut self, server: usize, key: &str, command: Command) -> CommandIndex {
         match self {
             Self::Meta(batch) => batch.push(server, key, &command),

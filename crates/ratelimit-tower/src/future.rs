@@ -11,14 +11,12 @@ use pin_project_lite::pin_project;
 use ratelimit_core::{CounterStore, Timer};
 use tower_service::Service;
 
-use crate::Head;
 use crate::answer::{Answer, refuse};
 use crate::headers::Lines;
 use crate::settle::After;
 use crate::shared::Shared;
 use crate::verdict::{Decided, Verdict};
-
-pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+use crate::{BoxFuture, Head};
 
 /// A request that waits for its verdict, and the service that was ready for it.
 pub(crate) struct WaitingRequest<Inner, B> {

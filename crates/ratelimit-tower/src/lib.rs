@@ -158,6 +158,9 @@ pub use policy_error::PolicyError;
 pub use service::RateLimit;
 pub use true_cost::{Settle, Unsettled};
 
+/// A future of any type.
+type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
+
 /// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

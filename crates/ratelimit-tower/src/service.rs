@@ -12,7 +12,7 @@ use tower_service::Service;
 
 use crate::answer::{Answer, Refused, refuse};
 use crate::check::{AllChecks, Checked, PolicyChecks, check_all, checks};
-use crate::future::{BoxFuture, ResponseFuture, WaitingRequest};
+use crate::future::{ResponseFuture, WaitingRequest};
 use crate::headers::Lines;
 use crate::limiter::{CheckNow, Core, Limiter, at_once};
 use crate::policy::Applied;
@@ -20,7 +20,7 @@ use crate::policy_check::PolicyCheck;
 use crate::settle::After;
 use crate::shared::Shared;
 use crate::verdict::{Decided, Verdict, decided, decided_alone, failed};
-use crate::{Head, OnFailure, Plan, Policies, Problem, observe};
+use crate::{BoxFuture, Head, OnFailure, Plan, Policies, Problem, observe};
 
 /// A service with limited requests. Created by [`RateLimitLayer`](crate::RateLimitLayer).
 pub struct RateLimit<Inner, S, C = SystemClock, A = Problem> {

@@ -136,25 +136,30 @@ fn module(path: &Path) -> Module {
     parts
 }
 
-/// The module whose file defines the item at this path; follows re-exports.
-fn home(modules: &BTreeMap<Module, File>, path: &[String], depth: usize) -> Option<Module> {
-    let length = (0..=path.len()).rev().find(|length| modules.contains_key(&path[..*length]))?;
+/// The modules whose files the item at this path is read in: the one that defines it, and those that re-export it.
+fn homes(modules: &BTreeMap<Module, File>, path: &[String], depth: usize) -> Vec<Module> {
+    let Some(length) = (0..=path.len()).rev().find(|length| modules.contains_key(&path[..*length])) else {
+        return Vec::new();
+    };
     let (module, rest) = path.split_at(length);
-    if let Some(name) = rest.first()
-        && let Some(next) = modules[module].imports.get(name)
-        && next != path
-        && depth > 0
-    {
-        return home(modules, next, depth - 1);
-    }
-    Some(module.to_vec())
+    let mut homes = match rest.first().and_then(|name| modules[module].imports.get(name)) {
+        Some(next) if next != path && depth > 0 => self::homes(modules, next, depth - 1),
+        _ => Vec::new(),
+    };
+    homes.push(module.to_vec());
+    homes
 }
 
-/// Which modules use which.
+/// Which modules use which. A module above the user is not counted for what it only re-exports: a path such as `super::Name`
+/// leads through it to every neighbour.
 fn arrows(modules: &BTreeMap<Module, File>) -> BTreeMap<&Module, BTreeSet<Module>> {
     let used = |module: &Module, file: &File| -> BTreeSet<Module> {
         // A path that begins with the name of another crate resolves to the module that contains it.
-        let homes = file.used.iter().filter_map(|path| home(modules, path, 8));
+        let homes = file.used.iter().flat_map(|path| {
+            let homes = homes(modules, path, 8);
+            let defines = homes.first().cloned();
+            homes.into_iter().filter(move |home| Some(home) == defines.as_ref() || !module.starts_with(home))
+        });
         homes.filter(|home| home != module).collect()
     };
     modules.iter().map(|(module, file)| (module, used(module, file))).collect()

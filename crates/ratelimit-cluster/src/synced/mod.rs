@@ -10,15 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratelimit_core::{
-    Answer, Applied, Claim, Claims, CounterStore, Decisions, MAX_CLAIMS, Meter, MeterId, Mode, Promises,
-    Refund, StoreError, SyncCounterStore, Time, Timer, Timestamp, Verdict,
+    Answer, Applied, Claim, Claims, CounterStore, Decisions, ErrorKind, MAX_CLAIMS, Meter, MeterId, Mode,
+    Promises, Refund, StoreError, SyncCounterStore, Time, Timer, Timestamp, Verdict,
 };
 use tokio::sync::Mutex;
 
 pub use self::config::SyncConfig;
 use self::request::Scope;
 use self::resets::{Reset, Resets};
-use self::sync::is_unreachable;
 use crate::ledger::{Ledger, counter_store_methods, sync_counter_store_methods};
 
 /// A store that decides in the memory of this process, and sends its charges to a shared store once an interval. The answers
@@ -180,6 +179,11 @@ impl<S: CounterStore> Synced<S> {
         }
         Ok(())
     }
+}
+
+/// Whether a call to the store failed because it cannot be reached.
+fn is_unreachable(error: &StoreError) -> bool {
+    matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Timeout)
 }
 
 impl<S: fmt::Debug> fmt::Debug for Synced<S> {

@@ -8,11 +8,11 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use ratelimit_core::{
-    Answer, Applied, Claim, Claims, CounterStore, ErrorKind, MAX_CLAIMS, Refund, StoreError, Timestamp,
+    Answer, Applied, Claim, Claims, CounterStore, MAX_CLAIMS, Refund, StoreError, Timestamp,
 };
 
-use super::Synced;
 use super::request::{Request, Return, requests};
+use super::{Synced, is_unreachable};
 use crate::ledger::{Reading, Usage};
 use crate::table::lock;
 use crate::unanswered;
@@ -224,10 +224,6 @@ fn stage_after<T>(answer: &Result<T, StoreError>) -> Stage {
     }
 }
 
-pub(super) fn is_unreachable(error: &StoreError) -> bool {
-    matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Timeout)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -235,7 +231,7 @@ mod tests {
     use std::time::Duration;
 
     use futures::executor::block_on;
-    use ratelimit_core::{Limit, MeterId, Mode, Promises, SyncCounterStore as _};
+    use ratelimit_core::{ErrorKind, Limit, MeterId, Mode, Promises, SyncCounterStore as _};
     use ratelimit_memory::MemoryStore;
 
     use super::*;

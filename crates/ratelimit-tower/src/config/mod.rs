@@ -108,9 +108,9 @@ mod yaml;
 
 pub use error::ConfigError;
 pub use plan_name::PlanName;
+pub use policies::Config;
 pub use provided::Provided;
 pub use reload::{ConfigFile, Reloaded};
-pub use text::Config;
 
 /// Compiles the examples of the guide.
 #[cfg(all(doctest, feature = "axum"))]

@@ -1,21 +1,42 @@
 //! Builds policies from the structure of a file, and reports errors with their place.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::Head;
 use ratelimit_core::{Limit, Limits, MAX_CLAIMS};
 
-use super::client_list::lists;
+use super::client_list::{ListFile, lists};
 use super::de::Located;
 use super::document::{Place, Problem};
 use super::key::Keys;
 use super::routes::Routes;
 use super::settle::settle;
-use super::{Config, PlanName, Provided, file};
+use super::{PlanName, Provided, file};
 use crate::plan::is_name;
 use crate::{Charge, Grouping, Headers, OnFailure, Plan, Policies, Policy, TrustedProxies};
+
+/// The contents of a file: policies and plans. See [the module](super) for the format. Lists of clients in files of their
+/// own are read once, from the current directory if their path is relative; [`ConfigFile`](super::ConfigFile) reads them
+/// again when they change.
+///
+/// ```
+/// use ratelimit_tower::config::Config;
+///
+/// let config = Config::from_yaml("policies: [{name: address, key: address, limit: 100/min}]", "limits.yaml")?;
+/// assert_eq!(config.policies().each().len(), 1);
+/// # Ok::<(), ratelimit_tower::config::ConfigError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub(super) policies: Policies,
+    pub(super) plans: BTreeSet<Arc<str>>,
+    /// The limits of each policy, by its name.
+    pub(super) limits: BTreeMap<String, PolicyLimits>,
+    /// The files of its lists of clients.
+    pub(super) lists: Arc<[ListFile]>,
+}
 
 /// Builds the configuration of a file. Relative paths start from `folder`.
 pub(super) fn build(file: &file::File, provided: &Provided, folder: &Path) -> Result<Config, Problem> {

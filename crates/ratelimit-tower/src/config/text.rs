@@ -1,38 +1,14 @@
 //! Parses the text of a file.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
 
 use ratelimit_core::Limits;
 
-use super::client_list::ListFile;
 use super::document::Problem;
 use super::plan_name::PlanName;
-use super::policies::PolicyLimits;
-use super::{ConfigError, Provided, de, policies, toml, yaml};
+use super::policies::{self, Config, PolicyLimits};
+use super::{ConfigError, Provided, de, toml, yaml};
 use crate::Policies;
-
-/// The contents of a file: policies and plans. See [the module](super) for the format. Lists of clients in files of their
-/// own are read once, from the current directory if their path is relative; [`ConfigFile`](super::ConfigFile) reads them
-/// again when they change.
-///
-/// ```
-/// use ratelimit_tower::config::Config;
-///
-/// let config = Config::from_yaml("policies: [{name: address, key: address, limit: 100/min}]", "limits.yaml")?;
-/// assert_eq!(config.policies().each().len(), 1);
-/// # Ok::<(), ratelimit_tower::config::ConfigError>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Config {
-    pub(super) policies: Policies,
-    pub(super) plans: BTreeSet<Arc<str>>,
-    /// The limits of each policy, by its name.
-    pub(super) limits: BTreeMap<String, PolicyLimits>,
-    /// The files of its lists of clients.
-    pub(super) lists: Arc<[ListFile]>,
-}
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Format {

@@ -6,17 +6,8 @@ use crate::Head;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
 
-use super::{KeyBytes, KeySource, Source};
+use super::{Absent, KeyBytes, KeySource, Source};
 use crate::peer;
-
-/// Why a request has no key: a part that the key is made of is missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Absent {
-    /// The client did not send it.
-    Client,
-    /// The program did not provide it; the message says what is missing.
-    Program(&'static str),
-}
 
 impl KeySource {
     /// Appends the key of `request` to `key`. On an error, `key` is unchanged.

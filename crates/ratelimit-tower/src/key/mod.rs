@@ -11,7 +11,6 @@ use crate::Head;
 use http::HeaderName;
 
 pub(crate) use bytes::{KeyBytes, Part};
-pub(crate) use extract::Absent;
 pub(crate) use text::MISSING;
 pub use text::ParseClientError;
 
@@ -44,6 +43,15 @@ type Extract = Arc<dyn Fn(&Head<'_>, &mut KeyBytes) -> Result<(), Absent> + Send
 /// address.
 #[derive(Clone)]
 pub struct KeySource(Source);
+
+/// Why a request has no key: a part that the key is made of is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// The client did not send it.
+    Client,
+    /// The program did not provide it; the message says what is missing.
+    Program(&'static str),
+}
 
 #[derive(Clone)]
 enum Source {

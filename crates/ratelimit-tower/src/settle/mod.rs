@@ -10,9 +10,9 @@ use http::{Request, Response};
 
 use self::after_response::watch;
 use self::pending::Pending;
+use crate::BoxFuture;
 use crate::charge::Outcome;
 use crate::check::{AllChecks, Checked};
-use crate::future::BoxFuture;
 use crate::measured::BodyTypes;
 use crate::{Fallback, observe};
 

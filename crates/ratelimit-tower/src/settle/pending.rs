@@ -9,9 +9,9 @@ use ratelimit_core::{CheckError, Decision, Mode, Permit, Timestamp};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
 
+use crate::BoxFuture;
 use crate::charged::Records;
 use crate::check::{AllChecks, Checked, PolicyChecks, holds, request};
-use crate::future::BoxFuture;
 use crate::limiter::{Limiter, TimedLimiter, at_once};
 use crate::measured::{BodyTypes, Watch};
 use crate::policy_check::PolicyCheck;
