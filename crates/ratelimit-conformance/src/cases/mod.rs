@@ -32,6 +32,7 @@ mod numbers;
 mod partial;
 mod queues;
 mod rates;
+mod refund_races;
 mod refunds;
 mod resets;
 mod same_decisions;
@@ -82,6 +83,7 @@ pub(crate) fn all() -> Vec<Case> {
         rates::cases(),
         steps::cases(),
         refunds::cases(),
+        refund_races::cases(),
         decisions::cases(),
         resets::cases(),
         several::cases(),
