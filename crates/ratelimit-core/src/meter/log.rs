@@ -190,6 +190,9 @@ mod tests {
         let sight = |now| log.sight(&state, 1, Timestamp::from_nanos(now));
         let seen = |now| (sight(now).live, sight(now).newest.map(Timestamp::as_nanos));
         assert_eq!([seen(110), seen(111), seen(121)], [(2, Some(20)), (1, Some(20)), (0, None)]);
+        let blocker =
+            |cost| log.sight(&state, cost, Timestamp::from_nanos(50)).blocker.map(Timestamp::as_nanos);
+        assert_eq!([blocker(0), blocker(1), blocker(2), blocker(3)], [None, Some(10), Some(20), None]);
         assert_eq!((log.limit(), log.window()), (2, 100));
     }
 }
