@@ -45,8 +45,9 @@ async fn pruning_catches_up_while_calls_are_served() {
         println!("round {round}: {full} bytes when full, {size} afterwards");
         sizes.push(full);
     }
-    // Each round reuses the space that the previous one has freed; the table does not grow with each round.
-    assert!(sizes[3] < sizes[0] * 2, "{sizes:?}");
+    // Rounds reuse the space that earlier ones have freed; autovacuum may come too late for the next one. If nothing were freed,
+    // the last would be four times as large as the first.
+    assert!(sizes[3] < sizes[0] * 3, "{sizes:?}");
 }
 
 async fn fill(server: &Server, rows: i64, round: i64) {
