@@ -136,18 +136,18 @@ fn module(path: &Path) -> Module {
     parts
 }
 
-/// The modules whose files the item at this path is read in: the one that defines it, and those that re-export it.
+/// The module that defines the item at this path, and then those that re-export it.
 fn homes(modules: &BTreeMap<Module, File>, path: &[String], depth: usize) -> Vec<Module> {
     let Some(length) = (0..=path.len()).rev().find(|length| modules.contains_key(&path[..*length])) else {
         return Vec::new();
     };
     let (module, rest) = path.split_at(length);
-    let mut homes = match rest.first().and_then(|name| modules[module].imports.get(name)) {
-        Some(next) if next != path && depth > 0 => self::homes(modules, next, depth - 1),
+    let mut found = match rest.first().and_then(|name| modules[module].imports.get(name)) {
+        Some(next) if next != path && depth > 0 => homes(modules, next, depth - 1),
         _ => Vec::new(),
     };
-    homes.push(module.to_vec());
-    homes
+    found.push(module.to_vec());
+    found
 }
 
 /// Which modules use which. A module above the user is not counted for what it only re-exports: a path such as `super::Name`
@@ -156,9 +156,8 @@ fn arrows(modules: &BTreeMap<Module, File>) -> BTreeMap<&Module, BTreeSet<Module
     let used = |module: &Module, file: &File| -> BTreeSet<Module> {
         // A path that begins with the name of another crate resolves to the module that contains it.
         let homes = file.used.iter().flat_map(|path| {
-            let homes = homes(modules, path, 8);
-            let defines = homes.first().cloned();
-            homes.into_iter().filter(move |home| Some(home) == defines.as_ref() || !module.starts_with(home))
+            let mut homes = homes(modules, path, 8).into_iter();
+            homes.next().into_iter().chain(homes.filter(|home| !module.starts_with(home)))
         });
         homes.filter(|home| home != module).collect()
     };

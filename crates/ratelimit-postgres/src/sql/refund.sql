@@ -14,7 +14,8 @@ DECLARE
     meter int;
     state bigint[];
 BEGIN
-    -- Reads what it locks, in one statement: a meter that is inserted after this one is not locked, so it must not be written.
+    -- Locks and reads in one statement, and writes only what this has returned: a meter that another transaction inserts after
+    -- it is not locked.
     WITH locked AS (
         SELECT id, meters AS meter FROM ratelimit.meters AS meters WHERE id = ANY (ids) ORDER BY id FOR UPDATE
     )
