@@ -365,9 +365,11 @@ async fn migrations_can_run_concurrently_and_repeatedly() {
     assert!(admits(&store, &["1/s".parse().unwrap()], b"k").await);
 }
 
-/// Locks the row with the first name until the transaction ends. Returns a query that counts who waits for it.
+/// Locks the row with the first name that nobody has locked, until the transaction ends. Returns a query that counts who waits
+/// for it.
 async fn lock_first(schema: &Schema, holder: &mut PgConnection) -> String {
-    let sql = format!("BEGIN; SELECT FROM \"{}\".meters ORDER BY id LIMIT 1 FOR UPDATE", schema.name);
+    let rows = format!("\"{}\".meters ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED", schema.name);
+    let sql = format!("BEGIN; SELECT FROM {rows}");
     holder.execute(AssertSqlSafe(sql)).await.unwrap();
     let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(holder).await.unwrap();
     format!("SELECT count(*) FROM pg_stat_activity WHERE {pid} = ANY (pg_blocking_pids(pid))")
@@ -410,6 +412,49 @@ async fn a_refund_loses_no_charge_of_a_meter_that_appears_meanwhile() {
     first.execute("ROLLBACK").await.unwrap();
     refunding.await.unwrap().unwrap();
     for (key, remaining) in [(b"a", 9), (b"b", 8), (b"c", 10)] {
+        let claims = claims_on(&limits, key, 0);
+        let answer = store.claim(Claims::new(NOW, Mode::Peek, &claims).unwrap()).await.unwrap();
+        assert_eq!(answer.verdicts[0].remaining, remaining, "{}", char::from(key[0]));
+    }
+}
+
+/// A meter is charged for the first time, and its row is locked, while a reset of it waits for the row of another meter. The
+/// reset must not wait for it too: whoever has locked it may be waiting for a row that the reset has locked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_does_not_wait_for_a_meter_that_appears_meanwhile() {
+    let schema = Schema::new();
+    let store = schema.store().await;
+    let limits: [Limit; 1] = ["10/h fixed".parse().unwrap()];
+    for key in [b"a", b"c"] {
+        assert!(admits(&store, &limits, key).await);
+    }
+    let [mut first, mut second, mut watcher] =
+        [schema.connection().await, schema.connection().await, schema.connection().await];
+    let waiters = lock_first(&schema, &mut first).await;
+    // The reset meets a later version of the row than it has read.
+    let table = format!("\"{}\".meters", schema.name);
+    let update = format!(
+        "UPDATE {table} SET forget_at = forget_at WHERE id = (SELECT id FROM {table} ORDER BY id LIMIT 1)"
+    );
+    first.execute(AssertSqlSafe(update)).await.unwrap();
+    let resetting = tokio::spawn({
+        let (store, limits) = (store.clone(), limits.clone());
+        async move {
+            let claims = [&b"a"[..], b"b", b"c"].map(|key| claims_on(&limits, key, 1)[0]);
+            store.reset(Claims::new(NOW, Mode::Charge, &claims).unwrap()).await
+        }
+    });
+    let is_waiting = async |watcher: &mut PgConnection| {
+        let count: i64 = sqlx::query_scalar(AssertSqlSafe(waiters.clone())).fetch_one(watcher).await.unwrap();
+        count > 0
+    };
+    while !is_waiting(&mut watcher).await {}
+    assert!(admits(&store, &limits, b"b").await);
+    lock_first(&schema, &mut second).await;
+    first.execute("COMMIT").await.unwrap();
+    resetting.await.unwrap().unwrap();
+    second.execute("ROLLBACK").await.unwrap();
+    for (key, remaining) in [(b"a", 10), (b"b", 9), (b"c", 10)] {
         let claims = claims_on(&limits, key, 0);
         let answer = store.claim(Claims::new(NOW, Mode::Peek, &claims).unwrap()).await.unwrap();
         assert_eq!(answer.verdicts[0].remaining, remaining, "{}", char::from(key[0]));

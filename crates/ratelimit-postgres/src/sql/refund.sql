@@ -52,7 +52,9 @@ END $$;
 CREATE OR REPLACE FUNCTION ratelimit.reset_v1(ids bytea[])
 RETURNS bigint[] LANGUAGE plpgsql VOLATILE @settings@ AS $$
 BEGIN
-    PERFORM FROM ratelimit.meters WHERE id = ANY (ids) ORDER BY id FOR UPDATE;
-    DELETE FROM ratelimit.meters WHERE id = ANY (ids);
+    -- One statement, as above: it must not lock a meter that another transaction has inserted meanwhile, because that would not
+    -- be in ascending order.
+    WITH locked AS (SELECT id FROM ratelimit.meters WHERE id = ANY (ids) ORDER BY id FOR UPDATE)
+    DELETE FROM ratelimit.meters AS meters USING locked WHERE meters.id = locked.id;
     RETURN '{}';
 END $$;
