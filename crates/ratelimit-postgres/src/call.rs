@@ -1,5 +1,6 @@
 //! The calls of the functions on the server: one statement for each, prepared or as text.
 
+use ratelimit_core::ErrorKind;
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgArguments, PgConnection, PgRow, Postgres};
 use sqlx::query::Query;
@@ -32,6 +33,12 @@ pub(crate) enum Argument {
 impl Call {
     pub(crate) fn new(function: Function, arguments: impl Into<Vec<Argument>>) -> Self {
         Self { function, arguments: arguments.into() }
+    }
+
+    /// Whether an error of this kind leaves open what was charged: half of the call is committed before the rest begins, and
+    /// the server may cancel it in between.
+    pub(crate) fn may_be_half_done(&self, kind: ErrorKind) -> bool {
+        matches!(self.function, Function::Take) && kind == ErrorKind::Timeout
     }
 
     /// Sends it and returns its row. It is a prepared statement, which is one round trip if the connection has prepared it;

@@ -37,7 +37,7 @@ pub(crate) fn calling(error: sqlx::Error) -> StoreError {
         sqlx::Error::Database(error) => reported(&error.code().unwrap_or_default(), error.message()),
         sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
             let message = format!("no encrypted connection: {error}; check the certificates");
-            new(ErrorKind::Unsupported, message)
+            new(ErrorKind::Unsupported, message).maybe_applied()
         }
         sqlx::Error::Io(error) => {
             let message = match error.kind() {

@@ -76,7 +76,12 @@ impl Link {
             tries -= 1;
             match self.run_once(call, deadline).await? {
                 Err(error) if error::is_conflict(&error) && tries > 0 => {}
-                result => return result.map_err(|error| error::calling(error).at(&self.address)),
+                result => {
+                    return result.map_err(|error| {
+                        let failure = error::calling(error).at(&self.address);
+                        if call.may_be_half_done(failure.kind()) { failure.maybe_applied() } else { failure }
+                    });
+                }
             }
         }
     }

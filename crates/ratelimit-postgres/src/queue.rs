@@ -1,7 +1,7 @@
 //! The queue of slices for the server: slices that wait for a connection share the next statement.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -123,6 +123,7 @@ impl Queue {
             Err(_) => {
                 // A worker marks a job before it checks whether the caller still waits: after this, "not sent" stays true.
                 answer.close();
+                fence(Ordering::SeqCst);
                 let failure = error::new(ErrorKind::Timeout, "no answer within the time limit");
                 let failure = failure.at(self.link.address());
                 Err(if sent.load(Ordering::SeqCst) { failure.maybe_applied() } else { failure })
@@ -264,6 +265,7 @@ impl Worker {
         }
         // Marks the jobs before it drops abandoned ones: a caller that gives up an unmarked job reports it as not sent.
         batch.iter().for_each(|job| job.sent.store(true, Ordering::SeqCst));
+        fence(Ordering::SeqCst);
         batch.retain(|job| !job.reply.is_closed());
         if batch.is_empty() {
             return;

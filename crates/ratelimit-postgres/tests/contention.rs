@@ -12,9 +12,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use common::{Random, Schema};
-use ratelimit_core::{Claim, Claims, CounterStore, Limit, Meter, MeterId, Mode, Refund, Timestamp, Window};
+use ratelimit_core::{Claim, Claims, CounterStore, Limit, Meter, MeterId, Mode, Timestamp, Window};
 use ratelimit_postgres::PostgresStore;
-use sqlx::{AssertSqlSafe, Executor, PgConnection};
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_000);
 
@@ -363,100 +362,4 @@ async fn migrations_can_run_concurrently_and_repeatedly() {
     }
     store.migrate().await.unwrap();
     assert!(admits(&store, &["1/s".parse().unwrap()], b"k").await);
-}
-
-/// Locks the row with the first name that nobody has locked, until the transaction ends. Returns a query that counts who waits
-/// for it.
-async fn lock_first(schema: &Schema, holder: &mut PgConnection) -> String {
-    let rows = format!("\"{}\".meters ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED", schema.name);
-    let sql = format!("BEGIN; SELECT FROM {rows}");
-    holder.execute(AssertSqlSafe(sql)).await.unwrap();
-    let pid: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(holder).await.unwrap();
-    format!("SELECT count(*) FROM pg_stat_activity WHERE {pid} = ANY (pg_blocking_pids(pid))")
-}
-
-/// Two meters are charged for the first time while a refund of them waits for the row of a third one.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_refund_loses_no_charge_of_a_meter_that_appears_meanwhile() {
-    let schema = Schema::new();
-    let store = schema.store().await;
-    let limits: [Limit; 1] = ["10/h fixed".parse().unwrap()];
-    let charge = async |key: &[u8]| assert!(admits(&store, &limits, key).await);
-    let mut watcher = schema.connection().await;
-    let mut is_any = async |query: &String| {
-        let count: i64 =
-            sqlx::query_scalar(AssertSqlSafe(query.clone())).fetch_one(&mut watcher).await.unwrap();
-        count > 0
-    };
-    charge(b"c").await;
-    let [mut third, mut first] = [schema.connection().await, schema.connection().await];
-    let third_waiters = lock_first(&schema, &mut third).await;
-    let refunding = tokio::spawn({
-        let (store, limits) = (store.clone(), limits.clone());
-        async move {
-            let refunds = [&b"a"[..], b"b", b"c"].map(|key| {
-                let Claim { id, cost, meter } = claims_on(&limits, key, 1)[0];
-                Refund { id, cost, meter, receipt: NOW }
-            });
-            store.refund(NOW, &refunds).await
-        }
-    });
-    while !is_any(&third_waiters).await {}
-    charge(b"a").await;
-    charge(b"b").await;
-    let first_waiters = lock_first(&schema, &mut first).await;
-    third.execute("ROLLBACK").await.unwrap();
-    // It writes the third meter only. If it writes the others as well, it waits for the first one.
-    while !refunding.is_finished() && !is_any(&first_waiters).await {}
-    charge(b"b").await;
-    first.execute("ROLLBACK").await.unwrap();
-    refunding.await.unwrap().unwrap();
-    for (key, remaining) in [(b"a", 9), (b"b", 8), (b"c", 10)] {
-        let claims = claims_on(&limits, key, 0);
-        let answer = store.claim(Claims::new(NOW, Mode::Peek, &claims).unwrap()).await.unwrap();
-        assert_eq!(answer.verdicts[0].remaining, remaining, "{}", char::from(key[0]));
-    }
-}
-
-/// A meter is charged for the first time, and its row is locked, while a reset of it waits for the row of another meter. The
-/// reset must not wait for it too: whoever has locked it may be waiting for a row that the reset has locked.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reset_does_not_wait_for_a_meter_that_appears_meanwhile() {
-    let schema = Schema::new();
-    let store = schema.store().await;
-    let limits: [Limit; 1] = ["10/h fixed".parse().unwrap()];
-    for key in [b"a", b"c"] {
-        assert!(admits(&store, &limits, key).await);
-    }
-    let [mut first, mut second, mut watcher] =
-        [schema.connection().await, schema.connection().await, schema.connection().await];
-    let waiters = lock_first(&schema, &mut first).await;
-    // The reset meets a later version of the row than it has read.
-    let table = format!("\"{}\".meters", schema.name);
-    let update = format!(
-        "UPDATE {table} SET forget_at = forget_at WHERE id = (SELECT id FROM {table} ORDER BY id LIMIT 1)"
-    );
-    first.execute(AssertSqlSafe(update)).await.unwrap();
-    let resetting = tokio::spawn({
-        let (store, limits) = (store.clone(), limits.clone());
-        async move {
-            let claims = [&b"a"[..], b"b", b"c"].map(|key| claims_on(&limits, key, 1)[0]);
-            store.reset(Claims::new(NOW, Mode::Charge, &claims).unwrap()).await
-        }
-    });
-    let is_waiting = async |watcher: &mut PgConnection| {
-        let count: i64 = sqlx::query_scalar(AssertSqlSafe(waiters.clone())).fetch_one(watcher).await.unwrap();
-        count > 0
-    };
-    while !is_waiting(&mut watcher).await {}
-    assert!(admits(&store, &limits, b"b").await);
-    lock_first(&schema, &mut second).await;
-    first.execute("COMMIT").await.unwrap();
-    resetting.await.unwrap().unwrap();
-    second.execute("ROLLBACK").await.unwrap();
-    for (key, remaining) in [(b"a", 10), (b"b", 9), (b"c", 10)] {
-        let claims = claims_on(&limits, key, 0);
-        let answer = store.claim(Claims::new(NOW, Mode::Peek, &claims).unwrap()).await.unwrap();
-        assert_eq!(answer.verdicts[0].remaining, remaining, "{}", char::from(key[0]));
-    }
 }

@@ -226,6 +226,10 @@ BEGIN
         IF taken IS NULL THEN
             RAISE;
         END IF;
+        -- What this block wrote is rolled back, but not its variables.
+        places := NULL;
+        done := NULL;
+        put := NULL;
         trouble := SQLSTATE || SQLERRM;
     END;
 END $$;
