@@ -79,6 +79,12 @@ impl PolicyCheck {
         !policies.shadow && self.policy(policies).is_usual() && !self.plan(policies).holds()
     }
 
+    /// Whether the outcome of the request determines what it is charged, or it holds units until its end.
+    pub(crate) fn has_end(&self, policies: &Policies) -> bool {
+        let policy = self.policy(policies);
+        !matches!(policy.when(), When::Before) || policy.settles().is_some() || self.plan(policies).holds()
+    }
+
     pub(crate) fn round(&self, policies: &Policies) -> CheckBatch {
         let policy = self.policy(policies);
         let mode = if matches!(policy.when(), When::OnlyIf(_)) { Mode::Peek } else { Mode::Charge };
@@ -96,16 +102,11 @@ impl<'l> Checked<'l> {
         self.0.iter().find(|(round, decision)| !round.shadow && !decision.allowed())
     }
 
-    /// The decisions, if the outcome of the request determines what to do with them.
+    /// The decisions, if something remains to be done with an admitted request at its end.
     pub(crate) fn kept(self, policies: &Policies, checks: &[PolicyCheck]) -> Option<Checked<'static>> {
-        let depends = |check: &PolicyCheck| {
-            let policy = check.policy(policies);
-            !matches!(policy.when(), When::Before) || policy.settles().is_some()
-        };
-        let depends = checks.iter().any(depends) || self.0.iter().any(|(_, decision)| holds(decision));
-        let depends = self.refusal().is_none() && depends;
+        let have_end = checks.iter().any(|check| check.has_end(policies)) || !policies.taken.is_empty();
         let own = |(round, decision): (CheckBatch, Decision<'_>)| (round, decision.into_owned());
-        depends.then(|| Checked(self.0.into_iter().map(own).collect()))
+        (self.refusal().is_none() && have_end).then(|| Checked(self.0.into_iter().map(own).collect()))
     }
 }
 

@@ -28,7 +28,8 @@ pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
     ///
     /// Dropping it ends the request: its charge remains, unless [`Charge`](crate::Charge) or [`Settle`](crate::Settle) says
-    /// otherwise. If the store had not answered by then, it is not known whether the request was charged.
+    /// otherwise. If the store had not answered by then, it is not known whether the request was charged; where a limit is held
+    /// or the charge depends on the outcome, the check completes on a task of its own, and is then released and settled.
     pub struct ResponseFuture<Inner, ReqBody, ResBody, S, C, A>
     where
         Inner: Service<Request<ReqBody>>,

@@ -35,6 +35,8 @@ const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy")
 ///
 /// A refusal also has `Retry-After`: seconds, rounded up, at least 1, the longest `t` of all; omitted if waiting will
 /// never help. The `t` of a concurrency limit counts as at most 1 for this, because units may be released at any moment.
+/// If a policy refuses that charges [by the outcome](crate::Charge::only_if), the policies that charge before the request is
+/// served are not asked, and may refuse after this time.
 /// A refusal also has `Cache-Control: no-store`. gRPC responses that refuse have none of these fields, but the same
 /// information in their `RetryInfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -173,7 +175,7 @@ impl Fields {
             several => {
                 let fields = several.iter().filter_map(|standing| standing.plan.field());
                 let fields: Vec<&[u8]> = fields.map(HeaderValue::as_bytes).collect();
-                field::value(&fields.join(&b", "[..]))
+                if fields.is_empty() { None } else { field::value(&fields.join(&b", "[..])) }
             }
         };
         let mut state = Field::new();

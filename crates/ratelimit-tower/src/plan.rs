@@ -34,7 +34,7 @@ pub struct Plan(Arc<Inner>);
 struct Inner {
     limits: Limits,
     items: Box<[Item]>,
-    /// The value of `RateLimit-Policy`.
+    /// The value of `RateLimit-Policy`; `None` if all limits are bans.
     field: Option<HeaderValue>,
     /// Whether a limit is a concurrency limit, whose units are held until the request has ended.
     holds: bool,
@@ -72,7 +72,8 @@ impl Plan {
             item.describe(limit, &mut policy);
         }
         let holds = limits.iter().any(|limit| limit.algorithm() == Algorithm::Concurrency);
-        Self(Arc::new(Inner { limits, items, field: field::value(policy.as_bytes()), holds }))
+        let field = if policy.is_empty() { None } else { field::value(policy.as_bytes()) };
+        Self(Arc::new(Inner { limits, items, field, holds }))
     }
 
     /// The limits.
@@ -98,6 +99,12 @@ impl Plan {
     #[inline]
     pub(crate) fn holds(&self) -> bool {
         self.0.holds
+    }
+
+    /// The plan without its concurrency limits; `None` if it has no others.
+    pub(crate) fn without_held(&self) -> Option<Self> {
+        let others = self.limits().iter().filter(|limit| limit.algorithm() != Algorithm::Concurrency);
+        Some(Self::known("", Limits::new(others.cloned()).ok()?))
     }
 
     pub(crate) fn field(&self) -> Option<&HeaderValue> {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use http::HeaderName;
 use ratelimit_core::{Limit, Limits, MAX_CLAIMS};
 
 use crate::key::Absent;
@@ -22,6 +23,8 @@ pub struct Policies {
     pub(crate) shadow: bool,
     deny: Vec<ClientList>,
     allow: Vec<ClientList>,
+    /// The headers to remove from each response: policies settle by them, and clients must not see them.
+    pub(crate) taken: Vec<HeaderName>,
 }
 
 /// What the lists of clients say about a request.
@@ -55,8 +58,10 @@ impl Policies {
 
     /// Creates policies that are known to be valid.
     pub(crate) fn known(policies: Vec<Policy>) -> Self {
+        let taken = policies.iter().filter_map(|policy| policy.settles()?.taken_header().cloned()).collect();
         Self {
             policies,
+            taken,
             headers: Headers::default(),
             on_failure: OnFailure::default(),
             shadow: false,
@@ -79,7 +84,8 @@ impl Policies {
         self
     }
 
-    /// Refuses the clients of this list with 403, before any policy is checked. You can call it several times.
+    /// Refuses the clients of this list with 403, before any policy is checked. You can call it several times. If the list
+    /// identifies clients by a header, a request that has it more than once is refused as well.
     ///
     /// If the policies are [in shadow](Self::in_shadow), it only counts and logs what it would refuse.
     #[must_use]
@@ -132,23 +138,24 @@ impl Policies {
 
     #[inline(never)]
     fn find(&self, request: &Head<'_>) -> Listed {
-        let contain = |lists: &[ClientList], name| {
-            lists.iter().any(|list| {
-                list.find(request).unwrap_or_else(|absent| {
-                    if matches!(absent, Absent::Program(_)) {
-                        observe::unidentified(name, absent);
-                    }
+        let contain = |lists: &[ClientList], name, several| {
+            lists.iter().any(|list| match list.find(request) {
+                Ok(is_listed) => is_listed,
+                Err(Absent::Client) => false,
+                Err(Absent::Several) => several,
+                Err(absent @ Absent::Program(_)) => {
+                    observe::unidentified(name, absent);
                     false
-                })
+                }
             })
         };
-        if contain(&self.deny, "deny") {
+        if contain(&self.deny, "deny", true) {
             observe::denied(self.shadow);
             if !self.shadow {
                 return Listed::Denied;
             }
         }
-        if contain(&self.allow, "allow") { Listed::Allowed } else { Listed::No }
+        if contain(&self.allow, "allow", false) { Listed::Allowed } else { Listed::No }
     }
 
     /// The policies.

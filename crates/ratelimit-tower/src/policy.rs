@@ -25,7 +25,8 @@ pub enum Missing {
     Refuse,
     /// Count all such requests together, as one client.
     Share,
-    /// Do not apply the policy to it.
+    /// Do not apply the policy to it. But refuse it with 400 if it has a header several times of which the policy needs one:
+    /// otherwise a client would evade the policy by sending its key twice.
     Exempt,
 }
 
@@ -243,11 +244,11 @@ impl Policy {
     #[cold]
     fn instead(&self, absent: Absent, key: &mut KeyBytes) -> Option<Applied> {
         observe::unidentified(&self.name, absent);
-        let usual = if absent == Absent::Client { Missing::Share } else { Missing::Refuse };
+        let usual = if matches!(absent, Absent::Program(_)) { Missing::Refuse } else { Missing::Share };
         match self.missing.unwrap_or(usual) {
             Missing::Refuse if self.shadow => Some(Applied::No),
-            Missing::Refuse => Some(Applied::Refuse(absent)),
-            Missing::Exempt => Some(Applied::No),
+            Missing::Exempt if absent != Absent::Several || self.shadow => Some(Applied::No),
+            Missing::Refuse | Missing::Exempt => Some(Applied::Refuse(absent)),
             Missing::Share => {
                 key.absent();
                 None

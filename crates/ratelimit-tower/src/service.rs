@@ -4,8 +4,10 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::{Request, Response};
+use ratelimit_core::kit::RunToEnd;
 use ratelimit_core::{CheckError, CounterStore, SystemClock, Timer};
 use smallvec::smallvec;
 use tower_service::Service;
@@ -171,24 +173,36 @@ fn begin_any<S: CounterStore + 'static, C: Timer + 'static>(
         Err(refused) => return Err(Verdict::Refuse(refused).into()),
     };
     if checks.is_empty() {
-        return Ok(Lines::default());
+        let lines = Lines::default();
+        if policies.taken.is_empty() {
+            return Ok(lines);
+        }
+        let after = After::new(all_checks(core, policies, checks), Some(Checked::default()), None);
+        let verdict = Verdict::Pass { lines, delay: Duration::ZERO };
+        return Err(Box::new(Unusual::Decided(Decided { verdict, after })));
     }
     observe::checked();
     if let Some(check_now) = core.check_now
         && let [check] = &checks[..]
         && check.is_usual(policies)
+        && policies.taken.is_empty()
     {
         return begin_alone(core, policies, check_now, check);
     }
+    // If the client disconnects now, what is charged has to be settled and released all the same.
+    let have_end = checks.iter().any(|check| check.has_end(policies));
+    let later = |deciding: BoxFuture<Decided>| {
+        Box::new(Unusual::Later(if have_end { Box::pin(RunToEnd::new(deciding)) } else { deciding }))
+    };
     let deciding = decide(all_checks(core, policies, checks));
     if core.check_now.is_none() {
-        return Err(Box::new(Unusual::Later(Box::pin(observe::span(deciding)))));
+        return Err(later(Box::pin(observe::span(deciding))));
     }
-    let mut deciding = Box::pin(deciding);
-    Err(Box::new(match at_once(deciding.as_mut()) {
-        Some(decided) => Unusual::Decided(decided),
-        None => Unusual::Later(deciding),
-    }))
+    let mut deciding: BoxFuture<Decided> = Box::pin(deciding);
+    Err(match at_once(deciding.as_mut()) {
+        Some(decided) => Box::new(Unusual::Decided(decided)),
+        None => later(deciding),
+    })
 }
 
 fn all_checks<S: CounterStore + 'static, C: Timer + 'static>(
@@ -218,7 +232,10 @@ async fn undecided(checks: AllChecks, mut error: CheckError) -> Decided {
             Err(of_fallback) => error = of_fallback,
         }
     }
-    Decided { verdict: failed(&checks.policies, &checks.checks, &error), after: None }
+    let verdict = failed(&checks.policies, &checks.checks, &error);
+    let passes = matches!(verdict, Verdict::Pass { .. }) && !checks.policies.taken.is_empty();
+    let checks = AllChecks { checks: PolicyChecks::new(), ..checks };
+    Decided { verdict, after: After::new(checks, passes.then(Checked::default), None) }
 }
 
 /// The verdict on a request, and the decisions that are still needed when it has ended.

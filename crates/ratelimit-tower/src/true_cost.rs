@@ -171,6 +171,14 @@ impl Settle {
         self
     }
 
+    /// The header to remove from responses, if it settles by one.
+    pub(crate) fn taken_header(&self) -> Option<&HeaderName> {
+        match &self.source {
+            Source::Header { name, remove: true } => Some(name),
+            _ => None,
+        }
+    }
+
     /// The units to charge if the true cost is not known.
     pub(crate) fn rule(&self, estimate: u64) -> u64 {
         self.unsettled.units(estimate).min(MAX_UNITS)

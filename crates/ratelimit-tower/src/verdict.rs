@@ -41,7 +41,7 @@ impl Refused {
     /// The key is missing, so nothing could be charged.
     pub(crate) fn absent(absent: Absent) -> Self {
         Self::without_limits(match absent {
-            Absent::Client => Reason::Unidentified,
+            Absent::Client | Absent::Several => Reason::Unidentified,
             Absent::Program(_) => Reason::Misconfigured,
         })
     }

@@ -56,10 +56,24 @@ async fn denied_clients_get_403_and_allowed_ones_are_not_counted() {
 }
 
 #[tokio::test]
+async fn a_key_that_is_sent_twice_evades_no_list_and_is_in_none() {
+    let leaked = ClientList::new(api_key(), ["leaked"]).unwrap();
+    let allowed = ClientList::new(api_key(), ["s3cret"]).unwrap();
+    let denies = service(&layer_under(&clock(), one_a_minute().deny(leaked)));
+    let allows = service(&layer_under(&clock(), one_a_minute().allow(allowed)));
+    for other in ["leaked", "s3cret", ""] {
+        let denied = [("x-api-key", "leaked"), ("x-api-key", other)];
+        assert_eq!(statuses(&denies, 1, &denied).await, [403]);
+    }
+    let both = [("x-api-key", "s3cret"), ("x-api-key", "s3cret")];
+    assert_eq!(statuses(&allows, 2, &both).await, [200, 429]);
+}
+
+#[tokio::test]
 async fn grpc_requests_are_told_that_permission_is_denied() {
     let denied = ClientList::new(address(), ["192.0.2.1"]).unwrap();
     let service = service(&layer_under(&clock(), one_a_minute().deny(denied)));
-    let response = send(&service, request(&[("content-type", "application/grpc")])).await;
+    let response = send(&service, grpc_request("application/grpc")).await;
     assert_eq!((response.status(), only(response.headers(), "grpc-status")), (StatusCode::OK, "7"));
 }
 

@@ -45,11 +45,11 @@ async fn the_default_counts_by_peer_and_fails_requests_without_one() {
 
 #[tokio::test]
 async fn requests_without_a_key_are_handled_as_configured() {
-    for (missing, expected) in [
-        (None, [200, 429, 429]), // together, because the client did not send it
-        (Some(Missing::Share), [200, 429, 429]),
-        (Some(Missing::Refuse), [400, 400, 400]),
-        (Some(Missing::Exempt), [200, 200, 200]),
+    for (missing, expected, of_two) in [
+        (None, [200, 429, 429], 429), // together, because the client did not send it
+        (Some(Missing::Share), [200, 429, 429], 429),
+        (Some(Missing::Refuse), [400, 400, 400], 400),
+        (Some(Missing::Exempt), [200, 200, 200], 400),
     ] {
         let mut policy = Policy::new("user", KeySource::header(USER), limit("1/min")).unwrap();
         if let Some(missing) = missing {
@@ -60,9 +60,9 @@ async fn requests_without_a_key_are_handled_as_configured() {
         assert_eq!(statuses(&service, 2, &[("x-user", "ann")]).await, [200, 429]);
         // The marker for "missing" is not a key that a client can send.
         assert_eq!(statuses(&service, 1, &[("x-user", "\u{fd}")]).await, [200]);
-        // Twice counts as missing.
-        let twice = [("x-user", "a"), ("x-user", "b")];
-        assert_eq!(statuses(&service, 1, &twice).await, [expected[2]], "{missing:?}");
+        // Twice counts as missing, but nobody is exempt because of it.
+        let twice = [("x-user", "ann"), ("x-user", "b")];
+        assert_eq!(statuses(&service, 1, &twice).await, [of_two], "{missing:?}");
     }
 }
 
@@ -90,6 +90,8 @@ async fn combined_key_sources_do_not_collide() {
     }
     assert_eq!(statuses(&service, 3, &[("x-user", "ab")]).await, [200, 200, 200]);
     let service = service_of(either);
+    // A key that is sent twice is not replaced by the address.
+    assert_eq!(statuses(&service, 1, &[("x-user", "a"), ("x-user", "a")]).await, [400]);
     assert_eq!(statuses(&service, 2, &[]).await, [200, 429]);
 }
 

@@ -101,7 +101,7 @@ async fn grpc_requests_get_grpc_answers_by_default() {
     let service = service(&layer(&clock(), "1/min fixed"));
     send(&service, request(&[])).await;
     for kind in ["application/grpc", "application/grpc+proto", "Application/gRPC-Web"] {
-        let answer = send(&service, request(&[("content-type", kind)])).await;
+        let answer = send(&service, grpc_request(kind)).await;
         assert_eq!(answer.status(), 200);
         assert_eq!(only(answer.headers(), "content-type"), kind);
         assert_eq!(only(answer.headers(), "grpc-status"), "8");
@@ -115,6 +115,10 @@ async fn grpc_requests_get_grpc_answers_by_default() {
         );
         assert!(answer.into_body().collect().await.unwrap().to_bytes().is_empty());
     }
-    assert_eq!(statuses(&service, 1, &[("content-type", "application/json")]).await, [429]);
-    assert_eq!(statuses(&service, 1, &[("content-type", "application/grp")]).await, [429]);
+    for kind in ["application/json", "application/grp"] {
+        assert_eq!(send(&service, grpc_request(kind)).await.status(), 429);
+    }
+    // A refusal with the status 200 would be stored in a cache.
+    let answer = send(&service, request(&[("content-type", "application/grpc")])).await;
+    assert_eq!((answer.status().as_u16(), only(answer.headers(), "cache-control")), (429, "no-store"));
 }

@@ -98,6 +98,12 @@ async fn several_policies_share_one_header_list() {
         [item("a", &[("r", 4), ("t", 60)]), item("gold", &[("r", 6), ("t", 60)])]
     );
     assert_eq!(list(answer.headers(), "ratelimit-policy").len(), 2);
+    // A ban is no quota, and leaves no gap in the list.
+    let banning = Policy::new("c", KeySource::everybody(), limit("ban 1h after 100 in 1h")).unwrap();
+    let plain = Policy::new("d", KeySource::everybody(), limit("5/min fixed")).unwrap();
+    let both = Policies::new([banning, plain]).unwrap();
+    let answer = send(&support::service(&layer_under(&clock(), both)), request(&[])).await;
+    assert_eq!(only(answer.headers(), "ratelimit-policy"), r#""d";q=5;w=60"#);
     // An outer layer adds its own.
     let outer = tower::Layer::layer(&layer(&clock(), "3/min fixed"), service);
     let answer = send(&outer, request(&[])).await;

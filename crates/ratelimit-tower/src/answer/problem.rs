@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Response};
+use http::{HeaderValue, Method, Response};
 use serde_json::json;
 
 use super::detail::detail;
@@ -10,6 +10,9 @@ use super::refusal::{Reason, Refusal};
 use super::{Answer, Grpc, grpc};
 
 /// Answers with `application/problem+json`, and gRPC requests like [`Grpc`]. The default.
+///
+/// A gRPC request is a POST whose `Content-Type` begins with `application/grpc`. The method counts because a refusal in gRPC's
+/// form has the status 200: a client could otherwise get a refusal of a GET into a shared cache.
 ///
 /// ```json
 /// {
@@ -29,7 +32,8 @@ pub struct Problem;
 
 impl<B: From<Bytes>> Answer<B> for Problem {
     fn answer(&self, refusal: &Refusal<'_>) -> Response<B> {
-        if grpc::is_grpc(refusal.request().headers) {
+        let request = refusal.request();
+        if request.method == Method::POST && grpc::is_grpc(request.headers) {
             return Grpc::respond(refusal, B::from(Bytes::new()));
         }
         let mut response = Response::new(B::from(Bytes::from(body(refusal))));

@@ -154,7 +154,8 @@ impl ConfigFile {
 
     /// Reloads the file at this interval, until the future is dropped. Run it on a task of its own.
     ///
-    /// A changed content is used after two consecutive reads have returned it, so that a partly written file is not used.
+    /// A changed content is used after two consecutive reads have returned it, so that a partly written file is not used. But
+    /// a new configuration reads its lists of clients once: replace such a file by renaming another one.
     /// Errors are logged and counted. The file is read on a thread for blocking work, so a file system that hangs blocks no
     /// other task.
     pub async fn watch(&self, every: Duration) {

@@ -56,8 +56,9 @@ impl Watched {
         again: impl FnOnce() -> bool,
         take: impl FnOnce(io::Result<Vec<u8>>) -> T,
     ) -> Option<T> {
-        let content = read(&self.path, self.largest);
+        // First, so that nobody uses a content that was read before the one in use.
         let mut state = self.state();
+        let content = read(&self.path, self.largest);
         let seen = seen(&content);
         if state.last != seen && settle && state.pending != Some(seen) {
             state.pending = Some(seen);

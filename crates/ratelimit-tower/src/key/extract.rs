@@ -65,12 +65,15 @@ impl KeySource {
             Source::Either(either) => {
                 let length = key.len();
                 key.choice(0);
-                if either.0.extract(request, key).is_ok() {
-                    return Ok(());
-                }
-                key.truncate(length);
-                key.choice(1);
-                either.1.extract(request, key).inspect_err(|_| key.truncate(length))
+                let extracted = match either.0.extract(request, key) {
+                    Err(Absent::Client | Absent::Program(_)) => {
+                        key.truncate(length);
+                        key.choice(1);
+                        either.1.extract(request, key)
+                    }
+                    extracted => extracted,
+                };
+                extracted.inspect_err(|_| key.truncate(length))
             }
         }
     }
@@ -87,7 +90,8 @@ fn only<'r>(request: &Head<'r>, name: &HeaderName) -> Result<&'r HeaderValue, Ab
     let mut values = request.headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (Some(value), None) => Ok(value),
-        _ => Err(Absent::Client),
+        (None, _) => Err(Absent::Client),
+        (Some(_), Some(_)) => Err(Absent::Several),
     }
 }
 

@@ -49,6 +49,8 @@ pub struct KeySource(Source);
 pub(crate) enum Absent {
     /// The client did not send it.
     Client,
+    /// The client sent it several times, so it is not known which one the program uses.
+    Several,
     /// The program did not provide it; the message says what is missing.
     Program(&'static str),
 }
@@ -80,8 +82,11 @@ impl KeySource {
         Self(Source::Client(proxies))
     }
 
-    /// The value of a header: any bytes. A header that occurs more than once counts as missing, because it is not known
-    /// which value other programs will use.
+    /// The value of a header: any bytes.
+    ///
+    /// A header that occurs more than once counts as missing, because it is not known which value other programs will use.
+    /// But it evades nothing: [`or`](Self::or) does not replace it, [`Missing::Exempt`](crate::Missing::Exempt) refuses the
+    /// request, and a [deny list](crate::Policies::deny) denies it.
     pub fn header(name: HeaderName) -> Self {
         Self(Source::Header(name))
     }
@@ -142,7 +147,8 @@ impl KeySource {
         Self(Source::Both(Arc::new((self, other))))
     }
 
-    /// Counts by this source, or by `other` if this one is missing. A key of one never equals a key of the other.
+    /// Counts by this source, or by `other` if this one is missing. A key of one never equals a key of the other. A
+    /// [header](Self::header) that occurs more than once is not replaced by `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self(Source::Either(Arc::new((self, other))))

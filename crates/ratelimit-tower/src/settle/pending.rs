@@ -202,9 +202,14 @@ impl Pending {
             } else {
                 let charged = mine().filter_map(|place| Some((place, cost_of(place)?)));
                 let charged = charged.filter(|(_, units)| *units > 0 && decision.allowed());
-                let at_cost =
-                    |(place, cost): (usize, u64)| PolicyCheck { cost, ..self.checks[place].clone() };
-                let charged: Vec<PolicyCheck> = charged.map(at_cost).collect();
+                // Nothing is held, because nobody would release it.
+                let at_cost = |(place, cost): (usize, u64)| {
+                    let check = &self.checks[place];
+                    let plan = check.plan(policies);
+                    let plan = if plan.holds() { Some(plan.without_held()?) } else { check.plan.clone() };
+                    Some(PolicyCheck { cost, plan, ..check.clone() })
+                };
+                let charged: Vec<PolicyCheck> = charged.filter_map(at_cost).collect();
                 match request(policies, &charged) {
                     Some(request) => self.decided_by.decide(&request, Mode::Force).await.map(|_| ()),
                     None => Ok(()),

@@ -22,7 +22,7 @@ impl Pending {
             extensions: answer.extensions(),
         };
         let (mut costs, unsettled) = self.by_outcome(outcome);
-        let (mut open, mut taken) = (Open::new(), SmallVec::<[HeaderName; 1]>::new());
+        let mut open = Open::new();
         for (place, settle) in unsettled {
             let Source::Header { name, .. } = &settle.source else {
                 open.push(place);
@@ -31,13 +31,8 @@ impl Pending {
             let units = number(answer.headers(), name);
             costs.push((place, units.map_or_else(|| self.rule(place, settle), |units| units.min(MAX_UNITS))));
         }
-        // Fields to remove are removed even if the request was refunded or not counted.
-        for settle in (0..self.checks.len()).filter_map(|place| self.settles(place)) {
-            if let Source::Header { name, remove: true } = &settle.source {
-                taken.push(name.clone());
-            }
-        }
-        for name in taken {
+        // Even if the request was refunded or not counted.
+        for name in &self.policies.taken {
             answer.headers_mut().remove(name);
         }
         (costs, open)

@@ -10,14 +10,14 @@ use ratelimit_core::{
 };
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::{
-    Charged, Fallback, OnFailure, Policies, Policy, RateLimitLayer, Refusal, Settle, Unsettled,
+    Charged, Fallback, KeySource, OnFailure, Policies, Policy, RateLimitLayer, Refusal, Settle, Unsettled,
 };
 use tokio::task::yield_now;
 use tower::{Layer as _, Service, ServiceExt as _};
 
 use crate::bodies::{Body, Step, body};
 use crate::rig::{empty, per, policy, read, used};
-use crate::support::clock;
+use crate::support::{clock, limit};
 
 /// A store that can fail.
 #[derive(Debug, Default)]
@@ -108,6 +108,31 @@ async fn what_cannot_be_settled_is_counted() {
     charged.add(1);
     charged.settle(2);
     assert_eq!((used(limiter, "b").await, unsettled(&recorder)), (100, 2));
+}
+
+#[tokio::test]
+async fn a_header_with_the_cost_never_reaches_the_client() {
+    let store = Arc::new(Failing::default());
+    let cost = http::HeaderName::from_static("x-cost");
+    let taking = || policy("a", Settle::take_response_header(cost.clone()));
+    let plain = || Policy::new("b", KeySource::everybody(), limit("1000/h")).unwrap();
+    let handler = |_: &Request<Body>| {
+        let mut response = Response::new(body([Step::Bytes(5)]));
+        response.headers_mut().insert("x-cost", 7.into());
+        response
+    };
+    for (fails, policies) in [
+        (false, vec![taking()]),
+        (true, vec![taking()]),
+        (false, vec![taking().only(|_| false)]),
+        (false, vec![taking().only(|_| false), plain()]),
+    ] {
+        store.fails.store(fails, Ordering::Relaxed);
+        let service = service(&store, OnFailure::Open, policies, handler);
+        let response = service.oneshot(Request::new(empty())).await.unwrap();
+        assert_eq!(response.status(), 200);
+        assert!(response.headers().get("x-cost").is_none(), "fails: {fails}");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! Concurrency limits: held until the response has ended, however it ends, and renewed meanwhile.
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::Response;
@@ -12,11 +14,15 @@ use tokio::sync::Semaphore;
 use tower::{Layer as _, ServiceExt as _};
 
 use crate::bodies::{Body, Step, body};
-use crate::rig::{Rig, WAYS, empty, policy, read};
+use crate::rig::{Rig, WAYS, Way, empty, policy, read};
 use crate::support::only;
 
 fn held(limits: &str) -> Policy {
-    Policy::new("work", KeySource::everybody(), limits.parse::<Limits>().unwrap()).unwrap()
+    held_as("work", limits)
+}
+
+fn held_as(name: &str, limits: &str) -> Policy {
+    Policy::new(name, KeySource::everybody(), limits.parse::<Limits>().unwrap()).unwrap()
 }
 
 /// Waits until a request is admitted, and returns its response.
@@ -97,6 +103,49 @@ async fn units_are_released_without_a_response() {
             }
             assert_eq!(outcome.err().as_deref(), Some("failed"), "{way:?}");
         }
+    }
+}
+
+/// The client disconnects when the store has charged the unit and its answer has not arrived yet, or at another moment.
+#[tokio::test]
+async fn units_are_released_if_the_client_disconnects_while_the_store_decides() {
+    let shadow = held("1000/h").in_shadow();
+    let rig = Rig::new(Way::Later, [held_as("held", "1 at once"), shadow], async |_| {
+        Ok(Response::new(body([Step::Bytes(1)])))
+    });
+    for polls in 1..8 {
+        // The release of the unit before is a task.
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+        let mut request = Box::pin(rig.call(http::Request::new(empty())));
+        let mut left = polls;
+        let disconnected = poll_fn(|context| {
+            left -= 1;
+            let answered = request.as_mut().poll(context).map(drop);
+            context.waker().wake_by_ref();
+            if left == 0 { Poll::Ready(()) } else { answered }
+        });
+        disconnected.await;
+        drop(request);
+        admitted(&rig).await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_held_if_the_outcome_decides_about_the_charge() {
+    for way in WAYS {
+        let policy = held("1 at once; 3/day fixed").charge(Charge::only_if(|_| true));
+        let rig = Rig::new(way, [policy], async |_| Ok(Response::new(body([Step::Bytes(1)]))));
+        let mut statuses = Vec::new();
+        for _ in 0..4 {
+            statuses.push(rig.get().await.status().as_u16());
+        }
+        assert_eq!(statuses, [200, 200, 200, 429], "{way:?}");
+        let single = held("1 at once").charge(Charge::only_if(|_| true));
+        let rig = Rig::new(way, [single], async |_| Ok(Response::new(body([Step::Bytes(1)]))));
+        let responses = [rig.get().await, rig.get().await];
+        assert!(responses.iter().all(|response| response.status() == 200), "{way:?}");
     }
 }
 

@@ -41,7 +41,9 @@ impl CounterStore for Later {
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         yield_now().await;
-        self.0.claim(claims).await
+        let answer = self.0.claim(claims).await;
+        yield_now().await;
+        answer
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {

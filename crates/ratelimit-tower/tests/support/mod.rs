@@ -8,7 +8,7 @@ pub(crate) mod hostile;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use ratelimit_core::{CounterStore, Limit, ManualClock, RateLimiter, Timestamp};
 use ratelimit_memory::MemoryStore;
@@ -74,6 +74,13 @@ pub(crate) fn request(headers: &[(&'static str, &str)]) -> Request<Body> {
     for (name, value) in headers {
         request.headers_mut().append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
     }
+    request
+}
+
+/// A gRPC request: a POST with this `Content-Type`.
+pub(crate) fn grpc_request(kind: &str) -> Request<Body> {
+    let mut request = request(&[("content-type", kind)]);
+    *request.method_mut() = Method::POST;
     request
 }
 
