@@ -380,6 +380,44 @@ async fn open_admits_without_charging() {
 }
 
 #[tokio::test]
+async fn open_renews_nothing_and_gives_nothing_back() {
+    let limiter = on(Fallback::open(Unsteady::default()), "1 at once lease 60s");
+    let mut held = limiter.check("k").await.unwrap().into_owned();
+    // One call fails: the renewal. The store answers when the old units would be given back.
+    limiter.store().store().set_once(AWAY, Mood::Answers);
+    let error = limiter.renew(&mut held).await.unwrap_err();
+    assert_eq!((error.kind(), error.applied()), (ErrorKind::Unreachable, Applied::No));
+    assert!(!limiter.check("k").await.unwrap().allowed(), "the store still counts what is held");
+    assert!(limiter.renew(&mut held).await.unwrap());
+    limiter.release(&held).await.unwrap();
+    assert!(limiter.check("k").await.unwrap().allowed());
+}
+
+/// A settlement that gives units back and then charges others, and a refund to both stores.
+#[tokio::test]
+async fn what_is_done_in_part_may_have_been_applied() {
+    let limiter = on(Unsteady::default(), "10/min name a");
+    let both = Request::new("a").cost(5).and(Request::new("b").cost(5));
+    let decision = limiter.check(both).await.unwrap();
+    limiter.store().set_once(Mood::Answers, AWAY);
+    let error = limiter.settle_each(&decision, |limit| 1 + 6 * limit.key_index() as u64).await.unwrap_err();
+    assert_eq!(error.applied(), Applied::Unknown);
+    // A call that does nothing but fail was not applied.
+    let error = limiter.settle(&decision, 7).await.unwrap_err();
+    assert_eq!(error.applied(), Applied::No);
+
+    let limiter = on(Fallback::new(Unsteady::default(), MapStore::default()), "10/min");
+    limiter.store().store().set_once(AWAY, Mood::Answers);
+    let [of_fallback, of_store] =
+        [limiter.check("k").await.unwrap().into_owned(), limiter.check("k").await.unwrap().into_owned()];
+    assert!(of_fallback.degraded() && !of_store.degraded());
+    limiter.store().store().set(AWAY);
+    assert_eq!(limiter.refund(&of_store).await.unwrap_err().applied(), Applied::No);
+    let Err(CheckError::Store(error)) = limiter.reset("k").await else { panic!("the store is away") };
+    assert_eq!(error.applied(), Applied::Unknown, "the fallback is reset");
+}
+
+#[tokio::test]
 async fn a_cache_above_does_not_keep_refusals_of_the_fallback() {
     let store = Fallback::new(Unsteady::default(), Divided::new(MapStore::default(), 12));
     let limiter = on(RefusalCache::new(store), "12/min");

@@ -97,6 +97,49 @@ fn a_nanosecond_from_now(now: Timestamp, _: Timestamp) -> Timestamp {
     now + NANO
 }
 
+/// A store that answers after 100 ms.
+#[derive(Debug)]
+struct Distant {
+    store: MapStore,
+    clock: ManualClock,
+}
+
+impl CounterStore for Distant {
+    fn promises(&self) -> Promises {
+        self.store.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let answer = self.store.claim(claims).await;
+        self.clock.advance(Duration::from_millis(100));
+        answer
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.store.refund(now, refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.store.reset(claims).await
+    }
+}
+
+#[tokio::test]
+async fn the_round_trip_is_a_part_of_the_wait_for_a_turn() {
+    let clock = Skipping::default();
+    clock.clock.set(Timestamp::from_secs(1_800_000_000));
+    let store = Distant { store: MapStore::default(), clock: clock.clock.clone() };
+    let limit: Limit = "1/s queue burst 5".parse().unwrap();
+    let limiter = RateLimiter::new(store, limit).with_clock(clock);
+    limiter.acquire("k").await.unwrap();
+    limiter.acquire("k").await.unwrap();
+    // The next turn is a second later, of which the answer takes 100 ms.
+    let begin = limiter.clock().now();
+    let in_time = Acquire { timeout: Some(Duration::from_secs(1)), ..Acquire::default() };
+    limiter.acquire_with("k", in_time).await.unwrap();
+    assert_eq!(limiter.clock().now().since(begin), Duration::from_secs(1));
+}
+
 #[tokio::test]
 async fn retries_back_off_when_the_store_reports_no_wait() {
     let limiter = skipping("1/min fixed", no_wait);

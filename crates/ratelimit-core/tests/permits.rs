@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use common::MapStore;
 use ratelimit_core::{
-    Acquire, AcquireError, Answer, Claims, CounterStore, ErrorKind, Limit, Mode, Promises, RateLimiter,
-    Refund, StoreError, Timestamp,
+    Acquire, AcquireError, Answer, Claims, Clock, CounterStore, Decisions, ErrorKind, Limit, ManualClock,
+    Mode, Promises, RateLimiter, Refund, StoreError, Time, Timestamp,
 };
 
 /// A store that can be switched off.
@@ -104,6 +104,60 @@ async fn a_release_reports_that_the_store_is_down() {
     let permit = limiter.hold(limiter.check("k").await.unwrap());
     limiter.store().is_off.store(true, Ordering::SeqCst);
     assert_eq!(permit.release().await.unwrap_err().kind(), ErrorKind::Unreachable);
+}
+
+/// A store that decides by its own clock, which is apart from the limiter's.
+#[derive(Debug)]
+struct OwnClock {
+    inner: MapStore,
+    clock: ManualClock,
+}
+
+impl CounterStore for OwnClock {
+    fn promises(&self) -> Promises {
+        Promises::new(Decisions::Exact, Time::Server)
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let own: Vec<_> = claims.iter().copied().collect();
+        self.inner.claim(Claims::new(self.clock.now(), claims.mode(), &own).unwrap()).await
+    }
+
+    async fn refund(&self, _: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.inner.refund(self.clock.now(), refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.inner.reset(claims).await
+    }
+}
+
+#[tokio::test]
+async fn the_clock_that_decides_ends_a_lease() {
+    for ahead in [0, 600, 1_200] {
+        let of_store = ManualClock::at(Timestamp::from_secs(10_600));
+        let of_limiter = ManualClock::at(Timestamp::from_secs(10_000 + ahead));
+        let store = OwnClock { inner: MapStore::default(), clock: of_store.clone() };
+        let limit: Limit = "1 at once lease 60s".parse().unwrap();
+        let limiter = RateLimiter::new(store, limit).with_clock(of_limiter.clone());
+        let pass =
+            |seconds| [&of_store, &of_limiter].map(|clock| clock.advance(Duration::from_secs(seconds)));
+        let mut decision = limiter.check("k").await.unwrap().into_owned();
+        for _ in 0..4 {
+            pass(60);
+            assert!(limiter.renew(&mut decision).await.unwrap(), "{ahead} s");
+            assert!(!limiter.check("k").await.unwrap().allowed());
+        }
+        pass(61);
+        let mut next = limiter.check("k").await.unwrap().into_owned();
+        assert!(next.allowed());
+        assert!(!limiter.renew(&mut decision).await.unwrap(), "{ahead} s: the lease has ended");
+        // What the late renewal charged is given back.
+        limiter.release(&next).await.unwrap();
+        next = limiter.check("k").await.unwrap().into_owned();
+        assert!(next.allowed());
+        assert!(limiter.renew(&mut next).await.unwrap());
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::MapStore;
+use common::{MapStore, Mood, Unsteady};
 use proptest::prelude::*;
 use ratelimit_core::layers::RefusalCache;
 use ratelimit_core::{
@@ -87,6 +87,29 @@ fn local_refunds_and_resets_take_effect_immediately() {
         fill(&limiter, "k").await;
         limiter.reset("k").await.unwrap();
         assert!(limiter.check("k").await.unwrap().allowed());
+    });
+}
+
+#[test]
+fn refunds_and_resets_take_effect_even_if_their_caller_gives_up() {
+    run(async {
+        let store = Unsteady::default();
+        let cache = RefusalCache::new(store.clone()).with_max_age(Duration::from_secs(3_600));
+        let limiter = limiter(cache, "3/min");
+        let first = limiter.check("k").await.unwrap();
+        for resets in [false, true] {
+            while limiter.check("k").await.unwrap().allowed() {}
+            store.set(Mood::HangsAfterwards);
+            let (reset, refund) = (limiter.reset("k"), limiter.refund(&first));
+            tokio::select! {
+                biased;
+                _ = reset, if resets => unreachable!(),
+                _ = refund, if !resets => unreachable!(),
+                () = std::future::ready(()) => {}
+            }
+            store.set(Mood::Answers);
+            assert!(limiter.check("k").await.unwrap().allowed());
+        }
     });
 }
 

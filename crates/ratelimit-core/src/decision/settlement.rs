@@ -6,8 +6,10 @@ use super::parts::Place;
 use super::short_key::KeyBytes;
 use super::{Decision, LimitStatus};
 use crate::bounds::RENEWALS;
-use crate::receipt::unmarked;
-use crate::{Algorithm, Claim, Log, Meter, MeterId, Refund, Timestamp, Verdict};
+use crate::receipt::{is_marked, unmarked};
+use crate::{
+    Algorithm, Answer, Claim, ErrorKind, Log, Meter, MeterId, Refund, StoreError, Time, Timestamp, Verdict,
+};
 
 /// The keys that a decision has charged; empty if it has charged nothing.
 pub(crate) type ChargedKeys = SmallVec<[KeyBytes; 1]>;
@@ -18,6 +20,13 @@ pub(crate) struct Settlement<'d> {
     pub(crate) refunds: SmallVec<[Refund<'d>; 4]>,
     /// Units that were used beyond what was charged, to be charged now whether they fit or not.
     pub(crate) claims: SmallVec<[Claim<'d>; 4]>,
+}
+
+impl Settlement<'_> {
+    /// The error if the claims have failed: the refunds were applied before.
+    pub(crate) fn failed(&self, error: StoreError) -> StoreError {
+        if self.refunds.is_empty() { error } else { error.maybe_applied() }
+    }
 }
 
 impl Decision<'_> {
@@ -105,12 +114,35 @@ pub(crate) struct Leases<'d> {
 
 impl Leases<'_> {
     /// The result of a renewal that has nothing to do: `true` if the decision holds nothing, `false` if a lease has ended.
-    /// `None` if the leases can be renewed.
-    pub(crate) fn outcome_without_renewal(&self, now: Timestamp) -> Option<bool> {
+    /// `None` if the leases can be renewed, or if the store's clock decides whether they can: only its answer shows that.
+    pub(crate) fn outcome_without_renewal(&self, now: Timestamp, time: Time) -> Option<bool> {
         match self.ends {
             None => Some(true),
-            Some(end) if end < now => Some(false),
+            Some(end) if end < now && time != Time::Server => Some(false),
             Some(_) => None,
         }
+    }
+
+    /// Whether this renewal came in time. If it did not, its own units have to be given back instead of the old ones, and
+    /// [`refunds`](Self::refunds) does so afterwards.
+    ///
+    /// # Errors
+    /// If the store, or a layer on it, has charged nothing.
+    pub(crate) fn complete(&mut self, renewal: &Answer) -> Result<bool, StoreError> {
+        if !renewal.charged {
+            let message =
+                "the lease was not renewed: the store did not answer, and its fallback counts nothing";
+            return Err(StoreError::new("a fallback", ErrorKind::Unreachable, message).not_applied());
+        }
+        // A fallback has another clock than the store.
+        let mut pairs = self.refunds.iter().zip(&renewal.verdicts);
+        let is_elsewhere = pairs.any(|(held, new)| is_marked(held.receipt) != is_marked(new.receipt));
+        let is_in_time = is_elsewhere || self.ends.is_none_or(|end| renewal.now <= end);
+        if !is_in_time {
+            for (refund, verdict) in self.refunds.iter_mut().zip(&renewal.verdicts) {
+                refund.receipt = verdict.receipt;
+            }
+        }
+        Ok(is_in_time)
     }
 }

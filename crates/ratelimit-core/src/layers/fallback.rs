@@ -108,6 +108,16 @@ fn both(first: &StoreError, second: &StoreError) -> StoreError {
     if unknown { error.maybe_applied() } else { error }
 }
 
+/// The outcome of a call that both stores have to do.
+fn together(first: Result<(), StoreError>, second: Result<(), StoreError>) -> Result<(), StoreError> {
+    match (first, second) {
+        (Ok(()), Ok(())) => Ok(()),
+        // The other one has done it.
+        (Err(error), Ok(())) | (Ok(()), Err(error)) => Err(error.maybe_applied()),
+        (Err(first), Err(second)) => Err(both(&first, &second)),
+    }
+}
+
 #[deny(clippy::missing_trait_methods)]
 impl<S: CounterStore, F: CounterStore> CounterStore for Fallback<S, F> {
     fn promises(&self) -> Promises {
@@ -149,11 +159,11 @@ impl<S: CounterStore, F: CounterStore> CounterStore for Fallback<S, F> {
             .into_iter()
             .map(|refund| Refund { receipt: unmarked(refund.receipt), ..refund })
             .collect();
-        stored.and(self.fallback.refund(now, &of_fallback).await)
+        let refunded = self.fallback.refund(now, &of_fallback).await;
+        if of_store.is_empty() { refunded } else { together(stored, refunded) }
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        let (store, fallback) = (self.store.reset(claims).await, self.fallback.reset(claims).await);
-        store.and(fallback)
+        together(self.store.reset(claims).await, self.fallback.reset(claims).await)
     }
 }

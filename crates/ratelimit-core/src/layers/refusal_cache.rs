@@ -171,15 +171,23 @@ impl<S: CounterStore> CounterStore for RefusalCache<S> {
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        let given = self.inner.refund(now, refunds).await;
-        refunds.iter().for_each(|refund| self.table.forget(&refund.id));
-        given
+        let _forgotten = AtEnd(|| refunds.iter().for_each(|refund| self.table.forget(&refund.id)));
+        self.inner.refund(now, refunds).await
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        let done = self.inner.reset(claims).await;
-        claims.iter().for_each(|claim| self.table.forget(&claim.id));
-        done
+        let _forgotten = AtEnd(|| claims.iter().for_each(|claim| self.table.forget(&claim.id)));
+        self.inner.reset(claims).await
+    }
+}
+
+/// Calls a closure when it is dropped: when a call has ended, and also if its caller gives it up before, because the store may
+/// have done it.
+struct AtEnd<F: Fn()>(F);
+
+impl<F: Fn()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{AcquireError, RateLimiter, Request};
 use crate::random::random_up_to;
-use crate::{Algorithm, CounterStore, Decision, MeterId, Mode, StoreError, Timer, Timestamp};
+use crate::{Algorithm, CounterStore, Decision, MeterId, Mode, StoreError, Time, Timer, Timestamp};
 
 /// How to wait; see [`RateLimiter::acquire_with`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,7 +98,12 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
             let now = self.clock.now();
             if decision.allowed() {
                 drop(place);
-                let delay = decision.delay();
+                // On the limiter's clock, a part of it may have passed on the way.
+                let passed = match self.store.promises().time {
+                    Time::Server => Duration::ZERO,
+                    Time::Caller | Time::CallerUnordered => now.since(decision.now()),
+                };
+                let delay = decision.delay().saturating_sub(passed);
                 if late(now, delay) {
                     // The turn was charged. Whether it still is, nobody knows.
                     self.refund(&decision).await.map_err(StoreError::maybe_applied)?;

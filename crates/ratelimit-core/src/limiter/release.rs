@@ -52,19 +52,23 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// `decision` does not know them.
     ///
     /// # Errors
-    /// If the store did not answer. Try again before the lease ends.
+    /// If the store did not answer, or its [fallback](crate::layers::Fallback) has admitted the renewal without counting it.
+    /// Try again before the lease ends.
     pub async fn renew(&self, decision: &mut Decision<'_>) -> Result<bool, StoreError> {
         let (keys, now) = (decision.charged_keys(), self.clock.now());
-        let leases = decision.leases(&keys);
-        if let Some(outcome) = leases.outcome_without_renewal(now) {
+        let mut leases = decision.leases(&keys);
+        if let Some(outcome) = leases.outcome_without_renewal(now, self.store.promises().time) {
             return Ok(outcome);
         }
         let answer = self.store.claim(Claims::known(now, Mode::Force, &leases.claims)).await?;
-        // If this fails, the old units stay taken until their lease ends.
+        let is_renewed = leases.complete(&answer)?;
+        // If this fails, the units stay taken until their lease ends.
         let _ = self.store.refund(self.clock.now(), &leases.refunds).await;
         drop(leases);
-        decision.set_leases(&answer.verdicts);
-        Ok(true)
+        if is_renewed {
+            decision.set_leases(&answer.verdicts);
+        }
+        Ok(is_renewed)
     }
 }
 
@@ -84,14 +88,17 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// If the store has forgotten the meter and has no room for another.
     pub fn renew_now(&self, decision: &mut Decision<'_>) -> Result<bool, StoreError> {
         let (keys, now) = (decision.charged_keys(), self.clock.now());
-        let leases = decision.leases(&keys);
-        if let Some(outcome) = leases.outcome_without_renewal(now) {
+        let mut leases = decision.leases(&keys);
+        if let Some(outcome) = leases.outcome_without_renewal(now, self.store.promises().time) {
             return Ok(outcome);
         }
         let answer = self.store.claim_now(Claims::known(now, Mode::Force, &leases.claims))?;
+        let is_renewed = leases.complete(&answer)?;
         self.store.refund_now(now, &leases.refunds);
         drop(leases);
-        decision.set_leases(&answer.verdicts);
-        Ok(true)
+        if is_renewed {
+            decision.set_leases(&answer.verdicts);
+        }
+        Ok(is_renewed)
     }
 }

@@ -90,7 +90,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         }
         if !settlement.claims.is_empty() {
             let claims = Claims::known(self.clock.now(), Mode::Force, &settlement.claims);
-            self.store.claim(claims).await?;
+            self.store.claim(claims).await.map_err(|error| settlement.failed(error))?;
         }
         Ok(())
     }
@@ -128,7 +128,8 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         self.store.refund_now(self.clock.now(), &settlement.refunds);
         self.waiters.wake(&settlement.refunds);
         if !settlement.claims.is_empty() {
-            self.store.claim_now(Claims::known(self.clock.now(), Mode::Force, &settlement.claims))?;
+            let claims = Claims::known(self.clock.now(), Mode::Force, &settlement.claims);
+            self.store.claim_now(claims).map_err(|error| settlement.failed(error))?;
         }
         Ok(())
     }

@@ -67,8 +67,10 @@ pub(crate) enum Mood {
     Fails(ErrorKind),
     /// Does what it is asked, and fails all the same: the answer got lost.
     LosesAnswers,
-    /// Never answers.
+    /// Never answers, and does nothing.
     Hangs,
+    /// Does what it is asked, and never answers.
+    HangsAfterwards,
 }
 
 pub(crate) const AWAY: Mood = Mood::Fails(ErrorKind::Unreachable);
@@ -77,7 +79,8 @@ pub(crate) const AWAY: Mood = Mood::Fails(ErrorKind::Unreachable);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unsteady {
     pub(crate) store: Arc<MapStore>,
-    mood: Arc<Mutex<Mood>>,
+    /// The mood of the next call, and of those after it.
+    moods: Arc<Mutex<[Mood; 2]>>,
     /// Number of calls of all kinds.
     pub(crate) calls: Arc<AtomicU64>,
 }
@@ -89,7 +92,12 @@ impl Unsteady {
     }
 
     pub(crate) fn set(&self, mood: Mood) {
-        *self.mood.lock().unwrap_or_else(PoisonError::into_inner) = mood;
+        self.set_once(mood, mood);
+    }
+
+    /// Sets the mood of the next call, and of those after it.
+    pub(crate) fn set_once(&self, next: Mood, then: Mood) {
+        *self.moods.lock().unwrap_or_else(PoisonError::into_inner) = [next, then];
     }
 
     pub(crate) fn calls(&self) -> u64 {
@@ -98,7 +106,11 @@ impl Unsteady {
 
     async fn call<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         self.calls.fetch_add(1, Ordering::SeqCst);
-        let mood = *self.mood.lock().unwrap_or_else(PoisonError::into_inner);
+        let mood = {
+            let mut moods = self.moods.lock().unwrap_or_else(PoisonError::into_inner);
+            let [_, then] = *moods;
+            std::mem::replace(&mut moods[0], then)
+        };
         match mood {
             Mood::Answers => call.await,
             Mood::Fails(kind) => Err(StoreError::new("unsteady", kind, "on purpose").not_applied()),
@@ -107,6 +119,10 @@ impl Unsteady {
                 Err(StoreError::new("unsteady", ErrorKind::Timeout, "the answer got lost"))
             }
             Mood::Hangs => std::future::pending().await,
+            Mood::HangsAfterwards => {
+                call.await?;
+                std::future::pending().await
+            }
         }
     }
 }
