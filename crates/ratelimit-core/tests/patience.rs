@@ -132,7 +132,9 @@ async fn the_round_trip_is_a_part_of_the_wait_for_a_turn() {
     let limit: Limit = "1/s queue burst 5".parse().unwrap();
     let limiter = RateLimiter::new(store, limit).with_clock(clock);
     limiter.acquire("k").await.unwrap();
+    let waited = limiter.clock().now();
     limiter.acquire("k").await.unwrap();
+    assert_eq!(limiter.clock().now().since(waited), Duration::from_millis(900));
     // The next turn is a second later, of which the answer takes 100 ms.
     let begin = limiter.clock().now();
     let in_time = Acquire { timeout: Some(Duration::from_secs(1)), ..Acquire::default() };
