@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::claims::{OwnedClaim, OwnedClaims, OwnedRefund, decide_as};
 use crate::error;
 use crate::optimistic::{Entries, Written, check_size, is_optimistic, pause};
-use crate::refund::GivenAt;
+use crate::refund::{GivenAt, all_of};
 use crate::servers::Answers;
 use crate::space::Space;
 use crate::trip::Batch;
@@ -270,10 +270,11 @@ impl<'a> Step<'a> {
             Part::Window(_) => None,
         });
         let outcomes: SmallVec<[&Written; 4]> = outcomes.collect();
-        let failed = outcomes.iter().find_map(|written| match written {
-            Written::Failed(failure) => Some(failure.clone()),
+        let failures = outcomes.iter().filter_map(|written| match written {
+            Written::Failed(failure) => Some(Err(failure.clone())),
             _ => None,
         });
+        let failed = all_of(failures).err();
         let lost = outcomes.iter().any(|written| matches!(written, Written::Lost));
         if failed.is_none() && !lost {
             return;

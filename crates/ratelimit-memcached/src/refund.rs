@@ -66,7 +66,7 @@ pub(crate) async fn take(
 }
 
 /// The first failure. If any of the calls has been made, or may have been, all of them may have been made in part.
-fn all_of(results: impl IntoIterator<Item = Result<(), StoreError>>) -> Result<(), StoreError> {
+pub(crate) fn all_of(results: impl IntoIterator<Item = Result<(), StoreError>>) -> Result<(), StoreError> {
     let (mut is_made, mut first) = (false, None);
     for result in results {
         is_made |= result.as_ref().err().is_none_or(error::is_maybe_applied);
@@ -121,7 +121,7 @@ async fn refund_once(
     let mut batch = Batch::new(&space.servers);
     let writes = entries.write(&mut batch, &space.lifetimes);
     let answers = space.servers.send(&batch, deadline).await;
-    let mut failure = None;
+    let mut failures = Vec::new();
     let mut places = places.into_iter();
     open.retain(|_| match places.next().map(|nth| Written::new(&answers, writes[nth])) {
         None | Some(Written::Unchanged) => false,
@@ -131,11 +131,11 @@ async fn refund_once(
         }
         Some(Written::Lost) => true,
         Some(Written::Failed(failed)) => {
-            failure = Some(failed);
+            failures.push(Err(failed));
             false
         }
     });
-    failure.map_or(Ok(()), Err)
+    all_of(failures)
 }
 
 #[cfg(test)]

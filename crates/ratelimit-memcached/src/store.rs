@@ -7,6 +7,7 @@ use ratelimit_core::kit::RunToEnd;
 use ratelimit_core::{
     Answer, Claims, CounterStore, Decisions, Meter, Promises, Refund, StoreError, Time, Timestamp,
 };
+use tokio::time::Instant;
 
 use crate::claims::{OwnedClaim, OwnedClaims, OwnedRefund};
 use crate::config::MemcachedConfig;
@@ -18,6 +19,9 @@ use crate::{refund, reset, window};
 
 /// The maximum number of commands in one round trip of [`CounterStore::claim_many`], unless a single slice has more.
 const COMMANDS: usize = 4_096;
+
+/// The maximum number of units that one such round trip reserves, unless a single slice has more.
+const MOST_RESERVED: u64 = 1 << 50;
 
 /// Counts on Memcached: on one server, or on several that share the keys.
 ///
@@ -70,6 +74,11 @@ impl MemcachedStore {
             let mut outcomes = Vec::new();
             let mut rest = &slices[..];
             while !rest.is_empty() {
+                // A batch that is sent after the deadline would close the connection that other calls share.
+                if !outcomes.is_empty() && Instant::now() >= deadline {
+                    outcomes.extend(rest.iter().map(|_| Err(error::late())));
+                    break;
+                }
                 let (trip, later) = rest.split_at(trip(rest));
                 outcomes.extend(decide(&space, trip, deadline).await);
                 rest = later;
@@ -79,12 +88,16 @@ impl MemcachedStore {
     }
 }
 
-/// How many slices fit into one round trip, by their number of commands.
+/// How many slices fit into one round trip, by their number of commands and by what they reserve: counters must stay far from
+/// 2^64.
 fn trip(slices: &[OwnedClaims]) -> usize {
-    let mut size = 0;
+    let (mut size, mut units) = (0, 0_u64);
     let fits = slices.iter().take_while(|slice| {
-        size += slice.claims.iter().map(commands).sum::<usize>();
-        size <= COMMANDS
+        for claim in &slice.claims {
+            size += commands(claim);
+            units = units.saturating_add(claim.cost);
+        }
+        size <= COMMANDS && units <= MOST_RESERVED
     });
     fits.count().max(1)
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{Limiter, between, limiter, plain, pool};
-use ratelimit_core::{Applied, CheckError, ErrorKind, Request, StoreError};
+use ratelimit_core::{Applied, CheckError, ErrorKind, Limits, RateLimiter, Request, StoreError};
 use ratelimit_memcached::{MemcachedStore, PlainConfig};
 use ratelimit_testbed::differential::Differential;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -206,6 +206,30 @@ async fn possible_charges_are_reported_and_not_repeated() {
         assert_eq!(error.address(), Some(&*address.to_string()));
         assert_eq!(used(&server, limit).await, 2, "{limit}");
         assert_eq!(limiter.check("k").await.unwrap().remaining(), 7, "{limit}");
+        server.say("flush_all\r\n", "OK");
+    }
+}
+
+/// Of two writes the first may have been made, and the second was not sent. Which one the error is about must not matter.
+#[tokio::test]
+async fn changes_in_part_are_reported() {
+    let server = common::Server::start(&[]).await;
+    for limits in ["10/h burst 10 name a; 10/h log name b", "10/h log name b; 10/h burst 10 name a"] {
+        let limits: Limits = limits.parse().unwrap();
+        let armed = Arc::new(AtomicU64::new(0));
+        let traps = armed.clone();
+        let address = between(server.address(), move |request| {
+            request.starts_with("cas ") && traps.swap(0, Ordering::SeqCst) == 1
+        })
+        .await;
+        let limiter = RateLimiter::new(plain(&address.to_string()), limits.clone());
+        let decision = limiter.check("k").await.unwrap();
+        armed.store(1, Ordering::SeqCst);
+        let CheckError::Store(error) = limiter.check("k").await.unwrap_err() else { panic!("no error") };
+        assert_eq!(error.applied(), Applied::Unknown, "charge under {limits}: {error}");
+        armed.store(1, Ordering::SeqCst);
+        let error = limiter.refund(&decision).await.unwrap_err();
+        assert_eq!(error.applied(), Applied::Unknown, "refund under {limits}: {error}");
         server.say("flush_all\r\n", "OK");
     }
 }
