@@ -135,6 +135,38 @@ async fn the_programs_cluster_connection_survives_resharding() {
     check_while_slots_move(&cluster, &store).await;
 }
 
+/// On one thread, so that the checks are sent together.
+#[tokio::test]
+async fn checks_do_not_wait_for_one_that_a_frozen_node_decides_now() {
+    let cluster = Cluster::start().await;
+    let batch = Some(BatchConfig::default().unbatched(0));
+    let config = RedisConfig::from_url(&cluster.0.url()).unwrap().timeout(Duration::from_secs(3));
+    let store = RedisStore::connect_with(config.batch(batch)).await.unwrap();
+    let served_by_first = |key: &String| {
+        let slot = common::say(
+            cluster.0.nodes()[0].address().port(),
+            &format!("CLUSTER KEYSLOT \"rl:{{n:{key}}}\""),
+        );
+        slot.trim().trim_start_matches(':').parse::<u16>().unwrap() <= 5460
+    };
+    let keys: Vec<_> = (0..60).map(|nth| format!("key {nth}")).filter(served_by_first).collect();
+    let limit: Limit = "10/min".parse().unwrap();
+    cluster.move_slot(&keys[0], 0).await;
+    cluster.0.nodes()[1].freeze().await.unwrap();
+    let check = |key: String| {
+        let (store, limit) = (store.clone(), limit.clone());
+        tokio::spawn(async move {
+            let claim = [claim_on(&limit, &key, 1)];
+            store.claim(Claims::new(NOW, Mode::Charge, &claim).unwrap()).await
+        })
+    };
+    let mut calls: Vec<_> = keys.into_iter().map(check).collect();
+    assert!(calls.remove(0).await.unwrap().is_err(), "a frozen node has answered");
+    for call in calls {
+        assert!(call.await.unwrap().unwrap().charged);
+    }
+}
+
 /// Checks that share round trips to nodes without the script: each is decided once.
 async fn check_with_lost_scripts(cluster: &Cluster, store: &RedisStore) {
     let limit: Limit = "20/min".parse().unwrap();
