@@ -4,12 +4,13 @@
 //! pipeline, in one round trip. No check waits for another node.
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ratelimit_core::layers::{BatchConfig, Batched};
 use ratelimit_core::{Answer, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
-use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind};
+use redis::{ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 use tokio::time::Instant;
 
 use crate::calls::Calls;
@@ -17,7 +18,6 @@ use crate::error;
 use crate::fast::{self, Single};
 use crate::keys::{key_of, slot_of};
 use crate::server::Server;
-use crate::spread;
 use crate::wire::Answers;
 
 /// A cluster whose checks are batched by node.
@@ -34,9 +34,17 @@ impl ByNode {
     }
 
     pub(crate) async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        match self.node_of(&claims) {
-            Some(node) => node.claim(claims).await,
-            None => self.calls.claim(claims).await,
+        let calls = &self.calls;
+        let Some(node) = self.node_of(&claims) else {
+            return calls.claim(claims).await;
+        };
+        let deadline = calls.deadline();
+        match node.claim(claims).await {
+            // The others of the batch have their answers, and do not wait for this one.
+            Err(failure) if was_not_run(&failure) && Instant::now() < deadline => {
+                calls.decide(calls.own(&claims), deadline).await
+            }
+            answer => answer,
         }
     }
 
@@ -78,7 +86,7 @@ struct OneNode {
 }
 
 impl OneNode {
-    /// Sends the calls as one pipeline. A call that the node did not run is sent to the node that serves its slot.
+    /// Sends the calls as one pipeline. The failure of a call that the node did not run is caused by [`NotRun`].
     async fn decide(&self, singles: &[Single<'_>], slices: &[Claims<'_>]) -> Answers {
         let calls = &self.calls;
         let deadline = calls.deadline();
@@ -90,7 +98,7 @@ impl OneNode {
             Ok(replies) if replies.len() == singles.len() => replies,
             Ok(_) => return self.all(slices, &error::strange_reply()),
             Err(failure) if error::may_go_elsewhere(&failure) => {
-                return self.elsewhere(slices, deadline).await;
+                return self.all(slices, &failure.caused_by(NotRun));
             }
             Err(failure) => {
                 if let Some(cluster) = calls.link.cluster() {
@@ -99,33 +107,14 @@ impl OneNode {
                 return self.all(slices, &failure);
             }
         };
-        let (mut answers, mut away) = (Vec::with_capacity(slices.len()), Vec::new());
-        for (place, (single, reply)) in singles.iter().zip(replies).enumerate() {
-            answers.push(match reply.extract_error() {
-                Ok(reply) => fast::alone(single, &reply).map_err(|error| self.fail(error)),
-                Err(error) => {
-                    away.extend(was_not_read(&error).then_some(place));
-                    Err(self.fail(error::from_redis(error)))
-                }
-            });
-        }
-        let sent_away: Vec<_> = away.iter().filter_map(|place| slices.get(*place).copied()).collect();
-        for (place, answer) in away.into_iter().zip(self.elsewhere(&sent_away, deadline).await) {
-            if let Some(place) = answers.get_mut(place) {
-                *place = answer;
+        let answer = |(single, reply): (&Single<'_>, Value)| match reply.extract_error() {
+            Ok(reply) => fast::alone(single, &reply).map_err(|error| self.fail(error)),
+            Err(error) => {
+                let (failure, is_unread) = (error::from_redis(error.clone()), was_not_read(&error));
+                Err(self.fail(if is_unread { failure.caused_by(NotRun) } else { failure }))
             }
-        }
-        answers
-    }
-
-    /// Decides each slice on its own, on the node that serves its slot.
-    async fn elsewhere(&self, slices: &[Claims<'_>], deadline: Instant) -> Answers {
-        if slices.is_empty() {
-            return Vec::new();
-        }
-        let calls = &self.calls;
-        let slices = slices.iter().map(|claims| calls.own(claims)).collect();
-        spread::claim_many(calls, slices, deadline).await
+        };
+        singles.iter().zip(replies).map(answer).collect()
     }
 
     fn all(&self, slices: &[Claims<'_>], failure: &StoreError) -> Answers {
@@ -135,6 +124,22 @@ impl OneNode {
     fn fail(&self, failure: StoreError) -> StoreError {
         failure.at(self.node.address())
     }
+}
+
+/// Marks the failure of a check that the node did not run, so that it can be decided on its own.
+#[derive(Debug)]
+struct NotRun;
+
+impl fmt::Display for NotRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the node did not run the call")
+    }
+}
+
+impl Error for NotRun {}
+
+fn was_not_run(failure: &StoreError) -> bool {
+    failure.source().is_some_and(|source| source.is::<NotRun>())
 }
 
 /// Whether the node did not run the call, because another node serves its slot or the script has to be sent in full.

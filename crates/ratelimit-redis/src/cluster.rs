@@ -61,9 +61,13 @@ impl Cluster {
         &self.address
     }
 
-    /// The node that serves a slot, if it is known.
+    /// The node that serves a slot, if it is known. If it has stopped answering, a survey begins.
     pub(crate) fn owner(&self, slot: u16) -> Option<Arc<Server>> {
-        self.nodes.owner(slot)
+        let node = self.nodes.owner(slot)?;
+        if node.is_silent() {
+            self.survey_soon();
+        }
+        Some(node)
     }
 
     /// The nodes that serve slots, as far as they are known.
@@ -158,7 +162,7 @@ impl Cluster {
 
     /// The node that serves a slot, after a survey if it is not known.
     async fn find_owner(&self, slot: u16, deadline: Instant) -> Result<Arc<Server>, StoreError> {
-        if let Some(node) = self.nodes.owner(slot) {
+        if let Some(node) = self.owner(slot) {
             return Ok(node);
         }
         self.surveyed(deadline).await?;

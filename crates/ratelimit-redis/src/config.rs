@@ -28,7 +28,7 @@ use crate::store_config::StoreConfig;
 #[non_exhaustive]
 pub struct RedisConfig {
     pub(crate) servers: Servers,
-    /// The prefix of every key.
+    /// The prefix of every key. It must not contain `{}`. On a cluster, `{name}` in it puts all keys in one slot.
     pub prefix: String,
     /// The maximum duration of a call, including connecting, waiting for a shared call, and the reply.
     pub timeout: Duration,

@@ -1,7 +1,7 @@
 //! One connection to one server, replaced when it breaks or stops answering.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ratelimit_core::{ErrorKind, StoreError};
@@ -10,6 +10,7 @@ use redis::{
     AsyncConnectionConfig, Cmd, ConnectionAddr, Pipeline, RedisConnectionInfo, RedisError, ServerErrorKind,
     Value,
 };
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::config::RedisConfig;
@@ -17,7 +18,7 @@ use crate::error;
 use crate::node_address::NodeAddress;
 use crate::script::{CLAIM, REFUND};
 use crate::single_flight::SingleFlight;
-use crate::stream::Opener;
+use crate::stream::{Opener, Traffic};
 
 /// Connecting may take this long, in the background, even if the time limit of a call is shorter.
 const MIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -40,14 +41,74 @@ pub(crate) struct Dialer {
 /// A request that is not answered in time closes the connection: the server may be frozen or its packets may be lost, and
 /// every later request would time out as well. The next caller starts a new connection. Callers that arrive meanwhile wait
 /// for the same attempt, which continues when their deadlines pass.
+///
+/// So does a request whose caller gives up earlier, if nothing has arrived from the server when its deadline has passed.
 pub(crate) struct Connection {
     dialer: Arc<Dialer>,
-    current: Arc<Mutex<Option<OpenConnection>>>,
+    current: Arc<Mutex<Current>>,
     dialling: SingleFlight<Result<(), StoreError>>,
 }
 
 /// A server's reply, which may be an error.
 pub(crate) type Reply = Result<Value, RedisError>;
+
+/// The connection in use, and whether it answers.
+#[derive(Default)]
+struct Current {
+    open: Option<OpenConnection>,
+    /// The deadline of the first call whose caller gave up, and how many bytes had been read by then.
+    unanswered: Option<(Instant, u64)>,
+}
+
+impl Current {
+    /// How many bytes have been read from the open connection.
+    fn read(&self) -> u64 {
+        self.open.as_ref().map_or(0, |open| open.shared.traffic.read())
+    }
+
+    /// Notes that a caller gave up before this deadline, without a reply.
+    fn note(&mut self, deadline: Instant) {
+        let read = self.read();
+        let first = self.unanswered.filter(|(_, before)| *before == read);
+        self.unanswered = first.or(Some((deadline, read)));
+    }
+
+    /// Whether the deadline of a call whose caller gave up has passed, and nothing was read since.
+    fn is_silent(&mut self) -> bool {
+        let read = self.read();
+        self.unanswered = self.unanswered.filter(|(_, before)| *before == read);
+        self.unanswered.is_some_and(|(deadline, _)| deadline <= Instant::now())
+    }
+}
+
+/// A call that waits, for its reply or for a connection.
+struct Pending<'a> {
+    connection: &'a Connection,
+    /// The connection on which it was sent, and how many bytes had been written before.
+    sent: Option<(&'a Arc<Shared>, u64)>,
+    deadline: Instant,
+    has_ended: bool,
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        let mut current = self.connection.current();
+        let is_current = match (self.sent, &current.open) {
+            // A request of which nothing was written is not sent any more, so it gets no reply.
+            (Some((shared, before)), Some(open)) => {
+                Arc::ptr_eq(shared, &open.shared) && shared.traffic.written() != before
+            }
+            (None, open) => open.is_none(),
+            (Some(_), None) => false,
+        };
+        if is_current {
+            current.note(self.deadline);
+        }
+    }
+}
 
 /// An open connection.
 #[derive(Clone)]
@@ -57,8 +118,7 @@ struct OpenConnection {
 }
 
 struct Shared {
-    /// Bytes written so far.
-    written: Arc<AtomicU64>,
+    traffic: Arc<Traffic>,
     /// Whether the server has closed it.
     closed: Arc<AtomicBool>,
     driver: tokio::task::JoinHandle<()>,
@@ -107,9 +167,9 @@ impl Dialer {
     }
 
     async fn dial(&self) -> Result<OpenConnection, StoreError> {
-        let written = Arc::new(AtomicU64::new(0));
+        let traffic = Arc::<Traffic>::default();
         let stream =
-            self.opener.open(written.clone()).await.map_err(|error| self.opener.explain(error.into()))?;
+            self.opener.open(traffic.clone()).await.map_err(|error| self.opener.explain(error.into()))?;
         // `Connection` enforces the time limit of the whole call.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(QUEUE);
         let (mut connection, driver) = MultiplexedConnection::new_with_config(&self.settings, stream, config)
@@ -123,7 +183,7 @@ impl Dialer {
                 closed.store(true, Ordering::SeqCst);
             }
         });
-        let shared = Arc::new(Shared { written, closed, driver });
+        let shared = Arc::new(Shared { traffic, closed, driver });
         self.greet(&mut connection).await?;
         Ok(OpenConnection { connection, shared })
     }
@@ -174,9 +234,10 @@ impl Connection {
         let mut again = true;
         loop {
             let mut open = self.open(deadline).await?;
-            let before = open.shared.written.load(Ordering::SeqCst);
-            let sent = timeout_at(deadline, request(&mut open.connection, cmd, asking)).await;
-            let unwritten = open.shared.written.load(Ordering::SeqCst) == before;
+            let before = open.shared.traffic.written();
+            let request = request(&mut open.connection, cmd, asking);
+            let sent = self.wait(Some((&open.shared, before)), deadline, request).await;
+            let unwritten = open.shared.traffic.written() == before;
             match sent {
                 Err(_) => {
                     self.hang_up(&open);
@@ -212,9 +273,10 @@ impl Connection {
         deadline: Instant,
     ) -> Result<Vec<Value>, StoreError> {
         let mut open = self.open(deadline).await?;
-        let before = open.shared.written.load(Ordering::SeqCst);
-        let sent = timeout_at(deadline, open.connection.send_packed_commands(calls, 0, number)).await;
-        let unwritten = open.shared.written.load(Ordering::SeqCst) == before;
+        let before = open.shared.traffic.written();
+        let request = open.connection.send_packed_commands(calls, 0, number);
+        let sent = self.wait(Some((&open.shared, before)), deadline, request).await;
+        let unwritten = open.shared.traffic.written() == before;
         let failure = match sent {
             Ok(Ok(replies)) => return Ok(replies),
             Ok(Err(error)) => {
@@ -241,7 +303,7 @@ impl Connection {
             }
             outcome.unwrap_or_else(|| Err(error::stopped()))
         };
-        match timeout_at(deadline, dial).await {
+        match self.wait(None, deadline, dial).await {
             Ok(Ok(())) => self.open_connection().ok_or_else(|| {
                 error::new(ErrorKind::Unreachable, "the server closed the connection immediately").at(address)
             }),
@@ -254,21 +316,49 @@ impl Connection {
         let (dialer, current) = (self.dialer.clone(), self.current.clone());
         async move {
             let open = dialer.dial_in_time().await?;
-            *current.lock().unwrap_or_else(PoisonError::into_inner) = Some(open);
+            *current.lock().unwrap_or_else(PoisonError::into_inner) =
+                Current { open: Some(open), unanswered: None };
             Ok(())
         }
     }
 
+    /// Waits until the deadline. If the caller gives up before, the next callers know.
+    async fn wait<T>(
+        &self,
+        sent: Option<(&Arc<Shared>, u64)>,
+        deadline: Instant,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Elapsed> {
+        let mut pending = Pending { connection: self, sent, deadline, has_ended: false };
+        let outcome = timeout_at(deadline, work).await;
+        pending.has_ended = true;
+        outcome
+    }
+
+    /// Whether the deadline of a call whose caller gave up has passed without an answer. The next call replaces the
+    /// connection.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.current().is_silent()
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn open_connection(&self) -> Option<OpenConnection> {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.as_ref().filter(|open| !open.shared.closed.load(Ordering::SeqCst)).cloned()
+        let mut current = self.current();
+        let is_closed = |open: &OpenConnection| open.shared.closed.load(Ordering::SeqCst);
+        if current.open.as_ref().is_some_and(is_closed) || current.is_silent() {
+            *current = Current::default();
+        }
+        current.open.clone()
     }
 
     /// Drops this connection, unless a newer one has replaced it.
     fn hang_up(&self, open: &OpenConnection) {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.as_ref().is_some_and(|held| Arc::ptr_eq(&held.shared, &open.shared)) {
-            *current = None;
+        let mut current = self.current();
+        if current.open.as_ref().is_some_and(|held| Arc::ptr_eq(&held.shared, &open.shared)) {
+            *current = Current::default();
         }
     }
 

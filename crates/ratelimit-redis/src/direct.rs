@@ -81,10 +81,13 @@ impl CounterStore for Calls {
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         let deadline = self.deadline();
         let keys: Vec<_> = claims.iter().map(|claim| key_of(&self.prefix, &claim.id)).collect();
+        let mut has_reset = false;
         for group in self.groups(keys, Vec::as_slice) {
             let mut unlink = cmd("UNLINK");
             unlink.arg(&group);
-            self.link.send(unlink, deadline).await?;
+            let reset = self.link.send(unlink, deadline).await;
+            reset.map_err(|failure| if has_reset { failure.maybe_applied() } else { failure })?;
+            has_reset = true;
         }
         Ok(())
     }

@@ -50,6 +50,11 @@ impl Server {
         &self.connections[turn % self.connections.len()]
     }
 
+    /// Whether a caller gave up on one of its connections, and nothing has arrived there since.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.connections.iter().any(Connection::is_silent)
+    }
+
     /// Sends a command. If the server does not have its script, sends it with the whole script.
     pub(crate) async fn send(&self, cmd: &Cmd, deadline: Instant) -> Result<Value, StoreError> {
         let connection = self.connection();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ratelimit_core::{Answer, Mode, StoreError, Verdict};
+use ratelimit_core::{Answer, Applied, Mode, StoreError, Verdict};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
@@ -55,15 +55,21 @@ async fn decide(calls: Calls, slice: OwnedClaims, deadline: Instant) -> Result<A
         return Err(failure.maybe_applied());
     }
     take_back(&calls, &parts, &results).await?;
-    // A part that was given back reports its state before the charge.
-    let mut answers = Vec::with_capacity(parts.len());
-    for (result, before) in results.into_iter().zip(seen) {
-        match result? {
-            answer if answer.admitted => answers.push(before),
-            answer => answers.push(answer),
-        }
-    }
-    Ok(join(&parts, &answers, false, false))
+    Ok(join(&parts, &refused(results, seen)?, false, false))
+}
+
+/// The answers after a refusal: a part that was given back reports its state before the charge. Or the first failure, which
+/// may have been applied if any of them may.
+fn refused(results: Answers, seen: Vec<Answer>) -> Result<Vec<Answer>, StoreError> {
+    let may_be_charged = |result: &Result<_, StoreError>| {
+        result.as_ref().is_err_and(|failure| failure.applied() == Applied::Unknown)
+    };
+    let is_unknown = results.iter().any(may_be_charged);
+    let answers = results.into_iter().zip(seen);
+    let answers = answers
+        .map(|(result, before)| result.map(|now| if now.admitted { before } else { now }))
+        .collect::<Result<_, _>>();
+    answers.map_err(|failure: StoreError| if is_unknown { failure.maybe_applied() } else { failure })
 }
 
 fn split(slice: &OwnedClaims) -> Vec<Part> {
@@ -166,6 +172,33 @@ async fn flush(
             for (place, answer) in places.into_iter().zip(decided) {
                 answers[place] = answer;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_core::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn a_check_may_have_been_charged_if_one_of_its_parts_may_have_been() {
+        let before = || Answer {
+            admitted: true,
+            charged: false,
+            now: Default::default(),
+            verdicts: Default::default(),
+        };
+        let not_charged = || Err(error::new(ErrorKind::Unreachable, "down"));
+        for (results, applied) in [
+            (vec![not_charged(), not_charged()], Applied::No),
+            (vec![not_charged(), Ok(before())], Applied::No),
+            (vec![not_charged(), Err(error::late())], Applied::Unknown),
+            (vec![Err(error::late()), not_charged()], Applied::Unknown),
+        ] {
+            let failure = refused(results, vec![before(), before()]).unwrap_err();
+            assert_eq!(failure.applied(), applied);
         }
     }
 }

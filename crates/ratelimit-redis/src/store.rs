@@ -9,7 +9,7 @@ use ratelimit_core::{Answer, Claims, CounterStore, Promises, Refund, StoreError,
 use crate::by_node::ByNode;
 use crate::calls::Calls;
 use crate::config::RedisConfig;
-use crate::error::STORE;
+use crate::error::{self, STORE};
 use crate::link::Link;
 use crate::store_config::StoreConfig;
 
@@ -75,9 +75,14 @@ impl RedisStore {
     /// A store that connects on its first call: for a program that must be able to start while the servers are down.
     ///
     /// # Errors
-    /// With TLS, if the certificates or the private key are not valid, or if there is no authority to trust.
+    /// [`ErrorKind::Misconfigured`](ratelimit_core::ErrorKind::Misconfigured) if the prefix contains `{}`. With TLS, if the
+    /// certificates or the private key are not valid, or if there is no authority to trust.
     #[allow(clippy::needless_pass_by_value)] // like the other constructors
     pub fn lazy(config: RedisConfig) -> Result<Self, StoreError> {
+        if config.prefix.contains("{}") {
+            // Redis hashes the whole key then, so the limits of one key would be in several slots.
+            return Err(error::misconfigured("the prefix must not contain `{}`"));
+        }
         let link = Link::new(&config)?;
         Ok(Self::on(link, config.store()))
     }

@@ -20,7 +20,7 @@ use ratelimit_core::layers::BatchConfig;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreConfig {
-    /// The prefix of every key.
+    /// The prefix of every key. On a cluster it must not contain `{}`, or the limits of one key are in several slots.
     pub prefix: String,
     /// The maximum duration of a call, including waiting for the pool, connecting, and the reply.
     pub timeout: Duration,

@@ -1,4 +1,4 @@
-//! The byte stream to a server: TCP, TLS or a Unix socket, with a count of the bytes written.
+//! The byte stream to a server: TCP, TLS or a Unix socket, with a count of the bytes that pass.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -26,7 +26,24 @@ pub(crate) trait Bytes: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
 
-/// A socket that checks for a closed connection before it writes, and counts the bytes written.
+/// How many bytes have passed through a socket.
+#[derive(Default)]
+pub(crate) struct Traffic {
+    written: AtomicU64,
+    read: AtomicU64,
+}
+
+impl Traffic {
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn read(&self) -> u64 {
+        self.read.load(Ordering::SeqCst)
+    }
+}
+
+/// A socket that checks for a closed connection before it writes, and counts the bytes that pass.
 ///
 /// A request of which no byte has been written was certainly not executed, so it can be sent again. Without the check, the
 /// first write to a connection that the server has closed, for example by a restart, would succeed, and the failure would
@@ -34,7 +51,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Bytes for T {}
 struct Socket<S> {
     stream: S,
     handle: fn(&S) -> SockRef<'_>,
-    written: Arc<AtomicU64>,
+    traffic: Arc<Traffic>,
 }
 
 impl<S> Socket<S> {
@@ -54,7 +71,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Socket<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let result = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.traffic.read.fetch_add((buf.filled().len() - before) as u64, Ordering::SeqCst);
+        result
     }
 }
 
@@ -63,7 +83,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
         self.look()?;
         let result = Pin::new(&mut self.stream).poll_write(cx, bytes);
         if let Poll::Ready(Ok(number)) = &result {
-            self.written.fetch_add(*number as u64, Ordering::SeqCst);
+            self.traffic.written.fetch_add(*number as u64, Ordering::SeqCst);
         }
         result
     }
@@ -142,13 +162,13 @@ impl Opener {
         error::from_redis(error)
     }
 
-    /// Opens a stream that counts in `written`.
-    pub(crate) async fn open(&self, written: Arc<AtomicU64>) -> io::Result<Box<dyn Bytes>> {
+    /// Opens a stream that counts in `traffic`.
+    pub(crate) async fn open(&self, traffic: Arc<Traffic>) -> io::Result<Box<dyn Bytes>> {
         match &self.address {
-            ConnectionAddr::Tcp(host, port) => Ok(Box::new(tcp(host, *port, written).await?)),
+            ConnectionAddr::Tcp(host, port) => Ok(Box::new(tcp(host, *port, traffic).await?)),
             #[cfg(feature = "tls")]
             ConnectionAddr::TcpTls { host, port, .. } => {
-                let stream = tcp(host, *port, written).await?;
+                let stream = tcp(host, *port, traffic).await?;
                 match &self.tls {
                     Some(tls) => Ok(Box::new(tls.connect(host, stream).await?)),
                     None => Err(io::ErrorKind::Unsupported.into()),
@@ -157,19 +177,19 @@ impl Opener {
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
                 let stream = tokio::net::UnixStream::connect(path).await?;
-                Ok(Box::new(Socket { stream, handle: |stream| SockRef::from(stream), written }))
+                Ok(Box::new(Socket { stream, handle: |stream| SockRef::from(stream), traffic }))
             }
             _ => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }
 
-async fn tcp(host: &str, port: u16, written: Arc<AtomicU64>) -> io::Result<Socket<TcpStream>> {
+async fn tcp(host: &str, port: u16, traffic: Arc<Traffic>) -> io::Result<Socket<TcpStream>> {
     let stream = TcpStream::connect((host, port)).await?;
     // Otherwise a small request waits for the acknowledgement of the previous one.
     stream.set_nodelay(true)?;
     SockRef::from(&stream).set_tcp_keepalive(&keepalive())?;
-    Ok(Socket { stream, handle: |stream| SockRef::from(stream), written })
+    Ok(Socket { stream, handle: |stream| SockRef::from(stream), traffic })
 }
 
 pub(crate) fn keepalive() -> TcpKeepalive {

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ratelimit_core::layers::BatchConfig;
-use ratelimit_core::{Claim, Claims, CounterStore, Decisions, Limit, MeterId, Mode, Refund, Timestamp};
+use ratelimit_core::{
+    Applied, Claim, Claims, CounterStore, Decisions, Limit, MeterId, Mode, Refund, Timestamp,
+};
 use ratelimit_redis::{RedisConfig, RedisStore};
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
@@ -26,11 +28,16 @@ impl Cluster {
         RedisStore::connect_with(config.timeout(Duration::from_secs(10)).batch(batch)).await.unwrap()
     }
 
+    fn slot_of(&self, key: &str) -> u16 {
+        let port = self.0.nodes()[0].address().port();
+        let reply = common::say(port, &format!("CLUSTER KEYSLOT \"rl:{{n:{key}}}\""));
+        reply.trim().trim_start_matches(':').parse().unwrap()
+    }
+
     /// Moves the slot of a key from the node that serves it to the next, meter by meter, as resharding does.
     async fn move_slot(&self, key: &str, round: usize) {
         let port = |node: usize| self.0.nodes()[node % 3].address().port();
-        let number = |reply: String| reply.trim().trim_start_matches(':').parse::<u16>().unwrap();
-        let slot = number(common::say(port(0), &format!("CLUSTER KEYSLOT \"rl:{{n:{key}}}\"")));
+        let slot = self.slot_of(key);
         let from = usize::from(slot > 5460) + usize::from(slot > 10_922) + round;
         let id = |node| common::say(port(node), "CLUSTER MYID").lines().nth(1).unwrap().to_owned();
         let (source, target) = (id(from), id(from + 1));
@@ -133,6 +140,57 @@ async fn the_programs_cluster_connection_survives_resharding() {
     let store = common::ways::Way::ClusterConnection.open(&config, &cluster.0.urls()).await.unwrap();
     check_under_contention(&store).await;
     check_while_slots_move(&cluster, &store).await;
+}
+
+/// On one thread, so that the checks are sent together.
+#[tokio::test]
+async fn checks_do_not_wait_for_one_that_a_frozen_node_decides_now() {
+    let cluster = Cluster::start().await;
+    let batch = Some(BatchConfig::default().unbatched(0));
+    let config = RedisConfig::from_url(&cluster.0.url()).unwrap().timeout(Duration::from_secs(3));
+    let store = RedisStore::connect_with(config.batch(batch)).await.unwrap();
+    let keys: Vec<_> =
+        (0..60).map(|nth| format!("key {nth}")).filter(|key| cluster.slot_of(key) <= 5460).collect();
+    let limit: Limit = "10/min".parse().unwrap();
+    cluster.move_slot(&keys[0], 0).await;
+    cluster.0.nodes()[1].freeze().await.unwrap();
+    let check = |key: String| {
+        let (store, limit) = (store.clone(), limit.clone());
+        tokio::spawn(async move {
+            let claim = [claim_on(&limit, &key, 1)];
+            store.claim(Claims::new(NOW, Mode::Charge, &claim).unwrap()).await
+        })
+    };
+    let mut calls: Vec<_> = keys.into_iter().map(check).collect();
+    assert!(calls.remove(0).await.unwrap().is_err(), "a frozen node has answered");
+    for call in calls {
+        assert!(call.await.unwrap().unwrap().charged);
+    }
+}
+
+#[tokio::test]
+async fn a_reset_or_refund_of_which_one_part_fails_may_have_been_applied() {
+    let cluster = Cluster::start().await;
+    let store = cluster.store().await;
+    let limit: Limit = "10/min".parse().unwrap();
+    // Slots of all nodes: the parts are sent in the order of their slots.
+    let keys: Vec<_> = (0..20).map(|nth| format!("key {nth}")).collect();
+    let claims = claims_on(&limit, &keys, 1);
+    let refunds: Vec<_> = claims
+        .iter()
+        .map(|claim| Refund { id: claim.id, cost: 1, meter: claim.meter, receipt: NOW })
+        .collect();
+    let claims = Claims::new(NOW, Mode::Charge, &claims).unwrap();
+    assert!(store.claim(claims).await.unwrap().charged);
+    cluster.0.nodes()[2].kill().await.unwrap();
+    assert_eq!(store.refund(NOW, &refunds).await.unwrap_err().applied(), Applied::Unknown);
+    assert_eq!(store.reset(claims).await.unwrap_err().applied(), Applied::Unknown);
+    let first =
+        claims.iter().filter(|claim| cluster.slot_of(std::str::from_utf8(claim.id.key).unwrap()) <= 10_922);
+    for claim in first {
+        let peek = Claims::new(NOW, Mode::Peek, std::slice::from_ref(claim)).unwrap();
+        assert_eq!(store.claim(peek).await.unwrap().verdicts[0].remaining, 10);
+    }
 }
 
 /// Checks that share round trips to nodes without the script: each is decided once.

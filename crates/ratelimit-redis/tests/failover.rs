@@ -196,3 +196,22 @@ async fn a_frozen_node_does_not_delay_calls_to_other_nodes() {
         recovers(&store, key, RECOVERED).await;
     }
 }
+
+/// As under `Resilience`, whose time limit is shorter than the store's, or when a client hangs up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_takes_over_although_every_caller_gives_up_early() {
+    let cluster = common::testbed().redis_cluster_with_replicas().await.unwrap();
+    let config = RedisConfig::from_url(&cluster.url()).unwrap().timeout(Duration::from_millis(500));
+    let store = RedisStore::connect_with(config).await.unwrap();
+    let [first, _] = keys_by_node(&cluster);
+    assert!(send_claim(&store, &first[0], Mode::Charge).await.unwrap().charged);
+    cluster.nodes()[0].freeze().await.unwrap();
+    let (since, early) = (Instant::now(), Duration::from_millis(100));
+    while !matches!(
+        tokio::time::timeout(early, send_claim(&store, &first[0], Mode::Charge)).await,
+        Ok(Ok(answer)) if answer.charged
+    ) {
+        assert!(since.elapsed() < Duration::from_secs(60), "the store still waits for the frozen node");
+    }
+    println!("whole again after {:?}", since.elapsed());
+}

@@ -64,6 +64,19 @@ async fn invalid_addresses_are_not_quoted_in_errors() {
     );
 }
 
+/// With it, a cluster would spread the limits of one key over several slots.
+#[tokio::test]
+async fn a_prefix_with_empty_braces_is_refused() {
+    for url in ["redis://localhost/?prefix=a{}:", "redis+cluster://localhost/?prefix={}"] {
+        let error = RedisStore::lazy(RedisConfig::from_url(url).unwrap()).unwrap_err();
+        assert_eq!((error.kind(), error.applied()), (ErrorKind::Misconfigured, Applied::No));
+        assert!(error.to_string().contains("prefix"), "{error}");
+    }
+    for url in ["redis://localhost/?prefix={a}:", "redis+cluster://localhost/?prefix={"] {
+        RedisStore::lazy(RedisConfig::from_url(url).unwrap()).unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_password_is_needed_and_never_shown() {
     let server = Server::start_with(Redis { password: Some("right".into()), ..Redis::default() }).await;

@@ -157,3 +157,53 @@ async fn connections_to_a_demoted_server_are_replaced() {
     }
     assert_eq!(used(&store, "").await, 4, "what the new server had received still counts");
 }
+
+/// As under `Resilience`, whose time limit is shorter than the store's, or when a client hangs up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_connection_is_replaced_although_every_caller_gives_up_early() {
+    let (old, new) = (Server::start(&[]).await, Server::start(&[]).await);
+    let target = Arc::new(AtomicU16::new(old.port));
+    let url = forwarder(target.clone()).await;
+    let config = RedisConfig::from_url(&url).unwrap().timeout(Duration::from_millis(300));
+    let store = RedisStore::connect_with(config).await.unwrap();
+    assert!(send_claim(&store, "", Mode::Charge).await.unwrap().charged);
+    old.freeze().await;
+    target.store(new.port, Ordering::SeqCst);
+    let (begun, mut attempts) = (tokio::time::Instant::now(), 0);
+    let early = Duration::from_millis(50);
+    while !matches!(tokio::time::timeout(early, send_claim(&store, "", Mode::Charge)).await, Ok(Ok(_))) {
+        attempts += 1;
+        assert!(attempts < 200, "the store still waits for the frozen server");
+    }
+    assert!(begun.elapsed() >= Duration::from_millis(300), "the store's time limit had not passed");
+}
+
+#[tokio::test]
+async fn dropped_calls_do_not_close_a_connection_that_answers() {
+    let server = Server::start(&[]).await;
+    let timeout = Duration::from_secs(2);
+    let config = RedisConfig::from_url(&server.url()).unwrap().timeout(timeout);
+    let store = RedisStore::connect_with(config).await.unwrap();
+    let connections = || {
+        let list = server.say("CLIENT LIST");
+        let names = list.lines().filter(|line| line.contains("cmd=evalsha"));
+        names.filter_map(|line| line.split(' ').next().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    assert!(send_claim(&store, "", Mode::Charge).await.unwrap().charged);
+    let before = connections();
+    assert_eq!(before.len(), 1, "{before:?}");
+    // A reply that comes after its caller has gone, and calls that are dropped before they are written.
+    server.freeze().await;
+    let early = tokio::time::timeout(Duration::from_millis(100), send_claim(&store, "", Mode::Charge)).await;
+    assert!(early.is_err(), "a frozen server has answered");
+    server.thaw().await;
+    tokio::time::sleep(timeout + Duration::from_millis(100)).await;
+    assert!(send_claim(&store, "", Mode::Charge).await.unwrap().charged);
+    for _ in 0..20 {
+        let mut call = Box::pin(send_claim(&store, "", Mode::Charge));
+        let _ = std::future::poll_fn(|cx| std::task::Poll::Ready(call.as_mut().poll(cx))).await;
+    }
+    tokio::time::sleep(timeout + Duration::from_millis(100)).await;
+    assert!(send_claim(&store, "", Mode::Charge).await.unwrap().charged);
+    assert_eq!(connections(), before);
+}

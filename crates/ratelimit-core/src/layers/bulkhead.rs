@@ -40,6 +40,9 @@ impl<S: CounterStore> Bulkhead<S> {
     /// Lets a call wait this long for a place before it fails; zero by default. Calls get places in the order of their
     /// arrival.
     ///
+    /// Inside a [`Timeout`](super::Timeout) the wait should be shorter than its limit. Otherwise a call that gets no place is
+    /// late before it is [`ErrorKind::Overloaded`], and a [`Breaker`](super::Breaker) counts it as a failure of the store.
+    ///
     /// A wait that is not zero requires a tokio runtime with its time driver.
     #[must_use]
     pub fn with_wait(self, wait: Duration) -> Self {

@@ -72,7 +72,8 @@ impl<S: CounterStore> Resilience<S> {
         Self { concurrent_calls, ..self }
     }
 
-    /// Sets how long a call may wait if this many calls are in progress already. The wait is part of the time limit.
+    /// Sets how long a call may wait if this many calls are in progress already. The wait is part of the time limit, and
+    /// should be shorter: a call that gets no place within the time limit counts as a failure of the store.
     pub fn wait(self, wait: Duration) -> Self {
         Self { wait, ..self }
     }
