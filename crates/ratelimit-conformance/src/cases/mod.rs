@@ -34,6 +34,7 @@ mod queues;
 mod rates;
 mod refund_races;
 mod refunds;
+mod reset_races;
 mod resets;
 mod same_decisions;
 mod sequence;
@@ -84,6 +85,7 @@ pub(crate) fn all() -> Vec<Case> {
         steps::cases(),
         refunds::cases(),
         refund_races::cases(),
+        reset_races::cases(),
         decisions::cases(),
         resets::cases(),
         several::cases(),
