@@ -352,6 +352,40 @@ fn nodes_that_leave_or_fall_silent_are_not_peers() {
     assert_eq!(nodes[0].peers(), 0);
 }
 
+/// The update of the last interval could not be sent, and more was charged since.
+fn with_an_unsent_update(node: &Node, limit: &Limit) {
+    node.transport().is_down.store(true, Ordering::SeqCst);
+    charge(node, limit, 20, START);
+    assert!(block_on(node.broadcast(START)).is_err());
+    charge(node, limit, 7, START);
+    node.transport().is_down.store(false, Ordering::SeqCst);
+}
+
+#[test]
+fn a_leaving_node_sends_its_last_charges_after_unsent_ones() {
+    let limit: Limit = "100/min".parse().unwrap();
+    let hub = Hub::new();
+    let nodes = fleet::<2>(&hub);
+    with_an_unsent_update(&nodes[0], &limit);
+    block_on(nodes[0].leave(START)).unwrap();
+    deliver_all(&nodes, START);
+    assert_eq!(used(&nodes[1], &limit, START), 27);
+}
+
+#[test]
+fn a_state_sent_after_unsent_updates_counts_once() {
+    let limit: Limit = "100/min".parse().unwrap();
+    let hub = Hub::new();
+    let mut nodes: Vec<Node> = fleet::<1>(&hub).into();
+    with_an_unsent_update(&nodes[0], &limit);
+    nodes.push(node(&hub, ReplicaConfig::default()));
+    broadcast(&nodes[1], START);
+    deliver_all(&nodes, START);
+    assert!(nodes[1].has_joined());
+    (0..2).for_each(|_| round(&nodes, START));
+    assert_eq!(used(&nodes[1], &limit, START), 27);
+}
+
 #[test]
 fn refunds_are_sent() {
     for limit in limits() {
