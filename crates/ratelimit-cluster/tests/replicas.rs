@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::executor::block_on;
 use ratelimit_cluster::{Hub, InProcess, ReplicaConfig, Replicated, Transport, TransportError};
 use ratelimit_core::{
-    Answer, Claim, Claims, Clock as _, CounterStore, Limit, ManualClock, MeterId, Mode, RateLimiter, Request,
-    SyncCounterStore, Timestamp,
+    Answer, Claim, Claims, Clock as _, CounterStore, Limit, MAX_UNITS, ManualClock, MeterId, Mode,
+    RateLimiter, Request, SyncCounterStore, Timestamp,
 };
 
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);
@@ -350,6 +350,21 @@ fn nodes_that_leave_or_fall_silent_are_not_peers() {
     assert_eq!(used(&nodes[0], &limit, START), 20, "what it told before it left");
     (0..12).for_each(|_| round(&nodes, START));
     assert_eq!(nodes[0].peers(), 0);
+}
+
+#[test]
+fn charges_above_all_limits_leave_the_rest_of_their_update_readable() {
+    for limit in limits() {
+        let hub = Hub::new();
+        let nodes = fleet::<2>(&hub);
+        for cost in [MAX_UNITS, MAX_UNITS, u64::MAX] {
+            claim(&nodes[0], &limit, b"large", cost, START, Mode::Force);
+        }
+        charge(&nodes[0], &limit, 5, START);
+        round(&nodes, START);
+        assert_eq!((used(&nodes[1], &limit, START), nodes[1].stats().malformed), (5, 0), "{limit}");
+        assert!(!claim(&nodes[1], &limit, b"large", 1, START, Mode::Charge).admitted, "{limit}");
+    }
 }
 
 /// The update of the last interval could not be sent, and more was charged since.
