@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::executor::block_on;
 use proptest::prelude::*;
 use ratelimit_cluster::Synced;
@@ -27,10 +28,11 @@ struct Frozen {
     next: Mutex<VecDeque<u8>>,
 }
 
-/// Requests are lost, or only their answers are, or it says that it did not apply them.
+/// Requests are lost, or only their answers are, or it says that it did not apply them, or does not answer at all.
 const REQUESTS_LOST: u8 = 1;
 const ANSWERS_LOST: u8 = 2;
 const REFUSING: u8 = 3;
+const DROPPED: u8 = 4;
 
 impl Frozen {
     fn set(&self, how: u8) {
@@ -38,9 +40,10 @@ impl Frozen {
     }
 
     /// Fails before the request is applied. Returns whether to fail after that.
-    fn before(&self) -> Result<bool, StoreError> {
+    async fn before(&self) -> Result<bool, StoreError> {
         let next = self.next.lock().unwrap().pop_front();
         match next.unwrap_or_else(|| self.how.load(Ordering::SeqCst)) {
+            DROPPED => std::future::pending().await,
             REQUESTS_LOST => Err(StoreError::new("frozen", ErrorKind::Timeout, "on purpose")),
             REFUSING => Err(StoreError::new("frozen", ErrorKind::Unreachable, "on purpose")),
             how => Ok(how == ANSWERS_LOST),
@@ -54,17 +57,17 @@ impl CounterStore for Frozen {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let fails = self.before()?;
+        let fails = self.before().await?;
         after(fails, self.store.claim(claims).await?)
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        let fails = self.before()?;
+        let fails = self.before().await?;
         after(fails, self.store.refund(now, refunds).await?)
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        let fails = self.before()?;
+        let fails = self.before().await?;
         after(fails, self.store.reset(claims).await?)
     }
 }
@@ -146,6 +149,27 @@ fn partial_idleness_reduces_what_a_bucket_is_unsure_of() {
         block_on(node.sync(at(10 * tenth))).unwrap();
     }
     assert!(!claim(&node, &own, 48, at(30)) && claim(&node, &own, 47, at(30)));
+}
+
+#[test]
+fn resets_are_made_however_a_synchronization_ends() {
+    let own = limit("20/min burst 20");
+    for how in [REQUESTS_LOST, ANSWERS_LOST, REFUSING, DROPPED] {
+        let node = Synced::new(Arc::new(Frozen::default()));
+        assert!(claim(&node, &own, 15, START));
+        block_on(node.sync(START)).unwrap();
+        let claims = [one(&own, 0)];
+        node.reset_now(Claims::new(START, Mode::Charge, &claims).unwrap());
+        node.inner().set(how);
+        assert!(node.sync(START).now_or_never().is_none_or(|done| done.is_err()));
+        node.inner().set(0);
+        assert!(claim(&node, &own, 4, START));
+        block_on(node.sync(START)).unwrap();
+        assert_eq!((left(&node, &own, START), left(&node.inner().store, &own, START)), (16, 16), "{how}");
+        assert!(claim(&node, &own, 1, START));
+        block_on(node.sync(START)).unwrap();
+        assert_eq!(left(&node.inner().store, &own, START), 15, "{how}: the reset is made once");
+    }
 }
 
 fn left(store: &impl SyncCounterStore, limit: &Limit, now: Timestamp) -> u64 {
