@@ -402,19 +402,28 @@ fn a_state_sent_after_unsent_updates_counts_once() {
 }
 
 #[test]
-fn refunds_are_sent() {
-    for limit in limits() {
+fn refunds_are_sent_and_wait_for_earlier_charges() {
+    for (limit, is_lost) in limits().flat_map(|limit| [(limit.clone(), false), (limit, true)]) {
         let hub = Hub::new();
         let nodes = fleet::<2>(&hub);
+        charge(&nodes[1], &limit, 60, START);
+        round(&nodes, START);
         let limiter = RateLimiter::new(&nodes[0], limit.clone()).with_namespace("api");
         let limiter = limiter.with_clock(ManualClock::at(START));
         let request = Request::new("k").cost(30);
         let decision = limiter.check_now(&request).unwrap();
-        round(&nodes, START);
-        assert_eq!(used(&nodes[1], &limit, START), 30, "{limit}");
+        broadcast(&nodes[0], START);
+        let told = inbox(&nodes[1]);
+        if !is_lost {
+            receive(&nodes[1], &told, START);
+        }
+        assert_eq!(used(&nodes[1], &limit, START), if is_lost { 60 } else { 90 }, "{limit}");
         limiter.refund_now(&decision);
-        round(&nodes, START);
-        assert_eq!(used(&nodes[1], &limit, START), 0, "{limit}");
+        for _ in 0..4 {
+            round(&nodes, START);
+            assert_eq!(used(&nodes[1], &limit, START), 60, "{limit}: no other units are removed");
+        }
+        assert_eq!(nodes[1].stats().applied, 2);
     }
 }
 

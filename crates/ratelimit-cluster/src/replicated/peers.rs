@@ -138,6 +138,13 @@ impl Peers {
         self.peers.get(&id).map_or(number > 0, |peer| peer.is_new(number))
     }
 
+    /// Records that an update exists. Returns whether all earlier ones have been applied or given up.
+    pub(crate) fn is_next(&mut self, id: NodeId, number: u64) -> bool {
+        let peer = self.peer(id);
+        peer.newest = peer.newest.max(number);
+        peer.applied.saturating_add(1) >= number
+    }
+
     /// Marks an update as applied.
     pub(crate) fn mark(&mut self, id: NodeId, number: u64) {
         self.peer(id).mark(number, number);
