@@ -176,7 +176,7 @@ impl<S: CounterStore + 'static> Leased<S> {
             lease.take(claim.cost, now, may_lease, &self.config)
         };
         let part = if is_plain {
-            self.leases.with_or_new(&claim.id, |lease| lease.has_ended(now), new, take)
+            self.leases.with_or_new(&claim.id, now, |lease| lease.has_ended(now), new, take)
         } else {
             self.leases.with(&claim.id, take)
         };
