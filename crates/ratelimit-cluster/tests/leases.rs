@@ -245,6 +245,66 @@ fn leases_double_while_they_are_spent_in_time() {
     assert!(slow.len() > 40, "{slow:?}");
 }
 
+/// A store on the way to which, and back from which, others run.
+#[derive(Debug, Default)]
+struct Slow(MemoryStore);
+
+impl CounterStore for Slow {
+    fn promises(&self) -> Promises {
+        self.0.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        tokio::task::yield_now().await;
+        let answer = self.0.claim(claims).await;
+        tokio::task::yield_now().await;
+        answer
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        tokio::task::yield_now().await;
+        self.0.refund(now, refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.0.reset(claims).await
+    }
+}
+
+/// Whatever step of a claim is the last one: neither a lease that it has requested nor one that it gives back is lost.
+#[tokio::test]
+async fn a_dropped_claim_loses_no_more_than_its_cost() {
+    let limit: Limit = "100/min fixed".parse().unwrap();
+    for cost in [1, 99] {
+        for polls in 1..8 {
+            let shared = Arc::new(Slow::default());
+            let node = Leased::with_config(shared.clone(), eager());
+            let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
+            let claim = |cost| [Claim { id, cost, meter: limit.meter_for(b"k") }];
+            for _ in 0..if cost == 1 { 1 } else { 2 } {
+                node.claim(Claims::new(START, Mode::Charge, &claim(1)).unwrap()).await.unwrap();
+            }
+            let before = if cost == 1 { 1 } else { 2 };
+            {
+                let claims = claim(cost);
+                let mut call = Box::pin(node.claim(Claims::new(START, Mode::Charge, &claims).unwrap()));
+                for _ in 0..polls {
+                    if futures::poll!(call.as_mut()).is_ready() {
+                        break;
+                    }
+                }
+            }
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            node.give_back_all(START).await.unwrap();
+            let used = used(&shared.0, &limit, START);
+            let most = if cost == 1 { before + 1 } else { before };
+            assert!(used <= most, "{used} units, and not {most}: cost {cost}, dropped after {polls} polls");
+        }
+    }
+}
+
 #[test]
 fn a_single_node_decides_like_the_store() {
     let mut random = 7_u64;

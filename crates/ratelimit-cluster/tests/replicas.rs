@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures::executor::block_on;
 use ratelimit_cluster::{Hub, InProcess, ReplicaConfig, Replicated, Transport, TransportError};
 use ratelimit_core::{
-    Answer, Claim, Claims, Clock as _, CounterStore, Limit, ManualClock, MeterId, Mode, RateLimiter, Request,
-    SyncCounterStore, Timestamp,
+    Answer, Claim, Claims, Clock as _, CounterStore, Limit, MAX_UNITS, ManualClock, MeterId, Mode,
+    RateLimiter, Request, SyncCounterStore, Timestamp,
 };
 
 const START: Timestamp = Timestamp::from_secs(1_800_000_000);
@@ -353,19 +353,77 @@ fn nodes_that_leave_or_fall_silent_are_not_peers() {
 }
 
 #[test]
-fn refunds_are_sent() {
+fn charges_above_all_limits_leave_the_rest_of_their_update_readable() {
     for limit in limits() {
         let hub = Hub::new();
         let nodes = fleet::<2>(&hub);
+        for cost in [MAX_UNITS, MAX_UNITS, u64::MAX] {
+            claim(&nodes[0], &limit, b"large", cost, START, Mode::Force);
+        }
+        charge(&nodes[0], &limit, 5, START);
+        round(&nodes, START);
+        assert_eq!((used(&nodes[1], &limit, START), nodes[1].stats().malformed), (5, 0), "{limit}");
+        assert!(!claim(&nodes[1], &limit, b"large", 1, START, Mode::Charge).admitted, "{limit}");
+    }
+}
+
+/// The update of the last interval could not be sent, and more was charged since.
+fn with_an_unsent_update(node: &Node, limit: &Limit) {
+    node.transport().is_down.store(true, Ordering::SeqCst);
+    charge(node, limit, 20, START);
+    assert!(block_on(node.broadcast(START)).is_err());
+    charge(node, limit, 7, START);
+    node.transport().is_down.store(false, Ordering::SeqCst);
+}
+
+#[test]
+fn a_leaving_node_sends_its_last_charges_after_unsent_ones() {
+    let limit: Limit = "100/min".parse().unwrap();
+    let hub = Hub::new();
+    let nodes = fleet::<2>(&hub);
+    with_an_unsent_update(&nodes[0], &limit);
+    block_on(nodes[0].leave(START)).unwrap();
+    deliver_all(&nodes, START);
+    assert_eq!(used(&nodes[1], &limit, START), 27);
+}
+
+#[test]
+fn a_state_sent_after_unsent_updates_counts_once() {
+    let limit: Limit = "100/min".parse().unwrap();
+    let hub = Hub::new();
+    let mut nodes: Vec<Node> = fleet::<1>(&hub).into();
+    with_an_unsent_update(&nodes[0], &limit);
+    nodes.push(node(&hub, ReplicaConfig::default()));
+    broadcast(&nodes[1], START);
+    deliver_all(&nodes, START);
+    assert!(nodes[1].has_joined());
+    (0..2).for_each(|_| round(&nodes, START));
+    assert_eq!(used(&nodes[1], &limit, START), 27);
+}
+
+#[test]
+fn refunds_are_sent_and_wait_for_earlier_charges() {
+    for (limit, is_lost) in limits().flat_map(|limit| [(limit.clone(), false), (limit, true)]) {
+        let hub = Hub::new();
+        let nodes = fleet::<2>(&hub);
+        charge(&nodes[1], &limit, 60, START);
+        round(&nodes, START);
         let limiter = RateLimiter::new(&nodes[0], limit.clone()).with_namespace("api");
         let limiter = limiter.with_clock(ManualClock::at(START));
         let request = Request::new("k").cost(30);
         let decision = limiter.check_now(&request).unwrap();
-        round(&nodes, START);
-        assert_eq!(used(&nodes[1], &limit, START), 30, "{limit}");
+        broadcast(&nodes[0], START);
+        let told = inbox(&nodes[1]);
+        if !is_lost {
+            receive(&nodes[1], &told, START);
+        }
+        assert_eq!(used(&nodes[1], &limit, START), if is_lost { 60 } else { 90 }, "{limit}");
         limiter.refund_now(&decision);
-        round(&nodes, START);
-        assert_eq!(used(&nodes[1], &limit, START), 0, "{limit}");
+        for _ in 0..4 {
+            round(&nodes, START);
+            assert_eq!(used(&nodes[1], &limit, START), 60, "{limit}: no other units are removed");
+        }
+        assert_eq!(nodes[1].stats().applied, 2);
     }
 }
 

@@ -5,6 +5,7 @@ mod lease;
 mod request;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,10 +16,10 @@ use ratelimit_core::{
 
 pub use self::config::LeaseConfig;
 use self::lease::{Lease, Part};
-use self::request::Request;
+use self::request::{Parts, Request};
 use crate::table::Table;
 use crate::unanswered;
-use ratelimit_core::kit::OwnedName;
+use ratelimit_core::kit::{OwnedClaims, OwnedName, RunToEnd};
 
 /// A store that claims several units at a time from the store underneath and spends them in this process.
 ///
@@ -38,6 +39,10 @@ use ratelimit_core::kit::OwnedName;
 /// would forget them too early. Claims on both go directly to the store, as do claims on limits of fewer than
 /// [`LeaseConfig::min_limit`] units, claims that cost more than a lease would hold, peeks, charges that ignore the limit,
 /// and everything on a store that decides by its server's clock.
+///
+/// # Dropped calls
+/// If a call is dropped while it takes or returns a lease, a task on the tokio runtime completes it. Outside of a runtime, the
+/// lease is lost until its window has passed.
 ///
 /// # Clocks
 /// A lease ends with its segment, by the caller's clock. If the clocks of two nodes differ by *d*, one may spend a lease for *d*
@@ -60,9 +65,9 @@ use ratelimit_core::kit::OwnedName;
 /// # }
 /// ```
 pub struct Leased<S> {
-    inner: S,
+    inner: Arc<S>,
     config: LeaseConfig,
-    leases: Table<Lease>,
+    leases: Arc<Table<Lease>>,
     serial: AtomicU64,
 }
 
@@ -88,7 +93,7 @@ impl Return {
 /// How many leases are returned in one call.
 const RETURNS: usize = 64;
 
-impl<S: CounterStore> Leased<S> {
+impl<S: CounterStore + 'static> Leased<S> {
     /// Leases units from `inner`, with the default configuration.
     pub fn new(inner: S) -> Self {
         Self::with_config(inner, LeaseConfig::default())
@@ -96,7 +101,8 @@ impl<S: CounterStore> Leased<S> {
 
     /// Leases units from `inner`.
     pub fn with_config(inner: S, config: LeaseConfig) -> Self {
-        Self { inner, config, leases: Table::new(config.max_keys), serial: AtomicU64::new(0) }
+        let (inner, leases) = (Arc::new(inner), Arc::new(Table::new(config.max_keys)));
+        Self { inner, config, leases, serial: AtomicU64::new(0) }
     }
 
     /// The store underneath.
@@ -147,7 +153,7 @@ impl<S: CounterStore> Leased<S> {
             back.extend(units.map(|units| Return::new(id, lease, units)));
             !has_ended
         });
-        self.return_units(now, &back).await
+        self.return_units(now, back).await
     }
 
     /// Takes units for one claim from its lease. Units that have to be returned to the store first go to `back`.
@@ -170,17 +176,22 @@ impl<S: CounterStore> Leased<S> {
             lease.take(claim.cost, now, may_lease, &self.config)
         };
         let part = if is_plain {
-            self.leases.with_or_new(&claim.id, |lease| lease.has_ended(now), new, take)
+            self.leases.with_or_new(&claim.id, now, |lease| lease.has_ended(now), new, take)
         } else {
             self.leases.with(&claim.id, take)
         };
         part.unwrap_or_default()
     }
 
-    /// Takes units for a slice from the leases.
-    fn prepare<'c>(&self, claims: Claims<'c>, may_lease: bool, back: &mut Vec<Return>) -> Request<'_, 'c, S> {
-        let parts = claims.iter().map(|claim| self.part(claim, &claims, may_lease, back)).collect();
-        Request { store: &self.inner, leases: &self.leases, claims, parts }
+    /// Takes units for a slice from the leases. Units that have to be returned to the store first go to `back`.
+    fn parts(&self, claims: &Claims<'_>, may_lease: bool, back: &mut Vec<Return>) -> Parts {
+        claims.iter().map(|claim| self.part(claim, claims, may_lease, back)).collect()
+    }
+
+    /// The request for what the leases do not pay.
+    fn request(&self, claims: &Claims<'_>, parts: Parts) -> Request<S> {
+        let claims = OwnedClaims::new(claims, OwnedName::new);
+        Request { store: self.inner.clone(), leases: self.leases.clone(), claims, parts }
     }
 
     /// Takes all leased units of these meters to return them, so that the store decides exactly.
@@ -193,27 +204,34 @@ impl<S: CounterStore> Leased<S> {
         }
     }
 
-    /// Returns units to the store. Those whose refund fails are lost until their window ends.
-    async fn return_units(&self, now: Timestamp, back: &[Return]) -> Result<(), StoreError> {
-        let mut done = Ok(());
-        for some in back.chunks(RETURNS) {
-            let refunds: Vec<Refund<'_>> = some.iter().map(Return::refund).collect();
-            done = self.inner.refund(now, &refunds).await.and(done);
+    /// Returns units to the store, even if the caller is dropped.
+    async fn return_units(&self, now: Timestamp, back: Vec<Return>) -> Result<(), StoreError> {
+        if back.is_empty() {
+            return Ok(());
         }
-        done
-    }
-
-    /// The answer, if the leases pay the whole slice.
-    fn paid(request: &mut Request<'_, '_, S>) -> Option<Answer> {
-        let verdicts: Option<Verdicts> = request.parts.iter().map(|part| part.verdict).collect();
-        let verdicts = verdicts?;
-        request.parts.clear(); // spent: nothing returns to the leases
-        Some(Answer { admitted: true, charged: true, now: request.claims.now(), verdicts })
+        let store = self.inner.clone();
+        RunToEnd::new(async move { return_units(&*store, now, &back).await }).await
     }
 
     fn bypasses_leases(&self) -> bool {
         self.inner.promises().time == Time::Server
     }
+}
+
+/// Returns units to the store. Those whose refund fails are lost until their window ends.
+async fn return_units<S: CounterStore>(store: &S, now: Timestamp, back: &[Return]) -> Result<(), StoreError> {
+    let mut done = Ok(());
+    for some in back.chunks(RETURNS) {
+        let refunds: Vec<Refund<'_>> = some.iter().map(Return::refund).collect();
+        done = store.refund(now, &refunds).await.and(done);
+    }
+    done
+}
+
+/// The answer, if the leases pay the whole slice.
+fn paid_by_leases(claims: &Claims<'_>, parts: &[Part]) -> Option<Answer> {
+    let verdicts: Verdicts = parts.iter().map(|part| part.verdict).collect::<Option<_>>()?;
+    Some(Answer { admitted: true, charged: true, now: claims.now(), verdicts })
 }
 
 impl<S: fmt::Debug> fmt::Debug for Leased<S> {
@@ -226,7 +244,7 @@ impl<S: fmt::Debug> fmt::Debug for Leased<S> {
 }
 
 #[deny(clippy::missing_trait_methods)]
-impl<S: CounterStore> CounterStore for Leased<S> {
+impl<S: CounterStore + 'static> CounterStore for Leased<S> {
     /// The promises of the store underneath, except that leases of other nodes may cause refusals.
     fn promises(&self) -> Promises {
         Promises::new(Decisions::Conservative, self.inner.promises().time)
@@ -237,21 +255,20 @@ impl<S: CounterStore> CounterStore for Leased<S> {
             return self.inner.claim(claims).await;
         }
         let mut back = Vec::new();
-        let mut request = self.prepare(claims, true, &mut back);
-        if let Some(answer) = Self::paid(&mut request) {
+        let parts = self.parts(&claims, true, &mut back);
+        if let Some(answer) = paid_by_leases(&claims, &parts) {
             return Ok(answer);
         }
-        let _ = self.return_units(claims.now(), &back).await;
-        let answer = request.send().await?;
-        if request.is_split(&answer) {
-            request.undo(&answer).await;
-        } else if answer.admitted || !request.is_changed() {
-            return Ok(request.complete(answer).await);
+        if parts.iter().any(|part| part.serial.is_some()) || !back.is_empty() {
+            // Runs to its end even if the caller is dropped: whole leases would be lost with it.
+            let request = self.request(&claims, parts);
+            if let Some(answer) = RunToEnd::new(request.run(back)).await? {
+                return Ok(answer);
+            }
+            let mut back = Vec::new();
+            self.surrender(&claims, &mut back);
+            let _ = self.return_units(claims.now(), back).await;
         }
-        drop(request); // the units are back in the leases
-        back.clear();
-        self.surrender(&claims, &mut back);
-        let _ = self.return_units(claims.now(), &back).await;
         self.inner.claim(claims).await
     }
 
@@ -264,16 +281,16 @@ impl<S: CounterStore> CounterStore for Leased<S> {
         let mut back = Vec::new();
         let mut paid = Vec::with_capacity(slices.len());
         for claims in slices {
-            let mut request = self.prepare(*claims, false, &mut back);
-            let answer = Self::paid(&mut request);
-            drop(request); // units that did not suffice are back in the leases
+            let parts = self.parts(claims, false, &mut back);
+            let answer = paid_by_leases(claims, &parts);
             if answer.is_none() {
+                drop(self.request(claims, parts)); // units that did not suffice are back in the leases
                 self.surrender(claims, &mut back);
             }
             paid.push(answer);
         }
         let now = slices.iter().map(Claims::now).max().unwrap_or(Timestamp::EPOCH);
-        let _ = self.return_units(now, &back).await;
+        let _ = self.return_units(now, back).await;
         let unpaid = slices.iter().zip(&paid).filter(|(_, answer)| answer.is_none());
         let unpaid: Vec<Claims<'_>> = unpaid.map(|(claims, _)| *claims).collect();
         let answers = if unpaid.is_empty() { Vec::new() } else { self.inner.claim_many(&unpaid).await };

@@ -298,3 +298,27 @@ fn usages_of_each_rate_are_separate_and_refunds_keep_their_rate() {
     assert_eq!(known(&other).owed(START), 4);
     assert_eq!(known(&other).owed(START + Duration::from_secs(19)), 1, "the slow ones drain at their rate");
 }
+
+#[test]
+fn pending_usages_of_alternating_rates_are_combined() {
+    let [one, other, truth] = ledgers();
+    let [second, slow, ..] = meters();
+    for nth in 0..20_000 {
+        let now = START + Duration::from_millis(10 * nth);
+        let meter = if nth % 2 == 0 { second } else { slow };
+        claim(&one, meter, 1, now, Mode::Force);
+        claim(&truth, meter, 1, now, Mode::Force);
+        if nth % 1_000 == 999 {
+            one.put_back(take(&one)); // it could not be sent
+        }
+    }
+    let usages = take(&one);
+    assert!(usages.len() < 4_000, "{} usages of two rates", usages.len());
+    usages.iter().for_each(|usage| assert!(merge(&other, usage)));
+    for later in [0, 300, 10_000, 90_000] {
+        let then = START + Duration::from_secs(200 + later);
+        let (found, charged) = (owed(&other, then), owed(&truth, then));
+        // What is merged late counts from then on, at most for the 200 s longer.
+        assert!((charged..=charged + 220).contains(&found), "{found} of {charged} after {later}");
+    }
+}

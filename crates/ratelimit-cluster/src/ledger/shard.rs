@@ -51,7 +51,11 @@ impl Shard {
     #[inline(always)]
     pub(super) fn claim(&mut self, fingerprint: Fingerprint, demand: Demand<'_>) -> Option<(bool, Verdict)> {
         match self.claim_in_slot(fingerprint, demand) {
-            None => self.open(fingerprint, |entry| entry.claim(demand)),
+            None => {
+                let decided = self.open(fingerprint, |entry| entry.claim(demand));
+                self.prune();
+                decided
+            }
             decided => decided,
         }
     }
@@ -325,16 +329,26 @@ impl Shard {
         self.outgoing.dirty.extend(self.table.iter().filter(|slot| slot.is_pending()).map(|slot| slot.low));
     }
 
-    /// Drops usages that have left their window, in case pending usages are not taken for long.
-    fn prune(&mut self) {
+    /// Drops usages that have left their window and combines those of one rate, in case pending usages are not taken for long.
+    pub(super) fn prune(&mut self) {
         let pending = |outgoing: &Outgoing| outgoing.queue.len() + outgoing.dirty.len();
         if pending(&self.outgoing) <= self.prune_at.max(1_024) as usize {
             return;
         }
-        self.outgoing.queue.retain(|(fingerprint, usage)| {
+        let mut queue = std::mem::take(&mut self.outgoing.queue);
+        queue.retain(|(fingerprint, usage)| {
             let slot = self.table.find(fingerprint.low, |slot| slot.is(*fingerprint));
             slot.is_some_and(|slot| !usage.units.have_left(&usage.meter, self.large.read(slot, newest)))
         });
+        // Brings those of one meter together, in their order.
+        queue.sort_by_key(|(fingerprint, _)| (fingerprint.low, fingerprint.high));
+        for (fingerprint, usage) in queue {
+            let mut of_meter = self.outgoing.queue.iter_mut().rev().take_while(|(of, _)| *of == fingerprint);
+            let last = of_meter.find(|(_, before)| counts_alike(&before.meter, &usage.meter));
+            if !last.is_some_and(|(_, before)| before.units.try_append(&usage.units)) {
+                self.outgoing.queue.push((fingerprint, usage));
+            }
+        }
         self.list_dirty();
         self.prune_at = u32::try_from(2 * pending(&self.outgoing)).unwrap_or(u32::MAX);
     }

@@ -1,12 +1,12 @@
 //! What a ledger keeps about a meter in a shared store, and how a reading of the store replaces the local state.
 
-use ratelimit_core::{MAX_UNITS, Meter, State, Timestamp};
+use ratelimit_core::{MAX_UNITS, Meter, State, Timestamp, Window, WindowState};
 use smallvec::SmallVec;
 
 use super::log_owners::LogOwners;
 use super::merge::turn_to;
 use super::reading::Reading;
-use super::units::{Units, place};
+use super::units::{Units, counts_alike, moved, place, signed};
 use super::usage::Usage;
 
 /// How often a segment is read after it has ended.
@@ -21,9 +21,10 @@ pub(super) struct SharedState {
     newest: u64,
     requests: u8,
     requested_at: Timestamp,
-    /// Units that the store may or may not have counted. They are added to its readings.
-    pub(super) unsure: Vec<(Meter, Units)>,
-    /// When the bucket will have drained, as of the last reading.
+    /// Units that the store may or may not have counted, at most one for each segment or rate. They are added to the
+    /// store's readings.
+    unsure: Vec<(Meter, Units)>,
+    /// When the bucket in the store will have drained, as far as this node knows from readings and from its own charges.
     base: Option<Timestamp>,
     /// Whether the last reading of a bucket agreed with the local state.
     pub(super) is_known: bool,
@@ -43,10 +44,7 @@ impl SharedState {
     ) -> bool {
         match (meter, state, reading) {
             (Meter::Window(window), State::Window(state), Reading::Window { segment, total, newest_at }) => {
-                let oldest = window.place(state.at).0.saturating_sub(window.carried().into());
-                self.unsure.retain(
-                    |units| matches!(units, (_, Units::Window { segment, .. }) if *segment >= oldest),
-                );
+                self.forget_segments(window, state);
                 if total > 0 {
                     turn_to(window, state, segment);
                 }
@@ -65,10 +63,9 @@ impl SharedState {
                 }
             }
             (_, state @ State::Bucket(_), Reading::Bucket(reading)) => {
-                self.forget_drained(&usage.units);
                 let beside: SmallVec<[_; 4]> = self.unsure.iter().copied().chain(pending).collect();
                 self.is_known = reading.apply(&usage.meter, state, &beside);
-                self.base = if let State::Bucket(state) = state { state.tat() } else { None };
+                self.base = Some(reading.tat);
             }
             (Meter::Log(_), _, Reading::Sent { units, at }) => self.log.add_sent(units, at),
             (Meter::Log(log), State::Log(state), Reading::Log { live, at, oldest }) => {
@@ -81,13 +78,50 @@ impl SharedState {
         true
     }
 
-    /// If the bucket was empty on this node when `sent` was charged, all earlier units have drained.
-    fn forget_drained(&mut self, sent: &Units) {
-        if let (Units::Bucket { drain, floor }, Some(base)) = (sent, self.base)
-            && *floor > Timestamp::derived(base.as_nanos().saturating_add_signed(*drain))
-        {
-            self.unsure.clear();
+    /// Records that the store has counted a usage of a bucket.
+    pub(super) fn confirm(&mut self, drain: i64, floor: Timestamp) {
+        if drain > 0 {
+            self.drain_until(moved(floor, -drain));
         }
+        self.base = Some(self.base.map_or(floor, |base| moved(base, drain).max(floor)));
+    }
+
+    /// Adds a usage that the store may or may not have counted.
+    pub(super) fn doubt(&mut self, usage: &Usage, (meter, state): (&Meter, &State)) {
+        match (meter, state, usage.units) {
+            (Meter::Window(window), State::Window(state), _) => self.forget_segments(window, state),
+            (_, _, Units::Bucket { drain, floor }) => {
+                let began = moved(floor, -drain);
+                self.drain_until(began);
+                self.base = self.base.max(Some(began));
+            }
+            _ => {}
+        }
+        let mut all = self.unsure.iter_mut();
+        let is_added =
+            all.any(|(meter, units)| counts_alike(meter, &usage.meter) && units.try_append(&usage.units));
+        if !is_added {
+            self.unsure.push((usage.meter, usage.units));
+        }
+    }
+
+    /// Removes unsure units of segments that have left the window.
+    fn forget_segments(&mut self, window: &Window, state: &WindowState) {
+        let oldest = window.place(state.at).0.saturating_sub(window.carried().into());
+        self.unsure.retain(|units| matches!(units, (_, Units::Window { segment, .. }) if *segment >= oldest));
+    }
+
+    /// Removes unsure units of a bucket that have drained by the time at which this node charges it again.
+    ///
+    /// The unsure units are how far the bucket in the store may be behind this node's own charges. Equal charges to both never
+    /// increase this, and while the one in the store is empty, only the other one drains.
+    fn drain_until(&mut self, began: Timestamp) {
+        let idle = self.base.map_or(0, |base| began.as_nanos().saturating_sub(base.as_nanos()));
+        self.unsure.retain_mut(|(_, units)| {
+            let Units::Bucket { drain, .. } = units else { return true };
+            *drain = drain.saturating_sub(signed(idle));
+            *drain > 0
+        });
     }
 }
 
@@ -104,5 +138,37 @@ fn of_segment(units: &Units, of: u64) -> i64 {
     match units {
         Units::Window { segment, units } if *segment == of => *units,
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratelimit_core::kit::OwnedName;
+    use ratelimit_core::{Limit, MeterId};
+
+    use super::*;
+
+    #[test]
+    fn unsure_units_are_kept_once_for_each_segment_or_rate() {
+        let meters = |texts: &[&str]| -> Vec<Meter> {
+            texts.iter().map(|text| text.parse::<Limit>().unwrap().meter_for(b"k")).collect()
+        };
+        let name = OwnedName::new(&MeterId { namespace: "", scope: "", key: b"k" });
+        for (meters, most) in
+            [(meters(&["9/min precision 15s"]), 5), (meters(&["9/s burst 9", "5/s burst 9"]), 2)]
+        {
+            let (mut shared, mut state) = (SharedState::default(), meters[0].fresh());
+            for (second, meter) in (1_800_000_000..).zip(meters.iter().cycle()).take(600) {
+                let now = Timestamp::from_secs(second);
+                meter.charge(&mut state, 1, now);
+                let units = match meter {
+                    Meter::Window(window) => Units::Window { segment: window.place(now).0, units: 1 },
+                    _ => Units::Bucket { drain: 900_000_000, floor: moved(now, 900_000_000) },
+                };
+                let usage = Usage { name: name.clone(), meter: *meter, units };
+                shared.doubt(&usage, (meter, &state));
+                assert!(shared.unsure.len() <= most, "{:?}", shared.unsure);
+            }
+        }
     }
 }

@@ -81,9 +81,17 @@ impl Ledger {
         };
         self.with(&usage.name.id(), |entry| {
             if adds && counts_together(&entry.meter, &usage.meter) {
-                entry.shared_mut().unsure.push((usage.meter, usage.units));
+                let shared = entry.colds.at_mut(entry.slot.cold).shared.get_or_insert_default();
+                shared.doubt(usage, (&entry.meter, &entry.state));
             }
         });
+    }
+
+    /// Records that the store has counted a usage.
+    pub(crate) fn confirm(&self, usage: &Usage) {
+        if let Units::Bucket { drain, floor } = usage.units {
+            self.with(&usage.name.id(), |entry| entry.shared_mut().confirm(drain, floor));
+        }
     }
 
     /// Records that units of a log have been refunded in the store, where their instant is `sent_at`.

@@ -47,6 +47,7 @@ impl Ledger {
                     entry.state = state;
                     entry.record_charge(meter, *cost, verdict);
                 });
+                shards[place(fingerprint)].prune();
             }
         }
         Ok(answer)

@@ -84,6 +84,14 @@ impl Units {
         }
     }
 
+    /// Whether more is refunded than charged.
+    pub(crate) fn is_refund(&self) -> bool {
+        match self {
+            Self::Window { units, .. } | Self::Log { units, .. } => *units < 0,
+            Self::Bucket { drain, .. } => *drain < 0,
+        }
+    }
+
     /// Whether the units have left their window at this instant, so that no node needs them.
     pub(crate) fn have_left(&self, meter: &Meter, now: Timestamp) -> bool {
         match (meter, self) {

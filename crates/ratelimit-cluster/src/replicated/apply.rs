@@ -11,6 +11,9 @@ use crate::table::lock;
 
 impl<T> Replicated<T> {
     /// Applies an update unless it was applied before. A malformed update is not applied at all.
+    ///
+    /// An update with refunds is not applied while earlier updates of its sender are missing: it may refund what was charged
+    /// in those, and would remove other nodes' units instead. It is requested again together with them.
     pub(super) fn apply(
         &self,
         session: &mut Session,
@@ -23,7 +26,13 @@ impl<T> Replicated<T> {
             return Ok(());
         }
         let mut check = Entries::new(units);
-        while check.units()?.is_some() {}
+        let mut has_refunds = false;
+        while let Some((_, _, units)) = check.units()? {
+            has_refunds |= units.is_refund();
+        }
+        if !session.peers.is_next(sender, number) && has_refunds {
+            return Ok(());
+        }
         session.peers.mark(sender, number);
         let mut entries = Entries::new(units);
         let uncounted = self.ledger.merge(std::iter::from_fn(|| entries.units().ok().flatten()));

@@ -39,9 +39,17 @@ impl<T: Transport> Replicated<T> {
     pub async fn leave(&self, now: Timestamp) -> Result<(), TransportError> {
         let held = lock(&self.session).finish_joining();
         self.apply_held(&held);
-        self.send_pending(now).await?;
+        self.send_all(now).await?;
         let leave = message::leave(lock(&self.session).id);
         self.send(&[leave.into()]).await
+    }
+
+    /// Sends what could not be sent earlier, and then the pending charges.
+    async fn send_all(&self, now: Timestamp) -> Result<(), TransportError> {
+        for _ in 0..2 {
+            self.send_pending(now).await?;
+        }
+        Ok(())
     }
 
     /// Sends the pending charges; `false` if there are none. While this node joins, or while earlier updates could not be
@@ -84,8 +92,8 @@ impl<T: Transport> Replicated<T> {
     /// Sends the state of this node, as the answer to a request.
     pub(super) async fn send_state(&self, to: (NodeId, u64), now: Timestamp) -> Result<(), TransportError> {
         // The state includes the pending units. They are sent first, as an update that the state then declares as
-        // contained.
-        self.send_pending(now).await?;
+        // contained. Units charged from then on until their shard is read count twice on the other node.
+        self.send_all(now).await?;
         let (id, ranges) = {
             let session = lock(&self.session);
             let own = (session.id, 1, session.outbox.newest());

@@ -39,6 +39,10 @@ struct Peer {
 }
 
 impl Peer {
+    fn is_present(&self, intervals: u64, now: u64) -> bool {
+        !self.has_left && self.last_seen.saturating_add(intervals) >= now
+    }
+
     fn is_new(&self, number: u64) -> bool {
         number > self.applied && !self.beyond.iter().any(|(first, last)| (*first..=*last).contains(&number))
     }
@@ -134,6 +138,13 @@ impl Peers {
         self.peers.get(&id).map_or(number > 0, |peer| peer.is_new(number))
     }
 
+    /// Records that an update exists. Returns whether all earlier ones have been applied or given up.
+    pub(crate) fn is_next(&mut self, id: NodeId, number: u64) -> bool {
+        let peer = self.peer(id);
+        peer.newest = peer.newest.max(number);
+        peer.applied.saturating_add(1) >= number
+    }
+
     /// Marks an update as applied.
     pub(crate) fn mark(&mut self, id: NodeId, number: u64) {
         self.peer(id).mark(number, number);
@@ -167,9 +178,12 @@ impl Peers {
 
     /// The number of peers that were seen in the last `intervals` and have not left.
     pub(crate) fn count_present(&self, intervals: u64) -> usize {
-        let is_present =
-            |peer: &&Peer| !peer.has_left && peer.last_seen.saturating_add(intervals) >= self.interval;
-        self.peers.values().filter(is_present).count()
+        self.peers.values().filter(|peer| peer.is_present(intervals, self.interval)).count()
+    }
+
+    /// Whether this peer was seen in the last `intervals` and has not left.
+    pub(crate) fn is_present(&self, id: NodeId, intervals: u64) -> bool {
+        self.peers.get(&id).is_some_and(|peer| peer.is_present(intervals, self.interval))
     }
 
     /// Ends an interval without requests.
@@ -184,7 +198,7 @@ impl Peers {
         self.skip_interval();
         let mut missing = Missing::default();
         for (id, peer) in &mut self.peers {
-            if peer.has_left || peer.last_seen.saturating_add(intervals) < self.interval {
+            if !peer.is_present(intervals, self.interval) {
                 continue;
             }
             if peer.oldest > 0 {

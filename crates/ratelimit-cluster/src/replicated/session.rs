@@ -1,6 +1,6 @@
 //! The state of the exchange with the other nodes, without any I/O: joining, requests, and held updates.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::message::{self, NodeId, UpdateRange};
@@ -12,6 +12,9 @@ pub(crate) type Messages = Vec<Arc<[u8]>>;
 
 /// The timeout of a state request, in intervals.
 const TIMEOUT: u64 = 3;
+
+/// How often the state of a node is requested after updates of it were lost.
+const MAX_ATTEMPTS: u32 = 5;
 
 /// How many hello messages a node sends while it joins.
 const MAX_HELLOS: u32 = 2;
@@ -34,8 +37,8 @@ pub(crate) struct Session {
     pub(crate) joining: Option<Joining>,
     /// The state that is being received.
     fetch: Option<Fetch>,
-    /// Nodes whose state has to be requested next.
-    wanted: BTreeSet<NodeId>,
+    /// Nodes whose state has to be requested next, and how often it was requested without success.
+    wanted: BTreeMap<NodeId, u32>,
     /// The number of state requests of this node.
     requests: u64,
     /// The last answered request of each node.
@@ -62,6 +65,8 @@ pub(crate) struct Joining {
 struct Fetch {
     from: NodeId,
     request: u64,
+    /// How often the state was requested before without success.
+    attempts: u32,
     /// The interval in which the last part was received.
     since: u64,
     /// The messages. They are applied when all have been received: if a part of one state were applied and then a whole
@@ -90,7 +95,7 @@ impl Session {
             outbox: Outbox::new(history_bytes),
             joining: Some(Joining::default()),
             fetch: None,
-            wanted: BTreeSet::new(),
+            wanted: BTreeMap::new(),
             requests: 0,
             answered: BTreeMap::new(),
             silent_intervals,
@@ -107,9 +112,8 @@ impl Session {
     pub(crate) fn end_interval(&mut self) -> (Messages, Messages) {
         self.interval += 1;
         let mut requests = Vec::new();
-        if self.fetch.as_ref().is_some_and(|fetch| fetch.since + TIMEOUT <= self.interval) {
-            self.fetch = None; // request another one, or the same again
-        }
+        let interval = self.interval;
+        let late = self.fetch.take_if(|fetch| fetch.since + TIMEOUT <= interval);
         if self.joining.is_some() {
             // Held updates are not marked, so they would look like gaps.
             self.peers.skip_interval();
@@ -121,11 +125,17 @@ impl Session {
         let updates = missing.updates.into_iter();
         requests
             .extend(updates.map(|(from, first, last)| message::resend(self.id, from, first, last).into()));
-        self.wanted.extend(missing.states);
-        if self.fetch.is_none()
-            && let Some(from) = self.wanted.pop_first()
+        self.wanted.extend(missing.states.into_iter().map(|from| (from, 0)));
+        if let Some(Fetch { from, attempts, .. }) = late
+            && attempts + 1 < MAX_ATTEMPTS
+            && self.peers.is_present(from, self.silent_intervals)
         {
-            requests.push(self.request_state(from));
+            self.wanted.entry(from).or_insert(attempts + 1);
+        }
+        if self.fetch.is_none()
+            && let Some((from, attempts)) = self.wanted.pop_first()
+        {
+            requests.push(self.request_state(from, attempts));
         }
         (requests, Vec::new())
     }
@@ -139,7 +149,7 @@ impl Session {
             return self.finish_joining();
         }
         if let Some(from) = joining.offers.pop_front() {
-            requests.push(self.request_state(from));
+            requests.push(self.request_state(from, 0));
         } else if joining.hellos < MAX_HELLOS {
             joining.hellos += 1;
             requests.push(message::hello(self.id).into());
@@ -154,11 +164,11 @@ impl Session {
         self.joining.take().map_or_else(Vec::new, |joining| joining.held)
     }
 
-    fn request_state(&mut self, from: NodeId) -> Arc<[u8]> {
+    fn request_state(&mut self, from: NodeId, attempts: u32) -> Arc<[u8]> {
         self.requests += 1;
         let (request, since) = (self.requests, self.interval);
         let (parts, contained) = (BTreeMap::new(), Vec::new());
-        self.fetch = Some(Fetch { from, request, since, parts, bytes: 0, last: None, contained });
+        self.fetch = Some(Fetch { from, request, attempts, since, parts, bytes: 0, last: None, contained });
         message::state_request(self.id, from, request).into()
     }
 
@@ -183,7 +193,7 @@ impl Session {
             }
             return None;
         }
-        Some(self.request_state(from))
+        Some(self.request_state(from, 0))
     }
 
     /// Whether this node should send its state for a request of another node: once for each request, because the parts of
@@ -296,6 +306,25 @@ mod tests {
             session.should_answer(ONE, 3) && !session.should_answer(ONE, 3) && !session.should_answer(ONE, 2)
         );
         assert!(session.should_answer(ONE, 4) && session.should_answer(OTHER, 1));
+    }
+
+    #[test]
+    fn a_state_that_does_not_arrive_is_requested_again_while_its_node_is_present() {
+        for (leaves_at, expected) in [(99, &[0, 3, 6, 9, 12][..]), (4, &[0, 3])] {
+            let mut session = Session::new(ME, 100, 10);
+            session.finish_joining();
+            session.peers.mark(ONE, 9);
+            session.peers.heartbeat(ONE, 9, 9);
+            let mut requested = Vec::new();
+            for interval in 0..40 {
+                session.peers.mark_seen(ONE);
+                if interval == leaves_at {
+                    session.peers.leave(ONE);
+                }
+                requested.extend(request(&mut session).iter().map(|_| interval));
+            }
+            assert_eq!(requested, expected);
+        }
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratelimit_core::{
-    Answer, Applied, Claim, Claims, CounterStore, Decisions, ErrorKind, MAX_CLAIMS, Meter, MeterId, Mode,
-    Promises, Refund, StoreError, SyncCounterStore, Time, Timer, Timestamp, Verdict,
+    Answer, Claim, Claims, CounterStore, Decisions, ErrorKind, MAX_CLAIMS, Meter, MeterId, Mode, Promises,
+    Refund, StoreError, SyncCounterStore, Time, Timer, Timestamp, Verdict,
 };
 use tokio::sync::Mutex;
 
@@ -35,9 +35,10 @@ use crate::ledger::{Ledger, counter_store_methods, sync_counter_store_methods};
 /// ([`SyncConfig::concurrent_batches`]); the charges of one meter are sent in order.
 ///
 /// # Failures
-/// Charges that the store did not apply are sent again the next time. Charges that it may have applied ([`Applied::Unknown`])
-/// are not sent again, because a slow store would count them several times. This node continues to count them by itself,
-/// and [`unsure`](Self::unsure) returns how often that happened.
+/// Charges that the store did not apply are sent again the next time. Charges that it may have applied
+/// ([`Applied::Unknown`](ratelimit_core::Applied::Unknown)) are not sent again, because a slow store would count them several
+/// times. This node continues to count them by itself, and [`unsure`](Self::unsure) returns how often that happened. A reset
+/// is repeated until the store has confirmed it.
 ///
 /// # Limits that it cannot count
 /// Fixed windows that start with a key's first request, buckets that are refilled in steps, and quotas in total: nodes
@@ -136,21 +137,16 @@ impl<S: CounterStore> Synced<S> {
         }
     }
 
-    /// Makes the pending resets in the shared store.
+    /// Makes the pending resets in the shared store. Those that fail, or are dropped, are made the next time.
     async fn reset_shared(&self, now: Timestamp) -> Result<(), StoreError> {
         let mut done = Ok(());
-        let mut pending = self.resets.take().into_iter();
-        while let Some((name, reset)) = pending.next() {
+        for (name, reset) in self.resets.to_make() {
             let claim = Claim { id: name.id(), cost: 0, meter: reset.meter };
-            let Err(error) = self.reset_one(&claim, now.max(reset.at)).await else { continue };
-            if error.applied() == Applied::No {
-                self.resets.put_back([(name, reset)]);
+            match self.reset_one(&claim, now.max(reset.at)).await {
+                Ok(()) => self.resets.made(&name, &reset),
+                Err(error) if is_unreachable(&error) => return Err(error),
+                Err(error) => done = Err(error),
             }
-            if is_unreachable(&error) {
-                self.resets.put_back(pending);
-                return Err(error);
-            }
-            done = Err(error);
         }
         done
     }

@@ -35,7 +35,7 @@ struct Cutoff {
 }
 
 /// A reset of one meter.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reset {
     pub(super) meter: Meter,
     /// The time of the reset, or of the newest charge if that is later, because the clock of this node may be behind.
@@ -81,16 +81,16 @@ impl Resets {
         }
     }
 
-    /// Takes the pending resets.
-    pub(super) fn take(&self) -> Vec<(OwnedName, Reset)> {
-        std::mem::take(&mut *lock(&self.pending)).into_iter().collect()
+    /// The pending resets.
+    pub(super) fn to_make(&self) -> Vec<(OwnedName, Reset)> {
+        lock(&self.pending).iter().map(|(name, reset)| (name.clone(), *reset)).collect()
     }
 
-    /// Makes failed resets pending again, unless there is a newer reset of the same meter.
-    pub(super) fn put_back(&self, undone: impl IntoIterator<Item = (OwnedName, Reset)>) {
+    /// Records that a reset was made in the store. It stays pending if there is a newer one of the same meter.
+    pub(super) fn made(&self, name: &OwnedName, reset: &Reset) {
         let mut pending = lock(&self.pending);
-        for (name, reset) in undone {
-            pending.entry(name).or_insert(reset);
+        if pending.get(name) == Some(reset) {
+            pending.remove(name);
         }
     }
 

@@ -100,7 +100,7 @@ impl<'n, S> Batch<'n, S> {
                     unsure.fetch_add(1, Ordering::Relaxed);
                     resets.unless_reset(usage, |usage| ledger.mark_unsure(usage));
                 }
-                Stage::Confirmed => {}
+                Stage::Confirmed => resets.unless_reset(usage, |usage| ledger.confirm(usage)),
             }
         }
         usages

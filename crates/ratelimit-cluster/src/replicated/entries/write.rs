@@ -1,6 +1,6 @@
 //! Encodes entries.
 
-use ratelimit_core::{MAX_LOG_UNITS, Meter, MeterId, State, Window};
+use ratelimit_core::{MAX_LOG_UNITS, MAX_UNITS, Meter, MeterId, State, Window};
 
 use crate::ledger::Units;
 use crate::replicated::wire::{put_bytes, put_number, put_signed};
@@ -150,11 +150,13 @@ fn put_limit(out: &mut Vec<u8>, meter: &Meter) {
     }
 }
 
+/// More units than any limit has are sent as that many: a reader accepts no more.
 fn put_units(out: &mut Vec<u8>, units: &Units) {
+    let bounded = |units: i64| units.clamp(-(MAX_UNITS.cast_signed()), MAX_UNITS.cast_signed());
     match *units {
         Units::Window { segment, units } => {
             put_number(out, segment);
-            put_signed(out, units);
+            put_signed(out, bounded(units));
         }
         Units::Bucket { drain, floor } => {
             put_signed(out, drain);
@@ -162,7 +164,7 @@ fn put_units(out: &mut Vec<u8>, units: &Units) {
         }
         Units::Log { newest, units } => {
             put_number(out, newest.as_nanos());
-            put_signed(out, units);
+            put_signed(out, bounded(units));
         }
     }
 }

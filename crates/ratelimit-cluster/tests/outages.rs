@@ -1,0 +1,218 @@
+//! `Synced` while the shared store cannot be reached or loses answers, and afterwards.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use futures::executor::block_on;
+use proptest::prelude::*;
+use ratelimit_cluster::Synced;
+use ratelimit_core::{
+    Answer, Claim, Claims, CounterStore, ErrorKind, Limit, MeterId, Mode, Promises, Refund, StoreError,
+    SyncCounterStore, Timestamp, Verdict,
+};
+use ratelimit_memory::MemoryStore;
+
+const START: Timestamp = Timestamp::from_secs(1_800_000_000);
+
+type Node = Synced<Arc<Frozen>>;
+
+/// A store whose answers do not come in time. It may have applied the requests.
+#[derive(Debug, Default)]
+struct Frozen {
+    store: MemoryStore,
+    how: AtomicU8,
+    /// How the next calls fail, whatever `how` says.
+    next: Mutex<VecDeque<u8>>,
+}
+
+/// Requests are lost, or only their answers are, or it says that it did not apply them, or does not answer at all.
+const REQUESTS_LOST: u8 = 1;
+const ANSWERS_LOST: u8 = 2;
+const REFUSING: u8 = 3;
+const DROPPED: u8 = 4;
+
+impl Frozen {
+    fn set(&self, how: u8) {
+        self.how.store(how, Ordering::SeqCst);
+    }
+
+    /// Fails before the request is applied. Returns whether to fail after that.
+    async fn before(&self) -> Result<bool, StoreError> {
+        let next = self.next.lock().unwrap().pop_front();
+        match next.unwrap_or_else(|| self.how.load(Ordering::SeqCst)) {
+            DROPPED => std::future::pending().await,
+            REQUESTS_LOST => Err(StoreError::new("frozen", ErrorKind::Timeout, "on purpose")),
+            REFUSING => Err(StoreError::new("frozen", ErrorKind::Unreachable, "on purpose")),
+            how => Ok(how == ANSWERS_LOST),
+        }
+    }
+}
+
+impl CounterStore for Frozen {
+    fn promises(&self) -> Promises {
+        self.store.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let fails = self.before().await?;
+        after(fails, self.store.claim(claims).await?)
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        let fails = self.before().await?;
+        after(fails, self.store.refund(now, refunds).await?)
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        let fails = self.before().await?;
+        after(fails, self.store.reset(claims).await?)
+    }
+}
+
+fn after<T>(fails: bool, answer: T) -> Result<T, StoreError> {
+    if fails { Err(StoreError::new("frozen", ErrorKind::Timeout, "on purpose")) } else { Ok(answer) }
+}
+
+fn limit(text: &str) -> Limit {
+    text.parse().unwrap()
+}
+
+fn one<'a>(limit: &'a Limit, cost: u64) -> Claim<'a> {
+    let id = MeterId { namespace: "n", scope: limit.scope(), key: b"k" };
+    Claim { id, cost, meter: limit.meter_for(b"k") }
+}
+
+fn claim(node: &impl SyncCounterStore, limit: &Limit, cost: u64, now: Timestamp) -> bool {
+    let claim = one(limit, cost);
+    node.claim_one_now(now, Mode::Charge, &claim.id, claim.cost, &claim.meter, |decided| decided).unwrap().0
+}
+
+fn at(seconds: u64) -> Timestamp {
+    START + Duration::from_secs(seconds)
+}
+
+/// Claims as many units in each second as are admitted, and then synchronizes. Returns the admitted units by second.
+fn saturate(node: &Node, limits: &[Limit], seconds: std::ops::Range<u64>) -> Vec<u64> {
+    let each = |second| {
+        let now = at(second);
+        let admitted = (0..1_000).filter(|nth| claim(node, &limits[nth % limits.len()], 1, now)).count();
+        let _ = block_on(node.sync(now));
+        admitted as u64
+    };
+    seconds.map(each).collect()
+}
+
+#[test]
+fn after_a_long_outage_a_bucket_admits_at_its_rate_and_no_more() {
+    let own = [limit("100/min burst 100")];
+    for how in [REQUESTS_LOST, ANSWERS_LOST] {
+        for ready in [false, true] {
+            let node = Synced::new(Arc::new(Frozen::default()));
+            let mut admitted = if ready { saturate(&node, &own, 0..5) } else { vec![0; 5] };
+            node.inner().set(how);
+            admitted.extend(saturate(&node, &own, 5..605));
+            node.inner().set(0);
+            admitted.extend(saturate(&node, &own, 605..1_205));
+            for first in 0..admitted.len() {
+                let mut sum = 0;
+                for (passed, units) in (0..).zip(&admitted[first..]) {
+                    sum += units;
+                    assert!(sum <= 100 + (passed * 100_u64).div_ceil(60), "{sum} from {first}, {passed} s");
+                }
+            }
+            let later: u64 = admitted[605..].iter().sum();
+            // If only the answers were lost, what was charged last counts twice at first.
+            let least = if how == REQUESTS_LOST { 990 } else { 890 };
+            assert!(later >= least, "{later} units in ten minutes, {how}, {ready}");
+            // Once it has been idle for as long as its burst takes, nothing is left of the outage.
+            let idle = saturate(&node, &own, 1_400..1_401);
+            assert_eq!(idle, [100], "{how}, {ready}");
+            assert_eq!(saturate(&node, &own, 1_460..1_461), [100], "{how}, {ready}");
+        }
+    }
+}
+
+#[test]
+fn partial_idleness_reduces_what_a_bucket_is_unsure_of() {
+    let own = limit("60/min burst 60");
+    let node = Synced::new(Arc::new(Frozen::default()));
+    assert!(claim(&node, &own, 40, START));
+    node.inner().set(REQUESTS_LOST);
+    assert!(block_on(node.sync(START)).is_err());
+    node.inner().set(0);
+    // A unit each ten seconds: at each of them the store was empty, and the 40 drain meanwhile.
+    for tenth in 1..4 {
+        assert!(claim(&node, &own, 1, at(10 * tenth)));
+        block_on(node.sync(at(10 * tenth))).unwrap();
+    }
+    assert!(!claim(&node, &own, 48, at(30)) && claim(&node, &own, 47, at(30)));
+}
+
+#[test]
+fn resets_are_made_however_a_synchronization_ends() {
+    let own = limit("20/min burst 20");
+    for how in [REQUESTS_LOST, ANSWERS_LOST, REFUSING, DROPPED] {
+        let node = Synced::new(Arc::new(Frozen::default()));
+        assert!(claim(&node, &own, 15, START));
+        block_on(node.sync(START)).unwrap();
+        let claims = [one(&own, 0)];
+        node.reset_now(Claims::new(START, Mode::Charge, &claims).unwrap());
+        node.inner().set(how);
+        assert!(node.sync(START).now_or_never().is_none_or(|done| done.is_err()));
+        node.inner().set(0);
+        assert!(claim(&node, &own, 4, START));
+        block_on(node.sync(START)).unwrap();
+        assert_eq!((left(&node, &own, START), left(&node.inner().store, &own, START)), (16, 16), "{how}");
+        assert!(claim(&node, &own, 1, START));
+        block_on(node.sync(START)).unwrap();
+        assert_eq!(left(&node.inner().store, &own, START), 15, "{how}: the reset is made once");
+    }
+}
+
+fn left(store: &impl SyncCounterStore, limit: &Limit, now: Timestamp) -> u64 {
+    let claim = one(limit, 0);
+    let peek = |decided: Result<(bool, Verdict), StoreError>| decided.unwrap().1.remaining;
+    store.claim_one_now(now, Mode::Peek, &claim.id, claim.cost, &claim.meter, peek)
+}
+
+const KINDS: &[&[&str]] = &[
+    &["20/min fixed"],
+    &["20/min precision 15s strict"],
+    &["60/min burst 20"],
+    &["60/min queue burst 20"],
+    //    &["60/min burst 20 name p", ["60/min burst 20 name p", "20/min burst 30 name p", "600/min burst 20 name p"],
+    &["20/min log"],
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever requests and answers are lost, a node by itself has no more left than a store that counts the same charges.
+    #[test]
+    fn a_node_by_itself_stays_within_the_limit(
+        kind in prop::sample::select(KINDS),
+        steps in prop::collection::vec((0..3_usize, 1..12_u64, 0..4_000_u64, any::<bool>(), prop::collection::vec(0..4_u8, 0..3)), 1..60),
+    ) {
+        let limits: Vec<Limit> = kind.iter().map(|text| limit(text)).collect();
+        let (node, alone) = (Synced::new(Arc::new(Frozen::default())), MemoryStore::new());
+        let mut now = START;
+        for (which, cost, millis, syncs, how) in steps {
+            now = now + Duration::from_millis(millis);
+            let limit = &limits[which % limits.len()];
+            if claim(&node, limit, cost, now) {
+                prop_assert!(claim(&alone, limit, cost, now), "{} of {} at {:?}", cost, limit, now.since(START));
+            }
+            if syncs {
+                *node.inner().next.lock().unwrap() = how.into();
+                let _ = block_on(node.sync(now));
+            }
+            for limit in &limits {
+                let (here, there) = (left(&node, limit, now), left(&alone, limit, now));
+                prop_assert!(here <= there, "{} left of {} and not {} at {:?}", here, limit, there, now.since(START));
+            }
+        }
+    }
+}
