@@ -151,6 +151,27 @@ fn partial_idleness_reduces_what_a_bucket_is_unsure_of() {
     assert!(!claim(&node, &own, 48, at(30)) && claim(&node, &own, 47, at(30)));
 }
 
+/// Units of one rate are unsure, more of them could not be sent, and others of another rate are unsure, too.
+#[test]
+fn unsure_units_do_not_drain_before_pending_ones_are_sent() {
+    let [slow, fast] = ["60/min burst 20 name p", "600/min burst 20 name p"].map(limit);
+    let (node, alone) = (Synced::new(Arc::new(Frozen::default())), MemoryStore::new());
+    let charge = |limit, cost, second| {
+        assert!(claim(&node, limit, cost, at(second)) && claim(&alone, limit, cost, at(second)));
+    };
+    let sync = |how: &[u8], second| {
+        *node.inner().next.lock().unwrap() = how.to_vec().into();
+        let _ = block_on(node.sync(at(second)));
+        assert!(left(&node, &slow, at(second)) <= left(&alone, &slow, at(second)), "{second}");
+    };
+    charge(&slow, 10, 0);
+    sync(&[REQUESTS_LOST], 0);
+    charge(&slow, 2, 2);
+    charge(&fast, 1, 6);
+    sync(&[REFUSING, REFUSING, REQUESTS_LOST, REQUESTS_LOST], 6);
+    sync(&[], 6);
+}
+
 #[test]
 fn resets_are_made_however_a_synchronization_ends() {
     let own = limit("20/min burst 20");
@@ -188,7 +209,7 @@ const KINDS: &[&[&str]] = &[
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever requests and answers are lost, a node by itself has no more left than a store that counts the same charges.
     #[test]

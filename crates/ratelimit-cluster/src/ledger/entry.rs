@@ -122,6 +122,18 @@ impl Entry<'_> {
         }
     }
 
+    /// Removes unsure units that had drained before these were charged, which have been sent.
+    pub(super) fn drain_unsure(&mut self, sent: &Units) {
+        let Some(began) = sent.began().filter(|_| self.shared().is_some_and(SharedState::is_unsure)) else {
+            return;
+        };
+        // Units of another rate may be older and still pending.
+        let queue = self.outgoing.queue.iter().filter(|(of, _)| *of == self.fingerprint);
+        let pending = queue.map(|(_, usage)| usage.units).chain(self.pending);
+        let first = pending.filter_map(|units| units.began()).fold(began, Timestamp::min);
+        self.shared_mut().drain_until(first);
+    }
+
     /// Adds a usage that cannot be combined with what is pending.
     #[cold]
     fn queue(&mut self, meter: Meter, units: Units) {

@@ -78,11 +78,13 @@ impl SharedState {
         true
     }
 
+    /// Whether the store may or may not have counted some units.
+    pub(super) fn is_unsure(&self) -> bool {
+        !self.unsure.is_empty()
+    }
+
     /// Records that the store has counted a usage of a bucket.
     pub(super) fn confirm(&mut self, drain: i64, floor: Timestamp) {
-        if drain > 0 {
-            self.drain_until(moved(floor, -drain));
-        }
         self.base = Some(self.base.map_or(floor, |base| moved(base, drain).max(floor)));
     }
 
@@ -90,12 +92,7 @@ impl SharedState {
     pub(super) fn doubt(&mut self, usage: &Usage, (meter, state): (&Meter, &State)) {
         match (meter, state, usage.units) {
             (Meter::Window(window), State::Window(state), _) => self.forget_segments(window, state),
-            (_, _, Units::Bucket { drain, floor }) => {
-                let began = moved(floor, -drain);
-                self.drain_until(began);
-                self.base = self.base.max(Some(began));
-            }
-            _ => {}
+            _ => self.base = self.base.max(usage.units.began()),
         }
         let mut all = self.unsure.iter_mut();
         let is_added =
@@ -111,11 +108,12 @@ impl SharedState {
         self.unsure.retain(|units| matches!(units, (_, Units::Window { segment, .. }) if *segment >= oldest));
     }
 
-    /// Removes unsure units of a bucket that have drained by the time at which this node charges it again.
+    /// Removes unsure units of a bucket that have drained by the time at which this node charges it again, and before which
+    /// all charges have been sent.
     ///
     /// The unsure units are how far the bucket in the store may be behind this node's own charges. Equal charges to both never
     /// increase this, and while the one in the store is empty, only the other one drains.
-    fn drain_until(&mut self, began: Timestamp) {
+    pub(super) fn drain_until(&mut self, began: Timestamp) {
         let idle = self.base.map_or(0, |base| began.as_nanos().saturating_sub(base.as_nanos()));
         self.unsure.retain_mut(|(_, units)| {
             let Units::Bucket { drain, .. } = units else { return true };

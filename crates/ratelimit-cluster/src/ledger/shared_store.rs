@@ -81,6 +81,7 @@ impl Ledger {
         };
         self.with(&usage.name.id(), |entry| {
             if adds && counts_together(&entry.meter, &usage.meter) {
+                entry.drain_unsure(&usage.units);
                 let shared = entry.colds.at_mut(entry.slot.cold).shared.get_or_insert_default();
                 shared.doubt(usage, (&entry.meter, &entry.state));
             }
@@ -90,7 +91,10 @@ impl Ledger {
     /// Records that the store has counted a usage.
     pub(crate) fn confirm(&self, usage: &Usage) {
         if let Units::Bucket { drain, floor } = usage.units {
-            self.with(&usage.name.id(), |entry| entry.shared_mut().confirm(drain, floor));
+            self.with(&usage.name.id(), |entry| {
+                entry.drain_unsure(&usage.units);
+                entry.shared_mut().confirm(drain, floor);
+            });
         }
     }
 

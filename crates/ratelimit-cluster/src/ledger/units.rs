@@ -84,6 +84,14 @@ impl Units {
         }
     }
 
+    /// When charges to a bucket would have begun if it was empty.
+    pub(super) fn began(&self) -> Option<Timestamp> {
+        match self {
+            Self::Bucket { drain, floor } if *drain > 0 => Some(moved(*floor, -drain)),
+            _ => None,
+        }
+    }
+
     /// Whether more is refunded than charged.
     pub(crate) fn is_refund(&self) -> bool {
         match self {
