@@ -10,9 +10,8 @@ pub const MAX_UNITS: u64 = 999_999_999_999_999;
 /// The maximum number of units in a sliding log, which stores eight bytes for each.
 pub const MAX_LOG_UNITS: u64 = 1_000_000;
 
-/// A renewal of a lease is charged under this many times the limit, because a log forgets its oldest units beyond its
-/// limit. A log may contain several units of one holder: the one that it holds, and one for each renewal within a lease
-/// after which the old unit was not returned.
+/// A log may contain this many units of one holder: the one that it holds, and one for each renewal within a lease after which
+/// the old unit was not returned.
 pub(crate) const RENEWALS: u64 = 4;
 
 /// The longest period of a limit in nanoseconds: 3,660 days (ten years).

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::claims::{OwnedClaim, OwnedClaims, OwnedRefund, decide_as};
 use crate::error;
-use crate::optimistic::{Entries, Written, check_size, is_optimistic, pause};
+use crate::optimistic::{Entries, Written, check_size, check_state, is_optimistic, pause};
 use crate::refund::{GivenAt, all_of};
 use crate::servers::Answers;
 use crate::space::Space;
@@ -76,7 +76,11 @@ pub(crate) async fn decide(space: &Arc<Space>, slices: &[OwnedClaims], deadline:
     outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(error::contended()))).collect()
 }
 
+/// What is charged by force may name a larger log than there will be: its state is checked.
 fn check(space: &Space, slice: &OwnedClaims) -> Result<(), StoreError> {
+    if slice.mode == Mode::Force {
+        return Ok(());
+    }
     slice.claims.iter().try_for_each(|claim| check_size(&claim.meter, space.max_value))
 }
 
@@ -196,6 +200,9 @@ impl<'a> Step<'a> {
         let mode = if self.looking { Mode::Peek } else { self.slice.mode };
         let decided = self.states(space, answers, entries, deductions).and_then(|mut states| {
             let answer = decide_as(mode, self.slice, &mut states)?;
+            if mode == Mode::Force {
+                states.iter().flatten().try_for_each(|state| check_state(state, space.max_value))?;
+            }
             Ok((answer, states))
         });
         let charged = match decided {

@@ -49,14 +49,26 @@ pub(crate) enum Written {
 
 /// Refuses a log that may grow beyond the size of an item.
 pub(crate) fn check_size(meter: &Meter, max_value: usize) -> Result<(), StoreError> {
-    let Meter::Log(log) = meter else { return Ok(()) };
-    let bytes = usize::try_from(log.limit()).ok().and_then(|units| units.checked_mul(8)?.checked_add(1));
-    if bytes.is_some_and(|bytes| bytes <= max_value) {
+    match meter {
+        Meter::Log(log) => check_units(usize::try_from(log.limit()).unwrap_or(usize::MAX), max_value),
+        Meter::Window(_) | Meter::Bucket(_) => Ok(()),
+    }
+}
+
+/// Refuses the state of a log that is larger than an item.
+pub(crate) fn check_state(state: &State, max_value: usize) -> Result<(), StoreError> {
+    match state {
+        State::Log(log) => check_units(log.units.len(), max_value),
+        State::Window(_) | State::Bucket(_) => Ok(()),
+    }
+}
+
+fn check_units(units: usize, max_value: usize) -> Result<(), StoreError> {
+    if units.checked_mul(8).and_then(|bytes| bytes.checked_add(1)).is_some_and(|bytes| bytes <= max_value) {
         return Ok(());
     }
     let message = format!(
-        "a sliding log of {} units does not fit into an item; use a sliding window, or raise the servers' option -I and `max_item_size`",
-        log.limit()
+        "a sliding log of {units} units does not fit into an item; use a sliding window, or raise the servers' option -I and `max_item_size`"
     );
     Err(error::new(ErrorKind::Unsupported, message))
 }

@@ -52,6 +52,21 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new("bans/batches", "Refusals count in batches as well, and the ban holds for the next batch.", batches),
         Case::new(
+            "bans/refusals-of-one-batch",
+            "Refusals that come after the one that bans, in the same batch, do not count towards the next ban.",
+            of_one_batch,
+        ),
+        Case::new(
+            "bans/refusals-of-another-part",
+            "A refusal by a limit in another part of the request bans the key if it is the same one.",
+            of_another_part,
+        ),
+        Case::new(
+            "bans/periods-are-apart",
+            "Refusals under a ban with a short period do not shorten the memory of one with a longer period.",
+            periods,
+        ),
+        Case::new(
             "bans/one-ban-for-all-handles",
             "Many tasks on several handles that are all refused begin one ban together, not one each.",
             concurrent,
@@ -93,6 +108,53 @@ async fn after_refusals(bench: Bench, kind: Kind) -> CaseResult {
     );
     trial.at(60 * MINUTE + SECOND - TICK).refuse(1).await?;
     trial.at(60 * MINUTE + SECOND).admit(2).await?;
+    Ok(())
+}
+
+async fn of_one_batch(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limits(&["2/s fixed", "ban 10s after 3 in 1h"])?);
+    let answers = trial.limiter.check_many((0..12).map(|_| trial.request(1))).await;
+    for answer in answers {
+        answer?;
+    }
+    trial.at(20 * SECOND).admit(2).await?;
+    for nth in 1..=2 {
+        ensure_eq!(ban(&trial.refuse(1).await?), None, "a ban after {nth} more refusals");
+    }
+    ensure_eq!(ban(&trial.refuse(1).await?), Some(10 * SECOND), "how long the third refusal bans");
+    Ok(())
+}
+
+async fn of_another_part(bench: Bench) -> CaseResult {
+    let trial = Trial::new(&bench, limit("1000/h")?);
+    let requests = limits(&["60/min name requests", "ban 1h after 2 in 1h"])?;
+    let tokens = limits(&["100/min name tokens"])?;
+    let request = |key: &'static str, tokens_of: &'static str| {
+        let request = Request::new(key).limits(&requests);
+        request.and(Request::new(tokens_of).cost(1_000).limits(&tokens))
+    };
+    for nth in 1..=3 {
+        let refused = trial.limiter.check(request("one", "another")).await?;
+        ensure_eq!(ban(&refused), None, "a ban after {nth} refusals of another key");
+    }
+    for expected in [None, Some(60 * MINUTE)] {
+        let refused = trial.limiter.check(request("same", "same")).await?;
+        ensure_eq!(ban(&refused), expected, "a ban after refusals by tokens");
+    }
+    Ok(())
+}
+
+async fn periods(bench: Bench) -> CaseResult {
+    let long = Trial::new(&bench, limits(&["1/s fixed name a", "ban 1h after 3 in 1h"])?);
+    let short = long.under(limits(&["1/s fixed name b", "ban 5min after 3 in 1min"])?);
+    for step in 0..2_u32 {
+        long.at(step * 5 * MINUTE).admit(1).await?;
+        ensure_eq!(ban(&long.refuse(1).await?), None, "a ban after fewer than three refusals");
+        short.at(step * 5 * MINUTE + 2 * MINUTE).admit(1).await?;
+        ensure_eq!(ban(&short.refuse(1).await?), None, "a ban after one refusal in a minute");
+    }
+    long.at(30 * MINUTE).admit(1).await?;
+    ensure_eq!(ban(&long.refuse(1).await?), Some(60 * MINUTE), "how long the third refusal in an hour bans");
     Ok(())
 }
 

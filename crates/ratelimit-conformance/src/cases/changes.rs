@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::bench::{Bench, limit};
 use crate::case::Case;
-use crate::failure::{CaseResult, Failure, ensure_eq};
+use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
 
@@ -50,6 +50,11 @@ pub(super) fn cases() -> Vec<Case> {
             many_rates,
         ),
         Case::new("changes/bucket-burst", "A larger burst of a bucket adds the difference at once.", burst),
+        Case::new(
+            "changes/settled-under-an-older-limit",
+            "What is charged by a settlement or a renewal under a former, smaller limit deletes nothing else.",
+            settled,
+        ),
         Case::new("changes/names-are-apart", "A limit with another name starts a new count.", names),
     ]);
     cases
@@ -75,6 +80,24 @@ async fn lowered(bench: Bench, kind: Kind) -> CaseResult {
     small.wait_exactly(1).await?;
     large.at(MINUTE * 5);
     small.expect_left(10).await
+}
+
+async fn settled(bench: Bench) -> CaseResult {
+    let small = Trial::new(&bench, limit("10/min log name plan")?);
+    let large = small.under(limit("200/min log name plan")?);
+    let decision = small.admit(5).await?;
+    large.admit(60).await?;
+    small.limiter.settle(&decision, 6).await?;
+    large.expect_left(200 - 66).await?;
+
+    let few = Trial::new(&bench, limit("2 at once")?).key("held");
+    let many = few.under(limit("20 at once")?);
+    let mut held = few.admit(1).await?;
+    many.at(Duration::from_secs(1)).admit(19).await?;
+    ensure!(few.at(Duration::from_secs(2)).limiter.renew(&mut held).await?, "the lease was not renewed");
+    many.at(Duration::from_secs(2)).refuse(1).await?;
+    few.limiter.release(&held).await?;
+    many.expect_left(1).await
 }
 
 async fn back_and_forth(bench: Bench) -> CaseResult {

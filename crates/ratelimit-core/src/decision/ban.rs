@@ -1,7 +1,7 @@
 //! Bans in a decision.
 
 use super::Decision;
-use crate::Timestamp;
+use crate::{Request, Timestamp};
 use crate::limit::Ban;
 
 impl Decision<'_> {
@@ -12,14 +12,13 @@ impl Decision<'_> {
 
     /// The bans that count this refusal: another limit on the same key has refused, and the key is not banned yet. The
     /// index of each, and that of its key.
-    pub(crate) fn refused_under_bans(&self) -> Vec<(usize, usize)> {
-        let refuses = |key| {
-            move |status: crate::LimitStatus<'_>| {
-                status.key_index() == key && !status.allowed() && !status.rule().is_ban()
-            }
-        };
-        let counts = |status: &crate::LimitStatus<'_>| {
-            status.rule().is_ban() && status.allowed() && self.each().any(refuses(status.key_index()))
+    pub(crate) fn refused_under_bans(&self, request: &Request<'_, '_>) -> Vec<(usize, usize)> {
+        let is_same = |one: usize, other: usize| one == other || request.key(one) == request.key(other);
+        let counts = |ban: &crate::LimitStatus<'_>| {
+            let refuses = |other: crate::LimitStatus<'_>| {
+                !other.allowed() && !other.rule().is_ban() && is_same(other.key_index(), ban.key_index())
+            };
+            ban.rule().is_ban() && ban.allowed() && self.each().any(refuses)
         };
         self.each().filter(counts).map(|status| (status.index(), status.key_index())).collect()
     }

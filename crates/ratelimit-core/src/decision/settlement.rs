@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::parts::Place;
 use super::short_key::KeyBytes;
 use super::{Decision, LimitStatus};
-use crate::bounds::RENEWALS;
+use crate::bounds::MAX_LOG_UNITS;
 use crate::receipt::{is_marked, unmarked};
 use crate::{
     Algorithm, Answer, Claim, ErrorKind, Log, Meter, MeterId, Refund, StoreError, Time, Timestamp, Verdict,
@@ -20,6 +20,16 @@ pub(crate) struct Settlement<'d> {
     pub(crate) refunds: SmallVec<[Refund<'d>; 4]>,
     /// Units that were used beyond what was charged, to be charged now whether they fit or not.
     pub(crate) claims: SmallVec<[Claim<'d>; 4]>,
+}
+
+/// The meter for a charge that has to be made whether it fits or not. A charge of a log deletes the oldest units beyond the
+/// log's limit. But the limit of a decision may be smaller than the one that is in force now, and more units than either may be
+/// live while leases are renewed.
+fn without_bound(meter: Meter) -> Meter {
+    match meter {
+        Meter::Log(log) => Meter::Log(Log::new(MAX_LOG_UNITS, log.window()).unwrap_or(log)),
+        Meter::Window(_) | Meter::Bucket(_) => meter,
+    }
 }
 
 impl Settlement<'_> {
@@ -60,7 +70,7 @@ impl Decision<'_> {
                 let receipt = verdict.receipt;
                 settlement.refunds.push(Refund { id, cost: cost - units, meter, receipt });
             } else if units > cost {
-                settlement.claims.push(Claim { id, cost: units - cost, meter });
+                settlement.claims.push(Claim { id, cost: units - cost, meter: without_bound(meter) });
             }
         }
         settlement
@@ -78,8 +88,7 @@ impl Decision<'_> {
                 continue;
             }
             let id = MeterId { namespace: self.parts.namespace(), scope: limit.scope(), key };
-            let meter = Log::new(log.limit() * RENEWALS, log.window()).unwrap_or(log);
-            leases.claims.push(Claim { id, cost, meter: Meter::Log(meter) });
+            leases.claims.push(Claim { id, cost, meter: without_bound(Meter::Log(log)) });
             leases.refunds.push(Refund { id, cost, meter: Meter::Log(log), receipt: verdict.receipt });
             let end = unmarked(verdict.receipt) + limit.period();
             leases.ends = Some(leases.ends.map_or(end, |earlier: Timestamp| earlier.min(end)));

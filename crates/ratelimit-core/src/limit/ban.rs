@@ -54,6 +54,8 @@ pub(super) fn check(duration: Duration, factor: u32, longest: Duration) -> Resul
 pub(crate) struct Ban {
     /// The scope of the bucket that decides whether the key is banned.
     pub(crate) scope: Arc<str>,
+    /// The same bucket, as requests claim it.
+    pub(crate) gate: Bucket,
     /// The refusal that does not fit this log starts a ban. `None` if every refusal starts one.
     pub(crate) refusals: Option<Log>,
     pub(crate) refusals_scope: String,
@@ -84,8 +86,10 @@ impl Ban {
         let earlier = (steps > 0).then(|| Bucket::with_interval(longest * 2, u64::from(steps) + 1).ok());
         Some(Self {
             scope: scope.clone(),
+            gate: gate().ok()?,
             refusals: Log::new(refusals - 1, nanos(within)).ok(),
-            refusals_scope: format!("{scope}:refusals"),
+            // With the period, like the scope of a log.
+            refusals_scope: format!("{scope}:refusals:{}", nanos(within)),
             earlier: earlier.flatten(),
             earlier_scope: format!("{scope}:bans"),
             duration,

@@ -77,7 +77,7 @@ async fn count_refusal(
     request: &Request<'_, '_>,
     decision: &mut Decision<'_>,
 ) -> Result<(), StoreError> {
-    for (index, key_index) in decision.refused_under_bans() {
+    for (index, key_index) in decision.refused_under_bans(request) {
         let Some(key) = request.key(key_index) else { continue };
         let Some(ban) = decision.ban_meters(index) else { continue };
         if let Some(end) = count_one(store, clock, namespace, key, &ban).await? {
@@ -117,10 +117,16 @@ async fn count_one(
         store.claim(Claims::known(clock.now(), mode, std::slice::from_ref(&only))).await
     };
     let refusal = ban.refusals.map(|log| claim(id(&ban.refusals_scope), 1, Meter::Log(log)));
-    if let Some(refusal) = refusal
-        && ask(Mode::Charge, refusal).await?.admitted
-    {
-        return Ok(None);
+    if let Some(refusal) = refusal {
+        // What is refused at the same time as a ban starts counts no more than what is refused while it lasts.
+        let both = [claim(id(&ban.scope), 0, Meter::Bucket(ban.gate)), refusal];
+        let answer = store.claim(Claims::known(clock.now(), Mode::Charge, &both)).await?;
+        if answer.admitted {
+            return Ok(None);
+        }
+        if let Some(gate) = answer.verdicts.first().filter(|gate| !gate.fits) {
+            return Ok(Some(gate.reset_at));
+        }
     }
     let another = ban.earlier.map(|bucket| claim(id(&ban.earlier_scope), 1, Meter::Bucket(bucket)));
     let earlier = match another {

@@ -42,7 +42,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         for _ in 1..TRIES {
             let decision = self.decide(&request, Mode::Charge).await?;
             match left_of(&decision) {
-                Some(units) => request = request.cost(units),
+                Some(units) => request = request.cost_at_most(units),
                 None => return Ok((taken(&decision), self.counted(&request, decision).await)),
             }
         }
@@ -64,7 +64,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         for _ in 1..TRIES {
             let mut decision = self.decide_now(request.clone(), Mode::Charge, Refusals::Ignore)?;
             match left_of(&decision) {
-                Some(units) => request = request.cost(units),
+                Some(units) => request = request.cost_at_most(units),
                 None => {
                     self.counted_now(&request, &mut decision);
                     return Ok((taken(&decision), decision));
@@ -79,8 +79,9 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
 /// The cost of the next attempt after a refusal: what is left, or a single unit, whose decision says when to retry.
 /// `None` if the request was admitted, or was for a single unit of each key.
 fn left_of(decision: &Decision<'_>) -> Option<u64> {
-    let most = decision.each().map(|limit| limit.cost()).max().unwrap_or(0);
-    let left = decision.each().map(|limit| limit.remaining().min(limit.cost())).min().unwrap_or(0);
+    let charged = || decision.each().filter(|limit| limit.cost() > 0);
+    let most = charged().map(|limit| limit.cost()).max().unwrap_or(0);
+    let left = charged().map(|limit| limit.remaining().min(limit.cost())).min().unwrap_or(0);
     (!decision.allowed() && most > 1).then(|| left.clamp(1, most - 1))
 }
 

@@ -78,6 +78,12 @@ impl<'k, 'l> Request<'k, 'l> {
         }
     }
 
+    /// Lowers each cost to at most this many units.
+    pub(super) fn cost_at_most(mut self, units: u64) -> Self {
+        self.parts_mut().iter_mut().for_each(|part| part.cost = part.cost.min(units));
+        self
+    }
+
     #[inline(never)]
     fn cost_each(mut self, units: u64) -> Self {
         self.parts_mut().iter_mut().for_each(|part| part.cost = units);
@@ -259,7 +265,7 @@ impl<'k, 'l> Request<'k, 'l> {
     }
 
     /// The bytes of a key.
-    pub(super) fn key(&self, index: usize) -> Option<&'k [u8]> {
+    pub(crate) fn key(&self, index: usize) -> Option<&'k [u8]> {
         self.parts().get(index).map(|part| part.key)
     }
 
