@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{AWAY, MapStore, Mood, Random, Unsteady};
-use ratelimit_core::{Acquire, Clock, Limit, Permit, RateLimiter, Timer, Timestamp};
+use ratelimit_core::{Acquire, Clock, Limit, Limits, Permit, RateLimiter, Timer, Timestamp};
 use tokio::time::{Instant, sleep};
 
 const MOST: usize = 3;
@@ -114,4 +114,34 @@ async fn at_most_as_many_hold_as_may() {
     }
     // The histories contain what they are about.
     assert!(lost > 50 && admitted > 500, "{lost} lost, {admitted} admitted");
+}
+
+/// The queue lets a caller wait for longer than the lease of the unit that it has been given.
+#[tokio::test(start_paused = true)]
+async fn units_are_held_while_their_caller_waits_for_its_turn() {
+    let limits: Limits = "2 at once lease 60s; 1/min queue burst 10".parse().unwrap();
+    let limiter = Arc::new(RateLimiter::new(MapStore::default(), limits).with_clock(Paused(Instant::now())));
+    let first = limiter.acquire("k").await.unwrap();
+    limiter.release(&first).await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..2 {
+        let limiter = limiter.clone();
+        waiting.push(tokio::spawn(async move {
+            let decision = limiter.acquire("k").await.unwrap().into_owned();
+            let permit = limiter.hold(decision);
+            sleep(Duration::from_secs(100)).await;
+            assert!(!permit.is_lost());
+            permit.release().await.unwrap();
+        }));
+        sleep(Duration::from_millis(1)).await;
+    }
+    // The first has its turn after one minute, the second after two. Each works for 100 seconds.
+    for _ in 0..150 {
+        let free = limiter.peek("k").await.unwrap().each().next().unwrap().remaining();
+        assert_eq!(free, 0, "both units are held");
+        sleep(Duration::from_secs(1)).await;
+    }
+    for waiting in waiting {
+        waiting.await.unwrap();
+    }
 }

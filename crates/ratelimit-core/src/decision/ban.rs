@@ -1,8 +1,8 @@
 //! Bans in a decision.
 
 use super::Decision;
-use crate::{Request, Timestamp};
 use crate::limit::Ban;
+use crate::{Request, Timestamp};
 
 impl Decision<'_> {
     /// Whether there are bans among the limits.

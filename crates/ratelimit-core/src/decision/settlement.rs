@@ -1,5 +1,7 @@
 //! What to refund and what to charge when the true cost of a decision is known.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::parts::Place;
@@ -94,6 +96,14 @@ impl Decision<'_> {
             leases.ends = Some(leases.ends.map_or(end, |earlier: Timestamp| earlier.min(end)));
         }
         leases
+    }
+
+    /// The shortest lease of the units that it holds under concurrency limits.
+    pub(crate) fn shortest_lease(&self) -> Option<Duration> {
+        let is_held = |limit: &LimitStatus<'_>| {
+            self.charged && limit.cost() > 0 && limit.rule().algorithm() == Algorithm::Concurrency
+        };
+        self.each().filter(is_held).map(|limit| limit.rule().period()).min()
     }
 
     /// Replaces the receipts of the [leases](Self::leases) by those of their renewals, in the same order.

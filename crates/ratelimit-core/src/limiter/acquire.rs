@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{AcquireError, RateLimiter, Request};
 use crate::random::random_up_to;
-use crate::{Algorithm, CounterStore, Decision, MeterId, Mode, StoreError, Time, Timer, Timestamp};
+use crate::{Algorithm, CounterStore, Decision, MeterId, Mode, StoreError, Timer, Timestamp};
 
 /// How to wait; see [`RateLimiter::acquire_with`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,23 +94,19 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
             }
             let longest = deadline.map_or(Duration::MAX, |deadline| deadline.since(self.clock.now()));
             let in_time = deadline.map(|_| request.clone().within(longest, &self.limits));
-            let decision = self.decide(in_time.as_ref().unwrap_or(&request), Mode::Charge).await?;
+            let mut decision = self.decide(in_time.as_ref().unwrap_or(&request), Mode::Charge).await?;
             let now = self.clock.now();
             if decision.allowed() {
                 drop(place);
-                // On the limiter's clock, a part of it may have passed on the way.
-                let passed = match self.store.promises().time {
-                    Time::Server => Duration::ZERO,
-                    Time::Caller | Time::CallerUnordered => now.since(decision.now()),
-                };
-                let delay = decision.delay().saturating_sub(passed);
+                // A part of it may have passed on the way.
+                let delay = decision.delay().saturating_sub(self.passed_since(&decision));
                 if late(now, delay) {
                     // The turn was charged. Whether it still is, nobody knows.
                     self.refund(&decision).await.map_err(StoreError::maybe_applied)?;
                     return Err(AcquireError::Deadline(decision.into_owned()));
                 }
                 if !delay.is_zero() {
-                    self.clock.sleep(delay).await;
+                    self.wait_for_turn(&mut decision, now + delay).await;
                 }
                 return Ok(decision);
             }
@@ -150,6 +146,22 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
         }
         let key = request.key(limit.key_index())?;
         Some(MeterId { namespace: &self.namespace, scope: limit.rule().scope(), key }.to_bytes())
+    }
+
+    /// Sleeps until this instant, and renews the leases that the decision holds meanwhile.
+    async fn wait_for_turn(&self, decision: &mut Decision<'_>, turn: Timestamp) {
+        let third = decision.shortest_lease().map_or(Duration::MAX, |lease| lease / 3);
+        let mut pause = third.saturating_sub(self.passed_since(decision));
+        loop {
+            let left = turn.since(self.clock.now());
+            self.clock.sleep(left.min(pause)).await;
+            if left <= pause {
+                return;
+            }
+            // If it fails, the next one may be in time. A lease that has ended shows when it is held.
+            let _ = self.renew(decision).await;
+            pause = third;
+        }
     }
 
     /// Waits for `future` until the deadline. Returns whether it completed.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::RateLimiter;
-use crate::{Algorithm, Clock, CounterStore, Decision, ErrorKind, StoreError};
+use crate::{Clock, CounterStore, Decision, ErrorKind, StoreError};
 
 /// Holds what a decision took under concurrency limits, until you release or drop it.
 ///
@@ -89,11 +89,10 @@ async fn hold<S: CounterStore, C: Clock>(
     mut released: oneshot::Receiver<oneshot::Sender<Result<(), StoreError>>>,
     is_lost: Arc<AtomicBool>,
 ) {
-    let is_lease = |limit: &crate::LimitStatus<'_>| limit.rule().algorithm() == Algorithm::Concurrency;
-    let shortest = decision.each().filter(is_lease).map(|limit| limit.rule().period()).min();
     // Without a lease there is nothing to renew.
-    let third = shortest.map_or(Duration::MAX, |lease| lease / 3);
-    let mut pause = third;
+    let third = decision.shortest_lease().map_or(Duration::MAX, |lease| lease / 3);
+    // A part of it has passed if the caller has waited since, for its turn in a queue.
+    let mut pause = third.saturating_sub(limiter.passed_since(&decision));
     let asked = loop {
         if let Ok(asked) = tokio::time::timeout(pause, &mut released).await {
             break asked;

@@ -1,7 +1,9 @@
 //! Concurrency limits: releasing and renewing what a decision holds.
 
+use std::time::Duration;
+
 use super::RateLimiter;
-use crate::{Claims, Clock, CounterStore, Decision, Mode, StoreError, SyncCounterStore};
+use crate::{Claims, Clock, CounterStore, Decision, Mode, StoreError, SyncCounterStore, Time};
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// Releases what `decision` holds under concurrency limits ([`Algorithm::Concurrency`](crate::Algorithm::Concurrency)).
@@ -69,6 +71,16 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
             decision.set_leases(&answer.verdicts);
         }
         Ok(is_renewed)
+    }
+}
+
+impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
+    /// How much time has passed on the limiter's clock since this decision. Zero if another clock has decided.
+    pub(super) fn passed_since(&self, decision: &Decision<'_>) -> Duration {
+        match self.store.promises().time {
+            Time::Server => Duration::ZERO,
+            Time::Caller | Time::CallerUnordered => self.clock.now().since(decision.now()),
+        }
     }
 }
 
