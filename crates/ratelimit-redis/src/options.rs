@@ -33,8 +33,9 @@ impl RedisConfig {
     /// | `redis+cluster://[user][:password@]host[:port][,host[:port]…]` | a cluster, given some of its nodes |
     /// | `redis+sentinel://[user][:password@]host[:port][,host[:port]…]/name[/database]` | the primary that these sentinels watch under this name |
     ///
-    /// With `rediss` instead of `redis`, connections are encrypted (feature `tls`). User and password are percent-decoded:
-    /// write `@` as `%40`. The query contains options:
+    /// With `rediss` instead of `redis`, connections are encrypted (feature `tls`). User, password and the path of
+    /// a socket are percent-decoded: write `@` as `%40`, `/` in a password as `%2F`, `#` as `%23`, `?` as `%3F`. The query
+    /// contains options:
     ///
     /// | option | value | sets |
     /// |---|---|---|
