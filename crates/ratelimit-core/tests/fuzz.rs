@@ -83,9 +83,11 @@ fn options() {
             }
             Err(error) => hidden(&error),
         }
-        // A question mark in a password.
-        let url = format!("store://user:{text}?{SECRET}@host/");
-        hidden(&StoreUrl::parse("store", &url).map(|_| ()).unwrap_err());
+        // In a password, a character that ends the part of the URL with the password.
+        for end in ['/', '?', '#'] {
+            let url = format!("store://user:{text}{end}{SECRET}@host/");
+            hidden(&StoreUrl::parse("store", &url).map(|_| ()).unwrap_err());
+        }
     });
 }
 

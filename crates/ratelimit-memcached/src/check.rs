@@ -56,7 +56,10 @@ fn tls(config: &MemcachedConfig, addresses: &[Address]) -> Option<&'static str> 
         return Some("`client_certificate` and `client_key` must be set together");
     }
     if !config.tls {
-        return None;
+        let has_any = config.authorities.is_some() || config.client_certificate.is_some();
+        return has_any.then_some(
+            "`authorities`, `client_certificate` and `client_key` need TLS: an address that begins with memcacheds://",
+        );
     }
     if !cfg!(feature = "tls") {
         return Some("TLS needs the feature `tls` of the crate ratelimit-memcached");
@@ -97,6 +100,11 @@ mod tests {
             (new(":secret@a"), "must not be empty"),
             (new("m%20e:secret@a"), "a space"),
             (new("a").client_key(Some(b"secret".to_vec())), "set together"),
+            (new("a").authorities(Some(b"secret".to_vec())), "need TLS"),
+            (
+                new("a").client_key(Some(b"secret".to_vec())).client_certificate(Some(b"secret".to_vec())),
+                "need TLS",
+            ),
         ] {
             let message = message(&config);
             assert!(message.contains(told) && !message.contains("secret"), "{message}");

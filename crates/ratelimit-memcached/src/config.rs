@@ -36,7 +36,8 @@ pub struct MemcachedConfig {
     pub distribution: Distribution,
     /// Whether connections are encrypted (feature `tls`); set by `memcacheds://` in [`from_url`](Self::from_url).
     pub tls: bool,
-    /// Certificates (PEM) of the authorities to trust for TLS, instead of the machine's.
+    /// Certificates (PEM) of the authorities to trust for TLS, instead of the machine's. It is an error to set this, or a
+    /// client certificate, without [`tls`](Self::tls).
     pub authorities: Option<Vec<u8>>,
     /// The certificate (PEM) for servers that ask clients for one, followed by any intermediate certificates. Requires
     /// [`client_key`](Self::client_key).

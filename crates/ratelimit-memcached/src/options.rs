@@ -25,8 +25,9 @@ impl MemcachedConfig {
     /// - `memcacheds://…`, the same with TLS (feature `tls`);
     /// - `memcached+unix://[user:password@]/path/to/socket`.
     ///
-    /// User, password and the path of a socket are percent-decoded: write `@` as `%40`, `,` as `%2C`, `?` as `%3F`. Write
-    /// user and password once, before the first server. The query contains options:
+    /// User, password and the path of a socket are percent-decoded: write `@` as `%40`, `,` as `%2C`, `/` (in a
+    /// password) as `%2F`, `#` as `%23`, `?` as `%3F`. Write user and password once, before the first server. The query
+    /// contains options:
     ///
     /// | option | value | sets |
     /// |---|---|---|

@@ -1,6 +1,6 @@
 //! The configuration from a URL.
 
-use ratelimit_core::{StoreError, StoreUrl};
+use ratelimit_core::{ErrorKind, StoreError, StoreUrl};
 
 use crate::config::{MemoryConfig, WhenFull};
 
@@ -28,10 +28,15 @@ impl MemoryConfig {
     /// ```
     ///
     /// # Errors
-    /// If an option is unknown, or its value is not valid.
+    /// If an option is unknown, or its value is not valid, or if there is anything else behind `memory:`.
     pub fn from_url(url: &str) -> Result<Self, StoreError> {
         let mut config = Self::default();
-        for option in StoreUrl::parse("memory", url)?.options() {
+        let url = StoreUrl::parse("memory", url)?;
+        if !matches!(url.base(), "memory" | "memory:" | "memory://") {
+            let message = "the address is not valid; it looks like `memory:?max_keys=1000000`";
+            return Err(StoreError::new("memory", ErrorKind::Misconfigured, message));
+        }
+        for option in url.options() {
             match option.name() {
                 "max_keys" => config.max_keys = Some(option.number()?),
                 "shards" => config.shards = option.number()?,
@@ -43,5 +48,22 @@ impl MemoryConfig {
             }
         }
         Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_behind_a_question_mark() {
+        for wrong in ["memory:max_keys=1000", "memory:&max_keys=1000", "memory://max_keys=1", "redis:", ""] {
+            let error = MemoryConfig::from_url(wrong).expect_err(wrong);
+            assert_eq!(error.kind(), ErrorKind::Misconfigured);
+            assert!(error.to_string().contains("`memory:?max_keys=1000000`"), "{error}");
+        }
+        for right in ["memory", "memory:", "memory://", "memory?max_keys=7", "memory:?max_keys=7"] {
+            assert!(MemoryConfig::from_url(right).is_ok(), "{right}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! Parses a configuration from an address.
 
+use std::borrow::Cow;
+
 use ratelimit_core::kit::TimeSource;
 use ratelimit_core::{ErrorKind, StoreError, StoreUrl};
 
@@ -42,6 +44,14 @@ const OF_THE_CLIENT: &[&str] = &[
     "user",
 ];
 
+/// Names of the same option of the client library, which would take the last of them.
+const SYNONYMS: &[&[&str]] = &[
+    &["sslmode", "ssl-mode"],
+    &["sslrootcert", "ssl-root-cert", "ssl-ca"],
+    &["sslcert", "ssl-cert"],
+    &["sslkey", "ssl-key"],
+];
+
 impl PostgresConfig {
     /// Parses the configuration from `url`: `postgres://[user][:password@]host[:port][/database]`. The query contains
     /// options:
@@ -73,14 +83,26 @@ impl PostgresConfig {
     /// ```
     ///
     /// # Errors
-    /// If the address is not valid, if an option is unknown, or if its value is not valid.
+    /// If the address is not valid, if an option is unknown or given twice, or if its value is not valid. Percent-encode
+    /// special characters in a user or a password: `@` as `%40`, `/` as `%2F`, `?` as `%3F`, `#` as `%23`, `%` as `%25`.
     pub fn from_url(url: &str) -> Result<Self, StoreError> {
         let url = StoreUrl::parse(STORE, url)?;
-        let server = url.base_with(OF_THE_CLIENT).parse().map_err(|_| {
-            // The original error may quote the address, and with it the password.
-            let message =
-                "the address is not valid; it looks like postgres://user:password@host:5432/database";
-            StoreError::new(STORE, ErrorKind::Misconfigured, message)
+        for names in SYNONYMS {
+            let mut given = url.options().iter().filter(|option| names.contains(&option.name()));
+            if let (Some(one), Some(other)) = (given.next(), given.next()) {
+                let (one, other) = (one.name(), other.name());
+                return Err(misconfigured(format!(
+                    "the options `{one}` and `{other}` are the same: give one of them"
+                )));
+            }
+        }
+        // The original error may quote the address, and with it the password. So may a database's name: the client library
+        // takes all of an address without `://` for one.
+        let server = url.base().contains("://").then(|| url.base_with(OF_THE_CLIENT).parse().ok()).flatten();
+        let server = server.ok_or_else(|| {
+            misconfigured(
+                "the address is not valid; it looks like postgres://user:password@host:5432/database",
+            )
         })?;
         let mut config = Self { server, ..Self::default() };
         for option in url.options() {
@@ -103,6 +125,10 @@ impl PostgresConfig {
         }
         Ok(config)
     }
+}
+
+fn misconfigured(message: impl Into<Cow<'static, str>>) -> StoreError {
+    StoreError::new(STORE, ErrorKind::Misconfigured, message)
 }
 
 #[cfg(test)]
@@ -129,11 +155,25 @@ mod tests {
     }
 
     #[test]
+    fn an_option_is_given_only_once_by_all_of_its_names() {
+        for query in ["sslmode=require&ssl-mode=disable", "ssl-ca=a&sslrootcert=b", "ssl-key=a&sslkey=a"] {
+            let error = PostgresConfig::from_url(&format!("postgres://a/?{query}")).expect_err(query);
+            assert!(error.to_string().contains("are the same"), "{error}");
+        }
+        assert!(PostgresConfig::from_url("postgres://a/?ssl-mode=require&sslcert=a&sslkey=b").is_ok());
+    }
+
+    #[test]
     fn no_error_quotes_the_password() {
         for url in [
             "postgres://a:s3cret@b:x/",
             "postgres://a:s3cret@b/?x=1",
             "postgres://b/?password=s3cret&timeout=1",
+            "postgres://a:/s3cret@b/",
+            "postgres://a:12/s3cret@b/",
+            "postgres://a:12#s3cret@b/",
+            "postgres:///a:s3cret@b/",
+            "postgres:a:s3cret@b/",
         ] {
             let error = PostgresConfig::from_url(url).expect_err(url);
             assert_eq!(error.kind(), ErrorKind::Misconfigured);

@@ -48,7 +48,8 @@ pub struct RedisConfig {
     /// on a fixed window, a sliding-window counter, or a bucket that takes less than about 104 days to drain and does not
     /// drain in steps. Every other check is sent on its own.
     pub batch: Option<BatchConfig>,
-    /// Certificates (PEM) of the authorities to trust for `rediss://`, instead of the machine's.
+    /// Certificates (PEM) of the authorities to trust for `rediss://`, instead of the machine's. It is an error to set this, or
+    /// a client certificate, for an address without TLS.
     pub authorities: Option<Vec<u8>>,
     /// The certificate (PEM) for servers that ask clients for one (`tls-auth-clients yes`), with any intermediate
     /// certificates after it. Needs [`client_key`](Self::client_key).

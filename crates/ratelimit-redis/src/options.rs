@@ -5,6 +5,7 @@ use ratelimit_core::layers::BatchConfig;
 use ratelimit_core::{StoreError, StoreUrl, UrlOption};
 
 use crate::config::RedisConfig;
+use crate::error;
 use crate::servers::Servers;
 
 /// The names of the options.
@@ -20,8 +21,14 @@ const OPTIONS: &[&str] = &[
     "timeout",
 ];
 
-/// Options that the client library or the parser of sentinel addresses reads.
-const OF_SERVERS: &[&str] = &["db", "pass", "protocol", "sentinel_password", "sentinel_user", "user"];
+/// Options that the client library or the parser of sentinel addresses reads. They would not read others at this address.
+fn of_servers(address: &str) -> &'static [&'static str] {
+    match address.split(':').next() {
+        Some("redis+sentinel" | "rediss+sentinel") => &["sentinel_password", "sentinel_user"],
+        Some("redis+unix" | "valkey+unix" | "unix") => &["db", "pass", "protocol", "user"],
+        _ => &["protocol"],
+    }
+}
 
 impl RedisConfig {
     /// Parses the configuration from `url`. The scheme says what to connect to:
@@ -33,8 +40,9 @@ impl RedisConfig {
     /// | `redis+cluster://[user][:password@]host[:port][,host[:port]…]` | a cluster, given some of its nodes |
     /// | `redis+sentinel://[user][:password@]host[:port][,host[:port]…]/name[/database]` | the primary that these sentinels watch under this name |
     ///
-    /// With `rediss` instead of `redis`, connections are encrypted (feature `tls`). User and password are percent-decoded:
-    /// write `@` as `%40`. The query contains options:
+    /// With `rediss` instead of `redis`, connections are encrypted (feature `tls`). User, password and the path of
+    /// a socket are percent-decoded: write `@` as `%40`, `/` in a password as `%2F`, `#` as `%23`, `?` as `%3F`. The query
+    /// contains options:
     ///
     /// | option | value | sets |
     /// |---|---|---|
@@ -51,7 +59,7 @@ impl RedisConfig {
     /// Further options depend on what you connect to:
     ///
     /// - one server or a cluster: `protocol`, which is `resp2` (the default) or `resp3`;
-    /// - a Unix socket: also `db`, `user` and `pass`;
+    /// - a Unix socket: also `db`, `user` and `pass`, which are part of the other addresses;
     /// - sentinels: only `sentinel_user` and `sentinel_password`. The user and password before the `@` are those of the
     ///   servers that the sentinels watch.
     ///
@@ -71,7 +79,8 @@ impl RedisConfig {
     /// unknown or its value is not valid, or if a file cannot be read. No error quotes the address.
     pub fn from_url(url: &str) -> Result<Self, StoreError> {
         let url = StoreUrl::parse("redis", url)?;
-        let servers = Servers::parse(&url.base_with(OF_SERVERS))?;
+        let of_servers = of_servers(url.base());
+        let servers = Servers::parse(&url.base_with(of_servers))?;
         let mut config = Self::of(servers);
         for option in url.options() {
             match option.name() {
@@ -84,8 +93,14 @@ impl RedisConfig {
                 "prefix" => option.text().clone_into(&mut config.prefix),
                 "time" => config.time = TimeSource::from_option(option)?,
                 "timeout" => config.timeout = option.duration()?,
-                name if OF_SERVERS.contains(&name) => {}
-                _ => return Err(option.unknown(OPTIONS)),
+                name if of_servers.contains(&name) => {}
+                name @ ("db" | "pass" | "user") => {
+                    return Err(error::misconfigured(format!(
+                        "the option `{name}` is only for a Unix socket; for other servers, write it as in \
+                         redis://user:password@host/database"
+                    )));
+                }
+                _ => return Err(option.unknown(&[OPTIONS, of_servers].concat())),
             }
         }
         Ok(config)
@@ -100,6 +115,30 @@ fn file(option: &UrlOption<'_>) -> Result<Vec<u8>, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn options_that_would_have_no_effect_are_errors() {
+        for (wrong, told) in [
+            ("redis://a/?db=2", "redis://user:password@host/database"),
+            ("redis://a/?user=u&pass=s3cret", "redis://user:password@host/database"),
+            ("redis+cluster://a/?pass=s3cret", "redis://user:password@host/database"),
+            ("redis+cluster://a/?sentinel_password=s3cret", "no option `sentinel_password`"),
+            ("redis+unix:///a?sentinel_user=u", "`pass`, `protocol`, `user`"),
+            ("redis+sentinel://a/name?protocol=resp3", "`sentinel_password`, `sentinel_user`"),
+        ] {
+            let error = RedisConfig::from_url(wrong).expect_err(wrong).to_string();
+            assert!(error.contains(told) && !error.contains("s3cret"), "{wrong}: {error}");
+        }
+        for right in [
+            "redis://a/2?protocol=resp3",
+            "redis+cluster://a,b?protocol=resp3",
+            "redis+unix:///a%40b?db=2&user=u&pass=p&protocol=resp3",
+            "unix:///a?db=2",
+            "redis+sentinel://a/name?sentinel_user=u&sentinel_password=p",
+        ] {
+            assert!(RedisConfig::from_url(right).is_ok(), "{right}");
+        }
+    }
 
     #[test]
     fn each_option_is_known() {

@@ -76,7 +76,8 @@ impl RedisStore {
     ///
     /// # Errors
     /// [`ErrorKind::Misconfigured`](ratelimit_core::ErrorKind::Misconfigured) if the prefix contains `{}`. With TLS, if the
-    /// certificates or the private key are not valid, or if there is no authority to trust.
+    /// certificates or the private key are not valid, or if there is no authority to trust. Without TLS, if any of them is
+    /// set.
     #[allow(clippy::needless_pass_by_value)] // like the other constructors
     pub fn lazy(config: RedisConfig) -> Result<Self, StoreError> {
         if config.prefix.contains("{}") {

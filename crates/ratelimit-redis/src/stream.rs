@@ -107,14 +107,16 @@ pub(crate) struct Opener {
 
 impl Opener {
     pub(crate) fn new(address: &ConnectionAddr, config: &RedisConfig) -> Result<Self, StoreError> {
-        #[cfg(not(feature = "tls"))]
-        let _ = config;
+        let has_tls = matches!(address, ConnectionAddr::TcpTls { .. });
+        let certificates = [&config.authorities, &config.client_certificate, &config.client_key];
+        if !has_tls && certificates.into_iter().any(Option::is_some) {
+            return Err(error::misconfigured(
+                "`authorities`, `client_certificate` and `client_key` need TLS: an address that begins with `rediss`",
+            ));
+        }
         Ok(Self {
             #[cfg(feature = "tls")]
-            tls: match address {
-                ConnectionAddr::TcpTls { .. } => Some(crate::tls::Tls::new(config)?),
-                _ => None,
-            },
+            tls: if has_tls { Some(crate::tls::Tls::new(config)?) } else { None },
             address: address.clone(),
         })
     }
@@ -194,4 +196,26 @@ async fn tcp(host: &str, port: u16, traffic: Arc<Traffic>) -> io::Result<Socket<
 
 pub(crate) fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_need_an_encrypted_connection() {
+        let some = || Some(b"certificate".to_vec());
+        for url in ["redis://a", "redis+cluster://a,b", "redis+sentinel://a/name", "redis+unix:///a"] {
+            let config = RedisConfig::from_url(url).unwrap();
+            for config in [
+                config.clone().authorities(some()),
+                config.clone().client_certificate(some()),
+                config.clone().client_key(some()),
+            ] {
+                let error = crate::RedisStore::lazy(config).expect_err(url);
+                assert_eq!(error.kind(), ratelimit_core::ErrorKind::Misconfigured);
+                assert!(error.to_string().contains("rediss"), "{error}");
+            }
+        }
+    }
 }

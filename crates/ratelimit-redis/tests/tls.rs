@@ -58,7 +58,7 @@ async fn tls_trusts_only_the_configured_authorities() {
         let error = RedisStore::connect_with(strangers).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
         assert!(error.to_string().contains("`authorities`"), "{error}");
-        let plain = trusting(&url.replace("rediss", "redis"), &tls);
+        let plain = RedisConfig::from_url(&url.replace("rediss", "redis")).unwrap();
         assert_eq!(RedisStore::connect_with(plain).await.unwrap_err().kind(), ErrorKind::Unreachable);
         let mut rubbish = config;
         rubbish.authorities = Some(b"rubbish".to_vec());

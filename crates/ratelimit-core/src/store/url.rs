@@ -56,12 +56,17 @@ impl<'a> StoreUrl<'a> {
     ///
     /// # Errors
     /// If an option has no name or occurs twice, or if its percent-encoding is not valid. Also if there is an `@` after the
-    /// `?`: the `?` is probably part of a password, which no error may quote. Write it as `%3F`, and an `@` in an option as
-    /// `%40`.
+    /// first `/`, `#` or `?` behind the scheme: this is probably part of a password, which nothing may quote. Write it as
+    /// `%2F`, `%23` or `%3F`, and an `@` in a path or in an option as `%40`.
     pub fn parse(store: &'static str, url: &'a str) -> Result<Self, StoreError> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         if query.contains('@') {
             let message = "the address has an `@` after its `?`: write a `?` in a password as `%3F`, and an `@` in an option as `%40`";
+            return Err(misconfigured(store, message));
+        }
+        let address = base.split_once("://").map_or(base, |(_, address)| address);
+        if address.split_once(['/', '#']).is_some_and(|(_, path)| path.contains('@')) {
+            let message = "the address has an `@` after a `/` or `#`: in a password, write a `/` as `%2F` and a `#` as `%23`; in a path, an `@` as `%40`";
             return Err(misconfigured(store, message));
         }
         let mut options: Vec<UrlOption<'a>> = Vec::new();
@@ -267,6 +272,10 @@ mod tests {
             ("s://?a=1&a=2", "twice"),
             ("s://user:1?s3cret@host/?a=1", "`%3F`"),
             ("s://user:?s3cret=1&s3cret=2@host", "`%3F`"),
+            ("s://user:/s3cret@host/?a=1", "`%2F`"),
+            ("s://user:1@2/s3cret@host", "`%2F`"),
+            ("s://user:#s3cret@host", "`%23`"),
+            ("s:/user:s3cret@host", "`%2F`"),
         ] {
             let error = StoreUrl::parse("mystore", url).expect_err(url).to_string();
             assert!(error.contains(expected) && !error.contains("s3cret"), "{error}");
