@@ -1,6 +1,7 @@
 //! The tools of a case: an empty space, handles on it, and limiters on a manual clock.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ratelimit_core::{Limit, Limits, ManualClock, Promises, RateLimiter, SystemClock};
 use tokio::task::JoinSet;
@@ -101,7 +102,9 @@ pub(crate) fn limits(texts: &[&str]) -> CaseResult<Limits> {
     Ok(Limits::new(limits)?)
 }
 
-/// Runs `count` tasks concurrently, spread over `handles`, and returns their results.
+/// Runs `count` tasks concurrently, spread over `handles`, and returns their results. None begins before all are started.
+///
+/// The tasks wait in a loop, because a thread that sleeps would wake up after a store in memory has served the others.
 pub(crate) async fn storm<T, F, R>(handles: &[Handle], count: usize, task: F) -> CaseResult<Vec<T>>
 where
     T: Send + 'static,
@@ -109,8 +112,16 @@ where
     R: Future<Output = CaseResult<T>> + Send + 'static,
 {
     let mut tasks = JoinSet::new();
+    let started = Arc::new(AtomicUsize::new(0));
     for (number, handle) in (0..count).zip(handles.iter().cycle()) {
-        tasks.spawn(task(handle.clone(), number));
+        let (task, started) = (task(handle.clone(), number), started.clone());
+        tasks.spawn(async move {
+            started.fetch_add(1, Ordering::SeqCst);
+            while started.load(Ordering::SeqCst) < count {
+                tokio::task::yield_now().await;
+            }
+            task.await
+        });
     }
     let mut found = Vec::with_capacity(count);
     while let Some(ended) = tasks.join_next().await {

@@ -23,6 +23,8 @@ mod broken_store;
 mod caches;
 mod capacity;
 mod decisions;
+mod excuses;
+mod failing;
 mod features;
 mod flaw;
 mod histories;
@@ -51,6 +53,8 @@ pub fn all() -> Vec<BrokenStore> {
         caches::all(),
         capacity::all(),
         decisions::all(),
+        excuses::all(),
+        failing::all(),
         features::all(),
         histories::all(),
         late::all(),

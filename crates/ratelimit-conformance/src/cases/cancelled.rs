@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ratelimit_core::{Decisions, Limits};
 
-use super::atomic::still;
+use super::atomic::{admitted, still};
 use crate::bench::{Bench, limit, storm};
 use crate::case::{Case, Need};
 use crate::clock::{START, pause};
@@ -74,21 +74,21 @@ pub(super) async fn in_time<T>(what: &str, call: impl Future<Output = CaseResult
 }
 
 async fn claims(bench: Bench, kind: Kind) -> CaseResult {
-    let handles = bench.handles(3).await?;
+    let (handles, promises) = (bench.handles(3).await?, bench.promises());
     let own: Limits = kind.limit(100, HOUR)?.into();
     let found = storm(&handles, 150, |handle, number| {
         let limiter = still(handle, &own, START);
         async move {
-            match polled(limiter.check("k"), number % 5).await {
-                Some(Ok(decision)) => Ok(Some(decision.allowed())),
-                Some(Err(_)) | None => Ok(None),
-            }
+            // Every third claim is awaited.
+            let polls = if number.is_multiple_of(3) { usize::MAX } else { number % 5 };
+            let ended = polled(limiter.check("k"), polls).await;
+            ended.map(|answer| admitted(promises, answer)).transpose()
         }
     });
     let found = in_time("some of the claims", found).await?;
-    let admitted = found.iter().filter(|ended| **ended == Some(true)).count() as u64;
-    let dropped = found.iter().filter(|ended| ended.is_none()).count() as u64;
-    ensure!(admitted <= 100, "{admitted} were admitted of 100");
+    let count = |which| found.iter().filter(|ended| **ended == which).count() as u64;
+    let (admitted, refused, dropped) = (count(Some(true)), count(Some(false)), count(None));
+    ensure!((1..=100).contains(&admitted), "{admitted} were admitted of 100");
     let trial = Trial::new(&bench, own);
     let left = in_time("a peek", settled(&trial)).await?;
     let (least, most) = (100_u64.saturating_sub(admitted + dropped), 100 - admitted);
@@ -96,6 +96,9 @@ async fn claims(bench: Bench, kind: Kind) -> CaseResult {
         (least..=most).contains(&left),
         "{left} of 100 are left after {admitted} admitted and {dropped} dropped claims"
     );
+    if promises.decisions != Decisions::Conservative {
+        ensure!(refused == 0 || left == 0, "{refused} were refused although {left} are left");
+    }
     let later = in_time("a claim", trial.drain(101)).await?;
     ensure_eq!(later, left, "admitted after it");
     Ok(())

@@ -8,7 +8,7 @@ use super::atomic::{admitted, still};
 use crate::bench::{Bench, limit, storm};
 use crate::case::{Case, Need};
 use crate::clock::START;
-use crate::failure::{CaseResult, ensure_eq};
+use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::trial::Trial;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -193,5 +193,10 @@ async fn many(bench: Bench) -> CaseResult {
     let those_who_stay = turns.len();
     turns.dedup();
     ensure_eq!(turns.len(), those_who_stay, "different turns of those who stay");
+    // Even if all of the 40 who cancel come first.
+    ensure!(those_who_stay >= 20, "{those_who_stay} of 40 stay in a queue of 60");
+    let last = turns.last().copied().flatten().unwrap_or_default().as_secs();
+    let left = Trial::new(&bench, own).left().await?;
+    ensure!(left < 60 - last, "{left} of 60 are left after a wait of {last} s");
     Ok(())
 }
