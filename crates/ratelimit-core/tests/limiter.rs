@@ -43,6 +43,15 @@ async fn the_limit_that_refuses_longest_decides() {
 }
 
 #[tokio::test]
+async fn keys_that_cost_nothing_are_free_when_as_much_is_taken_as_there_is() {
+    let (limiter, _) = limiter(&["6/min"]);
+    let request = || Request::new("free").cost(0).and(Request::new("paid").cost(10));
+    assert_eq!(limiter.take_up_to(request()).await.unwrap().0, 6);
+    assert_eq!(limiter.take_up_to(request()).await.unwrap().0, 0);
+    assert_eq!(limiter.peek("free").await.unwrap().remaining(), 6);
+}
+
+#[tokio::test]
 async fn naming_a_meter_twice_is_an_error() {
     let (limiter, _) = limiter(&["10/s"]);
     let twice = Request::new("k").and("k");

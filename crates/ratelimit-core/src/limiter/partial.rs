@@ -33,7 +33,8 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// Like [`check`](Self::check).
     ///
     /// # Several keys
-    /// If not all units fit, every key is charged the same number of units, at most the least of their costs.
+    /// If not all units fit, every key is charged the same number of units, at most the least of their costs. Keys that cost
+    /// nothing stay free. If all units fit and the costs differ, it returns the largest.
     pub async fn take_up_to<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,
@@ -87,5 +88,5 @@ fn left_of(decision: &Decision<'_>) -> Option<u64> {
 
 /// How many units were taken.
 fn taken(decision: &Decision<'_>) -> u64 {
-    if decision.allowed() { decision.decided_by().cost() } else { 0 }
+    if decision.allowed() { decision.each().map(|limit| limit.cost()).max().unwrap_or(0) } else { 0 }
 }
