@@ -3,6 +3,7 @@
 mod config;
 mod lease;
 mod request;
+mod returns;
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,13 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratelimit_core::{
-    Answer, Claim, Claims, CounterStore, Decisions, Meter, MeterId, Mode, Promises, Refund, StoreError, Time,
-    Timer, Timestamp, Verdicts, Window,
+    Answer, Claim, Claims, CounterStore, Decisions, Meter, Mode, Promises, Refund, StoreError, Time, Timer,
+    Timestamp, Verdicts,
 };
 
 pub use self::config::LeaseConfig;
 use self::lease::{Lease, Part};
 use self::request::{Parts, Request};
+use self::returns::{Return, return_units};
 use crate::table::Table;
 use crate::unanswered;
 use ratelimit_core::kit::{OwnedClaims, OwnedName, RunToEnd};
@@ -70,28 +72,6 @@ pub struct Leased<S> {
     leases: Arc<Table<Lease>>,
     serial: AtomicU64,
 }
-
-/// Units to return to the store.
-struct Return {
-    name: OwnedName,
-    window: Window,
-    units: u64,
-    receipt: Timestamp,
-}
-
-impl Return {
-    fn new(id: &MeterId<'_>, lease: &Lease, units: u64) -> Self {
-        Self { name: OwnedName::new(id), window: lease.window, units, receipt: lease.receipt }
-    }
-
-    fn refund(&self) -> Refund<'_> {
-        let meter = Meter::Window(self.window);
-        Refund { id: self.name.id(), cost: self.units, meter, receipt: self.receipt }
-    }
-}
-
-/// How many leases are returned in one call.
-const RETURNS: usize = 64;
 
 impl<S: CounterStore + 'static> Leased<S> {
     /// Leases units from `inner`, with the default configuration.
@@ -216,16 +196,6 @@ impl<S: CounterStore + 'static> Leased<S> {
     fn bypasses_leases(&self) -> bool {
         self.inner.promises().time == Time::Server
     }
-}
-
-/// Returns units to the store. Those whose refund fails are lost until their window ends.
-async fn return_units<S: CounterStore>(store: &S, now: Timestamp, back: &[Return]) -> Result<(), StoreError> {
-    let mut done = Ok(());
-    for some in back.chunks(RETURNS) {
-        let refunds: Vec<Refund<'_>> = some.iter().map(Return::refund).collect();
-        done = store.refund(now, &refunds).await.and(done);
-    }
-    done
 }
 
 /// The answer, if the leases pay the whole slice.

@@ -7,7 +7,7 @@ use ratelimit_core::{Answer, Claim, Claims, CounterStore, Meter, Refund, StoreEr
 use smallvec::SmallVec;
 
 use super::lease::{Lease, Part};
-use super::{Return, return_units};
+use super::returns::{Return, return_units};
 use crate::table::Table;
 use crate::unanswered;
 
