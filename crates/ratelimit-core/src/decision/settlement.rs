@@ -98,12 +98,14 @@ impl Decision<'_> {
         leases
     }
 
-    /// The shortest lease of the units that it holds under concurrency limits.
-    pub(crate) fn shortest_lease(&self) -> Option<Duration> {
+    /// How often to renew the units that it holds under concurrency limits: a third of the shortest lease. [`Duration::MAX`] if
+    /// it holds nothing.
+    pub(crate) fn renewal_interval(&self) -> Duration {
         let is_held = |limit: &LimitStatus<'_>| {
             self.charged && limit.cost() > 0 && limit.rule().algorithm() == Algorithm::Concurrency
         };
-        self.each().filter(is_held).map(|limit| limit.rule().period()).min()
+        let shortest = self.each().filter(is_held).map(|limit| limit.rule().period()).min();
+        shortest.map_or(Duration::MAX, |lease| lease / 3)
     }
 
     /// Replaces the receipts of the [leases](Self::leases) by those of their renewals, in the same order.

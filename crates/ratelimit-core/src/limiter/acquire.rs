@@ -150,7 +150,7 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
 
     /// Sleeps until this instant, and renews the leases that the decision holds meanwhile.
     async fn wait_for_turn(&self, decision: &mut Decision<'_>, turn: Timestamp) {
-        let third = decision.shortest_lease().map_or(Duration::MAX, |lease| lease / 3);
+        let third = decision.renewal_interval();
         let mut pause = third.saturating_sub(self.passed_since(decision));
         loop {
             let left = turn.since(self.clock.now());

@@ -89,8 +89,7 @@ async fn hold<S: CounterStore, C: Clock>(
     mut released: oneshot::Receiver<oneshot::Sender<Result<(), StoreError>>>,
     is_lost: Arc<AtomicBool>,
 ) {
-    // Without a lease there is nothing to renew.
-    let third = decision.shortest_lease().map_or(Duration::MAX, |lease| lease / 3);
+    let third = decision.renewal_interval();
     // A part of it has passed if the caller has waited since, for its turn in a queue.
     let mut pause = third.saturating_sub(limiter.passed_since(&decision));
     let asked = loop {

@@ -72,9 +72,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         }
         Ok(is_renewed)
     }
-}
 
-impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// How much time has passed on the limiter's clock since this decision. Zero if another clock has decided.
     pub(super) fn passed_since(&self, decision: &Decision<'_>) -> Duration {
         match self.store.promises().time {
