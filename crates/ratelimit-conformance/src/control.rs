@@ -20,7 +20,9 @@ impl Control {
 
     pub(crate) async fn kill(&self) -> Result<(), BoxError> {
         self.killed.store(true, Ordering::SeqCst);
-        self.server.kill().await
+        self.server.kill().await?;
+        self.frozen.store(false, Ordering::SeqCst);
+        Ok(())
     }
 
     pub(crate) async fn start(&self) -> Result<(), BoxError> {

@@ -95,7 +95,7 @@ pub trait Space: Send + Sync {
 /// A server that the suite may stop and start.
 #[async_trait]
 pub trait Server: Send + Sync {
-    /// Ends the server at once, like `kill -9`. It loses the data that it keeps only in memory.
+    /// Ends the server at once, like `kill -9`, even if it is frozen. It loses the data that it keeps only in memory.
     async fn kill(&self) -> Result<(), BoxError>;
 
     /// Starts the server again at the same address, and returns when it answers.

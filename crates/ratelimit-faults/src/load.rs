@@ -33,22 +33,23 @@ pub(crate) struct Class {
 pub(crate) fn classes(quota: u64) -> Vec<Class> {
     let long = |text: String, rule, keys, share| Class { text, rule, keys, share, is_long: true };
     let short = |text: String, rule| Class { text, rule, keys: 1, share: 4, is_long: false };
-    let window = |quota, period| Rule::Window { quota, period };
+    let fixed = |quota, period| Rule::Fixed { quota, period };
+    let sliding = |quota, period| Rule::Sliding { quota, period };
     let log = |quota, period| Rule::Log { quota, period };
     let bucket = |burst, period: u64| Rule::Bucket { burst, interval: period / burst };
     vec![
         long(format!("{quota}/d log"), log(quota, DAY), 1, 8),
         long(format!("{quota}/d bucket"), bucket(quota, DAY), 1, 8),
-        long(format!("{quota}/d fixed"), window(quota, DAY), 1, 8),
-        long(format!("{quota}/d sliding"), window(quota, DAY), 1, 8),
+        long(format!("{quota}/d fixed"), fixed(quota, DAY), 1, 8),
+        long(format!("{quota}/d sliding"), sliding(quota, DAY), 1, 8),
         long(format!("{quota}/d precision 6h strict"), log(quota, DAY), 1, 8),
         long("6/d log".to_owned(), log(6, DAY), MANY, 12),
         long("6/d bucket".to_owned(), bucket(6, DAY), MANY, 12),
-        long("6/d fixed".to_owned(), window(6, DAY), MANY, 12),
+        long("6/d fixed".to_owned(), fixed(6, DAY), MANY, 12),
         short(format!("{PER_SECOND}/s log"), log(PER_SECOND, NANOS)),
         short(format!("{PER_SECOND}/s bucket"), bucket(PER_SECOND, NANOS)),
-        short(format!("{PER_SECOND}/s fixed"), window(PER_SECOND, NANOS)),
-        short(format!("{PER_SECOND}/s sliding"), window(PER_SECOND, NANOS)),
+        short(format!("{PER_SECOND}/s fixed"), fixed(PER_SECOND, NANOS)),
+        short(format!("{PER_SECOND}/s sliding"), sliding(PER_SECOND, NANOS)),
     ]
 }
 

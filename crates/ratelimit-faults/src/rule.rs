@@ -3,8 +3,10 @@
 /// The bound of a limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rule {
-    /// In each aligned window: fixed windows and sliding-window counters.
-    Window { quota: u64, period: u64 },
+    /// In each aligned window.
+    Fixed { quota: u64, period: u64 },
+    /// In each aligned window, of which the one before counts in part: sliding-window counters.
+    Sliding { quota: u64, period: u64 },
     /// In each span of the period: sliding logs and strict segmented windows.
     Log { quota: u64, period: u64 },
     /// The burst, and a unit for each interval.
@@ -16,7 +18,9 @@ impl Rule {
     pub(crate) fn most(self, from: u64, to: u64) -> u64 {
         let passed = to.saturating_sub(from);
         match self {
-            Self::Window { quota, period } => quota * (to / period - from / period + 1),
+            Self::Fixed { quota, period } | Self::Sliding { quota, period } => {
+                quota * (to / period - from / period + 1)
+            }
             Self::Log { quota, period } => quota * (passed / period + 1),
             Self::Bucket { burst, interval } => burst + passed / interval,
         }
@@ -25,7 +29,7 @@ impl Rule {
     /// What a single loss can give back.
     pub(crate) fn quota(self) -> u64 {
         match self {
-            Self::Window { quota, .. } | Self::Log { quota, .. } => quota,
+            Self::Fixed { quota, .. } | Self::Sliding { quota, .. } | Self::Log { quota, .. } => quota,
             Self::Bucket { burst, .. } => burst,
         }
     }
@@ -34,7 +38,8 @@ impl Rule {
     pub(crate) fn divided(self, instances: u64) -> Self {
         let part = |quota: u64| (quota / instances).max(1);
         match self {
-            Self::Window { quota, period } => Self::Window { quota: part(quota), period },
+            Self::Fixed { quota, period } => Self::Fixed { quota: part(quota), period },
+            Self::Sliding { quota, period } => Self::Sliding { quota: part(quota), period },
             Self::Log { quota, period } => Self::Log { quota: part(quota), period },
             Self::Bucket { burst, interval } => {
                 Self::Bucket { burst: part(burst), interval: interval * instances }
@@ -46,9 +51,35 @@ impl Rule {
     /// a window. `None` if they are in different windows.
     pub(crate) fn returned(self, from: u64, to: u64) -> Option<u64> {
         match self {
-            Self::Window { period, .. } => (from / period == to / period).then_some(0),
+            Self::Fixed { period, .. } | Self::Sliding { period, .. } => {
+                (from / period == to / period).then_some(0)
+            }
             Self::Log { .. } => Some(0),
             Self::Bucket { interval, .. } => Some(to.saturating_sub(from) / interval + 1),
+        }
+    }
+
+    /// Whether these charges can leave less than `cost` at some instant from `from` on. Each has the latest instant at which
+    /// it can have been made, and its units.
+    pub(crate) fn can_refuse(self, cost: u64, from: u64, charges: &mut [(u64, u64)]) -> bool {
+        let since = |first: u64| -> u64 {
+            charges.iter().filter(|(latest, _)| *latest >= first).map(|(_, units)| units).sum()
+        };
+        match self {
+            Self::Fixed { quota, period } => since(from / period * period) + cost > quota,
+            Self::Sliding { quota, period } => {
+                since((from / period).saturating_sub(1) * period) + cost > quota
+            }
+            Self::Log { quota, period } => since(from.saturating_sub(period)) + cost > quota,
+            Self::Bucket { burst, interval } => {
+                charges.sort_unstable_by_key(|(latest, _)| std::cmp::Reverse(*latest));
+                let mut sum = cost;
+                sum > burst
+                    || charges.iter().any(|(latest, units)| {
+                        sum += units;
+                        sum > burst + from.saturating_sub(*latest) / interval
+                    })
+            }
         }
     }
 }

@@ -78,7 +78,7 @@ impl Target {
         CONNECTIONS + usize::from(self == Self::RedisCluster)
     }
 
-    /// Whether it refuses only what does not fit; see `Decisions` of core.
+    /// Whether it refuses only what does not fit, even if other calls are in progress; see `Decisions` of core.
     pub(crate) fn is_exact(self) -> bool {
         !matches!(self, Self::Memcached | Self::MemcachedPair)
     }

@@ -53,3 +53,10 @@ fn a_store_that_leaks_tasks_is_found() {
 fn a_store_that_answers_late_is_found() {
     is_found("memory", 1, "dawdles", "calls were late");
 }
+
+#[test]
+fn a_store_that_refuses_everything_is_found() {
+    is_found("memory", 1, "refuses", "were refused although they fitted");
+    // Its claims may be refused while others are in progress, but not all of them.
+    is_found("memcached", 1, "refuses", "were refused although they fitted");
+}

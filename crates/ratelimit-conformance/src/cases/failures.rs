@@ -196,6 +196,8 @@ async fn in_flight(bench: Bench) -> CaseResult {
     let control = bench.control()?;
     let limiter = limiter(&bench)?;
     limiter.check("k").await?;
+    // A frozen server answers nothing, so every claim that was sent is in flight when it dies.
+    control.freeze().await?;
     let claims = (0..100).map(|number| {
         let limiter = limiter.clone();
         tokio::spawn(
@@ -203,6 +205,7 @@ async fn in_flight(bench: Bench) -> CaseResult {
         )
     });
     let claims: Vec<_> = claims.collect();
+    pause(Duration::from_millis(20)).await;
     control.kill().await?;
     for claim in claims {
         claim.await??;

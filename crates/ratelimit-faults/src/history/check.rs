@@ -24,7 +24,7 @@ pub(crate) struct Evidence<'a> {
     pub(crate) clocks: (u64, u64),
     /// How long a call may take.
     pub(crate) deadline: u64,
-    /// Whether the store refuses only what does not fit.
+    /// Whether the store refuses only what does not fit, even if other calls on the same key are in progress.
     pub(crate) is_exact: bool,
     /// Among how many instances a fallback divides the limits.
     pub(crate) instances: u64,
@@ -49,11 +49,11 @@ pub(crate) struct Checked {
     pub(crate) beyond: u64,
     /// The same by limit, including what evictions excuse.
     pub(crate) exceeded: BTreeMap<String, u64>,
-    /// Refusals of an exact store although the cost fitted.
+    /// Refusals although the cost fitted.
     pub(crate) refused_early: u64,
     /// Admitted units that the store has not counted although nothing was lost.
     pub(crate) forgotten: u64,
-    /// Units that an exact store has counted although nobody may have charged them.
+    /// Units that the store has counted although nobody may have charged them.
     pub(crate) invented: u64,
     pub(crate) slowest: u64,
     /// From the end of the fault until every worker was served and no call failed any more.
@@ -82,6 +82,10 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
         checked.allowed += allowed;
         checked.beyond += beyond;
         checked.exceed(class, beyond);
+        // A limit of a second means nothing if the clocks are seconds apart.
+        if class.is_long || evidence.clocks == (0, 0) {
+            checked.refused_early += refused_early(class.rule, calls, evidence);
+        }
         if class.is_long {
             checked.account(*key, class.rule, &losses, calls, evidence);
         }
@@ -122,7 +126,7 @@ impl Checked {
         }
     }
 
-    /// Compares the calls on a key of a long limit with each other and with the store's count afterwards.
+    /// Compares the calls on a key of a long limit with the store's count afterwards.
     fn account(
         &mut self,
         key: KeyId,
@@ -133,15 +137,6 @@ impl Checked {
     ) {
         let units =
             |calls: &mut dyn Iterator<Item = &&Call>| calls.map(|call| u64::from(call.cost)).sum::<u64>();
-        let possible = |call: &&&Call| call.is_admitted() || call.is_ambiguous();
-        if evidence.is_exact {
-            let refusals = calls.iter().filter(|call| call.outcome == Outcome::Refused && !call.degraded);
-            for refusal in refusals {
-                let before = |call: &&&Call| call.start <= refusal.end + BLUR;
-                let charged = units(&mut calls.iter().filter(possible).filter(before));
-                self.refused_early += u64::from(charged + u64::from(refusal.cost) <= rule.quota());
-            }
-        }
         let Some(used) = evidence.used.get(&key) else { return };
         let since = losses.iter().map(|loss| loss.to).max().unwrap_or(0);
         let (first, last) = span(calls, evidence.clocks);
@@ -151,10 +146,8 @@ impl Checked {
             let admitted = units(&mut calls.iter().filter(known));
             self.forgotten += admitted.saturating_sub(used + returned);
         }
-        if evidence.is_exact {
-            let charged = units(&mut calls.iter().filter(possible));
-            self.invented += used.saturating_sub(charged);
-        }
+        let charged = units(&mut calls.iter().filter(|call| call.may_be_charged()));
+        self.invented += used.saturating_sub(charged);
     }
 }
 
@@ -187,6 +180,27 @@ fn bound(
     }
     let (first, last) = span(calls, (behind, ahead));
     (most(first, last), beyond)
+}
+
+/// How many refusals neither charges explain nor, on a store that is not exact, calls on the same key in progress.
+fn refused_early(rule: Rule, calls: &[&Call], evidence: &Evidence<'_>) -> u64 {
+    let (behind, ahead) = evidence.clocks;
+    let latest = |call: &Call| {
+        // A call that its caller gave up may be decided later.
+        let late = if call.is_ambiguous() { evidence.deadline } else { 0 };
+        call.end + late + ahead + BLUR
+    };
+    let refusals = calls.iter().filter(|call| call.outcome == Outcome::Refused && !call.degraded);
+    let is_early = |refusal: &&&Call| {
+        let from = refusal.start.saturating_sub(behind + BLUR);
+        let explains = |call: &&&Call| {
+            let overlaps = call.end + BLUR >= refusal.start && !std::ptr::eq(**call, **refusal);
+            call.start <= refusal.end + BLUR && (call.may_be_charged() || !evidence.is_exact && overlaps)
+        };
+        let charges = calls.iter().filter(explains).map(|call| (latest(call), u64::from(call.cost)));
+        !rule.can_refuse(u64::from(refusal.cost), from, &mut charges.collect::<Vec<_>>())
+    };
+    refusals.filter(is_early).count() as u64
 }
 
 /// The same for what each worker has admitted without the store. No server can lose any of that.

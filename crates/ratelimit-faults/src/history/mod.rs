@@ -58,6 +58,11 @@ impl Call {
         self.outcome == Outcome::Admitted && !self.degraded
     }
 
+    /// Whether the store admitted it, or may have.
+    fn may_be_charged(&self) -> bool {
+        self.is_admitted() || self.is_ambiguous()
+    }
+
     /// Whether it shows that the store is not available.
     pub(crate) fn is_trouble(&self) -> bool {
         self.degraded || matches!(self.outcome, Outcome::Failed { .. })

@@ -19,14 +19,20 @@ const LOG: u8 = 0;
 const BUCKET: u8 = 1;
 const FIXED: u8 = 2;
 const SHORT: u8 = 3;
+const SHORT_SLIDING: u8 = 4;
+const SHORT_LOG: u8 = 5;
+const SHORT_BUCKET: u8 = 6;
 
 fn classes() -> Vec<Class> {
     let class = |rule, is_long| Class { text: String::new(), rule, keys: 9, share: 1, is_long };
     vec![
         class(Rule::Log { quota: QUOTA, period: DAY }, true),
         class(Rule::Bucket { burst: QUOTA, interval: DAY }, true),
-        class(Rule::Window { quota: QUOTA, period: DAY }, true),
-        class(Rule::Window { quota: QUOTA, period: SECOND }, false),
+        class(Rule::Fixed { quota: QUOTA, period: DAY }, true),
+        class(Rule::Fixed { quota: QUOTA, period: SECOND }, false),
+        class(Rule::Sliding { quota: QUOTA, period: SECOND }, false),
+        class(Rule::Log { quota: QUOTA, period: SECOND }, false),
+        class(Rule::Bucket { burst: QUOTA, interval: SECOND / QUOTA }, false),
     ]
 }
 
@@ -162,25 +168,65 @@ fn a_refusal_needs_charges_or_calls_that_may_have_charged() {
     ] {
         let calls = [admitted(LOG, 0, QUOTA - 1), vec![call(LOG, 500, before), refused]].concat();
         assert_eq!(checked(&calls).refused_early, early, "{before:?}");
-        assert_eq!(Case { is_conservative: true, ..Case::default() }.check(&calls).refused_early, 0);
+        assert_eq!(Case { is_conservative: true, ..Case::default() }.check(&calls).refused_early, early);
     }
     let late = [admitted(LOG, 2_000, QUOTA), vec![refused]].concat();
     assert_eq!(checked(&late).refused_early, 1);
 }
 
 #[test]
+fn calls_in_progress_explain_refusals_of_a_store_that_is_not_exact() {
+    let refused = call(LOG, 1_000, Outcome::Refused);
+    for (at, early) in [(900, 2), (999, 0)] {
+        // Together the two need a unit more than the quota.
+        let larger = Call { cost: 3, ..call(LOG, at, Outcome::Refused) };
+        assert_eq!(
+            Case { is_conservative: true, ..Case::default() }.check(&[larger, refused]).refused_early,
+            early
+        );
+        assert_eq!(checked(&[larger, refused]).refused_early, 2);
+    }
+}
+
+#[test]
+fn a_refusal_is_early_if_the_quota_has_become_free_since() {
+    // When the last unit was charged, when the refusal came, and whether that was early.
+    for (class, until, at, early) in [
+        (SHORT, 900, 980, 0),
+        (SHORT, 900, 1_020, 1),
+        (SHORT_SLIDING, 900, 1_980, 0),
+        (SHORT_SLIDING, 900, 2_020, 1),
+        (SHORT_LOG, 900, 1_600, 0),
+        (SHORT_LOG, 900, 1_950, 1),
+        (SHORT_BUCKET, 900, 1_000, 0),
+        (SHORT_BUCKET, 900, 1_250, 1),
+    ] {
+        let charges = admitted(class, until - 100 * (QUOTA - 1), QUOTA);
+        let calls = [charges, vec![call(class, at, Outcome::Refused)]].concat();
+        assert_eq!(checked(&calls).refused_early, early, "{class} at {at}");
+        let apart = Case { apart: SECOND, ..Case::default() };
+        assert_eq!(apart.check(&calls).refused_early, 0, "clocks that are apart");
+        // A call that was given up may be decided later.
+        let mut given_up = calls.clone();
+        given_up.iter_mut().filter(|call| call.outcome == Outcome::Admitted).for_each(|call| {
+            call.outcome = Outcome::Dropped;
+        });
+        assert_eq!(checked(&given_up).refused_early, 0, "{class}: calls that were given up");
+    }
+}
+
+#[test]
 fn the_store_has_counted_what_it_admitted_and_nothing_else() {
     let calls = [admitted(LOG, 0, 2), vec![call(LOG, 500, Outcome::Dropped)]].concat();
     for (units, forgotten, invented) in [(1, 1, 0), (2, 0, 0), (3, 0, 0), (4, 0, 1)] {
-        let counted = |losses: &[Loss], is_conservative| {
+        let counted = |losses: &[Loss]| {
             let (used, losses) = (Used::from([(key(LOG), units)]), losses.to_vec());
-            let checked = Case { used, losses, is_conservative, ..Case::default() }.check(&calls);
+            let checked = Case { used, losses, ..Case::default() }.check(&calls);
             (checked.forgotten, checked.invented)
         };
-        assert_eq!(counted(&[], false), (forgotten, invented));
-        assert_eq!(counted(&[], true), (forgotten, 0));
+        assert_eq!(counted(&[]), (forgotten, invented));
         // What was admitted before a loss may be gone.
-        assert_eq!(counted(&[loss(800, 900, None)], false), (0, invented));
+        assert_eq!(counted(&[loss(800, 900, None)]), (0, invented));
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) enum Broken {
     Leaks,
     /// It answers some calls late.
     Dawdles,
+    /// It charges nothing and refuses everything.
+    Refuses,
 }
 
 impl Broken {
@@ -65,6 +67,12 @@ impl CounterStore for BrokenStore {
             Broken::Dawdles if is_chosen => {
                 tokio::time::sleep(std::time::Duration::from_secs(3)).await;
                 self.store.claim(claims).await
+            }
+            Broken::Refuses if claims.mode() != Mode::Peek => {
+                let mut answer = self.store.claim(claims.with_mode(Mode::Peek)).await?;
+                answer.admitted = false;
+                answer.verdicts.iter_mut().for_each(|verdict| verdict.fits = false);
+                Ok(answer)
             }
             _ => self.store.claim(claims).await,
         }
