@@ -8,7 +8,7 @@ use clap::Args;
 /// Options of every command that needs servers.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Servers {
-    /// Run this image instead of the official one if there is a Docker daemon: redis=NAME.
+    /// Run this image instead of the official one, in a Docker daemon: redis=NAME.
     #[arg(long = "image", value_name = "SERVER=IMAGE", value_parser = parse_image)]
     pub(crate) images: Vec<(String, String)>,
     /// Install the Debian package of a server that is not available otherwise; implied by CI=true.

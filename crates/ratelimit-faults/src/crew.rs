@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::process::Stdio;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
@@ -15,6 +16,9 @@ use crate::history::{Entry, SIZE, Used};
 use crate::load::KeyId;
 use crate::stack::{Broken, Stack};
 use crate::worker::{Order, Reply};
+
+/// How long a worker may take to carry out an order. It gives up calls that take too long.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The workers of a target.
 pub(crate) struct Crew {
@@ -135,7 +139,9 @@ impl Pipes {
     }
 
     async fn reply(&mut self) -> Result<Reply> {
-        let line = self.output.next_line().await?.context("a worker has ended")?;
+        let line = tokio::time::timeout(PATIENCE, self.output.next_line()).await;
+        let line =
+            line.context("a worker does not answer: its calls block it")??.context("a worker has ended")?;
         Ok(serde_json::from_str(&line)?)
     }
 }

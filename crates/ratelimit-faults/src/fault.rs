@@ -56,6 +56,12 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
+    /// Whether calls may fail while it lasts.
+    pub(crate) fn may_fail(self) -> bool {
+        let fine = [Self::Nothing, Self::Dropped, Self::Clocks, Self::ScriptsFlushed, Self::SlotsMoved];
+        !fine.contains(&self)
+    }
+
     /// About how long a phase takes in addition to its plan.
     pub(crate) fn overhead(self) -> Duration {
         Duration::from_millis(match self {

@@ -41,17 +41,21 @@ impl Log {
 
     /// Flushes again and again. A flush that comes late shows that the machine did not run this process in time; that is
     /// recorded, because it is not the store's fault that calls are late then.
-    pub(crate) async fn flush_always(log: Arc<Self>, clock: SystemClock) {
-        loop {
-            let start = clock.now();
-            tokio::time::sleep(FLUSH).await;
-            let end = clock.now();
-            if end.since(start) > FLUSH + STALL {
-                log.write(&Entry::Stall { start: (start + FLUSH).as_nanos(), end: end.as_nanos() });
+    ///
+    /// Has a thread of its own, so that a store that blocks the runtime does not excuse itself.
+    pub(crate) fn flush_always(log: Arc<Self>, clock: SystemClock) {
+        std::thread::spawn(move || {
+            loop {
+                let start = clock.now();
+                std::thread::sleep(FLUSH);
+                let end = clock.now();
+                if end.since(start) > FLUSH + STALL {
+                    log.write(&Entry::Stall { start: (start + FLUSH).as_nanos(), end: end.as_nanos() });
+                }
+                if log.flush().is_err() {
+                    return;
+                }
             }
-            if log.flush().is_err() {
-                return;
-            }
-        }
+        });
     }
 }

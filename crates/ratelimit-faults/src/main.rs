@@ -106,24 +106,21 @@ async fn run(arguments: &Run) -> Result<bool> {
     let mut failures = Vec::new();
     for plan in &plans {
         println!("\n{}", plan.target.name());
-        match run::run(plan, seed, arguments.broken, show).await {
-            Ok(more) => rows.extend(more),
-            Err(error) => {
-                println!("     NOT RUN: {error:#}");
-                // The others can still be tested.
-                failures.push(format!("{error:#}"));
-            }
+        if let Err(error) = run::run(plan, seed, arguments.broken, &mut rows, show).await {
+            println!("     NOT RUN: {error:#}");
+            // The others can still be tested.
+            failures.push(format!("{}, not run to its end: {error:#}", plan.target.name()));
         }
     }
     println!("\n{}", report::table(&rows));
-    if let Some(file) = &arguments.report {
-        let text = serde_json::to_string_pretty(&report::json(seed, arguments.seconds, &rows))?;
-        std::fs::write(file, text).with_context(|| format!("{} cannot be written", file.display()))?;
-    }
     for row in &rows {
         let of =
             |what| format!("{}, phase {}, {}: {what}", row.target.name(), row.phase.number, row.phase.fault);
         failures.extend(row.violations().into_iter().map(of));
+    }
+    if let Some(file) = &arguments.report {
+        let text = serde_json::to_string_pretty(&report::json(seed, arguments.seconds, &rows, &failures))?;
+        std::fs::write(file, text).with_context(|| format!("{} cannot be written", file.display()))?;
     }
     let calls: u64 = rows.iter().map(|row| row.checked.calls).sum();
     println!("\n{} phases, {calls} calls, {} violations (--seed {seed})", rows.len(), failures.len());

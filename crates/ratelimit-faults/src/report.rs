@@ -43,6 +43,7 @@ impl Row {
     pub(crate) fn violations(&self) -> Vec<String> {
         let checked = &self.checked;
         let late = checked.calls - checked.in_time;
+        let failed = self.failed();
         let wrong = [
             (checked.calls == 0, "there were no calls".to_owned()),
             (
@@ -59,6 +60,10 @@ impl Row {
                 checked.refused_early > 0,
                 format!("{} calls were refused although they fitted", checked.refused_early),
             ),
+            (
+                failed > 0,
+                format!("{failed} calls failed although the servers were well, or another limiter decides"),
+            ),
             (late > 0, format!("{late} calls were late, one took {}", seconds(checked.slowest))),
             (
                 checked.recovery.is_none_or(|recovery| recovery > RECOVERY),
@@ -73,6 +78,21 @@ impl Row {
             (self.kibibytes > MEMORY, format!("a worker has grown by {} KiB", self.kibibytes)),
         ];
         wrong.into_iter().filter(|(is_wrong, _)| *is_wrong).map(|(_, what)| what).collect()
+    }
+
+    /// How many calls failed that may not fail: if nothing happens to the servers, or if a fallback decides without them.
+    fn failed(&self) -> u64 {
+        let fallback = self.target == Target::RedisFallback;
+        if self.phase.fault.may_fail() && !fallback {
+            return 0;
+        }
+        let is_excused = |kind: &str| match kind.trim_end_matches('?') {
+            // The machine may be busy with other things.
+            "timeout" => !fallback,
+            "contended" => !self.target.is_exact(),
+            _ => false,
+        };
+        self.checked.errors.iter().filter(|(kind, _)| !is_excused(kind)).map(|(_, count)| count).sum()
     }
 
     fn json(&self) -> Value {
@@ -103,9 +123,10 @@ impl Row {
     }
 }
 
-/// All rows as JSON.
-pub(crate) fn json(seed: u64, seconds: u64, rows: &[Row]) -> Value {
-    json!({ "seed": seed, "seconds": seconds, "phases": rows.iter().map(Row::json).collect::<Vec<_>>() })
+/// All rows as JSON, and everything that failed, also targets that did not run.
+pub(crate) fn json(seed: u64, seconds: u64, rows: &[Row], failures: &[String]) -> Value {
+    let phases: Vec<_> = rows.iter().map(Row::json).collect();
+    json!({ "seed": seed, "seconds": seconds, "failures": failures, "phases": phases })
 }
 
 /// One line for each target and fault, with the sum of its phases and the longest recovery.
@@ -174,4 +195,67 @@ fn exceeded(checked: &Checked) -> String {
 pub(crate) fn seconds(nanos: u64) -> String {
     let millis = nanos / 1_000_000;
     format!("{}.{:02} s", millis / 1_000, millis % 1_000 / 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::Fault;
+
+    fn row(target: Target, fault: Fault) -> Row {
+        let phase =
+            Phase { number: 1, fault, before: 0, lasts: 0, quota: 40, pause: 3, dropped: 0, choice: 0 };
+        let checked = Checked { calls: 9, in_time: 9, recovery: Some(RECOVERY), ..Checked::default() };
+        let (unread, connections) = (0, 0);
+        let (tasks, kibibytes) = (TASKS, MEMORY);
+        Row { target, phase, lasted: 0, losses: 0, checked, unread, tasks, kibibytes, connections }
+    }
+
+    #[test]
+    fn a_phase_at_its_bounds_has_no_violation_and_beyond_each_it_has_one() {
+        assert_eq!(row(Target::Redis, Fault::Killed).violations(), Vec::<String>::new());
+        let beyond: [fn(&mut Row); 12] = [
+            |row| (row.checked.calls, row.checked.in_time) = (0, 0),
+            |row| row.checked.beyond = 1,
+            |row| row.checked.forgotten = 1,
+            |row| row.checked.invented = 1,
+            |row| row.checked.refused_early = 1,
+            |row| row.checked.in_time -= 1,
+            |row| row.checked.recovery = Some(RECOVERY + 1),
+            |row| row.checked.recovery = None,
+            |row| row.unread = 1,
+            |row| row.connections = 1,
+            |row| row.tasks += 1,
+            |row| row.kibibytes += 1,
+        ];
+        for (number, change) in beyond.into_iter().enumerate() {
+            let mut row = row(Target::Redis, Fault::Killed);
+            change(&mut row);
+            assert_eq!(row.violations().len(), 1, "change {number}: {:?}", row.violations());
+        }
+    }
+
+    #[test]
+    fn calls_fail_only_if_something_happens_to_a_server_that_decides() {
+        let violations = |target, fault, kind: &str| {
+            let mut row = row(target, fault);
+            row.checked.errors.insert(kind.to_owned(), 5);
+            row.violations().len()
+        };
+        for fault in [Fault::Nothing, Fault::Dropped, Fault::Clocks, Fault::ScriptsFlushed, Fault::SlotsMoved]
+        {
+            assert_eq!(violations(Target::Redis, fault, "server"), 1, "{fault}");
+            assert_eq!(violations(Target::Redis, fault, "timeout?"), 0, "{fault}");
+        }
+        assert_eq!(violations(Target::Redis, Fault::Killed, "unreachable?"), 0);
+        assert_eq!(violations(Target::RedisFallback, Fault::Killed, "unreachable?"), 1);
+        assert_eq!(violations(Target::Memcached, Fault::Nothing, "contended"), 0);
+        assert_eq!(violations(Target::Redis, Fault::Nothing, "contended"), 1);
+    }
+
+    #[test]
+    fn what_did_not_run_is_in_the_json() {
+        let json = json(1, 2, &[], &["redis: it does not start".to_owned()]);
+        assert_eq!(json["failures"][0], "redis: it does not start");
+    }
 }

@@ -18,9 +18,13 @@ impl Rule {
     pub(crate) fn most(self, from: u64, to: u64) -> u64 {
         let passed = to.saturating_sub(from);
         match self {
-            Self::Fixed { quota, period } | Self::Sliding { quota, period } => {
-                quota * (to / period - from / period + 1)
-            }
+            Self::Fixed { quota, period } => quota * (to / period - from / period + 1),
+            // The count of the window before, rounded up, weighs as much as is left of this one. So the last two windows
+            // together admit the quota and the part of it that has passed of the last one.
+            Self::Sliding { quota, period } => match to / period - from / period {
+                0 => quota,
+                turns => quota * turns + quota * (to % period) / period,
+            },
             Self::Log { quota, period } => quota * (passed / period + 1),
             Self::Bucket { burst, interval } => burst + passed / interval,
         }

@@ -43,13 +43,14 @@ struct Scene {
     at_first: Vec<(usize, u64)>,
 }
 
-/// Runs a plan; shows each row as soon as it is known.
+/// Runs a plan; shows each row as soon as it is known, and adds it to `rows`.
 pub(crate) async fn run(
     plan: &Plan,
     seed: u64,
     broken: Option<Broken>,
-    mut show: impl FnMut(&Row),
-) -> Result<Vec<Row>> {
+    rows: &mut Vec<Row>,
+    show: fn(&Row),
+) -> Result<()> {
     let target = plan.target;
     let bed = bed::start(target).await?;
     let others = bed.connections().await?;
@@ -57,13 +58,12 @@ pub(crate) async fn run(
     let urls: Vec<String> = (0..target.workers()).map(|worker| bed.url(worker)).collect();
     let crew = Crew::start(&urls, stack, broken, seed).await?;
     let mut scene = Scene { target, bed, crew, others, at_first: Vec::new() };
-    let mut rows = Vec::new();
     for phase in &plan.phases {
         let row = scene.phase(phase).await.with_context(|| format!("{}: {}", target.name(), phase.fault))?;
         show(&row);
         rows.push(row);
     }
-    Ok(rows)
+    Ok(())
 }
 
 impl Scene {

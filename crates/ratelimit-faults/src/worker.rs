@@ -41,6 +41,12 @@ pub(crate) struct Arguments {
 /// How many tasks call the store at the same time.
 const TASKS: u64 = 8;
 
+/// A call that takes longer is given up, and recorded with this length.
+const LONGEST: Duration = Duration::from_secs(10);
+
+/// How many of a thousand calls on one of many keys take two of them.
+const PAIRS: u32 = 200;
+
 /// How long the tasks of earlier connections may take to end.
 const SETTLE: Duration = Duration::from_secs(10);
 
@@ -74,7 +80,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<()> {
     let clock = MovedClock { machine: SystemClock::new(), nanos: Arc::default() };
     let log = Arc::new(Log::create(&arguments.file)?);
     let store = arguments.stack.open(&arguments.url, arguments.broken).await?;
-    tokio::spawn(Log::flush_always(Arc::clone(&log), clock.machine));
+    Log::flush_always(Arc::clone(&log), clock.machine);
     let mut worker = Worker { arguments, clock, log, store, busy: JoinSet::new(), load: None, tasks: None };
     println!("{}", serde_json::to_string(&Reply::Done)?);
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
@@ -167,12 +173,19 @@ impl Load {
             let key = KeyId { class: index, number: random.random_range(0..class.keys) };
             let cost = if random.random_bool(0.8) { 1 } else { random.random_range(2..=4) };
             let text = key.text(self.phase.number);
+            let mut request = Request::new(text.as_str());
+            let other = (class.keys > 1 && random.random_range(0..1000) < PAIRS)
+                .then(|| KeyId { number: (key.number + 1) % class.keys, ..key });
+            let other_text = other.map(|other| other.text(self.phase.number));
+            if let Some(text) = &other_text {
+                request = request.and(text);
+            }
             let start = clock.now().as_nanos();
-            let check = limiter.check(Request::new(text.as_str()).cost(u64::from(cost)));
+            let check = limiter.check(request.cost(u64::from(cost)));
             let decided = if random.random_range(0..1000) < self.phase.dropped {
                 impatient(check, &mut random).await
             } else {
-                Some(check.await)
+                tokio::time::timeout(LONGEST, check).await.ok()
             };
             let end = clock.now().as_nanos();
             let (outcome, degraded) = match decided {
@@ -181,7 +194,10 @@ impl Load {
                 Some(Ok(decision)) => (Outcome::Refused, decision.degraded()),
                 Some(Err(error)) => (failure(&error), false),
             };
-            log.write(&Entry::Call(Call { worker, key, cost, start, end, outcome, degraded }));
+            for key in [Some(key), other].into_iter().flatten() {
+                let paired = other.is_some();
+                log.write(&Entry::Call(Call { worker, key, cost, start, end, outcome, degraded, paired }));
+            }
             let pause = random.random_range(0..=2_000 * self.phase.pause);
             tokio::time::sleep(Duration::from_micros(pause)).await;
         }
@@ -194,7 +210,8 @@ impl Load {
         for ((class, limiter), index) in classes {
             let peek = async |number| {
                 let text = KeyId { class: index, number }.text(self.phase.number);
-                let peeked = limiter.peek(text.as_str()).await.ok().filter(|status| !status.degraded());
+                let peek = tokio::time::timeout(LONGEST, limiter.peek(text.as_str())).await;
+                let peeked = peek.ok().and_then(Result::ok).filter(|status| !status.degraded());
                 (index, number, peeked.map(|status| class.rule.quota().saturating_sub(status.remaining())))
             };
             counted.extend(futures::future::join_all((0..class.keys).map(peek)).await);

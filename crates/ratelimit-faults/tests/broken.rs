@@ -60,3 +60,23 @@ fn a_store_that_refuses_everything_is_found() {
     // Its claims may be refused while others are in progress, but not all of them.
     is_found("memcached", 1, "refuses", "were refused although they fitted");
 }
+
+#[test]
+fn a_store_that_never_answers_is_found() {
+    is_found("memory", 1, "hangs", "calls were late");
+}
+
+#[test]
+fn a_store_that_blocks_its_thread_is_found() {
+    is_found("memory", 1, "blocks", "calls were late");
+}
+
+#[test]
+fn a_store_that_fails_although_nothing_is_wrong_is_found() {
+    is_found("memory", 1, "fails", "calls failed although the servers were well");
+}
+
+#[test]
+fn a_store_that_charges_a_part_of_what_it_refuses_is_found() {
+    is_found("memory", 1, "halves", "units are counted that nobody charged");
+}

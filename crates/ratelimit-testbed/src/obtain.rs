@@ -98,6 +98,11 @@ impl Testbed {
                 Ok(servers) => return Ok(servers),
                 Err(reason) => tried.push(("docker", reason)),
             }
+            if let Some(image) = self.settings.images.get(recipe.name) {
+                // Another server would be tested in its place.
+                let advice = format!("Start a Docker daemon that has {image}, or do not ask for this image.");
+                return Err(Unavailable { name: recipe.name, tried, advice });
+            }
         }
         if self.settings.only != Some(Way::Docker)
             && let Some(servers) = self.process(recipe, services, &mut tried).await
@@ -206,5 +211,18 @@ impl Testbed {
         let advice =
             format!("Set an address in {},{docker} install {}{install}.", recipe.variable, recipe.package);
         Unavailable { name: recipe.name, tried, advice }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Redis, Settings, Testbed};
+
+    #[tokio::test]
+    async fn no_other_server_stands_in_for_an_image_that_was_asked_for() {
+        let images = [("redis".to_owned(), "ratelimit.invalid/redis:0".to_owned())];
+        let testbed = Testbed::new(Settings { images: images.into(), ..Settings::default() });
+        let unavailable = testbed.redis_with(Redis::default()).await.expect_err("there is no such image");
+        assert!(unavailable.to_string().contains("ratelimit.invalid/redis:0"), "{unavailable}");
     }
 }

@@ -121,7 +121,9 @@ pub(super) async fn disturb(proxy: &Proxy, phase: &Phase) -> Result<Harm> {
 /// The address for a worker: the last worker gets the proxy's, the others the server's own.
 pub(super) fn through(url: &str, worker: usize, server: std::net::SocketAddr, proxy: &Proxy) -> String {
     if worker + 1 == Target::Redis.workers() {
-        url.replace(&server.to_string(), &proxy.address().to_string())
+        let changed = url.replace(&server.to_string(), &proxy.address().to_string());
+        assert_ne!(changed, url, "the address of the server is not in the URL");
+        changed
     } else {
         url.to_owned()
     }

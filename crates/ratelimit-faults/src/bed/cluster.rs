@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use async_trait::async_trait;
 use ratelimit_testbed::{Cluster, Redis, Server, Testbed};
 use redis::aio::MultiplexedConnection;
@@ -41,7 +41,9 @@ impl Bed {
     }
 
     /// Moves the slot of a key to the next node, meter by meter, as resharding does.
-    async fn move_slot(&self, key: &str) -> Result<()> {
+    ///
+    /// Returns how many meters moved.
+    async fn move_slot(&self, key: &str) -> Result<u64> {
         let mut nodes = Vec::new();
         for node in self.cluster.nodes() {
             nodes.push(connect(node).await?);
@@ -56,12 +58,14 @@ impl Bed {
         let number = slot.to_string();
         tell(&mut nodes[to], &["CLUSTER", "SETSLOT", &number, "IMPORTING", &source]).await?;
         tell(&mut nodes[from], &["CLUSTER", "SETSLOT", &number, "MIGRATING", &target]).await?;
+        let mut moved = 0;
         loop {
             let mut list = redis::cmd("CLUSTER");
             let names: Vec<String> =
                 list.arg("GETKEYSINSLOT").arg(slot).arg(1).query_async(&mut nodes[from]).await?;
             let Some(name) = names.first() else { break };
             tell(&mut nodes[from], &["MIGRATE", "127.0.0.1", &port, name, "0", "5000"]).await?;
+            moved += 1;
         }
         // The target first, so that no node is without an owner of the slot.
         let other = (from + 2) % nodes.len();
@@ -69,7 +73,7 @@ impl Bed {
             tell(&mut nodes[node], &["CLUSTER", "SETSLOT", &number, "NODE", &target]).await?;
         }
         self.lock().insert(slot, to);
-        Ok(())
+        Ok(moved)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u16, usize>> {
@@ -100,13 +104,15 @@ impl super::base::Bed for Bed {
                 Ok(Harm::without_loss(from))
             }
             Fault::SlotsMoved => {
-                let mut class = 0;
+                let (mut class, mut moved) = (0, 0);
                 again(phase, Duration::from_millis(20), async || {
                     let key = KeyId { class: class % BUSY, number: 0 };
                     class += 1;
-                    self.move_slot(&key.text(phase.number)).await
+                    moved += self.move_slot(&key.text(phase.number)).await?;
+                    Ok(())
                 })
                 .await?;
+                ensure!(moved > 0, "the slots that moved had no meters in them");
                 Ok(Harm::without_loss(from))
             }
             Fault::ScriptsFlushed => {

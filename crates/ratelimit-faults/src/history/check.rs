@@ -68,6 +68,8 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
         checked.count(call, evidence);
         by_key.entry(call.key).or_default().push(call);
     }
+    // A store that reserves units before it decides cannot give them back if its connection breaks meanwhile.
+    let reservations_may_stay = !evidence.is_exact && evidence.calls.iter().any(Call::is_trouble);
     let mut restarts = 0;
     let mut excess = 0;
     for (key, calls) in &by_key {
@@ -84,10 +86,11 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
         checked.exceed(class, beyond);
         // A limit of a second means nothing if the clocks are seconds apart.
         if class.is_long || evidence.clocks == (0, 0) {
-            checked.refused_early += refused_early(class.rule, calls, evidence);
+            checked.refused_early += refused_early(class.rule, calls, evidence, reservations_may_stay);
         }
         if class.is_long {
-            checked.account(*key, class.rule, &losses, calls, evidence);
+            checked.refused_early += refused_early_without_the_store(class.rule, calls, evidence);
+            checked.account(*key, class.rule, &losses, calls, evidence, reservations_may_stay);
         }
     }
     let largest = evidence.classes.iter().map(|class| class.rule.quota()).max().unwrap_or(0);
@@ -134,6 +137,7 @@ impl Checked {
         losses: &[&Loss],
         calls: &[&Call],
         evidence: &Evidence<'_>,
+        reservations_may_stay: bool,
     ) {
         let units =
             |calls: &mut dyn Iterator<Item = &&Call>| calls.map(|call| u64::from(call.cost)).sum::<u64>();
@@ -146,7 +150,7 @@ impl Checked {
             let admitted = units(&mut calls.iter().filter(known));
             self.forgotten += admitted.saturating_sub(used + returned);
         }
-        let charged = units(&mut calls.iter().filter(|call| call.may_be_charged()));
+        let charged = units(&mut calls.iter().filter(|call| reservations_may_stay || call.may_be_charged()));
         self.invented += used.saturating_sub(charged);
     }
 }
@@ -183,19 +187,24 @@ fn bound(
 }
 
 /// How many refusals neither charges explain nor, on a store that is not exact, calls on the same key in progress.
-fn refused_early(rule: Rule, calls: &[&Call], evidence: &Evidence<'_>) -> u64 {
+fn refused_early(rule: Rule, calls: &[&Call], evidence: &Evidence<'_>, reservations_may_stay: bool) -> u64 {
     let (behind, ahead) = evidence.clocks;
     let latest = |call: &Call| {
         // A call that its caller gave up may be decided later.
         let late = if call.is_ambiguous() { evidence.deadline } else { 0 };
         call.end + late + ahead + BLUR
     };
-    let refusals = calls.iter().filter(|call| call.outcome == Outcome::Refused && !call.degraded);
+    // The other key may be the reason for the refusal of a pair.
+    let refusals =
+        calls.iter().filter(|call| call.outcome == Outcome::Refused && !call.degraded && !call.paired);
     let is_early = |refusal: &&&Call| {
         let from = refusal.start.saturating_sub(behind + BLUR);
         let explains = |call: &&&Call| {
             let overlaps = call.end + BLUR >= refusal.start && !std::ptr::eq(**call, **refusal);
-            call.start <= refusal.end + BLUR && (call.may_be_charged() || !evidence.is_exact && overlaps)
+            // Of keys on several servers each is charged by itself, and given back if another one does not fit.
+            let is_tentative = overlaps && (!evidence.is_exact || call.paired);
+            call.start <= refusal.end + BLUR
+                && (call.may_be_charged() || is_tentative || reservations_may_stay)
         };
         let charges = calls.iter().filter(explains).map(|call| (latest(call), u64::from(call.cost)));
         !rule.can_refuse(u64::from(refusal.cost), from, &mut charges.collect::<Vec<_>>())
@@ -214,6 +223,24 @@ fn without_the_store(rule: Rule, evidence: &Evidence<'_>, calls: &[&Call]) -> (u
         .values()
         .map(|calls| bound(rule, &[], evidence.clocks, calls, |call| call.outcome == Outcome::Admitted));
     bounds.fold((0, 0), |(allowed, beyond), (more, further)| (allowed + more, beyond + further))
+}
+
+/// How many refusals without the store the worker's own charges without the store do not explain.
+fn refused_early_without_the_store(rule: Rule, calls: &[&Call], evidence: &Evidence<'_>) -> u64 {
+    let quota = rule.divided(evidence.instances).quota();
+    let refusals =
+        calls.iter().filter(|call| call.degraded && call.outcome == Outcome::Refused && !call.paired);
+    let is_early = |refusal: &&&Call| {
+        let own = calls.iter().filter(|call| call.worker == refusal.worker && call.start <= refusal.end);
+        let charged = own.filter(|call| match call.outcome {
+            Outcome::Admitted => call.degraded,
+            Outcome::Dropped => true,
+            Outcome::Refused => call.paired,
+            Outcome::Failed { .. } => false,
+        });
+        charged.map(|call| u64::from(call.cost)).sum::<u64>() + u64::from(refusal.cost) <= quota
+    };
+    refusals.filter(is_early).count() as u64
 }
 
 /// The first and the last instant at which these may have been charged.

@@ -30,6 +30,8 @@ pub(crate) struct Call {
     pub(crate) outcome: Outcome,
     /// Whether it was decided without the store.
     pub(crate) degraded: bool,
+    /// Whether it took another key as well, which has a record of its own: both were charged, or neither.
+    pub(crate) paired: bool,
 }
 
 /// How a call ended.

@@ -14,6 +14,9 @@ const STALL: u8 = u8::MAX;
 /// Marks a decision without the store.
 const DEGRADED: u8 = 0x80;
 
+/// Marks a call that took two keys.
+const PAIRED: u8 = 0x40;
+
 /// The errors by number.
 const KINDS: [ErrorKind; 12] = [
     ErrorKind::Unreachable,
@@ -47,7 +50,9 @@ impl Entry {
         let (class, number, cost, outcome, start, end) = match self {
             Self::Stall { start, end } => (STALL, 0, 0, 0, *start, *end),
             Self::Call(call) => {
-                let outcome = number(call.outcome) | if call.degraded { DEGRADED } else { 0 };
+                let mark = |is_set, mark| if is_set { mark } else { 0 };
+                let outcome =
+                    number(call.outcome) | mark(call.degraded, DEGRADED) | mark(call.paired, PAIRED);
                 (call.key.class, call.key.number, call.cost, outcome, call.start, call.end)
             }
         };
@@ -67,8 +72,9 @@ impl Entry {
             return Some(Self::Stall { start, end });
         }
         let key = KeyId { class: bytes[0], number: u16::from_le_bytes([bytes[4], bytes[5]]) };
-        let (outcome, degraded) = (outcome(bytes[2] & !DEGRADED)?, bytes[2] & DEGRADED != 0);
-        Some(Self::Call(Call { worker, key, cost: bytes[1], start, end, outcome, degraded }))
+        let outcome = outcome(bytes[2] & !(DEGRADED | PAIRED))?;
+        let [degraded, paired] = [DEGRADED, PAIRED].map(|mark| bytes[2] & mark != 0);
+        Some(Self::Call(Call { worker, key, cost: bytes[1], start, end, outcome, degraded, paired }))
     }
 }
 
@@ -112,9 +118,10 @@ mod tests {
         let mut outcomes = vec![Outcome::Admitted, Outcome::Refused, Outcome::Dropped];
         outcomes.extend(KINDS.into_iter().flat_map(|kind| [failed(kind, false), failed(kind, true)]));
         for outcome in outcomes {
-            for degraded in [false, true] {
+            for (degraded, paired) in [(false, false), (true, false), (false, true), (true, true)] {
                 let key = KeyId { class: 7, number: 1_234 };
-                let call = Call { worker: 3, key, cost: 2, start: u64::MAX - 1, end: 5, outcome, degraded };
+                let (start, end) = (u64::MAX - 1, 5);
+                let call = Call { worker: 3, key, cost: 2, start, end, outcome, degraded, paired };
                 let entry = Entry::Call(call);
                 assert_eq!(Entry::decode(3, &entry.encode()), Some(entry));
             }

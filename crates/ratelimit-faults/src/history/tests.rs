@@ -43,7 +43,16 @@ fn key(class: u8) -> KeyId {
 /// A call at this many milliseconds that takes one.
 fn call(class: u8, at: u64, outcome: Outcome) -> Call {
     let start = START + at * MILLIS;
-    Call { worker: 0, key: key(class), cost: 1, start, end: start + MILLIS, outcome, degraded: false }
+    Call {
+        worker: 0,
+        key: key(class),
+        cost: 1,
+        start,
+        end: start + MILLIS,
+        outcome,
+        degraded: false,
+        paired: false,
+    }
 }
 
 /// So many admitted calls, one every hundred milliseconds from this on.
@@ -120,6 +129,14 @@ fn each_window_of_a_second_has_its_own_quota() {
 }
 
 #[test]
+fn a_sliding_window_counts_a_part_of_the_one_before() {
+    let beyond_after =
+        |at| beyond(&[admitted(SHORT_SLIDING, 700, QUOTA), admitted(SHORT_SLIDING, at, QUOTA)].concat(), &[]);
+    // A fifth of the second window has passed, then two thirds, then all of it.
+    assert_eq!([beyond_after(1_000), beyond_after(1_500), beyond_after(1_800)], [QUOTA, 1, 0]);
+}
+
+#[test]
 fn each_loss_allows_the_quota_once_more_and_only_then() {
     let before_and_after = [admitted(LOG, 0, QUOTA), admitted(LOG, 2_000, QUOTA)].concat();
     assert_eq!(beyond(&before_and_after, &[loss(1_000, 1_500, None)]), 0);
@@ -168,7 +185,9 @@ fn a_refusal_needs_charges_or_calls_that_may_have_charged() {
     ] {
         let calls = [admitted(LOG, 0, QUOTA - 1), vec![call(LOG, 500, before), refused]].concat();
         assert_eq!(checked(&calls).refused_early, early, "{before:?}");
-        assert_eq!(Case { is_conservative: true, ..Case::default() }.check(&calls).refused_early, early);
+        if before != failed(false) {
+            assert_eq!(Case { is_conservative: true, ..Case::default() }.check(&calls).refused_early, early);
+        }
     }
     let late = [admitted(LOG, 2_000, QUOTA), vec![refused]].concat();
     assert_eq!(checked(&late).refused_early, 1);
@@ -251,6 +270,34 @@ fn decisions_without_the_store_are_bound_for_each_worker() {
     let calls = [degraded(0, 1), degraded(1, 1), admitted(LOG, 500, QUOTA)].concat();
     assert_eq!(checked(&calls).beyond, 0);
     assert_eq!(checked(&[degraded(0, 2), degraded(1, 1)].concat()).beyond, 1);
+    // What others admitted explains no refusal of this worker.
+    let refused = Call { degraded: true, ..call(LOG, 900, Outcome::Refused) };
+    for (before, early) in [(degraded(0, 1), 0), (degraded(1, 1), 1), (admitted(LOG, 0, QUOTA), 1)] {
+        assert_eq!(checked(&[before, vec![refused]].concat()).refused_early, early);
+    }
+}
+
+#[test]
+fn a_refusal_of_two_keys_may_be_due_to_the_other() {
+    let paired = Call { paired: true, ..call(LOG, 1_000, Outcome::Refused) };
+    assert_eq!(checked(&[paired]).refused_early, 0);
+    // While it is in progress, the units may be reserved.
+    let larger = Call { cost: 3, ..paired };
+    for (at, early) in [(1_000, 0), (1_100, 1)] {
+        assert_eq!(checked(&[larger, call(LOG, at, Outcome::Refused)]).refused_early, early);
+    }
+}
+
+#[test]
+fn reservations_may_stay_if_a_connection_breaks() {
+    let failed = call(BUCKET, 0, Outcome::Failed { kind: ErrorKind::Unreachable, maybe: false });
+    let refused = [call(LOG, 500, Outcome::Refused), Call { cost: 3, ..call(LOG, 1_000, Outcome::Refused) }];
+    for (is_conservative, early) in [(false, 2), (true, 1)] {
+        let case = Case { is_conservative, used: Used::from([(key(LOG), 1)]), ..Case::default() };
+        assert_eq!(case.check(&refused).refused_early, 2);
+        let broken = case.check(&[refused.as_slice(), &[failed]].concat());
+        assert_eq!((broken.refused_early, broken.invented), (early, u64::from(!is_conservative)));
+    }
 }
 
 #[test]

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::ValueEnum;
-use ratelimit_core::{Answer, Claims, CounterStore, Mode, Promises, Refund, StoreError, Timestamp};
+use ratelimit_core::{
+    Answer, Claims, CounterStore, ErrorKind, Mode, Promises, Refund, StoreError, Timestamp,
+};
 use ratelimit_memory::MemoryStore;
 use ratelimit_stores::Store;
 
@@ -26,6 +28,14 @@ pub(crate) enum Broken {
     Dawdles,
     /// It charges nothing and refuses everything.
     Refuses,
+    /// It never answers some calls.
+    Hangs,
+    /// It blocks the thread of some calls.
+    Blocks,
+    /// Some calls fail, whatever the server does.
+    Fails,
+    /// It charges the first of several keys although it refuses them.
+    Halves,
 }
 
 impl Broken {
@@ -72,6 +82,23 @@ impl CounterStore for BrokenStore {
                 let mut answer = self.store.claim(claims.with_mode(Mode::Peek)).await?;
                 answer.admitted = false;
                 answer.verdicts.iter_mut().for_each(|verdict| verdict.fits = false);
+                Ok(answer)
+            }
+            Broken::Hangs if is_chosen && claims.mode() != Mode::Peek => std::future::pending().await,
+            Broken::Blocks if is_chosen && claims.mode() != Mode::Peek => {
+                std::thread::sleep(std::time::Duration::from_secs(3));
+                self.store.claim(claims).await
+            }
+            Broken::Fails if is_chosen && claims.mode() != Mode::Peek => {
+                Err(StoreError::new("broken", ErrorKind::Server, "broken on purpose"))
+            }
+            Broken::Halves if claims.len() > 1 => {
+                let answer = self.store.claim(claims).await?;
+                if !answer.admitted
+                    && let Ok(first) = Claims::new(claims.now(), claims.mode(), &claims[..1])
+                {
+                    self.store.claim(first).await?;
+                }
                 Ok(answer)
             }
             _ => self.store.claim(claims).await,
