@@ -122,7 +122,8 @@ fn by_code(code: &str, detail: &str) -> (ErrorKind, Cow<'static, str>) {
         "WRONGPASS" | "NOAUTH" => (ErrorKind::Denied, LOG_IN.into()),
         "NOPERM" => (
             ErrorKind::Denied,
-            "the user may not do this; it needs EVAL, EVALSHA and SCRIPT LOAD, the commands of the scripts and the keys' prefix"
+            "the user may not do this; it needs EVAL, EVALSHA, SCRIPT LOAD and UNLINK (on a cluster also CLUSTER SLOTS \
+             and ASKING), the commands of the scripts, and the keys' prefix"
                 .into(),
         ),
         "OOM" => (ErrorKind::Full, "it has reached `maxmemory`; raise it, or let `volatile-ttl` evict".into()),

@@ -102,6 +102,24 @@ async fn a_user_without_rights_is_denied() {
 }
 
 #[tokio::test]
+async fn the_documented_permissions_suffice() {
+    let page = include_str!("../../../docs/redis.md");
+    let line = page.lines().find(|line| line.starts_with("ACL SETUSER limiter")).expect("the page has it");
+    let server = Server::start(&[]).await;
+    assert!(server.say(line).contains("OK"));
+    let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port);
+    let store = RedisStore::connect(&url).await.unwrap();
+    for limit in ["2/s", "2/s fixed", "2/s precision 100ms", "200/s log", "2/s bucket", "2 at once"] {
+        let limiter = ratelimit_core::RateLimiter::new(store.clone(), limit.parse::<Limit>().unwrap());
+        let decision = limiter.check("k").await.unwrap();
+        assert!(decision.allowed());
+        limiter.refund(&decision).await.unwrap();
+        limiter.peek("k").await.unwrap();
+        limiter.reset("k").await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn foreign_values_are_corrupt_and_left_unchanged() {
     let server = Server::start(&[]).await;
     let store = RedisStore::connect_with(config(&server)).await.unwrap();
