@@ -67,7 +67,7 @@ impl RemoteStore {
     /// If the address is not valid or the server does not answer.
     pub async fn connect(url: &str, prefix: &str, time_limit: Duration) -> Result<Self, StoreError> {
         let client = Client::open(url).map_err(|error| {
-            StoreError::new("remote", ErrorKind::Unreachable, "the URL is not valid").caused_by(error)
+            StoreError::new("remote", ErrorKind::Misconfigured, "the URL is not valid").caused_by(error)
         })?;
         let prefix = prefix.as_bytes().to_vec();
         let store = Self { client, prefix, time_limit, link: Mutex::default() };
