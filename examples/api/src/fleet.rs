@@ -78,6 +78,21 @@ impl Member {
         }
     }
 
+    /// Waits until this instance knows what the others count, for at most ten intervals: the channel may be unreachable.
+    pub(crate) async fn joined(&self, interval: Duration) {
+        let has_joined = || match self {
+            Self::Straight(_) | Self::Leased(_) | Self::Synced(_) => true,
+            Self::ByRedis(store) => store.has_joined(),
+            Self::ByPostgres(store) => store.has_joined(),
+        };
+        for _ in 0..100 {
+            if has_joined() {
+                break;
+            }
+            tokio::time::sleep(interval / 10).await;
+        }
+    }
+
     /// Returns or publishes what the other instances would miss.
     pub(crate) async fn leave(&self) -> anyhow::Result<()> {
         let now = SystemClock::new().now();

@@ -68,12 +68,14 @@ async fn serve(args: Args) -> anyhow::Result<()> {
         format!("cannot listen on {}: is another instance running? choose another with --listen", args.listen)
     })?;
     let ended = ended()?;
-    greet(listener.local_addr()?, &limiter)?;
-    let app = routes::router(limiter, &policies).into_make_service_with_connect_info::<SocketAddr>();
+    let interval = Duration::from_millis(args.interval);
     let counting = tokio::spawn({
-        let (member, interval) = (member.clone(), Duration::from_millis(args.interval));
+        let member = member.clone();
         async move { member.run(interval).await }
     });
+    member.joined(interval).await;
+    greet(listener.local_addr()?, &limiter)?;
+    let app = routes::router(limiter, &policies).into_make_service_with_connect_info::<SocketAddr>();
     let watching = tokio::spawn(async move { policies.watch(Duration::from_secs(1)).await });
     axum::serve(listener, app).with_graceful_shutdown(ended).await?;
     watching.abort();
