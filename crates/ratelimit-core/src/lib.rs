@@ -34,6 +34,7 @@ mod limit_error;
 mod limiter;
 mod meter;
 mod mode;
+pub mod prelude;
 mod random;
 mod receipt;
 mod store;

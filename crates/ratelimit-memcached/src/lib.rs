@@ -164,12 +164,8 @@ pub use distribution::Distribution;
 #[cfg(feature = "memcache")]
 pub use plain::{MemcacheManager, MemcachePool, PlainConfig};
 pub use ratelimit_core as core;
-/// What a program needs from [`ratelimit_core`], the same for every store.
 #[doc(inline)]
-pub use ratelimit_core::{
-    Acquire, AcquireError, Algorithm, CheckError, Clock, CounterStore, Decision, ErrorKind, Key, Limit,
-    LimitStatus, Limits, ManualClock, RateLimiter, Request, StoreError, SystemClock, Timestamp,
-};
+pub use ratelimit_core::prelude::*;
 pub use store::MemcachedStore;
 
 /// Compiles the examples of the README.

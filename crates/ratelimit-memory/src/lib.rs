@@ -69,12 +69,8 @@ pub use config::{MemoryConfig, WhenFull};
 pub use store::MemoryStore;
 
 pub use ratelimit_core as core;
-/// The part of [`ratelimit_core`] that programs need, the same for every store.
 #[doc(inline)]
-pub use ratelimit_core::{
-    Acquire, AcquireError, Algorithm, CheckError, Clock, CounterStore, Decision, ErrorKind, Key, Limit,
-    LimitStatus, Limits, ManualClock, RateLimiter, Request, StoreError, SystemClock, Timestamp,
-};
+pub use ratelimit_core::prelude::*;
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

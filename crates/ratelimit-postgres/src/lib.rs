@@ -116,12 +116,8 @@ pub use config::{Logged, PostgresConfig};
 pub use ratelimit_core as core;
 #[doc(inline)]
 pub use ratelimit_core::kit::TimeSource;
-/// What a program needs from [`ratelimit_core`], the same for every store.
 #[doc(inline)]
-pub use ratelimit_core::{
-    Acquire, AcquireError, Algorithm, CheckError, Clock, CounterStore, Decision, ErrorKind, Key, Limit,
-    LimitStatus, Limits, ManualClock, RateLimiter, Request, StoreError, SystemClock, Timestamp,
-};
+pub use ratelimit_core::prelude::*;
 pub use store::PostgresStore;
 
 /// Compiles the examples of the README.

@@ -40,16 +40,11 @@
 
 use std::sync::Arc;
 
-use ratelimit_core::DynCounterStore;
 use ratelimit_memory::{MemoryConfig, MemoryStore};
 
 pub use ratelimit_core as core;
-/// What a program needs from [`ratelimit_core`], the same for every store.
 #[doc(inline)]
-pub use ratelimit_core::{
-    Acquire, AcquireError, Algorithm, CheckError, Clock, CounterStore, Decision, ErrorKind, Key, Limit,
-    LimitStatus, Limits, ManualClock, RateLimiter, Request, StoreError, SystemClock, Timestamp,
-};
+pub use ratelimit_core::prelude::*;
 
 /// A store that is chosen at run time. It implements [`CounterStore`].
 pub type Store = Arc<dyn DynCounterStore>;
@@ -60,12 +55,12 @@ pub type Store = Arc<dyn DynCounterStore>;
 /// [`ErrorKind::Misconfigured`] if there is no such store or option, or if its value is not valid. Other kinds if the
 /// server does not answer or denies access. No error quotes the URL, which may contain a password.
 pub async fn connect(url: &str) -> Result<Store, StoreError> {
-    let scheme = url.split_once(':').map_or(url, |(scheme, _)| scheme);
+    let scheme = url.split([':', '?']).next().unwrap_or(url);
     match scheme {
         "memory" => Ok(Arc::new(MemoryStore::with_config(MemoryConfig::from_url(url)?))),
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "unix" | "redis+cluster"
-        | "rediss+cluster" | "redis+sentinel" | "rediss+sentinel" => {
+        "redis" | "rediss" | "valkey" | "valkeys" | "redis+unix" | "valkey+unix" | "unix"
+        | "redis+cluster" | "rediss+cluster" | "redis+sentinel" | "rediss+sentinel" => {
             Ok(Arc::new(ratelimit_redis::RedisStore::connect(url).await?))
         }
         #[cfg(feature = "memcached")]
