@@ -92,6 +92,7 @@ impl PostgresStore {
     ///     .connect_with(server.extra_float_digits(None).application_name("shop"))
     ///     .await?;
     /// let store = PostgresStore::with_pool(pool, PostgresConfig::default())?;
+    /// store.migrate().await?;
     /// # Ok(())
     /// # }
     /// ```

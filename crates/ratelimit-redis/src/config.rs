@@ -82,10 +82,10 @@ impl RedisConfig {
         connections: usize,
         time: TimeSource,
         clock_slack: Duration,
-        batch: Option<BatchConfig>,
-        authorities: Option<Vec<u8>>,
-        client_certificate: Option<Vec<u8>>,
-        client_key: Option<Vec<u8>>,
+        batch: impl Into<Option<BatchConfig>>,
+        authorities: impl Into<Option<Vec<u8>>>,
+        client_certificate: impl Into<Option<Vec<u8>>>,
+        client_key: impl Into<Option<Vec<u8>>>,
     }
 
     /// The part that does not depend on who makes the connections.

@@ -40,7 +40,7 @@ impl StoreConfig {
         timeout: Duration,
         time: TimeSource,
         clock_slack: Duration,
-        batch: Option<BatchConfig>,
+        batch: impl Into<Option<BatchConfig>>,
     }
 
     /// The slack in milliseconds, at least [`CLOCK_SLACK`].
