@@ -31,6 +31,15 @@ async fn each_address_opens_its_store() {
 }
 
 #[tokio::test]
+async fn every_address_that_a_store_accepts_reaches_it() {
+    assert!(ratelimit_stores::connect("memory?max_keys=7").await.is_ok());
+    for url in ["valkey+unix:///no/such/socket", "redis+unix:///no/such/socket", "unix:///no/such/socket"] {
+        let error = ratelimit_stores::connect(url).await.err().expect("nothing listens there");
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{url}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn an_option_reaches_the_store() {
     let store = ratelimit_stores::connect("memory:?max_keys=0&when_full=refuse").await.unwrap();
     let limiter = RateLimiter::new(&store, "2/h".parse::<Limit>().unwrap());
