@@ -348,3 +348,19 @@ async fn a_limiter_without_limits_requires_them_in_each_request() {
     nothing(limiter.check(Request::new("other").limits(limit.clone()).and("k")).await.unwrap_err());
     assert!(!limiter.check(Request::new("k").limits(limit)).await.unwrap().allowed());
 }
+
+#[tokio::test]
+async fn a_cost_of_zero_does_not_wait_for_a_turn() {
+    let (limiter, _) = limiter(&["1/s queue burst 60"]);
+    assert!(limiter.check(Request::new("k").cost(30)).await.unwrap().allowed());
+    let nothing = || Request::new("k").cost(0);
+    let in_time = Acquire { timeout: Some(Duration::from_secs(1)), ..Acquire::default() };
+    let decisions = [
+        limiter.check(nothing()).await.unwrap(),
+        limiter.peek("k").await.unwrap(),
+        limiter.reserve(nothing(), Duration::from_secs(1)).await.unwrap(),
+        limiter.acquire_with(nothing(), in_time).await.unwrap(),
+    ];
+    assert_eq!(decisions.map(|decision| (decision.allowed(), decision.delay())), [(true, Duration::ZERO); 4]);
+    assert_eq!(limiter.would_allow("k").await.unwrap().delay(), Duration::from_secs(30));
+}
