@@ -102,13 +102,21 @@ impl Bucket {
     /// counted from the charge that found the bucket empty. With a burst of `units`, this is a fixed window that begins
     /// with the first charge.
     ///
-    /// The step is rounded up to a multiple of `units` nanoseconds.
+    /// If the burst is larger than `units`, the step is rounded up to a multiple of `units` nanoseconds.
     ///
     /// # Errors
     /// Like [`new`](Self::new).
     pub fn in_steps(units: u64, step: u64, burst: u64) -> Result<Self, LimitError> {
         let bucket = Self::new(units, step, burst)?;
-        Ok(Self { step: bucket.interval() * units, ..bucket })
+        if burst > units {
+            return Ok(Self { step: bucket.interval() * units, ..bucket });
+        }
+        // The whole burst drains in one step, so the interval may be rounded down. Then the step is the same for each number
+        // of units, and what one limit has charged has drained when the step of another ends.
+        if u128::from(step % units) * PRECISION > u128::from(step) {
+            return Err(LimitError::RateTooHigh);
+        }
+        Ok(Self { step, ..Self::with_interval(step / units, burst)? })
     }
 
     /// Creates a bucket meter from which nothing drains: it admits `units` in total.
