@@ -110,6 +110,23 @@ async fn a_bucket_in_steps_on_the_fallback_is_refilled_in_the_same_steps() {
 }
 
 #[tokio::test]
+async fn a_window_on_the_fallback_is_as_long_as_on_the_store_even_if_more_instances_than_units_divide_it() {
+    for (text, admitted) in [("3/h from first request", 1), ("9/h from first request", 2)] {
+        let limiter = limiter(text);
+        store(&limiter).set(AWAY);
+        for _ in 0..3 {
+            let (first, refusal) = use_up(&limiter).await;
+            assert_eq!(
+                (first, refusal.retry_after()),
+                (admitted, Some(Duration::from_secs(3_600))),
+                "{text}"
+            );
+            limiter.clock().advance(Duration::from_secs(3_600));
+        }
+    }
+}
+
+#[tokio::test]
 async fn bans_on_the_fallback_are_as_long_as_on_the_store() {
     for name in ["", " name log-in"] {
         let limiter = limiter(&format!("8/min; ban 10min after 3 in 1min growing 2 up to 1h{name}"));
