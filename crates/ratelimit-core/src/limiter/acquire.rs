@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::{AcquireError, RateLimiter, Request};
 use crate::random::random_up_to;
+use crate::receipt::ASK_AGAIN;
 use crate::{Algorithm, CounterStore, Decision, MeterId, Mode, StoreError, Timer, Timestamp};
 
 /// How to wait; see [`RateLimiter::acquire_with`].
@@ -32,6 +33,9 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
     /// After a refusal, it waits for the decision's [`retry_after`](Decision::retry_after) on this limiter's clock, and
     /// checks again; if another caller was faster, it waits again. A leaky queue assigns each waiter its turn at the
     /// first check, so the waiters of many processes together proceed evenly, in order.
+    ///
+    /// After a refusal by a [`Fallback`](crate::layers::Fallback), it waits at most a second, because the first store may answer
+    /// again at any moment.
     ///
     /// After the second and any later refusal, it waits at least a millisecond. If a refusal has a `retry_after` of zero
     /// (some stores do so under contention), it retries after one millisecond, then two, four and so on up to a second.
@@ -117,7 +121,11 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
                 (Some(_), Some(_)) => Duration::ZERO,
                 (Some(told), None) => told,
             };
-            if late(now, told.max(decision.turn())) || deadline == Some(now) {
+            let (told, turn) = match decision.degraded() {
+                true => (told.min(ASK_AGAIN), Duration::ZERO),
+                false => (told, decision.turn()),
+            };
+            if late(now, told.max(turn)) || deadline == Some(now) {
                 return Err(AcquireError::Deadline(decision.into_owned()));
             }
             let longest = deadline.map_or(Duration::MAX, |deadline| deadline.since(now));
