@@ -374,7 +374,7 @@ async fn a_cost_above_the_divided_limit_is_not_refused_for_ever() {
     assert_eq!((refusal.allowed(), refusal.retry_after()), (false, Some(Duration::from_secs(1))));
     let never = limiter.check(Request::new("k").cost(13)).await.unwrap();
     assert_eq!((never.allowed(), never.retry_after()), (false, None));
-    let options = Acquire { timeout: Some(Duration::ZERO), ..Acquire::default() };
+    let options = Acquire::default().timeout(Duration::ZERO);
     let error = limiter.acquire_with(Request::new("k").cost(5), options).await.unwrap_err();
     assert!(matches!(error, AcquireError::Deadline(_)), "{error}");
 }

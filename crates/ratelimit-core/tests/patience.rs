@@ -138,7 +138,7 @@ async fn the_round_trip_is_a_part_of_the_wait_for_a_turn() {
     assert_eq!(limiter.clock().now().since(waited), Duration::from_millis(900));
     // The next turn is a second later, of which the answer takes 100 ms.
     let begin = limiter.clock().now();
-    let in_time = Acquire { timeout: Some(Duration::from_secs(1)), ..Acquire::default() };
+    let in_time = Acquire::default().timeout(Duration::from_secs(1));
     limiter.acquire_with("k", in_time).await.unwrap();
     assert_eq!(limiter.clock().now().since(begin), Duration::from_secs(1));
 }
@@ -180,8 +180,8 @@ async fn retries_are_at_least_a_millisecond_apart() {
 
 #[tokio::test]
 async fn the_deadline_ends_waiting_on_any_store() {
-    let soon = Acquire { timeout: Some(Duration::from_millis(100)), ..Acquire::default() };
-    let now = Acquire { timeout: Some(Duration::ZERO), ..Acquire::default() };
+    let soon = Acquire::default().timeout(Duration::from_millis(100));
+    let now = Acquire::default().timeout(Duration::ZERO);
     for tells in [no_wait, a_nanosecond_early, a_nanosecond_from_now] {
         let limiter = skipping("1/min fixed", tells);
         limiter.acquire("k").await.unwrap();
@@ -249,7 +249,7 @@ async fn errors_name_the_limit() {
         r#"never admitted: it costs 3, and the limit "3/min burst 2 name log-in" admits at most 2 at once"#;
     assert_eq!(never.to_string(), text);
     limiter.acquire(ratelimit_core::Request::new("k").cost(2)).await.unwrap();
-    let options = Acquire { timeout: Some(Duration::from_secs(1)), ..Acquire::default() };
+    let options = Acquire::default().timeout(Duration::from_secs(1));
     let late = limiter.acquire_with("k", options).await.unwrap_err();
     let text =
         r#"not admitted before the deadline: under the limit "3/min burst 2 name log-in" it would take 20s"#;
@@ -272,7 +272,7 @@ async fn who_waits_on_the_fallback_asks_the_first_store_again_every_second() {
     let waiters = deadlines.map(|timeout| {
         let limiter = limiter.clone();
         tokio::spawn(async move {
-            let options = Acquire { timeout, ..Acquire::default() };
+            let options = Acquire::default().timeout(timeout);
             limiter.acquire_with("k", options).await.map(Decision::into_owned)
         })
     });
@@ -289,7 +289,7 @@ async fn who_waits_on_the_fallback_asks_the_first_store_again_every_second() {
         assert!(!waiter.await.unwrap().unwrap().degraded());
     }
     store.set(AWAY);
-    let options = Acquire { timeout: Some(Duration::from_millis(999)), ..Acquire::default() };
+    let options = Acquire::default().timeout(Duration::from_millis(999));
     let late = limiter.acquire_with("k", options).await;
     assert!(matches!(late, Err(AcquireError::Deadline(_))), "{late:?}");
 }

@@ -11,7 +11,14 @@ use crate::receipt::ASK_AGAIN;
 use crate::{Algorithm, CounterStore, Decision, MeterId, Mode, StoreError, Timer, Timestamp};
 
 /// How to wait; see [`RateLimiter::acquire_with`].
+///
+/// ```
+/// # use std::time::Duration;
+/// # use ratelimit_core::Acquire;
+/// let options = Acquire::default().timeout(Duration::from_secs(30)).jitter(Duration::from_millis(10));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Acquire {
     /// The deadline, from the call on: give up if the request would be admitted, or get its turn, later. `None` waits as
     /// long as it takes.
@@ -19,6 +26,13 @@ pub struct Acquire {
     /// The maximum of a random time that is added to each wait after a refusal, so that many waiters do not retry at the
     /// same instant.
     pub jitter: Duration,
+}
+
+impl Acquire {
+    crate::kit::setters! {
+        timeout: impl Into<Option<Duration>>,
+        jitter: Duration,
+    }
 }
 
 /// The minimum wait before the third and any later attempt, and after a refusal with a `retry_after` of zero.
