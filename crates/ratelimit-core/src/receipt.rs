@@ -6,7 +6,12 @@
 //! longest debt is below 2<sup>63</sup> ns. The layer removes the mark before a receipt reaches a store, so no store has
 //! to know of it.
 
+use std::time::Duration;
+
 use crate::Timestamp;
+
+/// How long a wait that the fallback demands is worth: the first store may answer again at any moment.
+pub(crate) const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 const MARK: u64 = 1 << 63;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::MapStore;
 use ratelimit_core::{
     Answer, CheckError, Claims, CounterStore, Decision, ErrorKind, LimitStatus, Limits, ManualClock,
-    Promises, RateLimiter, Refund, Request, StoreError, Timestamp,
+    Promises, RateLimiter, Refund, Request, State, StoreError, Timestamp,
 };
 
 type Limiter = RateLimiter<MapStore, ManualClock>;
@@ -272,4 +272,19 @@ async fn missing_verdicts_are_an_error() {
             assert!(matches!(answer, Err(CheckError::Store(error)) if error.kind() == ErrorKind::Server));
         }
     }
+}
+
+/// More units than its limit leave no less of a log, but would take up space.
+#[tokio::test]
+async fn a_settlement_far_above_the_limit_of_a_log_stores_no_more_than_the_limit() {
+    let limiter = limiter("10/h log");
+    let decision = limiter.check("k").await.unwrap();
+    limiter.settle(&decision, 1_000_000).await.unwrap();
+    assert_eq!(left(&limiter, "k").await, [0]);
+    let states = limiter.store().states.lock().unwrap();
+    let units = states.values().map(|state| match state {
+        State::Log(log) => log.units.len(),
+        State::Window(_) | State::Bucket(_) => panic!("not a log: {state:?}"),
+    });
+    assert_eq!(units.collect::<Vec<_>>(), [11]);
 }

@@ -110,6 +110,23 @@ async fn a_bucket_in_steps_on_the_fallback_is_refilled_in_the_same_steps() {
 }
 
 #[tokio::test]
+async fn a_window_on_the_fallback_is_as_long_as_on_the_store_even_if_more_instances_than_units_divide_it() {
+    for (text, admitted) in [("3/h from first request", 1), ("9/h from first request", 2)] {
+        let limiter = limiter(text);
+        store(&limiter).set(AWAY);
+        for _ in 0..3 {
+            let (first, refusal) = use_up(&limiter).await;
+            assert_eq!(
+                (first, refusal.retry_after()),
+                (admitted, Some(Duration::from_secs(3_600))),
+                "{text}"
+            );
+            limiter.clock().advance(Duration::from_secs(3_600));
+        }
+    }
+}
+
+#[tokio::test]
 async fn bans_on_the_fallback_are_as_long_as_on_the_store() {
     for name in ["", " name log-in"] {
         let limiter = limiter(&format!("8/min; ban 10min after 3 in 1min growing 2 up to 1h{name}"));
@@ -357,7 +374,7 @@ async fn a_cost_above_the_divided_limit_is_not_refused_for_ever() {
     assert_eq!((refusal.allowed(), refusal.retry_after()), (false, Some(Duration::from_secs(1))));
     let never = limiter.check(Request::new("k").cost(13)).await.unwrap();
     assert_eq!((never.allowed(), never.retry_after()), (false, None));
-    let options = Acquire { timeout: Some(Duration::ZERO), ..Acquire::default() };
+    let options = Acquire::default().timeout(Duration::ZERO);
     let error = limiter.acquire_with(Request::new("k").cost(5), options).await.unwrap_err();
     assert!(matches!(error, AcquireError::Deadline(_)), "{error}");
 }

@@ -173,7 +173,7 @@ async fn waiters_never_exceed_the_limit() {
         .map(|_| {
             let (limiter, admitted) = (limiter.clone(), admitted.clone());
             tokio::spawn(async move {
-                let options = Acquire { jitter: Duration::from_millis(300), ..Acquire::default() };
+                let options = Acquire::default().jitter(Duration::from_millis(300));
                 let decision = limiter.acquire_with("k", options).await.unwrap();
                 assert!(decision.allowed());
                 admitted.fetch_add(1, Ordering::SeqCst);
@@ -224,7 +224,7 @@ async fn a_queue_gives_each_waiter_its_turn() {
 async fn waits_beyond_the_deadline_fail_immediately() {
     let (limiter, clock) = limiter(&["1/min log", "2/min queue burst 2 name q"]);
     let queue = limits(&["2/min queue burst 2 name q2"]);
-    let soon = Acquire { timeout: Some(59 * SECOND), ..Acquire::default() };
+    let soon = Acquire::default().timeout(59 * SECOND);
     limiter.acquire("k").await.unwrap();
     let error = limiter.acquire_with("k", soon).await.unwrap_err();
     assert!(
@@ -234,7 +234,7 @@ async fn waits_beyond_the_deadline_fail_immediately() {
     assert_eq!(clock.sleepers(), 0);
 
     // In a queue, a turn that would be too late is not taken.
-    let soon = Acquire { timeout: Some(29 * SECOND), ..Acquire::default() };
+    let soon = Acquire::default().timeout(29 * SECOND);
     let request = Request::new("k").limits(&queue);
     limiter.acquire_with(&request, soon).await.unwrap();
     let error = limiter.acquire_with(&request, soon).await.unwrap_err();
@@ -347,4 +347,20 @@ async fn a_limiter_without_limits_requires_them_in_each_request() {
     nothing(answers.next().unwrap().unwrap_err());
     nothing(limiter.check(Request::new("other").limits(limit.clone()).and("k")).await.unwrap_err());
     assert!(!limiter.check(Request::new("k").limits(limit)).await.unwrap().allowed());
+}
+
+#[tokio::test]
+async fn a_cost_of_zero_does_not_wait_for_a_turn() {
+    let (limiter, _) = limiter(&["1/s queue burst 60"]);
+    assert!(limiter.check(Request::new("k").cost(30)).await.unwrap().allowed());
+    let nothing = || Request::new("k").cost(0);
+    let in_time = Acquire::default().timeout(Duration::from_secs(1));
+    let decisions = [
+        limiter.check(nothing()).await.unwrap(),
+        limiter.peek("k").await.unwrap(),
+        limiter.reserve(nothing(), Duration::from_secs(1)).await.unwrap(),
+        limiter.acquire_with(nothing(), in_time).await.unwrap(),
+    ];
+    assert_eq!(decisions.map(|decision| (decision.allowed(), decision.delay())), [(true, Duration::ZERO); 4]);
+    assert_eq!(limiter.would_allow("k").await.unwrap().delay(), Duration::from_secs(30));
 }

@@ -102,7 +102,7 @@ fn consistent(meter: &Meter, state: &State, cost: u64, now: Timestamp) -> Result
     prop_assert!(verdict.remaining <= verdict.limit);
     let is_queue = matches!(meter, Meter::Bucket(bucket) if bucket.is_queue());
     let never_drains = matches!(meter, Meter::Bucket(bucket) if bucket.step() == i64::MAX as u64);
-    prop_assert!(is_queue || verdict.ready_at == now, "only a queue delays");
+    prop_assert!(is_queue && cost > 0 || verdict.ready_at == now, "only a queue delays, and only units");
     prop_assert!(meter.fits(state, verdict.remaining, now));
     prop_assert!(!meter.fits(state, verdict.remaining + 1, now));
     match verdict.fits_at {

@@ -1,4 +1,4 @@
-//! Waiting on stores that report a wrong `retry_after`: never a busy loop.
+//! Waiting on stores that report a wrong `retry_after`: never a busy loop. Waiting on a fallback: never for long.
 
 mod common;
 
@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::MapStore;
+use common::{AWAY, MapStore, Mood, Unsteady};
+use ratelimit_core::layers::{Divided, Fallback};
 use ratelimit_core::{
-    Acquire, AcquireError, Answer, Claims, Clock, CounterStore, Limit, ManualClock, Promises, RateLimiter,
-    Refund, StoreError, Timer, Timestamp,
+    Acquire, AcquireError, Answer, Claims, Clock, CounterStore, Decision, Limit, ManualClock, Promises,
+    RateLimiter, Refund, StoreError, Timer, Timestamp,
 };
 
 /// A store that changes each instant at which a claim fits.
@@ -137,7 +138,7 @@ async fn the_round_trip_is_a_part_of_the_wait_for_a_turn() {
     assert_eq!(limiter.clock().now().since(waited), Duration::from_millis(900));
     // The next turn is a second later, of which the answer takes 100 ms.
     let begin = limiter.clock().now();
-    let in_time = Acquire { timeout: Some(Duration::from_secs(1)), ..Acquire::default() };
+    let in_time = Acquire::default().timeout(Duration::from_secs(1));
     limiter.acquire_with("k", in_time).await.unwrap();
     assert_eq!(limiter.clock().now().since(begin), Duration::from_secs(1));
 }
@@ -179,8 +180,8 @@ async fn retries_are_at_least_a_millisecond_apart() {
 
 #[tokio::test]
 async fn the_deadline_ends_waiting_on_any_store() {
-    let soon = Acquire { timeout: Some(Duration::from_millis(100)), ..Acquire::default() };
-    let now = Acquire { timeout: Some(Duration::ZERO), ..Acquire::default() };
+    let soon = Acquire::default().timeout(Duration::from_millis(100));
+    let now = Acquire::default().timeout(Duration::ZERO);
     for tells in [no_wait, a_nanosecond_early, a_nanosecond_from_now] {
         let limiter = skipping("1/min fixed", tells);
         limiter.acquire("k").await.unwrap();
@@ -248,7 +249,7 @@ async fn errors_name_the_limit() {
         r#"never admitted: it costs 3, and the limit "3/min burst 2 name log-in" admits at most 2 at once"#;
     assert_eq!(never.to_string(), text);
     limiter.acquire(ratelimit_core::Request::new("k").cost(2)).await.unwrap();
-    let options = Acquire { timeout: Some(Duration::from_secs(1)), ..Acquire::default() };
+    let options = Acquire::default().timeout(Duration::from_secs(1));
     let late = limiter.acquire_with("k", options).await.unwrap_err();
     let text =
         r#"not admitted before the deadline: under the limit "3/min burst 2 name log-in" it would take 20s"#;
@@ -257,4 +258,38 @@ async fn errors_name_the_limit() {
     limiter.acquire("k").await.unwrap();
     let spent = limiter.acquire(ratelimit_core::Request::new("k").cost(2)).await.unwrap_err();
     assert_eq!(spent.to_string(), r#"never admitted: the limit "2 in total" has 1 units left"#);
+}
+
+#[tokio::test]
+async fn who_waits_on_the_fallback_asks_the_first_store_again_every_second() {
+    let store = Unsteady::default();
+    let fallback = Fallback::new(store.clone(), Divided::new(MapStore::default(), 4));
+    let limiter = RateLimiter::new(fallback, "4/day fixed".parse::<Limit>().unwrap());
+    let limiter = Arc::new(limiter.with_clock(ManualClock::at(Timestamp::from_secs(1_800_000_000))));
+    store.set(AWAY);
+    assert!(limiter.check("k").await.unwrap().allowed());
+    let deadlines = [None, Some(Duration::from_secs(60))];
+    let waiters = deadlines.map(|timeout| {
+        let limiter = limiter.clone();
+        tokio::spawn(async move {
+            let options = Acquire::default().timeout(timeout);
+            limiter.acquire_with("k", options).await.map(Decision::into_owned)
+        })
+    });
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    store.set(Mood::Answers);
+    limiter.clock().advance(Duration::from_secs(1));
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    for waiter in waiters {
+        assert!(waiter.is_finished(), "still asleep");
+        assert!(!waiter.await.unwrap().unwrap().degraded());
+    }
+    store.set(AWAY);
+    let options = Acquire::default().timeout(Duration::from_millis(999));
+    let late = limiter.acquire_with("k", options).await;
+    assert!(matches!(late, Err(AcquireError::Deadline(_))), "{late:?}");
 }

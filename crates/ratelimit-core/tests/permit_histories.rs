@@ -50,7 +50,7 @@ impl Holder {
         let millis = |random: &mut Random, most| Duration::from_millis(random.below(most) as u64);
         for _ in 0..4 {
             sleep(millis(&mut random, 2_000)).await;
-            let options = Acquire { timeout: Some(millis(&mut random, 60_000)), ..Acquire::default() };
+            let options = Acquire::default().timeout(millis(&mut random, 60_000));
             let Ok(decision) = self.limiter.acquire_with("k", options).await else { continue };
             admitted.fetch_add(1, Ordering::SeqCst);
             *self.permit.lock().unwrap() = Some(self.limiter.hold(decision));

@@ -177,7 +177,7 @@ async fn decisions_without_a_lease_are_held_by_nothing() {
 async fn waiting_ends_soon_after_a_release_or_at_the_deadline() {
     let limiter = limiter("1 at once");
     let held = limiter.check("k").await.unwrap().into_owned();
-    let patient = Acquire { timeout: Some(Duration::from_secs(30)), ..Acquire::default() };
+    let patient = Acquire::default().timeout(Duration::from_secs(30));
     let waiting = tokio::spawn({
         let limiter = limiter.clone();
         async move { limiter.acquire_with("k", patient).await.map(|decision| decision.allowed()) }
@@ -186,7 +186,7 @@ async fn waiting_ends_soon_after_a_release_or_at_the_deadline() {
     assert!(!waiting.is_finished());
     limiter.release(&held).await.unwrap();
     assert!(waiting.await.unwrap().unwrap());
-    let hasty = Acquire { timeout: Some(Duration::from_millis(30)), ..Acquire::default() };
+    let hasty = Acquire::default().timeout(Duration::from_millis(30));
     let late = limiter.acquire_with("k", hasty).await.unwrap_err();
     assert!(matches!(late, AcquireError::Deadline(_)), "{late}");
 }

@@ -81,7 +81,7 @@ async fn a_newcomer_does_not_overtake() {
     admitted.arrive(&limiter, 1, 1).await;
     admitted.release_oldest(&limiter).await;
     // The unit is free, and the first waiter has not run since.
-    let now = Acquire { timeout: Some(Duration::ZERO), ..Acquire::default() };
+    let now = Acquire::default().timeout(Duration::ZERO);
     let late = limiter.acquire_with("k", now).await.unwrap_err();
     assert_eq!(
         late.to_string(),
@@ -120,7 +120,7 @@ async fn who_gives_up_or_is_too_late_leaves_the_place_to_the_next() {
     let first = admitted.arrive(&limiter, 1, 1).await;
     let late = tokio::spawn({
         let limiter = limiter.clone();
-        let options = Acquire { timeout: Some(Duration::from_secs(1)), ..Acquire::default() };
+        let options = Acquire::default().timeout(Duration::from_secs(1));
         async move { limiter.acquire_with("k", options).await.map(Decision::into_owned) }
     });
     settle().await;
@@ -186,7 +186,7 @@ async fn a_caller_under_several_limits_waits_for_all_of_them() {
 
 /// Admits a request, or says that it would have to wait.
 async fn at_once(limiter: &Limiter, request: Request<'_, '_>) -> Option<Decision<'static>> {
-    let now = Acquire { timeout: Some(Duration::ZERO), ..Acquire::default() };
+    let now = Acquire::default().timeout(Duration::ZERO);
     limiter.acquire_with(request, now).await.ok().map(Decision::into_owned)
 }
 

@@ -217,7 +217,7 @@ fn test_reserve_max() {
 async fn test_wait() {
     let lim = Lim::new(10, 3);
     let wait =
-        |n, timeout| lim.0.acquire_with(Request::new("k").cost(n), Acquire { timeout, ..Acquire::default() });
+        |n, timeout| lim.0.acquire_with(Request::new("k").cost(n), Acquire::default().timeout(timeout));
     wait(2, None).await.unwrap();
     // TestWaitTimeout: three more would come in two tenths.
     let late = wait(3, Some(TENTH)).await.unwrap_err();

@@ -39,7 +39,7 @@ struct Api {
 impl Api {
     /// Calls it when it is this call's turn. If the API refuses all the same, waits as long as it says.
     async fn call(&mut self) -> anyhow::Result<Response<Incoming>> {
-        let in_time = Acquire { timeout: Some(Duration::from_secs(30)), ..Acquire::default() };
+        let in_time = Acquire::default().timeout(Duration::from_secs(30));
         loop {
             self.turns.acquire_with("their-api", in_time).await.context("no turn within 30 seconds")?;
             let response = self.client.get(self.url.clone()).await?;

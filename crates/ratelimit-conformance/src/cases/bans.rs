@@ -264,7 +264,7 @@ async fn peeks(bench: Bench) -> CaseResult {
     }
     let (units, _) = trial.limiter.take_up_to(trial.request(10)).await?;
     ensure_eq!(units, 3, "taken of three");
-    let within = Acquire { timeout: Some(MINUTE), ..Acquire::default() };
+    let within = Acquire::default().timeout(MINUTE);
     for _ in 0..3 {
         let ended = trial.limiter.acquire_with(trial.request(1), within).await;
         ensure!(

@@ -84,7 +84,7 @@ async fn idle(bench: Bench) -> CaseResult {
 async fn deadline(bench: Bench) -> CaseResult {
     let trial = Trial::new(&bench, limit("60/min queue burst 10")?);
     trial.admit(8).await?;
-    let options = Acquire { timeout: Some(Duration::from_secs(7)), ..Acquire::default() };
+    let options = Acquire::default().timeout(Duration::from_secs(7));
     let ended = trial.limiter.acquire_with("k", options).await;
     let Err(AcquireError::Deadline(told)) = ended else {
         return Err(Failure::new(format!("took a turn after the deadline: {ended:?}")));

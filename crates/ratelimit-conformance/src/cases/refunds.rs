@@ -29,7 +29,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(Case::for_each(
         &Kind::ALL,
         "refunds/settle",
-        "Settling an estimate refunds an excess and charges a deficit.",
+        "Settling an estimate refunds an excess and charges a deficit, even far beyond the limit.",
         settle,
     ));
     cases.extend([
@@ -95,6 +95,10 @@ async fn settle(bench: Bench, kind: Kind) -> CaseResult {
     let decision = trial.admit(5).await?;
     trial.limiter.settle(&decision, 25).await?;
     trial.refuse(1).await?;
+    let far = trial.key("far");
+    let decision = far.admit(1).await?;
+    far.limiter.settle(&decision, 500_000).await?;
+    far.refuse(1).await?;
     Ok(())
 }
 

@@ -26,7 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "steps/uneven-windows",
-            "Units that do not divide the window return at its end as well, which is rounded up by nanoseconds.",
+            "Units that do not divide the window return exactly at its end as well.",
             uneven,
         ),
         Case::new(
@@ -99,12 +99,10 @@ async fn first_request(bench: Bench) -> CaseResult {
 async fn uneven(bench: Bench) -> CaseResult {
     let trial = Trial::new(&bench, limit("7/h from first request")?);
     let first = trial.admit(1).await?;
-    // 7 x 514,285,714,286 ns, the time of a unit rounded up.
-    let end = HOUR + Duration::from_nanos(2);
-    ensure_eq!(first.reset_after(), end, "reset-after");
+    ensure_eq!(first.reset_after(), HOUR, "reset-after");
     trial.advance(MINUTE).admit(6).await?;
-    trial.at(end - TICK).refuse(1).await?;
-    trial.at(end).admit(7).await?;
+    trial.at(HOUR - TICK).refuse(1).await?;
+    trial.at(HOUR).admit(7).await?;
     Ok(())
 }
 
@@ -239,6 +237,13 @@ async fn changes(bench: Bench) -> CaseResult {
     for other in ["4/2h from first request", "4/h fixed", "4/h from first request name other", "4/h step 1h"]
     {
         trial.at(HOUR / 2).under(limit(other)?).expect_left(4).await?;
+    }
+    // An hour is no multiple of seven nanoseconds.
+    for (before, after) in [(7, 1), (7, 6), (700, 1), (1, 7)] {
+        let under = |quota| limit(&format!("{quota}/h from first request name {before}-{after}"));
+        trial.at(Duration::ZERO).under(under(before)?).admit(before).await?;
+        trial.at(HOUR - TICK).under(under(after)?).expect_left(after.saturating_sub(before)).await?;
+        trial.at(HOUR + SECOND).under(under(after)?).admit(after).await?;
     }
     Ok(())
 }

@@ -20,7 +20,11 @@ pub(super) fn cases() -> Vec<Case> {
             "The immediate units of a queue have no delay, the others wait.",
             immediate,
         ),
-        Case::new("turns/costs", "A cost above the immediate units waits until the queue is empty.", costs),
+        Case::new(
+            "turns/costs",
+            "A cost above the immediate units waits until the queue is empty, and a cost of zero does not wait.",
+            costs,
+        ),
         Case::new(
             "turns/a-cancelled-turn-stays-empty",
             "If a turn is cancelled while others wait behind it, nobody gets it: the next request has to wait behind them.",
@@ -82,7 +86,7 @@ async fn immediate(bench: Bench) -> CaseResult {
 
 async fn costs(bench: Bench) -> CaseResult {
     let trial = Trial::new(&bench, limit("60/min queue burst 20 immediate 5")?);
-    for (cost, delay) in [(3, 0), (2, 0), (4, 4), (8, 9), (1, 13)] {
+    for (cost, delay) in [(3, 0), (2, 0), (4, 4), (0, 0), (8, 9), (1, 13)] {
         ensure_eq!(trial.admit(cost).await?.delay(), SECOND * delay, "delay of a cost of {cost}");
     }
     trial.refuse(3).await?;

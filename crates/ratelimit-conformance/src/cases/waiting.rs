@@ -121,10 +121,7 @@ async fn acquire_many(bench: Bench) -> CaseResult {
         let limiter = still(handle.clone(), &own, START).with_clock(clock.clone());
         let jitter = Duration::from_millis(if number % 2 == 0 { 0 } else { 500 });
         waiters.spawn(async move {
-            limiter
-                .acquire_with("k", Acquire { jitter, ..Acquire::default() })
-                .await
-                .map(|permit| permit.now())
+            limiter.acquire_with("k", Acquire::default().jitter(jitter)).await.map(|permit| permit.now())
         });
     }
     let mut permits: Vec<Timestamp> = Vec::new();
@@ -153,7 +150,7 @@ async fn acquire_many(bench: Bench) -> CaseResult {
 async fn deadline(bench: Bench) -> CaseResult {
     let trial = Trial::new(&bench, limit("2/min log")?);
     trial.admit(2).await?;
-    let options = Acquire { timeout: Some(MINUTE), ..Acquire::default() };
+    let options = Acquire::default().timeout(MINUTE);
     let ended = trial.limiter.acquire_with("k", options).await;
     let Err(AcquireError::Deadline(told)) = ended else {
         return Err(Failure::new(format!("waited for a permit that comes after the deadline: {ended:?}")));

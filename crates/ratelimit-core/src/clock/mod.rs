@@ -164,9 +164,15 @@ impl Timer for ManualClock {
     }
 }
 
-impl<C: Clock> Clock for Arc<C> {
+impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Timestamp {
         (**self).now()
+    }
+}
+
+impl<C: Timer> Timer for Arc<C> {
+    fn sleep(&self, duration: Duration) -> impl Future<Output = ()> + Send {
+        (**self).sleep(duration)
     }
 }
 
@@ -185,6 +191,17 @@ mod tests {
             assert!(now >= last);
             last = now;
         }
+    }
+
+    #[tokio::test]
+    async fn a_shared_clock_is_a_clock_and_a_timer() {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_secs(5)));
+        clock.sleep(Duration::ZERO).await;
+        let clock: Arc<dyn Clock> = clock;
+        fn now(clock: impl Clock) -> Timestamp {
+            clock.now()
+        }
+        assert_eq!(now(clock), Timestamp::from_secs(5));
     }
 
     #[tokio::test]

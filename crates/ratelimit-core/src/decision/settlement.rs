@@ -72,7 +72,12 @@ impl Decision<'_> {
                 let receipt = verdict.receipt;
                 settlement.refunds.push(Refund { id, cost: cost - units, meter, receipt });
             } else if units > cost {
-                settlement.claims.push(Claim { id, cost: units - cost, meter: without_bound(meter) });
+                let more = match meter {
+                    // More would make the log as large as the cost. This many leave nothing of the limit.
+                    Meter::Log(log) => (units - cost).min(log.limit()),
+                    Meter::Window(_) | Meter::Bucket(_) => units - cost,
+                };
+                settlement.claims.push(Claim { id, cost: more, meter: without_bound(meter) });
             }
         }
         settlement

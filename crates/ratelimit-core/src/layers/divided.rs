@@ -15,6 +15,7 @@ use crate::{
 /// |---|---|
 /// | windows, sliding logs, calendars, concurrency | `limit / n` in the same period |
 /// | token and leaky buckets | rate `/ n` and burst `/ n` |
+/// | windows from the first request | `limit / n` in the same period |
 /// | totals | `limit / n` |
 /// | bans | not divided: each instance bans by the refusals that it has counted itself |
 ///
@@ -65,7 +66,11 @@ impl<S: CounterStore> Divided<S> {
                 Window::new(limit, segment, carried, window.strict(), offset).map(Meter::Window)
             }
             Meter::Bucket(bucket) => {
-                let interval = bucket.interval().saturating_mul(self.instances).min(MAX_PERIOD_NANOS);
+                let mut interval = bucket.interval().saturating_mul(self.instances).min(MAX_PERIOD_NANOS);
+                if bucket.tolerance() <= bucket.step() {
+                    // What drains in one step still does if at least one unit of it is left.
+                    interval = interval.min(bucket.step() / limit.max(1));
+                }
                 let immediate = if bucket.is_queue() { self.units(bucket.immediate()) } else { u64::MAX };
                 bucket.with_rate(interval, limit).map(|it| Meter::Bucket(it.with_immediate(immediate)))
             }

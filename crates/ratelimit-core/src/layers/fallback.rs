@@ -1,14 +1,10 @@
 //! A layer that calls a second store if the first one does not answer.
 
 use smallvec::SmallVec;
-use std::time::Duration;
 
 use super::{Open, observe};
-use crate::receipt::{is_marked, marked, unmarked};
+use crate::receipt::{ASK_AGAIN, is_marked, marked, unmarked};
 use crate::{Answer, Applied, Claims, CounterStore, Promises, Refund, StoreError, Timestamp};
-
-/// The `retry_after` of a cost that only the first store can admit: it may answer again at any moment.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A layer that calls a second store, the fallback, if the first one returns an error of any kind.
 ///
@@ -93,6 +89,7 @@ fn degraded(
     observe::fell_back(error);
     for (claim, verdict) in claims.iter().zip(&mut answer.verdicts) {
         verdict.receipt = marked(verdict.receipt);
+        // A cost that only the first store can admit.
         if verdict.fits_at.is_none() && claim.cost <= claim.meter.limit() {
             verdict.fits_at = Some(answer.now + ASK_AGAIN);
         }

@@ -7,10 +7,18 @@ use std::time::Duration;
 
 use super::{AcquireError, RateLimiter, Request};
 use crate::random::random_up_to;
+use crate::receipt::ASK_AGAIN;
 use crate::{Algorithm, CounterStore, Decision, MeterId, Mode, StoreError, Timer, Timestamp};
 
 /// How to wait; see [`RateLimiter::acquire_with`].
+///
+/// ```
+/// # use std::time::Duration;
+/// # use ratelimit_core::Acquire;
+/// let options = Acquire::default().timeout(Duration::from_secs(30)).jitter(Duration::from_millis(10));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Acquire {
     /// The deadline, from the call on: give up if the request would be admitted, or get its turn, later. `None` waits as
     /// long as it takes.
@@ -18,6 +26,13 @@ pub struct Acquire {
     /// The maximum of a random time that is added to each wait after a refusal, so that many waiters do not retry at the
     /// same instant.
     pub jitter: Duration,
+}
+
+impl Acquire {
+    crate::kit::setters! {
+        timeout: impl Into<Option<Duration>>,
+        jitter: Duration,
+    }
 }
 
 /// The minimum wait before the third and any later attempt, and after a refusal with a `retry_after` of zero.
@@ -32,6 +47,9 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
     /// After a refusal, it waits for the decision's [`retry_after`](Decision::retry_after) on this limiter's clock, and
     /// checks again; if another caller was faster, it waits again. A leaky queue assigns each waiter its turn at the
     /// first check, so the waiters of many processes together proceed evenly, in order.
+    ///
+    /// After a refusal by a [`Fallback`](crate::layers::Fallback), it waits at most a second, because the first store may answer
+    /// again at any moment.
     ///
     /// After the second and any later refusal, it waits at least a millisecond. If a refusal has a `retry_after` of zero
     /// (some stores do so under contention), it retries after one millisecond, then two, four and so on up to a second.
@@ -117,7 +135,11 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
                 (Some(_), Some(_)) => Duration::ZERO,
                 (Some(told), None) => told,
             };
-            if late(now, told.max(decision.turn())) || deadline == Some(now) {
+            let (told, turn) = match decision.degraded() {
+                true => (told.min(ASK_AGAIN), Duration::ZERO),
+                false => (told, decision.turn()),
+            };
+            if late(now, told.max(turn)) || deadline == Some(now) {
                 return Err(AcquireError::Deadline(decision.into_owned()));
             }
             let longest = deadline.map_or(Duration::MAX, |deadline| deadline.since(now));

@@ -227,6 +227,10 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// Charges a request whether it fits or not, for what has already been used. The decision is always allowed; later
     /// requests have to wait longer.
     ///
+    /// A sliding log or a concurrency limit keeps only the newest units, as many as its quota, and deletes older ones. Under
+    /// a concurrency limit these may be units of holders that are still at work. Then more are at work than the limit allows:
+    /// to take units that are held, use [`check`](Self::check) or [`acquire`](Self::acquire).
+    ///
     /// # Errors
     /// Like [`check`](Self::check).
     pub async fn charge<'k, 'l>(

@@ -102,13 +102,21 @@ impl Bucket {
     /// counted from the charge that found the bucket empty. With a burst of `units`, this is a fixed window that begins
     /// with the first charge.
     ///
-    /// The step is rounded up to a multiple of `units` nanoseconds.
+    /// If the burst is larger than `units`, the step is rounded up to a multiple of `units` nanoseconds.
     ///
     /// # Errors
     /// Like [`new`](Self::new).
     pub fn in_steps(units: u64, step: u64, burst: u64) -> Result<Self, LimitError> {
         let bucket = Self::new(units, step, burst)?;
-        Ok(Self { step: bucket.interval() * units, ..bucket })
+        if burst > units {
+            return Ok(Self { step: bucket.interval() * units, ..bucket });
+        }
+        // The whole burst drains in one step, so the interval may be rounded down. Then the step is the same for each number
+        // of units, and what one limit has charged has drained when the step of another ends.
+        if u128::from(step % units) * PRECISION > u128::from(step) {
+            return Err(LimitError::RateTooHigh);
+        }
+        Ok(Self { step, ..Self::with_interval(step / units, burst)? })
     }
 
     /// Creates a bucket meter from which nothing drains: it admits `units` in total.
@@ -216,7 +224,7 @@ impl Bucket {
         }
         let seen = now.max(*at).as_nanos();
         let debt = tat.as_nanos().saturating_sub(seen);
-        let ready_at = match self.is_queue() {
+        let ready_at = match self.is_queue() && cost > 0 {
             true => end_of(self.wait(debt, self.interval(), cost), seen, now),
             false => now,
         };
@@ -354,9 +362,9 @@ impl Bucket {
 
     /// When units that are claimed `now` may be used. In a queue, this is when they fit into the immediate units; if
     /// there are more of them, when all units before them have drained. Units of slower rates count as draining at this
-    /// meter's rate.
+    /// meter's rate. A cost of zero needs no turn.
     fn turn(&self, state: &BucketState, cost: u64, now: Timestamp) -> Timestamp {
-        if !self.is_queue() {
+        if !self.is_queue() || cost == 0 {
             return now;
         }
         let seen = self.seen(state, now);
@@ -370,7 +378,7 @@ impl Bucket {
 
     /// How long a claim waits until it fits into the immediate units beside a debt of this interval.
     fn wait(&self, left: u64, interval: u64, cost: u64) -> u64 {
-        left.saturating_sub(drain_time(self.immediate.saturating_sub(cost.max(1)), interval))
+        left.saturating_sub(drain_time(self.immediate.saturating_sub(cost), interval))
     }
 
     /// The largest debt, in nanoseconds, with which nobody is waiting for a turn; `u64::MAX` if this is not a queue.

@@ -175,8 +175,8 @@ impl Meter {
     }
 
     /// Returns the same meter with the highest possible limit. Peek at it to learn how much was charged, even beyond the
-    /// real limit: [`Verdict::limit`] minus [`Verdict::remaining`]. A log stays as it is, because it keeps no more units
-    /// than its limit.
+    /// real limit: [`Verdict::limit`] minus [`Verdict::remaining`]. A log stays as it is: it rarely contains more units than its
+    /// limit.
     #[must_use]
     pub fn widest(&self) -> Self {
         let widest = match self {

@@ -12,7 +12,7 @@ use ratelimit_core::{
 
 #[derive(Debug, Default)]
 pub(crate) struct MapStore {
-    states: Mutex<HashMap<Vec<u8>, State>>,
+    pub(crate) states: Mutex<HashMap<Vec<u8>, State>>,
     /// Number of claims that reached the store.
     pub(crate) asked: AtomicU64,
 }

@@ -102,3 +102,29 @@ fn a_total_that_is_charged_at_the_epoch_never_drains() {
     assert_eq!((verdict.fits_at, verdict.reset_at), (None, Timestamp::MAX));
     assert_eq!(total.forget_at(&state), Timestamp::MAX);
 }
+
+/// Of a change of the quota in the middle of a window as well: what all of them have charged has drained at its end.
+#[test]
+fn windows_of_all_quotas_end_together() {
+    const HOUR: u64 = 3_600_000_000_000;
+    let window = |quota| Bucket::in_steps(quota, HOUR, quota).unwrap();
+    let quotas = [1, 2, 3, 6, 7, 11, 13, 700, 1_001];
+    for quotas in quotas.iter().flat_map(|one| quotas.map(|other| [*one, other])) {
+        let mut state = Bucket::fresh();
+        for (nth, quota) in quotas.into_iter().enumerate() {
+            let now = at(1_000 + nth as u64);
+            let left = window(quota).verdict(&state, 0, now, None).remaining;
+            window(quota).charge(&mut state, left, now);
+            assert_eq!(window(quota).verdict(&state, 0, now, None).remaining, 0, "{quotas:?}");
+        }
+        for quota in quotas {
+            let left = |now| window(quota).verdict(&state, 0, at(now), None).remaining;
+            let most = quotas[0].max(quotas[1]);
+            assert_eq!(
+                [left(999 + HOUR), left(1_000 + HOUR)],
+                [quota.saturating_sub(most), quota],
+                "{quotas:?}"
+            );
+        }
+    }
+}
