@@ -92,15 +92,40 @@ fn a_user_may_have_any_name() {
             ["192.0.2.1", user, "GET", "/[a]", "401", "7", "-", "[x]"],
         );
     }
-    // A virtual host that is an address, and clients whose addresses look like a host with a port.
-    for (front, ip) in [("[2001:db8::1]:443 192.0.2.1", "192.0.2.1"), ("2001:db8::7:80", "2001:db8::7:80")] {
+}
+
+#[test]
+fn a_virtual_host_is_not_the_client() {
+    for (front, ip, user) in [
+        ("www.example.org 192.0.2.1 - -", "192.0.2.1", "-"),
+        ("www.example.org 192.0.2.1 - alice", "192.0.2.1", "alice"),
+        ("www.example.org 2001:db8::7 - John Smith", "2001:db8::7", "John Smith"),
+        ("www.example.org:443 client.example - -", "client.example", "-"),
+        ("[2001:db8::1]:443 192.0.2.1 - -", "192.0.2.1", "-"),
+        // No virtual host, although the client's address looks like one, or the user's name has spaces.
+        ("2001:db8::7:80 - -", "2001:db8::7:80", "-"),
+        ("192.0.2.1:5555 - John Smith", "192.0.2.1:5555", "John Smith"),
+        ("192.0.2.1 - John Smith", "192.0.2.1", "John Smith"),
+        ("client.example - 192.0.2.9 x", "client.example", "192.0.2.9 x"),
+    ] {
         reads(
-            &format!(r#"{front} - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#),
+            &format!(r#"{front} [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#),
             Format::Combined,
             1_767_607_200_000,
-            [ip, "-", "GET", "/", "200", "5", "-", "-"],
+            [ip, user, "GET", "/", "200", "5", "-", "-"],
         );
     }
+}
+
+/// A client chooses the name with which it tries to log in. The time must not grow with the square of its length.
+#[test]
+fn a_name_of_brackets_is_read_in_time() {
+    let good = r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#;
+    let line = format!("192.0.2.1 - {}]", "[".repeat(1_000_000));
+    let begin = std::time::Instant::now();
+    assert!(read(&[good, &line], ALL).is_err_and(|error| error.contains("the time is not like")));
+    // Far longer than it takes on a slow machine, and far shorter than a search to the end of the line for each bracket.
+    assert!(begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
 }
 
 #[test]
