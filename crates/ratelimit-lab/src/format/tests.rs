@@ -228,6 +228,9 @@ fn csv_is_read_by_its_header() {
     assert_eq!(values, ["192.0.2.1", "GET", "/a,\"b\"", "t 1", "-"]);
     let (_, _, values) = read(&["ip;time", "a,b;1767607200"], &["ip"]).unwrap();
     assert_eq!(values, ["a,b"]);
+    let (_, millis, values) =
+        read(&["time, ip, user", " 1767607200 , 192.0.2.1,\t"], &["ip", "user"]).unwrap();
+    assert_eq!((millis, values), (1_767_607_200_000, vec!["192.0.2.1".to_owned(), "-".to_owned()]));
     assert_eq!(
         read(&["time,ip", "1,2,3"], &[]),
         Err("it has another number of columns than the header".to_owned())
