@@ -174,10 +174,17 @@ fn json_of_usual_servers_is_read() {
     );
     // Traefik
     reads(
-        r#"{"ClientHost":"192.0.2.1","ClientUsername":"-","DownstreamContentSize":2,"DownstreamStatus":200,"RequestMethod":"GET","RequestPath":"/","StartUTC":"2026-01-05T10:00:00.5Z","time":"2026-01-05T10:00:01Z"}"#,
+        r#"{"ClientHost":"192.0.2.1","ClientUsername":"-","DownstreamContentSize":2,"DownstreamStatus":200,"RequestMethod":"GET","RequestPath":"/","StartUTC":"2026-01-05T10:00:00.5Z","request_Referer":"https://example.org/","request_User-Agent":"curl/8","time":"2026-01-05T10:00:01Z"}"#,
         Format::Json,
-        1_767_607_201_000,
-        ["192.0.2.1", "-", "GET", "/", "200", "2", "-", "-"],
+        1_767_607_200_500,
+        ["192.0.2.1", "-", "GET", "/", "200", "2", "https://example.org/", "curl/8"],
+    );
+    // Istio
+    reads(
+        r#"{"authority":"api.example","host":"api","bytes_sent":12,"downstream_remote_address":"192.0.2.1:5555","method":"GET","path":"/a?b","response_code":200,"start_time":"2026-01-05T10:00:00.250Z","user_agent":"curl/8"}"#,
+        Format::Json,
+        1_767_607_200_250,
+        ["192.0.2.1:5555", "-", "GET", "/a", "200", "12", "-", "curl/8"],
     );
     // nginx with its own `log_format`
     reads(
@@ -185,6 +192,13 @@ fn json_of_usual_servers_is_read() {
         Format::Json,
         1_767_607_200_000,
         ["192.0.2.1", "anné", "GET", "/q", "200", "7", "-", "curl"],
+    );
+    // The time in milliseconds counts, not the one in whole seconds.
+    reads(
+        r#"{"time":"2026-01-05T10:00:00+00:00","time_local":"05/Jan/2026:10:00:00 +0000","msec":"1767607200.125"}"#,
+        Format::Json,
+        1_767_607_200_125,
+        ["-"; 8],
     );
 }
 
