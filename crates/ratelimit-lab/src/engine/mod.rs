@@ -14,6 +14,7 @@ mod series;
 mod trace;
 mod waits;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -85,6 +86,8 @@ pub struct Engine {
     first: Option<Timestamp>,
     last: Timestamp,
     has_fractions: bool,
+    /// For each of [`Plan::by`] the requests that do not have all that it counts by.
+    unidentified: [u64; MOST_BY],
     without_cost: u64,
     key: Vec<u8>,
 }
@@ -109,6 +112,8 @@ pub struct Replayed {
     pub too_late: u64,
     /// Requests that do not have a whole number in the field for the cost. Each of them has cost one.
     pub without_cost: u64,
+    /// For each of [`Plan::by`], as text, the requests that do not have all that it counts by.
+    pub unidentified: BTreeMap<String, u64>,
     /// Whether there are requests, and all of them have times in whole seconds, as in the combined log format.
     pub whole_seconds: bool,
     /// The columns.
@@ -178,6 +183,7 @@ impl Engine {
             first: None,
             last: Timestamp::EPOCH,
             has_fractions: false,
+            unidentified: [0; MOST_BY],
             without_cost: 0,
             key: Vec::new(),
         })
@@ -189,8 +195,10 @@ impl Engine {
     /// If there are more than four billion different keys, or if a decision fails.
     pub fn add(&mut self, record: &Record) -> anyhow::Result<()> {
         let mut keys = [(0, false); MOST_BY];
-        for ((_, maker, numbers), key) in self.makers.iter_mut().zip(&mut keys) {
+        let keyed = self.makers.iter_mut().zip(&mut keys).zip(&mut self.unidentified);
+        for (((_, maker, numbers), key), unidentified) in keyed {
             let is_complete = maker.make(record, &mut self.key);
+            *unidentified += u64::from(!is_complete);
             *key = (numbers.number(&self.key)?, is_complete);
         }
         let cost = self.cost.map_or(Some(1), |index| cost_of(record.get(index)?));
@@ -217,11 +225,8 @@ impl Engine {
         }
         for column in &mut self.columns {
             let Some((number, is_complete)) = request.keys.get(column.by).copied() else { continue };
-            if !is_complete {
-                column.unidentified();
-                if self.skip_missing && !matches!(column.decider, Decider::Layer(_)) {
-                    continue;
-                }
+            if !is_complete && self.skip_missing && !matches!(column.decider, Decider::Layer(_)) {
+                continue;
             }
             let key = self.makers.get(column.by).map(|(_, _, keys)| keys.get(number)).unwrap_or_default();
             let http = match (&column.decider, &self.requests, &request.record) {
@@ -244,13 +249,16 @@ impl Engine {
         }
         let outcomes = self.columns.iter().filter_map(|column| {
             let (by, _, keys) = self.makers.get(column.by)?;
-            Some(column.outcome(by.to_string(), keys, top))
+            let unidentified = self.unidentified.get(column.by).copied()?;
+            Some(column.outcome(by.to_string(), unidentified, keys, top))
         });
+        let unidentified = self.makers.iter().map(|(by, ..)| by.to_string()).zip(self.unidentified);
         let replayed = Replayed {
             first: self.first.map(Timestamp::as_nanos),
             last: self.first.map(|_| self.last.as_nanos()),
             too_late: self.reorder.too_late,
             without_cost: self.without_cost,
+            unidentified: unidentified.collect(),
             whole_seconds: self.first.is_some() && !self.has_fractions,
             columns: outcomes.collect(),
         };
