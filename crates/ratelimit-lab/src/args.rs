@@ -137,6 +137,9 @@ pub(crate) struct TrialArgs {
     /// A header field of the requests, and the field of the log with its value: 'x-api-key=request.key'
     #[arg(long, value_name = "NAME=FIELD", requires = "policies")]
     pub(crate) header: Vec<String>,
+    /// A kind of key that the file names and your program provides, and the field of the log with its value: 'tenant=t'
+    #[arg(long, value_name = "NAME=FIELD", requires = "policies")]
+    pub(crate) provided_key: Vec<String>,
     /// The field of the log that names a request's plan
     #[arg(long, value_name = "NAME", requires = "policies")]
     pub(crate) plan_field: Option<String>,

@@ -41,6 +41,7 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
         policies: args.policies.clone(),
         enforce_shadow: args.enforce_shadow,
         headers: args.header.clone(),
+        provided_keys: args.provided_key.clone(),
         plan_field: args.plan_field.clone(),
         cost_field: args.log.cost_field.clone(),
         skip_missing: args.skip_missing,

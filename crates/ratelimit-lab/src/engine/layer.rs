@@ -18,6 +18,7 @@ use tower_service::Service;
 use super::clock::ReplayClock;
 use super::decided::Decided;
 use super::limits::{can_be_replayed, shortest};
+use super::provided::ProvidedKeys;
 use crate::by::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
@@ -50,10 +51,17 @@ impl Layered {
     /// The policies of this file. With `enforce_shadow`, policies in shadow refuse as the others do.
     ///
     /// # Errors
-    /// If a policy has a concurrency limit, for the requests of a plan or for those without one.
+    /// If a policy has a concurrency limit, for the requests of a plan or for those without one, or if it counts by route.
     pub(crate) fn new(config: &Config, enforce_shadow: bool, clock: ReplayClock) -> anyhow::Result<Self> {
         let (mut all, mut not_replayed) = (Vec::new(), Vec::new());
         for policy in config.policies().each() {
+            let source = policy.source().to_string();
+            anyhow::ensure!(
+                !source.split(' ').any(|word| word == "path-template"),
+                "policy {}: a log does not say which route a request has matched; replay a copy of the file with the key `path` in \
+                 place of `path-template`",
+                policy.name()
+            );
             let plans = std::iter::once(None).chain(config.plans().map(Some));
             for limits in plans.filter_map(|plan| config.limits(policy.name(), plan)) {
                 can_be_replayed(limits).with_context(|| format!("policy {}", policy.name()))?;
@@ -135,6 +143,7 @@ pub(crate) struct RequestMaker {
     headers: Vec<(HeaderName, usize)>,
     /// The index of the field of the log that names a plan, and the plans of the file by their names.
     plan: Option<(usize, Vec<(String, PlanName)>)>,
+    provided: ProvidedKeys,
 }
 
 impl RequestMaker {
@@ -147,6 +156,7 @@ impl RequestMaker {
         wanted: &mut Wanted,
         headers: &[String],
         plan_field: Option<&str>,
+        provided: ProvidedKeys,
         config: &Config,
     ) -> anyhow::Result<Self> {
         let mut usual = vec![
@@ -168,6 +178,7 @@ impl RequestMaker {
             status: wanted.add(Field::Status),
             headers: usual,
             plan: plan_field.map(|field| (wanted.add(Field::of_name(field)), plans)),
+            provided,
         })
     }
 
@@ -186,6 +197,9 @@ impl RequestMaker {
             }
         }
         let extensions = request.extensions_mut();
+        if let Some(values) = self.provided.values(record) {
+            extensions.insert(values);
+        }
         if let Some(address) = record.get(self.ip).and_then(address) {
             extensions.insert(PeerAddress(address));
         }

@@ -9,6 +9,7 @@ mod keys;
 mod layer;
 mod limits;
 mod outcome;
+mod provided;
 mod reorder;
 mod series;
 mod trace;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ratelimit_core::{Limits, Timestamp};
-use ratelimit_tower::config::{Config, ConfigFile};
+use ratelimit_tower::config::ConfigFile;
 use serde::Serialize;
 
 use crate::by::{By, KeyMaker};
@@ -31,6 +32,7 @@ use decider::Decider;
 use keys::Keys;
 use layer::{Layered, RequestMaker};
 use limits::shortest;
+use provided::ProvidedKeys;
 use reorder::Reorder;
 
 pub(crate) use clock::ReplayClock;
@@ -55,6 +57,8 @@ pub struct Plan {
     pub enforce_shadow: bool,
     /// Header fields of requests, `NAME=FIELD`, for these policies.
     pub headers: Vec<String>,
+    /// Kinds of keys that the program provides for these policies, `NAME=FIELD`.
+    pub provided_keys: Vec<String>,
     /// The field that names the plan of a request, for these policies.
     pub plan_field: Option<String>,
     /// The field that has the cost of a request for `limits`; the policies have costs of their own. A request in which it
@@ -124,8 +128,8 @@ impl Engine {
     /// A replay of this plan. The fields that it needs of each line are added to `wanted`.
     ///
     /// # Errors
-    /// If a limit cannot be replayed, if the configuration file cannot be read or has errors, if a header field is not
-    /// `NAME=FIELD`, or if there are more than [`MOST_BY`] things to count by.
+    /// If a limit cannot be replayed, if the configuration file cannot be read or has errors, if a header field or a provided
+    /// key is not `NAME=FIELD`, or if there are more than [`MOST_BY`] things to count by.
     pub fn new(plan: &Plan, wanted: &mut Wanted) -> anyhow::Result<Self> {
         anyhow::ensure!(
             plan.by.len() <= MOST_BY,
@@ -155,8 +159,10 @@ impl Engine {
         }
         let mut requests = None;
         if let Some(path) = &plan.policies {
-            let config = open(path)?;
-            requests = Some(RequestMaker::new(wanted, &plan.headers, plan.plan_field.as_deref(), &config)?);
+            let provided = ProvidedKeys::new(wanted, &plan.provided_keys)?;
+            let config = ConfigFile::open_with(path, provided.provided())?.config();
+            let plan_field = plan.plan_field.as_deref();
+            requests = Some(RequestMaker::new(wanted, &plan.headers, plan_field, provided, &config)?);
             let layer = Layered::new(&config, plan.enforce_shadow, clock.clone())
                 .with_context(|| path.display().to_string())?;
             columns.push(Column {
@@ -274,8 +280,4 @@ fn cost_of(text: &[u8]) -> Option<u64> {
     let text =
         std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
     Some(text.parse().unwrap_or(u64::MAX))
-}
-
-fn open(path: &PathBuf) -> anyhow::Result<Config> {
-    Ok(Config::clone(&ConfigFile::open(path)?.config()))
 }
