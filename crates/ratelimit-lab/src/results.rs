@@ -61,6 +61,16 @@ impl Results {
                 count(replayed.without_cost, "request")
             ));
         }
+        let assumed = [
+            ("a status", replayed.without_status, "200"),
+            ("a method", replayed.without_method, "GET"),
+            ("a path", replayed.without_path, "/"),
+        ];
+        let assumed = assumed.into_iter().filter(|(_, n, _)| *n > 0);
+        notes
+            .extend(assumed.map(|(what, n, usual)| {
+                format!("Without {what}: {}, taken as {usual}", count(n, "request"))
+            }));
         // Of a column, it is among its remarks.
         let has_column = |by: &String| replayed.columns.iter().any(|column| column.by == *by);
         let unidentified = replayed.unidentified.iter().filter(|(by, n)| **n > 0 && !has_column(by));

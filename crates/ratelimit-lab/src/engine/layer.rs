@@ -144,6 +144,19 @@ pub(crate) struct RequestMaker {
     /// The index of the field of the log that names a plan, and the plans of the file by their names.
     plan: Option<(usize, Vec<(String, PlanName)>)>,
     provided: ProvidedKeys,
+    pub(crate) assumed: Assumed,
+}
+
+/// How many requests of the log lack a part of a request, or have one that no request can have. Each part then is the
+/// usual one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Assumed {
+    /// Taken as 200.
+    pub(crate) statuses: u64,
+    /// Taken as GET.
+    pub(crate) methods: u64,
+    /// Taken as `/`.
+    pub(crate) paths: u64,
 }
 
 impl RequestMaker {
@@ -179,18 +192,21 @@ impl RequestMaker {
             headers: usual,
             plan: plan_field.map(|field| (wanted.add(Field::of_name(field)), plans)),
             provided,
+            assumed: Assumed::default(),
         })
     }
 
-    pub(crate) fn make(&self, record: &Record) -> HttpRequest {
+    pub(crate) fn make(&mut self, record: &Record) -> HttpRequest {
         let text = |index: usize| record.get(index).and_then(|value| std::str::from_utf8(value).ok());
-        let status = text(self.status).and_then(|status| status.parse().ok()).unwrap_or_default();
-        let mut request = Request::new(status);
-        *request.method_mut() =
-            text(self.method).and_then(|method| method.parse().ok()).unwrap_or(Method::GET);
-        if let Some(uri) = text(self.path).and_then(|path| path.parse::<Uri>().ok()) {
-            *request.uri_mut() = uri;
-        }
+        let status = text(self.status).and_then(|status| status.parse::<StatusCode>().ok());
+        let method = text(self.method).and_then(|method| method.parse::<Method>().ok());
+        let uri = text(self.path).and_then(|path| path.parse::<Uri>().ok());
+        self.assumed.statuses += u64::from(status.is_none());
+        self.assumed.methods += u64::from(method.is_none());
+        self.assumed.paths += u64::from(uri.is_none());
+        let mut request = Request::new(status.unwrap_or_default());
+        *request.method_mut() = method.unwrap_or_default();
+        *request.uri_mut() = uri.unwrap_or_default();
         for (name, index) in &self.headers {
             if let Some(value) = record.get(*index).and_then(|value| HeaderValue::from_bytes(value).ok()) {
                 request.headers_mut().insert(name.clone(), value);

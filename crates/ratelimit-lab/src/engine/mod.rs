@@ -118,6 +118,12 @@ pub struct Replayed {
     pub without_cost: u64,
     /// For each of [`Plan::by`], as text, the requests that do not have all that it counts by.
     pub unidentified: BTreeMap<String, u64>,
+    /// Requests without a status that is known, for the policies of a configuration file. They are decided as if it were 200.
+    pub without_status: u64,
+    /// The same without a method. They are decided as if it were GET.
+    pub without_method: u64,
+    /// The same without a path. They are decided as if it were `/`.
+    pub without_path: u64,
     /// Whether there are requests, and all of them have times in whole seconds, as in the combined log format.
     pub whole_seconds: bool,
     /// The columns.
@@ -235,7 +241,7 @@ impl Engine {
                 continue;
             }
             let key = self.makers.get(column.by).map(|(_, _, keys)| keys.get(number)).unwrap_or_default();
-            let http = match (&column.decider, &self.requests, &request.record) {
+            let http = match (&column.decider, &mut self.requests, &request.record) {
                 (Decider::Layer(_), Some(maker), Some(record)) => Some(maker.make(record)),
                 _ => None,
             };
@@ -259,12 +265,16 @@ impl Engine {
             Some(column.outcome(by.to_string(), unidentified, keys, top))
         });
         let unidentified = self.makers.iter().map(|(by, ..)| by.to_string()).zip(self.unidentified);
+        let assumed = self.requests.as_ref().map(|maker| maker.assumed).unwrap_or_default();
         let replayed = Replayed {
             first: self.first.map(Timestamp::as_nanos),
             last: self.first.map(|_| self.last.as_nanos()),
             too_late: self.reorder.too_late,
             without_cost: self.without_cost,
             unidentified: unidentified.collect(),
+            without_status: assumed.statuses,
+            without_method: assumed.methods,
+            without_path: assumed.paths,
             whole_seconds: self.first.is_some() && !self.has_fractions,
             columns: outcomes.collect(),
         };
