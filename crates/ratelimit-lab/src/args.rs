@@ -145,7 +145,8 @@ pub(crate) struct TrialArgs {
     pub(crate) plan_field: Option<String>,
     /// Propose limits that refuse at most this share: '1%' of the requests, or '5% of keys'
     ///
-    /// For each `--limit`, or for a second, a minute and an hour. Keeps up to 20 bytes for each request, 36 with a cost field.
+    /// For each `--limit`, or for a second, a minute and an hour. Keeps up to 20 bytes for each request and
+    /// each `--by`, 36 with a cost field.
     #[arg(long, value_name = "SHARE")]
     pub(crate) suggest: Option<Share>,
     /// How many keys to show
@@ -174,7 +175,7 @@ pub(crate) struct ReportArgs {
     pub(crate) output: PathBuf,
     /// Compare all algorithms with the quota and the period of each `--limit`, as `compare` does
     ///
-    /// Keeps up to 20 bytes for each request, 36 with a cost field.
+    /// Keeps up to 20 bytes for each request and each `--by`, 36 with a cost field.
     #[arg(long)]
     pub(crate) compare: bool,
     /// Write numbers in place of the keys
