@@ -137,12 +137,16 @@ pub(crate) struct TrialArgs {
     /// A header field of the requests, and the field of the log with its value: 'x-api-key=request.key'
     #[arg(long, value_name = "NAME=FIELD", requires = "policies")]
     pub(crate) header: Vec<String>,
+    /// A kind of key that the file names and your program provides, and the field of the log with its value: 'tenant=t'
+    #[arg(long, value_name = "NAME=FIELD", requires = "policies")]
+    pub(crate) provided_key: Vec<String>,
     /// The field of the log that names a request's plan
     #[arg(long, value_name = "NAME", requires = "policies")]
     pub(crate) plan_field: Option<String>,
     /// Propose limits that refuse at most this share: '1%' of the requests, or '5% of keys'
     ///
-    /// For each `--limit`, or for a second, a minute and an hour. Keeps up to 20 bytes for each request, 36 with a cost field.
+    /// For each `--limit`, or for a second, a minute and an hour. Keeps up to 20 bytes for each request and
+    /// each `--by`, 36 with a cost field.
     #[arg(long, value_name = "SHARE")]
     pub(crate) suggest: Option<Share>,
     /// How many keys to show
@@ -171,7 +175,7 @@ pub(crate) struct ReportArgs {
     pub(crate) output: PathBuf,
     /// Compare all algorithms with the quota and the period of each `--limit`, as `compare` does
     ///
-    /// Keeps up to 20 bytes for each request, 36 with a cost field.
+    /// Keeps up to 20 bytes for each request and each `--by`, 36 with a cost field.
     #[arg(long)]
     pub(crate) compare: bool,
     /// Write numbers in place of the keys

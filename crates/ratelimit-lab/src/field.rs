@@ -46,14 +46,15 @@ impl Field {
     /// line has several of them, the first in this list counts.
     pub fn names(&self) -> Vec<&str> {
         match self {
+            // Those that are finer than seconds come first.
             Self::Time => vec![
+                "StartUTC",
+                "msec",
                 "time",
                 "timestamp",
                 "@timestamp",
                 "ts",
                 "time_iso8601",
-                "msec",
-                "StartUTC",
                 "start_time",
                 "time_local",
                 "datetime",
@@ -69,6 +70,7 @@ impl Field {
                 "remote_ip",
                 "clientip",
                 "client",
+                "downstream_remote_address",
                 "host",
             ],
             Self::User => vec!["user", "remote_user", "user_id", "ClientUsername", "username"],
@@ -85,8 +87,14 @@ impl Field {
                     "response_size",
                 ]
             }
-            Self::Referer => vec!["referer", "http_referer", "request.headers.Referer"],
-            Self::Agent => vec!["agent", "user_agent", "http_user_agent", "request.headers.User-Agent"],
+            Self::Referer => vec!["referer", "http_referer", "request.headers.Referer", "request_Referer"],
+            Self::Agent => vec![
+                "agent",
+                "user_agent",
+                "http_user_agent",
+                "request.headers.User-Agent",
+                "request_User-Agent",
+            ],
             Self::Named(name) => vec![name],
         }
     }

@@ -1,6 +1,7 @@
 //! The results of a replay, and the tables and sentences that show them to people.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ratelimit_core::Limit;
 use serde::Serialize;
@@ -20,6 +21,9 @@ pub(crate) struct Results {
     #[serde(flatten)]
     pub(crate) replayed: Replayed,
     pub(crate) suggestions: Vec<Suggestion>,
+    /// The periods of the limits that are proposed or compared.
+    #[serde(skip)]
+    pub(crate) periods: Vec<Duration>,
 }
 
 /// How the algorithms compare with the quota and the period of a limit, or why not all of them can have these.
@@ -57,8 +61,23 @@ impl Results {
                 count(replayed.without_cost, "request")
             ));
         }
-        let is_short = |column: &Outcome| column.shortest_seconds > 0.0 && column.shortest_seconds < SHORT;
-        if replayed.whole_seconds && replayed.columns.iter().any(is_short) {
+        let assumed = [
+            ("a status", replayed.without_status, "200"),
+            ("a method", replayed.without_method, "GET"),
+            ("a path", replayed.without_path, "/"),
+        ];
+        let assumed = assumed.into_iter().filter(|(_, n, _)| *n > 0);
+        notes
+            .extend(assumed.map(|(what, n, usual)| {
+                format!("Without {what}: {}, taken as {usual}", count(n, "request"))
+            }));
+        // Of a column, it is among its remarks.
+        let has_column = |by: &String| replayed.columns.iter().any(|column| column.by == *by);
+        let unidentified = replayed.unidentified.iter().filter(|(by, n)| **n > 0 && !has_column(by));
+        notes.extend(unidentified.map(|(by, n)| format!("By {by}: {} without that", count(*n, "request"))));
+        let columns = replayed.columns.iter().map(|column| column.shortest_seconds);
+        let mut periods = columns.chain(self.periods.iter().map(Duration::as_secs_f64));
+        if replayed.whole_seconds && periods.any(|period| period > 0.0 && period < SHORT) {
             notes.push(
                 "All times are whole seconds: limits of a few seconds would have decided the real requests differently"
                     .to_owned(),

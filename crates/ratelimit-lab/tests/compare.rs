@@ -74,6 +74,14 @@ fn a_log_is_compared_for_each_limit() {
         lab_with(&["compare", "-", "--json", "--by", "tenant"], bad.as_bytes()).json()["lines"]["bad"],
         1
     );
+    // As is what makes the comparison inexact.
+    let notes = ["By ip: 2 requests without that\n", "All times are whole seconds"];
+    for (arguments, has) in
+        [(["--by", "ip", "--limit", "5/s"], true), (["--by", "tenant", "--limit", "5/min"], false)]
+    {
+        let ran = lab_with(&[&["compare", "-"], &arguments[..]].concat(), log.as_bytes());
+        assert_eq!(notes.map(|note| ran.stdout.contains(note)), [has; 2], "{ran:?}");
+    }
     let empty = lab_with(&["compare", "-", "--json"], b"").json();
     assert_eq!(empty["requests"], 0);
 }

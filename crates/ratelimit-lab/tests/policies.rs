@@ -167,3 +167,60 @@ fn requests_that_wait_in_a_queue_come_to_their_end() {
     assert_eq!(run(200), [json!(2), json!(2), json!(2.0)]);
     assert_eq!(run(503), [json!(0), json!(0), json!(0.0)]);
 }
+
+#[test]
+fn what_a_program_provides_for_its_file_comes_from_the_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.toml");
+    let text = "on_store_failure = \"fallback\"\n[[policies]]\nname = \"own\"\nkey = \"tenant\"\nlimit = \"1/min log\"\n\
+                missing = \"exempt\"\n";
+    fs::write(&config, text).unwrap();
+    let config = config.to_str().unwrap();
+    let log: String = ["a", "b", "a", "-", "-"]
+        .iter()
+        .map(|tenant| format!("{{\"time\":1767607200,\"ip\":\"192.0.2.1\",\"at\":{{\"t\":\"{tenant}\"}}}}\n"))
+        .collect();
+    let replay = |more: &[&str]| {
+        lab_with(&[&["replay", "-", "--json", "--policies", config], more].concat(), log.as_bytes())
+    };
+    let column = &replay(&["--provided-key", "tenant=at.t"]).json()["columns"][0];
+    assert_eq!((&column["requests"], &column["refused_by"]), (&json!(5), &json!({"own": 1})));
+    replay(&[]).fails(1, "unknown kind of key \"tenant\"");
+    replay(&["--provided-key", "tenant"]).fails(1, "--provided-key tenant: write NAME=FIELD");
+}
+
+#[test]
+fn policies_by_route_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.toml");
+    let text = "[[policies]]\nname = \"a\"\nkey = [\"address\", \"path-template\"]\nlimit = \"1/s\"\n";
+    fs::write(&config, text).unwrap();
+    lab(&["replay", "--policies", config.to_str().unwrap()])
+        .fails(1, "limits.toml: policy a: a log does not say which route a request has matched");
+}
+
+#[test]
+fn requests_without_a_status_a_method_or_a_path_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.toml");
+    fs::write(&config, "[[policies]]\nname = \"a\"\nkey = \"address\"\nlimit = \"9/s\"\n").unwrap();
+    let config = config.to_str().unwrap();
+    let log = r#"{"time":1767607200,"ip":"192.0.2.1","method":"GET","path":"/","status":200}
+        {"time":1767607200,"ip":"192.0.2.1","method":"GET","path":"/","result":500}
+        {"time":1767607200,"ip":"192.0.2.1","verb":"PUT","path":"/","status":"none"}
+        {"time":1767607200,"ip":"192.0.2.1","method":"GET","path":"no path","status":200}"#;
+    let said = lab_with(&["replay", "-", "--policies", config], log.as_bytes()).stdout;
+    for note in [
+        "Without a status: 2 requests, taken as 200\n",
+        "Without a method: 1 request, taken as GET\n",
+        "Without a path: 1 request, taken as /\n",
+    ] {
+        assert!(said.contains(note), "{note}: {said}");
+    }
+    let json = lab_with(&["replay", "-", "--json", "--policies", config], log.as_bytes()).json();
+    let counts = ["without_status", "without_method", "without_path"].map(|name| json[name].clone());
+    assert_eq!(counts, [json!(2), json!(1), json!(1)]);
+    // Limits alone need none of these.
+    let json = lab_with(&["replay", "-", "--json", "--limit", "9/s"], log.as_bytes()).json();
+    assert_eq!(json["without_status"], 0);
+}

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::lab;
+use common::{lab, lab_with};
 use ratelimit_core::Limit;
 use serde_json::Value;
 
@@ -96,4 +96,19 @@ fn steps_and_totals_have_no_suggestion() {
 fn calendars_have_no_suggestion() {
     lab(&["replay", "--requests", "10", "--suggest", "1%", "--limit", "5/month"])
         .fails(1, "no search for limits of the calendar");
+}
+
+#[test]
+fn a_suggestion_without_a_limit_has_the_warnings_of_the_log() {
+    let log = "{\"time\":1767607200,\"ip\":\"192.0.2.1\"}\n{\"time\":1767607201}\n";
+    let said = |arguments: &[&str]| {
+        lab_with(&[&["replay", "-", "--suggest", "1%"], arguments].concat(), log.as_bytes()).stdout
+    };
+    let (missing, coarse) = ("By ip: 1 request without that\n", "All times are whole seconds");
+    let all = said(&["--by", "ip", "--by", "all"]);
+    assert!(all.contains(missing) && all.contains(coarse) && !all.contains("By all:"), "{all}");
+    // Said once, in the words for the column, if there is one.
+    let column = said(&["--limit", "5/min"]);
+    assert!(column.contains("5/min by ip: 1 request without that\n"), "{column}");
+    assert!(!column.contains(missing) && !column.contains(coarse), "{column}");
 }

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! # What it needs
-//! A server that is compatible with Redis 5 or later (tested: Redis 6.2 and 7.0, Valkey 9; not tested: KeyDB, Dragonfly,
-//! Redis 8), with these commands:
+//! A server that is compatible with Redis 5 or later (tested: Redis 6.2, 7.0 and 8.2, Valkey 9; not tested: KeyDB,
+//! Dragonfly), with these commands:
 //!
 //! - `EVAL`, `EVALSHA`, `SCRIPT LOAD` and `UNLINK`;
 //! - in scripts `GET`, `MGET`, `SET PX`, `GETRANGE`, `SETRANGE`, `STRLEN`, `PEXPIRE` and `TIME`;

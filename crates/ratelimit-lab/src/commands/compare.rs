@@ -37,7 +37,13 @@ pub(crate) fn run(args: &CompareArgs, allocated: fn() -> usize) -> anyhow::Resul
     let mut engine = Engine::new(&plan, &mut wanted)?;
     let Log { lines, from } = log::each(&args.log, wanted, |record| engine.add(record))?;
     let (replayed, traces) = engine.finish(0)?;
-    let results = Results { from, lines, replayed, suggestions: Vec::new() };
+    let results = Results {
+        from,
+        lines,
+        replayed,
+        suggestions: Vec::new(),
+        periods: args.limit.iter().map(Limit::period).collect(),
+    };
     for limit in &args.limit {
         for trace in &traces {
             let comparison = compare(trace, limit, Some(allocated))?;

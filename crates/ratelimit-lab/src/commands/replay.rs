@@ -41,6 +41,7 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
         policies: args.policies.clone(),
         enforce_shadow: args.enforce_shadow,
         headers: args.header.clone(),
+        provided_keys: args.provided_key.clone(),
         plan_field: args.plan_field.clone(),
         cost_field: args.log.cost_field.clone(),
         skip_missing: args.skip_missing,
@@ -55,7 +56,8 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
         Some(share) => suggestions(&searched, &traces, share, args.top)?,
         None => Vec::new(),
     };
-    Ok((Results { from, lines, replayed, suggestions }, traces))
+    let periods = searched.iter().map(Limit::period).collect();
+    Ok((Results { from, lines, replayed, suggestions, periods }, traces))
 }
 
 /// The limits for which `--suggest` searches a quota: those of `--limit` without bans, or one each for a second, a minute
@@ -118,7 +120,7 @@ fn write_csv(path: &Path, results: &Results) -> anyhow::Result<()> {
 
 fn text(results: &Results) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
-    let Results { from, lines, replayed, suggestions } = results;
+    let Results { from, lines, replayed, suggestions, .. } = results;
     writeln!(text, "{} in {} of {from}", count(lines.requests, "request"), count(lines.lines, "line"))?;
     if let (Some(first), Some(last)) = (replayed.first, replayed.last) {
         writeln!(text, "from {} to {}", date(first), date(last))?;

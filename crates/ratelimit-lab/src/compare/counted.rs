@@ -1,6 +1,9 @@
 //! Judges the estimates of algorithms that count every request, including those above the limit.
 
-use ratelimit_core::{Limit, LimitBuilder, MAX_LOG_UNITS, MAX_UNITS, Meter, Mode, State, Timestamp};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ratelimit_core::{Limit, LimitBuilder, MAX_UNITS, Meter, Mode, State, Timestamp};
 use serde::Serialize;
 
 use super::judge::relative;
@@ -11,26 +14,29 @@ const UNIT: u64 = 1_000;
 /// The quota of the meters. It is never reached, since the estimate of a meter cannot be above its quota.
 const NEVER: u64 = MAX_UNITS;
 
-/// Counts every request of a source exactly.
+/// Counts every request of a source exactly, however many there are in a period.
 pub(super) struct Truth {
-    log: Meter,
-    state: State,
+    period: Duration,
+    /// The times of the requests in the period that ends with the last one.
+    within: VecDeque<Timestamp>,
 }
 
 impl Truth {
-    pub(super) fn new(limit: &Limit) -> anyhow::Result<Self> {
-        let log = Limit::sliding_log(MAX_LOG_UNITS, limit.period()).build()?.meter_for(b"");
-        Ok(Self { state: log.fresh(), log })
+    pub(super) fn new(limit: &Limit) -> Self {
+        Self { period: limit.period(), within: VecDeque::new() }
     }
 
     /// Counts a request, and returns the number of requests in the period that ends with it, including this one.
     pub(super) fn count(&mut self, time: Timestamp) -> u64 {
-        let (_, verdict) = self.log.claim(&mut self.state, 1, time, Mode::Force);
-        verdict.limit - verdict.remaining
+        self.within.push_back(time);
+        while self.within.front().is_some_and(|first| *first + self.period < time) {
+            self.within.pop_front();
+        }
+        self.within.len() as u64
     }
 
     pub(super) fn end(&mut self) {
-        self.state = self.log.fresh();
+        self.within.clear();
     }
 }
 
@@ -114,7 +120,7 @@ impl Counter {
     pub(super) fn all(limit: &Limit) -> anyhow::Result<Vec<Self>> {
         let (quota, period) = (limit.quota(), limit.period());
         let part = period / 10;
-        let each: [fn(u64, std::time::Duration, std::time::Duration) -> LimitBuilder; 4] = [
+        let each: [fn(u64, Duration, Duration) -> LimitBuilder; 4] = [
             |quota, period, _| Limit::sliding_window(quota, period),
             |quota, period, _| Limit::fixed_window(quota, period),
             |quota, period, part| Limit::segmented_window(quota, period, part),

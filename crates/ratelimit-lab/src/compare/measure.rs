@@ -32,7 +32,7 @@ struct Part {
 
 impl Part {
     fn new(limit: &Limit) -> anyhow::Result<Self> {
-        Ok(Self { truth: Truth::new(limit)?, counters: Counter::all(limit)?, judges: Judges::new(limit)? })
+        Ok(Self { truth: Truth::new(limit), counters: Counter::all(limit)?, judges: Judges::new(limit)? })
     }
 
     fn source(

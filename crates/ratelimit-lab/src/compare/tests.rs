@@ -1,7 +1,5 @@
 //! Tests of the comparison: on requests whose right decisions are known.
 
-use std::collections::VecDeque;
-
 use ratelimit_core::Timestamp;
 
 use super::counted::{Counter, Truth};
@@ -97,20 +95,18 @@ fn a_strict_window_admits_no_request_too_many_and_a_bucket_does() {
 }
 
 #[test]
-fn the_truth_of_counted_requests_is_their_number_in_the_period() {
+fn the_truth_of_counted_requests_is_the_number_in_an_exact_log() {
     let limit: Limit = "5/min".parse().unwrap();
+    let log = "1000000/min log".parse::<Limit>().unwrap().meter_for(b"");
     let sources = Sources::new(Traffics::Mix, 40, 20_000, 7, &limit);
-    let (mut truth, mut counters) = (Truth::new(&limit).unwrap(), Counter::all(&limit).unwrap());
+    let (mut truth, mut counters) = (Truth::new(&limit), Counter::all(&limit).unwrap());
     let mut all = 0_u64;
     for nth in 0..sources.count {
-        let mut within = VecDeque::new();
+        let mut state = log.fresh();
         for time in sources.times(nth).unwrap() {
-            within.push_back(time.as_nanos());
-            while within.front().is_some_and(|first| first + 60_000_000_000 < time.as_nanos()) {
-                within.pop_front();
-            }
+            let (_, verdict) = log.claim(&mut state, 1, time, ratelimit_core::Mode::Force);
             let count = truth.count(time);
-            assert_eq!(count, within.len() as u64);
+            assert_eq!(count, verdict.limit - verdict.remaining);
             counters.iter_mut().for_each(|counter| counter.count(time, count));
             all += 1;
         }
@@ -127,10 +123,18 @@ fn the_truth_of_counted_requests_is_their_number_in_the_period() {
 }
 
 #[test]
+fn the_truth_has_no_bound() {
+    let mut truth = Truth::new(&"5/min".parse().unwrap());
+    let many = ratelimit_core::MAX_LOG_UNITS + 1;
+    let last = (0..many).map(|_| truth.count(Timestamp::from_secs(1_767_571_200))).last();
+    assert_eq!(last, Some(many));
+}
+
+#[test]
 fn estimates_have_thousandths_of_a_request() {
     let limit: Limit = "10/min".parse().unwrap();
     let mut counter = Counter::all(&limit).unwrap().remove(0);
-    let mut truth = Truth::new(&limit).unwrap();
+    let mut truth = Truth::new(&limit);
     // At the second request, three quarters of the first one are counted, but all of it is in the minute before.
     for (time, _) in seconds(&[30.0, 75.0]) {
         let count = truth.count(time);
@@ -147,7 +151,7 @@ fn sources_are_classified() {
     let limit: Limit = "10/min".parse().unwrap();
     let run = |counter: usize, requests: &[(Timestamp, u64)]| {
         let mut counter = Counter::all(&limit).unwrap().remove(counter);
-        let mut truth = Truth::new(&limit).unwrap();
+        let mut truth = Truth::new(&limit);
         for (time, _) in requests {
             let count = truth.count(*time);
             counter.count(*time, count);
@@ -162,7 +166,7 @@ fn sources_are_classified() {
     let mut counter = Counter::all(&limit).unwrap().remove(1);
     let mut differences = Vec::new();
     for _ in 0..2 {
-        let mut truth = Truth::new(&limit).unwrap();
+        let mut truth = Truth::new(&limit);
         for (time, _) in boundary() {
             let count = truth.count(time);
             counter.count(time, count);

@@ -35,7 +35,6 @@ pub(crate) struct Column {
 pub(crate) struct Counts {
     keys: Vec<KeyCounts>,
     requests: u64,
-    unidentified: u64,
     refused: u64,
     delayed: u64,
     never: u64,
@@ -61,12 +60,7 @@ impl Column {
         Ok(())
     }
 
-    /// Counts a request that does not have what the column counts by.
-    pub(crate) fn unidentified(&mut self) {
-        self.counts.unidentified += 1;
-    }
-
-    pub(crate) fn outcome(&self, by: String, keys: &Keys, top: usize) -> Outcome {
+    pub(crate) fn outcome(&self, by: String, unidentified: u64, keys: &Keys, top: usize) -> Outcome {
         let counts = &self.counts;
         let mut refused: Vec<(u32, &KeyCounts)> =
             (0..).zip(&counts.keys).filter(|(_, counts)| counts.refused > 0).collect();
@@ -78,7 +72,7 @@ impl Column {
             limits: self.name.clone(),
             by,
             requests: counts.requests,
-            unidentified: counts.unidentified,
+            unidentified,
             admitted: counts.requests - counts.refused,
             refused: counts.refused,
             delayed: counts.delayed,

@@ -18,6 +18,7 @@ use tower_service::Service;
 use super::clock::ReplayClock;
 use super::decided::Decided;
 use super::limits::{can_be_replayed, shortest};
+use super::provided::ProvidedKeys;
 use crate::by::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
@@ -50,10 +51,17 @@ impl Layered {
     /// The policies of this file. With `enforce_shadow`, policies in shadow refuse as the others do.
     ///
     /// # Errors
-    /// If a policy has a concurrency limit, for the requests of a plan or for those without one.
+    /// If a policy has a concurrency limit, for the requests of a plan or for those without one, or if it counts by route.
     pub(crate) fn new(config: &Config, enforce_shadow: bool, clock: ReplayClock) -> anyhow::Result<Self> {
         let (mut all, mut not_replayed) = (Vec::new(), Vec::new());
         for policy in config.policies().each() {
+            let source = policy.source().to_string();
+            anyhow::ensure!(
+                !source.split(' ').any(|word| word == "path-template"),
+                "policy {}: a log does not say which route a request has matched; replay a copy of the file with the key `path` in \
+                 place of `path-template`",
+                policy.name()
+            );
             let plans = std::iter::once(None).chain(config.plans().map(Some));
             for limits in plans.filter_map(|plan| config.limits(policy.name(), plan)) {
                 can_be_replayed(limits).with_context(|| format!("policy {}", policy.name()))?;
@@ -135,6 +143,20 @@ pub(crate) struct RequestMaker {
     headers: Vec<(HeaderName, usize)>,
     /// The index of the field of the log that names a plan, and the plans of the file by their names.
     plan: Option<(usize, Vec<(String, PlanName)>)>,
+    provided: ProvidedKeys,
+    pub(crate) assumed: Assumed,
+}
+
+/// How many requests of the log lack a part of a request, or have one that no request can have. Each part then is the
+/// usual one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Assumed {
+    /// Taken as 200.
+    pub(crate) statuses: u64,
+    /// Taken as GET.
+    pub(crate) methods: u64,
+    /// Taken as `/`.
+    pub(crate) paths: u64,
 }
 
 impl RequestMaker {
@@ -147,6 +169,7 @@ impl RequestMaker {
         wanted: &mut Wanted,
         headers: &[String],
         plan_field: Option<&str>,
+        provided: ProvidedKeys,
         config: &Config,
     ) -> anyhow::Result<Self> {
         let mut usual = vec![
@@ -168,24 +191,31 @@ impl RequestMaker {
             status: wanted.add(Field::Status),
             headers: usual,
             plan: plan_field.map(|field| (wanted.add(Field::of_name(field)), plans)),
+            provided,
+            assumed: Assumed::default(),
         })
     }
 
-    pub(crate) fn make(&self, record: &Record) -> HttpRequest {
+    pub(crate) fn make(&mut self, record: &Record) -> HttpRequest {
         let text = |index: usize| record.get(index).and_then(|value| std::str::from_utf8(value).ok());
-        let status = text(self.status).and_then(|status| status.parse().ok()).unwrap_or_default();
-        let mut request = Request::new(status);
-        *request.method_mut() =
-            text(self.method).and_then(|method| method.parse().ok()).unwrap_or(Method::GET);
-        if let Some(uri) = text(self.path).and_then(|path| path.parse::<Uri>().ok()) {
-            *request.uri_mut() = uri;
-        }
+        let status = text(self.status).and_then(|status| status.parse::<StatusCode>().ok());
+        let method = text(self.method).and_then(|method| method.parse::<Method>().ok());
+        let uri = text(self.path).and_then(|path| path.parse::<Uri>().ok());
+        self.assumed.statuses += u64::from(status.is_none());
+        self.assumed.methods += u64::from(method.is_none());
+        self.assumed.paths += u64::from(uri.is_none());
+        let mut request = Request::new(status.unwrap_or_default());
+        *request.method_mut() = method.unwrap_or_default();
+        *request.uri_mut() = uri.unwrap_or_default();
         for (name, index) in &self.headers {
             if let Some(value) = record.get(*index).and_then(|value| HeaderValue::from_bytes(value).ok()) {
                 request.headers_mut().insert(name.clone(), value);
             }
         }
         let extensions = request.extensions_mut();
+        if let Some(values) = self.provided.values(record) {
+            extensions.insert(values);
+        }
         if let Some(address) = record.get(self.ip).and_then(address) {
             extensions.insert(PeerAddress(address));
         }

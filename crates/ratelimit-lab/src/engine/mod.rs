@@ -9,17 +9,19 @@ mod keys;
 mod layer;
 mod limits;
 mod outcome;
+mod provided;
 mod reorder;
 mod series;
 mod trace;
 mod waits;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use ratelimit_core::{Limits, Timestamp};
-use ratelimit_tower::config::{Config, ConfigFile};
+use ratelimit_tower::config::ConfigFile;
 use serde::Serialize;
 
 use crate::by::{By, KeyMaker};
@@ -30,6 +32,7 @@ use decider::Decider;
 use keys::Keys;
 use layer::{Layered, RequestMaker};
 use limits::shortest;
+use provided::ProvidedKeys;
 use reorder::Reorder;
 
 pub(crate) use clock::ReplayClock;
@@ -54,6 +57,8 @@ pub struct Plan {
     pub enforce_shadow: bool,
     /// Header fields of requests, `NAME=FIELD`, for these policies.
     pub headers: Vec<String>,
+    /// Kinds of keys that the program provides for these policies, `NAME=FIELD`.
+    pub provided_keys: Vec<String>,
     /// The field that names the plan of a request, for these policies.
     pub plan_field: Option<String>,
     /// The field that has the cost of a request for `limits`; the policies have costs of their own. A request in which it
@@ -85,6 +90,8 @@ pub struct Engine {
     first: Option<Timestamp>,
     last: Timestamp,
     has_fractions: bool,
+    /// For each of [`Plan::by`] the requests that do not have all that it counts by.
+    unidentified: [u64; MOST_BY],
     without_cost: u64,
     key: Vec<u8>,
 }
@@ -109,6 +116,14 @@ pub struct Replayed {
     pub too_late: u64,
     /// Requests that do not have a whole number in the field for the cost. Each of them has cost one.
     pub without_cost: u64,
+    /// For each of [`Plan::by`], as text, the requests that do not have all that it counts by.
+    pub unidentified: BTreeMap<String, u64>,
+    /// Requests without a status that is known, for the policies of a configuration file. They are decided as if it were 200.
+    pub without_status: u64,
+    /// The same without a method. They are decided as if it were GET.
+    pub without_method: u64,
+    /// The same without a path. They are decided as if it were `/`.
+    pub without_path: u64,
     /// Whether there are requests, and all of them have times in whole seconds, as in the combined log format.
     pub whole_seconds: bool,
     /// The columns.
@@ -119,8 +134,8 @@ impl Engine {
     /// A replay of this plan. The fields that it needs of each line are added to `wanted`.
     ///
     /// # Errors
-    /// If a limit cannot be replayed, if the configuration file cannot be read or has errors, if a header field is not
-    /// `NAME=FIELD`, or if there are more than [`MOST_BY`] things to count by.
+    /// If a limit cannot be replayed, if the configuration file cannot be read or has errors, if a header field or a provided
+    /// key is not `NAME=FIELD`, or if there are more than [`MOST_BY`] things to count by.
     pub fn new(plan: &Plan, wanted: &mut Wanted) -> anyhow::Result<Self> {
         anyhow::ensure!(
             plan.by.len() <= MOST_BY,
@@ -150,8 +165,10 @@ impl Engine {
         }
         let mut requests = None;
         if let Some(path) = &plan.policies {
-            let config = open(path)?;
-            requests = Some(RequestMaker::new(wanted, &plan.headers, plan.plan_field.as_deref(), &config)?);
+            let provided = ProvidedKeys::new(wanted, &plan.provided_keys)?;
+            let config = ConfigFile::open_with(path, provided.provided())?.config();
+            let plan_field = plan.plan_field.as_deref();
+            requests = Some(RequestMaker::new(wanted, &plan.headers, plan_field, provided, &config)?);
             let layer = Layered::new(&config, plan.enforce_shadow, clock.clone())
                 .with_context(|| path.display().to_string())?;
             columns.push(Column {
@@ -178,6 +195,7 @@ impl Engine {
             first: None,
             last: Timestamp::EPOCH,
             has_fractions: false,
+            unidentified: [0; MOST_BY],
             without_cost: 0,
             key: Vec::new(),
         })
@@ -189,8 +207,10 @@ impl Engine {
     /// If there are more than four billion different keys, or if a decision fails.
     pub fn add(&mut self, record: &Record) -> anyhow::Result<()> {
         let mut keys = [(0, false); MOST_BY];
-        for ((_, maker, numbers), key) in self.makers.iter_mut().zip(&mut keys) {
+        let keyed = self.makers.iter_mut().zip(&mut keys).zip(&mut self.unidentified);
+        for (((_, maker, numbers), key), unidentified) in keyed {
             let is_complete = maker.make(record, &mut self.key);
+            *unidentified += u64::from(!is_complete);
             *key = (numbers.number(&self.key)?, is_complete);
         }
         let cost = self.cost.map_or(Some(1), |index| cost_of(record.get(index)?));
@@ -217,14 +237,11 @@ impl Engine {
         }
         for column in &mut self.columns {
             let Some((number, is_complete)) = request.keys.get(column.by).copied() else { continue };
-            if !is_complete {
-                column.unidentified();
-                if self.skip_missing && !matches!(column.decider, Decider::Layer(_)) {
-                    continue;
-                }
+            if !is_complete && self.skip_missing && !matches!(column.decider, Decider::Layer(_)) {
+                continue;
             }
             let key = self.makers.get(column.by).map(|(_, _, keys)| keys.get(number)).unwrap_or_default();
-            let http = match (&column.decider, &self.requests, &request.record) {
+            let http = match (&column.decider, &mut self.requests, &request.record) {
                 (Decider::Layer(_), Some(maker), Some(record)) => Some(maker.make(record)),
                 _ => None,
             };
@@ -244,13 +261,20 @@ impl Engine {
         }
         let outcomes = self.columns.iter().filter_map(|column| {
             let (by, _, keys) = self.makers.get(column.by)?;
-            Some(column.outcome(by.to_string(), keys, top))
+            let unidentified = self.unidentified.get(column.by).copied()?;
+            Some(column.outcome(by.to_string(), unidentified, keys, top))
         });
+        let unidentified = self.makers.iter().map(|(by, ..)| by.to_string()).zip(self.unidentified);
+        let assumed = self.requests.as_ref().map(|maker| maker.assumed).unwrap_or_default();
         let replayed = Replayed {
             first: self.first.map(Timestamp::as_nanos),
             last: self.first.map(|_| self.last.as_nanos()),
             too_late: self.reorder.too_late,
             without_cost: self.without_cost,
+            unidentified: unidentified.collect(),
+            without_status: assumed.statuses,
+            without_method: assumed.methods,
+            without_path: assumed.paths,
             whole_seconds: self.first.is_some() && !self.has_fractions,
             columns: outcomes.collect(),
         };
@@ -266,8 +290,4 @@ fn cost_of(text: &[u8]) -> Option<u64> {
     let text =
         std::str::from_utf8(text).ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
     Some(text.parse().unwrap_or(u64::MAX))
-}
-
-fn open(path: &PathBuf) -> anyhow::Result<Config> {
-    Ok(Config::clone(&ConfigFile::open(path)?.config()))
 }

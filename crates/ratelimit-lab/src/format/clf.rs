@@ -4,6 +4,7 @@ use memchr::memchr;
 use ratelimit_core::Timestamp;
 
 use super::time::Times;
+use crate::by::address;
 use crate::field::Field;
 use crate::record::{Record, Wanted};
 
@@ -51,15 +52,21 @@ fn split_at_time<'a>(
     times: &mut Times,
 ) -> Result<(&'a [u8], Timestamp, &'a [u8]), &'static str> {
     let mut reason = "there is no [time]";
+    let mut close = 0;
     for open in memchr::memchr_iter(b'[', line) {
-        let (front, rest) = line.split_at(open);
-        let Some(close) = memchr(b']', rest) else {
-            reason = "there is no ] after the time";
-            break;
-        };
-        let after = rest.get(close + 1..).unwrap_or_default();
-        match times.clf(rest.get(1..close).unwrap_or_default()) {
-            Some(time) if after.trim_ascii_start().starts_with(b"\"") => return Ok((front, time, after)),
+        // Searched for again only behind the last one, since a name may have many `[`.
+        if close < open {
+            let Some(at) = memchr(b']', line.get(open..).unwrap_or_default()) else {
+                reason = "there is no ] after the time";
+                break;
+            };
+            close = open + at;
+        }
+        let after = line.get(close + 1..).unwrap_or_default();
+        match times.clf(line.get(open + 1..close).unwrap_or_default()) {
+            Some(time) if after.trim_ascii_start().starts_with(b"\"") => {
+                return Ok((line.get(..open).unwrap_or_default(), time, after));
+            }
             Some(_) => reason = "there is no \"request\" after the time",
             None => reason = "the time is not like 10/Oct/2000:13:55:36 -0700",
         }
@@ -83,13 +90,17 @@ impl<'a> Front<'a> {
         let text = text.trim_ascii();
         let (first, rest) = split(text)?;
         let (second, third) = split(rest)?;
-        // `%v:%p %h %l %u`, which Debian's Apache calls vhost_combined.
-        let is_virtual_host = first.iter().rposition(|byte| *byte == b':').is_some_and(|at| {
+        // `%v:%p %h %l %u`, which Debian's Apache calls vhost_combined, or `%v %h %l %u`. In `%h %l %u`, the second field is
+        // almost always `-`, and a name in the third may have spaces.
+        let has_port = first.iter().rposition(|byte| *byte == b':').is_some_and(|at| {
             let (host, port) = (first.get(..at).unwrap_or_default(), first.get(at + 1..).unwrap_or_default());
             let is_host = memchr(b':', host).is_none() || (host.starts_with(b"[") && host.ends_with(b"]"));
             is_host && !port.is_empty() && port.iter().all(u8::is_ascii_digit)
         });
-        if is_virtual_host && let Some((_, user)) = split(third) {
+        if let Some((_, user)) = split(third)
+            && second != b"-"
+            && (has_port || address(second).is_some())
+        {
             return Some(Self { host: second, user });
         }
         (!third.is_empty()).then_some(Self { host: first, user: third })

@@ -74,7 +74,7 @@ impl Columns {
         }
         for (column, fields) in self.fields.iter().enumerate() {
             for index in fields {
-                let value = self.value(column);
+                let value = self.value(column).trim_ascii();
                 let is_path = wanted.fields().get(*index) == Some(&Field::Path);
                 record.set(*index, if is_path { without_query(value) } else { value });
             }

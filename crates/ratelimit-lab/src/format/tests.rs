@@ -92,15 +92,40 @@ fn a_user_may_have_any_name() {
             ["192.0.2.1", user, "GET", "/[a]", "401", "7", "-", "[x]"],
         );
     }
-    // A virtual host that is an address, and clients whose addresses look like a host with a port.
-    for (front, ip) in [("[2001:db8::1]:443 192.0.2.1", "192.0.2.1"), ("2001:db8::7:80", "2001:db8::7:80")] {
+}
+
+#[test]
+fn a_virtual_host_is_not_the_client() {
+    for (front, ip, user) in [
+        ("www.example.org 192.0.2.1 - -", "192.0.2.1", "-"),
+        ("www.example.org 192.0.2.1 - alice", "192.0.2.1", "alice"),
+        ("www.example.org 2001:db8::7 - John Smith", "2001:db8::7", "John Smith"),
+        ("www.example.org:443 client.example - -", "client.example", "-"),
+        ("[2001:db8::1]:443 192.0.2.1 - -", "192.0.2.1", "-"),
+        // No virtual host, although the client's address looks like one, or the user's name has spaces.
+        ("2001:db8::7:80 - -", "2001:db8::7:80", "-"),
+        ("192.0.2.1:5555 - John Smith", "192.0.2.1:5555", "John Smith"),
+        ("192.0.2.1 - John Smith", "192.0.2.1", "John Smith"),
+        ("client.example - 192.0.2.9 x", "client.example", "192.0.2.9 x"),
+    ] {
         reads(
-            &format!(r#"{front} - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#),
+            &format!(r#"{front} [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#),
             Format::Combined,
             1_767_607_200_000,
-            [ip, "-", "GET", "/", "200", "5", "-", "-"],
+            [ip, user, "GET", "/", "200", "5", "-", "-"],
         );
     }
+}
+
+/// A client chooses the name with which it tries to log in. The time must not grow with the square of its length.
+#[test]
+fn a_name_of_brackets_is_read_in_time() {
+    let good = r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#;
+    let line = format!("192.0.2.1 - {}]", "[".repeat(1_000_000));
+    let begin = std::time::Instant::now();
+    assert!(read(&[good, &line], ALL).is_err_and(|error| error.contains("the time is not like")));
+    // Far longer than it takes on a slow machine, and far shorter than a search to the end of the line for each bracket.
+    assert!(begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
 }
 
 #[test]
@@ -149,10 +174,17 @@ fn json_of_usual_servers_is_read() {
     );
     // Traefik
     reads(
-        r#"{"ClientHost":"192.0.2.1","ClientUsername":"-","DownstreamContentSize":2,"DownstreamStatus":200,"RequestMethod":"GET","RequestPath":"/","StartUTC":"2026-01-05T10:00:00.5Z","time":"2026-01-05T10:00:01Z"}"#,
+        r#"{"ClientHost":"192.0.2.1","ClientUsername":"-","DownstreamContentSize":2,"DownstreamStatus":200,"RequestMethod":"GET","RequestPath":"/","StartUTC":"2026-01-05T10:00:00.5Z","request_Referer":"https://example.org/","request_User-Agent":"curl/8","time":"2026-01-05T10:00:01Z"}"#,
         Format::Json,
-        1_767_607_201_000,
-        ["192.0.2.1", "-", "GET", "/", "200", "2", "-", "-"],
+        1_767_607_200_500,
+        ["192.0.2.1", "-", "GET", "/", "200", "2", "https://example.org/", "curl/8"],
+    );
+    // Istio
+    reads(
+        r#"{"authority":"api.example","host":"api","bytes_sent":12,"downstream_remote_address":"192.0.2.1:5555","method":"GET","path":"/a?b","response_code":200,"start_time":"2026-01-05T10:00:00.250Z","user_agent":"curl/8"}"#,
+        Format::Json,
+        1_767_607_200_250,
+        ["192.0.2.1:5555", "-", "GET", "/a", "200", "12", "-", "curl/8"],
     );
     // nginx with its own `log_format`
     reads(
@@ -160,6 +192,13 @@ fn json_of_usual_servers_is_read() {
         Format::Json,
         1_767_607_200_000,
         ["192.0.2.1", "anné", "GET", "/q", "200", "7", "-", "curl"],
+    );
+    // The time in milliseconds counts, not the one in whole seconds.
+    reads(
+        r#"{"time":"2026-01-05T10:00:00+00:00","time_local":"05/Jan/2026:10:00:00 +0000","msec":"1767607200.125"}"#,
+        Format::Json,
+        1_767_607_200_125,
+        ["-"; 8],
     );
 }
 
@@ -203,6 +242,9 @@ fn csv_is_read_by_its_header() {
     assert_eq!(values, ["192.0.2.1", "GET", "/a,\"b\"", "t 1", "-"]);
     let (_, _, values) = read(&["ip;time", "a,b;1767607200"], &["ip"]).unwrap();
     assert_eq!(values, ["a,b"]);
+    let (_, millis, values) =
+        read(&["time, ip, user", " 1767607200 , 192.0.2.1,\t"], &["ip", "user"]).unwrap();
+    assert_eq!((millis, values), (1_767_607_200_000, vec!["192.0.2.1".to_owned(), "-".to_owned()]));
     assert_eq!(
         read(&["time,ip", "1,2,3"], &[]),
         Err("it has another number of columns than the header".to_owned())
