@@ -27,6 +27,7 @@ pages! {
     Kubernetes: "kubernetes.md",
     LimitsInText: "limits-in-text.md",
     Start: "start.md",
+    Testing: "testing.md",
     Troubleshooting: "troubleshooting.md",
     WhenTheStoreIsAway: "when-the-store-is-away.md",
 }

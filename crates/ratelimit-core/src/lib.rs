@@ -43,6 +43,8 @@ mod time;
 pub use answer::{Answer, Verdict, Verdicts};
 pub use bounds::{MAX_CLAIMS, MAX_LOG_UNITS, MAX_PERIOD_NANOS, MAX_RATES, MAX_SEGMENTS, MAX_UNITS};
 pub use claim::{Claim, Claims, InvalidClaims, Refund};
+#[cfg(feature = "tokio")]
+pub use clock::TokioClock;
 pub use clock::{Clock, ManualClock, SystemClock, Timer};
 pub use decision::{Decision, LimitStatus};
 pub use key::{Key, MeterId};

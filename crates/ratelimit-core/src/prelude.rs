@@ -2,10 +2,10 @@
 
 #[cfg(feature = "calendar")]
 pub use crate::Calendar;
-#[cfg(feature = "tokio")]
-pub use crate::Permit;
 pub use crate::{
     Acquire, AcquireError, Algorithm, Alignment, CheckError, Clock, CounterStore, Decision, DynCounterStore,
     ErrorKind, Key, Limit, LimitError, LimitStatus, Limits, ManualClock, ParseLimitError, RateLimiter,
     Request, StoreError, SystemClock, Timer, Timestamp,
 };
+#[cfg(feature = "tokio")]
+pub use crate::{Permit, TokioClock};

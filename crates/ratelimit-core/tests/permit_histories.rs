@@ -10,33 +10,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use common::{AWAY, MapStore, Mood, Random, Unsteady};
-use ratelimit_core::{Acquire, Clock, Limit, Limits, Permit, RateLimiter, Timer, Timestamp};
-use tokio::time::{Instant, sleep};
+use ratelimit_core::{Acquire, Limit, Limits, Permit, RateLimiter, Timestamp, TokioClock};
+use tokio::time::sleep;
 
 const MOST: usize = 3;
 const LEASE: Duration = Duration::from_secs(6);
 /// A permit whose renewals fail looks again after this time, so it notices this late that its lease has ended.
 const NOTICED: Duration = Duration::from_millis(250);
 
-/// Tokio's clock.
-#[derive(Clone)]
-struct Paused(Instant);
-
-impl Clock for Paused {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_secs(1_000) + self.0.elapsed()
-    }
-}
-
-impl Timer for Paused {
-    async fn sleep(&self, duration: Duration) {
-        sleep(duration).await;
-    }
-}
-
 /// A holder in a process of its own, with its own connection to the store.
 struct Holder {
-    limiter: Arc<RateLimiter<Unsteady, Paused>>,
+    limiter: Arc<RateLimiter<Unsteady, TokioClock>>,
     permit: std::sync::Mutex<Option<Permit>>,
     was_lost: AtomicBool,
 }
@@ -77,7 +61,7 @@ async fn at_most_as_many_hold_as_may() {
     for seed in 1..=40 {
         let shared = Arc::new(MapStore::default());
         let limit: Limit = format!("{MOST} at once lease {}s", LEASE.as_secs()).parse().unwrap();
-        let clock = Paused(Instant::now());
+        let clock = TokioClock::starting_at(Timestamp::from_secs(1_000));
         let holder = |_| {
             let store = Unsteady::of(shared.clone());
             let limiter = Arc::new(RateLimiter::new(store, limit.clone()).with_clock(clock.clone()));
@@ -120,7 +104,10 @@ async fn at_most_as_many_hold_as_may() {
 #[tokio::test(start_paused = true)]
 async fn units_are_held_while_their_caller_waits_for_its_turn() {
     let limits: Limits = "2 at once lease 60s; 1/min queue burst 10".parse().unwrap();
-    let limiter = Arc::new(RateLimiter::new(MapStore::default(), limits).with_clock(Paused(Instant::now())));
+    let limiter = Arc::new(
+        RateLimiter::new(MapStore::default(), limits)
+            .with_clock(TokioClock::starting_at(Timestamp::from_secs(1_000))),
+    );
     let first = limiter.acquire("k").await.unwrap();
     limiter.release(&first).await.unwrap();
     let mut waiting = Vec::new();

@@ -1,7 +1,9 @@
-//! Clocks: the machine's clock, and one that a test sets.
+//! Clocks: the machine's, one that a test sets, and tokio's.
 #![allow(clippy::disallowed_methods)] // the one place that reads the machine's clocks
 
 mod counter;
+#[cfg(feature = "tokio")]
+mod tokio_clock;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +12,8 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use self::counter::{COUNTER, Counter};
+#[cfg(feature = "tokio")]
+pub use self::tokio_clock::TokioClock;
 use crate::Timestamp;
 
 /// A clock that a limiter reads.
