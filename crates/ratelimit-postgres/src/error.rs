@@ -48,7 +48,7 @@ pub(crate) fn calling(error: sqlx::Error) -> StoreError {
                 }
                 _ => format!("{error}; is the server running?"),
             };
-            new(ErrorKind::Unreachable, message).maybe_applied().caused_by(error)
+            new(ErrorKind::Unreachable, message).maybe_applied()
         }
         sqlx::Error::PoolTimedOut => new(ErrorKind::Unreachable, "the pool had no connection in time"),
         sqlx::Error::PoolClosed => new(ErrorKind::Unsupported, "the pool has been closed"),
@@ -161,4 +161,21 @@ fn explain(code: &str, message: &str) -> (ErrorKind, Cow<'static, str>) {
 /// The beginning of a message from the server.
 fn beginning(message: &str) -> String {
     message.chars().take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+    use std::io;
+
+    use super::*;
+
+    /// Programs print an error and its sources one after another.
+    #[test]
+    fn no_source_repeats_the_text_of_its_error() {
+        for kind in [io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound, io::ErrorKind::InvalidData] {
+            let error = calling(sqlx::Error::Io(io::Error::new(kind, "the cable is cut")));
+            assert!(error.to_string().contains("the cable is cut") && error.source().is_none(), "{error}");
+        }
+    }
 }

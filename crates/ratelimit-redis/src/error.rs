@@ -57,8 +57,9 @@ pub(crate) fn from_redis(error: RedisError) -> StoreError {
     // A server refuses before the script has written anything. For every other error that is not certain.
     let is_certain = kind != ErrorKind::Server && error.kind() != Kind::Parse;
     let converted = if is_certain { converted } else { converted.maybe_applied() };
-    // The text of a source may quote the request, and with it a key: only I/O errors are passed on.
-    if error.kind() == Kind::Io { converted.caused_by(error) } else { converted }
+    // The text of a source may quote the request, and with it a key: only I/O errors are passed on. The message of others than
+    // timeouts contains theirs.
+    if error.kind() == Kind::Io && error.is_timeout() { converted.caused_by(error) } else { converted }
 }
 
 /// Whether the request can be sent again, to another server: this one has certainly not charged it.
@@ -172,4 +173,24 @@ fn by_text(detail: &str) -> (ErrorKind, Cow<'static, str>) {
     }
     let safe: String = detail.split("with args").next().unwrap_or_default().chars().take(200).collect();
     (ErrorKind::Server, safe.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+    use std::io;
+
+    use super::*;
+
+    /// Programs print an error and its sources one after another.
+    #[test]
+    fn no_source_repeats_the_text_of_its_error() {
+        for kind in [io::ErrorKind::ConnectionRefused, io::ErrorKind::TimedOut, io::ErrorKind::UnexpectedEof]
+        {
+            let error = from_redis(io::Error::new(kind, "the cable is cut").into());
+            let repeats =
+                error.source().is_some_and(|source| error.to_string().contains(&source.to_string()));
+            assert!(!repeats && error.kind() != ErrorKind::Server, "{error}");
+        }
+    }
 }

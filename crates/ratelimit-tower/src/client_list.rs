@@ -82,11 +82,8 @@ impl fmt::Display for ParseClientListError {
     }
 }
 
-impl Error for ParseClientListError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(&self.error)
-    }
-}
+/// The text contains that of the [`problem`](ParseClientListError::problem), so that is no source.
+impl Error for ParseClientListError {}
 
 impl ClientList {
     /// Creates a list of these clients.

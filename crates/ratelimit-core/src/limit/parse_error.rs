@@ -83,11 +83,5 @@ impl fmt::Display for ParseLimitError {
     }
 }
 
-impl Error for ParseLimitError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.expected {
-            Expected::Text(_) => None,
-            Expected::Valid(error) => Some(error),
-        }
-    }
-}
+/// The text contains that of the [`limit_error`](ParseLimitError::limit_error), so that is no source.
+impl Error for ParseLimitError {}

@@ -161,7 +161,7 @@ impl StoreError {
         self
     }
 
-    /// Sets the underlying error.
+    /// Sets the underlying error. Its text should not be in the message, because programs print the texts of both.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.0.source = Some(Arc::from(source.into()));

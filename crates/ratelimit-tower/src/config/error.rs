@@ -86,11 +86,5 @@ impl fmt::Display for ConfigError {
     }
 }
 
-impl Error for ConfigError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match &self.cause {
-            Cause::Unreadable(error) => Some(error),
-            Cause::Wrong(_) => None,
-        }
-    }
-}
+/// The text contains that of the cause, so that is no source.
+impl Error for ConfigError {}

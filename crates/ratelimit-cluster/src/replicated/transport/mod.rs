@@ -94,7 +94,7 @@ impl TransportError {
         self
     }
 
-    /// Sets the error that caused this one.
+    /// Sets the error that caused this one. Its text should not be in the message, because programs print the texts of both.
     #[must_use]
     pub fn caused_by(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());

@@ -322,3 +322,16 @@ fn options_of_other_algorithms_are_errors_in_code() {
         assert_eq!(limit.build().unwrap_err().to_string(), expected);
     }
 }
+
+/// Programs print an error and its sources one after another.
+#[test]
+fn no_source_repeats_the_text_of_its_error() {
+    use std::error::Error as _;
+    for text in ["5/min burst 0", "5/min; 0/min burst 3", "5/min; 6/min", "5/"] {
+        let error = text.parse::<crate::Limits>().unwrap_err();
+        assert!(
+            error.source().is_none_or(|source| !error.to_string().contains(&source.to_string())),
+            "{text}"
+        );
+    }
+}
