@@ -187,7 +187,13 @@ fn limits(texts: &Located<file::Texts>) -> Result<Limits, Problem> {
         let read: Limits = text.parse().map_err(|error| Problem::at(place, format!("{error}")))?;
         limits.extend(read.iter().cloned());
     }
-    Limits::new(limits).map_err(|error| Problem::at(&texts.place, error.to_string()))
+    let limits = Limits::new(limits).map_err(|error| Problem::at(&texts.place, error.to_string()))?;
+    if limits.iter().all(Limit::is_ban) {
+        let message =
+            "a ban counts the refusals of the other limits of this policy, and there are none: add one";
+        return Err(Problem::at(&texts.place, message));
+    }
+    Ok(limits)
 }
 
 fn routes<'a>(texts: impl Iterator<Item = (&'a Place, &'a str)>) -> Result<Routes, Problem> {

@@ -219,6 +219,13 @@ fn invalid_limits_are_errors_when_the_file_is_read() {
         "4: policies[1].limit: limit 2 of \"1/s; 0/h log\" is not possible",
     );
     check(&toml(&with("")), "1: policies[1]: the policy has no limit");
+    let alone = "a ban counts the refusals of the other limits of this policy, and there are none: add one";
+    let bans = "[\"ban 1h after 5 in 1min\", \"ban 1d after 9 in 1h name b\"]";
+    check(&toml(&with("limit = \"ban 1h after 5 in 1min\"")), &format!("4: policies[1].limit: {alone}"));
+    check(
+        &toml(&format!("{}[plans.free]\na = {bans}", with("limit = \"1/s\""))),
+        &format!("6: plans.free.a: {alone}"),
+    );
     let error = toml(&format!("{}\n[plans.free]\n\na = \"5/min burst 0\"", with("")));
     check(&error, "8: plans.free.a: the limit \"5/min burst 0\" is not possible");
     let error = yaml("policies:\n  - name: a\n    key: address\n    limit: 99999999999999999999/s");
