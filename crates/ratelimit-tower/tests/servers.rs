@@ -85,6 +85,28 @@ async fn axum_takes_the_layer_per_route_and_in_a_builder() {
     assert_eq!(seen, [200, 429, 200, 200, 429]);
 }
 
+/// axum hides the prefix of a nested router from what is inside it.
+#[cfg(feature = "config")]
+#[tokio::test]
+async fn routes_and_keys_are_whole_paths_in_nested_routers() {
+    let file = r#"
+        policies = [
+            { name = "log-in", key = "everybody", limit = "1/min", routes = ["GET /api/v1/login"] },
+            { name = "path", key = "path", limit = "2/min" },
+        ]
+    "#;
+    let config = ratelimit_tower::config::Config::from_toml(file, "limits.toml").unwrap();
+    let app =
+        Router::new().route("/login", get(|| async { "welcome" })).layer(memory(config.policies().clone()));
+    let api = Router::new().nest("/v1", app.clone()).nest("/v2", app);
+    let address = axum(Router::new().nest("/api", api)).await;
+    let mut seen = Vec::new();
+    for version in ["v1", "v1", "v2", "v2", "v2"] {
+        seen.push(fetch(address, &format!("/api/{version}/login"), &[]).await.0);
+    }
+    assert_eq!(seen, [200, 429, 200, 200, 429]);
+}
+
 #[tokio::test]
 async fn axum_without_connect_info_answers_500() {
     let layer = RateLimitLayer::in_process(MemoryStore::new(), limit("5/min"));

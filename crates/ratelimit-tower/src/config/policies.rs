@@ -205,7 +205,7 @@ fn routes<'a>(texts: impl Iterator<Item = (&'a Place, &'a str)>) -> Result<Route
 }
 
 fn on(routes: Arc<Routes>) -> impl Fn(&Head<'_>) -> bool + Send + Sync + 'static {
-    move |request| routes.contain(request.method, request.uri.path())
+    move |request| routes.contain(request.method, request.path())
 }
 
 fn charge(policy: &file::Policy) -> Result<Charge, Problem> {

@@ -44,7 +44,7 @@ impl KeySource {
                 Ok(())
             }
             Source::Path => {
-                key.part(request.uri.path().as_bytes());
+                key.part(request.path().as_bytes());
                 Ok(())
             }
             #[cfg(feature = "axum")]

@@ -101,7 +101,7 @@ impl KeySource {
         Self(Source::Bearer)
     }
 
-    /// The path as the client sent it: for gRPC, and for services whose paths contain no variables.
+    /// The path as the client sent it ([`Head::path`]): for gRPC, and for services whose paths contain no variables.
     pub fn path() -> Self {
         Self(Source::Path)
     }
