@@ -69,7 +69,7 @@ impl<'a> Reader<'a> {
 
     fn any<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, Problem> {
         match &*self.value {
-            Value::Null => visitor.visit_unit(),
+            Value::Null => Err(de::Error::invalid_type(Unexpected::Other("null"), &visitor)),
             Value::Bool(truth) => visitor.visit_bool(*truth),
             Value::Integer(number) => match (u64::try_from(*number), i64::try_from(*number)) {
                 (Ok(number), _) => visitor.visit_u64(number),
@@ -107,11 +107,10 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         self.any(visitor).map_err(|problem| problem.or_at(&self.place))
     }
 
+    /// A field without a value is an error. If it meant that the field is not set, a policy for some routes would become
+    /// one for all when they are deleted.
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        match *self.value {
-            Value::Null => visitor.visit_none(),
-            _ => visitor.visit_some(self),
-        }
+        visitor.visit_some(self)
     }
 
     /// The parts of a [`Located`].

@@ -196,8 +196,24 @@ fn values_of_the_wrong_type_are_named() {
     );
     check(&toml(&with("limit = [\n\"1/s\",\n2]")), "6: policies[1].limit[2]: invalid type: integer `2`");
     check(&toml(&with("missing = \"ignore\"")), "4: policies[1].missing: unknown variant `ignore`");
-    check(&yaml("policies: null"), "1: policies: invalid type");
+    check(&yaml("policies: null"), "1: policies: invalid type: null");
     check(&yaml("policies:\n  - name: a\n    key: {address: 1}"), "3: policies[1].key: invalid type: map");
+}
+
+/// A field whose value was deleted does not mean that the field is not set: a policy for one route would be one for all.
+#[test]
+fn fields_without_a_value_are_errors() {
+    let policy = "policies:\n  - name: a\n    key: address\n    limit: 1/s\n";
+    for field in ["routes", "count_only", "refund", "settle", "settle_within", "unsettled", "missing", "cost"]
+    {
+        let expected = format!("5: policies[1].{field}: invalid type: null, expected ");
+        check(&yaml(&format!("{policy}    {field}:\n")), &expected);
+    }
+    for field in ["on_store_failure", "exempt", "client", "headers", "deny", "plans"] {
+        check(&yaml(&format!("{policy}{field}:\n")), &format!("5: {field}: invalid type: null, expected "));
+    }
+    let json = r#"{"policies": [{"name": "a", "key": "address", "limit": "1/s", "routes": null}]}"#;
+    check(&yaml(json), "1: policies[1].routes: invalid type: null, expected a string or a list of strings");
 }
 
 #[test]
