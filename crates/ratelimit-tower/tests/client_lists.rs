@@ -69,6 +69,24 @@ async fn a_key_that_is_sent_twice_evades_no_list_and_is_in_none() {
     assert_eq!(statuses(&allows, 2, &both).await, [200, 429]);
 }
 
+/// Otherwise denied clients would be let through by a service that was set up wrongly.
+#[tokio::test]
+async fn what_the_program_does_not_provide_lets_nobody_evade_a_deny_list() {
+    let list = ClientList::new(address(), ["192.0.2.1"]).unwrap();
+    let by_key = || Policies::new([Policy::new("key", api_key(), limit("9/min")).unwrap()]).unwrap();
+    let leaked = ClientList::new(api_key(), ["leaked"]).unwrap();
+    for (policies, key, expected) in [
+        (by_key().deny(list.clone()), "s3cret", 500),
+        (by_key().deny(list.clone()).deny(leaked.clone()), "leaked", 403),
+        (by_key().deny(list.clone()).in_shadow(), "s3cret", 200),
+        (by_key().allow(list), "s3cret", 200),
+    ] {
+        let service = service(&layer_under(&clock(), policies));
+        let request = Request::builder().header("x-api-key", key).body(Body::default()).unwrap();
+        assert_eq!(send(&service, request).await.status().as_u16(), expected);
+    }
+}
+
 #[tokio::test]
 async fn grpc_requests_are_told_that_permission_is_denied() {
     let denied = ClientList::new(address(), ["192.0.2.1"]).unwrap();
