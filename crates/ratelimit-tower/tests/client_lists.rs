@@ -274,13 +274,16 @@ limit = "1/min"
         for (was, is, expected) in [
             (r#""s3cret""#, "7", "allow[1].clients[1]"),
             ("\n[[pol", "file = 'none.txt'\n[[pol", "deny[1].file: none.txt: cannot be read"),
+            (r#""s3cret""#, r#""(missing)""#, "allow[1].clients[1]: requests without what the list"),
+            (r#""s3cret""#, r##""#s3cret""##, "allow[1].clients[1]: it looks like a comment"),
+            (r#""s3cret""#, r#"" ""#, "allow[1].clients[1]: it is empty"),
             (r#""198.51.100.0/24""#, r#""198.51.100.0/33""#, "deny[1].clients[1]: write an address"),
             (r#", clients = ["s3cret"]"#, "", "allow[1].key: there are no clients"),
             (r#""api-key:x-api-key""#, r#""api-keys""#, "allow[1].key: unknown kind of key"),
         ] {
             let error = Config::from_toml(&config.replace(was, is), "limits.toml").unwrap_err().to_string();
             assert!(error.starts_with("limits.toml:") && error.contains(expected), "{error}");
-            assert!(!error.contains("198.51.100"), "{error}");
+            assert!(!error.contains("198.51.100") && !error.contains("s3cret"), "{error}");
         }
     }
 }
