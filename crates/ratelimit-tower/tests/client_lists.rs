@@ -272,7 +272,19 @@ limit = "1/min"
     fn errors_name_the_place_and_quote_no_client() {
         let config = CONFIG.replace(r#"file = "denied.txt""#, "");
         for (was, is, expected) in [
-            (r#""s3cret""#, "7", "allow[1].clients[1]"),
+            (r#""s3cret""#, "83920174655", "allow[1].clients[1]: invalid type: integer, expected a string"),
+            (r#""s3cret""#, "83920174655000000000000", "allow[1].clients[1]: the number is too large"),
+            (
+                r#""s3cret""#,
+                "83920174655.5",
+                "allow[1].clients[1]: invalid type: number with a point, expected",
+            ),
+            (r#"["s3cret"]"#, "83920174655", "allow[1].clients: invalid type: integer, expected a sequence"),
+            (
+                r#"["s3cret"]"#,
+                r#""83920174655""#,
+                "allow[1].clients: invalid type: string, expected a sequence",
+            ),
             ("\n[[pol", "file = 'none.txt'\n[[pol", "deny[1].file: none.txt: cannot be read"),
             (r#""s3cret""#, r#""(missing)""#, "allow[1].clients[1]: requests without what the list"),
             (r#""s3cret""#, r##""#s3cret""##, "allow[1].clients[1]: it looks like a comment"),
@@ -283,6 +295,7 @@ limit = "1/min"
         ] {
             let error = Config::from_toml(&config.replace(was, is), "limits.toml").unwrap_err().to_string();
             assert!(error.starts_with("limits.toml:") && error.contains(expected), "{error}");
+            assert!(!error.contains("83920174655"), "{error}");
             assert!(!error.contains("198.51.100") && !error.contains("s3cret"), "{error}");
         }
     }

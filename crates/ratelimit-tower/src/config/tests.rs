@@ -179,22 +179,19 @@ fn unknown_and_missing_fields_are_named() {
 
 #[test]
 fn values_of_the_wrong_type_are_named() {
-    check(&toml("shadow = 1"), "1: shadow: invalid type: integer `1`, expected a boolean");
+    check(&toml("shadow = 1"), "1: shadow: invalid type: integer, expected a boolean");
     check(&toml("shadow = 1979-05-27"), "1: shadow: invalid type: a date");
     check(
         &toml("on_store_failure = \"opne\""),
         "1: on_store_failure: unknown variant `opne`, expected one of `open`",
     );
-    check(&toml("policies = 3"), "1: policies: invalid type: integer `3`");
-    check(
-        &toml("[[policies]]\nname = 7"),
-        "2: policies[1].name: invalid type: integer `7`, expected a string",
-    );
+    check(&toml("policies = 3"), "1: policies: invalid type: integer");
+    check(&toml("[[policies]]\nname = 7"), "2: policies[1].name: invalid type: integer, expected a string");
     check(
         &toml(&with("limit = 10")),
-        "4: policies[1].limit: invalid type: integer `10`, expected a string or a list",
+        "4: policies[1].limit: invalid type: integer, expected a string or a list",
     );
-    check(&toml(&with("limit = [\n\"1/s\",\n2]")), "6: policies[1].limit[2]: invalid type: integer `2`");
+    check(&toml(&with("limit = [\n\"1/s\",\n2]")), "6: policies[1].limit[2]: invalid type: integer");
     check(&toml(&with("missing = \"ignore\"")), "4: policies[1].missing: unknown variant `ignore`");
     check(&yaml("policies: null"), "1: policies: invalid type: null");
     check(&yaml("policies:\n  - name: a\n    key: {address: 1}"), "3: policies[1].key: invalid type: map");
@@ -295,8 +292,8 @@ fn keys_costs_and_routes_are_checked() {
     check(&toml(&with_key("[]")), "4: policies[1].key: the key is empty");
     let with = |lines: &str| with(&format!("limit = \"1/s\"\n{lines}"));
     check(&toml(&with("cost = 0")), "5: policies[1].cost: invalid value: integer `0`");
-    check(&toml(&with("cost = -1")), "5: policies[1].cost: invalid type: integer `-1`");
-    check(&toml(&with("cost = 1.5")), "5: policies[1].cost: invalid type: floating point `1.5`");
+    check(&toml(&with("cost = -1")), "5: policies[1].cost: invalid type: integer");
+    check(&toml(&with("cost = 1.5")), "5: policies[1].cost: invalid type: number with a point");
     check(
         &toml(&with("cost = { per_bytes = 0, if_unknown = 1 }")),
         "5: policies[1].cost.per_bytes: invalid value",
@@ -326,7 +323,10 @@ fn client_settings_are_checked() {
     );
     check(&toml(&with("ipv4_prefix = 33")), "6: client.ipv4_prefix: 33 is invalid: use 1 to 32");
     check(&toml(&with("ipv6_prefix = 0")), "6: client.ipv6_prefix: 0 is invalid: use 1 to 128");
-    check(&toml(&with("ipv6_prefix = 18446744073709551616")), "6: client.ipv6_prefix: invalid");
+    check(
+        &toml(&with("ipv6_prefix = 18446744073709551616")),
+        "6: client.ipv6_prefix: the number is too large",
+    );
 }
 
 #[test]
