@@ -53,11 +53,11 @@ fn memory(policies: Policies) -> RateLimitLayer<MemoryStore, ratelimit_core::Man
 async fn axum_counts_by_the_template_of_the_route_and_by_the_peer() {
     let source = KeySource::path_template().and(KeySource::client_address(TrustedProxies::none()));
     let policies = Policies::new([Policy::new("route", source, limit("2/min")).unwrap()]).unwrap();
-    let app = Router::new()
-        .route("/users/{id}", get(|| async { "user" }))
-        .route("/slow", get(|| async { "slow" }))
-        .layer(memory(policies));
-    let address = axum(app).await;
+    let app =
+        Router::new().route("/users/{id}", get(|| async { "user" })).route("/slow", get(|| async { "slow" }));
+    let layer = memory(policies);
+    let unknown_paths = axum(app.clone().layer(layer.clone())).await;
+    let address = axum(app.route_layer(layer)).await;
     let spoofed: [(&'static str, &[u8]); 2] =
         [("x-forwarded-for", b"203.0.113.7"), ("forwarded", b"for=203.0.113.8")];
     assert_eq!(fetch(address, "/users/1", &[]).await.0, 200);
@@ -65,8 +65,9 @@ async fn axum_counts_by_the_template_of_the_route_and_by_the_peer() {
     let (status, headers) = fetch(address, "/users/3", &spoofed[..1]).await;
     assert_eq!((status, only(&headers, "content-type")), (429, "application/problem+json"));
     assert_eq!(fetch(address, "/slow", &[]).await.0, 200);
+    assert_eq!(fetch(address, "/nowhere", &[]).await.0, 404);
     // Without a route there is no template: the request is refused before the 404, as a mistake of the program.
-    assert_eq!(fetch(address, "/nowhere", &[]).await.0, 500);
+    assert_eq!(fetch(unknown_paths, "/nowhere", &[]).await.0, 500);
 }
 
 #[tokio::test]
