@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use ratelimit_core::RateLimiter;
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::config::{Config, PlanName};
@@ -175,6 +175,8 @@ impl RequestMaker {
         let text = |index: usize| record.get(index).and_then(|value| std::str::from_utf8(value).ok());
         let status = text(self.status).and_then(|status| status.parse().ok()).unwrap_or_default();
         let mut request = Request::new(status);
+        // In HTTP/1 a request without a length would have no body, but a log may just not have the length.
+        *request.version_mut() = Version::HTTP_2;
         *request.method_mut() =
             text(self.method).and_then(|method| method.parse().ok()).unwrap_or(Method::GET);
         if let Some(uri) = text(self.path).and_then(|path| path.parse::<Uri>().ok()) {
