@@ -273,7 +273,9 @@ fn on_failure(file: &file::File, provided: &Provided) -> Result<OnFailure, Probl
         (file::StoreFailure::Open, _) => Ok(OnFailure::Open),
         (file::StoreFailure::Fallback, Some(fallback)) => Ok(OnFailure::Fallback(fallback.clone())),
         (file::StoreFailure::Fallback, None) => {
-            Err(Problem::at(&said.place, "this program provides no fallback limiter: use open or closed"))
+            let message =
+                "this program provides no fallback limiter (Provided::fallback): use open or closed";
+            Err(Problem::at(&said.place, message))
         }
     }
 }

@@ -332,7 +332,8 @@ fn client_settings_are_checked() {
 #[test]
 fn key_sources_of_the_program_can_be_named() {
     let text = "[[policies]]\nname = \"a\"\nkey = \"tenant or address\"\nlimit = \"1/s\"";
-    assert!(toml(text).contains("unknown kind of key \"tenant\""));
+    let error = toml(text);
+    assert!(error.contains("unknown kind of key \"tenant\"") && error.contains("Provided::key"), "{error}");
     let provided = Provided::default().key("tenant", KeySource::everybody());
     Config::from_toml_with(text, "limits.toml", &provided).unwrap();
     let error =
@@ -343,5 +344,5 @@ fn key_sources_of_the_program_can_be_named() {
         "{error}"
     );
     let error = toml(&format!("on_store_failure = \"fallback\"\n{text}").replace("tenant or ", ""));
-    check(&error, "1: on_store_failure: this program provides no fallback");
+    check(&error, "1: on_store_failure: this program provides no fallback limiter (Provided::fallback)");
 }
