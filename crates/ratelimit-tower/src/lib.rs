@@ -165,6 +165,7 @@ pub use plan::Plan;
 pub use policies::{Policies, SharedPolicies};
 pub use policy::{IntoPlan, Missing, Policy};
 pub use policy_error::PolicyError;
+pub use ratelimit_core as core;
 pub use service::RateLimit;
 pub use true_cost::{Settle, Unsettled};
 
