@@ -65,6 +65,23 @@ fn the_policies_of_a_configuration_file_decide_as_the_layer_does() {
     assert_eq!(run(&["--enforce-shadow"]), (json!(5), json!({"address": 1, "log-in": 1, "tenant": 1})));
 }
 
+/// A log does not say whether a request had a body, unless it has its length.
+#[test]
+fn a_body_of_unknown_length_costs_what_the_policy_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.toml");
+    let text = "[[policies]]\nname = \"a\"\nkey = \"address\"\nlimit = \"10/min log\"\n\
+                cost = { per_bytes = 1, if_unknown = 4 }\n";
+    fs::write(&config, text).unwrap();
+    let arguments =
+        ["replay", "-", "--json", "--policies", config.to_str().unwrap(), "--header", "content-length=n"];
+    let admitted = |line: &str| {
+        lab_with(&arguments, line.repeat(12).as_bytes()).json()["columns"][0]["admitted"].clone()
+    };
+    assert_eq!(admitted("{\"time\":1767607200,\"ip\":\"192.0.2.1\"}\n"), json!(2));
+    assert_eq!(admitted("{\"time\":1767607200,\"ip\":\"192.0.2.1\",\"n\":0}\n"), json!(10));
+}
+
 #[test]
 fn a_plan_with_a_concurrency_limit_is_an_error() {
     let folder = tempfile::tempdir().unwrap();

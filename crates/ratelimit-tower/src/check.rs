@@ -31,6 +31,7 @@ pub(crate) fn checks(policies: &Policies, request: &Head<'_>) -> Result<PolicyCh
         Listed::No => {}
         Listed::Allowed => return Ok(checks),
         Listed::Denied => return Err(Refused::denied()),
+        Listed::Unknown(absent) => return Err(Refused::absent(absent)),
     }
     for (index, policy) in policies.policies.iter().enumerate() {
         let mut check = PolicyCheck::new(index);

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use ipnet::IpNet;
 
 use crate::client_address::{canonical_network, parse_network};
-use crate::key::{Absent, KeyBytes};
+use crate::key::{Absent, KeyBytes, MISSING};
 use crate::{Head, KeySource, ParseClientError};
 
 /// A list of clients, identified by one [`KeySource`]: for [`Policies::deny`](crate::Policies::deny) and
@@ -166,6 +166,8 @@ impl Clients {
         if source.is_address() {
             let network = parse_network(text).map_err(|_| ParseClientError::no_network())?;
             self.networks.push(canonical_network(network.trunc()));
+        } else if text.as_bytes() == MISSING {
+            return Err(ParseClientError::missing());
         } else {
             let mut key = KeyBytes::new();
             source.write_text(text.as_bytes(), &mut key)?;

@@ -5,7 +5,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::Head;
-use http::header::CONTENT_LENGTH;
+use http::Version;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 
 /// The cost of a request in units, determined from its head. It is an estimate if the policy [settles](crate::Settle).
 ///
@@ -27,8 +28,12 @@ impl Cost {
         Self(Kind::Units(units))
     }
 
-    /// One unit per `unit` bytes of the body, rounded up, at least one; `unknown` units if `Content-Length` is missing
-    /// (a streamed body) or not a number.
+    /// One unit per `unit` bytes of the body, rounded up, at least one; `unknown` units if the length is not known.
+    ///
+    /// The length is that of `Content-Length`. In HTTP/1, a request with neither this field nor `Transfer-Encoding` has no
+    /// body, so it costs one unit. In later versions of HTTP, any request without it may have a body, so a `GET` usually
+    /// costs `unknown` units; [exempt](crate::Policy::except) such requests or determine their cost in a
+    /// [function](Self::function) if that is too much.
     pub fn content_length(unit: NonZeroU64, unknown: u64) -> Self {
         Self(Kind::Length { unit, unknown })
     }
@@ -48,15 +53,24 @@ impl Cost {
         match &self.0 {
             Kind::Units(units) => *units,
             Kind::Length { unit, unknown } => {
-                let length = request.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-                // `parse` would accept a sign.
-                let length = length.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-                let length = length.and_then(|text| text.parse::<u64>().ok());
-                length.map_or(*unknown, |length| length.div_ceil(unit.get()).max(1))
+                length(request).map_or(*unknown, |length| length.div_ceil(unit.get()).max(1))
             }
             Kind::Function(cost) => cost(request),
         }
     }
+}
+
+/// The length of the body, if the request's head says it.
+fn length(request: &Head<'_>) -> Option<u64> {
+    let Some(length) = request.headers.get(CONTENT_LENGTH) else {
+        // RFC 9112, section 6.3.
+        let is_empty =
+            request.version <= Version::HTTP_11 && !request.headers.contains_key(TRANSFER_ENCODING);
+        return is_empty.then_some(0);
+    };
+    // `parse` would accept a sign.
+    let digits = length.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    digits?.parse().ok()
 }
 
 impl Default for Cost {
@@ -79,13 +93,14 @@ impl fmt::Debug for Cost {
 mod tests {
     use super::*;
 
-    fn cost(length: Option<&str>) -> u64 {
-        let mut request = http::Request::new(());
-        if let Some(length) = length {
-            request.headers_mut().insert(CONTENT_LENGTH, length.parse().unwrap());
-        }
+    fn cost(request: http::request::Builder) -> u64 {
+        let request = request.body(()).unwrap();
         let cost = Cost::content_length(NonZeroU64::new(1000).unwrap(), 7);
         cost.of(&Head::of(&request))
+    }
+
+    fn with_length(length: &str) -> http::request::Builder {
+        http::Request::builder().header(CONTENT_LENGTH, length)
     }
 
     #[test]
@@ -93,10 +108,18 @@ mod tests {
         let cases =
             [("0", 1), ("1", 1), ("1000", 1), ("1001", 2), ("18446744073709551615", 18_446_744_073_709_552)];
         for (length, units) in cases {
-            assert_eq!(cost(Some(length)), units, "{length}");
+            assert_eq!(cost(with_length(length)), units, "{length}");
         }
-        for unknown in [None, Some(""), Some("-1"), Some("+1"), Some("1, 1"), Some("18446744073709551616")] {
-            assert_eq!(cost(unknown), 7, "{unknown:?}");
+        for unknown in ["", "-1", "+1", "1, 1", "18446744073709551616"] {
+            assert_eq!(cost(with_length(unknown)), 7, "{unknown:?}");
         }
+    }
+
+    #[test]
+    fn only_http_1_says_that_a_request_without_a_length_has_no_body() {
+        let of = |version| http::Request::builder().version(version);
+        assert_eq!([of(Version::HTTP_10), of(Version::HTTP_11)].map(cost), [1, 1]);
+        assert_eq!(cost(of(Version::HTTP_11).header("transfer-encoding", "chunked")), 7);
+        assert_eq!([of(Version::HTTP_2), of(Version::HTTP_3)].map(cost), [7, 7]);
     }
 }

@@ -8,7 +8,7 @@ use http::{Extensions, HeaderMap, Method, Request, Uri, Version};
 pub struct Head<'a> {
     /// The method.
     pub method: &'a Method,
-    /// The request's target.
+    /// The request's target. For its path, call [`path`](Self::path).
     pub uri: &'a Uri,
     /// The HTTP version.
     pub version: Version,
@@ -28,6 +28,16 @@ impl<'a> Head<'a> {
             headers: request.headers(),
             extensions: request.extensions(),
         }
+    }
+
+    /// The path, as axum's outermost router has received it (with the feature `axum`). Inside `Router::nest`, that of
+    /// [`uri`](Self::uri) lacks the prefix.
+    pub fn path(&self) -> &'a str {
+        #[cfg(feature = "axum")]
+        if let Some(original) = self.extensions.get::<axum::extract::OriginalUri>() {
+            return original.0.path();
+        }
+        self.uri.path()
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::header::{CACHE_CONTROL, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use ratelimit_core::{Algorithm, Decision, LimitStatus, Timestamp};
+use ratelimit_core::{Algorithm, Decision, LimitStatus};
 
 use crate::Plan;
 use crate::field::{self, Field};
@@ -57,9 +57,10 @@ pub struct Headers {
 pub enum Family {
     /// `RateLimit` and `RateLimit-Policy` of the drafts since 08: lists with one item per limit.
     Draft,
-    /// `RateLimit-Limit`, `-Remaining` and `-Reset` of the drafts up to 06: the limit that decided.
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset` of the drafts up to 06: the limit that decided. If it is a ban,
+    /// `-Limit` is the smallest other limit of the plan, and `-Reset` the end of the ban.
     RateLimit,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`: the limit that decided.
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`: the same.
     #[cfg_attr(feature = "config", serde(rename = "x-ratelimit"))]
     XRateLimit,
 }
@@ -141,8 +142,19 @@ impl PlanStatus<'_> {
     /// refuses.
     pub(crate) fn each(&self) -> impl Iterator<Item = (usize, LimitStatus<'_>)> {
         let refused = !self.decision.allowed();
-        let own = self.decision.each().skip(self.first).take(self.plan.limits().len());
-        own.enumerate().filter(move |(_, status)| !status.allowed() || !(refused || status.rule().is_ban()))
+        let all = self.all().enumerate();
+        all.filter(move |(_, status)| !status.allowed() || !(refused || status.rule().is_ban()))
+    }
+
+    /// The status of each limit in the plan.
+    fn all(&self) -> impl Iterator<Item = LimitStatus<'_>> {
+        self.decision.each().skip(self.first).take(self.plan.limits().len())
+    }
+
+    /// The smallest of the plan's limits. A ban is no number of units.
+    fn smallest_limit(&self) -> u64 {
+        let limits = self.all().filter(|status| !status.rule().is_ban());
+        limits.map(|status| status.limit()).min().unwrap_or(0)
     }
 }
 
@@ -198,22 +210,23 @@ impl Fields {
 
     fn three(&mut self, standings: &[PlanStatus<'_>], reset: Reset, names: &[HeaderName; 3]) {
         // The limit that refuses longest, or has the least remaining.
-        let rank = |(now, status): &(Timestamp, LimitStatus<'_>)| {
+        let rank = |(standing, status): &(&PlanStatus<'_>, LimitStatus<'_>)| {
             let wait =
                 if status.allowed() { Duration::ZERO } else { window(status).unwrap_or(Duration::MAX) };
-            (std::cmp::Reverse((!status.allowed(), wait)), status.remaining(), *now)
+            (std::cmp::Reverse((!status.allowed(), wait)), status.remaining(), standing.decision.now())
         };
-        let each = standings
-            .iter()
-            .flat_map(|standing| standing.each().map(|(_, status)| (standing.decision.now(), status)));
-        let Some((now, status)) = each.min_by_key(rank) else { return };
+        let each =
+            standings.iter().flat_map(|standing| standing.each().map(move |(_, status)| (standing, status)));
+        let Some((standing, status)) = each.min_by_key(rank) else { return };
+        let now = standing.decision.now();
         let wait = window(&status).unwrap_or_else(|| status.reset_after());
         let reset = match reset {
             Reset::Seconds => whole_seconds(wait),
             Reset::Milliseconds => rounded_up(wait.as_nanos(), 1_000_000),
             Reset::UnixSeconds => rounded_up(u128::from((now + wait).as_nanos()), 1_000_000_000),
         };
-        let numbers = [status.limit(), status.remaining(), reset].map(field::number);
+        let limit = if status.rule().is_ban() { standing.smallest_limit() } else { status.limit() };
+        let numbers = [limit, status.remaining(), reset].map(field::number);
         self.others.extend(names.iter().cloned().zip(numbers));
     }
 

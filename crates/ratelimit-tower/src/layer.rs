@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::Response;
 use http_body::Body;
-use ratelimit_core::{Clock, CounterStore, RateLimiter, SyncCounterStore, SystemClock};
+use ratelimit_core::{CounterStore, RateLimiter, SyncCounterStore, SystemClock, Timer};
 use tower_layer::Layer;
 
 use crate::answer::{Grpc, Problem, Refusal};
@@ -28,7 +28,7 @@ pub struct RateLimitLayer<S, C = SystemClock, A = Problem> {
     pub(crate) shared: Arc<Shared<S, C, A>>,
 }
 
-impl<S: CounterStore, C: Clock> RateLimitLayer<S, C> {
+impl<S: CounterStore, C: Timer> RateLimitLayer<S, C> {
     /// Counts in this store, under these policies. A [`Limit`](ratelimit_core::Limit) or
     /// [`Limits`](ratelimit_core::Limits) in place of policies apply to each peer's address (IPv6: to each /64 network).
     /// Pass a [`SharedPolicies`] to replace the policies while the service runs.

@@ -3,6 +3,14 @@
 //!
 //! A complete example, counted per client address:
 //!
+//! ```toml
+//! [dependencies]
+//! axum = "0.8"
+//! ratelimit-memory = "0.1"
+//! ratelimit-tower = { version = "0.1", features = ["axum"] } # without this feature the peer's address is not found
+//! tokio = { version = "1", features = ["macros", "net", "rt-multi-thread"] }
+//! ```
+//!
 //! ```
 //! use std::net::SocketAddr;
 //!
@@ -32,7 +40,7 @@
 //!
 //! use http::{Method, StatusCode};
 //! use ratelimit_core::{Limit, Limits};
-//! use ratelimit_tower::{Charge, Cost, KeySource, OnFailure, Plan, Policies, Policy, TrustedProxies};
+//! use ratelimit_tower::{Charge, Cost, KeySource, Missing, OnFailure, Plan, Policies, Policy, TrustedProxies};
 //!
 //! let proxies = TrustedProxies::parse(["10.0.0.0/8"])?;
 //! let free = Plan::new("free", "100/min".parse::<Limit>()?)?;
@@ -50,10 +58,12 @@
 //!         .plans(move |request| {
 //!             request.extensions.get::<Customer>().filter(|customer| customer.paying).map(|_| paid.clone())
 //!         })
+//!         // Requests without a customer, such as log-ins, would otherwise be answered with 500.
+//!         .when_missing(Missing::Exempt)
 //!         .cost(Cost::content_length(kibibyte, 8)), // 8 if the length is not known
 //!     // Guessing passwords: only log-ins that failed count.
 //!     Policy::new("log-in", KeySource::client_address(proxies), "5/15min".parse::<Limit>()?)?
-//!         .only(|request| request.method == Method::POST && request.uri.path() == "/login")
+//!         .only(|request| request.method == Method::POST && request.path() == "/login")
 //!         .charge(Charge::only_if(|outcome| outcome.status() == Some(StatusCode::UNAUTHORIZED))),
 //! ])?
 //! .on_failure(OnFailure::Open);
@@ -155,6 +165,7 @@ pub use plan::Plan;
 pub use policies::{Policies, SharedPolicies};
 pub use policy::{IntoPlan, Missing, Policy};
 pub use policy_error::PolicyError;
+pub use ratelimit_core as core;
 pub use service::RateLimit;
 pub use true_cost::{Settle, Unsettled};
 

@@ -33,6 +33,8 @@ pub(crate) enum Listed {
     /// No policy applies to it.
     Allowed,
     Denied,
+    /// The program did not provide what a list of clients to refuse identifies them by.
+    Unknown(Absent),
 }
 
 impl Policies {
@@ -85,7 +87,9 @@ impl Policies {
     }
 
     /// Refuses the clients of this list with 403, before any policy is checked. You can call it several times. If the list
-    /// identifies clients by a header, a request that has it more than once is refused as well.
+    /// identifies clients by a header, a request that has it more than once is refused as well. If the program does not
+    /// provide what the list identifies clients by, such as the peer's address or an extension, the request is refused with
+    /// 500. If only some requests have it, use [`KeySource::function`], which returns `None` for the others.
     ///
     /// If the policies are [in shadow](Self::in_shadow), it only counts and logs what it would refuse.
     #[must_use]
@@ -138,24 +142,29 @@ impl Policies {
 
     #[inline(never)]
     fn find(&self, request: &Head<'_>) -> Listed {
-        let contain = |lists: &[ClientList], name, several| {
+        let mut unknown = None;
+        let contain = |lists: &[ClientList], name, several, unknown: &mut Option<Absent>| {
             lists.iter().any(|list| match list.find(request) {
                 Ok(is_listed) => is_listed,
                 Err(Absent::Client) => false,
                 Err(Absent::Several) => several,
                 Err(absent @ Absent::Program(_)) => {
                     observe::unidentified(name, absent);
+                    *unknown = Some(absent);
                     false
                 }
             })
         };
-        if contain(&self.deny, "deny", true) {
+        if contain(&self.deny, "deny", true, &mut unknown) {
             observe::denied(self.shadow);
             if !self.shadow {
                 return Listed::Denied;
             }
         }
-        if contain(&self.allow, "allow", false) { Listed::Allowed } else { Listed::No }
+        if let Some(absent) = unknown.filter(|_| !self.shadow) {
+            return Listed::Unknown(absent);
+        }
+        if contain(&self.allow, "allow", false, &mut None) { Listed::Allowed } else { Listed::No }
     }
 
     /// The policies.

@@ -69,6 +69,9 @@ impl Policy {
     /// Counts requests by `source` under `limits`: a [`Plan`], or limits, which become a plan with the policy's name.
     /// The name is 1 to 64 letters, digits, `.`, `_` or `-`.
     ///
+    /// A [ban](ratelimit_core::Algorithm::Ban) among the limits counts only the refusals of the policy's other limits, not
+    /// those of other policies. Without other limits it never refuses.
+    ///
     /// # Errors
     /// If the name is empty, too long or has other characters.
     pub fn new(name: &str, source: KeySource, limits: impl IntoPlan) -> Result<Self, PolicyError> {

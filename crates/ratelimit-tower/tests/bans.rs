@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use ratelimit_core::Limits;
-use ratelimit_tower::{Charge, KeySource, Policies, Policy, TrustedProxies};
+use ratelimit_tower::{Charge, Family, Headers, KeySource, Policies, Policy, TrustedProxies};
 
 use support::*;
 
@@ -35,6 +35,21 @@ async fn a_client_that_goes_on_is_banned_and_told_for_how_long() {
     assert!(text(refusal).await.contains(r#"["log-in:ban"]"#));
     clock.advance(Duration::from_secs(300));
     assert_eq!(statuses(&service, 1, &[]).await, [200]);
+}
+
+#[tokio::test]
+async fn the_older_fields_of_a_ban_name_the_smallest_limit_of_its_policy() {
+    let limits: Limits = "9/h; 2/min; ban 10min after 1 in 1min".parse().unwrap();
+    let policy = Policy::new("log-in", KeySource::everybody(), limits).unwrap();
+    let headers = Headers::of([Family::RateLimit, Family::XRateLimit]);
+    let service = service(&layer_under(&clock(), Policies::new([policy]).unwrap().headers(headers)));
+    assert_eq!(statuses(&service, 3, &[]).await, [200, 200, 429]);
+    let refusal = send(&service, request(&[])).await;
+    for family in ["ratelimit", "x-ratelimit"] {
+        for (field, value) in [("limit", "2"), ("remaining", "0"), ("reset", "600")] {
+            assert_eq!(only(refusal.headers(), &format!("{family}-{field}")), value, "{family}-{field}");
+        }
+    }
 }
 
 #[tokio::test]

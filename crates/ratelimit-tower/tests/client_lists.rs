@@ -69,6 +69,24 @@ async fn a_key_that_is_sent_twice_evades_no_list_and_is_in_none() {
     assert_eq!(statuses(&allows, 2, &both).await, [200, 429]);
 }
 
+/// Otherwise denied clients would be let through by a service that was set up wrongly.
+#[tokio::test]
+async fn what_the_program_does_not_provide_lets_nobody_evade_a_deny_list() {
+    let list = ClientList::new(address(), ["192.0.2.1"]).unwrap();
+    let by_key = || Policies::new([Policy::new("key", api_key(), limit("9/min")).unwrap()]).unwrap();
+    let leaked = ClientList::new(api_key(), ["leaked"]).unwrap();
+    for (policies, key, expected) in [
+        (by_key().deny(list.clone()), "s3cret", 500),
+        (by_key().deny(list.clone()).deny(leaked.clone()), "leaked", 403),
+        (by_key().deny(list.clone()).in_shadow(), "s3cret", 200),
+        (by_key().allow(list), "s3cret", 200),
+    ] {
+        let service = service(&layer_under(&clock(), policies));
+        let request = Request::builder().header("x-api-key", key).body(Body::default()).unwrap();
+        assert_eq!(send(&service, request).await.status().as_u16(), expected);
+    }
+}
+
 #[tokio::test]
 async fn grpc_requests_are_told_that_permission_is_denied() {
     let denied = ClientList::new(address(), ["192.0.2.1"]).unwrap();
@@ -254,15 +272,31 @@ limit = "1/min"
     fn errors_name_the_place_and_quote_no_client() {
         let config = CONFIG.replace(r#"file = "denied.txt""#, "");
         for (was, is, expected) in [
-            (r#""s3cret""#, "7", "allow[1].clients[1]"),
+            (r#""s3cret""#, "83920174655", "allow[1].clients[1]: invalid type: integer, expected a string"),
+            (r#""s3cret""#, "83920174655000000000000", "allow[1].clients[1]: the number is too large"),
+            (
+                r#""s3cret""#,
+                "83920174655.5",
+                "allow[1].clients[1]: invalid type: number with a point, expected",
+            ),
+            (r#"["s3cret"]"#, "83920174655", "allow[1].clients: invalid type: integer, expected a sequence"),
+            (
+                r#"["s3cret"]"#,
+                r#""83920174655""#,
+                "allow[1].clients: invalid type: string, expected a sequence",
+            ),
             ("\n[[pol", "file = 'none.txt'\n[[pol", "deny[1].file: none.txt: cannot be read"),
+            (r#""s3cret""#, r#""(missing)""#, "allow[1].clients[1]: requests without what the list"),
+            (r#""s3cret""#, r##""#s3cret""##, "allow[1].clients[1]: it looks like a comment"),
+            (r#""s3cret""#, r#"" ""#, "allow[1].clients[1]: it is empty"),
             (r#""198.51.100.0/24""#, r#""198.51.100.0/33""#, "deny[1].clients[1]: write an address"),
             (r#", clients = ["s3cret"]"#, "", "allow[1].key: there are no clients"),
             (r#""api-key:x-api-key""#, r#""api-keys""#, "allow[1].key: unknown kind of key"),
         ] {
             let error = Config::from_toml(&config.replace(was, is), "limits.toml").unwrap_err().to_string();
             assert!(error.starts_with("limits.toml:") && error.contains(expected), "{error}");
-            assert!(!error.contains("198.51.100"), "{error}");
+            assert!(!error.contains("83920174655"), "{error}");
+            assert!(!error.contains("198.51.100") && !error.contains("s3cret"), "{error}");
         }
     }
 }

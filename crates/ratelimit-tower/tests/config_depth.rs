@@ -109,3 +109,12 @@ fn what_only_looks_deep_is_valid() {
         assert_eq!(toml(&(plans + &policies)).unwrap().policies().each().len(), 20);
     }
 }
+
+/// Reading a file of the largest size takes seconds if the lines before each value are counted, and no time otherwise.
+#[test]
+fn lines_of_a_large_file_are_known() {
+    let clients = "\"192.0.2.1\",\n".repeat(70_000);
+    let text = format!("deny = [{{ key = \"address\", clients = [\n{clients}\"none\"] }}]\npolicies = []\n");
+    let error = toml(&text.replace("\npolicies = []", "\npolicies = 1")).unwrap_err();
+    assert_eq!((error.line(), error.field()), (Some(70_003), Some("policies")), "{error}");
+}

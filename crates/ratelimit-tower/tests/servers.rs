@@ -53,11 +53,11 @@ fn memory(policies: Policies) -> RateLimitLayer<MemoryStore, ratelimit_core::Man
 async fn axum_counts_by_the_template_of_the_route_and_by_the_peer() {
     let source = KeySource::path_template().and(KeySource::client_address(TrustedProxies::none()));
     let policies = Policies::new([Policy::new("route", source, limit("2/min")).unwrap()]).unwrap();
-    let app = Router::new()
-        .route("/users/{id}", get(|| async { "user" }))
-        .route("/slow", get(|| async { "slow" }))
-        .layer(memory(policies));
-    let address = axum(app).await;
+    let app =
+        Router::new().route("/users/{id}", get(|| async { "user" })).route("/slow", get(|| async { "slow" }));
+    let layer = memory(policies);
+    let unknown_paths = axum(app.clone().layer(layer.clone())).await;
+    let address = axum(app.route_layer(layer)).await;
     let spoofed: [(&'static str, &[u8]); 2] =
         [("x-forwarded-for", b"203.0.113.7"), ("forwarded", b"for=203.0.113.8")];
     assert_eq!(fetch(address, "/users/1", &[]).await.0, 200);
@@ -65,8 +65,9 @@ async fn axum_counts_by_the_template_of_the_route_and_by_the_peer() {
     let (status, headers) = fetch(address, "/users/3", &spoofed[..1]).await;
     assert_eq!((status, only(&headers, "content-type")), (429, "application/problem+json"));
     assert_eq!(fetch(address, "/slow", &[]).await.0, 200);
+    assert_eq!(fetch(address, "/nowhere", &[]).await.0, 404);
     // Without a route there is no template: the request is refused before the 404, as a mistake of the program.
-    assert_eq!(fetch(address, "/nowhere", &[]).await.0, 500);
+    assert_eq!(fetch(unknown_paths, "/nowhere", &[]).await.0, 500);
 }
 
 #[tokio::test]
@@ -81,6 +82,28 @@ async fn axum_takes_the_layer_per_route_and_in_a_builder() {
     let mut seen = Vec::new();
     for path in ["/a", "/a", "/b", "/b", "/b"] {
         seen.push(fetch(address, path, &[]).await.0);
+    }
+    assert_eq!(seen, [200, 429, 200, 200, 429]);
+}
+
+/// axum hides the prefix of a nested router from what is inside it.
+#[cfg(feature = "config")]
+#[tokio::test]
+async fn routes_and_keys_are_whole_paths_in_nested_routers() {
+    let file = r#"
+        policies = [
+            { name = "log-in", key = "everybody", limit = "1/min", routes = ["GET /api/v1/login"] },
+            { name = "path", key = "path", limit = "2/min" },
+        ]
+    "#;
+    let config = ratelimit_tower::config::Config::from_toml(file, "limits.toml").unwrap();
+    let app =
+        Router::new().route("/login", get(|| async { "welcome" })).layer(memory(config.policies().clone()));
+    let api = Router::new().nest("/v1", app.clone()).nest("/v2", app);
+    let address = axum(Router::new().nest("/api", api)).await;
+    let mut seen = Vec::new();
+    for version in ["v1", "v1", "v2", "v2", "v2"] {
+        seen.push(fetch(address, &format!("/api/{version}/login"), &[]).await.0);
     }
     assert_eq!(seen, [200, 429, 200, 200, 429]);
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use ratelimit_core::RateLimiter;
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::config::{Config, PlanName};
@@ -205,6 +205,8 @@ impl RequestMaker {
         self.assumed.methods += u64::from(method.is_none());
         self.assumed.paths += u64::from(uri.is_none());
         let mut request = Request::new(status.unwrap_or_default());
+        // In HTTP/1 a request without a length would have no body, but a log may just not have the length.
+        *request.version_mut() = Version::HTTP_2;
         *request.method_mut() = method.unwrap_or_default();
         *request.uri_mut() = uri.unwrap_or_default();
         for (name, index) in &self.headers {

@@ -27,6 +27,15 @@ pub(super) fn lists(
 ) -> Result<(Vec<ClientList>, Option<ListFile>), Problem> {
     let source = keys.all(&section.key.place, &section.key.each())?;
     let mut lists = Vec::new();
+    for client in &section.clients {
+        // `ClientList` skips such lines.
+        let problem = match client.trim() {
+            "" => "it is empty: write `literal:` for the empty value",
+            text if text.starts_with('#') => "it looks like a comment: write `literal:` before it",
+            _ => continue,
+        };
+        return Err(Problem::at(&client.place, problem));
+    }
     if !section.clients.is_empty() {
         let clients = section.clients.iter().map(|client| client.as_str());
         lists.push(ClientList::new(source.clone(), clients).map_err(|error| {

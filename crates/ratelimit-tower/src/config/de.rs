@@ -10,6 +10,8 @@ use serde::{Deserialize, forward_to_deserialize_any};
 
 use super::document::{Lined, Node, Place, Problem, Value};
 
+const TOO_LARGE: &str = "the number is too large";
+
 /// Deserialises `T` from a document.
 pub(super) fn from_node<T: DeserializeOwned>(node: &Node) -> Result<T, Problem> {
     T::deserialize(Reader::of(node, String::new()))
@@ -42,6 +44,21 @@ impl de::Error for Problem {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::new(None, message.to_string())
     }
+
+    /// Says what kind of value it is, and not the value: it may be a secret, such as a client in a list.
+    fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn de::Expected) -> Self {
+        let kind = match unexpected {
+            Unexpected::Bool(_) => "boolean",
+            Unexpected::Unsigned(_) | Unexpected::Signed(_) => "integer",
+            Unexpected::Float(_) => "number with a point",
+            Unexpected::Str(_) => "string",
+            Unexpected::Seq => "list",
+            Unexpected::Map => "map",
+            Unexpected::Other(kind) => kind,
+            _ => "value",
+        };
+        Self::custom(format_args!("invalid type: {kind}, expected {expected}"))
+    }
 }
 
 /// Reads a value, or the key of a table.
@@ -69,14 +86,15 @@ impl<'a> Reader<'a> {
 
     fn any<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, Problem> {
         match &*self.value {
-            Value::Null => visitor.visit_unit(),
+            Value::Null => Err(de::Error::invalid_type(Unexpected::Other("null"), &visitor)),
             Value::Bool(truth) => visitor.visit_bool(*truth),
             Value::Integer(number) => match (u64::try_from(*number), i64::try_from(*number)) {
                 (Ok(number), _) => visitor.visit_u64(number),
                 (_, Ok(number)) => visitor.visit_i64(number),
-                _ => visitor.visit_i128(*number),
+                // No field takes one, and `visit_i128` would answer with the number.
+                _ => Err(de::Error::custom(TOO_LARGE)),
             },
-            Value::TooLarge => Err(de::Error::custom("the number is too large")),
+            Value::TooLarge => Err(de::Error::custom(TOO_LARGE)),
             Value::Float(number) => visitor.visit_f64(*number),
             Value::Text(text) => visitor.visit_str(text),
             Value::Date => Err(de::Error::invalid_type(Unexpected::Other("a date"), &visitor)),
@@ -107,11 +125,10 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         self.any(visitor).map_err(|problem| problem.or_at(&self.place))
     }
 
+    /// A field without a value is an error. If it meant that the field is not set, a policy for some routes would become
+    /// one for all when they are deleted.
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        match *self.value {
-            Value::Null => visitor.visit_none(),
-            _ => visitor.visit_some(self),
-        }
+        visitor.visit_some(self)
     }
 
     /// The parts of a [`Located`].

@@ -51,8 +51,8 @@ impl Keys<'_> {
         let template = if cfg!(feature = "axum") { ", path-template" } else { "" };
         let provided: String = self.provided.keys.keys().map(|name| format!(", {name}")).collect();
         format!(
-            "unknown kind of key {word:?}: use address, bearer-token, everybody, path{template}{provided}, header:NAME or \
-             api-key:NAME"
+            "unknown kind of key {word:?}: use address, bearer-token, everybody, path{template}{provided}, header:NAME, \
+             api-key:NAME, or a key that the program provides (Provided::key)"
         )
     }
 }

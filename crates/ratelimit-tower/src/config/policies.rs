@@ -187,7 +187,13 @@ fn limits(texts: &Located<file::Texts>) -> Result<Limits, Problem> {
         let read: Limits = text.parse().map_err(|error| Problem::at(place, format!("{error}")))?;
         limits.extend(read.iter().cloned());
     }
-    Limits::new(limits).map_err(|error| Problem::at(&texts.place, error.to_string()))
+    let limits = Limits::new(limits).map_err(|error| Problem::at(&texts.place, error.to_string()))?;
+    if limits.iter().all(Limit::is_ban) {
+        let message =
+            "a ban counts the refusals of the other limits of this policy, and there are none: add one";
+        return Err(Problem::at(&texts.place, message));
+    }
+    Ok(limits)
 }
 
 fn routes<'a>(texts: impl Iterator<Item = (&'a Place, &'a str)>) -> Result<Routes, Problem> {
@@ -199,7 +205,7 @@ fn routes<'a>(texts: impl Iterator<Item = (&'a Place, &'a str)>) -> Result<Route
 }
 
 fn on(routes: Arc<Routes>) -> impl Fn(&Head<'_>) -> bool + Send + Sync + 'static {
-    move |request| routes.contain(request.method, request.uri.path())
+    move |request| routes.contain(request.method, request.path())
 }
 
 fn charge(policy: &file::Policy) -> Result<Charge, Problem> {
@@ -267,7 +273,9 @@ fn on_failure(file: &file::File, provided: &Provided) -> Result<OnFailure, Probl
         (file::StoreFailure::Open, _) => Ok(OnFailure::Open),
         (file::StoreFailure::Fallback, Some(fallback)) => Ok(OnFailure::Fallback(fallback.clone())),
         (file::StoreFailure::Fallback, None) => {
-            Err(Problem::at(&said.place, "this program provides no fallback limiter: use open or closed"))
+            let message =
+                "this program provides no fallback limiter (Provided::fallback): use open or closed";
+            Err(Problem::at(&said.place, message))
         }
     }
 }

@@ -43,7 +43,12 @@ const LARGEST: u64 = 1 << 20;
 /// Counts are stored by the policy's name, the kind of limit and the key. So a policy that did not change keeps its
 /// counts whatever else changes. One whose quota changed keeps them, too: after an increase, more units are available
 /// immediately; after a decrease below what is used, none remain until enough time has passed. A policy that is renamed, or
-/// that counts by another key or in windows of another length, starts from zero; see [`Limit`](ratelimit_core::Limit).
+/// that counts in windows of another length, starts from zero; see [`Limit`](ratelimit_core::Limit).
+///
+/// If a policy counts by another key, a client keeps its count if the new key has the same value: a user id in another
+/// header or from an extension, a secret that is now sent as a bearer token, an address that is grouped as before. Where
+/// the value differs, the client starts from zero: by a user instead of an address, by two sources instead of one, or by
+/// one of several alternatives. To start from zero in any case, rename the policy.
 ///
 /// Lists of clients in files of their own are read again in the same way. If the path of such a file is relative, it starts
 /// from the folder of the configuration file.

@@ -72,6 +72,12 @@ fn split(text: &str) -> Result<(Option<Method>, &str), String> {
     if !path.starts_with('/') || path.contains(['?', '#']) {
         return Err(format!("{path:?} is not a path: a path begins with '/' and has no query"));
     }
+    // The syntax of other routers.
+    if let Some(segment) = path.split('/').find(|segment| segment.starts_with(['*', ':'])) {
+        return Err(format!(
+            "{segment:?} would match only itself: write \"{{id}}\" for one segment, \"{{*rest}}\" for the rest of the path"
+        ));
+    }
     Ok((method, path))
 }
 
@@ -95,6 +101,7 @@ mod tests {
             "GET /users/{id}",
             "DELETE /users/{id}",
             "/pkg.Service/{*method}",
+            "/v1/messages:send",
         ]);
         for (method, path) in [
             (Method::POST, "/login"),
@@ -105,6 +112,7 @@ mod tests {
             (Method::DELETE, "/users/7"),
             (Method::POST, "/pkg.Service/Call"),
             (Method::POST, "/pkg.Service/a/b"),
+            (Method::POST, "/v1/messages:send"),
         ] {
             assert!(routes.contain(&method, path), "{method} {path}");
         }
@@ -133,6 +141,12 @@ mod tests {
             ("get /a", "\"get\" is not a method: use GET, HEAD"),
             ("GET a", "\"a\" is not a path"),
             ("/a?b=c", "\"/a?b=c\" is not a path"),
+            ("/api/*", "\"*\" would match only itself: write \"{id}\""),
+            (
+                "POST /users/:id/posts",
+                "\":id\" would match only itself: write \"{id}\" for one segment, \"{*rest}\"",
+            ),
+            ("/files/*path", "\"*path\" would match only itself"),
             ("/{a", "the route \"/{a\" is not valid"),
             ("/{*rest}/a", "the route \"/{*rest}/a\" is not valid"),
             ("GET /users/{name}", "matches the same requests as \"/users/{id}\" above"),
@@ -153,7 +167,7 @@ mod tests {
             let mut routes = Routes::default();
             let added = texts.iter().filter(|text| routes.add(text).is_ok()).count();
             prop_assert!(!routes.contain(&Method::GET, &path) || added > 0);
-            for text in texts.iter().filter(|text| !text.contains(['{', '}', '*'])) {
+            for text in texts.iter().filter(|text| !text.contains(['{', '}', '*', ':'])) {
                 let path = text.trim_start_matches("GET ");
                 prop_assert!(routes.contain(&Method::GET, path), "{} in {:?}", path, texts);
             }

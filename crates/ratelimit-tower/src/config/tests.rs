@@ -179,25 +179,38 @@ fn unknown_and_missing_fields_are_named() {
 
 #[test]
 fn values_of_the_wrong_type_are_named() {
-    check(&toml("shadow = 1"), "1: shadow: invalid type: integer `1`, expected a boolean");
+    check(&toml("shadow = 1"), "1: shadow: invalid type: integer, expected a boolean");
     check(&toml("shadow = 1979-05-27"), "1: shadow: invalid type: a date");
     check(
         &toml("on_store_failure = \"opne\""),
         "1: on_store_failure: unknown variant `opne`, expected one of `open`",
     );
-    check(&toml("policies = 3"), "1: policies: invalid type: integer `3`");
-    check(
-        &toml("[[policies]]\nname = 7"),
-        "2: policies[1].name: invalid type: integer `7`, expected a string",
-    );
+    check(&toml("policies = 3"), "1: policies: invalid type: integer");
+    check(&toml("[[policies]]\nname = 7"), "2: policies[1].name: invalid type: integer, expected a string");
     check(
         &toml(&with("limit = 10")),
-        "4: policies[1].limit: invalid type: integer `10`, expected a string or a list",
+        "4: policies[1].limit: invalid type: integer, expected a string or a list",
     );
-    check(&toml(&with("limit = [\n\"1/s\",\n2]")), "6: policies[1].limit[2]: invalid type: integer `2`");
+    check(&toml(&with("limit = [\n\"1/s\",\n2]")), "6: policies[1].limit[2]: invalid type: integer");
     check(&toml(&with("missing = \"ignore\"")), "4: policies[1].missing: unknown variant `ignore`");
-    check(&yaml("policies: null"), "1: policies: invalid type");
+    check(&yaml("policies: null"), "1: policies: invalid type: null");
     check(&yaml("policies:\n  - name: a\n    key: {address: 1}"), "3: policies[1].key: invalid type: map");
+}
+
+/// A field whose value was deleted does not mean that the field is not set: a policy for one route would be one for all.
+#[test]
+fn fields_without_a_value_are_errors() {
+    let policy = "policies:\n  - name: a\n    key: address\n    limit: 1/s\n";
+    for field in ["routes", "count_only", "refund", "settle", "settle_within", "unsettled", "missing", "cost"]
+    {
+        let expected = format!("5: policies[1].{field}: invalid type: null, expected ");
+        check(&yaml(&format!("{policy}    {field}:\n")), &expected);
+    }
+    for field in ["on_store_failure", "exempt", "client", "headers", "deny", "plans"] {
+        check(&yaml(&format!("{policy}{field}:\n")), &format!("5: {field}: invalid type: null, expected "));
+    }
+    let json = r#"{"policies": [{"name": "a", "key": "address", "limit": "1/s", "routes": null}]}"#;
+    check(&yaml(json), "1: policies[1].routes: invalid type: null, expected a string or a list of strings");
 }
 
 #[test]
@@ -219,6 +232,13 @@ fn invalid_limits_are_errors_when_the_file_is_read() {
         "4: policies[1].limit: limit 2 of \"1/s; 0/h log\" is not possible",
     );
     check(&toml(&with("")), "1: policies[1]: the policy has no limit");
+    let alone = "a ban counts the refusals of the other limits of this policy, and there are none: add one";
+    let bans = "[\"ban 1h after 5 in 1min\", \"ban 1d after 9 in 1h name b\"]";
+    check(&toml(&with("limit = \"ban 1h after 5 in 1min\"")), &format!("4: policies[1].limit: {alone}"));
+    check(
+        &toml(&format!("{}[plans.free]\na = {bans}", with("limit = \"1/s\""))),
+        &format!("6: plans.free.a: {alone}"),
+    );
     let error = toml(&format!("{}\n[plans.free]\n\na = \"5/min burst 0\"", with("")));
     check(&error, "8: plans.free.a: the limit \"5/min burst 0\" is not possible");
     let error = yaml("policies:\n  - name: a\n    key: address\n    limit: 99999999999999999999/s");
@@ -272,8 +292,8 @@ fn keys_costs_and_routes_are_checked() {
     check(&toml(&with_key("[]")), "4: policies[1].key: the key is empty");
     let with = |lines: &str| with(&format!("limit = \"1/s\"\n{lines}"));
     check(&toml(&with("cost = 0")), "5: policies[1].cost: invalid value: integer `0`");
-    check(&toml(&with("cost = -1")), "5: policies[1].cost: invalid type: integer `-1`");
-    check(&toml(&with("cost = 1.5")), "5: policies[1].cost: invalid type: floating point `1.5`");
+    check(&toml(&with("cost = -1")), "5: policies[1].cost: invalid type: integer");
+    check(&toml(&with("cost = 1.5")), "5: policies[1].cost: invalid type: number with a point");
     check(
         &toml(&with("cost = { per_bytes = 0, if_unknown = 1 }")),
         "5: policies[1].cost.per_bytes: invalid value",
@@ -303,13 +323,17 @@ fn client_settings_are_checked() {
     );
     check(&toml(&with("ipv4_prefix = 33")), "6: client.ipv4_prefix: 33 is invalid: use 1 to 32");
     check(&toml(&with("ipv6_prefix = 0")), "6: client.ipv6_prefix: 0 is invalid: use 1 to 128");
-    check(&toml(&with("ipv6_prefix = 18446744073709551616")), "6: client.ipv6_prefix: invalid");
+    check(
+        &toml(&with("ipv6_prefix = 18446744073709551616")),
+        "6: client.ipv6_prefix: the number is too large",
+    );
 }
 
 #[test]
 fn key_sources_of_the_program_can_be_named() {
     let text = "[[policies]]\nname = \"a\"\nkey = \"tenant or address\"\nlimit = \"1/s\"";
-    assert!(toml(text).contains("unknown kind of key \"tenant\""));
+    let error = toml(text);
+    assert!(error.contains("unknown kind of key \"tenant\"") && error.contains("Provided::key"), "{error}");
     let provided = Provided::default().key("tenant", KeySource::everybody());
     Config::from_toml_with(text, "limits.toml", &provided).unwrap();
     let error =
@@ -320,5 +344,5 @@ fn key_sources_of_the_program_can_be_named() {
         "{error}"
     );
     let error = toml(&format!("on_store_failure = \"fallback\"\n{text}").replace("tenant or ", ""));
-    check(&error, "1: on_store_failure: this program provides no fallback");
+    check(&error, "1: on_store_failure: this program provides no fallback limiter (Provided::fallback)");
 }

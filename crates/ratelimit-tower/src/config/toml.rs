@@ -12,7 +12,7 @@ use super::document::{Lined, MOST_LEVELS, Node, Problem, Value};
 
 /// Parses TOML. Checks TOML's own rules (duplicate keys, unterminated strings).
 pub(super) fn read(text: &str) -> Result<Node, Problem> {
-    let lines = Lines { text };
+    let lines = Lines { ends: text.match_indices('\n').map(|(end, _)| end).collect() };
     if let Some(span) = too_deep(text) {
         return Err(Problem::too_deep(lines.of(&span)));
     }
@@ -44,14 +44,15 @@ fn too_deep(text: &str) -> Option<Range<usize>> {
     None
 }
 
-struct Lines<'a> {
-    text: &'a str,
+struct Lines {
+    /// Where the lines end, in ascending order.
+    ends: Vec<usize>,
 }
 
-impl Lines<'_> {
+impl Lines {
     /// The line on which a span begins.
     fn of(&self, span: &Range<usize>) -> usize {
-        self.text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1
+        self.ends.partition_point(|end| *end < span.start) + 1
     }
 
     fn table(&self, table: DeTable<'_>) -> Value {

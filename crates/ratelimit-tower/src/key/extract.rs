@@ -44,15 +44,14 @@ impl KeySource {
                 Ok(())
             }
             Source::Path => {
-                key.part(request.uri.path().as_bytes());
+                key.part(request.path().as_bytes());
                 Ok(())
             }
             #[cfg(feature = "axum")]
             Source::Template => {
                 let matched = request.extensions.get::<axum::extract::MatchedPath>();
-                let matched = matched.ok_or(Absent::Program(
-                    "no route has matched: put the layer inside the router, with Router::layer",
-                ))?;
+                let matched = matched
+                    .ok_or(Absent::Program("no route has matched: add the layer with Router::route_layer"))?;
                 key.part(matched.as_str().as_bytes());
                 Ok(())
             }

@@ -101,13 +101,14 @@ impl KeySource {
         Self(Source::Bearer)
     }
 
-    /// The path as the client sent it: for gRPC, and for services whose paths contain no variables.
+    /// The path as the client sent it ([`Head::path`]): for gRPC, and for services whose paths contain no variables.
     pub fn path() -> Self {
         Self(Source::Path)
     }
 
-    /// The template of the matched route, such as `/users/{id}`. Needs axum, and a layer inside its router
-    /// (`Router::layer` or `route_layer`): around the router, no route has been matched yet.
+    /// The template of the matched route, such as `/users/{id}`. Needs axum, and a layer that is added with
+    /// `Router::route_layer`. A layer around the router sees no matched route yet. One that is added with `Router::layer`
+    /// sees none in requests to unknown paths, and answers them with 500.
     #[cfg(feature = "axum")]
     pub fn path_template() -> Self {
         Self(Source::Template)

@@ -35,6 +35,13 @@ impl ParseClientError {
     pub(crate) fn no_network() -> Self {
         wrong("write an address, such as 192.0.2.1, or a network, such as 10.0.0.0/8 or 2001:db8::/32")
     }
+
+    pub(crate) fn missing() -> Self {
+        wrong(
+            "requests without what the list identifies clients by are in no list: write `literal:(missing)` for a client \
+             with this name",
+        )
+    }
 }
 
 fn wrong(expected: impl Into<String>) -> ParseClientError {
