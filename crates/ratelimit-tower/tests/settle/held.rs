@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::Response;
 use http_body_util::BodyExt as _;
-use ratelimit_core::{Clock, Limits, RateLimiter, Timer, Timestamp};
+use ratelimit_core::{Limits, RateLimiter, Timestamp, TokioClock};
 use ratelimit_memory::MemoryStore;
 use ratelimit_tower::{Charge, Cost, KeySource, Plan, Policies, Policy, RateLimitLayer, Settle};
 use tokio::sync::Semaphore;
@@ -193,27 +193,12 @@ async fn plans_that_are_chosen_for_a_request_hold_as_well() {
     }
 }
 
-/// Tokio's clock, which this test pauses: the lease and the timer that renews it then agree on any machine.
-struct Paused(tokio::time::Instant);
-
-impl Clock for Paused {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_secs(1_000) + self.0.elapsed()
-    }
-}
-
-impl Timer for Paused {
-    async fn sleep(&self, duration: Duration) {
-        tokio::time::sleep(duration).await;
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_long_response_is_renewed_and_fields_say_what_is_limited() {
     let limits: Limits = "1 at once lease 300ms".parse().unwrap();
     let policy = Policy::new("work", KeySource::everybody(), limits).unwrap();
     let limiter = RateLimiter::without_limits(Arc::new(MemoryStore::new()))
-        .with_clock(Paused(tokio::time::Instant::now()));
+        .with_clock(TokioClock::starting_at(Timestamp::from_secs(1_000)));
     let layer = RateLimitLayer::in_process(limiter, Policies::new([policy]).unwrap()).with_body(Body::new);
     let layer = layer.answer_with(|_: &ratelimit_tower::Refusal<'_>| {
         Response::builder().status(429).body(empty()).unwrap()
