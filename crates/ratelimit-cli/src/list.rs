@@ -19,6 +19,9 @@ use crate::time_text::human;
 /// How many keys are checked in one call.
 const BATCH: usize = 256;
 
+const ONLY_SYNCED: &str =
+    "which only a program with that store can read and reset, with RateLimiter::peek and reset.";
+
 #[derive(Serialize)]
 struct List {
     /// Nearest first.
@@ -27,6 +30,8 @@ struct List {
     matching: usize,
     looked_at: usize,
     digests: usize,
+    /// Names of windows that are counted by `Synced`.
+    synced: usize,
     more: bool,
 }
 
@@ -41,18 +46,21 @@ pub(crate) async fn run(
     let now = limiter.clock().now();
     let scopes: HashSet<String> =
         limiter.limits().iter().map(|limit| limit.at(now).scope().to_owned()).collect();
-    let mut found = HashSet::new();
+    let (mut found, mut synced) = (HashSet::new(), 0);
     let scan = opened
         .scan(namespace, args.scan, |id| {
             if scopes.contains(id.scope) {
                 found.insert(id.key.to_vec());
+            } else if id.scope.rsplit_once('#').is_some_and(|(scope, _)| scopes.contains(scope)) {
+                // `Synced` has a window for each segment: `scope#segment`.
+                synced += 1;
             }
         })
         .await?;
     let keys: Vec<Key> = found.iter().filter_map(|key| subject.shown(key)).collect();
     let mut ranked = rank(limiter, &keys).await?;
     ranked.sort_unstable_by_key(|(rank, key)| (*rank, key.bytes.as_slice()));
-    let mut list = List::new(scan, ranked.len());
+    let mut list = List::new(scan, ranked.len(), synced);
     for (_, key) in ranked.iter().take(args.top) {
         list.keys.push(KeyStatus::of(limiter, key, 1).await?);
     }
@@ -74,9 +82,9 @@ async fn rank<'k>(limiter: &Limiter, keys: &'k [Key]) -> anyhow::Result<Vec<(Ran
 }
 
 impl List {
-    fn new(scan: MeterScan, matching: usize) -> Self {
+    fn new(scan: MeterScan, matching: usize, synced: usize) -> Self {
         let MeterScan { looked_at, digests, more, .. } = scan;
-        Self { keys: Vec::new(), matching, looked_at, digests, more }
+        Self { keys: Vec::new(), matching, looked_at, digests, synced, more }
     }
 
     fn table(&self) -> String {
@@ -128,6 +136,11 @@ impl List {
                 " {digests} names are digests of long keys, which cannot be read back; a key that you know can be peeked at."
             ),
         };
-        format!("{looked} {shown}{digests}")
+        let synced = match self.synced {
+            0 => String::new(),
+            1 => format!(" 1 name is a count of a window of Synced, {ONLY_SYNCED}"),
+            names => format!(" {names} names are counts of windows of Synced, {ONLY_SYNCED}"),
+        };
+        format!("{looked} {shown}{digests}{synced}")
     }
 }
