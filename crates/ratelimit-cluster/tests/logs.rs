@@ -81,3 +81,27 @@ fn replicated_nodes_return_all_units_that_were_charged_at_different_instants() {
     exchange(&nodes, 2_000);
     assert_eq!(nodes.each_ref().map(|node| node.left(2_000)), [20, 20]);
 }
+
+#[test]
+fn units_of_replicated_nodes_do_not_replace_each_other() {
+    for is_joining in [false, true] {
+        let hub = Hub::new();
+        let mut nodes = vec![join(&hub, "3/h log")];
+        exchange(&nodes, 0);
+        if is_joining {
+            nodes[0].charge(3, 0);
+            nodes.push(join(&hub, "3/h log"));
+        } else {
+            nodes.push(join(&hub, "3/h log"));
+            exchange(&nodes, 0);
+            nodes[0].charge(3, 0);
+        }
+        let taken = nodes[1].charge(3, 0);
+        exchange(&nodes, 1_000);
+        nodes[1].refund(&taken, 1_000);
+        exchange(&nodes, 1_000);
+        for node in &nodes {
+            assert!(!node.check(1, 2_000).allowed(), "{is_joining}: three are charged");
+        }
+    }
+}
