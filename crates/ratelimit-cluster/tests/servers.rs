@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratelimit_cluster::Synced;
-use ratelimit_core::{Claim, CounterStore, Limit, MeterId, Mode, SyncCounterStore, Timestamp, Verdict};
+use ratelimit_core::{
+    Claim, Clock as _, CounterStore, Limit, ManualClock, MeterId, Mode, RateLimiter, SyncCounterStore,
+    Timestamp, Verdict,
+};
 use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
 use ratelimit_postgres::{PostgresConfig, PostgresStore};
 use ratelimit_redis::{RedisConfig, RedisStore};
@@ -84,6 +87,23 @@ async fn three_nodes_on_memcached_stay_within_the_bound() {
         nodes.push(Synced::new(MemcachedStore::connect_with(config).await.unwrap()));
     }
     check(&nodes).await;
+}
+
+/// A renewal is charged under the largest log, which would not fit into an item.
+#[tokio::test]
+async fn a_renewed_lease_is_sent_to_memcached() {
+    let server = Testbed::from_env().memcached().await.unwrap();
+    let config = MemcachedConfig::from_url(server.url()).unwrap().prefix(prefix()).timeout(TIMEOUT);
+    let node = Synced::new(MemcachedStore::connect_with(config).await.unwrap());
+    let limiter = RateLimiter::new(&node, "3 at once".parse::<Limit>().unwrap());
+    let clock = ManualClock::at(now());
+    let limiter = limiter.with_clock(clock.clone());
+    let mut held = limiter.check_now("k").unwrap();
+    node.sync(clock.now()).await.unwrap();
+    clock.advance(Duration::from_secs(20));
+    assert!(limiter.renew_now(&mut held).unwrap());
+    node.sync(clock.now()).await.unwrap();
+    assert_eq!(limiter.peek_now("k").unwrap().remaining(), 2);
 }
 
 #[tokio::test]

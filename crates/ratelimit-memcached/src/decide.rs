@@ -76,9 +76,9 @@ pub(crate) async fn decide(space: &Arc<Space>, slices: &[OwnedClaims], deadline:
     outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(|| Err(error::contended()))).collect()
 }
 
-/// What is charged by force may name a larger log than there will be: its state is checked.
+/// What is charged by force may name a larger log than there will be: its state is checked. A peek stores nothing.
 fn check(space: &Space, slice: &OwnedClaims) -> Result<(), StoreError> {
-    if slice.mode == Mode::Force {
+    if slice.mode != Mode::Charge {
         return Ok(());
     }
     slice.claims.iter().try_for_each(|claim| check_size(&claim.meter, space.max_value))

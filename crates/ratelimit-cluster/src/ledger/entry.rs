@@ -4,10 +4,11 @@ use ratelimit_core::{Meter, Refund, State, Timestamp, Verdict};
 use ratelimit_memory::kit::{Demand, Fingerprint, Slab, expiry};
 
 use super::cold::Cold;
+use super::merge;
 use super::reading::Reading;
 use super::shared_state::SharedState;
 use super::slot::Slot;
-use super::units::{Units, counts_alike, counts_together};
+use super::units::{Units, counts_alike, counts_together, newest, signed};
 use super::usage::Usage;
 
 /// A meter: its state, and its pending units. `Shard::open` takes them out of the slot and puts them back.
@@ -21,6 +22,8 @@ pub(super) struct Entry<'s> {
     pub(super) slot: &'s mut Slot,
     pub(super) colds: &'s mut Slab<Cold>,
     pub(super) outgoing: &'s mut Outgoing,
+    /// See [`Shard`](super::shard::Shard).
+    pub(super) is_merged: bool,
 }
 
 /// Usages that have to be sent.
@@ -92,7 +95,14 @@ impl Entry<'_> {
             return;
         }
         let before = self.state.clone();
-        refund.meter.refund(&mut self.state, refund.cost, refund.receipt, now);
+        let of_log = Units::Log { newest: refund.receipt, units: -signed(refund.cost) };
+        let is_log = matches!(refund.meter, Meter::Log(_));
+        if is_log && self.is_merged && !of_log.have_left(&refund.meter, now.max(newest(&before))) {
+            // Refunds of other nodes may have removed these units, and left later ones of theirs.
+            merge::add(&refund.meter, &mut self.state, &of_log);
+        } else {
+            refund.meter.refund(&mut self.state, refund.cost, refund.receipt, now);
+        }
         // The expiry does not change: the refund still has to be sent.
         let Some(units) = Units::of_refund(refund, &before, &self.state) else {
             return;

@@ -1,7 +1,8 @@
 //! Merging what other nodes send into a state: by addition, or by maximum.
 
 use ratelimit_core::{
-    Bucket, BucketState, Debt, LogState, MAX_RATES, MAX_UNITS, Meter, State, Timestamp, Window, WindowState,
+    Bucket, BucketState, Debt, Log, LogState, MAX_LOG_UNITS, MAX_RATES, MAX_UNITS, Meter, State, Timestamp,
+    Window, WindowState,
 };
 use smallvec::smallvec;
 
@@ -23,8 +24,8 @@ pub(super) fn add(meter: &Meter, state: &mut State, units: &Units) {
         (Meter::Bucket(bucket), state @ State::Bucket(_), Units::Bucket { drain, floor }) => {
             add_to_bucket(bucket, state, drain, floor);
         }
-        (Meter::Log(_), state @ State::Log(_), Units::Log { newest, units }) if units > 0 => {
-            meter.charge(state, units.unsigned_abs(), newest);
+        (Meter::Log(log), state @ State::Log(_), Units::Log { newest, units }) if units > 0 => {
+            largest(log).charge(state, units.unsigned_abs(), newest);
         }
         (Meter::Log(_), State::Log(state), Units::Log { newest, units }) => {
             // Units sent at the end of an interval have a later instant here than their charge.
@@ -44,9 +45,7 @@ pub(super) fn raise(meter: &Meter, known: &mut State, other: &State) {
             raise_window(window, known, other);
         }
         (Meter::Bucket(_), State::Bucket(known), State::Bucket(other)) => raise_bucket(known, other),
-        (Meter::Log(log), State::Log(known), State::Log(other)) => {
-            raise_log(known, other, usize::try_from(log.limit()).unwrap_or(usize::MAX));
-        }
+        (Meter::Log(_), State::Log(known), State::Log(other)) => raise_log(known, other),
         _ => {}
     }
 }
@@ -114,9 +113,15 @@ fn raise_window(window: &Window, known: &mut WindowState, other: &WindowState) {
     }
 }
 
+/// The log with the highest possible limit. A log that is charged deletes its oldest units beyond its limit, but units of
+/// several nodes may be more, and the newer ones may be refunded.
+pub(crate) fn largest(log: &Log) -> Meter {
+    Meter::Log(Log::new(MAX_LOG_UNITS, log.window()).unwrap_or(*log))
+}
+
 /// Compares the logs unit by unit from the newest on, and keeps the newer of each pair.
-fn raise_log(known: &mut LogState, other: &LogState, most: usize) {
-    let length = known.units.len().max(other.units.len()).min(most);
+fn raise_log(known: &mut LogState, other: &LogState) {
+    let length = known.units.len().max(other.units.len());
     let nth = |units: &std::collections::VecDeque<u64>, from_end: usize| {
         units.len().checked_sub(from_end).and_then(|place| units.get(place)).copied().unwrap_or(0)
     };

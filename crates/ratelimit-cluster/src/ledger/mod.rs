@@ -45,6 +45,7 @@ use ratelimit_core::{
 use ratelimit_memory::kit::{Demand, Fingerprint, Fingerprints, SpinGuard, SpinLock};
 
 use self::capacity::{Capacity, full};
+pub(crate) use self::merge::largest;
 pub(crate) use self::reading::{BucketReading, Reading};
 use self::remote_batch::RemoteBatch;
 use self::shard::Shard;

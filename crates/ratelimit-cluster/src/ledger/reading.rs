@@ -13,10 +13,8 @@ pub(crate) enum Reading {
     Window { segment: u64, total: u64, newest_at: Option<Timestamp> },
     /// The units that a bucket owes.
     Bucket(BucketReading),
-    /// Units of a log were charged in the store, as of this instant.
-    Sent { units: u64, at: Timestamp },
-    /// How many units of a log are live at an instant; if the log is full, also the instant of the oldest unit.
-    Log { live: u64, at: Timestamp, oldest: Option<Timestamp> },
+    /// How many units of a log are live at an instant.
+    Log { live: u64, at: Timestamp },
 }
 
 /// What a shared store reports about a bucket, whatever the rates at which its units drain.

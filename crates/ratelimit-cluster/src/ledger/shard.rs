@@ -25,6 +25,8 @@ const SCAN_SHARE: usize = 4;
 #[repr(C)]
 pub(super) struct Shard {
     charges: u32,
+    /// Whether its meters may contain units that other nodes have sent, and may have refunded.
+    is_merged: bool,
     table: HashTable<Slot>,
     meters: Meters,
     outgoing: Outgoing,
@@ -130,8 +132,8 @@ impl Shard {
         let number = slot.meter;
         let meter = *self.meters.at(number);
         let (state, pending) = (self.large.take(slot), slot.pending(&meter));
-        let (colds, outgoing) = (&mut self.colds, &mut self.outgoing);
-        let mut entry = Entry { fingerprint, state, meter, pending, slot, colds, outgoing };
+        let (colds, outgoing, is_merged) = (&mut self.colds, &mut self.outgoing, self.is_merged);
+        let mut entry = Entry { fingerprint, state, meter, pending, slot, colds, outgoing, is_merged };
         let result = f(&mut entry);
         let Entry { state, meter, pending, slot, .. } = entry;
         self.large.keep(slot, state);
@@ -214,7 +216,7 @@ impl Shard {
         self.prune();
     }
 
-    /// Calls `f` with a meter, which is inserted if necessary. `false` if the ledger is full, or `f` returns it.
+    /// Calls `f` with a meter of another node, which is inserted if necessary. `false` if the ledger is full, or `f` returns it.
     fn open_or_insert(
         &mut self,
         (fingerprint, id): (Fingerprint, &MeterId<'_>),
@@ -222,6 +224,7 @@ impl Shard {
         capacity: &Capacity,
         f: impl FnOnce(&mut Entry<'_>) -> bool,
     ) -> bool {
+        self.is_merged = true;
         (self.contains(fingerprint) || self.insert(fingerprint, id, meter, capacity))
             && self.open(fingerprint, f).is_some_and(|is_done| is_done)
     }

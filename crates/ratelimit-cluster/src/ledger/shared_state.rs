@@ -67,11 +67,8 @@ impl SharedState {
                 self.is_known = reading.apply(&usage.meter, state, &beside);
                 self.base = Some(reading.tat);
             }
-            (Meter::Log(_), _, Reading::Sent { units, at }) => self.log.add_sent(units, at),
-            (Meter::Log(log), State::Log(state), Reading::Log { live, at, oldest }) => {
-                let pending = pending.map(|(_, units)| of_log(&units)).fold(0, i64::saturating_add);
-                let pending = u64::try_from(pending).unwrap_or(0);
-                self.log.update((log.limit(), log.window()), state, (live, pending), at, oldest);
+            (Meter::Log(log), State::Log(state), Reading::Log { live, at }) => {
+                self.log.update(log.window(), state, live, at);
             }
             _ => return false,
         }
@@ -120,14 +117,6 @@ impl SharedState {
             *drain = drain.saturating_sub(signed(idle));
             *drain > 0
         });
-    }
-}
-
-/// Units of a log.
-fn of_log(units: &Units) -> i64 {
-    match units {
-        Units::Log { units, .. } => *units,
-        _ => 0,
     }
 }
 

@@ -71,13 +71,25 @@ impl Ledger {
         self.with(&usage.name.id(), |entry| entry.apply_reading(usage, reading));
     }
 
+    /// Records that the store has charged units of a log, as of this instant.
+    pub(crate) fn add_sent(&self, usage: &Usage, at: Timestamp) {
+        if let Units::Log { newest, units } = usage.units {
+            self.with(&usage.name.id(), |entry| {
+                entry.shared_mut().log.add_sent(units.unsigned_abs(), newest, at);
+            });
+        }
+    }
+
     /// Marks a usage that the store may or may not have counted: from now on it is added to the readings. Refunds are
     /// not, so the store may seem to have too many units, never too few.
     pub(crate) fn mark_unsure(&self, usage: &Usage) {
         let adds = match usage.units {
             Units::Window { units, .. } => units > 0,
             Units::Bucket { drain, .. } => drain > 0,
-            Units::Log { .. } => false, // own units of a log are never taken from a reading
+            Units::Log { .. } => {
+                self.remove_sent(usage);
+                false // own units of a log are never taken from a reading
+            }
         };
         self.with(&usage.name.id(), |entry| {
             if adds && counts_together(&entry.meter, &usage.meter) {
@@ -96,11 +108,18 @@ impl Ledger {
                 entry.shared_mut().confirm(drain, floor);
             });
         }
+        self.remove_sent(usage);
     }
 
-    /// Records that units of a log have been refunded in the store, where their instant is `sent_at`.
-    pub(crate) fn remove_sent(&self, usage: &Usage, sent_at: Timestamp, units: u64) {
-        self.with(&usage.name.id(), |entry| entry.shared_mut().log.remove_sent(sent_at, units));
+    /// Records that the store has, or may have, refunded units of a log.
+    fn remove_sent(&self, usage: &Usage) {
+        if let Units::Log { newest, units } = usage.units
+            && units < 0
+        {
+            self.with(&usage.name.id(), |entry| {
+                entry.shared_mut().log.remove_sent(newest, units.unsigned_abs());
+            });
+        }
     }
 
     /// Calls `f` with a meter, if there is one.

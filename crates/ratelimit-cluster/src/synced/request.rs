@@ -1,13 +1,12 @@
 //! The requests to the shared store for a usage, and what their answers mean.
 
 use ratelimit_core::{
-    Bucket, Claim, MAX_PERIOD_NANOS, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Verdict, Window,
+    Bucket, Claim, Log, MAX_PERIOD_NANOS, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Verdict, Window,
 };
 
-use crate::ledger::{BucketReading, Ledger, Reading, Units, Usage};
+use crate::ledger::{BucketReading, Ledger, Reading, Units, Usage, largest};
 
-/// A meter of the shared store. A log is stored as it is, and a bucket without an effective limit, so that the answer says how
-/// many units it owes. A window has one meter for each segment, so that the answer gives the total of the segment, and late
+/// A meter of the shared store, without an effective limit, so that the answer says how many units there are. A window has one meter for each segment, so that the answer gives the total of the segment, and late
 /// units are added to their own segment.
 pub(super) struct Scope {
     text: String,
@@ -48,6 +47,11 @@ impl Scope {
     /// A bucket without an effective limit, in which nobody waits: turns are assigned by the nodes.
     fn of_bucket(id: &MeterId<'_>, bucket: &Bucket) -> Self {
         Self::whole(id, Meter::Bucket(*bucket).widest())
+    }
+
+    /// A log without an effective limit, so that no charge removes units of other nodes.
+    fn of_log(id: &MeterId<'_>, log: &Log) -> Self {
+        Self::whole(id, largest(log))
     }
 
     /// A segment of a window: a fixed window without an effective limit, which begins with the segment and lasts until its units
@@ -161,15 +165,14 @@ pub(super) fn requests(
                 }
             }
         }
-        (meter @ Meter::Log(_), Units::Log { newest, units }) => {
+        (Meter::Log(log), Units::Log { newest, units }) => {
             if units < 0 {
                 let sent_at = ledger.sent_at(usage, newest);
-                returns.push(refund(Scope::whole(&id, *meter), units.unsigned_abs(), sent_at));
+                returns.push(refund(Scope::of_log(&id, log), units.unsigned_abs(), sent_at));
             } else {
-                requests.push(request(Scope::whole(&id, *meter), units.unsigned_abs(), newest));
+                requests.push(request(Scope::of_log(&id, log), units.unsigned_abs(), newest));
             }
-            // A peek for one more unit returns the number of units and, if it does not fit, the instant of the oldest.
-            requests.push(Request { mode: Mode::Peek, ..request(Scope::whole(&id, *meter), 1, newest) });
+            requests.push(Request { mode: Mode::Peek, ..request(Scope::of_log(&id, log), 0, newest) });
         }
         _ => {} // units always match the usage's meter
     }
@@ -181,9 +184,9 @@ impl Request {
         self.mode == Mode::Force && self.cost > 0
     }
 
-    /// The reading in an answer.
-    pub(super) fn reading(&self, verdict: &Verdict) -> Reading {
-        match self.scope.meter {
+    /// The reading in an answer; `None` for a charge of a log.
+    pub(super) fn reading(&self, verdict: &Verdict) -> Option<Reading> {
+        Some(match self.scope.meter {
             Meter::Window(_) => Reading::Window {
                 segment: self.segment,
                 total: verdict.limit.saturating_sub(verdict.remaining),
@@ -197,18 +200,15 @@ impl Request {
                 // If all units have one rate, the receipt of the newest is when they will have drained.
                 has_one_rate: self.has_one_rate && (!self.charges() || verdict.receipt == verdict.reset_at),
             }),
-            Meter::Log(_) if self.charges() => Reading::Sent { units: self.cost, at: verdict.receipt },
+            Meter::Log(_) if self.charges() => return None,
             Meter::Log(log) => {
-                let unit = |leaves: Timestamp| {
-                    Timestamp::derived(leaves.as_nanos().saturating_sub(log.window() + 1))
-                };
+                let newest = verdict.reset_at.as_nanos().saturating_sub(log.window() + 1);
                 Reading::Log {
                     live: verdict.limit.saturating_sub(verdict.remaining),
                     // The store decided as of the newest unit if that is later.
-                    at: verdict.receipt.max(unit(verdict.reset_at)),
-                    oldest: verdict.fits_at.filter(|_| !verdict.fits).map(unit),
+                    at: verdict.receipt.max(Timestamp::derived(newest)),
                 }
             }
-        }
+        })
     }
 }

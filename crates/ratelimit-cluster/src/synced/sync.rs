@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use ratelimit_core::{
-    Answer, Applied, Claim, Claims, CounterStore, MAX_CLAIMS, Refund, StoreError, Timestamp,
+    Answer, Applied, Claim, Claims, CounterStore, MAX_CLAIMS, Meter, Refund, StoreError, Timestamp,
 };
 
 use super::request::{Request, Return, requests};
@@ -111,18 +111,26 @@ impl<S: CounterStore> Batch<'_, S> {
     /// Sends all usages and applies the readings.
     async fn send(&mut self, size: usize) -> Result<(), StoreError> {
         let Synced { ledger, resets, .. } = self.node;
-        let (mut claims, mut returns) = (Vec::new(), Vec::new());
-        for (nth, usage) in self.usages.iter().enumerate() {
-            requests(ledger, nth, usage, self.now, &mut claims, &mut returns);
-        }
-        let mut readings = Vec::with_capacity(claims.len());
-        let mut result = self.refund(&returns).await;
-        for chunk in claims.chunks(size) {
-            if result.as_ref().is_err_and(is_unreachable) {
-                break; // the rest would only wait as long
+        let (mut readings, mut result) = (Vec::with_capacity(self.usages.len()), Ok(()));
+        for is_last in [false, true] {
+            let (mut claims, mut returns) = (Vec::new(), Vec::new());
+            for (nth, usage) in self.usages.iter().enumerate() {
+                if self.is_last(usage) == is_last && !(is_last && self.has_to_wait(usage)) {
+                    requests(ledger, nth, usage, self.now, &mut claims, &mut returns);
+                }
             }
-            let claimed = self.claim(chunk, &mut readings).await;
-            result = if claimed.is_err() { claimed } else { result };
+            let refunded = self.refund(&returns).await;
+            result = if refunded.is_err() { refunded } else { result };
+            for chunk in claims.chunks(size) {
+                if result.as_ref().is_err_and(is_unreachable) {
+                    break; // the rest would only wait as long
+                }
+                let claimed = self.claim(chunk, &mut readings).await;
+                result = if claimed.is_err() { claimed } else { result };
+            }
+            if result.as_ref().is_err_and(is_unreachable) {
+                break;
+            }
         }
         let usages = self.finish();
         for (nth, reading) in newest_readings(&usages, readings) {
@@ -131,6 +139,18 @@ impl<S: CounterStore> Batch<'_, S> {
             }
         }
         result
+    }
+
+    /// Whether a usage is sent after the others: a log is refunded after it was charged, because the store then knows the
+    /// units, and this node knows their instant there.
+    fn is_last(&self, usage: &Usage) -> bool {
+        matches!(usage.meter, Meter::Log(_)) && usage.units.is_refund()
+    }
+
+    /// Whether charges that a refund of a log may belong to were not applied.
+    fn has_to_wait(&self, refund: &Usage) -> bool {
+        let mut charges = self.usages.iter().zip(&self.stages).filter(|(usage, _)| !usage.units.is_refund());
+        charges.any(|(usage, stage)| *stage == Stage::Pending && usage.name == refund.name)
     }
 
     async fn refund(&mut self, returns: &[Return]) -> Result<(), StoreError> {
@@ -146,14 +166,7 @@ impl<S: CounterStore> Batch<'_, S> {
             let refunds: Vec<Refund<'_>> = refunds.collect();
             let result = self.node.shared.refund(self.now, &refunds).await;
             let stage = stage_after(&result);
-            for given in chunk {
-                self.stages[given.usage] = stage;
-                if stage == Stage::Confirmed {
-                    let remove =
-                        |usage: &Usage| self.node.ledger.remove_sent(usage, given.receipt, given.cost);
-                    self.node.resets.unless_reset(&self.usages[given.usage], remove);
-                }
-            }
+            chunk.iter().for_each(|given| self.stages[given.usage] = stage);
             result?;
         }
         Ok(())
@@ -179,10 +192,15 @@ impl<S: CounterStore> Batch<'_, S> {
             if request.charges() {
                 self.stages[request.usage] = stage_after(&answer);
             }
-            let reading =
-                answer.map(|answer: Answer| answer.verdicts.first().map(|verdict| request.reading(verdict)));
-            match reading {
-                Ok(reading) => readings.extend(reading.map(|reading| (request.usage, reading))),
+            match answer.map(|answer: Answer| answer.verdicts.first().copied()) {
+                Ok(Some(verdict)) => match request.reading(&verdict) {
+                    Some(reading) => readings.push((request.usage, reading)),
+                    None => {
+                        let add = |usage: &Usage| self.node.ledger.add_sent(usage, verdict.receipt);
+                        self.node.resets.unless_reset(&self.usages[request.usage], add);
+                    }
+                },
+                Ok(None) => {}
                 Err(error) => result = Err(error),
             }
         }
@@ -205,7 +223,6 @@ fn newest_readings(usages: &[Usage], readings: Readings) -> Readings {
         .rev()
         .filter(|(nth, reading)| {
             let place = match reading {
-                Reading::Sent { .. } => return true, // these add up
                 Reading::Window { segment, .. } => Some(*segment),
                 Reading::Bucket(_) | Reading::Log { .. } => None,
             };

@@ -9,12 +9,20 @@ pub(crate) struct Admission {
     pub(crate) cost: u64,
     /// Which life of which node.
     pub(crate) by: usize,
+    pub(crate) receipt: Timestamp,
+    /// When its units were given back, of a log.
+    pub(crate) returned: Option<Timestamp>,
+}
+
+/// The units of a log that were given back by nobody, and came so long ago at most, in nanoseconds.
+pub(crate) fn kept(admitted: &[Admission], now: Timestamp, past: u64) -> u64 {
+    let is_kept = |one: &&Admission| one.returned.is_none() && one.at.as_nanos() + past >= now.as_nanos();
+    admitted.iter().filter(is_kept).map(|one| one.cost).sum()
 }
 
 /// Units beyond the limit at each admission, which come in the order of time.
 pub(crate) fn overs(meter: &Meter, admitted: &[Admission]) -> Vec<u64> {
     let mut state = meter.fresh();
-    let (mut first, mut live) = (0, 0);
     let over = |(place, units): (usize, &Admission)| match meter {
         Meter::Window(window) => {
             meter.charge(&mut state, units.cost, units.at);
@@ -35,11 +43,11 @@ pub(crate) fn overs(meter: &Meter, admitted: &[Admission]) -> Vec<u64> {
             beyond(u128::from(debt), u128::from(bucket.tolerance()), u128::from(bucket.interval()))
         }
         Meter::Log(log) => {
-            live += units.cost;
-            while admitted[first].at.as_nanos() + log.window() < admitted[place].at.as_nanos() {
-                live -= admitted[first].cost;
-                first += 1;
-            }
+            let counts = |one: &&Admission| {
+                one.at.as_nanos() + log.window() >= units.at.as_nanos()
+                    && one.returned.is_none_or(|returned| returned > units.at)
+            };
+            let live: u64 = admitted[..=place].iter().filter(counts).map(|one| one.cost).sum();
             live.saturating_sub(log.limit())
         }
     };

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use ratelimit_cluster::{ReplicaConfig, Replicated};
-use ratelimit_core::{Claim, Claims, Limit, Meter, MeterId, Mode, SyncCounterStore as _, Timestamp};
+use ratelimit_core::{Claim, Claims, Limit, Meter, MeterId, Mode, Refund, SyncCounterStore as _, Timestamp};
 
 use crate::limits::{limit, period};
-use crate::overs::{Admission, overs};
+use crate::overs::{Admission, kept, overs};
 use crate::post::Post;
 use crate::random::Random;
 
@@ -49,6 +49,8 @@ enum Event {
     Broadcast(usize),
     Receive(usize, Arc<[u8]>),
     Claim,
+    /// Units of a log are given back: the key and the place of the admission.
+    Refund(usize, usize),
     Mishap,
 }
 
@@ -185,6 +187,7 @@ impl Fleet {
                     self.post(life);
                 }
                 Event::Claim => self.claim(),
+                Event::Refund(key, place) => self.refund(key, place),
                 Event::Mishap => self.mishap(),
                 Event::Broadcast(_) | Event::Receive(..) => {} // of a life that is over
             }
@@ -226,9 +229,29 @@ impl Fleet {
         let claims = [Claim { id, cost, meter: self.limit.meter_for(b"0") }];
         let claims = Claims::new(self.now, Mode::Charge, &claims).expect("a slice");
         self.claims += 1;
-        if self.lives[by].node.claim_now(claims).expect("an answer").admitted {
-            self.admitted[key].push(Admission { at: self.now, cost, by });
+        let answer = self.lives[by].node.claim_now(claims).expect("an answer");
+        if answer.admitted {
+            let receipt = answer.verdicts[0].receipt;
+            self.admitted[key].push(Admission { at: self.now, cost, by, receipt, returned: None });
+            if matches!(self.limit.meter_for(b"0"), Meter::Log(_)) && self.random.chance(300) {
+                let after = self.random.below(self.period);
+                self.plan(after, Event::Refund(key, self.admitted[key].len() - 1));
+            }
         }
+    }
+
+    /// Gives units back that still count, on the node that admitted them.
+    fn refund(&mut self, key: usize, place: usize) {
+        let one = &mut self.admitted[key][place];
+        let life = &self.lives[one.by];
+        if life.is_over || one.returned.is_some() || one.at.as_nanos() + self.period < self.now.as_nanos() {
+            return;
+        }
+        let name = [u8::try_from(key).unwrap_or(0)];
+        let id = MeterId { namespace: "", scope: self.limit.scope(), key: &name };
+        let meter = self.limit.meter_for(b"0");
+        life.node.refund_now(self.now, &[Refund { id, cost: one.cost, meter, receipt: one.receipt }]);
+        one.returned = Some(self.now);
     }
 
     fn mishap(&mut self) {
@@ -296,6 +319,9 @@ impl Fleet {
         found.repeated = self.lives.iter().map(|life| stats(life).repeated).sum();
         if self.lost == 0 && self.lives.iter().all(|life| stats(life).given_up == 0) {
             found.agreed = u64::from(self.agree(&meter).map_err(|problem| format!("{problem}: {text}"))?);
+            if let Meter::Log(log) = meter {
+                self.give_back(log.window()).map_err(|problem| format!("{problem}: {text}"))?;
+            }
         }
         Ok(found)
     }
@@ -315,8 +341,9 @@ impl Fleet {
         let last = admitted[admitted.len() - 1];
         let now = last.at.as_nanos();
         let unseen = match self.weather {
-            Weather::Calm => self.interval + self.delay,
-            Weather::Growing => self.growing(),
+            // Updates with refunds wait for earlier ones.
+            Weather::Calm if !matches!(meter, Meter::Log(_)) => self.interval + self.delay,
+            Weather::Calm | Weather::Growing => self.growing(),
             Weather::Lossy | Weather::Rough => {
                 // Each life by itself stays within the limit.
                 let (most, span) = match meter {
@@ -358,13 +385,37 @@ impl Fleet {
         self.run_until(end.max(newest + joining));
     }
 
+    /// All units of a log are given back: then nothing counts but what has left on its own node.
+    fn give_back(&mut self, window: u64) -> Result<(), String> {
+        for key in 0..KEYS {
+            (0..self.admitted[key].len()).for_each(|place| self.refund(key, place));
+        }
+        self.settle();
+        for (key, admitted) in self.admitted.iter().enumerate() {
+            let most = kept(admitted, self.now, window + self.growing());
+            let name = [u8::try_from(key).unwrap_or(0)];
+            let id = MeterId { namespace: "", scope: self.limit.scope(), key: &name };
+            let meter = self.limit.meter_for(b"0");
+            let claims = [Claim { id, cost: 0, meter }];
+            let claims = Claims::new(self.now, Mode::Peek, &claims).expect("a slice");
+            for (number, life) in self.lives.iter().enumerate().filter(|(_, life)| !life.is_over) {
+                let left = life.node.claim_now(claims).expect("an answer").verdicts[0].remaining;
+                let used = meter.limit() - left;
+                if used > most {
+                    return Err(format!("node {number} counts {used} units that nobody holds, not {most}"));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Every node knows all that was admitted: of windows to the unit, of others at least. Returns whether any of it counts
     /// still.
     fn agree(&self, meter: &Meter) -> Result<bool, String> {
         let mut counts = false;
         for (key, admitted) in self.admitted.iter().enumerate() {
             let mut state = meter.fresh();
-            for one in admitted {
+            for one in admitted.iter().filter(|one| one.returned.is_none()) {
                 meter.charge(&mut state, one.cost, one.at);
             }
             let expected = meter.verdict(&state, 0, self.now, None).remaining;

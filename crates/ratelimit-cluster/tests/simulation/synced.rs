@@ -9,12 +9,14 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use ratelimit_cluster::{SyncConfig, Synced};
-use ratelimit_core::{CLOCK_SLACK, Claim, Limit, Meter, MeterId, Mode, SyncCounterStore as _, Timestamp};
+use ratelimit_core::{
+    CLOCK_SLACK, Claim, Limit, Meter, MeterId, Mode, Refund, SyncCounterStore as _, Timestamp, Verdict,
+};
 use ratelimit_memory::MemoryStore;
 
 use crate::limits::{limit, period};
 use crate::link::Link;
-use crate::overs::{Admission, overs};
+use crate::overs::{Admission, kept, overs};
 use crate::random::Random;
 
 const KEYS: usize = 2;
@@ -42,6 +44,8 @@ enum Event {
     Sync(usize),
     Poll(usize),
     Claim,
+    /// Units of a log are given back: the key and the place of the admission.
+    Refund(usize, usize),
     Mishap,
 }
 
@@ -176,6 +180,7 @@ impl Fleet {
                 Event::Sync(life) if !self.lives[life].is_over => self.sync(life),
                 Event::Poll(life) if !self.lives[life].is_over => self.poll(life),
                 Event::Claim => self.claim(),
+                Event::Refund(key, place) => self.refund(key, place),
                 Event::Mishap => self.mishap(),
                 Event::Sync(_) | Event::Poll(_) => {} // of a life that is over
             }
@@ -224,7 +229,8 @@ impl Fleet {
         let key = self.random.place(KEYS);
         let cost = if self.random.chance(900) { 1 } else { self.random.between(1, 9) };
         self.found.claims += 1;
-        if !self.decide(by, key, cost, Mode::Charge).0 {
+        let (admitted, verdict) = self.decide(by, key, cost, Mode::Charge);
+        if !admitted {
             return;
         }
         // Others' units that were not sent before this node last asked.
@@ -236,20 +242,63 @@ impl Fleet {
         let unseen = all.filter(is_unseen).map(|(one, _)| one.cost).sum();
         self.unseen[key].push(unseen);
         self.lives[by].unsent.push((key, self.admitted[key].len()));
-        self.admitted[key].push(Admission { at: self.now, cost, by });
+        let receipt = verdict.receipt;
+        self.admitted[key].push(Admission { at: self.now, cost, by, receipt, returned: None });
         self.sent_at[key].push(None);
+        if let Meter::Log(log) = self.limit.meter_for(b"0")
+            && self.random.chance(300)
+        {
+            let after = self.random.below(log.window());
+            self.plan(after, Event::Refund(key, self.admitted[key].len() - 1));
+        }
     }
 
-    /// Whether it is admitted, and what remains.
-    fn decide(&self, by: usize, key: usize, cost: u64, mode: Mode) -> (bool, u64) {
+    /// Gives units of a log back that still count, on the node that admitted them.
+    fn refund(&mut self, key: usize, place: usize) {
+        let one = &mut self.admitted[key][place];
+        let (life, meter) = (&self.lives[one.by], self.limit.meter_for(b"0"));
+        let has_left = one.at.as_nanos() + period(&self.limit) < self.now.as_nanos();
+        if life.is_over || one.returned.is_some() || has_left {
+            return;
+        }
+        let name = [u8::try_from(key).unwrap_or(0)];
+        let id = MeterId { namespace: "", scope: self.limit.scope(), key: &name };
+        life.node.refund_now(self.now, &[Refund { id, cost: one.cost, meter, receipt: one.receipt }]);
+        one.returned = Some(self.now);
+    }
+
+    /// All units of a log are given back: then nothing is in the store but what has left on its own node.
+    fn give_back(&mut self, window: u64) -> Result<(), String> {
+        for key in 0..KEYS {
+            (0..self.admitted[key].len()).for_each(|place| self.refund(key, place));
+        }
+        self.events.retain(|_, event| matches!(event, Event::Sync(_) | Event::Poll(_)));
+        self.run_until(self.now + Duration::from_nanos(4 * self.interval));
+        for (key, admitted) in self.admitted.iter().enumerate() {
+            let most = kept(admitted, self.now, window + 8 * self.interval);
+            let name = [u8::try_from(key).unwrap_or(0)];
+            let id = MeterId { namespace: "", scope: self.limit.scope(), key: &name };
+            let meter = self.limit.meter_for(b"0");
+            let peek = |decided: Result<(bool, Verdict), _>| decided.expect("an answer").1.remaining;
+            let left = self.shared.claim_one_now(self.now, Mode::Peek, &id, 0, &meter, peek);
+            let used = meter.limit() - left;
+            if used > most {
+                let text = self.describe();
+                return Err(format!("the store counts {used} units that nobody holds, not {most}: {text}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it is admitted, and the verdict.
+    fn decide(&self, by: usize, key: usize, cost: u64, mode: Mode) -> (bool, Verdict) {
         let name = [u8::try_from(key).unwrap_or(0)];
         let id = MeterId { namespace: "", scope: self.limit.scope(), key: &name };
         let claim = Claim { id, cost, meter: self.limit.meter_for(b"0") };
-        let answer = self.lives[by]
+        self.lives[by]
             .node
             .claim_one_now(self.now, mode, &claim.id, claim.cost, &claim.meter, |decided| decided)
-            .expect("an answer");
-        (answer.0, answer.1.remaining)
+            .expect("an answer")
     }
 
     fn mishap(&mut self) {
@@ -292,11 +341,14 @@ impl Fleet {
         if self.is_calm && self.is_bounded_by_what_is_unseen(&meter) {
             self.found.agreed = u64::from(self.agree(&meter)?);
         }
+        if let (true, Meter::Log(log)) = (self.is_calm, &meter) {
+            self.give_back(log.window())?;
+        }
         Ok(self.found)
     }
 
-    /// A log that is full does not say how many of its units came since it was asked last. A store forgets a bucket when it
-    /// has drained and the slack has passed, and takes later units for the first.
+    /// A log does not say how many of its units came since it was asked last. A store forgets a bucket when it has drained and
+    /// the slack has passed, and takes later units for the first.
     fn is_bounded_by_what_is_unseen(&self, meter: &Meter) -> bool {
         match meter {
             Meter::Window(_) => true,
@@ -318,7 +370,8 @@ impl Fleet {
         let last = self.lives.len() - 1;
         for key in 0..KEYS {
             self.decide(last, key, 1, Mode::Force);
-            self.admitted[key].push(Admission { at: self.now, cost: 1, by: last });
+            let (at, by) = (self.now, last);
+            self.admitted[key].push(Admission { at, cost: 1, by, receipt: at, returned: None });
         }
         self.run_until(self.now + Duration::from_nanos(4 * self.interval));
         let mut counts = false;
@@ -328,7 +381,7 @@ impl Fleet {
                 meter.charge(&mut state, one.cost, one.at);
             }
             let expected = meter.verdict(&state, 0, self.now, None).remaining;
-            let found = self.decide(last, key, 0, Mode::Peek).1;
+            let found = self.decide(last, key, 0, Mode::Peek).1.remaining;
             counts |= expected < meter.limit();
             let is_window = matches!(meter, Meter::Window(_));
             if found > expected || is_window && found < expected {
