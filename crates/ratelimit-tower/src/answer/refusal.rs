@@ -22,7 +22,8 @@ pub enum Reason {
     StoreUnavailable,
     /// The client did not send what the policy counts by, and [`Missing`](crate::Missing) refuses in this case: 400.
     Unidentified,
-    /// The program did not provide what the policy counts by, or its policies cannot be checked: 500. The log has the details.
+    /// The program did not provide what a policy counts by or a deny list needs, or its policies cannot be checked: 500. The log
+    /// has the details.
     Misconfigured,
 }
 
