@@ -117,15 +117,13 @@ fn a_virtual_host_is_not_the_client() {
     }
 }
 
-/// A client chooses the name with which it tries to log in. The time must not grow with the square of its length.
+/// A client chooses the name with which it tries to log in. With a search to the end of the line for each bracket, this takes
+/// longer than anybody waits.
 #[test]
 fn a_name_of_brackets_is_read_in_time() {
     let good = r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#;
     let line = format!("192.0.2.1 - {}]", "[".repeat(1_000_000));
-    let begin = std::time::Instant::now();
     assert!(read(&[good, &line], ALL).is_err_and(|error| error.contains("the time is not like")));
-    // Far longer than it takes on a slow machine, and far shorter than a search to the end of the line for each bracket.
-    assert!(begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
 }
 
 #[test]
