@@ -22,7 +22,7 @@ pub(super) struct Entry<'s> {
     pub(super) slot: &'s mut Slot,
     pub(super) colds: &'s mut Slab<Cold>,
     pub(super) outgoing: &'s mut Outgoing,
-    /// See [`Shard`](super::shard::Shard).
+    /// Whether the state may contain units that other nodes have sent, and may have refunded.
     pub(super) is_merged: bool,
 }
 

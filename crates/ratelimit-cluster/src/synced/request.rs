@@ -6,8 +6,8 @@ use ratelimit_core::{
 
 use crate::ledger::{BucketReading, Ledger, Reading, Units, Usage, largest};
 
-/// A meter of the shared store, without an effective limit, so that the answer says how many units there are. A window has one meter for each segment, so that the answer gives the total of the segment, and late
-/// units are added to their own segment.
+/// A meter of the shared store, without an effective limit, so that the answer says how many units there are. A window has one
+/// meter for each segment, so that the answer gives the total of the segment, and late units are added to their own segment.
 pub(super) struct Scope {
     text: String,
     pub(super) meter: Meter,

@@ -202,10 +202,10 @@ mod tests {
         let clock = Arc::new(ManualClock::at(Timestamp::from_secs(5)));
         clock.sleep(Duration::ZERO).await;
         let clock: Arc<dyn Clock> = clock;
-        fn now(clock: impl Clock) -> Timestamp {
+        fn now(clock: &impl Clock) -> Timestamp {
             clock.now()
         }
-        assert_eq!(now(clock), Timestamp::from_secs(5));
+        assert_eq!(now(&clock), Timestamp::from_secs(5));
     }
 
     #[tokio::test]
