@@ -64,7 +64,7 @@ async fn at_most_as_many_hold_as_may() {
         let clock = TokioClock::starting_at(Timestamp::from_secs(1_000));
         let holder = |_| {
             let store = Unsteady::of(shared.clone());
-            let limiter = Arc::new(RateLimiter::new(store, limit.clone()).with_clock(clock.clone()));
+            let limiter = Arc::new(RateLimiter::new(store, limit.clone()).with_clock(clock));
             Arc::new(Holder {
                 limiter,
                 permit: std::sync::Mutex::default(),

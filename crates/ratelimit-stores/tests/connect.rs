@@ -34,7 +34,7 @@ async fn each_address_opens_its_store() {
 async fn every_address_that_a_store_accepts_reaches_it() {
     assert!(ratelimit_stores::connect("memory?max_keys=7").await.is_ok());
     for url in ["valkey+unix:///no/such/socket", "redis+unix:///no/such/socket", "unix:///no/such/socket"] {
-        let error = ratelimit_stores::connect(url).await.err().expect("nothing listens there");
+        let error = ratelimit_stores::connect(url).await.expect_err("nothing listens there");
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{url}: {error}");
     }
 }

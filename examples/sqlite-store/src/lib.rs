@@ -161,7 +161,7 @@ fn failed(error: sqlx::Error) -> StoreError {
         sqlx::Error::Io(_) => ErrorKind::Unreachable,
         _ => ErrorKind::Server,
     };
-    StoreError::new("sqlite", kind, error.to_string()).not_applied()
+    StoreError::new("sqlite", kind, "the transaction failed").caused_by(error).not_applied()
 }
 
 /// Compiles the example of the repository's README.

@@ -1,3 +1,5 @@
+//! Tokio's clock, for tests with paused time.
+
 use std::time::Duration;
 
 use tokio::time::Instant;
