@@ -10,6 +10,7 @@ mod calendar;
 mod cancelled;
 mod changes;
 mod concurrency;
+mod contended;
 mod crowded_batches;
 mod deadlocks;
 mod decisions;
