@@ -1,6 +1,7 @@
 //! The cases, with a file for each area.
 
 mod all_or_nothing;
+mod any_clock;
 mod atomic;
 mod bans;
 mod batches;
@@ -84,6 +85,7 @@ pub(crate) fn all() -> Vec<Case> {
         changes::cases(),
         rates::cases(),
         steps::cases(),
+        any_clock::cases(),
         refunds::cases(),
         refund_races::cases(),
         reset_races::cases(),
