@@ -35,6 +35,7 @@ const fn usual(name: &'static str, package: &'static str, about: &'static str) -
 pub(crate) const TARGETS: &[Target] = &[
     usual("memory", "ratelimit-memory", "the store in this process"),
     target("memory-erased", "ratelimit-memory", "the same behind Arc<dyn DynCounterStore>"),
+    target("memory-at-once", "ratelimit-memory", "its methods that do not wait"),
     target("memory-timeout", "ratelimit-memory", "the same under Timeout"),
     target("memory-batched", "ratelimit-memory", "the same under Batched"),
     target("memory-breaker", "ratelimit-memory", "the same under Breaker"),

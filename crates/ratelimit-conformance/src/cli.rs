@@ -150,7 +150,7 @@ fn start(arguments: &Arguments, subjects: Vec<Box<dyn Subject>>) -> Result<bool,
     runtime.block_on(async { drop(subjects) });
     runtime.shutdown_background();
     let totals = report.totals();
-    let nothing_to_run_on = report.unavailable.len() == number;
+    let nothing_to_run_on = number > 0 && report.unavailable.len() == number;
     Ok((totals.passed > 0 || nothing_to_run_on)
         && totals.failed == 0
         && (arguments.allow_skips || totals.skipped == 0)

@@ -92,6 +92,7 @@ mod control;
 mod describe;
 mod failure;
 mod files;
+mod in_process;
 mod job;
 mod journal;
 mod kind;
@@ -109,6 +110,7 @@ mod table;
 mod trial;
 
 pub use cli::main;
+pub use in_process::InProcess;
 pub use reference_store::ReferenceStore;
 pub use report::{CaseReport, Outcome, Report, Totals};
 pub use subject::{BoxError, Server, Space, Subject};

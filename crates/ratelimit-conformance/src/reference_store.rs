@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ratelimit_core::{
-    Answer, Claims, CounterStore, Decisions, Promises, Refund, StoreError, Time, Timestamp,
+    Answer, Claims, CounterStore, Decisions, Promises, Refund, StoreError, SyncCounterStore, Time, Timestamp,
 };
 
 use crate::model::Model;
@@ -45,6 +45,22 @@ impl CounterStore for ReferenceStore {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        self.claim_now(claims)
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.refund_now(now, refunds);
+        Ok(())
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.reset_now(claims);
+        Ok(())
+    }
+}
+
+impl SyncCounterStore for ReferenceStore {
+    fn claim_now(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
         let mut meters = self.meters();
         let answer = meters.model.claim(&claims);
         meters.charges += if answer.charged { answer.verdicts.len() } else { 0 };
@@ -55,13 +71,11 @@ impl CounterStore for ReferenceStore {
         Ok(answer)
     }
 
-    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+    fn refund_now(&self, now: Timestamp, refunds: &[Refund<'_>]) {
         self.meters().model.refund(now, refunds);
-        Ok(())
     }
 
-    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+    fn reset_now(&self, claims: Claims<'_>) {
         self.meters().model.reset(claims);
-        Ok(())
     }
 }

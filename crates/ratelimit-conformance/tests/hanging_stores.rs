@@ -23,6 +23,9 @@ use tokio::time::Instant;
 /// The environment variable that makes this program the command line of a suite.
 const CHILD: &str = "CONFORMANCE_HANGING_CHILD";
 
+/// Its value for a suite without subjects.
+const NOBODY: &str = "nobody";
+
 /// The time limit of a case.
 const LIMIT: Duration = Duration::from_secs(3);
 
@@ -306,13 +309,26 @@ fn exact_and_skip_select_cases_by_name() {
     assert_eq!(status, Some(2), "no case ends in no time");
 }
 
+/// A run without a store is no success.
+fn a_run_without_subjects_fails() {
+    let folder = Folder::new("nobody");
+    let output = command(&[], &folder.file("report.json")).env(CHILD, NOBODY).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{printed}");
+    assert!(printed.contains("nothing was executed"), "{printed}");
+}
+
 fn main() -> ExitCode {
+    if env::var(CHILD).is_ok_and(|value| value == NOBODY) {
+        return ratelimit_conformance::main(Vec::new());
+    }
     if env::var_os(CHILD).is_some() {
         let subjects = [at_once(), tick_early(), blocks(), spins()];
         let subjects = subjects.map(|subject| Box::new(subject) as Box<dyn Subject>);
         return ratelimit_conformance::main(Vec::from(subjects));
     }
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 8] = [
+        ("a_run_without_subjects_fails", a_run_without_subjects_fails),
         ("a_zero_retry_after_does_not_hang_the_run", a_zero_retry_after_does_not_hang_the_run),
         (
             "a_retry_after_a_nanosecond_too_short_does_not_hang_the_run",

@@ -1,4 +1,4 @@
-//! The conformance suite on this store: by itself, as a trait object, and with layers.
+//! The conformance suite on this store: by itself, as a trait object, by its synchronous methods, and with layers.
 
 mod away;
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use away::{Away, Unmarked};
-use ratelimit_conformance::{BoxError, Space, Subject};
+use ratelimit_conformance::{BoxError, InProcess, Space, Subject};
 use ratelimit_memory::core::DynCounterStore;
 use ratelimit_memory::core::layers::{
     BatchConfig, Batched, Breaker, BreakerConfig, Divided, Fallback, RefusalCache, Resilience, Timeout,
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
             name: "memory-erased",
             dress: |store| Arc::new(store as Arc<dyn DynCounterStore>),
         }),
+        Box::new(Memory { name: "memory-at-once", dress: |store| Arc::new(InProcess(store)) }),
         Box::new(Memory {
             name: "memory-timeout",
             dress: |store| Arc::new(Timeout::new(store, Duration::from_secs(10))),

@@ -5,11 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use ratelimit_core::{
-    Answer, Claims, CounterStore, ErrorKind, Mode, Promises, Refund, StoreError, Timestamp,
+    Answer, Claims, CounterStore, ErrorKind, Meter, Mode, Promises, Refund, StoreError, Timestamp,
 };
 
 use super::broken_store::{Around, BrokenStore};
+use super::features::{without_immediate, without_steps};
 use crate::reference_store::ReferenceStore;
+use tokio::task::yield_now;
 
 type Answers = Vec<Result<Answer, StoreError>>;
 
@@ -56,6 +58,18 @@ impl<B: Batching> CounterStore for Batches<B> {
 
 async fn peeked(meters: &ReferenceStore, claims: &Claims<'_>) -> Result<Answer, StoreError> {
     meters.claim(claims.with_mode(Mode::Peek)).await
+}
+
+/// Decides the slices on other meters.
+async fn changed(meters: &ReferenceStore, slices: &[Claims<'_>], meter: fn(Meter) -> Meter) -> Answers {
+    let mut answers = Answers::new();
+    for claims in slices {
+        let mut others = claims.to_vec();
+        others.iter_mut().for_each(|claim| claim.meter = meter(claim.meter));
+        answers
+            .push(meters.claim(Claims::new(claims.now(), claims.mode(), &others).unwrap_or(*claims)).await);
+    }
+    answers
 }
 
 macro_rules! batchings {
@@ -171,6 +185,44 @@ batchings! {
             answers[refused..].rotate_left(1);
         }
         answers
+    }
+    PeeksThenForces "batch-peeks-then-forces": "slices of several claims in a batch are peeked at, then charged",
+    "atomic/batches" |meters, slices| {
+        let mut answers = Answers::new();
+        for claims in slices {
+            let mut answer = if claims.len() == 1 { meters.claim(*claims).await } else { peeked(meters, claims).await };
+            if claims.len() > 1 && claims.mode() != Mode::Peek && answer.as_ref().is_ok_and(|answer| answer.admitted) {
+                yield_now().await;
+                answer = meters.claim(claims.with_mode(Mode::Force)).await;
+            }
+            answers.push(answer);
+        }
+        answers
+    }
+    OneByOne "batch-claim-by-claim": "the claims of a slice in a batch are charged one after another",
+    "dropped/slices-whole-or-not-at-all" |meters, slices| {
+        let mut answers = Answers::new();
+        for claims in slices {
+            let answer = peeked(meters, claims).await;
+            if answer.as_ref().is_ok_and(|answer| answer.admitted) {
+                for claim in claims.iter() {
+                    if let Ok(only) = Claims::new(claims.now(), Mode::Force, std::slice::from_ref(claim)) {
+                        let _ = meters.claim(only).await;
+                        yield_now().await;
+                    }
+                }
+            }
+            answers.push(answer);
+        }
+        answers
+    }
+    IgnoresSteps "batch-ignores-steps": "in a batch, units drain continuously from a bucket in steps", "steps/batches"
+    |meters, slices| {
+        changed(meters, slices, without_steps).await
+    }
+    WithoutImmediate "batch-without-immediate": "in a batch, all units of a queue wait", "turns/immediate-units"
+    |meters, slices| {
+        changed(meters, slices, without_immediate).await
     }
     SlicesOfOne "batch-of-single-claims": "of a slice in a batch the first two claims are decided",
     "batches/hundreds-of-slices" |meters, slices| {

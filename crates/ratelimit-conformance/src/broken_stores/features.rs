@@ -74,11 +74,7 @@ flaws! {
         "turns/immediate-units" {
         fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
             let mut waiting = claims.to_vec();
-            for claim in &mut waiting {
-                if let Meter::Bucket(bucket) = claim.meter && bucket.is_queue() {
-                    claim.meter = Meter::Bucket(bucket.with_immediate(1));
-                }
-            }
+            waiting.iter_mut().for_each(|claim| claim.meter = without_immediate(claim.meter));
             let waiting = Claims::new(claims.now(), claims.mode(), &waiting);
             decide(&waiting.unwrap_or(*claims), states)
         }
@@ -105,10 +101,7 @@ flaws! {
     IgnoresSteps "ignores-steps": "units drain continuously, also from a bucket in steps",
         "steps/a-window-begins-with-the-first-request" {
         fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
-            let mut even = claims.to_vec();
-            even.iter_mut().for_each(|claim| claim.meter = without_steps(claim.meter));
-            let even = Claims::new(claims.now(), claims.mode(), &even);
-            decide(&even.unwrap_or(*claims), states)
+            evenly(claims, states)
         }
     }
     RefundsEvenly "refunds-evenly": "refunds to a bucket in steps take what has drained continuously",
@@ -149,20 +142,7 @@ flaws! {
     ForgetsGates "forgets-gates": "a cost of zero always fits, also at a gate",
         "bans/after-refusals-sliding" {
         fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
-            let is_gate = |claim: &Claim<'_>| claim.cost == 0 && claim.meter.limit() == 0;
-            let others: Vec<Claim<'_>> = claims.iter().filter(|claim| !is_gate(claim)).copied().collect();
-            let Ok(only) = Claims::new(claims.now(), claims.mode(), &others) else { return decide(claims, states) };
-            let held = claims.iter().zip(&*states).filter(|(claim, _)| !is_gate(claim));
-            let mut held: Vec<_> = held.map(|(_, state)| state.clone()).collect();
-            let answer = decide(&only, &mut held);
-            let mut held = held.into_iter();
-            for (claim, state) in claims.iter().zip(&mut *states) {
-                if !is_gate(claim) {
-                    *state = held.next().flatten();
-                }
-            }
-            let shown = decide(&claims.with_mode(Mode::Peek), states);
-            Answer { verdicts: shown.verdicts, ..answer }
+            without_gates(claims, states)
         }
     }
     ChargesGates "charges-gates": "a request that passes a gate leaves a unit in its bucket",
@@ -179,8 +159,42 @@ flaws! {
     }
 }
 
+/// Decides as if units drained continuously from all buckets.
+pub(super) fn evenly(claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+    let mut even = claims.to_vec();
+    even.iter_mut().for_each(|claim| claim.meter = without_steps(claim.meter));
+    let even = Claims::new(claims.now(), claims.mode(), &even);
+    decide(&even.unwrap_or(*claims), states)
+}
+
+/// Decides as if every gate were open.
+pub(super) fn without_gates(claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+    let is_gate = |claim: &Claim<'_>| claim.cost == 0 && claim.meter.limit() == 0;
+    let others: Vec<Claim<'_>> = claims.iter().filter(|claim| !is_gate(claim)).copied().collect();
+    let Ok(only) = Claims::new(claims.now(), claims.mode(), &others) else { return decide(claims, states) };
+    let held = claims.iter().zip(&*states).filter(|(claim, _)| !is_gate(claim));
+    let mut held: Vec<_> = held.map(|(_, state)| state.clone()).collect();
+    let answer = decide(&only, &mut held);
+    let mut held = held.into_iter();
+    for (claim, state) in claims.iter().zip(&mut *states) {
+        if !is_gate(claim) {
+            *state = held.next().flatten();
+        }
+    }
+    let shown = decide(&claims.with_mode(Mode::Peek), states);
+    Answer { verdicts: shown.verdicts, ..answer }
+}
+
+/// The same queue, in which all units wait for their turns.
+pub(super) fn without_immediate(meter: Meter) -> Meter {
+    match meter {
+        Meter::Bucket(bucket) if bucket.is_queue() => Meter::Bucket(bucket.with_immediate(1)),
+        meter => meter,
+    }
+}
+
 /// The same bucket, from which units drain continuously.
-fn without_steps(meter: Meter) -> Meter {
+pub(super) fn without_steps(meter: Meter) -> Meter {
     match meter {
         Meter::Bucket(bucket) if bucket.step() > 0 => {
             Bucket::with_interval(bucket.interval(), bucket.burst()).map_or(meter, Meter::Bucket)

@@ -50,6 +50,8 @@ pub struct Write {
     pub now: Timestamp,
     /// The instant from which on the state no longer influences a decision.
     pub forget_at: Timestamp,
+    /// When the units of a bucket will have drained at its fastest rate; `None` for other meters.
+    pub tat: Option<Timestamp>,
     /// [`forget_at`](Self::forget_at) of the first meter of the slice.
     pub first_forget_at: Timestamp,
     /// The instant until which the former state was to be kept; `None` if there was none.
@@ -120,6 +122,11 @@ pub trait Flaw: fmt::Debug + Default + Send + Sync + 'static {
     /// Refunds units.
     fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
         refund(&given.meter, state, given.cost, given.receipt, now);
+    }
+
+    /// Refunds units to the meter at this place of a call.
+    fn refund_among(&self, refunds: &[Refund<'_>], place: usize, state: &mut Option<State>, now: Timestamp) {
+        self.refund(&refunds[place], state, now);
     }
 
     /// Whether a refund or a reset continues after the meter at this index. `known` says whether the meter was stored,

@@ -54,6 +54,12 @@ flaws! {
             decide(claims, states)
         }
     }
+    BeyondDays "late-beyond-days": "a caller more than a day late is decided by its own clock",
+        "late/every-operation-fixed" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            decide_late(claims, states, |late| late > Duration::from_secs(86_400))
+        }
+    }
     ForcedLate "late-forced-charges": "a forced charge that is late moves time back", "late/random-sliding" {
         fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
             decide_late(claims, states, |_| claims.mode() == Mode::Force)

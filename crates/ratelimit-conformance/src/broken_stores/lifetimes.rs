@@ -28,6 +28,12 @@ flaws! {
             write.now + Duration::from_secs(seconds.saturating_sub(1))
         }
     }
+    DrainsAtOnce "drains-at-once": "a bucket expires when its units would have drained evenly at its fastest rate",
+        "lifetimes/slow-units-count-in-real-time" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            write.tat.map_or(right(write), |tat| tat.max(write.now) + CLOCK_SLACK)
+        }
+    }
     NeverForgets "immortal": "meters never expire", "memory/forgotten-sliding" {
         fn keep_until(&self, _: &Write) -> Timestamp {
             Timestamp::MAX

@@ -28,6 +28,7 @@ mod failing;
 mod features;
 mod flaw;
 mod histories;
+mod in_process;
 mod latches;
 mod late;
 mod lifetimes;
@@ -57,6 +58,7 @@ pub fn all() -> Vec<BrokenStore> {
         failing::all(),
         features::all(),
         histories::all(),
+        in_process::all(),
         late::all(),
         latches::all(),
         lifetimes::all(),

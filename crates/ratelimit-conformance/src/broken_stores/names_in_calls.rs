@@ -16,6 +16,13 @@ fn as_text(id: &MeterId<'_>) -> Vec<u8> {
     MeterId { key: String::from_utf8_lossy(id.key).as_bytes(), ..*id }.to_bytes()
 }
 
+fn replaced(id: &MeterId<'_>, from: &str, to: &str) -> Vec<u8> {
+    match std::str::from_utf8(id.key) {
+        Ok(text) => MeterId { key: text.replace(from, to).as_bytes(), ..*id }.to_bytes(),
+        Err(_) => id.to_bytes(),
+    }
+}
+
 flaws! {
     ResetWithoutSpace "reset-without-name-space": "a reset forgets the name space",
         "names/name-spaces-in-every-operation" {
@@ -45,6 +52,17 @@ flaws! {
         "names/encodings-in-every-operation" {
         fn name_in(&self, call: Call, id: &MeterId<'_>) -> Vec<u8> {
             if call == Call::Batch { lower(id) } else { id.to_bytes() }
+        }
+    }
+    ResetComposed "reset-composed": "a reset composes letters and accents", "names/encodings-in-every-operation" {
+        fn name_in(&self, call: Call, id: &MeterId<'_>) -> Vec<u8> {
+            if call == Call::Reset { replaced(id, "e\u{301}", "é") } else { id.to_bytes() }
+        }
+    }
+    BatchFolded "batch-folded": "a batch looks for keys by the letters of their upper case",
+        "names/encodings-in-every-operation" {
+        fn name_in(&self, call: Call, id: &MeterId<'_>) -> Vec<u8> {
+            if call == Call::Batch { replaced(id, "ß", "SS") } else { id.to_bytes() }
         }
     }
     RefundAsText "refund-as-text": "a refund makes the key text", "names/encodings-in-every-operation" {

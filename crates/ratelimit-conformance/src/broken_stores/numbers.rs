@@ -30,6 +30,14 @@ flaws! {
             counts(state, |count| count as f32 as u64)
         }
     }
+    SignedCosts "signed-costs": "costs are signed numbers, and a negative one charges nothing",
+        "numbers/forced-beyond-everything" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            let mut signed = claims.to_vec();
+            signed.iter_mut().for_each(|claim| claim.cost = i64::try_from(claim.cost).unwrap_or(0).unsigned_abs());
+            decide(&Claims::new(claims.now(), claims.mode(), &signed).unwrap_or(*claims), states)
+        }
+    }
     MillisOfBuckets "buckets-in-milliseconds": "a bucket's instant is kept in milliseconds",
         "same-decisions/random-bucket" {
         fn kept(&self, state: State) -> State {

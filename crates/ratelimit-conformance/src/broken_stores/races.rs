@@ -28,6 +28,11 @@ flaws! {
             true
         }
     }
+    TornRates "torn-rates": "a bucket of several rates is written in a second step", "storms/two-rates" {
+        fn torn(&self, look: &Look<'_>) -> bool {
+            look.states.iter().any(|state| matches!(state, Some(State::Bucket(bucket)) if bucket.debts.len() > 1))
+        }
+    }
     TornNew "torn-new": "a new meter is written in a second step", "atomic/first-claims" {
         fn torn(&self, look: &Look<'_>) -> bool {
             look.states.iter().any(Option::is_none)

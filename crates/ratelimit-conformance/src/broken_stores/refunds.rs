@@ -1,6 +1,6 @@
 //! Stores that refund wrongly, or reset too few meters.
 
-use ratelimit_core::{Refund, State, Timestamp, refund};
+use ratelimit_core::{MAX_UNITS, Meter, Refund, State, Timestamp, refund};
 
 use super::flaw::Call;
 
@@ -92,6 +92,43 @@ flaws! {
         "refunds/zero-among-others" {
         fn goes_on(&self, call: Call, _: usize, _: bool, cost: u64) -> bool {
             cost > 0 || call == Call::Reset
+        }
+    }
+    RefundsFew "refunds-few": "a refund gives to nineteen meters at most", "refunds/sixty-four-keys" {
+        fn goes_on(&self, call: Call, place: usize, _: bool, _: u64) -> bool {
+            call != Call::Refund || place < 18
+        }
+    }
+    SeveralByNow "several-refunds-by-now": "a refund to several meters takes the units of its own instant",
+        "same-decisions/random-sliding" {
+        fn refund_among(&self, refunds: &[Refund<'_>], place: usize, state: &mut Option<State>, now: Timestamp) {
+            let given = refunds[place];
+            let is_bucket = matches!(given.meter, Meter::Bucket(_));
+            let receipt = if refunds.len() > 1 && !is_bucket { now } else { given.receipt };
+            refund(&given.meter, state, given.cost, receipt, now);
+        }
+    }
+    ReleasesByNow "several-releases-by-now": "a release under several limits takes the units of its own instant",
+        "concurrency/released-units-are-free" {
+        fn refund_among(&self, refunds: &[Refund<'_>], place: usize, state: &mut Option<State>, now: Timestamp) {
+            let given = refunds[place];
+            let is_log = matches!(given.meter, Meter::Log(_));
+            let receipt = if refunds.len() > 1 && is_log { now } else { given.receipt };
+            refund(&given.meter, state, given.cost, receipt, now);
+        }
+    }
+    BelowZero "several-refunds-below-zero": "a refund to several meters takes a window below zero",
+        "refunds/never-above-the-limit" {
+        fn refund_among(&self, refunds: &[Refund<'_>], place: usize, state: &mut Option<State>, now: Timestamp) {
+            let given = refunds[place];
+            match state {
+                Some(State::Window(window))
+                    if refunds.len() > 1 && window.counts.iter().sum::<u64>() < given.cost =>
+                {
+                    window.counts[0] = MAX_UNITS; // an unsigned number that wraps
+                }
+                state => self.refund(&given, state, now),
+            }
         }
     }
     SetAtOnce "refund-set-at-once": "a refund reads all states first, and writes one after another",

@@ -1,7 +1,8 @@
 //! Stores that decide by their own clock, but not always.
 
-use ratelimit_core::{Clock, SystemClock, Time, Timestamp};
+use ratelimit_core::{Answer, Claims, Clock, State, SystemClock, Time, Timestamp};
 
+use super::features::{evenly, without_gates};
 use super::flaw::Call;
 
 fn here() -> Timestamp {
@@ -27,6 +28,26 @@ flaws! {
         const TIME: Time = Time::Server;
         fn instant(&self, call: Call, now: Timestamp) -> Timestamp {
             if call == Call::Refund { now + std::time::Duration::from_secs(10_000 * 86_400) } else { here() }
+        }
+    }
+    StepsByServer "ignores-steps-at-its-time": "units drain continuously, also from a bucket in steps",
+        "decisions/on-any-clock" {
+        const TIME: Time = Time::Server;
+        fn instant(&self, _: Call, _: Timestamp) -> Timestamp {
+            here()
+        }
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            evenly(claims, states)
+        }
+    }
+    GatesByServer "forgets-gates-at-its-time": "a cost of zero always fits, also at a gate",
+        "decisions/on-any-clock" {
+        const TIME: Time = Time::Server;
+        fn instant(&self, _: Call, _: Timestamp) -> Timestamp {
+            here()
+        }
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            without_gates(claims, states)
         }
     }
 }

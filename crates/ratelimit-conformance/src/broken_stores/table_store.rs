@@ -34,6 +34,13 @@ struct Kept {
 /// The minimum number of writes between two sweeps.
 const SWEEP_EVERY: usize = 32;
 
+fn tat(state: &State) -> Option<Timestamp> {
+    match state {
+        State::Bucket(bucket) => bucket.debts.first().map(|debt| debt.tat),
+        State::Window(_) | State::Log(_) => None,
+    }
+}
+
 impl Table {
     fn read(&self, name: &[u8], now: Timestamp) -> Option<State> {
         let kept = self.meters.get(name).filter(|kept| kept.until >= now);
@@ -108,6 +115,7 @@ impl<F: Flaw> TableStore<F> {
                 place,
                 now: claims.now(),
                 forget_at,
+                tat: tat(&state),
                 first_forget_at: first.unwrap_or(forget_at),
                 former: table.meters.get(&name).map(|kept| kept.until),
             };
@@ -172,10 +180,10 @@ impl<F: Flaw> TableStore<F> {
         answer
     }
 
-    fn give(&self, place: usize, given: &Refund<'_>, now: Timestamp, state: &mut Option<State>) -> bool {
+    fn give(&self, place: usize, refunds: &[Refund<'_>], now: Timestamp, state: &mut Option<State>) -> bool {
         let known = state.is_some();
-        self.flaw.refund(given, state, now);
-        self.flaw.goes_on(Call::Refund, place, known, given.cost)
+        self.flaw.refund_among(refunds, place, state, now);
+        self.flaw.goes_on(Call::Refund, place, known, refunds[place].cost)
     }
 
     fn put_refund(&self, table: &mut Table, place: usize, given: &Refund<'_>, now: Timestamp, state: State) {
@@ -188,6 +196,7 @@ impl<F: Flaw> TableStore<F> {
             place,
             now,
             forget_at,
+            tat: tat(&state),
             first_forget_at: forget_at,
             former: table.meters.get(&name).map(|kept| kept.until),
         };
@@ -202,7 +211,7 @@ impl<F: Flaw> TableStore<F> {
         let mut table = self.table();
         for (place, given) in refunds.iter().enumerate() {
             let mut state = self.read_refund(&table, given, now);
-            let goes_on = self.give(place, given, now, &mut state);
+            let goes_on = self.give(place, refunds, now, &mut state);
             if let Some(state) = state {
                 self.put_refund(&mut table, place, given, now, state);
             }
@@ -230,7 +239,7 @@ impl<F: Flaw> TableStore<F> {
         let states: Vec<_> = refunds.iter().map(read).collect();
         yield_now().await;
         for (place, (given, mut state)) in refunds.iter().zip(states).enumerate() {
-            self.give(place, given, now, &mut state);
+            self.give(place, refunds, now, &mut state);
             if let Some(state) = state {
                 self.put_refund(&mut self.table(), place, given, now, state);
             }

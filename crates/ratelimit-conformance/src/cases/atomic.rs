@@ -4,15 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ratelimit_core::{
-    CheckError, Decision, Decisions, ErrorKind, Limits, ManualClock, Promises, RateLimiter, Request,
-    Timestamp,
-};
+use ratelimit_core::{Decisions, Limits, ManualClock, RateLimiter, Request, Timestamp};
 
+use super::beside::{Part, forget};
+use super::contended::{admitted, done};
 use crate::bench::{Bench, limit, limits, storm};
 use crate::case::{Case, Need};
 use crate::clock::START;
-use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
+use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::random::Random;
 use crate::subject::Handle;
@@ -22,6 +21,9 @@ const HOUR: Duration = Duration::from_secs(3_600);
 
 /// The number of handles that claim concurrently.
 const HANDLES: usize = 4;
+
+/// The limits of slices. Fifty of these fit.
+const THREE: [&str; 3] = ["300/min", "50/h burst 50", "70/h log"];
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
@@ -87,19 +89,6 @@ pub(super) fn still(handle: Handle, limits: &Limits, now: Timestamp) -> RateLimi
     RateLimiter::new(handle, limits.clone()).with_clock(ManualClock::at(now))
 }
 
-/// Whether the claim was admitted. A store that may refuse under contention may also return a contention error.
-pub(super) fn admitted(promises: Promises, answer: Result<Decision<'_>, CheckError>) -> CaseResult<bool> {
-    match answer {
-        Ok(decision) => Ok(decision.allowed()),
-        Err(CheckError::Store(error))
-            if error.kind() == ErrorKind::Contended && !promises.decisions.are_exact_on_one_node() =>
-        {
-            Ok(false)
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// Many tasks take these costs of the key `k` concurrently. Returns each cost, and whether it was admitted.
 async fn contend(
     bench: &Bench,
@@ -157,9 +146,9 @@ async fn costs(bench: Bench, kind: Kind) -> CaseResult {
 }
 
 async fn several_limits(bench: Bench) -> CaseResult {
-    let three = limits(&["300/min", "50/h burst 50", "70/h log"])?;
+    let three = limits(&THREE)?;
     exactly(&bench, &three, START, 50).await?;
-    for (text, expected) in [("300/min", 250), ("50/h burst 50", 0), ("70/h log", 20)] {
+    for (text, expected) in THREE.into_iter().zip([250, 0, 20]) {
         let trial = Trial::new(&bench, limit(text)?);
         ensure_eq!(trial.left().await?, expected, "left of {text} after 50 slices of three");
     }
@@ -250,7 +239,7 @@ async fn refunds_race(bench: Bench) -> CaseResult {
                     tokio::task::yield_now().await;
                     held.fetch_sub(1, Ordering::SeqCst);
                     if let Some(decision) = decision {
-                        limiter.refund(&decision).await?;
+                        done(promises, || limiter.refund(&decision)).await?;
                     }
                 }
                 Ok(())
@@ -281,9 +270,10 @@ async fn peeks(bench: Bench) -> CaseResult {
         let limiter = still(handle, &own, START);
         async move {
             match number % 3 {
-                0 => limiter.peek("k").await.map(|_| false).map_err(Failure::from),
+                0 => admitted(promises, limiter.peek("k").await).map(|_| false),
                 1 => {
-                    limiter.would_allow(Request::new("k").cost(3)).await.map(|_| false).map_err(Failure::from)
+                    let peeked = limiter.would_allow(Request::new("k").cost(3)).await;
+                    admitted(promises, peeked).map(|_| false)
                 }
                 _ => admitted(promises, limiter.check("k").await),
             }
@@ -302,11 +292,13 @@ async fn resets(bench: Bench) -> CaseResult {
     let promises = bench.promises();
     for kind in Kind::METERS {
         let own: Limits = kind.limit(20, HOUR)?.into();
+        let meter = Part::new(&own[0], "k", 0);
         let found = storm(&handles, 120, |handle, number| {
-            let limiter = still(handle, &own, START);
+            let limiter = still(handle.clone(), &own, START);
+            let meter = meter.clone();
             async move {
                 if number == 60 {
-                    limiter.reset("k").await?;
+                    forget(&handle, START, &[meter]).await??;
                     return Ok(false);
                 }
                 admitted(promises, limiter.check("k").await)
@@ -346,6 +338,38 @@ async fn batches(bench: Bench) -> CaseResult {
         }
         let later = Trial::new(&bench, own).drain(61).await?;
         ensure_eq!(at_once + later, 60, "admitted at once and one by one after it, {kind:?}");
+    }
+    batches_of_slices(bench).await
+}
+
+/// Batches of slices of three limits on two keys, of which fifty fit.
+async fn batches_of_slices(bench: Bench) -> CaseResult {
+    let handles = bench.handles(HANDLES).await?;
+    let promises = bench.promises();
+    let three = limits(&THREE)?;
+    let found = storm(&handles, 16, |handle, number| {
+        let limiter = still(handle, &three, START);
+        async move {
+            let (first, second) = if number % 2 == 0 { ("left", "right") } else { ("right", "left") };
+            let mut count = 0;
+            for answer in limiter.check_many((0..10).map(|_| Request::new(first).and(second))).await {
+                count += u64::from(admitted(promises, answer)?);
+            }
+            Ok(count)
+        }
+    })
+    .await?;
+    let taken: u64 = found.iter().sum();
+    ensure!(taken <= 50, "{taken} slices in batches were admitted of 50");
+    if promises.decisions.are_exact_on_one_node() {
+        ensure_eq!(taken, 50, "slices admitted in batches");
+    }
+    for (text, all) in THREE.into_iter().zip([300, 50, 70]) {
+        let trial = Trial::new(&bench, limit(text)?);
+        for key in ["left", "right"] {
+            let left = trial.key(key).left().await?;
+            ensure_eq!(left, all - taken, "left of {text} to {key} after {taken} slices of three limits");
+        }
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use ratelimit_core::{
     Answer, Claim, Claims, CounterStore, Decisions, Limit, MeterId, Mode, Refund, StoreError, Time, Timestamp,
 };
 
+use super::contended::done;
 use super::sequence_parts::is_conservative;
 use crate::bench::Bench;
 use crate::clock::START;
@@ -99,24 +100,25 @@ pub(super) async fn put_many(
     Ok(answers)
 }
 
-/// Refunds units on a store.
+/// Refunds units on a store, again if it may be contended.
 pub(super) async fn give_back(
     store: &Handle,
     now: Timestamp,
     charged: &[(Part, Timestamp)],
 ) -> CaseResult<Result<(), StoreError>> {
     let refunds: Vec<Refund<'_>> = charged.iter().map(|(part, receipt)| part.refund(*receipt)).collect();
-    Ok(store.refund(now, &refunds).await)
+    Ok(done(store.dyn_promises(), || store.refund(now, &refunds)).await)
 }
 
-/// Resets meters on a store.
+/// Resets meters on a store, again if it may be contended.
 pub(super) async fn forget(
     store: &Handle,
     now: Timestamp,
     parts: &[Part],
 ) -> CaseResult<Result<(), StoreError>> {
     let claims: Vec<Claim<'_>> = parts.iter().map(Part::claim).collect();
-    Ok(store.reset(Claims::new(now, Mode::Charge, &claims)?).await)
+    let claims = Claims::new(now, Mode::Charge, &claims)?;
+    Ok(done(store.dyn_promises(), || store.reset(claims)).await)
 }
 
 /// The store and the model.

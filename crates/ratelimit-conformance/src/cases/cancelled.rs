@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use ratelimit_core::{Decisions, Limits};
 
-use super::atomic::{admitted, still};
+use super::atomic::still;
+use super::contended::admitted;
 use crate::bench::{Bench, limit, storm};
 use crate::case::{Case, Need};
 use crate::clock::{START, pause};

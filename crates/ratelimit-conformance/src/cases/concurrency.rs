@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use ratelimit_core::{Decisions, RateLimiter};
 
-use super::atomic::{admitted, exactly};
+use super::atomic::exactly;
+use super::contended::admitted;
 use crate::bench::{Bench, limit, limits, storm};
 use crate::case::{Case, Need};
 use crate::clock::{START, pause};
@@ -68,6 +69,13 @@ async fn released(bench: Bench) -> CaseResult {
     trial.expect_left(3).await?;
     trial.admit(3).await?;
     trial.refuse(1).await?;
+    // Under two limits, so that a release returns units of several meters.
+    let both = trial.under(limits(&["2 at once name jobs", "5 at once name heavy"])?);
+    let leased = both.admit(2).await?;
+    both.advance(TICK).refuse(1).await?;
+    both.limiter.release(&leased).await?;
+    let left: Vec<u64> = both.limiter.peek("k").await?.each().map(|each| each.remaining()).collect();
+    ensure_eq!(left, [2, 5], "left under each limit after a release");
     Ok(())
 }
 

@@ -1,9 +1,10 @@
 //! Concurrent calls on the same keys in opposite orders all end, and no charge is lost.
 
-use ratelimit_core::{ErrorKind, Limit, Mode, StoreError};
+use ratelimit_core::{Limit, Mode};
 
 use super::beside::{Part, Slice, forget, give_back, put, put_many};
 use super::cancelled::in_time;
+use super::contended::may_contend;
 use crate::bench::{Bench, limit, storm};
 use crate::case::Case;
 use crate::clock::START;
@@ -101,7 +102,10 @@ async fn one(bench: &Bench, handle: &Handle, call: Call, limit: &Limit, number: 
                 }
                 _ => Vec::new(),
             };
-            answer.map(drop).or_else(|error| if may_contend(bench, &error) { Ok(()) } else { Err(error) })?;
+            let promises = bench.promises();
+            answer
+                .map(drop)
+                .or_else(|error| if may_contend(promises, &error) { Ok(()) } else { Err(error) })?;
             charged.extend(slice.parts.iter().cloned().zip(receipts));
         }
         if call == Call::Resets || (call == Call::Everything && number.is_multiple_of(5)) {
@@ -111,9 +115,4 @@ async fn one(bench: &Bench, handle: &Handle, call: Call, limit: &Limit, number: 
         give_back(handle, START, &charged).await??;
     }
     Ok(())
-}
-
-/// A store that may refuse under contention may also return a contention error.
-fn may_contend(bench: &Bench, error: &StoreError) -> bool {
-    error.kind() == ErrorKind::Contended && !bench.promises().decisions.are_exact_on_one_node()
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Decisions, Limits, Mode};
+use ratelimit_core::{Decisions, Limits, Mode, Request};
 
 use super::beside::{Part, Slice, after, forget, give_back, put, put_many};
 use super::cancelled::{in_time, polled};
@@ -65,7 +65,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.push(
         Case::new(
             "dropped/slices-whole-or-not-at-all",
-            "A dropped slice of three limits is charged in full or not at all, and every operation works after it.",
+            "A dropped slice of three limits, alone or in a batch, is charged in full or not at all, and every operation works after it.",
             slices,
         )
         .needs(Need::ExactPerKey),
@@ -229,18 +229,22 @@ async fn works(trial: &Trial, store: &Handle, part: &Part, left: u64) -> CaseRes
 async fn slices(bench: Bench) -> CaseResult {
     let texts = ["10/h", "10/h burst 10", "10/h log"];
     let trial = Trial::new(&bench, limits(&texts)?);
+    let mut keys = Vec::new();
     for number in 0..28 {
-        let trial = trial.key(format!("{number}"));
-        cut(trial.limiter.check(trial.request(10)), number % 14).await;
+        let [alone, first, second] = ["alone", "first", "second"].map(|key| format!("{key} {number}"));
+        cut(trial.limiter.check(trial.key(&alone).request(10)), number % 14).await;
+        let both = [&first, &second].map(|key| Request::new(key).cost(10));
+        cut(trial.limiter.check_many(both), number % 14).await;
+        keys.extend([alone, first, second]);
     }
     pause(SETTLED).await;
-    for number in 0..28 {
-        let trial = trial.key(format!("{number}"));
+    for key in keys {
+        let trial = trial.key(&key);
         let peeked = in_time("a peek", async { Ok(trial.limiter.peek(trial.request(0)).await?) }).await?;
         let left: Vec<u64> = peeked.each().map(|each| each.remaining()).collect();
         ensure!(left == [0; 3] || left == [10; 3], "{left:?} of 10 are left after a dropped slice of 10");
         for text in texts {
-            let part = Part::new(&limit(text)?, format!("{number}"), 0);
+            let part = Part::new(&limit(text)?, &key, 0);
             works(&trial.under(limit(text)?), &bench.store, &part, left[0]).await?;
         }
     }

@@ -51,7 +51,11 @@ pub(super) fn cases() -> Vec<Case> {
             "Batches, refunds and resets also end within the limit.",
             every_method,
         ),
-        Case::new("failures/errors-are-useful", "The error has a kind, and contains no key.", errors),
+        Case::new(
+            "failures/errors-are-useful",
+            "The error has a kind, says where the store is, can be retried, and contains no key.",
+            errors,
+        ),
     ];
     cases.into_iter().map(|case| case.any_time().needs(Need::Control)).collect()
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use ratelimit_core::{Limits, Request};
 
-use super::atomic::{admitted, still};
+use super::atomic::still;
+use super::contended::admitted;
 use crate::bench::{Bench, limit, storm};
 use crate::case::Case;
 use crate::clock::START;

@@ -1,4 +1,4 @@
-//! Callers whose clocks are seconds, minutes or hours behind: their claims are decided as of the newest charge.
+//! Callers whose clocks are seconds, hours or days behind: their claims are decided as of the newest charge.
 
 use std::time::Duration;
 
@@ -18,26 +18,27 @@ const SECOND: Duration = Duration::from_secs(1);
 const PERIOD: Duration = Duration::from_secs(40 * 86_400);
 
 /// The lateness of callers.
-const BEHIND: [Duration; 6] = [
+const BEHIND: [Duration; 7] = [
     Duration::from_nanos(1),
     SECOND,
     Duration::from_secs(10),
     Duration::from_secs(300),
     Duration::from_secs(3_600),
     Duration::from_secs(4 * 3_600),
+    Duration::from_secs(10 * 86_400),
 ];
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = Case::for_each(
         &Kind::ALL,
         "late/every-operation",
-        "Claims, slices, batches, forced charges, peeks and refunds that are up to hours late get the answers of the model.",
+        "Claims, slices, batches, forced charges, peeks and refunds that are up to days late get the answers of the model.",
         every_operation,
     );
     cases.extend(Case::for_each(
         &Kind::ALL,
         "late/random",
-        "Random operations by callers whose clocks differ by hours get the answers of the model.",
+        "Random operations by callers whose clocks differ by days get the answers of the model.",
         random,
     ));
     cases.push(Case::new(
@@ -147,7 +148,7 @@ async fn full_stays_full(bench: Bench) -> CaseResult {
         let part = Part::new(&kind.limit(3, PERIOD)?, "k", 1);
         let mut beside = Beside::new(&bench);
         beside.set(newest()).claim(Mode::Charge, &[part.of(3)]).await?;
-        for (handle, behind) in handles.iter().cycle().zip(BEHIND.into_iter().cycle().take(24)) {
+        for (handle, behind) in handles.iter().cycle().zip(BEHIND.into_iter().cycle().take(28)) {
             let asked = beside
                 .on(handle)
                 .set(earlier(newest(), behind))

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Answer, ErrorKind, Mode, StoreError, Timestamp};
+use ratelimit_core::{Answer, Mode, StoreError, Timestamp};
 
 use super::beside::{Part, Slice, give_back, put, put_many};
 use super::cancelled::in_time;
+use super::contended::may_contend;
 use crate::bench::{Bench, storm};
 use crate::case::Case;
 use crate::clock::START;
@@ -108,9 +109,8 @@ async fn one(
 
 /// The answer, or `None` for a contention error, after which nothing is charged.
 fn settled(bench: &Bench, answer: Result<Answer, StoreError>) -> CaseResult<Option<Answer>> {
-    let exact = bench.promises().decisions.are_exact_on_one_node();
     match answer {
-        Err(error) if error.kind() == ErrorKind::Contended && !exact => Ok(None),
+        Err(error) if may_contend(bench.promises(), &error) => Ok(None),
         Err(error) => Err(Failure::from(error)),
         Ok(answer) => Ok(Some(answer)),
     }

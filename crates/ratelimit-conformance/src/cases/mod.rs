@@ -1,6 +1,7 @@
 //! The cases, with a file for each area.
 
 mod all_or_nothing;
+mod any_clock;
 mod atomic;
 mod bans;
 mod batches;
@@ -10,6 +11,7 @@ mod calendar;
 mod cancelled;
 mod changes;
 mod concurrency;
+mod contended;
 mod crowded_batches;
 mod deadlocks;
 mod decisions;
@@ -83,6 +85,7 @@ pub(crate) fn all() -> Vec<Case> {
         changes::cases(),
         rates::cases(),
         steps::cases(),
+        any_clock::cases(),
         refunds::cases(),
         refund_races::cases(),
         reset_races::cases(),

@@ -34,7 +34,7 @@ const SAME_HASH: [(&str, &str); 16] = [
 ];
 
 /// Variants of each other by encoding or convention.
-const ALIKE: [(&str, &str); 22] = [
+const ALIKE: [(&str, &str); 25] = [
     ("a%41", "aA"),
     ("a%2Fb", "a/b"),
     ("a%2fb", "a%2Fb"),
@@ -49,6 +49,9 @@ const ALIKE: [(&str, &str); 22] = [
     ("a&amp;b", "a&b"),
     ("User:A", "user:a"),
     ("user:A", "user:a"),
+    ("é", "e\u{301}"),
+    ("É", "é"),
+    ("ß", "SS"),
     ("user/", "user"),
     ("user//1", "user/1"),
     ("::1", "0:0:0:0:0:0:0:1"),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ratelimit_core::{Claim, Claims, CounterStore, Limit, MAX_UNITS, MeterId, Mode, Timestamp};
 
+use super::beside::{Beside, Part};
 use crate::bench::{Bench, limit};
 use crate::case::Case;
 use crate::clock::START;
@@ -56,7 +57,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("numbers/idle-for-decades", "After idle decades exactly one burst is admitted.", idle),
         Case::new(
             "numbers/forced-beyond-everything",
-            "Forced charges of the largest cost, again and again.",
+            "Forced charges of the largest cost that is counted, and of larger ones, again and again.",
             beyond,
         ),
         Case::new(
@@ -256,21 +257,27 @@ async fn idle(bench: Bench) -> CaseResult {
 }
 
 async fn beyond(bench: Bench) -> CaseResult {
+    let mut beside = Beside::new(&bench);
     for kind in Kind::ALL {
-        let trial = Trial::new(&bench, kind.limit(1_000, HOUR)?);
-        for _ in 0..3 {
-            let forced = trial.limiter.charge(trial.request(MAX_UNITS)).await?;
-            ensure_eq!(
-                (forced.allowed(), forced.remaining()),
-                (true, 0),
-                "allowed and left when forced, {kind:?}"
+        for cost in [MAX_UNITS, MAX_UNITS + 1, u64::MAX] {
+            let part = [Part::new(&kind.limit(1_000, HOUR)?, format!("{cost}"), cost)];
+            for _ in 0..3 {
+                let forced = beside.claim(Mode::Force, &part).await?;
+                ensure_eq!(
+                    (forced.admitted, forced.verdicts[0].remaining),
+                    (true, 0),
+                    "admitted and left when {cost} were forced, {kind:?}"
+                );
+            }
+            beside.claim(Mode::Charge, &part).await?;
+            let refused = beside.claim(Mode::Charge, &[part[0].of(1)]).await?;
+            ensure!(
+                !refused.admitted && refused.verdicts[0].fits_at.is_some(),
+                "a unit after {cost} were forced, {kind:?}: {refused:?}"
             );
+            beside.reset(&part).await?;
+            beside.stands(&part, &format!("a reset of {cost}, {kind:?}")).await?;
         }
-        let refused = trial.refuse(1).await?;
-        ensure!(refused.retry_after().is_some(), "told never after forced charges, {kind:?}: {refused:?}");
-        ensure_eq!(trial.left().await?, 0, "left after forced charges, {kind:?}");
-        trial.limiter.reset("k").await?;
-        trial.expect_left(1_000).await?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ratelimit_core::{Limit, ManualClock, RateLimiter, Request};
 
+use super::contended::{admitted, done};
 use crate::bench::{Bench, storm};
 use crate::case::{Case, Need};
 use crate::clock::START;
@@ -45,6 +46,7 @@ fn limiter(handle: Handle, limit: Limit) -> RateLimiter<Handle, ManualClock> {
 
 async fn next_to_first_charges(bench: Bench, kind: Kind) -> CaseResult {
     let handles = bench.handles(4).await?;
+    let promises = bench.promises();
     let limit = kind.limit(QUOTA, HOUR)?;
     let first = limiter(bench.store.clone(), limit.clone());
     for round in 0..ROUNDS {
@@ -54,24 +56,24 @@ async fn next_to_first_charges(bench: Bench, kind: Kind) -> CaseResult {
         let charged = first.check(&all).await?;
         first.reset(&all).await?;
         let charged = Arc::new(charged.into_owned());
-        let admitted = storm(&handles, TASKS, |handle, task| {
+        let taken = storm(&handles, TASKS, |handle, task| {
             let (limiter, keys, charged) = (limiter(handle, limit.clone()), keys.clone(), charged.clone());
             async move {
-                let mut admitted = [0; KEYS];
+                let mut taken = [0; KEYS];
                 if task == 0 {
-                    limiter.refund(&charged).await?;
-                    return Ok(admitted);
+                    done(promises, || limiter.refund(&charged)).await?;
+                    return Ok(taken);
                 }
                 // Each task begins with another key.
                 for place in (0..KEYS * CHARGES).map(|number| (number + task) % KEYS) {
-                    admitted[place] += u64::from(limiter.check(&keys[place]).await?.allowed());
+                    taken[place] += u64::from(admitted(promises, limiter.check(&keys[place]).await)?);
                 }
-                Ok(admitted)
+                Ok(taken)
             }
         });
-        let admitted = admitted.await?;
+        let taken = taken.await?;
         for (place, key) in keys.iter().enumerate() {
-            let admitted: u64 = admitted.iter().map(|task| task[place]).sum();
+            let admitted: u64 = taken.iter().map(|task| task[place]).sum();
             let left = first.peek(key).await?.remaining();
             // The refund may have returned its unit of one of these.
             ensure!(

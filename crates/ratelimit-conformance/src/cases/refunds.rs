@@ -166,6 +166,16 @@ async fn twice(bench: Bench) -> CaseResult {
         }
         ensure_eq!(trial.drain(20).await?, 5, "admitted after three refunds of the same, {kind:?}");
     }
+    // Several limits, so that each refund is one of several meters.
+    let trial = Trial::new(&bench, limits(&["10/h fixed", "20/h", "30/h log"])?).key("three");
+    let decision = trial.admit(5).await?;
+    trial.advance(MINUTE).admit(1).await?;
+    // The second refund finds no more than that unit. A log returns only units of the first charge.
+    for expected in [[9, 19, 29], [10, 20, 29]] {
+        trial.limiter.refund(&decision).await?;
+        let left: Vec<u64> = trial.limiter.peek("three").await?.each().map(|each| each.remaining()).collect();
+        ensure_eq!(left, expected, "left under each limit after a refund, or two of the same");
+    }
     Ok(())
 }
 

@@ -139,8 +139,23 @@ impl Author {
     }
 
     fn refund(&mut self) {
-        if self.held.is_empty() {
+        let number = if self.random.chance(50) { 1 } else { self.random.between(2, 4) };
+        let given: Vec<(Held, u64)> = (0..number).filter_map(|_| self.given()).collect();
+        if given.is_empty() {
             return;
+        }
+        let refunds: Vec<_> = given.iter().map(|(held, cost)| held.refund(*cost, &self.keys)).collect();
+        if self.model.refund(self.now, &refunds) {
+            self.floor = self.newest;
+        }
+        let of = given.iter().map(|(held, cost)| (held.part.number, *cost)).collect();
+        self.steps.push(Step::Refund { now: self.now, of });
+    }
+
+    /// A charge, and how many units of it are refunded.
+    fn given(&mut self) -> Option<(Held, u64)> {
+        if self.held.is_empty() {
+            return None;
         }
         // Mostly recent charges, sometimes charges that may have expired.
         let recent = self.held.len().saturating_sub(1 + self.random.place(4));
@@ -148,10 +163,7 @@ impl Author {
         let held = self.held.swap_remove(place);
         let most = held.part.cost;
         let cost = if self.random.chance(70) { most } else { self.random.between(1, most) };
-        if self.model.refund(self.now, &[held.refund(cost, &self.keys)]) {
-            self.floor = self.newest;
-        }
-        self.steps.push(Step::Refund { now: self.now, of: held.part.number, cost });
+        Some((held, cost))
     }
 
     fn reset(&mut self) -> CaseResult {

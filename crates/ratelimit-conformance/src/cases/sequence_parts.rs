@@ -52,8 +52,8 @@ pub(super) const KEYS: usize = 3;
 pub(super) enum Step {
     /// Claims of one slice.
     Claim(Slice),
-    /// A refund to the claim with this number, if it was charged.
-    Refund { now: Timestamp, of: usize, cost: u64 },
+    /// A refund, in one call, of so many units to each of the claims with these numbers, if they were charged.
+    Refund { now: Timestamp, of: Vec<(usize, u64)> },
     /// A reset of a meter.
     Reset { now: Timestamp, limit: Box<Limit>, key: usize },
 }

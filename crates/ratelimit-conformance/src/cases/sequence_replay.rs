@@ -51,8 +51,8 @@ pub(super) struct Told {
 
 /// A step with its answer. Becomes text only after a difference.
 enum Done<'a> {
-    Claimed(&'a Slice, Answer),
-    GivenBack(Timestamp, u64, Held),
+    Claimed(&'a Slice, Box<Answer>),
+    GivenBack(Timestamp, Vec<(Held, u64)>),
     Reset(Timestamp, &'a Limit, usize),
 }
 
@@ -106,7 +106,7 @@ impl<'a> Replay<'a> {
         }
         match step {
             Step::Claim(_) => Ok(None),
-            Step::Refund { now, of, cost } => Ok(self.refund(place, *now, *of, *cost).await),
+            Step::Refund { now, of } => Ok(self.refund(place, *now, of).await),
             Step::Reset { now, limit, key } => {
                 let claims = [claim_on(limit, &self.keys[*key], 0)];
                 let claims = Claims::new(*now, Mode::Charge, &claims)?;
@@ -118,15 +118,19 @@ impl<'a> Replay<'a> {
         }
     }
 
-    async fn refund(&mut self, place: usize, now: Timestamp, of: usize, cost: u64) -> Option<Difference> {
-        // `None` if the charge was removed from the sequence.
-        let held = self.held.remove(&of)?;
-        let refund = held.refund(cost, &self.keys);
-        let done = self.store.refund(now, &[refund]).await;
-        if self.model.refund(now, &[refund]) {
+    async fn refund(&mut self, place: usize, now: Timestamp, of: &[(usize, u64)]) -> Option<Difference> {
+        // Without the charges that were removed from the sequence.
+        let given = of.iter().filter_map(|(number, cost)| Some((self.held.remove(number)?, *cost)));
+        let given: Vec<(Held, u64)> = given.collect();
+        if given.is_empty() {
+            return None;
+        }
+        let refunds: Vec<_> = given.iter().map(|(held, cost)| held.refund(*cost, &self.keys)).collect();
+        let done = self.store.refund(now, &refunds).await;
+        if self.model.refund(now, &refunds) {
             self.floor = self.floor.max(now);
         }
-        self.history.push((place, Done::GivenBack(now, cost, held)));
+        self.history.push((place, Done::GivenBack(now, given)));
         done.err().map(|error| self.differs(place, format!("the refund failed: {error}")))
     }
 
@@ -168,7 +172,7 @@ impl<'a> Replay<'a> {
         let found = match found {
             Ok(found) => found,
             Err(error) => {
-                self.history.push((place, Done::Claimed(slice, expected)));
+                self.history.push((place, Done::Claimed(slice, Box::new(expected))));
                 return Some(self.differs(place, format!("the claim failed: {error}")));
             }
         };
@@ -176,7 +180,7 @@ impl<'a> Replay<'a> {
             if !self.shape.conservative || !is_conservative(claims, &expected, &found) {
                 let names: Vec<String> = slice.parts.iter().map(Part::name).collect();
                 let what = differences(&expected, &found, &names);
-                self.history.push((place, Done::Claimed(slice, expected)));
+                self.history.push((place, Done::Claimed(slice, Box::new(expected))));
                 return Some(self.differs(place, what));
             }
             self.compared.conservative += 1;
@@ -184,7 +188,7 @@ impl<'a> Replay<'a> {
         if found.charged {
             self.held.extend(slice.held(&found).into_iter().map(|held| (held.part.number, held)));
         }
-        self.history.push((place, Done::Claimed(slice, found)));
+        self.history.push((place, Done::Claimed(slice, Box::new(found))));
         None
     }
 
@@ -205,10 +209,14 @@ impl Done<'_> {
                 let expected = if differs { "expected " } else { "" };
                 (format!("{} -> {expected}{}", slice.describe(), answer(found)), meters)
             }
-            Self::GivenBack(now, cost, Held { part, receipt }) => {
-                let (at, receipt) = (instant(*now), instant(*receipt));
-                let text = format!("{at} give back {cost} of {}, receipt {receipt}", part.name());
-                (text, vec![meter(&part.limit, part.key)])
+            Self::GivenBack(now, given) => {
+                let part = |(Held { part, receipt }, cost): &(Held, u64)| {
+                    format!("{cost} of {}, receipt {}", part.name(), instant(*receipt))
+                };
+                let parts: Vec<String> = given.iter().map(part).collect();
+                let meters =
+                    given.iter().map(|(Held { part, .. }, _)| meter(&part.limit, part.key)).collect();
+                (format!("{} give back {}", instant(*now), parts.join(" and ")), meters)
             }
             Self::Reset(now, limit, key) => {
                 (format!("{} reset {}", instant(*now), name(limit, *key)), vec![meter(limit, *key)])

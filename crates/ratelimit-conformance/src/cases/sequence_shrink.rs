@@ -34,7 +34,7 @@ impl Shrink<'_> {
         let whole = self.steps.len();
         let mut search = Search { began: Instant::now(), tries: 0 };
         self.leave_out_steps(&mut search).await?;
-        self.leave_out_claims(&mut search).await?;
+        self.leave_out_parts(&mut search).await?;
         let (left, what) = (self.steps.len(), &self.difference.what);
         let number = self.difference.step + 1;
         let from =
@@ -76,14 +76,17 @@ impl Shrink<'_> {
         }
     }
 
-    /// Removes claims from slices with several claims.
-    async fn leave_out_claims(&mut self, search: &mut Search) -> CaseResult {
+    /// Removes parts of slices and refunds that have several.
+    async fn leave_out_parts(&mut self, search: &mut Search) -> CaseResult {
         let (mut step, mut part) = (0, 0);
         while step < self.steps.len() && search.goes_on() {
             let mut shorter = self.steps.clone();
             match &mut shorter[step] {
                 Step::Claim(slice) if slice.parts.len() > 1 && part < slice.parts.len() => {
                     slice.parts.remove(part);
+                }
+                Step::Refund { of, .. } if of.len() > 1 && part < of.len() => {
+                    of.remove(part);
                 }
                 _ => {
                     (step, part) = (step + 1, 0);

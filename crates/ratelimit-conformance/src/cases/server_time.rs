@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Claim, Claims, CounterStore, Decisions, MeterId, Mode, Timestamp};
+use ratelimit_core::{Claim, Claims, CounterStore, Decisions, MeterId, Mode, RateLimiter, Timestamp};
 
 use super::beside::{Part, Slice, put, put_many};
+use super::contended::admitted;
 use crate::bench::{Bench, limit, storm};
 use crate::case::Case;
 use crate::clock::{START, pause};
@@ -47,16 +48,16 @@ pub(super) fn cases() -> Vec<Case> {
 
 async fn exact_burst(bench: Bench, kind: Kind) -> CaseResult {
     // Long enough that no unit returns meanwhile.
-    let limiter = bench.real(kind.limit(50, Duration::from_secs(3_000 * 86_400))?);
-    let handles = bench.handles(3).await?;
-    let found = storm(&handles, 120, |_, _| {
-        let limiter = limiter.clone();
-        async move { Ok(limiter.check("k").await?.allowed()) }
+    let limit = kind.limit(50, Duration::from_secs(3_000 * 86_400))?;
+    let (handles, promises) = (bench.handles(3).await?, bench.promises());
+    let found = storm(&handles, 120, |handle, _| {
+        let limiter = RateLimiter::new(handle, limit.clone());
+        async move { admitted(promises, limiter.check("k").await) }
     })
     .await?;
-    let taken = found.iter().filter(|allowed| **allowed).count();
+    let taken = found.iter().filter(|admitted| **admitted).count();
     ensure!(taken <= 50, "{taken} were admitted of 50");
-    if bench.promises().decisions != Decisions::Conservative {
+    if promises.decisions != Decisions::Conservative {
         ensure_eq!(taken, 50, "admitted");
     }
     Ok(())

@@ -11,6 +11,7 @@ use crate::clock::START;
 use crate::failure::CaseResult;
 use crate::kind::Kind;
 
+const HOUR: Duration = Duration::from_secs(3_600);
 const DAYS: Duration = Duration::from_secs(3_000 * 86_400);
 
 pub(super) fn cases() -> Vec<Case> {
@@ -35,7 +36,14 @@ pub(super) fn cases() -> Vec<Case> {
             "A refund of zero units does not stop the refunds after it.",
             zero,
         ),
-        Case::new("resets/sixty-four-keys", "A reset of sixty-four keys removes all of them.", sixty_four),
+        Case::new("resets/sixty-four-keys", "A reset of sixty-four keys removes all of them.", |bench| {
+            sixty_four(bench, true)
+        }),
+        Case::new(
+            "refunds/sixty-four-keys",
+            "A later refund to sixty-four keys reaches all of them.",
+            |bench| sixty_four(bench, false),
+        ),
     ];
     cases.into_iter().map(Case::any_time).collect()
 }
@@ -59,6 +67,7 @@ async fn each(bench: Bench, resets: bool) -> CaseResult {
                 charged.push((part.of(3), receipt));
             }
             beside.claim(Mode::Charge, std::slice::from_ref(&bystander)).await?;
+            beside.at(HOUR);
             let done =
                 if resets { beside.reset(&parts).await } else { beside.refund(&charged).await.map(drop) };
             done.map_err(|failure| after(&what, failure))?;
@@ -99,16 +108,23 @@ async fn zero(bench: Bench) -> CaseResult {
     Ok(())
 }
 
-async fn sixty_four(bench: Bench) -> CaseResult {
+async fn sixty_four(bench: Bench, resets: bool) -> CaseResult {
     for kind in Kind::METERS {
         let limit = kind.limit(10, DAYS)?;
         let parts: Vec<Part> = (0..64).map(|key| Part::new(&limit, format!("{key}"), 10)).collect();
         let mut beside = Beside::new(&bench);
+        let mut charged = Vec::new();
         for part in &parts {
-            beside.claim(Mode::Charge, std::slice::from_ref(part)).await?;
+            let answer = beside.claim(Mode::Charge, std::slice::from_ref(part)).await?;
+            charged.push((part.of(7), answer.verdicts[0].receipt));
         }
-        beside.reset(&parts).await?;
-        beside.stands(&parts, &format!("a reset of 64 keys, {kind:?}")).await?;
+        beside.at(HOUR);
+        if resets {
+            beside.reset(&parts).await?;
+        } else {
+            beside.refund(&charged).await?;
+        }
+        beside.stands(&parts, &format!("64 keys in one call, {kind:?}")).await?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::atomic::exactly;
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
 use crate::clock::START;
-use crate::failure::{CaseResult, ensure_eq};
+use crate::failure::{CaseResult, ensure, ensure_eq};
 use crate::trial::Trial;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -59,7 +59,11 @@ pub(super) fn cases() -> Vec<Case> {
             "Steps and other limits are charged together or not at all, and a refusal begins no window.",
             with_others,
         ),
-        Case::new("steps/batches", "Requests of a batch share one window, in their order.", batches),
+        Case::new(
+            "steps/batches",
+            "Requests of a batch share one window, in their order, and no unit returns before its end.",
+            batches,
+        ),
         Case::new("steps/reset", "After a reset, the next request begins a window.", reset),
         Case::new(
             "steps/the-quota-may-change",
@@ -210,6 +214,10 @@ async fn batches(bench: Bench) -> CaseResult {
             admitted.push(decision?.allowed());
         }
         ensure_eq!(admitted, [true, false, true, false], "which of a batch are admitted");
+        for decision in trial.at(begun + HOUR / 2).limiter.check_many(ask([1, 2, 1, 1])).await {
+            let decision = decision?;
+            ensure!(!decision.allowed(), "admitted before the end of a full window: {decision:?}");
+        }
     }
     Ok(())
 }

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use ratelimit_core::{
-    Answer, CLOCK_SLACK, Clock, Decisions, ErrorKind, Limits, Meter, Mode, State, SystemClock, Timestamp,
+    Answer, CLOCK_SLACK, Clock, Decisions, Limits, Meter, Mode, State, SystemClock, Timestamp,
 };
 
 use super::atomic::exactly;
 use super::beside::{Part, earlier, give_back, put};
+use super::contended::may_contend;
 use crate::bench::{Bench, storm};
 use crate::case::{Case, Need};
 use crate::clock::START;
@@ -24,8 +25,11 @@ const TICK: Duration = Duration::from_nanos(1);
 /// Units of each meter.
 const ALL: u64 = 40;
 
+/// The name of the limits, so that a bucket is the same under another rate.
+const NAME: &str = "storm";
+
 /// The state of a meter before the storm, and the suffix of a case's name.
-const STATES: [(Before, &str); 8] = [
+const STATES: [(Before, &str); 9] = [
     (Before::Busy, "busy"),
     (Before::HalfDrained, "half-drained"),
     (Before::AtATurn, "at-a-turn"),
@@ -34,6 +38,7 @@ const STATES: [(Before, &str); 8] = [
     (Before::Reset, "reset"),
     (Before::GivenBack, "given-back"),
     (Before::Refused, "refused-before"),
+    (Before::TwoRates, "two-rates"),
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +51,8 @@ enum Before {
     Reset,
     GivenBack,
     Refused,
+    /// Limits of two rates have charged it. Only buckets have one meter for several rates.
+    TwoRates,
 }
 
 pub(super) fn cases() -> Vec<Case> {
@@ -81,7 +88,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 /// Brings the key `k` into the state, and returns the instant of the storm.
-async fn prepare(trial: &Trial, state: Before) -> CaseResult<Timestamp> {
+async fn prepare(trial: &Trial, state: Before, kind: Kind) -> CaseResult<Timestamp> {
     trial.at(Duration::from_secs(7));
     match state {
         Before::Busy => {
@@ -125,14 +132,22 @@ async fn prepare(trial: &Trial, state: Before) -> CaseResult<Timestamp> {
             }
             Ok(trial.now())
         }
+        Before::TwoRates => {
+            trial.under(kind.builder(ALL, HOUR * 3).name(NAME).build()?).admit(9).await?;
+            trial.admit(6).await?;
+            Ok(trial.now())
+        }
     }
 }
 
 async fn in_state(bench: Bench, state: Before) -> CaseResult {
     for kind in Kind::ALL {
-        let limits: Limits = kind.limit(ALL, HOUR)?.into();
+        if matches!(state, Before::TwoRates) && !kind.has_burst() {
+            continue;
+        }
+        let limits: Limits = kind.builder(ALL, HOUR).name(NAME).build()?.into();
         let trial = Trial::new(&bench, limits.clone());
-        let now = prepare(&trial, state).await?;
+        let now = prepare(&trial, state, kind).await?;
         let left = trial.set(now).left().await?;
         let ended = exactly(&bench, &limits, now, left).await;
         ended.map_err(|failure| super::beside::after(&format!("{state:?}, {kind:?}"), failure))?;
@@ -271,7 +286,7 @@ async fn bursts(
     begin: tokio::time::Instant,
 ) -> CaseResult<Vec<((Kind, usize), Answered)>> {
     let (clock, kind) = (SystemClock::new(), SHORT_KINDS[number / 3 % SHORT_KINDS.len()]);
-    let may_contend = !handle.dyn_promises().decisions.are_exact_on_one_node();
+    let promises = handle.dyn_promises();
     let limit = kind.limit(QUOTA, SHORT)?;
     let mut told = Vec::new();
     for round in 0..3 {
@@ -285,7 +300,7 @@ async fn bursts(
                     told.push(((kind, key), Answered { told: Told::new(&answer), at: clock.now() }));
                 }
                 Ok(_) => {}
-                Err(error) if may_contend && error.kind() == ErrorKind::Contended => {}
+                Err(error) if may_contend(promises, &error) => {}
                 Err(error) => return Err(error.into()),
             }
         }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use ratelimit_core::{Decision, Limits};
 
-use super::atomic::{admitted, still};
+use super::atomic::still;
+use super::contended::admitted;
 use crate::bench::{Bench, limit, storm};
 use crate::case::{Case, Need};
 use crate::clock::START;
@@ -81,6 +82,14 @@ async fn immediate(bench: Bench) -> CaseResult {
     ensure_eq!(delays(&trial, 2).await?, [1_500, 2_500], "delays after two and a half seconds");
     trial.at(SECOND * 9);
     ensure_eq!(delays(&trial, 4).await?, [0, 0, 0, 1_000], "delays after a rest");
+    let batched = trial.key("batch");
+    let mut delays = Vec::new();
+    for decision in batched.limiter.check_many((0..7).map(|_| batched.request(1))).await {
+        let decision = decision?;
+        delays.push(decision.allowed().then(|| decision.delay().as_secs()));
+    }
+    let expected = [Some(0), Some(0), Some(0), Some(1), Some(2), Some(3), None];
+    ensure_eq!(delays, expected, "delays in a batch of seven");
     Ok(())
 }
 

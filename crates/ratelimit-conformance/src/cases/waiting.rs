@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Acquire, AcquireError, Decision, Decisions, Limits, Timer, Timestamp};
+use ratelimit_core::{Acquire, AcquireError, CheckError, Decision, Decisions, Limits, Timer, Timestamp};
 
 use super::atomic::still;
+use super::contended::may_contend;
 use crate::bench::{Bench, limit, limits};
 use crate::case::Case;
 use crate::clock::{START, pause};
@@ -113,7 +114,7 @@ async fn never(bench: Bench) -> CaseResult {
 }
 
 async fn acquire_many(bench: Bench) -> CaseResult {
-    let handles = bench.handles(3).await?;
+    let (handles, promises) = (bench.handles(3).await?, bench.promises());
     let own: Limits = limit("5/min log")?.into();
     let clock = bench.limiter(own.clone()).clock().clone();
     let mut waiters = tokio::task::JoinSet::new();
@@ -121,7 +122,13 @@ async fn acquire_many(bench: Bench) -> CaseResult {
         let limiter = still(handle.clone(), &own, START).with_clock(clock.clone());
         let jitter = Duration::from_millis(if number % 2 == 0 { 0 } else { 500 });
         waiters.spawn(async move {
-            limiter.acquire_with("k", Acquire::default().jitter(jitter)).await.map(|permit| permit.now())
+            loop {
+                match limiter.acquire_with("k", Acquire::default().jitter(jitter)).await {
+                    Err(AcquireError::Check(CheckError::Store(error))) if may_contend(promises, &error) => {}
+                    ended => return ended.map(|permit| permit.now()),
+                }
+                tokio::task::yield_now().await;
+            }
         });
     }
     let mut permits: Vec<Timestamp> = Vec::new();

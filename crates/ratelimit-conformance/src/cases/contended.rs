@@ -1,0 +1,35 @@
+//! Calls that may end with a contention error, on stores that may refuse under contention.
+
+use ratelimit_core::{Applied, CheckError, Decision, ErrorKind, Promises, StoreError};
+use tokio::task::yield_now;
+
+use crate::failure::CaseResult;
+
+/// Whether the store may return this error: nothing was done because of other calls.
+pub(super) fn may_contend(promises: Promises, error: &StoreError) -> bool {
+    error.kind() == ErrorKind::Contended && !promises.decisions.are_exact_on_one_node()
+}
+
+/// Whether the claim was admitted. A store that may refuse under contention may also return a contention error.
+pub(super) fn admitted(promises: Promises, answer: Result<Decision<'_>, CheckError>) -> CaseResult<bool> {
+    match answer {
+        Ok(decision) => Ok(decision.allowed()),
+        Err(CheckError::Store(error)) if may_contend(promises, &error) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes a refund or a reset, again and again if the store may return a contention error.
+pub(super) async fn done<R>(promises: Promises, call: impl Fn() -> R) -> Result<(), StoreError>
+where
+    R: Future<Output = Result<(), StoreError>>,
+{
+    loop {
+        match call().await {
+            Err(error) if may_contend(promises, &error) && error.applied() == Applied::No => {
+                yield_now().await;
+            }
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! A store that answers synchronously, as the suite sees it.
+
+use ratelimit_core::{
+    Answer, Claims, CounterStore, Promises, Refund, StoreError, SyncCounterStore, Timestamp,
+};
+
+/// Runs the suite on the synchronous methods of a store: each call of the suite is a call of
+/// [`claim_now`](SyncCounterStore::claim_now), [`refund_now`](SyncCounterStore::refund_now) or
+/// [`reset_now`](SyncCounterStore::reset_now).
+///
+/// The suite itself calls only the asynchronous ones. Give it a second [`Subject`](crate::Subject) whose
+/// [`Space::open`](crate::Space::open) returns an `InProcess`.
+#[derive(Clone, Debug, Default)]
+pub struct InProcess<S>(pub S);
+
+impl<S: SyncCounterStore> CounterStore for InProcess<S> {
+    fn promises(&self) -> Promises {
+        self.0.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        self.0.claim_now(claims)
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.0.refund_now(now, refunds);
+        Ok(())
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.0.reset_now(claims);
+        Ok(())
+    }
+}
