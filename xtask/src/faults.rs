@@ -32,6 +32,10 @@ pub(crate) struct Arguments {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    ensure!(
+        arguments.servers.images.is_empty(),
+        "--image: this command kills processes of this machine, and runs no images"
+    );
     let mut command = cargo();
     // Not optimised, but with all checks: the servers are what takes time.
     command.args(["run", "--quiet", "--package", "ratelimit-faults", "--"]);

@@ -35,7 +35,14 @@ impl Subject {
                 Ok(Self { limits: text.parse().map_err(|error| anyhow!("--limits: {error}"))?, policy: None })
             }
             (None, Some(file)) => {
-                let config = ConfigFile::open_with(file, provided(&args.provided_key))?.config();
+                let config = ConfigFile::open_with(file, provided(&args.provided_key)).map_err(|error| {
+                    let hint = match error.to_string().contains("Provided::key") {
+                        true => ": name it with --provided-key",
+                        false => "",
+                    };
+                    anyhow!("{error}{hint}")
+                })?;
+                let config = config.config();
                 let policy = choose(&config, args.policy.as_deref())?;
                 let limits = limits(&config, policy, args.plan.as_deref())?.clone();
                 Ok(Self { limits, policy: Some(policy.clone()) })

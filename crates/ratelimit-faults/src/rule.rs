@@ -38,6 +38,14 @@ impl Rule {
         }
     }
 
+    /// The same limit on a store that counts late calls in their own window without regard to the next one.
+    pub(crate) fn in_any_order(self) -> Self {
+        match self {
+            Self::Sliding { quota, period } => Self::Fixed { quota, period },
+            ordered => ordered,
+        }
+    }
+
     /// The same limit divided among instances.
     pub(crate) fn divided(self, instances: u64) -> Self {
         let part = |quota: u64| (quota / instances).max(1);

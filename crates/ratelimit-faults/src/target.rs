@@ -78,6 +78,11 @@ impl Target {
         CONNECTIONS + usize::from(self == Self::RedisCluster)
     }
 
+    /// Whether the keys of a call may be on several servers, each of which charges by itself.
+    pub(crate) fn is_spread(self) -> bool {
+        matches!(self, Self::RedisCluster | Self::MemcachedPair)
+    }
+
     /// Whether it refuses only what does not fit, even if other calls are in progress; see `Decisions` of core.
     pub(crate) fn is_exact(self) -> bool {
         !matches!(self, Self::Memcached | Self::MemcachedPair)

@@ -62,6 +62,11 @@ fn a_store_that_refuses_everything_is_found() {
 }
 
 #[test]
+fn a_store_that_refuses_all_calls_of_two_keys_is_found() {
+    is_found("memory", 1, "single", "were refused although they fitted");
+}
+
+#[test]
 fn a_store_that_never_answers_is_found() {
     is_found("memory", 1, "hangs", "calls were late");
 }

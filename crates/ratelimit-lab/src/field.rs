@@ -46,14 +46,14 @@ impl Field {
     /// line has several of them, the first in this list counts.
     pub fn names(&self) -> Vec<&str> {
         match self {
-            // Those that are finer than seconds come first.
+            // The finer ones come first, where their names are certain.
             Self::Time => vec![
                 "StartUTC",
-                "msec",
                 "time",
                 "timestamp",
                 "@timestamp",
                 "ts",
+                "msec",
                 "time_iso8601",
                 "start_time",
                 "time_local",

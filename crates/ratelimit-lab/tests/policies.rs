@@ -204,6 +204,7 @@ fn what_a_program_provides_for_its_file_comes_from_the_log() {
     assert_eq!((&column["requests"], &column["refused_by"]), (&json!(5), &json!({"own": 1})));
     replay(&[]).fails(1, "unknown kind of key \"tenant\"");
     replay(&["--provided-key", "tenant"]).fails(1, "--provided-key tenant: write NAME=FIELD");
+    replay(&[]).fails(1, "with --provided-key");
 }
 
 #[test]

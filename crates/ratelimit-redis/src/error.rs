@@ -148,6 +148,7 @@ fn by_text(detail: &str) -> (ErrorKind, Cow<'static, str>) {
         ("NOREPLICAS", "NOREPLICAS"),
         ("NOPERM", "NOPERM"),
         ("can't run this command", "NOPERM"),
+        ("no permissions to", "NOPERM"),
         ("can't access at least one of the keys", "NOPERM"),
         ("WRONGPASS", "WRONGPASS"),
         ("NOAUTH", "NOAUTH"),

@@ -19,6 +19,7 @@
 //!
 //! - `EVAL`, `EVALSHA`, `SCRIPT LOAD` and `UNLINK`;
 //! - in scripts `GET`, `MGET`, `SET PX`, `GETRANGE`, `SETRANGE`, `STRLEN`, `PEXPIRE` and `TIME`;
+//! - with a database in the address also `SELECT`;
 //! - on a cluster also `CLUSTER SLOTS`, `CLUSTER INFO` and `ASKING`;
 //! - with sentinels `ROLE`, and `SENTINEL` on the sentinels;
 //! - `SCAN` for [`RedisStore::scan_meters`].

@@ -108,6 +108,9 @@ async fn the_documented_permissions_suffice() {
     let server = Server::start(&[]).await;
     assert!(server.say(line).contains("OK"));
     let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port);
+    check(&RedisStore::connect(&format!("{url}1")).await.unwrap_err(), ErrorKind::Denied, Applied::No, false);
+    assert!(server.say(&format!("{line} +select")).contains("OK"));
+    RedisStore::connect(&format!("{url}1")).await.unwrap();
     let store = RedisStore::connect(&url).await.unwrap();
     for limit in ["2/s", "2/s fixed", "2/s precision 100ms", "200/s log", "2/s bucket", "2 at once"] {
         let limiter = ratelimit_core::RateLimiter::new(store.clone(), limit.parse::<Limit>().unwrap());

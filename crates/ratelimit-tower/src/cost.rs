@@ -30,10 +30,10 @@ impl Cost {
 
     /// One unit per `unit` bytes of the body, rounded up, at least one; `unknown` units if the length is not known.
     ///
-    /// The length is that of `Content-Length`. In HTTP/1, a request with neither this field nor `Transfer-Encoding` has no
-    /// body, so it costs one unit. In later versions of HTTP, any request without it may have a body, so a `GET` usually
-    /// costs `unknown` units; [exempt](crate::Policy::except) such requests or determine their cost in a
-    /// [function](Self::function) if that is too much.
+    /// The length is that of `Content-Length`. In HTTP/1, a `GET` (or another safe method) with neither this field nor
+    /// `Transfer-Encoding` has no body, so it costs one unit. In later versions of HTTP, any request without it may have a
+    /// body, so a `GET` usually costs `unknown` units; [exempt](crate::Policy::except) such requests or determine their cost
+    /// in a [function](Self::function) if that is too much.
     pub fn content_length(unit: NonZeroU64, unknown: u64) -> Self {
         Self(Kind::Length { unit, unknown })
     }
@@ -63,9 +63,10 @@ impl Cost {
 /// The length of the body, if the request's head says it.
 fn length(request: &Head<'_>) -> Option<u64> {
     let Some(length) = request.headers.get(CONTENT_LENGTH) else {
-        // RFC 9112, section 6.3.
-        let is_empty =
-            request.version <= Version::HTTP_11 && !request.headers.contains_key(TRANSFER_ENCODING);
+        // RFC 9112, section 6.3. In other requests a middleware may have removed the field, as decompression does.
+        let is_empty = request.method.is_safe()
+            && request.version <= Version::HTTP_11
+            && !request.headers.contains_key(TRANSFER_ENCODING);
         return is_empty.then_some(0);
     };
     // `parse` would accept a sign.
@@ -120,6 +121,7 @@ mod tests {
         let of = |version| http::Request::builder().version(version);
         assert_eq!([of(Version::HTTP_10), of(Version::HTTP_11)].map(cost), [1, 1]);
         assert_eq!(cost(of(Version::HTTP_11).header("transfer-encoding", "chunked")), 7);
+        assert_eq!(cost(of(Version::HTTP_11).method("POST")), 7);
         assert_eq!([of(Version::HTTP_2), of(Version::HTTP_3)].map(cost), [7, 7]);
     }
 }

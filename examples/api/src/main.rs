@@ -67,13 +67,19 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let listener = TcpListener::bind(args.listen).await.with_context(|| {
         format!("cannot listen on {}: is another instance running? choose another with --listen", args.listen)
     })?;
-    let ended = ended()?;
+    let mut ended = Box::pin(ended()?);
     let interval = Duration::from_millis(args.interval);
     let counting = tokio::spawn({
         let member = member.clone();
         async move { member.run(interval).await }
     });
-    member.joined(interval).await;
+    tokio::select! {
+        () = member.joined(interval) => {}
+        () = &mut ended => {
+            counting.abort();
+            return member.leave().await;
+        }
+    }
     greet(listener.local_addr()?, &limiter)?;
     let app = routes::router(limiter, &policies).into_make_service_with_connect_info::<SocketAddr>();
     let watching = tokio::spawn(async move { policies.watch(Duration::from_secs(1)).await });

@@ -235,10 +235,11 @@ async fn slices(bench: Bench) -> CaseResult {
         cut(trial.limiter.check(trial.key(&alone).request(10)), number % 14).await;
         let both = [&first, &second].map(|key| Request::new(key).cost(10));
         cut(trial.limiter.check_many(both), number % 14).await;
-        keys.extend([alone, first, second]);
+        let one = &texts[number % texts.len()..][..1];
+        keys.extend([(alone, &texts[..]), (first, one), (second, one)]);
     }
     pause(SETTLED).await;
-    for key in keys {
+    for (key, texts) in keys {
         let trial = trial.key(&key);
         let peeked = in_time("a peek", async { Ok(trial.limiter.peek(trial.request(0)).await?) }).await?;
         let left: Vec<u64> = peeked.each().map(|each| each.remaining()).collect();

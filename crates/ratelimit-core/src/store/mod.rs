@@ -28,7 +28,8 @@ use crate::{Answer, Claim, Claims, Meter, MeterId, Mode, Refund, Timestamp, Verd
 /// Claims on one meter behave as if they were executed one after another, from any number of handles, threads and
 /// machines. A store that cannot guarantee this declares [`Decisions::Conservative`]: it never admits more than the
 /// meter allows, but under contention it may refuse what would have fitted, and any call, also a refund or a reset, may
-/// return an error of the kind [`ErrorKind::Contended`]. A store whose nodes learn of each other's
+/// return an error of the kind [`ErrorKind::Contended`]. One that cannot guarantee it for several keys at once declares
+/// [`Decisions::ExactPerKey`]. A store whose nodes learn of each other's
 /// charges later declares [`Decisions::Eventual`]; then this holds for the claims of one node.
 ///
 /// ## All or nothing

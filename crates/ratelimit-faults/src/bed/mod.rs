@@ -20,8 +20,9 @@ use crate::target::Target;
 
 /// Starts the servers of a target.
 pub(crate) async fn start(target: Target) -> Result<Box<dyn Bed>> {
-    // Servers that are given by an address must not be killed.
-    let testbed = Testbed::new(Settings { addresses: Default::default(), ..Settings::from_env() });
+    // Servers that are given by an address must not be killed, and those in containers cannot be.
+    let own = Settings { addresses: Default::default(), images: Default::default(), ..Settings::from_env() };
+    let testbed = Testbed::new(own);
     Ok(match target {
         Target::Memory => Box::new(Memory),
         Target::Redis | Target::RedisFallback => Box::new(redis::Bed::start(&testbed, false).await?),

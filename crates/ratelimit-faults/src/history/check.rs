@@ -24,6 +24,10 @@ pub(crate) struct Evidence<'a> {
     pub(crate) clocks: (u64, u64),
     /// How long a call may take.
     pub(crate) deadline: u64,
+    /// The store's own time limit.
+    pub(crate) timeout: u64,
+    /// Whether the keys of a call may be on several servers.
+    pub(crate) is_spread: bool,
     /// Whether the store refuses only what does not fit, even if other calls on the same key are in progress.
     pub(crate) is_exact: bool,
     /// Among how many instances a fallback divides the limits.
@@ -70,12 +74,15 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
     }
     // A store that reserves units before it decides cannot give them back if its connection breaks meanwhile.
     let reservations_may_stay = !evidence.is_exact && evidence.calls.iter().any(Call::is_trouble);
+    let mut early: Vec<&Call> = Vec::new();
     let mut restarts = 0;
     let mut excess = 0;
     for (key, calls) in &by_key {
         let Some(class) = evidence.classes.get(usize::from(key.class)) else { continue };
         let losses: Vec<&Loss> = evidence.losses.iter().filter(|loss| loss.concerns(*key)).collect();
-        let (allowed, beyond) = bound(class.rule, &losses, evidence.clocks, calls, Call::is_admitted);
+        // A store that is not exact has no order for calls on two windows either.
+        let rule = if evidence.is_exact { class.rule } else { class.rule.in_any_order() };
+        let (allowed, beyond) = bound(rule, &losses, evidence.clocks, calls, Call::is_admitted);
         checked.allowed += allowed;
         restarts += beyond.div_ceil(class.rule.quota());
         excess += beyond;
@@ -86,10 +93,10 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
         checked.exceed(class, beyond);
         // A limit of a second means nothing if the clocks are seconds apart.
         if class.is_long || evidence.clocks == (0, 0) {
-            checked.refused_early += refused_early(class.rule, calls, evidence, reservations_may_stay);
+            early.extend(refused_early(class.rule, calls, evidence, reservations_may_stay));
         }
         if class.is_long {
-            checked.refused_early += refused_early_without_the_store(class.rule, calls, evidence);
+            early.extend(refused_early_without_the_store(class.rule, calls, evidence));
             checked.account(*key, class.rule, &losses, calls, evidence, reservations_may_stay);
         }
     }
@@ -99,6 +106,7 @@ pub(crate) fn check(evidence: &Evidence<'_>) -> Checked {
     if restarts > evidence.evicted {
         checked.beyond += excess;
     }
+    checked.refused_early = calls_of(&early);
     checked.recovery = recovery(evidence);
     checked
 }
@@ -124,6 +132,10 @@ impl Checked {
             Outcome::Refused => {}
             Outcome::Dropped => self.dropped += 1,
             Outcome::Failed { kind, maybe } => {
+                // A store that gets no connection in time could not reach its server.
+                let late =
+                    kind == ErrorKind::Unreachable && !maybe && call.end - call.start >= evidence.timeout;
+                let kind = if late { ErrorKind::Timeout } else { kind };
                 *self.errors.entry(name(kind, maybe)).or_default() += 1;
             }
         }
@@ -186,30 +198,44 @@ fn bound(
     (most(first, last), beyond)
 }
 
-/// How many refusals neither charges explain nor, on a store that is not exact, calls on the same key in progress.
-fn refused_early(rule: Rule, calls: &[&Call], evidence: &Evidence<'_>, reservations_may_stay: bool) -> u64 {
+/// The number of calls whose keys are all among these.
+fn calls_of(early: &[&Call]) -> u64 {
+    let mut keys: BTreeMap<(usize, u64, u64), u64> = BTreeMap::new();
+    let alone = early.iter().filter(|call| !call.paired).count() as u64;
+    for call in early.iter().filter(|call| call.paired) {
+        *keys.entry((call.worker, call.start, call.end)).or_default() += 1;
+    }
+    alone + keys.into_values().filter(|keys| *keys > 1).count() as u64
+}
+
+/// The refusals that neither charges explain nor, on a store that is not exact, calls on the same key in progress. A
+/// refusal of two keys may be due to the other one.
+fn refused_early<'a>(
+    rule: Rule,
+    calls: &[&'a Call],
+    evidence: &Evidence<'_>,
+    reservations_may_stay: bool,
+) -> Vec<&'a Call> {
     let (behind, ahead) = evidence.clocks;
     let latest = |call: &Call| {
         // A call that its caller gave up may be decided later.
         let late = if call.is_ambiguous() { evidence.deadline } else { 0 };
         call.end + late + ahead + BLUR
     };
-    // The other key may be the reason for the refusal of a pair.
-    let refusals =
-        calls.iter().filter(|call| call.outcome == Outcome::Refused && !call.degraded && !call.paired);
+    let refusals = calls.iter().filter(|call| call.outcome == Outcome::Refused && !call.degraded);
     let is_early = |refusal: &&&Call| {
         let from = refusal.start.saturating_sub(behind + BLUR);
         let explains = |call: &&&Call| {
             let overlaps = call.end + BLUR >= refusal.start && !std::ptr::eq(**call, **refusal);
             // Of keys on several servers each is charged by itself, and given back if another one does not fit.
-            let is_tentative = overlaps && (!evidence.is_exact || call.paired);
+            let is_tentative = overlaps && (!evidence.is_exact || evidence.is_spread && call.paired);
             call.start <= refusal.end + BLUR
                 && (call.may_be_charged() || is_tentative || reservations_may_stay)
         };
         let charges = calls.iter().filter(explains).map(|call| (latest(call), u64::from(call.cost)));
         !rule.can_refuse(u64::from(refusal.cost), from, &mut charges.collect::<Vec<_>>())
     };
-    refusals.filter(is_early).count() as u64
+    refusals.filter(is_early).copied().collect()
 }
 
 /// The same for what each worker has admitted without the store. No server can lose any of that.
@@ -225,22 +251,25 @@ fn without_the_store(rule: Rule, evidence: &Evidence<'_>, calls: &[&Call]) -> (u
     bounds.fold((0, 0), |(allowed, beyond), (more, further)| (allowed + more, beyond + further))
 }
 
-/// How many refusals without the store the worker's own charges without the store do not explain.
-fn refused_early_without_the_store(rule: Rule, calls: &[&Call], evidence: &Evidence<'_>) -> u64 {
+/// The refusals without the store that the worker's own charges without the store do not explain.
+fn refused_early_without_the_store<'a>(
+    rule: Rule,
+    calls: &[&'a Call],
+    evidence: &Evidence<'_>,
+) -> Vec<&'a Call> {
     let quota = rule.divided(evidence.instances).quota();
-    let refusals =
-        calls.iter().filter(|call| call.degraded && call.outcome == Outcome::Refused && !call.paired);
+    let refusals = calls.iter().filter(|call| call.degraded && call.outcome == Outcome::Refused);
     let is_early = |refusal: &&&Call| {
         let own = calls.iter().filter(|call| call.worker == refusal.worker && call.start <= refusal.end);
         let charged = own.filter(|call| match call.outcome {
             Outcome::Admitted => call.degraded,
             Outcome::Dropped => true,
-            Outcome::Refused => call.paired,
+            Outcome::Refused => false,
             Outcome::Failed { .. } => false,
         });
         charged.map(|call| u64::from(call.cost)).sum::<u64>() + u64::from(refusal.cost) <= quota
     };
-    refusals.filter(is_early).count() as u64
+    refusals.filter(is_early).copied().collect()
 }
 
 /// The first and the last instant at which these may have been charged.

@@ -74,6 +74,7 @@ struct Case {
     evicted: u64,
     apart: u64,
     is_conservative: bool,
+    is_spread: bool,
     healed: u64,
 }
 
@@ -87,7 +88,9 @@ impl Case {
             evicted: self.evicted,
             clocks: (self.apart, self.apart),
             deadline: SECOND,
+            timeout: SECOND / 2,
             is_exact: !self.is_conservative,
+            is_spread: self.is_spread,
             instances: 3,
             used: &self.used,
             healed: START + self.healed * MILLIS,
@@ -279,12 +282,23 @@ fn decisions_without_the_store_are_bound_for_each_worker() {
 
 #[test]
 fn a_refusal_of_two_keys_may_be_due_to_the_other() {
-    let paired = Call { paired: true, ..call(LOG, 1_000, Outcome::Refused) };
-    assert_eq!(checked(&[paired]).refused_early, 0);
-    // While it is in progress, the units may be reserved.
-    let larger = Call { cost: 3, ..paired };
-    for (at, early) in [(1_000, 0), (1_100, 1)] {
-        assert_eq!(checked(&[larger, call(LOG, at, Outcome::Refused)]).refused_early, early);
+    let pair = |cost| {
+        let one = Call { paired: true, cost, ..call(LOG, 1_000, Outcome::Refused) };
+        [one, Call { key: KeyId { number: 2, ..one.key }, ..one }]
+    };
+    for degraded in [false, true] {
+        let pair = pair(1).map(|call| Call { degraded, ..call });
+        assert_eq!(checked(&pair).refused_early, 1, "neither key explains it");
+        let full = admitted(LOG, 0, QUOTA).into_iter().map(|call| Call { degraded, ..call });
+        assert_eq!(checked(&[pair.to_vec(), full.collect()].concat()).refused_early, 0);
+    }
+    // While it is in progress, units of one key may be reserved if the other is on another server.
+    let other = [admitted(LOG, 0, QUOTA).as_slice(), &[]].concat();
+    let other: Vec<Call> = other.into_iter().map(|call| Call { key: pair(3)[1].key, ..call }).collect();
+    for (is_spread, at, early) in [(true, 1_000, 0), (true, 1_100, 1), (false, 1_000, 1)] {
+        let case = Case { is_spread, ..Case::default() };
+        let calls = [other.as_slice(), &pair(3), &[call(LOG, at, Outcome::Refused)]].concat();
+        assert_eq!(case.check(&calls).refused_early, early, "{is_spread} {at}");
     }
 }
 
@@ -298,6 +312,22 @@ fn reservations_may_stay_if_a_connection_breaks() {
         let broken = case.check(&[refused.as_slice(), &[failed]].concat());
         assert_eq!((broken.refused_early, broken.invented), (early, u64::from(!is_conservative)));
     }
+}
+
+#[test]
+fn a_time_out_while_connecting_is_a_time_out() {
+    let failed = call(LOG, 0, Outcome::Failed { kind: ErrorKind::Unreachable, maybe: false });
+    for (millis, name) in [(499, "unreachable"), (500, "timeout")] {
+        let calls = [Call { end: failed.start + millis * MILLIS, ..failed }];
+        assert_eq!(checked(&calls).errors.into_keys().collect::<Vec<_>>(), [name]);
+    }
+}
+
+#[test]
+fn a_store_without_an_order_may_count_late_calls_in_the_window_before() {
+    let calls = [admitted(SHORT_SLIDING, 700, QUOTA), admitted(SHORT_SLIDING, 1_000, QUOTA)].concat();
+    assert_eq!(checked(&calls).beyond, QUOTA);
+    assert_eq!(Case { is_conservative: true, ..Case::default() }.check(&calls).beyond, 0);
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub(crate) enum Broken {
     Fails,
     /// It charges the first of several keys although it refuses them.
     Halves,
+    /// It refuses all calls of several keys.
+    Single,
 }
 
 impl Broken {
@@ -78,7 +80,9 @@ impl CounterStore for BrokenStore {
                 tokio::time::sleep(std::time::Duration::from_secs(3)).await;
                 self.store.claim(claims).await
             }
-            Broken::Refuses if claims.mode() != Mode::Peek => {
+            Broken::Refuses | Broken::Single
+                if claims.mode() != Mode::Peek && (self.how == Broken::Refuses || claims.len() > 1) =>
+            {
                 let mut answer = self.store.claim(claims.with_mode(Mode::Peek)).await?;
                 answer.admitted = false;
                 answer.verdicts.iter_mut().for_each(|verdict| verdict.fits = false);

@@ -166,7 +166,14 @@ impl Engine {
         let mut requests = None;
         if let Some(path) = &plan.policies {
             let provided = ProvidedKeys::new(wanted, &plan.provided_keys)?;
-            let config = ConfigFile::open_with(path, provided.provided())?.config();
+            let config = ConfigFile::open_with(path, provided.provided()).map_err(|error| {
+                let hint = match error.to_string().contains("Provided::key") {
+                    true => ": name it, and the log's field that has it, with --provided-key",
+                    false => "",
+                };
+                anyhow::anyhow!("{error}{hint}")
+            })?;
+            let config = config.config();
             let plan_field = plan.plan_field.as_deref();
             requests = Some(RequestMaker::new(wanted, &plan.headers, plan_field, provided, &config)?);
             let layer = Layered::new(&config, plan.enforce_shadow, clock.clone())

@@ -193,7 +193,7 @@ fn json_of_usual_servers_is_read() {
     );
     // The time in milliseconds counts, not the one in whole seconds.
     reads(
-        r#"{"time":"2026-01-05T10:00:00+00:00","time_local":"05/Jan/2026:10:00:00 +0000","msec":"1767607200.125"}"#,
+        r#"{"time_iso8601":"2026-01-05T10:00:00+00:00","time_local":"05/Jan/2026:10:00:00 +0000","msec":"1767607200.125"}"#,
         Format::Json,
         1_767_607_200_125,
         ["-"; 8],

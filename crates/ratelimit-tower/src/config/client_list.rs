@@ -30,9 +30,12 @@ pub(super) fn lists(
     for client in &section.clients {
         // `ClientList` skips such lines.
         let problem = match client.trim() {
-            "" => "it is empty: write `literal:` for the empty value",
-            text if text.starts_with('#') => "it looks like a comment: write `literal:` before it",
-            _ => continue,
+            text if !text.is_empty() && !text.starts_with('#') => continue,
+            _ if source.is_address() => "it is no address: remove it",
+            "" => "it is empty: remove it, or write `literal:` for the empty value",
+            _ => {
+                "only a `file` has comments: remove it, or write `literal:` before a client that begins with `#`"
+            }
         };
         return Err(Problem::at(&client.place, problem));
     }
