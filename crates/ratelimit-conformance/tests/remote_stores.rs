@@ -116,6 +116,7 @@ impl Server for Echo {
             let _ = stop.send(());
             task.await?;
         }
+        self.frozen.send_replace(false);
         Ok(())
     }
 

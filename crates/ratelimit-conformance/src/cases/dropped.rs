@@ -230,13 +230,12 @@ async fn slices(bench: Bench) -> CaseResult {
     let texts = ["10/h", "10/h burst 10", "10/h log"];
     let trial = Trial::new(&bench, limits(&texts)?);
     let mut keys = Vec::new();
-    for number in 0..28 {
+    for (number, one) in (0..28).zip((0..texts.len()).cycle()) {
         let [alone, first, second] = ["alone", "first", "second"].map(|key| format!("{key} {number}"));
         cut(trial.limiter.check(trial.key(&alone).request(10)), number % 14).await;
         let both = [&first, &second].map(|key| Request::new(key).cost(10));
         cut(trial.limiter.check_many(both), number % 14).await;
-        let one = &texts[number % texts.len()..][..1];
-        keys.extend([(alone, &texts[..]), (first, one), (second, one)]);
+        keys.extend([(alone, &texts[..]), (first, &texts[one..=one]), (second, &texts[one..=one])]);
     }
     pause(SETTLED).await;
     for (key, texts) in keys {
