@@ -121,6 +121,8 @@ struct Failing {
 /// How the store fails.
 const BEFORE: u8 = 1;
 const AFTER: u8 = 2;
+/// After a refund, it fails before each call.
+const NO_READING_AFTER_A_REFUND: u8 = 3;
 
 impl Failing {
     fn fail(&self, here: u8) -> Result<(), StoreError> {
@@ -146,6 +148,8 @@ impl CounterStore for Failing {
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
         self.fail(BEFORE)?;
         self.store.refund(now, refunds).await?;
+        let _ =
+            self.how.compare_exchange(NO_READING_AFTER_A_REFUND, BEFORE, Ordering::SeqCst, Ordering::SeqCst);
         self.fail(AFTER)
     }
 
@@ -226,4 +230,62 @@ fn a_refund_whose_answer_is_lost_removes_no_other_units() {
     node.charge(1, 3_000);
     node.sync(3_000);
     assert_eq!((node.left(3_000), left_in_store(3_000)), (1, 1));
+}
+
+#[test]
+fn a_charge_that_was_refunded_before_the_sync_holds_no_other_refund_back() {
+    let (_shared, left_in_store, [node, _]) = synced("20 at once");
+    let first = node.charge(1, 100);
+    node.sync(1_000);
+    let second = node.charge(1, 1_100);
+    node.refund(&second, 1_200);
+    node.refund(&first, 1_300);
+    node.sync(2_000);
+    assert_eq!((node.left(2_000), left_in_store(2_000)), (20, 20));
+}
+
+#[test]
+fn a_refund_of_an_old_charge_does_not_read_the_log_as_of_then() {
+    let (_shared, _, [node, _]) = synced("10/min log");
+    for seconds in [0, 45] {
+        node.charge(4, 1_000 * seconds);
+        node.sync(1_000 * seconds);
+    }
+    // This charge removes the expired units of the first, here and in the store.
+    let taken = [57_000, 61_000].map(|millis| node.charge(1, millis));
+    for taken in taken.iter().rev() {
+        node.refund(taken, 61_500);
+    }
+    node.sync(62_000);
+    assert_eq!(node.left(62_000), 6, "the four of the 45th second count");
+}
+
+#[test]
+fn charges_that_were_put_back_are_not_lost_if_later_ones_are_refunded() {
+    let (_shared, left_in_store, [node, _]) = synced("10/h log");
+    let first = node.charge(1, 1_000);
+    node.sync(1_000);
+    node.charge(1, 5_000);
+    node.fail(BEFORE, 5_500);
+    let last = node.charge(1, 6_000);
+    node.refund(&first, 6_500);
+    node.fail(BEFORE, 7_000);
+    node.sync(8_000);
+    node.refund(&last, 9_000);
+    node.sync(9_000);
+    assert_eq!((node.left(9_000), left_in_store(9_000)), (9, 9));
+}
+
+#[test]
+fn a_log_is_not_decided_by_a_reading_from_before_its_last_change() {
+    let (shared, left_in_store, [node, _]) = synced("10/h log");
+    let first = node.charge(5, 0);
+    node.sync(0);
+    node.charge(5, 10_000);
+    node.refund(&first, 11_000);
+    // The refund arrives, and the reading after it fails.
+    shared.how.store(NO_READING_AFTER_A_REFUND, Ordering::SeqCst);
+    assert!(block_on(node.store.sync(at(12_000))).is_err());
+    shared.how.store(0, Ordering::SeqCst);
+    assert_eq!((node.left(12_000), left_in_store(12_000)), (5, 5));
 }

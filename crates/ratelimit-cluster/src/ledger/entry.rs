@@ -97,7 +97,10 @@ impl Entry<'_> {
         let before = self.state.clone();
         let of_log = Units::Log { newest: refund.receipt, units: -signed(refund.cost) };
         let is_log = matches!(refund.meter, Meter::Log(_));
-        if is_log && self.is_merged && !of_log.have_left(&refund.meter, now.max(newest(&before))) {
+        if is_log && of_log.have_left(&refund.meter, now.max(newest(&before))) {
+            return;
+        }
+        if is_log && self.is_merged {
             // Refunds of other nodes may have removed these units, and left later ones of theirs.
             merge::add(&refund.meter, &mut self.state, &of_log);
         } else {

@@ -27,6 +27,7 @@ impl LogOwners {
     pub(super) fn add_sent(&mut self, units: u64, charged_at: Timestamp, at: Timestamp) {
         match self.own.back_mut() {
             Some(run) if run.at == at => {
+                let charged_at = run.charged_at.max(charged_at);
                 *run = Run { at, units: run.units.saturating_add(units), charged_at };
             }
             _ => self.own.push_back(Run { at, units, charged_at }),
@@ -50,10 +51,15 @@ impl LogOwners {
         }
         cut(&mut self.remote, here.saturating_sub(there), |run, cut| take_out(state, run.at, cut));
         // The store has fewer units than this node sent: the meter was reset.
-        let missing = own.saturating_sub(live);
-        cut(&mut self.own, missing, |_, _| {});
+        let (missing, mut last) = (own.saturating_sub(live), Timestamp::EPOCH);
+        cut(&mut self.own, missing, |run, cut| {
+            if cut > 0 {
+                last = last.max(run.charged_at);
+            }
+        });
         let missing = usize::try_from(missing).unwrap_or(usize::MAX);
-        state.units.drain(..missing.min(state.units.len()));
+        let of_them = state.units.partition_point(|unit| *unit <= last.as_nanos());
+        state.units.drain(..missing.min(of_them));
     }
 
     fn add_remote(&mut self, state: &mut LogState, units: u64, at: Timestamp) {

@@ -169,7 +169,7 @@ impl Shard {
     /// Takes all pending usages. Returns whether there was at most one for each meter.
     pub(super) fn take_pending(&mut self, mut each: impl FnMut(&OwnedName, &Meter, Units)) -> bool {
         let is_each_once = self.outgoing.queue.is_empty();
-        for (_, usage) in self.outgoing.queue.drain(..) {
+        for (_, usage) in self.outgoing.queue.drain(..).filter(|(_, usage)| !usage.units.is_nothing()) {
             each(&usage.name, &usage.meter, usage.units);
         }
         let (colds, meters) = (&self.colds, &self.meters);

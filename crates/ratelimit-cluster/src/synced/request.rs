@@ -172,7 +172,9 @@ pub(super) fn requests(
             } else {
                 requests.push(request(Scope::of_log(&id, log), units.unsigned_abs(), newest));
             }
-            requests.push(Request { mode: Mode::Peek, ..request(Scope::of_log(&id, log), 0, newest) });
+            // As of now: the store may have dropped what had expired when the refunded units were charged.
+            requests
+                .push(Request { mode: Mode::Peek, ..request(Scope::of_log(&id, log), 0, now.max(newest)) });
         }
         _ => {} // units always match the usage's meter
     }

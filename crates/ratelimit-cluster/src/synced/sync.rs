@@ -1,7 +1,7 @@
 //! One synchronization: sends all pending usages to the shared store and applies its readings. Whatever happens, each usage is
 //! then confirmed, pending again, or unsure.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::poll_fn;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -68,6 +68,8 @@ struct Batch<'n, S> {
     usages: Vec<Usage>,
     /// The progress of each usage.
     stages: Vec<Stage>,
+    /// The usages that were sent, each with the number of readings before it.
+    changed: Vec<(usize, usize)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -86,7 +88,7 @@ type Readings = Vec<(usize, Reading)>;
 impl<'n, S> Batch<'n, S> {
     fn new(node: &'n Synced<S>, now: Timestamp, usages: Vec<Usage>) -> Self {
         let stages = vec![Stage::Pending; usages.len()];
-        Self { node, now, usages, stages }
+        Self { node, now, usages, stages, changed: Vec::new() }
     }
 
     /// Makes usages pending again that were not sent, and marks those as unsure that may have been applied. Returns all.
@@ -119,7 +121,7 @@ impl<S: CounterStore> Batch<'_, S> {
                     requests(ledger, nth, usage, self.now, &mut claims, &mut returns);
                 }
             }
-            let refunded = self.refund(&returns).await;
+            let refunded = self.refund(&returns, readings.len()).await;
             result = if refunded.is_err() { refunded } else { result };
             for chunk in claims.chunks(size) {
                 if result.as_ref().is_err_and(is_unreachable) {
@@ -133,7 +135,7 @@ impl<S: CounterStore> Batch<'_, S> {
             }
         }
         let usages = self.finish();
-        for (nth, reading) in newest_readings(&usages, readings) {
+        for (nth, reading) in newest_readings(&usages, readings, &self.changed) {
             if resets.counts(&usages[nth], &reading) {
                 resets.unless_reset(&usages[nth], |usage| ledger.apply_reading(usage, reading));
             }
@@ -153,9 +155,10 @@ impl<S: CounterStore> Batch<'_, S> {
         charges.any(|(usage, stage)| *stage == Stage::Pending && usage.name == refund.name)
     }
 
-    async fn refund(&mut self, returns: &[Return]) -> Result<(), StoreError> {
+    async fn refund(&mut self, returns: &[Return], readings: usize) -> Result<(), StoreError> {
         for chunk in returns.chunks(MAX_CLAIMS) {
             chunk.iter().for_each(|given| self.stages[given.usage] = Stage::Sent);
+            self.changed.extend(chunk.iter().map(|given| (given.usage, readings)));
             let names: Vec<_> = chunk.iter().map(|given| self.usages[given.usage].name.id()).collect();
             let refunds = chunk.iter().zip(&names).map(|(given, id)| Refund {
                 id: given.scope.id(id),
@@ -191,6 +194,7 @@ impl<S: CounterStore> Batch<'_, S> {
             let answer = answers.next().unwrap_or_else(|| Err(unanswered("synced")));
             if request.charges() {
                 self.stages[request.usage] = stage_after(&answer);
+                self.changed.push((request.usage, readings.len()));
             }
             match answer.map(|answer: Answer| answer.verdicts.first().copied()) {
                 Ok(Some(verdict)) => match request.reading(&verdict) {
@@ -216,11 +220,20 @@ impl<S> Drop for Batch<'_, S> {
 
 /// Keeps only the last reading of each meter or segment. An earlier reading lacks the units that were sent after it, and
 /// claims made in between would be decided by it.
-fn newest_readings(usages: &[Usage], readings: Readings) -> Readings {
+///
+/// A log is never decided by a reading from before its last change.
+fn newest_readings(usages: &[Usage], readings: Readings, changed: &[(usize, usize)]) -> Readings {
+    let first: HashMap<_, _> = changed.iter().map(|(nth, first)| (usages[*nth].name.id(), *first)).collect();
     let mut seen = HashSet::new();
     let mut last: Readings = readings
         .into_iter()
+        .enumerate()
         .rev()
+        .filter(|(place, (nth, reading))| {
+            let is_log = matches!(reading, Reading::Log { .. });
+            !is_log || first.get(&usages[*nth].name.id()).is_none_or(|first| place >= first)
+        })
+        .map(|(_, found)| found)
         .filter(|(nth, reading)| {
             let place = match reading {
                 Reading::Window { segment, .. } => Some(*segment),
