@@ -62,7 +62,7 @@ impl Row {
             ),
             (
                 failed > 0,
-                format!("{failed} calls failed although the servers were well, or another limiter decides"),
+                format!("{failed} calls failed although the servers were well, or a fallback could decide"),
             ),
             (late > 0, format!("{late} calls were late, one took {}", seconds(checked.slowest))),
             (

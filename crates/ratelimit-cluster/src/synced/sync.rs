@@ -68,7 +68,7 @@ struct Batch<'n, S> {
     usages: Vec<Usage>,
     /// The progress of each usage.
     stages: Vec<Stage>,
-    /// The usages that were sent, each with the number of readings before it.
+    /// The usages of logs that were sent, each with the number of readings before it.
     changed: Vec<(usize, usize)>,
 }
 
@@ -158,7 +158,8 @@ impl<S: CounterStore> Batch<'_, S> {
     async fn refund(&mut self, returns: &[Return], readings: usize) -> Result<(), StoreError> {
         for chunk in returns.chunks(MAX_CLAIMS) {
             chunk.iter().for_each(|given| self.stages[given.usage] = Stage::Sent);
-            self.changed.extend(chunk.iter().map(|given| (given.usage, readings)));
+            let logs = chunk.iter().filter(|given| matches!(given.scope.meter, Meter::Log(_)));
+            self.changed.extend(logs.map(|given| (given.usage, readings)));
             let names: Vec<_> = chunk.iter().map(|given| self.usages[given.usage].name.id()).collect();
             let refunds = chunk.iter().zip(&names).map(|(given, id)| Refund {
                 id: given.scope.id(id),
@@ -194,7 +195,9 @@ impl<S: CounterStore> Batch<'_, S> {
             let answer = answers.next().unwrap_or_else(|| Err(unanswered("synced")));
             if request.charges() {
                 self.stages[request.usage] = stage_after(&answer);
-                self.changed.push((request.usage, readings.len()));
+                if let Meter::Log(_) = request.scope.meter {
+                    self.changed.push((request.usage, readings.len()));
+                }
             }
             match answer.map(|answer: Answer| answer.verdicts.first().copied()) {
                 Ok(Some(verdict)) => match request.reading(&verdict) {
@@ -229,10 +232,7 @@ fn newest_readings(usages: &[Usage], readings: Readings, changed: &[(usize, usiz
         .into_iter()
         .enumerate()
         .rev()
-        .filter(|(place, (nth, reading))| {
-            let is_log = matches!(reading, Reading::Log { .. });
-            !is_log || first.get(&usages[*nth].name.id()).is_none_or(|first| place >= first)
-        })
+        .filter(|(place, (nth, _))| first.get(&usages[*nth].name.id()).is_none_or(|first| place >= first))
         .map(|(_, found)| found)
         .filter(|(nth, reading)| {
             let place = match reading {

@@ -264,8 +264,7 @@ fn refused_early_without_the_store<'a>(
         let charged = own.filter(|call| match call.outcome {
             Outcome::Admitted => call.degraded,
             Outcome::Dropped => true,
-            Outcome::Refused => false,
-            Outcome::Failed { .. } => false,
+            Outcome::Refused | Outcome::Failed { .. } => false,
         });
         charged.map(|call| u64::from(call.cost)).sum::<u64>() + u64::from(refusal.cost) <= quota
     };
