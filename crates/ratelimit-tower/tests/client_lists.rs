@@ -287,7 +287,7 @@ limit = "1/min"
             ),
             ("\n[[pol", "file = 'none.txt'\n[[pol", "deny[1].file: none.txt: cannot be read"),
             (r#""s3cret""#, r#""(missing)""#, "allow[1].clients[1]: requests without what the list"),
-            (r#""s3cret""#, r##""#s3cret""##, "allow[1].clients[1]: it looks like a comment"),
+            (r#""s3cret""#, r##""#s3cret""##, "allow[1].clients[1]: only a `file` has comments"),
             (r#""s3cret""#, r#"" ""#, "allow[1].clients[1]: it is empty"),
             (r#""198.51.100.0/24""#, r#""198.51.100.0/33""#, "deny[1].clients[1]: write an address"),
             (r#", clients = ["s3cret"]"#, "", "allow[1].key: there are no clients"),
