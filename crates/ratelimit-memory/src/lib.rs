@@ -52,7 +52,7 @@ mod due;
 pub mod kit;
 mod options;
 mod refusal;
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 #[path = "refusal/model.rs"]
 mod refusal_model;
 #[cfg(test)]

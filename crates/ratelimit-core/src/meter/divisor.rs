@@ -54,7 +54,7 @@ mod tests {
     use super::Divisor;
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(20_000))]
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 200 } else { 20_000 }))]
         #[test]
         fn quotient_and_remainder_are_exact(
             number: u64, by: u64, small in 1..1_000_000_u64, shift in 0..64_u32,
