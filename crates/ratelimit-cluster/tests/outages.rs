@@ -204,7 +204,6 @@ const KINDS: &[&[&str]] = &[
     &["20/min precision 15s strict"],
     &["60/min burst 20"],
     &["60/min queue burst 20"],
-    //    &["60/min burst 20 name p", ["60/min burst 20 name p", "20/min burst 30 name p", "600/min burst 20 name p"],
     &["20/min log"],
 ];
 

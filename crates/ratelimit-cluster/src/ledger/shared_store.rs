@@ -80,19 +80,30 @@ impl Ledger {
         }
     }
 
+    /// Reduces refunds by the units that the store may not have, so that it does not refund those of other charges instead.
+    pub(crate) fn forgive(&self, usages: &mut Vec<Usage>) {
+        for usage in usages.iter_mut().filter(|usage| usage.units.is_refund()) {
+            let (name, meter, units) = (&usage.name, &usage.meter, &mut usage.units);
+            self.with(&name.id(), |entry| {
+                if let Some(shared) = &mut entry.colds.at_mut(entry.slot.cold).shared {
+                    shared.forgive(meter, units);
+                }
+            });
+        }
+        usages.retain(|usage| !usage.units.is_nothing());
+    }
+
     /// Marks a usage that the store may or may not have counted: from now on it is added to the readings. Refunds are
     /// not, so the store may seem to have too many units, never too few.
     pub(crate) fn mark_unsure(&self, usage: &Usage) {
-        let adds = match usage.units {
-            Units::Window { units, .. } => units > 0,
-            Units::Bucket { drain, .. } => drain > 0,
-            Units::Log { .. } => {
-                self.remove_sent(usage);
-                false // own units of a log are never taken from a reading
-            }
-        };
+        if usage.units.is_refund() {
+            return self.remove_sent(usage);
+        }
         self.with(&usage.name.id(), |entry| {
-            if adds && counts_together(&entry.meter, &usage.meter) {
+            if let Units::Log { newest, units } = usage.units {
+                // They are never taken from a reading.
+                entry.shared_mut().log.add_unsure(units.unsigned_abs(), newest);
+            } else if counts_together(&entry.meter, &usage.meter) {
                 entry.drain_unsure(&usage.units);
                 let shared = entry.colds.at_mut(entry.slot.cold).shared.get_or_insert_default();
                 shared.doubt(usage, (&entry.meter, &entry.state));
@@ -105,7 +116,9 @@ impl Ledger {
         if let Units::Bucket { drain, floor } = usage.units {
             self.with(&usage.name.id(), |entry| {
                 entry.drain_unsure(&usage.units);
-                entry.shared_mut().confirm(drain, floor);
+                if drain > 0 {
+                    entry.shared_mut().confirm(drain, floor);
+                }
             });
         }
         self.remove_sent(usage);

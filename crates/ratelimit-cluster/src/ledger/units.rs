@@ -15,10 +15,13 @@ pub(crate) enum Units {
     /// A sequence of charges to a bucket at one rate. If there are no units of other rates, it changes the TAT to
     /// `max(tat + drain, floor)`. Two sequences, one after the other, change it to
     /// `max(tat + drain1 + drain2, max(floor1 + drain2, floor2))`, which has the same form.
+    ///
+    /// A refund is of the units that drain last. It returns what has not drained at the newest charge: at most `floor` minus
+    /// the instant of that charge.
     Bucket {
         /// The time that all units take to drain, in nanoseconds.
         drain: i64,
-        /// The TAT after these charges to an empty bucket.
+        /// The TAT after these charges to an empty bucket. Of a refund: the TAT before it.
         floor: Timestamp,
     },
     /// Units of a log.
@@ -64,7 +67,8 @@ impl Units {
                     state.debts.iter().find(of_rate).map_or(0, |debt| debt.receipt.as_nanos())
                 };
                 let taken = line(before).saturating_sub(line(after));
-                Self::Bucket { drain: -signed(taken), floor: Timestamp::EPOCH }
+                let floor = before.debts.iter().find(of_rate).map_or(Timestamp::EPOCH, |debt| debt.tat);
+                Self::Bucket { drain: -signed(taken), floor }
             }
             (Meter::Log(_), State::Log(before), State::Log(after)) => {
                 let taken = before.units.len().saturating_sub(after.units.len());
@@ -113,6 +117,32 @@ impl Units {
         }
     }
 
+    /// Limits charges that could not be sent to what the state contains, so that what several nodes have charged during an
+    /// outage does not close a bucket or a log for as long as that outage, times the number of nodes.
+    ///
+    /// The bucket of another node or the store has at least as many units after these as the state. A raised floor stands for
+    /// those that are left out.
+    pub(super) fn limit(&mut self, meter: &Meter, state: &State) {
+        match (self, meter, state) {
+            (Self::Log { units, .. }, _, State::Log(state)) => {
+                *units = (*units).min(signed(state.units.len() as u64));
+            }
+            (Self::Bucket { drain, floor }, Meter::Bucket(bucket), State::Bucket(state)) => {
+                // Of several rates, each drains while the others do, so the end of one does not stand for its units.
+                let Some(debt) = state.only_debt().filter(|debt| debt.interval == bucket.interval()) else {
+                    return;
+                };
+                let end = debt.tat.max(*floor);
+                let burst = bucket.interval().saturating_mul(bucket.burst());
+                let most = signed(end.as_nanos().saturating_sub(state.at.as_nanos()).max(burst));
+                if *drain > most {
+                    (*drain, *floor) = (most, end);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Combines the units that were pending with these later ones. If they cannot be combined, the second value is what was
     /// pending, to be sent separately.
     #[inline]
@@ -143,8 +173,15 @@ impl Units {
             (Self::Bucket { drain, floor }, Self::Bucket { drain: more, floor: other })
                 if *drain >= 0 || *more <= 0 =>
             {
-                *drain = drain.saturating_add(*more).clamp(-MAX_DRAIN, MAX_DRAIN);
-                *floor = moved(*floor, *more).max(*other);
+                let both = drain.saturating_add(*more).clamp(-MAX_DRAIN, MAX_DRAIN);
+                *floor = match (*more > 0, both >= 0) {
+                    (true, _) => moved(*floor, *more).max(*other),
+                    (false, true) => moved(*floor, *more),
+                    // The units that are left to refund were charged before.
+                    (false, false) if *drain > 0 => moved(*other, -*drain),
+                    (false, false) => (*floor).max(*other),
+                };
+                *drain = both;
             }
             // A refund of another instant has to keep its instant.
             (Self::Log { newest, units }, Self::Log { newest: other, units: more })

@@ -30,8 +30,8 @@ use crate::ledger::{Ledger, counter_store_methods, sync_counter_store_methods};
 /// admit within two intervals. The page *Counting together* of the project's documentation has the details.
 ///
 /// # What it costs
-/// Each interval costs one claim for each key that was charged in it, in batches; windows that carry earlier segments cost a few
-/// more after a segment has ended. A key that was not charged costs nothing. Several batches are in flight at once
+/// Each interval costs one claim for each key that was charged in it, in batches; logs cost two, and windows that carry earlier
+/// segments a few more after a segment has ended. A key that was not charged costs nothing. Several batches are in flight at once
 /// ([`SyncConfig::concurrent_batches`]); the charges of one meter are sent in order.
 ///
 /// # Failures

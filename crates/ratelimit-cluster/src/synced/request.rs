@@ -1,5 +1,7 @@
 //! The requests to the shared store for a usage, and what their answers mean.
 
+use std::ops::Range;
+
 use ratelimit_core::{
     Bucket, Claim, Log, MAX_PERIOD_NANOS, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Verdict, Window,
 };
@@ -32,10 +34,15 @@ pub(super) struct Request {
 
 /// Units to refund to a meter of the shared store.
 pub(super) struct Return {
-    pub(super) usage: usize,
+    /// The indices of the usages: one, or several of one meter.
+    pub(super) usages: Range<usize>,
     pub(super) scope: Scope,
     pub(super) cost: u64,
+    /// The units without a partly drained one.
+    pub(super) whole: u64,
     pub(super) receipt: Timestamp,
+    /// The time of the refund. If it is made as of an earlier time, the store would refund a partly drained unit in full.
+    pub(super) as_of: Timestamp,
 }
 
 impl Scope {
@@ -117,7 +124,8 @@ pub(super) fn requests(
     };
     let refund = |scope: Scope, cost: u64, receipt: Timestamp| {
         let receipt = if matches!(scope.meter, Meter::Window(_)) { scope.within(receipt) } else { receipt };
-        Return { usage: nth, scope, cost: cost.min(MAX_UNITS), receipt }
+        let cost = cost.min(MAX_UNITS);
+        Return { usages: nth..nth + 1, scope, cost, whole: cost, as_of: now, receipt }
     };
     match (&usage.meter, usage.units) {
         (Meter::Window(window), Units::Window { segment: own, units }) => {
@@ -143,18 +151,26 @@ pub(super) fn requests(
             let length = drain.unsigned_abs();
             let units = length.div_ceil(bucket.interval());
             if drain < 0 {
-                // Units drain in order: those that are left are before the receipt.
-                let newest = ledger.newest(&id, now);
-                let receipt = Timestamp::derived(newest.as_nanos().saturating_add(length));
-                let (units, receipt) = if has_one_rate {
-                    (units, receipt)
-                } else if let Some(receipt) = ledger.receipt(&id, bucket.interval(), length, now) {
-                    (units, receipt)
+                let scope = Scope::of_bucket(&id, bucket);
+                let whole = length / bucket.interval();
+                let given = if has_one_rate {
+                    // Units that had drained at the newest charge in the store are not refunded: as of when the refunded
+                    // ones began to drain, their time ends at `floor`.
+                    let began = Timestamp::derived(floor.as_nanos().saturating_sub(length));
+                    Return { whole, as_of: now.min(began), ..refund(scope, units, floor) }
                 } else {
-                    // With several rates, units may drain later than that. Then nothing of a partly drained unit is refunded.
-                    (length / bucket.interval(), receipt)
+                    // With several rates, units may drain later than that.
+                    let length = length.min(floor.as_nanos().saturating_sub(now.as_nanos()));
+                    let (units, whole) = (length.div_ceil(bucket.interval()), length / bucket.interval());
+                    let newest = ledger.newest(&id, now);
+                    let latest = Timestamp::derived(newest.as_nanos().saturating_add(length));
+                    match ledger.receipt(&id, bucket.interval(), length, now) {
+                        Some(receipt) => refund(scope, units, receipt),
+                        // Then nothing of a partly drained unit is refunded.
+                        None => refund(scope, whole, latest),
+                    }
                 };
-                returns.push(refund(Scope::of_bucket(&id, bucket), units, receipt));
+                returns.push(given);
                 requests.push(request(Scope::of_bucket(&id, bucket), 0, now));
             } else {
                 let began = floor.as_nanos().saturating_sub(length);

@@ -1,7 +1,8 @@
-//! Logs on nodes that count for themselves: units that were charged at different instants, and their refunds.
+//! Refunds on nodes that count for themselves: units that were charged at different instants, have drained, or may not have
+//! arrived.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures::executor::block_on;
@@ -46,6 +47,11 @@ impl<S: SyncCounterStore> Node<S> {
     fn refund(&self, decision: &Decision<'_>, millis: u64) {
         self.clock.set(at(millis));
         self.limiter.refund_now(decision);
+    }
+
+    fn settle(&self, decision: &Decision<'_>, units: u64, millis: u64) {
+        self.clock.set(at(millis));
+        self.limiter.settle_now(decision, units).unwrap();
     }
 
     fn left(&self, millis: u64) -> u64 {
@@ -116,6 +122,7 @@ fn units_of_replicated_nodes_do_not_replace_each_other() {
 struct Failing {
     store: MemoryStore,
     how: AtomicU8,
+    calls: AtomicUsize,
 }
 
 /// How the store fails.
@@ -123,6 +130,8 @@ const BEFORE: u8 = 1;
 const AFTER: u8 = 2;
 /// After a refund, it fails before each call.
 const NO_READING_AFTER_A_REFUND: u8 = 3;
+/// Requests are lost.
+const LOST: u8 = 4;
 
 impl Failing {
     fn fail(&self, here: u8) -> Result<(), StoreError> {
@@ -140,12 +149,15 @@ impl CounterStore for Failing {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
         self.fail(BEFORE)?;
+        self.fail(LOST)?;
         let answer = self.store.claim(claims).await?;
         self.fail(AFTER).map(|()| answer)
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
         self.fail(BEFORE)?;
         self.store.refund(now, refunds).await?;
         let _ =
@@ -288,4 +300,164 @@ fn a_log_is_not_decided_by_a_reading_from_before_its_last_change() {
     assert!(block_on(node.store.sync(at(12_000))).is_err());
     shared.how.store(0, Ordering::SeqCst);
     assert_eq!((node.left(12_000), left_in_store(12_000)), (5, 5));
+}
+
+#[test]
+fn what_could_not_be_sent_is_sent_in_its_order() {
+    let (_shared, left_in_store, [node, _]) = synced("60/min burst 60");
+    let first = node.charge(30, 0);
+    node.sync(0);
+    node.settle(&first, 1, 1_000);
+    node.charge(60, 31_000);
+    node.fail(BEFORE, 32_000);
+    node.sync(33_000);
+    assert_eq!((node.left(33_000), left_in_store(33_000)), (2, 2));
+}
+
+#[test]
+fn refunds_of_a_segment_are_sent_with_its_charges() {
+    let (_shared, left_in_store, [node, _]) = synced("2000/min");
+    let first = node.charge(1_000, 59_800);
+    node.charge(500, 60_100);
+    node.settle(&first, 100, 60_200);
+    node.sync(60_500);
+    assert_eq!((node.left(60_600), left_in_store(60_600)), (1_401, 2_000), "the store has other segments");
+    let newcomer = Node::new(Synced::new(node.store.inner().clone()), "2000/min");
+    newcomer.charge(1, 60_600);
+    newcomer.sync(60_600);
+    assert_eq!(newcomer.left(60_600), 1_400);
+}
+
+#[test]
+fn refunds_of_a_rate_are_sent_with_its_charges() {
+    let (_shared, left_in_store, [node, _]) = synced("60/min burst 60 name p");
+    let other = Node::new(node.store.clone(), "600/min burst 60 name p");
+    let first = node.charge(20, 0);
+    other.charge(5, 100);
+    node.settle(&first, 2, 200);
+    node.sync(300);
+    assert_eq!((node.left(300), left_in_store(300)), (55, 55));
+}
+
+#[test]
+fn units_that_have_drained_are_not_refunded_in_place_of_later_ones() {
+    let (_shared, left_in_store, [node, other]) = synced("100/s burst 100");
+    let first = node.charge(50, 0);
+    node.sync(50);
+    node.settle(&first, 10, 100);
+    other.charge(100, 950);
+    other.sync(950);
+    node.sync(1_000);
+    assert_eq!((node.left(1_060), left_in_store(1_060)), (11, 11));
+    // A node by itself is exact, however late it sends them.
+    let (_shared, left_in_store, [node, _]) = synced("100/s burst 100");
+    let first = node.charge(50, 0);
+    node.sync(50);
+    node.settle(&first, 10, 100);
+    node.charge(100, 300);
+    node.sync(1_000);
+    assert_eq!((node.left(1_000), left_in_store(1_000)), (70, 70));
+
+    let hub = Hub::new();
+    let nodes = [(); 2].map(|()| join(&hub, "100/s burst 100"));
+    exchange(&nodes, 0);
+    let first = nodes[0].charge(50, 0);
+    exchange(&nodes, 50);
+    nodes[0].settle(&first, 10, 100);
+    nodes[1].charge(100, 950);
+    exchange(&nodes, 1_050);
+    assert_eq!(nodes.each_ref().map(|node| node.left(1_060)), [11, 11]);
+}
+
+#[test]
+fn refunds_of_charges_that_may_not_have_arrived_remove_no_other_units() {
+    for limit in ["10000/h fixed", "10000/h", "10000/h burst 10000", "10000/h log", "10000 at once"] {
+        for how in [LOST, AFTER] {
+            let (_shared, left_in_store, [node, other]) = synced(limit);
+            other.charge(5_000, 0);
+            other.sync(0);
+            let lost = node.charge(1_000, 1_000);
+            node.fail(how, 1_000);
+            let later = node.charge(200, 2_000);
+            node.sync(2_000);
+            node.settle(&lost, 100, 3_000);
+            node.sync(3_000);
+            let is_window = limit.ends_with("fixed") || limit.ends_with("/h");
+            if !is_window {
+                let arrived = if how == AFTER { 1_000 } else { 0 };
+                let left = left_in_store(3_000);
+                assert!((4_800 - arrived..=4_810 - arrived).contains(&left), "{limit}: {left}, {how}");
+            }
+            other.charge(1, 3_000);
+            other.sync(3_000);
+            assert!(other.left(3_000) <= 4_810, "{limit}: {}", other.left(3_000));
+            // What this node knows of is refunded, and the lost charge of which 100 are left stays counted.
+            node.refund(&later, 4_000);
+            node.sync(4_000);
+            assert!(node.left(4_000) <= 4_920, "{limit}: {}", node.left(4_000));
+        }
+    }
+}
+
+#[test]
+fn an_outage_leaves_no_more_in_the_store_than_the_limit_for_each_node() {
+    for limit in ["100/min burst 100", "100/min log"] {
+        let (shared, _, nodes) = synced(limit);
+        shared.how.store(BEFORE, Ordering::SeqCst);
+        for second in 0..1_200 {
+            for node in &nodes {
+                while node.check(1, second * 1_000).allowed() {}
+                assert!(block_on(node.store.sync(at(second * 1_000))).is_err());
+            }
+        }
+        shared.how.store(0, Ordering::SeqCst);
+        nodes.iter().for_each(|node| node.sync(1_200_000));
+        // It closes the limit for as long as the units of two nodes take.
+        let newcomer = Node::new(Synced::new(shared.clone()), limit);
+        newcomer.charge(1, 1_202_000 + 60_000);
+        newcomer.sync(1_202_000 + 60_000);
+        assert!(newcomer.left(1_202_000 + 60_000) > 0, "{limit}");
+    }
+}
+
+#[test]
+fn many_refunds_of_a_log_take_few_calls() {
+    let (shared, left_in_store, [node, _]) = synced("20 at once");
+    for nth in 0..1_000 {
+        let taken = node.charge(1, nth);
+        node.refund(&taken, nth);
+    }
+    node.sync(1_000);
+    assert_eq!((node.left(1_000), left_in_store(1_000)), (20, 20));
+    assert!(shared.calls.load(Ordering::SeqCst) <= 4, "{:?}", shared.calls);
+}
+
+#[test]
+fn after_a_lost_update_the_others_with_refunds_count_in_time_again() {
+    let hub = Hub::new();
+    let nodes = [(); 2].map(|()| join(&hub, "1000 at once"));
+    exchange(&nodes, 0);
+    let [one, other] = &nodes;
+    let mut before = one.charge(2, 100);
+    for interval in 1..20 {
+        let millis = interval * 1_000;
+        let next = one.charge(2, millis);
+        one.settle(&before, 1, millis);
+        before = next;
+        nodes.iter().for_each(|node| block_on(node.store.broadcast(at(millis))).unwrap());
+        if interval == 3 {
+            while other.store.transport().next().is_some() {}
+        }
+        // What is requested is sent at once.
+        for _ in 0..3 {
+            for node in &nodes {
+                while let Some(message) = node.store.transport().next() {
+                    block_on(node.store.receive(&message, at(millis)));
+                }
+            }
+        }
+        if !(3..7).contains(&interval) {
+            assert_eq!(one.left(millis), other.left(millis), "{interval}");
+        }
+    }
 }
