@@ -423,19 +423,22 @@ fn an_outage_leaves_no_more_in_the_store_than_the_limit_for_each_node() {
 #[test]
 fn many_refunds_of_a_log_take_few_calls() {
     let (shared, left_in_store, [node, _]) = synced("20 at once");
-    for nth in 0..1_000 {
+    let mut before = node.charge(1, 0);
+    for nth in 1..1_000 {
         let taken = node.charge(1, nth);
-        node.refund(&taken, nth);
+        node.refund(&before, nth);
+        before = taken;
     }
     node.sync(1_000);
-    assert_eq!((node.left(1_000), left_in_store(1_000)), (20, 20));
-    assert!(shared.calls.load(Ordering::SeqCst) <= 4, "{:?}", shared.calls);
+    assert_eq!((node.left(1_000), left_in_store(1_000)), (19, 19));
+    // One to charge, one to refund, and one to read. (This store takes the claims of a batch one by one.)
+    assert_eq!(shared.calls.load(Ordering::SeqCst), 3);
 }
 
 #[test]
 fn after_a_lost_update_the_others_with_refunds_count_in_time_again() {
     let hub = Hub::new();
-    let nodes = [(); 2].map(|()| join(&hub, "1000 at once"));
+    let nodes = [(); 2].map(|()| join(&hub, "1000/h log"));
     exchange(&nodes, 0);
     let [one, other] = &nodes;
     let mut before = one.charge(2, 100);
