@@ -32,6 +32,21 @@ pub(crate) fn connecting(error: sqlx::Error) -> StoreError {
     calling(error).not_applied()
 }
 
+/// An error of the migration, which the server has rolled back.
+pub(crate) fn migrating(error: sqlx::Error) -> StoreError {
+    match code_of(&error) {
+        "42501" => new(
+            ErrorKind::Denied,
+            "the user may not create the schema, the table or the functions; migrate with the role that owns them, and set `migrate=false` here",
+        ),
+        "55P03" => new(
+            ErrorKind::Timeout,
+            "the migration waited too long for a lock; find the transaction in `pg_stat_activity`, and migrate when it has ended",
+        ),
+        _ => connecting(error),
+    }
+}
+
 /// An error after a statement was sent.
 pub(crate) fn calling(error: sqlx::Error) -> StoreError {
     match error {
@@ -91,6 +106,11 @@ pub(crate) fn keeps_connection(error: &sqlx::Error) -> bool {
 /// Whether the server rolled back the statement because of concurrent ones.
 pub(crate) fn is_conflict(error: &sqlx::Error) -> bool {
     matches!(code_of(error), "40001" | "40P01")
+}
+
+/// Whether the migration found the functions of a newer version.
+pub(crate) fn is_newer(error: &sqlx::Error) -> bool {
+    code_of(error) == "RL002"
 }
 
 /// The SQLSTATE of an error that the server reported; empty for other errors.

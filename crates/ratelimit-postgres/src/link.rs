@@ -130,35 +130,35 @@ impl Link {
         }
     }
 
-    /// Creates the table and the functions unless they exist.
+    /// Creates the table and the functions unless they exist in this version or a newer one.
     pub(crate) async fn migrate(&self) -> Result<(), StoreError> {
         let migration = async {
-            let mut active = self.source.open_bare().await?;
+            let mut active = self.source.open_bare().await.map_err(error::connecting)?;
             let done = self.migrate_on(active.connection()).await;
             if done.is_err() {
                 self.source.hang_up(active);
             }
-            done
+            done.map_err(error::migrating)
         };
-        match tokio::time::timeout(MIGRATION, migration).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(error::connecting(error).at(&self.address)),
-            Err(_) => {
-                return Err(error::new(ErrorKind::Timeout, "the migration took too long").at(&self.address));
-            }
-        }
+        let late = || error::new(ErrorKind::Timeout, "the migration took too long");
+        let done = tokio::time::timeout(MIGRATION, migration).await.unwrap_or_else(|_| Err(late()));
+        done.map_err(|failure| failure.at(&self.address))?;
         // Existing connections do not have the statements prepared.
         self.source.forget();
         self.connect(self.deadline()).await
     }
 
     async fn migrate_on(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        let check = sqlx::raw_sql(AssertSqlSafe(self.names.check(self.config.logged)));
+        let check = sqlx::raw_sql(AssertSqlSafe(self.names.check()));
         if check.fetch_one(&mut *connection).await?.try_get(0)? {
             return Ok(());
         }
         // Several statements in one request form one transaction.
-        sqlx::raw_sql(AssertSqlSafe(self.names.migration(self.config.logged))).execute(connection).await?;
-        Ok(())
+        let script = sqlx::raw_sql(AssertSqlSafe(self.names.migration(self.config.logged)));
+        match script.execute(connection).await {
+            // A newer program has migrated since the check.
+            Err(error) if !error::is_newer(&error) => Err(error),
+            _ => Ok(()),
+        }
     }
 }
