@@ -98,12 +98,11 @@ impl Link {
         match &result {
             Ok(Ok(_)) => self.source.give_back(active),
             Ok(Err(error)) if error::keeps_connection(error) => self.source.give_back(active),
-            Ok(Err(_)) => {
+            Ok(Err(_)) | Err(_) => {
                 self.source.hang_up(active);
                 // The idle connections are probably broken as well.
                 self.source.forget();
             }
-            Err(_) => self.source.hang_up(active),
         }
         result.map_err(|_| {
             let late = error::new(ErrorKind::Timeout, "no answer within the time limit");

@@ -294,6 +294,45 @@ async fn calls_to_a_silent_server_time_out() {
     while claim(&store).await.is_err() {}
 }
 
+/// A store through a relay, with at least three idle connections.
+async fn relayed(schema: &Schema, timeout: Duration) -> (PostgresStore, Relay) {
+    schema.store().await;
+    let server = options();
+    let relay = Relay::to(&format!("{}:{}", server.get_host(), server.get_port())).await;
+    let server = server.host("127.0.0.1").port(relay.port());
+    let store = connected(schema.config().server(server).timeout(timeout).migrate(false)).await;
+    while relay.opened() < 3 {
+        let _ = tokio::join!(claim(&store), claim(&store), claim(&store));
+    }
+    (store, relay)
+}
+
+/// Something between the store and the server has dropped the idle connections without a word.
+#[tokio::test]
+async fn connections_that_were_idle_for_long_are_not_used() {
+    let schema = Schema::new();
+    let (store, relay) = relayed(&schema, Duration::from_secs(20)).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    relay.silence(relay.opened());
+    let (one, two, three) = tokio::join!(claim(&store), claim(&store), claim(&store));
+    for answer in [one, two, three] {
+        answer.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_time_out_closes_the_idle_connections() {
+    let schema = Schema::new();
+    let (store, relay) = relayed(&schema, Duration::from_millis(500)).await;
+    let opened = relay.opened();
+    relay.silence(opened);
+    claim(&store).await.unwrap_err();
+    let _ = claim(&store).await; // on a slow machine
+    assert!(relay.opened() > opened, "another connection from before was used");
+}
+
 /// A server that ends each connection with an error, as it does at a `transaction_timeout`.
 #[tokio::test]
 async fn a_connection_that_an_error_has_ended_is_not_kept() {
