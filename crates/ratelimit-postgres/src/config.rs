@@ -157,10 +157,19 @@ impl fmt::Debug for PostgresConfig {
     }
 }
 
-/// The address of a server in a form that may be shown: host, port and database, without the password. Without a database, the server uses the one that is named like the user.
+/// The host to connect to. Parsed from an address, the options have an IPv6 address in brackets, with which it is looked up as
+/// a name.
+pub(crate) fn host_of(options: &PgConnectOptions) -> &str {
+    let host = options.get_host();
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+/// The address of a server in a form that may be shown: host, port and database, without the password. Without a database,
+/// the server uses the one that is named like the user.
 pub(crate) fn address_of(options: &PgConnectOptions) -> String {
     let host = match options.get_socket() {
         Some(socket) => socket.display().to_string(),
+        None if host_of(options).contains(':') => format!("[{}]", host_of(options)),
         None => options.get_host().to_owned(),
     };
     let database = options.get_database().unwrap_or(options.get_username());

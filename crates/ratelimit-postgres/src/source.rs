@@ -9,7 +9,7 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, Postgres};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Row as _, SqlSafeStr};
 use tokio::time::Instant;
 
-use crate::config::PostgresConfig;
+use crate::config::{PostgresConfig, host_of};
 use crate::schema::{Names, SETTINGS};
 
 /// A setting that only our own connections have: a pooler that ignores settings drops this one as well.
@@ -177,10 +177,10 @@ fn refuses_settings(error: &sqlx::Error) -> bool {
 }
 
 fn quiet(options: &PgConnectOptions) -> PgConnectOptions {
-    let options = match options.get_application_name() {
-        Some(_) => options.clone(),
-        None => options.clone().application_name("ratelimit"),
-    };
+    let mut options = options.clone().host(host_of(options));
+    if options.get_application_name().is_none() {
+        options = options.application_name("ratelimit");
+    }
     // Logging each call with its text would cost more than the call. No reply contains fractions, and poolers do not know
     // the setting.
     options.disable_statement_logging().extra_float_digits(None)

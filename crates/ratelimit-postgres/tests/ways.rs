@@ -81,6 +81,17 @@ async fn stores_connect_over_a_unix_socket() {
     assert!(text.contains(&folder) && !text.contains("pa55word"), "{text}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn stores_connect_over_ipv6() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return; // this machine has no IPv6
+    }
+    let arguments = ["-c", "listen_addresses=127.0.0.1,::1"].map(str::to_owned).to_vec();
+    let server = own_server(Postgres { arguments, ..Postgres::default() }).await;
+    let url = format!("postgres://postgres@[::1]:{}/postgres", server.address().port());
+    check(&PostgresStore::connect_with(config(&url)).await.unwrap()).await;
+}
+
 #[cfg(feature = "tls")]
 #[tokio::test(flavor = "multi_thread")]
 async fn tls_requires_certificates_of_both_sides() {
