@@ -28,6 +28,7 @@ pub(crate) struct Link {
     names: Names,
     address: String,
     source: Source,
+    connections: usize,
     permits: Semaphore,
 }
 
@@ -35,12 +36,21 @@ impl Link {
     /// A link to the server of the configuration, or over the connections of `pool`.
     pub(crate) fn new(config: PostgresConfig, pool: Option<PgPool>) -> Result<Self, StoreError> {
         let names = Names::new(&config)?;
-        let (address, source) = match pool {
-            Some(pool) => (address_of(&pool.connect_options()), Source::pool(pool)),
-            None => (address_of(&config.server), Source::own(&config)),
+        let (address, most, source) = match pool {
+            Some(pool) => {
+                let most = pool.options().get_max_connections();
+                let most = usize::try_from(most).unwrap_or(usize::MAX);
+                (address_of(&pool.connect_options()), most, Source::pool(pool))
+            }
+            None => (address_of(&config.server), usize::MAX, Source::own(&config)),
         };
-        let permits = Semaphore::new(config.connections.max(1));
-        Ok(Self { config, names, address, source, permits })
+        let connections = config.connections.min(most).max(1);
+        Ok(Self { config, names, address, source, connections, permits: Semaphore::new(connections) })
+    }
+
+    /// The maximum number of connections.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections
     }
 
     pub(crate) fn config(&self) -> &PostgresConfig {
