@@ -108,6 +108,11 @@ pub(crate) fn is_conflict(error: &sqlx::Error) -> bool {
     matches!(code_of(error), "40001" | "40P01")
 }
 
+/// Whether the server ended the statement at a time limit, wherever it was.
+pub(crate) fn is_cancelled(error: &sqlx::Error) -> bool {
+    matches!(code_of(error), "57014" | "25P04")
+}
+
 /// Whether the migration found the functions of a newer version.
 pub(crate) fn is_newer(error: &sqlx::Error) -> bool {
     code_of(error) == "RL002"
@@ -154,7 +159,7 @@ fn explain(code: &str, message: &str) -> (ErrorKind, Cow<'static, str>) {
             ErrorKind::Unreachable,
             "it has too many connections; raise `max_connections` or lower `connections`",
         ),
-        "57014" => (ErrorKind::Timeout, "it cancelled the statement at its time limit"),
+        "57014" | "25P04" => (ErrorKind::Timeout, "it cancelled the statement at its time limit"),
         "55P03" => (ErrorKind::Timeout, "a row was locked for longer than the time limit"),
         "40001" | "40P01" => {
             (ErrorKind::Contended, "it rolled back the statement several times because of concurrent ones")

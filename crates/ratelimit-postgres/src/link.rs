@@ -88,8 +88,9 @@ impl Link {
                 Err(error) if error::is_conflict(&error) && tries > 0 => {}
                 result => {
                     return result.map_err(|error| {
+                        let half = call.may_be_half_done(&error);
                         let failure = error::calling(error).at(&self.address);
-                        if call.may_be_half_done(failure.kind()) { failure.maybe_applied() } else { failure }
+                        if half { failure.maybe_applied() } else { failure }
                     });
                 }
             }

@@ -240,6 +240,26 @@ async fn charges_are_reported_when_the_rest_of_the_batch_fails() {
     drop(holder);
 }
 
+/// A shared statement that could not lock a row has charged nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_on_locked_rows_is_not_charged() {
+    let schema = Schema::new();
+    let store = schema.store().await;
+    let limits: [Limit; 2] = ["9/10s".parse().unwrap(), "9/10s name other".parse().unwrap()];
+    let claims = limits.each_ref().map(|limit| [claim_of(limit)]);
+    let slices = claims.each_ref().map(|claims| Claims::new(NOW, Mode::Charge, claims).unwrap());
+    store.claim_many(&slices).await.into_iter().for_each(|answer| assert!(answer.unwrap().admitted));
+    let mut holder = schema.connection().await;
+    let sql = format!("BEGIN; SELECT FROM \"{}\".meters FOR UPDATE", schema.name);
+    sqlx::Executor::execute(&mut holder, sqlx::AssertSqlSafe(sql)).await.unwrap();
+    let config = schema.config().timeout(Duration::from_secs(2));
+    let hurried = connected(config).await;
+    for answer in hurried.claim_many(&slices).await {
+        check(&answer.unwrap_err(), ErrorKind::Timeout, Applied::No, "locked");
+    }
+    drop(holder);
+}
+
 #[tokio::test]
 async fn closed_connections_are_replaced() {
     let schema = Schema::new();
