@@ -72,6 +72,8 @@ pub(crate) struct Names {
     reset: Arc<str>,
     prune: Arc<str>,
     names: Arc<str>,
+    /// `names` for a connection that may have other settings for text.
+    names_pooled: Arc<str>,
 }
 
 impl PostgresConfig {
@@ -108,6 +110,7 @@ impl Names {
         };
         let take = format!("{}{}", placeholders(7), ", NULL".repeat(MANY_ANSWERS));
         let page = format!("SELECT id FROM {own}meters WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3");
+        let names = format!("SELECT coalesce(array_agg(id ORDER BY id), '{{}}') FROM ({page}) AS page");
         Ok(Self {
             schema: schema.clone(),
             prefix: prefix.clone(),
@@ -118,7 +121,8 @@ impl Names {
             refund: call("refund", 4),
             reset: call("reset", 1),
             prune: call("prune", 2),
-            names: format!("SELECT coalesce(array_agg(id ORDER BY id), '{{}}') FROM ({page}) AS page").into(),
+            names_pooled: format!("SELECT set_config('bytea_output', 'hex', true); {names}").into(),
+            names: names.into(),
         })
     }
 
@@ -133,6 +137,7 @@ impl Names {
             Function::Refund => &self.refund,
             Function::Reset => &self.reset,
             Function::Prune => &self.prune,
+            Function::Names if pooled => &self.names_pooled,
             Function::Names => &self.names,
         }
     }

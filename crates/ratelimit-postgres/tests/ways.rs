@@ -59,6 +59,9 @@ async fn check(store: &PostgresStore) {
             assert_eq!(answer.unwrap().admitted, round < 2, "round {round}");
         }
     }
+    let mut names = 0;
+    store.scan_meters("", 100, |_| names += 1).await.unwrap();
+    assert_eq!(names, 25);
     store.reset(slices[0]).await.unwrap();
     assert!(store.claim(slices[0]).await.unwrap().admitted);
     store.prune().await.unwrap();
