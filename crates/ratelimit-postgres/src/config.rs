@@ -75,7 +75,7 @@ pub struct PostgresConfig {
     /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind. At least
     /// [`CLOCK_SLACK`].
     pub clock_slack: Duration,
-    /// How long the store waits between two runs that delete expired meters in the background. With `None`, call
+    /// How long the store waits between two runs that delete expired meters in the background. With `None` or zero, call
     /// [`PostgresStore::prune`](crate::PostgresStore::prune) yourself.
     pub prune_every: Option<Duration>,
     /// Whether a pooler gives each call a different connection, so that nothing may be left on one, neither prepared

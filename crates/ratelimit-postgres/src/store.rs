@@ -107,7 +107,8 @@ impl PostgresStore {
 
     fn on(link: Link) -> Self {
         let link = Arc::new(link);
-        let pruner = link.config().prune_every.map(|every| Pruner::start(&link, every));
+        let every = link.config().prune_every.filter(|every| !every.is_zero());
+        let pruner = every.map(|every| Pruner::start(&link, every));
         Self(Arc::new(Inner { queue: Arc::new(Queue::new(link.clone())), link, _pruner: pruner }))
     }
 
