@@ -1,10 +1,10 @@
 //! The calls of the functions on the server: one statement for each, prepared or as text.
 
-use ratelimit_core::ErrorKind;
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgArguments, PgConnection, PgRow, Postgres};
 use sqlx::query::Query;
 
+use crate::error;
 use crate::schema::{Function, Names};
 use crate::text;
 
@@ -35,10 +35,10 @@ impl Call {
         Self { function, arguments: arguments.into() }
     }
 
-    /// Whether an error of this kind leaves open what was charged: half of the call is committed before the rest begins, and
-    /// the server may cancel it in between.
-    pub(crate) fn may_be_half_done(&self, kind: ErrorKind) -> bool {
-        matches!(self.function, Function::Take) && kind == ErrorKind::Timeout
+    /// Whether this error leaves open what was charged: half of the call is committed before the rest begins, and the server
+    /// may cancel it in between.
+    pub(crate) fn may_be_half_done(&self, error: &sqlx::Error) -> bool {
+        matches!(self.function, Function::Take) && error::is_cancelled(error)
     }
 
     /// Sends it and returns its row. It is a prepared statement, which is one round trip if the connection has prepared it;

@@ -75,7 +75,7 @@ pub struct PostgresConfig {
     /// How long a meter is kept after it has become irrelevant, for callers whose clock is behind. At least
     /// [`CLOCK_SLACK`].
     pub clock_slack: Duration,
-    /// How long the store waits between two runs that delete expired meters in the background. With `None`, call
+    /// How long the store waits between two runs that delete expired meters in the background. With `None` or zero, call
     /// [`PostgresStore::prune`](crate::PostgresStore::prune) yourself.
     pub prune_every: Option<Duration>,
     /// Whether a pooler gives each call a different connection, so that nothing may be left on one, neither prepared
@@ -157,10 +157,19 @@ impl fmt::Debug for PostgresConfig {
     }
 }
 
-/// The address of a server in a form that may be shown: host, port and database, without the password. Without a database, the server uses the one that is named like the user.
+/// The host to connect to. Parsed from an address, the options have an IPv6 address in brackets, with which it is looked up as
+/// a name.
+pub(crate) fn host_of(options: &PgConnectOptions) -> &str {
+    let host = options.get_host();
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+/// The address of a server in a form that may be shown: host, port and database, without the password. Without a database,
+/// the server uses the one that is named like the user.
 pub(crate) fn address_of(options: &PgConnectOptions) -> String {
     let host = match options.get_socket() {
         Some(socket) => socket.display().to_string(),
+        None if host_of(options).contains(':') => format!("[{}]", host_of(options)),
         None => options.get_host().to_owned(),
     };
     let database = options.get_database().unwrap_or(options.get_username());

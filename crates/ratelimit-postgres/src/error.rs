@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use ratelimit_core::{ErrorKind, StoreError};
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 /// The store's name in errors.
 pub(crate) const STORE: &str = "postgres";
@@ -29,6 +30,21 @@ pub(crate) fn strange_reply() -> StoreError {
 /// An error while connecting: nothing was sent.
 pub(crate) fn connecting(error: sqlx::Error) -> StoreError {
     calling(error).not_applied()
+}
+
+/// An error of the migration, which the server has rolled back.
+pub(crate) fn migrating(error: sqlx::Error) -> StoreError {
+    match code_of(&error) {
+        "42501" => new(
+            ErrorKind::Denied,
+            "the user may not create the schema, the table or the functions; migrate with the role that owns them, and set `migrate=false` here",
+        ),
+        "55P03" => new(
+            ErrorKind::Timeout,
+            "the migration waited too long for a lock; find the transaction in `pg_stat_activity`, and migrate when it has ended",
+        ),
+        _ => connecting(error),
+    }
 }
 
 /// An error after a statement was sent.
@@ -78,16 +94,37 @@ fn reported(code: &str, message: &str) -> StoreError {
     if ended { new(kind, text).maybe_applied() } else { new(kind, text) }
 }
 
-/// Whether the connection can be used again after this error.
+/// Whether the connection can be used again after this error. Not if it has lost its statements, or leads to a standby: after
+/// a failover, a new one leads to the primary.
 pub(crate) fn keeps_connection(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().map(|error| error.code().unwrap_or_default());
-    code.is_some_and(|code| !code.starts_with("57P") && !code.starts_with("08") && code != "26000")
+    database_error(error).is_some_and(|error| {
+        let ended = matches!(error.severity(), PgSeverity::Fatal | PgSeverity::Panic);
+        !ended && !error.code().starts_with("08") && !matches!(error.code(), "0A000" | "25006" | "26000")
+    })
 }
 
 /// Whether the server rolled back the statement because of concurrent ones.
 pub(crate) fn is_conflict(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code());
-    code.is_some_and(|code| code == "40001" || code == "40P01")
+    matches!(code_of(error), "40001" | "40P01")
+}
+
+/// Whether the server ended the statement at a time limit, wherever it was.
+pub(crate) fn is_cancelled(error: &sqlx::Error) -> bool {
+    matches!(code_of(error), "57014" | "25P04")
+}
+
+/// Whether the migration found the functions of a newer version.
+pub(crate) fn is_newer(error: &sqlx::Error) -> bool {
+    code_of(error) == "RL002"
+}
+
+/// The SQLSTATE of an error that the server reported; empty for other errors.
+fn code_of(error: &sqlx::Error) -> &str {
+    database_error(error).map_or("", PgDatabaseError::code)
+}
+
+fn database_error(error: &sqlx::Error) -> Option<&PgDatabaseError> {
+    error.as_database_error()?.try_downcast_ref()
 }
 
 /// Whether another attempt on the general path may succeed: a concurrent statement interfered, or a row is not a state.
@@ -112,9 +149,9 @@ fn explain(code: &str, message: &str) -> (ErrorKind, Cow<'static, str>) {
             ErrorKind::ReadOnly,
             "it does not accept writes; connect to the primary, or wait for the failover to end",
         ),
-        "55000" => (
+        "0A000" if message.contains("during recovery") => (
             ErrorKind::ReadOnly,
-            "it is a standby, where unlogged tables cannot be read; connect to the primary",
+            "it is a standby, where unlogged tables cannot be read; connect to the primary, or wait for the failover to end",
         ),
         "53100" => (ErrorKind::Full, "its disk is full"),
         "53200" => (ErrorKind::Full, "it is out of memory"),
@@ -122,7 +159,7 @@ fn explain(code: &str, message: &str) -> (ErrorKind, Cow<'static, str>) {
             ErrorKind::Unreachable,
             "it has too many connections; raise `max_connections` or lower `connections`",
         ),
-        "57014" => (ErrorKind::Timeout, "it cancelled the statement at its time limit"),
+        "57014" | "25P04" => (ErrorKind::Timeout, "it cancelled the statement at its time limit"),
         "55P03" => (ErrorKind::Timeout, "a row was locked for longer than the time limit"),
         "40001" | "40P01" => {
             (ErrorKind::Contended, "it rolled back the statement several times because of concurrent ones")

@@ -25,8 +25,8 @@
 //!
 //! # Schema
 //! [`PostgresStore::migrate`] creates the table and the functions. Several processes may run it concurrently, and it does
-//! nothing if it has been run. To use your own migrations, take the SQL, and run it again when the version of this crate
-//! changes:
+//! nothing if it has been run by a program with this version of the crate or a newer one. To use your own migrations, take
+//! the SQL, and run it again when the version of this crate changes:
 //!
 //! ```
 //! use ratelimit_postgres::PostgresConfig;

@@ -28,6 +28,7 @@ pub(crate) struct Link {
     names: Names,
     address: String,
     source: Source,
+    connections: usize,
     permits: Semaphore,
 }
 
@@ -35,12 +36,21 @@ impl Link {
     /// A link to the server of the configuration, or over the connections of `pool`.
     pub(crate) fn new(config: PostgresConfig, pool: Option<PgPool>) -> Result<Self, StoreError> {
         let names = Names::new(&config)?;
-        let (address, source) = match pool {
-            Some(pool) => (address_of(&pool.connect_options()), Source::pool(pool)),
-            None => (address_of(&config.server), Source::own(&config)),
+        let (address, most, source) = match pool {
+            Some(pool) => {
+                let most = pool.options().get_max_connections();
+                let most = usize::try_from(most).unwrap_or(usize::MAX);
+                (address_of(&pool.connect_options()), most, Source::pool(pool))
+            }
+            None => (address_of(&config.server), usize::MAX, Source::own(&config)),
         };
-        let permits = Semaphore::new(config.connections.max(1));
-        Ok(Self { config, names, address, source, permits })
+        let connections = config.connections.min(most).max(1);
+        Ok(Self { config, names, address, source, connections, permits: Semaphore::new(connections) })
+    }
+
+    /// The maximum number of connections.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections
     }
 
     pub(crate) fn config(&self) -> &PostgresConfig {
@@ -78,8 +88,9 @@ impl Link {
                 Err(error) if error::is_conflict(&error) && tries > 0 => {}
                 result => {
                     return result.map_err(|error| {
+                        let half = call.may_be_half_done(&error);
                         let failure = error::calling(error).at(&self.address);
-                        if call.may_be_half_done(failure.kind()) { failure.maybe_applied() } else { failure }
+                        if half { failure.maybe_applied() } else { failure }
                     });
                 }
             }
@@ -98,12 +109,11 @@ impl Link {
         match &result {
             Ok(Ok(_)) => self.source.give_back(active),
             Ok(Err(error)) if error::keeps_connection(error) => self.source.give_back(active),
-            Ok(Err(_)) => {
+            Ok(Err(_)) | Err(_) => {
                 self.source.hang_up(active);
                 // The idle connections are probably broken as well.
                 self.source.forget();
             }
-            Err(_) => self.source.hang_up(active),
         }
         result.map_err(|_| {
             let late = error::new(ErrorKind::Timeout, "no answer within the time limit");
@@ -130,35 +140,35 @@ impl Link {
         }
     }
 
-    /// Creates the table and the functions unless they exist.
+    /// Creates the table and the functions unless they exist in this version or a newer one.
     pub(crate) async fn migrate(&self) -> Result<(), StoreError> {
         let migration = async {
-            let mut active = self.source.open_bare().await?;
+            let mut active = self.source.open_bare().await.map_err(error::connecting)?;
             let done = self.migrate_on(active.connection()).await;
             if done.is_err() {
                 self.source.hang_up(active);
             }
-            done
+            done.map_err(error::migrating)
         };
-        match tokio::time::timeout(MIGRATION, migration).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => return Err(error::connecting(error).at(&self.address)),
-            Err(_) => {
-                return Err(error::new(ErrorKind::Timeout, "the migration took too long").at(&self.address));
-            }
-        }
+        let late = || error::new(ErrorKind::Timeout, "the migration took too long");
+        let done = tokio::time::timeout(MIGRATION, migration).await.unwrap_or_else(|_| Err(late()));
+        done.map_err(|failure| failure.at(&self.address))?;
         // Existing connections do not have the statements prepared.
         self.source.forget();
         self.connect(self.deadline()).await
     }
 
     async fn migrate_on(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        let check = sqlx::raw_sql(AssertSqlSafe(self.names.check(self.config.logged)));
+        let check = sqlx::raw_sql(AssertSqlSafe(self.names.check()));
         if check.fetch_one(&mut *connection).await?.try_get(0)? {
             return Ok(());
         }
         // Several statements in one request form one transaction.
-        sqlx::raw_sql(AssertSqlSafe(self.names.migration(self.config.logged))).execute(connection).await?;
-        Ok(())
+        let script = sqlx::raw_sql(AssertSqlSafe(self.names.migration(self.config.logged)));
+        match script.execute(connection).await {
+            // A newer program has migrated since the check.
+            Err(error) if !error::is_newer(&error) => Err(error),
+            _ => Ok(()),
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use ratelimit_core::kit::TimeSource;
 use ratelimit_core::{ErrorKind, StoreError, StoreUrl};
+use sqlx::postgres::PgConnectOptions;
 
 use crate::config::{Logged, PostgresConfig};
 use crate::error::STORE;
@@ -96,15 +97,7 @@ impl PostgresConfig {
                 )));
             }
         }
-        // The original error may quote the address, and with it the password. So may a database's name: the client library
-        // takes all of an address without `://` for one.
-        let server = url.base().contains("://").then(|| url.base_with(OF_THE_CLIENT).parse().ok()).flatten();
-        let server = server.ok_or_else(|| {
-            misconfigured(
-                "the address is not valid; it looks like postgres://user:password@host:5432/database",
-            )
-        })?;
-        let mut config = Self { server, ..Self::default() };
+        let mut config = Self { server: server_of(&url)?, ..Self::default() };
         for option in url.options() {
             match option.name() {
                 "clock_slack" => config.clock_slack = option.duration()?,
@@ -125,6 +118,34 @@ impl PostgresConfig {
         }
         Ok(config)
     }
+}
+
+/// The options for the client library.
+fn server_of(url: &StoreUrl<'_>) -> Result<PgConnectOptions, StoreError> {
+    // The original error may quote the address, and with it the password. So may a database's name: the client library takes
+    // all of an address without `://` for one.
+    let parsed = |names: &[&str]| url.base_with(names).parse::<PgConnectOptions>().ok();
+    if !url.base().contains("://") || parsed(&[]).is_none() {
+        return Err(misconfigured(
+            "the address is not valid; it looks like postgres://user:password@host:5432/database",
+        ));
+    }
+    parsed(OF_THE_CLIENT).ok_or_else(|| {
+        let mut given = url.options().iter().filter(|option| OF_THE_CLIENT.contains(&option.name()));
+        let wrong = given.find(|option| parsed(&[option.name()]).is_none());
+        wrong.map_or_else(
+            || misconfigured("the options of the address are not valid"),
+            |option| {
+                option.expected(match option.name() {
+                    "sslmode" | "ssl-mode" => {
+                        "`disable`, `allow`, `prefer`, `require`, `verify-ca` or `verify-full`"
+                    }
+                    "hostaddr" => "an IP address",
+                    _ => "a whole number that is not too large",
+                })
+            },
+        )
+    })
 }
 
 fn misconfigured(message: impl Into<Cow<'static, str>>) -> StoreError {
@@ -161,6 +182,32 @@ mod tests {
             assert!(error.to_string().contains("are the same"), "{error}");
         }
         assert!(PostgresConfig::from_url("postgres://a/?ssl-mode=require&sslcert=a&sslkey=b").is_ok());
+    }
+
+    #[test]
+    fn addresses_are_shown_as_they_are_written() {
+        for (url, shown) in [
+            ("postgres://a@[::1]:7/b", "[::1]:7/b"),
+            ("postgres://a@h/b?hostaddr=::1", "[::1]:5432/b"),
+            ("postgres://a@db.internal:7/b", "db.internal:7/b"),
+            ("postgres://a@%2Frun/b", "/run:5432/b"),
+        ] {
+            let config = PostgresConfig::from_url(url).unwrap();
+            assert_eq!(crate::config::address_of(&config.server), shown);
+        }
+    }
+
+    #[test]
+    fn an_invalid_value_of_a_client_option_is_named() {
+        for (option, name) in [
+            ("sslmode=s3cret", "sslmode"),
+            ("port=s3cret&sslmode=require", "port"),
+            ("sslmode=require&hostaddr=s3cret", "hostaddr"),
+        ] {
+            let error = PostgresConfig::from_url(&format!("postgres://a/b?{option}")).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(&format!("`{name}`")) && !text.contains("s3cret"), "{text}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The queue of slices for the server: slices that wait for a connection share the next statement.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ type Answers = Vec<Result<Answer, StoreError>>;
 pub(crate) struct Queue {
     link: Arc<Link>,
     state: Mutex<Waiting>,
+    /// How many batches are polled by their callers.
+    lent: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +93,7 @@ struct Job {
 
 impl Queue {
     pub(crate) fn new(link: Arc<Link>) -> Self {
-        Self { link, state: Mutex::default() }
+        Self { link, state: Mutex::default(), lent: AtomicUsize::new(0) }
     }
 
     /// The answers to these slices, which stay together and in their order.
@@ -144,11 +146,18 @@ impl Queue {
     }
 
     fn add_worker(self: &Arc<Self>, mut state: MutexGuard<'_, Waiting>) -> Option<Worker> {
-        let few = state.workers < self.link.config().connections.max(1);
+        let few = state.workers < self.link.connections();
         few.then(|| {
             state.workers += 1;
             Worker { queue: self.clone(), counted: true }
         })
+    }
+
+    /// Permits a caller to poll its batch unless it would then hold the last connection that does not depend on a caller.
+    fn lend(self: &Arc<Self>) -> Option<Lent> {
+        let more = |lent| (lent + 1 < self.link.connections()).then_some(lent + 1);
+        let lent = self.lent.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        lent.is_ok().then(|| Lent(self.clone()))
     }
 
     fn state(&self) -> MutexGuard<'_, Waiting> {
@@ -162,6 +171,15 @@ struct CountedCaller<'a>(&'a Queue);
 impl Drop for CountedCaller<'_> {
     fn drop(&mut self) {
         self.0.state().callers.leave();
+    }
+}
+
+/// A batch that its caller polls.
+struct Lent(Arc<Queue>);
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.0.lent.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -188,7 +206,7 @@ impl Drop for Worker {
 impl Worker {
     /// Sends the first batch and continues as a task. But a batch that contains only the caller's own job is polled by the
     /// caller: handing it over and waking up takes a tenth of the time of a lone call. Others do not depend on whether the
-    /// caller's future is polled: their jobs are not in its statement, and it does not hold the only connection.
+    /// caller's future is polled: their jobs are not in its statement, and one connection is left for them.
     ///
     /// `sent` is the mark of the caller's job.
     async fn begin(mut self, sent: &Arc<AtomicBool>) {
@@ -196,9 +214,11 @@ impl Worker {
         if !self.counted {
             return;
         }
-        let others = self.queue.link.config().connections > 1;
-        let own = others && matches!(batch.as_slice(), [job] if Arc::ptr_eq(&job.sent, sent));
+        let own = matches!(batch.as_slice(), [job] if Arc::ptr_eq(&job.sent, sent));
+        let lent = if own { self.queue.lend() } else { None };
+        let own = lent.is_some();
         let first = async move {
+            let _lent = lent;
             self.send(batch).await;
             let next = self.batch();
             if self.counted {

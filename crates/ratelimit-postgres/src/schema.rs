@@ -72,11 +72,14 @@ pub(crate) struct Names {
     reset: Arc<str>,
     prune: Arc<str>,
     names: Arc<str>,
+    /// `names` for a connection that may have other settings for text.
+    names_pooled: Arc<str>,
 }
 
 impl PostgresConfig {
     /// The SQL that [`PostgresStore::migrate`](crate::PostgresStore::migrate) runs, for your own migrations: one script of
-    /// many statements, to run in one transaction. You may run it again.
+    /// many statements, to run in one transaction. You may run it again. It fails, and changes nothing, if the functions are of
+    /// a newer version of this crate, or if it would have to wait for long.
     ///
     /// # Errors
     /// If the schema or the prefix is not a valid name.
@@ -107,6 +110,7 @@ impl Names {
         };
         let take = format!("{}{}", placeholders(7), ", NULL".repeat(MANY_ANSWERS));
         let page = format!("SELECT id FROM {own}meters WHERE id > $1 AND id < $2 ORDER BY id LIMIT $3");
+        let names = format!("SELECT coalesce(array_agg(id ORDER BY id), '{{}}') FROM ({page}) AS page");
         Ok(Self {
             schema: schema.clone(),
             prefix: prefix.clone(),
@@ -117,7 +121,8 @@ impl Names {
             refund: call("refund", 4),
             reset: call("reset", 1),
             prune: call("prune", 2),
-            names: format!("SELECT coalesce(array_agg(id ORDER BY id), '{{}}') FROM ({page}) AS page").into(),
+            names_pooled: format!("SELECT set_config('bytea_output', 'hex', true); {names}").into(),
+            names: names.into(),
         })
     }
 
@@ -132,6 +137,7 @@ impl Names {
             Function::Refund => &self.refund,
             Function::Reset => &self.reset,
             Function::Prune => &self.prune,
+            Function::Names if pooled => &self.names_pooled,
             Function::Names => &self.names,
         }
     }
@@ -143,27 +149,60 @@ impl Names {
 
     /// The whole schema as one script.
     pub(crate) fn migration(&self, logged: Logged) -> String {
-        let body = self.body(logged);
-        let schema = &self.schema;
-        let mut script = format!(
-            "SELECT pg_advisory_xact_lock({LOCK});\n\
+        let (schema, table) = (&self.schema, self.table());
+        format!(
+            "-- One migration at a time. It fails rather than wait long for a transaction that uses the table: calls would have to\n\
+             -- wait behind it.\n\
              DO $migration$ BEGIN\n\
-             IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = {}) THEN CREATE SCHEMA {}; END IF;\n\
-             END $migration$;\n",
-            literal(schema),
-            quoted(schema).trim_end_matches('.'),
-        );
-        script.push_str(&body);
-        // Writing to a string does not fail.
-        let _ = writeln!(script, "COMMENT ON TABLE {} IS {};", self.table(), literal(&version(&body)));
-        script
+             PERFORM set_config('lock_timeout', '30s', true);\n\
+             PERFORM pg_advisory_xact_lock({LOCK});\n\
+             PERFORM set_config('lock_timeout', '2s', true);\n\
+             IF {newer} THEN\n\
+             RAISE EXCEPTION 'the functions are of a newer version than this script: %', {comment} USING ERRCODE = 'RL002';\n\
+             END IF;\n\
+             IF NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = {name}) THEN CREATE SCHEMA {quoted}; END IF;\n\
+             END $migration$;\n\
+             {body}COMMENT ON TABLE {table} IS {version};\n",
+            newer = self.is_newer(),
+            comment = self.comment(),
+            name = literal(schema),
+            quoted = quoted(schema).trim_end_matches('.'),
+            body = self.body(logged),
+            version = literal(&self.version()),
+        )
     }
 
-    /// A query that returns whether the migration has been run.
-    pub(crate) fn check(&self, logged: Logged) -> String {
-        let table = literal(&self.table());
-        let version = literal(&version(&self.body(logged)));
-        format!("SELECT coalesce(obj_description(to_regclass({table}), 'pg_class') = {version}, false)")
+    /// A query that returns whether the migration of this version or of a newer one has been run.
+    pub(crate) fn check(&self) -> String {
+        let (comment, version, newer) = (self.comment(), literal(&self.version()), self.is_newer());
+        format!("SELECT coalesce({comment} = {version}, false) OR {newer}")
+    }
+
+    /// An expression: the comment of the table, which is its version.
+    fn comment(&self) -> String {
+        format!("obj_description(to_regclass({}), 'pg_class')", literal(&self.table()))
+    }
+
+    /// An expression: whether the functions are of a newer version.
+    fn is_newer(&self) -> String {
+        let comment = self.comment();
+        let own = VERSION.split(['-', '+']).next().unwrap_or_default();
+        format!(
+            "coalesce(string_to_array(substring({comment} from '^ratelimit-postgres ([0-9]+[.][0-9]+[.][0-9]+)'), '.')::int[] \
+             > string_to_array('{own}', '.')::int[], false)"
+        )
+    }
+
+    /// The comment of the table after the migration: the version, and a digest of the SQL. Whether the table is logged is not
+    /// a part of it, because that stays as it is.
+    fn version(&self) -> String {
+        let digest = Sha256::digest(self.body(Logged::Unlogged).as_bytes());
+        let digest = digest.iter().take(8).fold(String::new(), |mut text, byte| {
+            // Writing to a string does not fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
+        format!("ratelimit-postgres {VERSION} {digest}")
     }
 
     fn body(&self, logged: Logged) -> String {
@@ -185,18 +224,11 @@ impl Names {
     }
 }
 
+/// The version of the functions is that of the crate: each version keeps their names and arguments, or uses new names.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 /// The advisory lock that serialises migrations of any schema.
 const LOCK: i64 = 0x7261_7465_6c69_6d69;
-
-/// The comment of the table after the migration: the version, and a digest of the SQL.
-fn version(body: &str) -> String {
-    let digest = Sha256::digest(body.as_bytes());
-    let digest = digest.iter().take(8).fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    });
-    format!("ratelimit-postgres schema 1 {digest}")
-}
 
 /// `$1, $2, …`, this many.
 fn placeholders(number: usize) -> String {

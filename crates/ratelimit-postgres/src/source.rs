@@ -2,17 +2,23 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, Postgres};
 use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Row as _, SqlSafeStr};
+use tokio::time::Instant;
 
-use crate::config::PostgresConfig;
+use crate::config::{PostgresConfig, host_of};
 use crate::schema::{Names, SETTINGS};
 
 /// A setting that only our own connections have: a pooler that ignores settings drops this one as well.
 const MARK: (&str, &str) = ("ratelimit.connection", "own");
 const MARKED: &str = "SELECT coalesce(current_setting('ratelimit.connection', true) = 'own', false)";
+
+/// How long a connection may be idle. Less than it usually takes a server, a proxy or a firewall to close or forget one, which
+/// the next call would notice only by an error.
+const MAX_IDLE: Duration = Duration::from_secs(30);
 
 /// Where connections come from.
 #[derive(Debug)]
@@ -24,9 +30,12 @@ pub(crate) struct Source {
 
 #[derive(Debug)]
 enum Kind {
-    Own { settled: Box<PgConnectOptions>, bare: Box<PgConnectOptions>, idle: Mutex<Vec<PgConnection>> },
+    Own { settled: Box<PgConnectOptions>, bare: Box<PgConnectOptions>, idle: Mutex<Vec<Idle>> },
     Pool(PgPool),
 }
+
+/// Idle connections with the instants since when, the last one of which is taken first.
+type Idle = (PgConnection, Instant);
 
 /// A connection in use.
 pub(crate) enum ActiveConnection {
@@ -75,7 +84,7 @@ impl Source {
             Kind::Pool(pool) => return Ok(ActiveConnection::Pool(pool.acquire().await?)),
             Kind::Own { settled, bare, .. } => (settled, bare),
         };
-        if let Some(connection) = self.idle().and_then(|mut idle| idle.pop()) {
+        if let Some(connection) = self.take_idle() {
             return Ok(ActiveConnection::Own(Box::new(connection)));
         }
         if !self.is_pooled() {
@@ -97,6 +106,14 @@ impl Source {
         Ok(ActiveConnection::Own(Box::new(connection)))
     }
 
+    /// The connection that was used last. Closes those that have been idle for too long.
+    fn take_idle(&self) -> Option<PgConnection> {
+        let mut idle = self.idle()?;
+        let old = idle.partition_point(|(_, since)| since.elapsed() > MAX_IDLE);
+        idle.drain(..old);
+        idle.pop().map(|(connection, _)| connection)
+    }
+
     /// A connection for a migration, without the time limit of calls.
     pub(crate) async fn open_bare(&self) -> Result<ActiveConnection, sqlx::Error> {
         match &self.kind {
@@ -108,7 +125,7 @@ impl Source {
     /// Takes back a connection that can be used again.
     pub(crate) fn give_back(&self, active: ActiveConnection) {
         if let (ActiveConnection::Own(connection), Some(mut idle)) = (active, self.idle()) {
-            idle.push(*connection);
+            idle.push((*connection, Instant::now()));
         }
     }
 
@@ -127,7 +144,7 @@ impl Source {
         }
     }
 
-    fn idle(&self) -> Option<MutexGuard<'_, Vec<PgConnection>>> {
+    fn idle(&self) -> Option<MutexGuard<'_, Vec<Idle>>> {
         match &self.kind {
             Kind::Own { idle, .. } => Some(idle.lock().unwrap_or_else(PoisonError::into_inner)),
             Kind::Pool(_) => None,
@@ -160,10 +177,10 @@ fn refuses_settings(error: &sqlx::Error) -> bool {
 }
 
 fn quiet(options: &PgConnectOptions) -> PgConnectOptions {
-    let options = match options.get_application_name() {
-        Some(_) => options.clone(),
-        None => options.clone().application_name("ratelimit"),
-    };
+    let mut options = options.clone().host(host_of(options));
+    if options.get_application_name().is_none() {
+        options = options.application_name("ratelimit");
+    }
     // Logging each call with its text would cost more than the call. No reply contains fractions, and poolers do not know
     // the setting.
     options.disable_statement_logging().extra_float_digits(None)

@@ -107,18 +107,19 @@ impl PostgresStore {
 
     fn on(link: Link) -> Self {
         let link = Arc::new(link);
-        let pruner = link.config().prune_every.map(|every| Pruner::start(&link, every));
+        let every = link.config().prune_every.filter(|every| !every.is_zero());
+        let pruner = every.map(|every| Pruner::start(&link, every));
         Self(Arc::new(Inner { queue: Arc::new(Queue::new(link.clone())), link, _pruner: pruner }))
     }
 
-    /// Creates the table and the functions in one transaction, unless this version of them exists. Several processes may do
-    /// it concurrently. See [`PostgresConfig::migration`] for the SQL.
+    /// Creates the table and the functions in one transaction, unless this version of them or a newer one exists. Several
+    /// processes may do it concurrently, and others may count meanwhile. See [`PostgresConfig::migration`] for the SQL.
     ///
     /// The user must own the schema or be allowed to create one; counting needs fewer privileges. The time limit is 60 s,
     /// not [`timeout`](PostgresConfig::timeout).
     ///
     /// # Errors
-    /// If the server does not answer or refuses.
+    /// If the server does not answer or refuses, or if a lock cannot be had soon.
     pub async fn migrate(&self) -> Result<(), StoreError> {
         self.0.link.migrate().await
     }

@@ -7,6 +7,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::own_server;
+use common::relay::Relay;
 use ratelimit_core::{
     Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, MeterId, Mode, StoreError, Timestamp,
 };
@@ -15,6 +16,8 @@ use ratelimit_testbed::{Postgres, Server};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 const TIMEOUT: Duration = Duration::from_millis(500);
+/// The time limit of calls that should succeed, even on a slow machine.
+const PATIENT: Duration = Duration::from_secs(20);
 /// No call may take longer, even on a slow machine.
 const HUNG: Duration = Duration::from_secs(10);
 
@@ -23,7 +26,7 @@ fn config(server: &Server) -> PostgresConfig {
 }
 
 async fn store(config: &PostgresConfig) -> PostgresStore {
-    let patient = config.clone().timeout(Duration::from_secs(20));
+    let patient = config.clone().timeout(PATIENT);
     PostgresStore::connect_with(patient).await.unwrap().migrate().await.unwrap();
     PostgresStore::lazy(config.clone()).unwrap()
 }
@@ -143,8 +146,30 @@ async fn a_read_only_database_is_reported() {
     run(&server, "ALTER DATABASE postgres SET default_transaction_read_only = on").await;
     check(&charge(&store).await.unwrap_err(), ErrorKind::ReadOnly, Applied::No, true);
     run(&server, "ALTER DATABASE postgres RESET ALL").await;
-    let fresh = PostgresStore::lazy(config(&server)).unwrap();
-    recovers(&fresh).await;
+    recovers(&store).await;
+}
+
+/// The name leads to a standby for a while, and then to the primary again.
+#[tokio::test]
+async fn connections_to_a_standby_are_not_kept() {
+    let primary = own_server(Postgres::default()).await;
+    for (logged, schema) in [(Logged::Unlogged, "light"), (Logged::Logged, "heavy")] {
+        drop(store(&config(&primary).logged(logged).schema(schema)).await);
+    }
+    let standby = own_server(Postgres { primary: Some(primary.address()), ..Postgres::default() }).await;
+    for (schema, says) in [("light", "unlogged"), ("heavy", "does not accept writes")] {
+        let relay = Relay::to(&standby.address()).await;
+        let config = config(&primary).schema(schema);
+        let server = config.server.clone().port(relay.port());
+        let store = PostgresStore::lazy(config.server(server).timeout(PATIENT)).unwrap();
+        for _ in 0..2 {
+            let error = charge(&store).await.unwrap_err();
+            check(&error, ErrorKind::ReadOnly, Applied::No, true);
+            assert!(error.to_string().contains(says) && error.to_string().contains("primary"), "{error}");
+        }
+        relay.lead_to(&primary.address());
+        charge(&store).await.unwrap();
+    }
 }
 
 /// The disk with the table is full: its file is a link to `/dev/full`, where every write fails accordingly.

@@ -183,3 +183,19 @@ async fn least_left(connection: &mut PgConnection, schema: &Schema) -> u128 {
     let left: i64 = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(connection).await.unwrap();
     u128::try_from(left).unwrap_or(0)
 }
+
+#[tokio::test]
+async fn without_an_interval_nothing_is_pruned() {
+    let schema = Schema::new();
+    schema.store().await;
+    let store = PostgresStore::connect_with(schema.config().prune_every(Duration::ZERO)).await.unwrap();
+    schema
+        .run(
+            "INSERT INTO {s}.meters (id, forget_at, kind, state) \
+             VALUES ('k', now() - interval '1 day', 0, '{1,1,0}')",
+        )
+        .await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(schema.rows().await, 1);
+    assert_eq!(store.prune().await.unwrap(), 1);
+}

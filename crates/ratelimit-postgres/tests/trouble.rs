@@ -2,9 +2,9 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use common::relay::Relay;
 use common::{Schema, url};
 use ratelimit_core::{
     Answer, Applied, Claim, Claims, CounterStore, ErrorKind, Limit, Meter, MeterId, Mode, StoreError,
@@ -12,8 +12,8 @@ use ratelimit_core::{
 };
 use ratelimit_postgres::{PostgresConfig, PostgresStore};
 use sqlx::postgres::PgConnectOptions;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 
 const NOW: Timestamp = Timestamp::from_secs(1_000_000);
 
@@ -240,6 +240,26 @@ async fn charges_are_reported_when_the_rest_of_the_batch_fails() {
     drop(holder);
 }
 
+/// A shared statement that could not lock a row has charged nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_on_locked_rows_is_not_charged() {
+    let schema = Schema::new();
+    let store = schema.store().await;
+    let limits: [Limit; 2] = ["9/10s".parse().unwrap(), "9/10s name other".parse().unwrap()];
+    let claims = limits.each_ref().map(|limit| [claim_of(limit)]);
+    let slices = claims.each_ref().map(|claims| Claims::new(NOW, Mode::Charge, claims).unwrap());
+    store.claim_many(&slices).await.into_iter().for_each(|answer| assert!(answer.unwrap().admitted));
+    let mut holder = schema.connection().await;
+    let sql = format!("BEGIN; SELECT FROM \"{}\".meters FOR UPDATE", schema.name);
+    sqlx::Executor::execute(&mut holder, sqlx::AssertSqlSafe(sql)).await.unwrap();
+    let config = schema.config().timeout(Duration::from_secs(2));
+    let hurried = connected(config).await;
+    for answer in hurried.claim_many(&slices).await {
+        check(&answer.unwrap_err(), ErrorKind::Timeout, Applied::No, "locked");
+    }
+    drop(holder);
+}
+
 #[tokio::test]
 async fn closed_connections_are_replaced() {
     let schema = Schema::new();
@@ -265,16 +285,16 @@ async fn closed_connections_are_replaced() {
 async fn calls_to_a_silent_server_time_out() {
     let schema = Schema::new();
     schema.store().await;
-    let (stop, stopped) = watch::channel(false);
-    let port = forward(stopped).await;
+    let server = options();
+    let relay = Relay::to(&format!("{}:{}", server.get_host(), server.get_port())).await;
     let config = schema
         .config()
-        .server(options().host("127.0.0.1").port(port))
+        .server(server.host("127.0.0.1").port(relay.port()))
         .timeout(Duration::from_millis(500))
         .connections(2);
     let store = connected(config).await;
     while claim(&store).await.is_err() {} // on a slow machine
-    stop.send(true).unwrap();
+    relay.silence(usize::MAX);
     let tasks: Vec<_> = (0..20)
         .map(|_| {
             let store = store.clone();
@@ -290,53 +310,67 @@ async fn calls_to_a_silent_server_time_out() {
         applied.push(error.applied());
     }
     assert!(applied.contains(&Applied::Unknown));
-    stop.send(false).unwrap();
+    relay.silence(0);
     while claim(&store).await.is_err() {}
 }
 
-/// A port that forwards to the server, and discards everything while the switch is on.
-async fn forward(stopped: watch::Receiver<bool>) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
+/// A store through a relay, with at least three idle connections.
+async fn relayed(schema: &Schema, timeout: Duration) -> (PostgresStore, Relay) {
+    schema.store().await;
     let server = options();
-    let target = Arc::new(format!("{}:{}", server.get_host(), server.get_port()));
-    tokio::spawn(async move {
-        while let Ok((near, _)) = listener.accept().await {
-            let (target, stopped) = (target.clone(), stopped.clone());
-            tokio::spawn(async move {
-                let far = TcpStream::connect(&*target).await.unwrap();
-                let (near, far) = (near.into_split(), far.into_split());
-                tokio::join!(pump(near.0, far.1, stopped.clone()), pump(far.0, near.1, stopped));
-            });
-        }
-    });
-    port
+    let relay = Relay::to(&format!("{}:{}", server.get_host(), server.get_port())).await;
+    let server = server.host("127.0.0.1").port(relay.port());
+    let store = connected(schema.config().server(server).timeout(timeout).migrate(false)).await;
+    while relay.opened() < 3 {
+        let _ = tokio::join!(claim(&store), claim(&store), claim(&store));
+    }
+    (store, relay)
 }
 
-async fn pump(
-    from: tokio::net::tcp::OwnedReadHalf,
-    to: tokio::net::tcp::OwnedWriteHalf,
-    stopped: watch::Receiver<bool>,
-) {
-    let mut bytes = [0; 4096];
-    loop {
-        if from.readable().await.is_err() {
-            return;
+/// Something between the store and the server has dropped the idle connections without a word.
+#[tokio::test]
+async fn connections_that_were_idle_for_long_are_not_used() {
+    let schema = Schema::new();
+    let (store, relay) = relayed(&schema, Duration::from_secs(20)).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    relay.silence(relay.opened());
+    let (one, two, three) = tokio::join!(claim(&store), claim(&store), claim(&store));
+    for answer in [one, two, three] {
+        answer.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_time_out_closes_the_idle_connections() {
+    let schema = Schema::new();
+    let (store, relay) = relayed(&schema, Duration::from_millis(500)).await;
+    let opened = relay.opened();
+    relay.silence(opened);
+    claim(&store).await.unwrap_err();
+    let _ = claim(&store).await; // on a slow machine
+    assert!(relay.opened() > opened, "another connection from before was used");
+}
+
+/// A server that ends each connection with an error, as it does at a `transaction_timeout`.
+#[tokio::test]
+async fn a_connection_that_an_error_has_ended_is_not_kept() {
+    const FATAL: &[u8] = b"E\0\0\0\x23SFATAL\0VFATAL\0CXX000\0Mthe end\0\0";
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("postgres://app@{}/app", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut bytes = [0; 4096];
+            assert!(client.read(&mut bytes).await.unwrap() > 0);
+            client.write_all(b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I").await.unwrap(); // logged in, ready
+            assert!(client.read(&mut bytes).await.unwrap() > 0);
+            client.write_all(FATAL).await.unwrap();
         }
-        let count = match from.try_read(&mut bytes) {
-            Ok(0) => return,
-            Ok(count) => count,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
-            Err(_) => return,
-        };
-        let mut rest = &bytes[..count];
-        while !rest.is_empty() && !*stopped.borrow() {
-            if to.writable().await.is_err() {
-                return;
-            }
-            if let Ok(written) = to.try_write(rest) {
-                rest = &rest[written..];
-            }
-        }
+    });
+    let config = PostgresConfig::from_url(&format!("{url}?sslmode=disable&pooler=true&prune_every=0s"));
+    let store = PostgresStore::lazy(config.unwrap()).unwrap();
+    for _ in 0..2 {
+        check(&claim(&store).await.unwrap_err(), ErrorKind::Server, Applied::No, "XX000");
     }
 }

@@ -59,6 +59,9 @@ async fn check(store: &PostgresStore) {
             assert_eq!(answer.unwrap().admitted, round < 2, "round {round}");
         }
     }
+    let mut names = 0;
+    store.scan_meters("", 100, |_| names += 1).await.unwrap();
+    assert_eq!(names, 25);
     store.reset(slices[0]).await.unwrap();
     assert!(store.claim(slices[0]).await.unwrap().admitted);
     store.prune().await.unwrap();
@@ -79,6 +82,17 @@ async fn stores_connect_over_a_unix_socket() {
     let text = format!("{error} {error:?}");
     assert_eq!((error.kind(), error.applied()), (ErrorKind::Unreachable, Applied::No), "{text}");
     assert!(text.contains(&folder) && !text.contains("pa55word"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stores_connect_over_ipv6() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        return; // this machine has no IPv6
+    }
+    let arguments = ["-c", "listen_addresses=127.0.0.1,::1"].map(str::to_owned).to_vec();
+    let server = own_server(Postgres { arguments, ..Postgres::default() }).await;
+    let url = format!("postgres://postgres@[::1]:{}/postgres", server.address().port());
+    check(&PostgresStore::connect_with(config(&url)).await.unwrap()).await;
 }
 
 #[cfg(feature = "tls")]

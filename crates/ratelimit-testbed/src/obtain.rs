@@ -98,7 +98,7 @@ impl Testbed {
                 Ok(servers) => return Ok(servers),
                 Err(reason) => tried.push(("docker", reason)),
             }
-            if let Some(image) = self.settings.images.get(recipe.name) {
+            if let Some(image) = self.settings.image(recipe.name) {
                 // Another server would be tested in its place.
                 let advice = format!("Start a Docker daemon that has {image}, or do not ask for this image.");
                 return Err(Unavailable { name: recipe.name, tried, advice });
@@ -118,7 +118,7 @@ impl Testbed {
         recipe: &'static Recipe,
         services: &[Arc<dyn Service>],
     ) -> Result<Vec<Server>, String> {
-        let outcome = crate::docker::start(recipe, self.settings.images.get(recipe.name), services).await;
+        let outcome = crate::docker::start(recipe, self.settings.image(recipe.name), services).await;
         if let Err(reason) = &outcome {
             eprintln!("{}: no container: {}", recipe.name, reason.lines().next().unwrap_or_default());
         }
@@ -132,7 +132,7 @@ impl Testbed {
         _services: &[Arc<dyn Service>],
     ) -> Result<Vec<Server>, String> {
         let built = "this program is built without the feature `docker`";
-        if let Some(image) = self.settings.images.get(recipe.name) {
+        if let Some(image) = self.settings.image(recipe.name) {
             eprintln!("{}: no container of {image}: {built}", recipe.name);
         }
         Err(built.to_owned())

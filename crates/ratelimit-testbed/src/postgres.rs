@@ -46,6 +46,8 @@ pub struct Postgres {
     /// Accepts only encrypted connections from clients with a certificate of this authority; the address then contains the
     /// paths of the files.
     pub certificates: Option<Arc<Certificates>>,
+    /// Is a hot standby of the server without a password at this address, and replicates from it. Always a process.
+    pub primary: Option<SocketAddr>,
 }
 
 impl Testbed {
@@ -62,9 +64,9 @@ impl Testbed {
     /// # Errors
     /// If it could not be started.
     pub async fn postgres_with(&self, postgres: Postgres) -> Result<Server, Unavailable> {
-        // A container cannot see the files of this machine.
-        let files = postgres.socket || postgres.certificates.is_some();
-        let testbed = if files { self.as_process() } else { self.clone() };
+        // A container sees neither the files of this machine nor its loopback interface.
+        let local = postgres.socket || postgres.certificates.is_some() || postgres.primary.is_some();
+        let testbed = if local { self.as_process() } else { self.clone() };
         testbed.start_one(&RECIPE, Arc::new(postgres)).await
     }
 }
@@ -118,6 +120,10 @@ impl Service for Postgres {
         });
         if let Some(certificates) = &self.certificates {
             variables.push(("SERVER_KEY".to_owned(), certificates.server_key().display().to_string()));
+        }
+        if let Some(primary) = &self.primary {
+            variables.push(("PRIMARY_HOST".to_owned(), primary.ip().to_string()));
+            variables.push(("PRIMARY_PORT".to_owned(), primary.port().to_string()));
         }
         variables
     }

@@ -1,6 +1,11 @@
 # Makes the files of a private PostgreSQL server in $PGDATA. Arguments: the folder of its programs, the password of the user
-# postgres; without one everybody on the loopback interface is let in.
+# postgres; without one everybody on the loopback interface is let in. With PRIMARY_HOST it is a standby of the server there.
 set -eu
+if [ -n "${PRIMARY_HOST:-}" ]; then
+    umask 077
+    exec "$1/pg_basebackup" --host="$PRIMARY_HOST" --port="$PRIMARY_PORT" --username=postgres --no-password \
+        --pgdata="$PGDATA" --write-recovery-conf --checkpoint=fast --no-sync
+fi
 method=trust
 if [ -n "$2" ]; then
     method=scram-sha-256

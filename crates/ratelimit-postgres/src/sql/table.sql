@@ -28,4 +28,12 @@ CREATE UNLOGGED TABLE IF NOT EXISTS ratelimit.meters (
 );
 
 -- Long states are instants: they hardly compress, and trying takes longer than writing them.
-ALTER TABLE ratelimit.meters ALTER COLUMN state SET STORAGE EXTERNAL;
+-- Changing it stops all calls until all transactions that use the table have ended.
+DO $$ BEGIN
+    IF NOT EXISTS (
+        SELECT FROM pg_attribute
+        WHERE attrelid = 'ratelimit.meters'::regclass AND attname = 'state' AND attstorage = 'e'
+    ) THEN
+        ALTER TABLE ratelimit.meters ALTER COLUMN state SET STORAGE EXTERNAL;
+    END IF;
+END $$;

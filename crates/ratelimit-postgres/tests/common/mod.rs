@@ -1,6 +1,8 @@
 //! Shared by the tests: a schema for each test on a real server, and a small random number generator.
 #![allow(dead_code)] // each test uses a part of it
 
+pub(crate) mod relay;
+
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
