@@ -67,6 +67,13 @@ impl PostgresTransport {
             // The original error may contain the address, and so the password.
             TransportError::new("postgres", "the address is not valid")
         })?;
+        // The client library leaves an IPv6 address in its brackets, and looks it up as a name.
+        let host = options.get_host();
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).map(str::to_owned);
+        let options = match host {
+            Some(host) => options.host(&host),
+            None => options,
+        };
         Self::connect_with(options, channel).await
     }
 
