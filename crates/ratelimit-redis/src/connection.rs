@@ -168,8 +168,7 @@ impl Dialer {
 
     async fn dial(&self) -> Result<OpenConnection, StoreError> {
         let traffic = Arc::<Traffic>::default();
-        let stream =
-            self.opener.open(traffic.clone()).await.map_err(|error| self.opener.explain(error.into()))?;
+        let stream = self.opener.open(traffic.clone()).await?;
         // `Connection` enforces the time limit of the whole call.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(QUEUE);
         let (mut connection, driver) = MultiplexedConnection::new_with_config(&self.settings, stream, config)

@@ -155,7 +155,7 @@ impl Opener {
         }
     }
 
-    /// Explains an error that ended the connection before the server has answered.
+    /// Explains an error that ended an open connection before the server has answered.
     pub(crate) fn explain(&self, error: RedisError) -> StoreError {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -165,23 +165,27 @@ impl Opener {
     }
 
     /// Opens a stream that counts in `traffic`.
-    pub(crate) async fn open(&self, traffic: Arc<Traffic>) -> io::Result<Box<dyn Bytes>> {
+    pub(crate) async fn open(&self, traffic: Arc<Traffic>) -> Result<Box<dyn Bytes>, StoreError> {
+        let failed = |error: io::Error| error::from_redis(error.into());
         match &self.address {
-            ConnectionAddr::Tcp(host, port) => Ok(Box::new(tcp(host, *port, traffic).await?)),
+            ConnectionAddr::Tcp(host, port) => Ok(Box::new(tcp(host, *port, traffic).await.map_err(failed)?)),
             #[cfg(feature = "tls")]
             ConnectionAddr::TcpTls { host, port, .. } => {
-                let stream = tcp(host, *port, traffic).await?;
+                let stream = tcp(host, *port, traffic).await.map_err(failed)?;
                 match &self.tls {
-                    Some(tls) => Ok(Box::new(tls.connect(host, stream).await?)),
-                    None => Err(io::ErrorKind::Unsupported.into()),
+                    Some(tls) => {
+                        let encrypted = tls.connect(host, stream).await;
+                        Ok(Box::new(encrypted.map_err(|error| tls.explain(error.into()))?))
+                    }
+                    None => Err(failed(io::ErrorKind::Unsupported.into())),
                 }
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
-                let stream = tokio::net::UnixStream::connect(path).await?;
+                let stream = tokio::net::UnixStream::connect(path).await.map_err(failed)?;
                 Ok(Box::new(Socket { stream, handle: |stream| SockRef::from(stream), traffic }))
             }
-            _ => Err(io::ErrorKind::Unsupported.into()),
+            _ => Err(failed(io::ErrorKind::Unsupported.into())),
         }
     }
 }
