@@ -314,7 +314,8 @@ impl Connection {
     fn dial(&self) -> impl Future<Output = Result<(), StoreError>> + Send + use<> {
         let (dialer, current) = (self.dialer.clone(), self.current.clone());
         async move {
-            let open = dialer.dial_in_time().await?;
+            // So far no claim has been sent.
+            let open = dialer.dial_in_time().await.map_err(StoreError::not_applied)?;
             *current.lock().unwrap_or_else(PoisonError::into_inner) =
                 Current { open: Some(open), unanswered: None };
             Ok(())
