@@ -1,4 +1,4 @@
-//! More checks than the server can answer.
+//! More checks than the server can answer, at once or in one call.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ratelimit_core::layers::BatchConfig;
-use ratelimit_core::{CheckError, Limit, RateLimiter};
+use ratelimit_core::{Applied, CheckError, ErrorKind, Limit, RateLimiter};
 use ratelimit_redis::{RedisConfig, RedisStore};
 use ratelimit_testbed::SlowProxy;
 use tokio::time::interval;
@@ -53,4 +53,26 @@ async fn an_overloaded_server_answers_at_its_capacity_and_charges_what_it_answer
     // The queue has filled during the first half.
     assert!(answered[1] >= 50, "{answered:?} were answered; {failure:?}");
     assert!(charged <= 2 * (answered[0] + answered[1]), "{charged} were charged, {answered:?} answered");
+}
+
+/// A call of several requests sends none of them after its time limit has passed: each would close another connection.
+#[tokio::test]
+async fn a_late_batch_sends_no_further_requests() {
+    let server = common::Server::start(&[]).await;
+    let keys: Vec<_> = (0..1_024).map(|nth| format!("key {nth}")).collect();
+    for limit in ["100000/min", "100000/min log"] {
+        let config = RedisConfig::from_url(&server.url()).unwrap();
+        let config = config.connections(4).timeout(Duration::from_millis(500));
+        let store = RedisStore::connect_with(config).await.unwrap();
+        let limiter = RateLimiter::new(store, limit.parse::<Limit>().unwrap());
+        server.freeze().await;
+        let answers = limiter.check_many(&keys).await;
+        server.thaw().await;
+        for (nth, answer) in answers.into_iter().enumerate() {
+            let Err(CheckError::Store(error)) = answer else { panic!("a frozen server has answered") };
+            let applied = if nth < 256 { Applied::Unknown } else { Applied::No };
+            assert_eq!((error.kind(), error.applied()), (ErrorKind::Timeout, applied), "{nth}: {error}");
+            assert_eq!(error.address(), server.url().split('/').nth(2), "{error}");
+        }
+    }
 }
