@@ -254,6 +254,23 @@ async fn pool_timeouts_charge_nothing() {
     }
 }
 
+/// Nothing is busy if a server does not accept connections, so a larger pool would not help.
+#[tokio::test]
+async fn unreachable_servers_are_not_reported_as_busy_pools() {
+    let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    listener.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    // Until its queue of connections is full.
+    let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
+    let _queued: Vec<_> = std::iter::from_fn(connect).take(16).collect();
+    let config = PlainConfig::default().timeout(Duration::from_millis(300));
+    let store = MemcachedStore::with_pool_and(pool(&address.to_string(), 16), config).unwrap();
+    let error = failure(&limiter(&store, "10/h")).await;
+    assert_eq!((error.kind(), error.applied()), (ErrorKind::Unreachable, Applied::No), "{error}");
+    assert!(!error.to_string().contains("max_size"), "{error}");
+}
+
 #[tokio::test]
 async fn a_restart_fails_at_most_one_call() {
     let server = common::Server::start(&[]).await;
