@@ -108,6 +108,11 @@ pub(crate) struct Opener {
 impl Opener {
     pub(crate) fn new(address: &ConnectionAddr, config: &RedisConfig) -> Result<Self, StoreError> {
         let has_tls = matches!(address, ConnectionAddr::TcpTls { .. });
+        // The client library accepts the address if another crate of the program has enabled its TLS.
+        #[cfg(not(feature = "tls"))]
+        if has_tls {
+            return Err(error::misconfigured(error::WITHOUT_TLS));
+        }
         let certificates = [&config.authorities, &config.client_certificate, &config.client_key];
         if !has_tls && certificates.into_iter().any(Option::is_some) {
             return Err(error::misconfigured(
@@ -221,5 +226,16 @@ mod tests {
                 assert!(error.to_string().contains("rediss"), "{error}");
             }
         }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn tls_needs_the_feature_of_this_crate() {
+        let address =
+            ConnectionAddr::TcpTls { host: "a".into(), port: 6379, insecure: false, tls_params: None };
+        let config = RedisConfig::from_url("redis://a").unwrap();
+        let error = Opener::new(&address, &config).err().expect("it accepts the address");
+        assert_eq!(error.kind(), ratelimit_core::ErrorKind::Misconfigured);
+        assert!(error.to_string().contains("enable the feature `tls`"), "{error}");
     }
 }
