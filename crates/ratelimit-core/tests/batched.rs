@@ -296,6 +296,41 @@ async fn the_timeout_covers_queueing_and_the_trip() {
     assert_eq!(limiter.check("k").await.unwrap().remaining(), 97, "all three were charged");
 }
 
+/// Were they sent when they have waited for most of their time limit, all would be charged and none answered in time.
+#[tokio::test(start_paused = true)]
+async fn too_many_checks_are_answered_at_the_capacity_and_the_others_are_not_charged() {
+    // 80 checks each second: four in each trip of 50 ms. Twice as many arrive.
+    let limiter = limiter("100000/h", one_trip().batch_size(4).timeout(Duration::from_millis(200)));
+    let trips = {
+        let limiter = limiter.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                gate(&limiter).permits.add_permits(1);
+                while gate(&limiter).permits.available_permits() > 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+        })
+    };
+    let mut checks = Vec::new();
+    for _ in 0..640 {
+        checks.push(check(&limiter));
+        tokio::time::sleep(Duration::from_micros(6_250)).await;
+    }
+    let mut answered = [0; 4];
+    for (nth, check) in checks.into_iter().enumerate() {
+        match check.await.unwrap() {
+            Ok(allowed) => answered[nth / 160] += u64::from(allowed),
+            outcome => assert_eq!(kind(outcome), ErrorKind::Timeout),
+        }
+    }
+    assert!(answered[1..].iter().all(|answered| *answered >= 60), "{answered:?}");
+    gate(&limiter).permits.add_permits(100);
+    assert_eq!(limiter.check("k").await.unwrap().remaining(), 99_999 - answered.iter().sum::<u64>());
+    trips.abort();
+}
+
 /// Waiting claims are then not sent, and callers on another runtime get an error.
 #[test]
 fn a_runtime_shutdown_fails_waiting_checks() {

@@ -57,8 +57,8 @@ impl Commands {
 
 /// A connection that callers share, and its replacement if it breaks.
 ///
-/// A batch that is not answered in time closes the connection: the server may be frozen or its packets may be lost, and
-/// every later batch would time out as well.
+/// A batch that is not answered in time closes the connection if nothing was read from it meanwhile: the server may be frozen
+/// or its packets may be lost, and every later batch would time out as well.
 pub(crate) struct Connection {
     address: Arc<str>,
     opener: Arc<Opener>,
@@ -112,11 +112,12 @@ impl Connection {
         };
         let (answer, outcome) = oneshot::channel();
         let Commands { count, stamp, bytes, .. } = commands;
+        let before = open.queue.reads();
         let pending = Pending { stamp: *stamp, count: *count, replies: Vec::with_capacity(*count), answer };
         if let Err(pending) = open.queue.try_push(bytes, pending) {
             let pushed = Box::pin(timeout_at(deadline, open.queue.push(bytes, pending))).await;
             if pushed.is_err() {
-                self.hang_up(&open, *stamp);
+                self.hang_up_if_silent(&open, *stamp, before);
                 return Err(error::late());
             }
         }
@@ -127,7 +128,7 @@ impl Connection {
                 self.hang_up(&open, *stamp);
                 Err(error::broken().maybe_applied())
             }
-            Err(_) if self.hang_up(&open, *stamp) => Err(error::late()),
+            Err(_) if self.hang_up_if_silent(&open, *stamp, before) => Err(error::late()),
             Err(_) => Err(error::late().maybe_applied()),
         }
     }
@@ -153,6 +154,12 @@ impl Connection {
     fn open_connection(&self) -> Option<Arc<OpenConnection>> {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         current.as_ref().filter(|open| !open.queue.is_closed()).cloned()
+    }
+
+    /// Hangs up if nothing was read after the first `before` reads; otherwise the server is only slow, and may still execute
+    /// the batch. Returns whether the batch is known not to have been sent.
+    fn hang_up_if_silent(&self, open: &Arc<OpenConnection>, stamp: u64, before: u64) -> bool {
+        open.queue.reads() == before && self.hang_up(open, stamp)
     }
 
     /// Stops sending on this connection, and drops it unless a newer one has replaced it. Returns whether the batch with

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use futures_util::future::{join, join_all};
+use ratelimit_core::kit::all_of;
 use ratelimit_core::{Answer, Meter, Mode, State, StoreError};
 use smallvec::SmallVec;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -9,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::claims::{OwnedClaim, OwnedClaims, OwnedRefund, decide_as};
 use crate::error;
 use crate::optimistic::{Entries, Written, check_size, check_state, is_optimistic, pause};
-use crate::refund::{GivenAt, all_of};
+use crate::refund::{GivenAt, by_server, refund, take};
 use crate::servers::Answers;
 use crate::space::Space;
 use crate::trip::Batch;
@@ -153,8 +155,8 @@ async fn take_back(space: &Arc<Space>, undo: Rollback, deadline: Instant) {
     let task = tokio::spawn(async move {
         let deadline = space.deadline();
         // A failure leaves too much counted. Nothing is tried twice, because that could leave too little.
-        let _ = crate::refund::take(&space, deductions, deadline).await;
-        let _ = crate::refund::refund(&space, undo.refunds, deadline).await;
+        let refunds = by_server(undo.refunds).into_iter().map(|given| refund(&space, given, deadline));
+        let _ = join(take(&space, deductions, deadline), join_all(refunds)).await;
     });
     let _ = timeout_at(deadline, task).await;
 }

@@ -57,7 +57,7 @@
 //! - A slice takes as many round trips as its slowest claim.
 //! - A bucket or log that another process writes at the same moment is read and written again, which takes 2 more. After 16
 //!   attempts the claim is [`Contended`](ratelimit_core::ErrorKind::Contended). Within a process, calls that charge the
-//!   same bucket or log wait for each other, and are `Contended` if that takes longer than the timeout.
+//!   same bucket or log wait for each other, and are `Contended` if that takes longer than half of the timeout.
 //! - A refund takes 1 on a window and 2 on a bucket or log.
 //! - A reset takes 1, or 2 on a window that was reset before. Claims and refunds on a window that was reset take one more
 //!   until the segments that were reset no longer count.

@@ -3,6 +3,7 @@
 //! Callers append their bytes to one buffer, which is sent as a whole.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
@@ -38,6 +39,8 @@ pub(crate) struct Pending {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     state: Mutex<State>,
+    /// How often something was read from the connection.
+    reads: AtomicU64,
     /// There are bytes to send, or the queue was closed.
     work: Notify,
     /// There is room again, or the queue was closed.
@@ -95,6 +98,16 @@ impl Queue {
             }
             room.await;
         }
+    }
+
+    /// How often something was read from the connection so far.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    /// Records that something was read from the connection.
+    pub(crate) fn note_read(&self) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Waits until there are bytes to send or the queue is closed.

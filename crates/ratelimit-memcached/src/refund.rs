@@ -1,5 +1,8 @@
 //! Gives units back.
 
+use std::collections::BTreeMap;
+
+use ratelimit_core::kit::all_of;
 use ratelimit_core::{StoreError, Timestamp, refund as give_back};
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -65,14 +68,13 @@ pub(crate) async fn take(
     all_of(places.into_iter().map(|place| answers.reply(place).clone().map(drop)))
 }
 
-/// The first failure. If any of the calls has been made, or may have been, all of them may have been made in part.
-pub(crate) fn all_of(results: impl IntoIterator<Item = Result<(), StoreError>>) -> Result<(), StoreError> {
-    let (mut is_made, mut first) = (false, None);
-    for result in results {
-        is_made |= result.as_ref().err().is_none_or(error::is_maybe_applied);
-        first = first.or(result.err());
+/// Groups refunds by server, so that those on one server do not wait for another.
+pub(crate) fn by_server(refunds: Vec<GivenAt>) -> Vec<Vec<GivenAt>> {
+    let mut servers = BTreeMap::<usize, Vec<GivenAt>>::new();
+    for given in refunds {
+        servers.entry(given.refund.claim.key.server).or_default().push(given);
     }
-    first.map_or(Ok(()), |failure| Err(if is_made { failure.maybe_applied() } else { failure }))
+    servers.into_values().collect()
 }
 
 /// Gives units back to bucket and log meters. Retries until the deadline: units that are not given back stay charged
@@ -82,81 +84,56 @@ pub(crate) async fn refund(
     mut open: Vec<GivenAt>,
     deadline: Instant,
 ) -> Result<(), StoreError> {
-    let mut has_given = false;
+    let mut results = Vec::new();
     for attempt in 0.. {
         if open.is_empty() {
             break;
         }
-        let mut given = Ok(());
-        if attempt > 0 {
-            given = timeout_at(deadline, sleep(pause(attempt))).await.map_err(|_| error::contended());
+        if attempt > 0 && timeout_at(deadline, sleep(pause(attempt))).await.is_err() {
+            results.push(Err(error::contended()));
+            break;
         }
-        if given.is_ok() {
-            given = refund_once(space, &mut open, &mut has_given, deadline).await;
-        }
-        given.map_err(|failure| if has_given { failure.maybe_applied() } else { failure })?;
+        open = refund_once(space, open, &mut results, deadline).await;
     }
-    Ok(())
+    all_of(results)
 }
 
-/// Gives units back once. Keeps the refunds in `open` that lost to another writer.
+/// Gives units back once. Returns the refunds that lost to another writer.
 async fn refund_once(
     space: &Space,
-    open: &mut Vec<GivenAt>,
-    has_given: &mut bool,
+    open: Vec<GivenAt>,
+    results: &mut Vec<Result<(), StoreError>>,
     deadline: Instant,
-) -> Result<(), StoreError> {
+) -> Vec<GivenAt> {
     let (mut batch, mut entries) = (Batch::new(&space.servers), Entries::default());
     let places: Vec<usize> =
         open.iter().map(|given| entries.push(&mut batch, &given.refund.claim.key)).collect();
     entries.receive(&space.servers.send(&batch, deadline).await);
-    for (given, nth) in open.iter().zip(&places) {
-        let GivenAt { refund: OwnedRefund { claim, receipt }, now } = given;
-        // So far this has only read.
-        let mut state = entries.state(*nth).map_err(StoreError::not_applied)?;
-        if give_back(&claim.meter, &mut state, claim.cost, *receipt, *now) {
-            entries.change(*nth, state, &claim.meter, *now);
+    let mut read = Vec::with_capacity(open.len());
+    for (given, nth) in open.into_iter().zip(places) {
+        let GivenAt { refund: OwnedRefund { claim, receipt }, now } = &given;
+        match entries.state(nth) {
+            Ok(mut state) => {
+                if give_back(&claim.meter, &mut state, claim.cost, *receipt, *now) {
+                    entries.change(nth, state, &claim.meter, *now);
+                }
+                read.push((given, nth));
+            }
+            // So far this has only read.
+            Err(failure) => results.push(Err(failure.not_applied())),
         }
     }
     let mut batch = Batch::new(&space.servers);
     let writes = entries.write(&mut batch, &space.lifetimes);
     let answers = space.servers.send(&batch, deadline).await;
-    let mut failures = Vec::new();
-    let mut places = places.into_iter();
-    open.retain(|_| match places.next().map(|nth| Written::new(&answers, writes[nth])) {
-        None | Some(Written::Unchanged) => false,
-        Some(Written::Stored) => {
-            *has_given = true;
-            false
-        }
-        Some(Written::Lost) => true,
-        Some(Written::Failed(failed)) => {
-            failures.push(Err(failed));
-            false
-        }
-    });
-    all_of(failures)
-}
-
-#[cfg(test)]
-mod tests {
-    use ratelimit_core::{Applied, ErrorKind};
-
-    use super::*;
-
-    #[test]
-    fn a_failure_says_nothing_was_applied_only_if_no_part_was() {
-        let failed = |kind| Err(error::new(kind, "it failed"));
-        let (down, late) = (ErrorKind::Unreachable, ErrorKind::Timeout);
-        assert!(all_of([Ok(()), Ok(())]).is_ok());
-        for (results, applied) in [
-            ([failed(down), failed(down)], Applied::No),
-            ([failed(down), Ok(())], Applied::Unknown),
-            ([Ok(()), failed(down)], Applied::Unknown),
-            ([failed(down), failed(late).map_err(StoreError::maybe_applied)], Applied::Unknown),
-        ] {
-            let failure = all_of(results).unwrap_err();
-            assert_eq!((failure.kind(), failure.applied()), (down, applied));
+    let mut lost = Vec::new();
+    for (given, nth) in read {
+        match Written::new(&answers, writes[nth]) {
+            Written::Unchanged => {}
+            Written::Stored => results.push(Ok(())),
+            Written::Lost => lost.push(given),
+            Written::Failed(failure) => results.push(Err(failure)),
         }
     }
+    lost
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratelimit_core::kit::deadline_after;
+use ratelimit_core::kit::{deadline_after, halfway_to};
 use ratelimit_core::{MeterId, Mode, StoreError};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};
@@ -65,7 +65,8 @@ impl Space {
         deadline_after(self.timeout)
     }
 
-    /// Waits until no other call of this store writes the same bucket or log meters: their writes would only collide.
+    /// Waits until no other call of this store writes the same bucket or log meters: their writes would only collide. Gives
+    /// up after half of the time that is left, so that a call whose turn comes has the other half for its round trips.
     pub(crate) async fn locks<'a, 'b>(
         &'a self,
         claims: impl Iterator<Item = &'b OwnedClaim>,
@@ -77,8 +78,9 @@ impl Space {
         stripes.sort_unstable();
         stripes.dedup();
         let mut locks = Vec::with_capacity(stripes.len());
+        let latest = halfway_to(deadline);
         for stripe in stripes {
-            let turn = timeout_at(deadline, self.stripes[stripe].lock()).await;
+            let turn = timeout_at(latest, self.stripes[stripe].lock()).await;
             locks.push(turn.map_err(|_| error::contended())?);
         }
         Ok(locks)

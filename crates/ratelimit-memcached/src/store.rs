@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ratelimit_core::kit::RunToEnd;
+use futures_util::future::{OptionFuture, join, join_all};
+use ratelimit_core::kit::{RunToEnd, all_of};
 use ratelimit_core::{
     Answer, Claims, CounterStore, Decisions, Meter, Promises, Refund, StoreError, Time, Timestamp,
 };
@@ -143,15 +144,14 @@ impl CounterStore for MemcachedStore {
                 Meter::Bucket(_) | Meter::Log(_) => entries.push(GivenAt { refund: given, now }),
             }
         }
-        let has_windows = !deductions.is_empty();
-        refund::take_everywhere(&self.space, deductions, deadline).await?;
-        let others = async {
-            let _locks = self.space.locks(entries.iter().map(|given| &given.refund.claim), deadline).await?;
-            refund::refund(&self.space, entries.clone(), deadline).await
-        };
-        // The units of windows have been given back by now.
-        let told = |failure: StoreError| if has_windows { failure.maybe_applied() } else { failure };
-        others.await.map_err(told)
+        let space = &self.space;
+        let windows = (!deductions.is_empty()).then(|| refund::take_everywhere(space, deductions, deadline));
+        let others = refund::by_server(entries).into_iter().map(|given| async move {
+            let _locks = space.locks(given.iter().map(|given| &given.refund.claim), deadline).await?;
+            refund::refund(space, given, deadline).await
+        });
+        let (windows, others) = join(OptionFuture::from(windows), join_all(others)).await;
+        all_of(windows.into_iter().chain(others))
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {

@@ -1,8 +1,9 @@
 //! The byte stream to a server: TCP, TLS or a Unix socket, after the handshake.
 
 use std::io;
+use std::time::Duration;
 
-use socket2::{SockRef, Socket};
+use socket2::{SockRef, Socket, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, join};
 use tokio::net::TcpStream;
 #[cfg(unix)]
@@ -15,6 +16,9 @@ use crate::error;
 use crate::handshake::Handshake;
 use crate::url::Address;
 use ratelimit_core::StoreError;
+
+/// Idle connections are probed, so that no firewall forgets them and a lost peer is noticed.
+const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// Opens streams to one server.
 pub(crate) struct Opener {
@@ -73,6 +77,8 @@ impl Opener {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failure)?;
                 stream.set_nodelay(true).map_err(failure)?;
                 let socket = SockRef::from(&stream).try_clone().map_err(failure)?;
+                let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3);
+                socket.set_tcp_keepalive(&keepalive).map_err(failure)?;
                 #[cfg(feature = "tls")]
                 if let Some((connector, name)) = &self.tls {
                     let stream = connector.connect(name.clone(), stream).await;
@@ -117,4 +123,18 @@ fn name(address: &Address) -> Result<ServerName<'static>, StoreError> {
         error::new(ratelimit_core::ErrorKind::Unsupported, message)
     };
     host.try_into().map_err(invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn idle_connections_are_probed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = MemcachedConfig::of(&listener.local_addr().unwrap().to_string());
+        let addresses = crate::check::addresses(&config).unwrap();
+        let stream = Opener::all(&config, addresses).unwrap()[0].connect().await.unwrap();
+        assert!(stream.socket.keepalive().unwrap());
+    }
 }

@@ -159,7 +159,7 @@ async fn read(mut stream: impl AsyncRead + Unpin, queue: Closing) {
     loop {
         buffer.reserve(READ);
         match stream.read_buf(&mut buffer).await {
-            Ok(1..) => {}
+            Ok(1..) => awaited.queue.0.note_read(),
             Ok(0) if has_answered => return,
             Ok(0) => return awaited.end = error::unanswered().maybe_applied(),
             Err(error) if !has_answered && error.kind() == io::ErrorKind::ConnectionReset => {

@@ -11,6 +11,7 @@ use ratelimit_core::{Applied, CheckError, ErrorKind, Limits, RateLimiter, Reques
 use ratelimit_memcached::{MemcachedStore, PlainConfig};
 use ratelimit_testbed::differential::Differential;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 /// Limits whose meters are stored in different ways.
 const METERS: [&str; 5] = ["10/h fixed", "10/h", "10/h precision 15min", "10/h burst 10", "10/h log"];
@@ -254,6 +255,23 @@ async fn pool_timeouts_charge_nothing() {
     }
 }
 
+/// Nothing is busy if a server does not accept connections, so a larger pool would not help.
+#[tokio::test]
+async fn unreachable_servers_are_not_reported_as_busy_pools() {
+    let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    listener.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap().as_socket().unwrap();
+    // Until its queue of connections is full.
+    let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
+    let _queued: Vec<_> = std::iter::from_fn(connect).take(16).collect();
+    let config = PlainConfig::default().timeout(Duration::from_millis(300));
+    let store = MemcachedStore::with_pool_and(pool(&address.to_string(), 16), config).unwrap();
+    let error = failure(&limiter(&store, "10/h")).await;
+    assert_eq!((error.kind(), error.applied()), (ErrorKind::Unreachable, Applied::No), "{error}");
+    assert!(!error.to_string().contains("max_size"), "{error}");
+}
+
 #[tokio::test]
 async fn a_restart_fails_at_most_one_call() {
     let server = common::Server::start(&[]).await;
@@ -283,7 +301,7 @@ async fn errors_identify_servers_that_are_not_memcached() {
         ("\u{fffd}\r\n", ErrorKind::Server, Applied::Unknown),
         ("", ErrorKind::Unreachable, Applied::Unknown),
     ] {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
@@ -336,6 +354,60 @@ async fn dead_and_frozen_servers_behind_a_proxy_are_errors_until_they_return() {
     two.start().await.unwrap();
     while check_all().await.iter().any(Result::is_err) {}
     assert!(check_all().await.iter().all(Result::is_ok));
+}
+
+/// A proxy that has a second server, only for the key with which connections are tested. In its place it gives this answer,
+/// or none. Also returns how many connections it has accepted.
+async fn proxy_before_two(server: String, answer: Option<&'static str>) -> (String, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, accepted) = (listener.local_addr().unwrap().to_string(), Arc::new(AtomicU64::new(0)));
+    let count = accepted.clone();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            count.fetch_add(1, Ordering::SeqCst);
+            let mut server = TcpStream::connect(&server).await.unwrap();
+            tokio::spawn(async move {
+                let (mut request, mut reply) = (vec![0; 4_096], vec![0; 4_096]);
+                loop {
+                    tokio::select! {
+                        Ok(size @ 1..) = client.read(&mut request) => {
+                            if request.starts_with(b"get !") {
+                                client.write_all(answer.unwrap_or_default().as_bytes()).await.unwrap();
+                            } else {
+                                server.write_all(&request[..size]).await.unwrap();
+                            }
+                        }
+                        Ok(size @ 1..) = server.read(&mut reply) => {
+                            client.write_all(&reply[..size]).await.unwrap();
+                        }
+                        else => return,
+                    }
+                }
+            });
+        }
+    });
+    (address, accepted)
+}
+
+#[tokio::test]
+async fn a_server_behind_a_proxy_that_does_not_answer_does_not_delay_keys_of_another() {
+    let server = common::Server::start(&[]).await;
+    for answer in
+        [None, Some("SERVER_ERROR Connection timed out\r\n"), Some("SERVER_ERROR Connection refused\r\n")]
+    {
+        let (address, accepted) = proxy_before_two(server.address(), answer).await;
+        let config = PlainConfig::default().timeout(Duration::from_secs(1));
+        let store = MemcachedStore::with_pool_and(pool(&address, 1), config).unwrap();
+        let limiter = limiter(&store, "1000/h burst 1000");
+        assert!(limiter.check("k").await.unwrap().allowed());
+        let before = accepted.load(Ordering::SeqCst);
+        // Idle for so long that the connection is tested.
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        let checked = limiter.check("k").await;
+        assert!(checked.is_ok(), "{answer:?}: {checked:?}");
+        let is_kept = accepted.load(Ordering::SeqCst) == before;
+        assert_eq!(is_kept, answer.is_some(), "{answer:?}");
+    }
 }
 
 /// The way through a pool does not read the server's settings, so it meets a server that refuses instead of evicting.

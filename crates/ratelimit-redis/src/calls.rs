@@ -86,7 +86,8 @@ impl Calls {
         answers
     }
 
-    /// The answers to a call for `number` slices.
+    /// The answers to a call for `number` slices. It is not sent after the deadline: it would get no answer, and would close
+    /// the connection that other calls share.
     async fn answers(
         &self,
         call: Cmd,
@@ -95,6 +96,9 @@ impl Calls {
         deadline: Instant,
     ) -> Answers {
         let at = |failure: StoreError| failure.at(self.link.address());
+        if Instant::now() >= deadline {
+            return vec![Err(at(error::late().not_applied())); number];
+        }
         match self.link.send(call, deadline).await.and_then(read) {
             Ok(answers) => answers.into_iter().map(|answer| answer.map_err(at)).collect(),
             Err(failure) => vec![Err(at(failure)); number],

@@ -168,8 +168,7 @@ impl Dialer {
 
     async fn dial(&self) -> Result<OpenConnection, StoreError> {
         let traffic = Arc::<Traffic>::default();
-        let stream =
-            self.opener.open(traffic.clone()).await.map_err(|error| self.opener.explain(error.into()))?;
+        let stream = self.opener.open(traffic.clone()).await?;
         // `Connection` enforces the time limit of the whole call.
         let config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(QUEUE);
         let (mut connection, driver) = MultiplexedConnection::new_with_config(&self.settings, stream, config)
@@ -315,7 +314,8 @@ impl Connection {
     fn dial(&self) -> impl Future<Output = Result<(), StoreError>> + Send + use<> {
         let (dialer, current) = (self.dialer.clone(), self.current.clone());
         async move {
-            let open = dialer.dial_in_time().await?;
+            // So far no claim has been sent.
+            let open = dialer.dial_in_time().await.map_err(StoreError::not_applied)?;
             *current.lock().unwrap_or_else(PoisonError::into_inner) =
                 Current { open: Some(open), unanswered: None };
             Ok(())

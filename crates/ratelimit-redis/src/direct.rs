@@ -69,26 +69,26 @@ impl CounterStore for Calls {
         let deadline = self.deadline();
         let refunds = refunds.iter().filter(|refund| refund.cost > 0);
         let refunds: Vec<_> = refunds.map(|refund| self.own_refund(refund)).collect();
-        let mut has_given = false;
-        for group in self.groups(refunds, |refund| &refund.claim.key) {
-            let given = self.give_back(now, &group, deadline).await;
-            given.map_err(|failure| if has_given { failure.maybe_applied() } else { failure })?;
-            has_given = true;
-        }
-        Ok(())
+        let groups = self.groups(refunds, |refund| &refund.claim.key).into_iter();
+        spread::all(groups.map(|group| {
+            let calls = self.clone();
+            async move { calls.give_back(now, &group, deadline).await }
+        }))
+        .await
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
         let deadline = self.deadline();
         let keys: Vec<_> = claims.iter().map(|claim| key_of(&self.prefix, &claim.id)).collect();
-        let mut has_reset = false;
-        for group in self.groups(keys, Vec::as_slice) {
-            let mut unlink = cmd("UNLINK");
-            unlink.arg(&group);
-            let reset = self.link.send(unlink, deadline).await;
-            reset.map_err(|failure| if has_reset { failure.maybe_applied() } else { failure })?;
-            has_reset = true;
-        }
-        Ok(())
+        let groups = self.groups(keys, Vec::as_slice).into_iter();
+        spread::all(groups.map(|group| {
+            let link = self.link.clone();
+            async move {
+                let mut unlink = cmd("UNLINK");
+                unlink.arg(group);
+                link.send(unlink, deadline).await.map(drop)
+            }
+        }))
+        .await
     }
 }

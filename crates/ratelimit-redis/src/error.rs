@@ -11,6 +11,9 @@ pub(crate) const STORE: &str = "redis";
 const LOG_IN: &str = "the log-in failed; check the user and password in the address (for sentinels, `sentinel_user` and \
                       `sentinel_password`)";
 
+/// The address asks for TLS, which is not compiled in.
+pub(crate) const WITHOUT_TLS: &str = "the address asks for TLS: enable the feature `tls` of ratelimit-redis";
+
 /// Nothing was charged.
 pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> StoreError {
     StoreError::new(STORE, kind, message).not_applied()
@@ -91,7 +94,7 @@ fn explain(error: &RedisError) -> (ErrorKind, Cow<'static, str>) {
 /// Does not quote the address, which may contain a password.
 fn invalid_address(error: &RedisError) -> Cow<'static, str> {
     if error.to_string().to_ascii_lowercase().contains("tls") {
-        "the address asks for TLS: enable the feature `tls` of ratelimit-redis".into()
+        WITHOUT_TLS.into()
     } else {
         "the address is not valid; it looks like redis://user:password@host:6379/0".into()
     }

@@ -42,14 +42,15 @@ struct SlotMap {
 
 impl Nodes {
     pub(crate) fn new(nodes: &[ConnectionInfo], config: &RedisConfig) -> Result<Self, StoreError> {
-        let dialer = |node: &ConnectionInfo| Dialer::new(node.addr(), node.redis_settings().clone(), config);
-        let seed = |node| Ok(Arc::new(Server::new(dialer(node)?, 1)));
         let Some(first) = nodes.first() else {
             return Err(error::misconfigured("the address contains no node"));
         };
+        // One for all nodes, which share log-in and certificates: reading certificates takes long.
+        let dialer = Dialer::new(first.addr(), first.redis_settings().clone(), config)?;
+        let places = nodes.iter().filter_map(|node| NodeAddress::of_address(&node.addr().to_string()));
         Ok(Self {
-            seeds: nodes.iter().map(seed).collect::<Result<_, _>>()?,
-            dialer: dialer(first)?,
+            seeds: places.map(|place| Arc::new(Server::new(dialer.towards(&place), 1))).collect(),
+            dialer,
             timeout: config.timeout,
             connections: config.connections,
             map: RwLock::default(),

@@ -141,6 +141,15 @@ mod tests {
     }
 
     #[test]
+    fn a_plus_in_the_password_for_a_socket_stays_a_plus() {
+        for url in ["redis+unix:///a?pass=a+b%2Bc&user=d+e", "unix:///a?user=d+e&pass=a%2Bb+c"] {
+            let Servers::One(info) = RedisConfig::from_url(url).unwrap().servers else { panic!("{url}") };
+            let settings = info.redis_settings();
+            assert_eq!((settings.username(), settings.password()), (Some("d+e"), Some("a+b+c")), "{url}");
+        }
+    }
+
+    #[test]
     fn each_option_is_known() {
         let value = |name| match name {
             "authorities" | "client_certificate" | "client_key" => {

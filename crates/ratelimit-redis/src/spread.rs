@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ratelimit_core::kit::all_of;
 use ratelimit_core::{Answer, Applied, Mode, StoreError, Verdict};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -107,23 +108,37 @@ async fn take_back(
     parts: &[Part],
     results: &[Result<Answer, StoreError>],
 ) -> Result<(), StoreError> {
-    let mut outcome = Ok(());
-    for (part, result) in parts.iter().zip(results) {
-        let Ok(answer) = result else { continue };
-        if !answer.charged {
-            continue;
-        }
+    let charged = parts.iter().zip(results).filter_map(|(part, result)| {
+        let answer = result.as_ref().ok().filter(|answer| answer.charged)?;
         let give_back = |(claim, verdict): (&OwnedClaim, &Verdict)| OwnedRefund {
             claim: claim.clone(),
             receipt: verdict.receipt,
         };
         let charged = part.slice.claims.iter().zip(&answer.verdicts).filter(|(claim, _)| claim.cost > 0);
         let refunds: Vec<_> = charged.map(give_back).collect();
-        if let Err(failure) = calls.give_back(answer.now, &refunds, calls.deadline()).await {
-            outcome = Err(failure.maybe_applied());
-        }
+        let (calls, now) = (calls.clone(), answer.now);
+        Some(async move { calls.give_back(now, &refunds, calls.deadline()).await })
+    });
+    all(charged).await.map_err(StoreError::maybe_applied)
+}
+
+/// Makes calls on several nodes concurrently, each whether or not the others fail.
+pub(crate) async fn all<F>(calls: impl Iterator<Item = F>) -> Result<(), StoreError>
+where
+    F: Future<Output = Result<(), StoreError>> + Send + 'static,
+{
+    let mut calls: Vec<F> = calls.collect();
+    if calls.len() == 1
+        && let Some(only) = calls.pop()
+    {
+        return only.await;
     }
-    outcome
+    let mut tasks: JoinSet<_> = calls.into_iter().collect();
+    let mut results = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        results.push(done.unwrap_or_else(|_| Err(error::stopped().maybe_applied())));
+    }
+    all_of(results)
 }
 
 /// The answers of the parts merged into one, in the order of the claims.

@@ -108,6 +108,11 @@ pub(crate) struct Opener {
 impl Opener {
     pub(crate) fn new(address: &ConnectionAddr, config: &RedisConfig) -> Result<Self, StoreError> {
         let has_tls = matches!(address, ConnectionAddr::TcpTls { .. });
+        // The client library accepts the address if another crate of the program has enabled its TLS.
+        #[cfg(not(feature = "tls"))]
+        if has_tls {
+            return Err(error::misconfigured(error::WITHOUT_TLS));
+        }
         let certificates = [&config.authorities, &config.client_certificate, &config.client_key];
         if !has_tls && certificates.into_iter().any(Option::is_some) {
             return Err(error::misconfigured(
@@ -155,7 +160,7 @@ impl Opener {
         }
     }
 
-    /// Explains an error that ended the connection before the server has answered.
+    /// Explains an error that ended an open connection before the server has answered.
     pub(crate) fn explain(&self, error: RedisError) -> StoreError {
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
@@ -165,23 +170,27 @@ impl Opener {
     }
 
     /// Opens a stream that counts in `traffic`.
-    pub(crate) async fn open(&self, traffic: Arc<Traffic>) -> io::Result<Box<dyn Bytes>> {
+    pub(crate) async fn open(&self, traffic: Arc<Traffic>) -> Result<Box<dyn Bytes>, StoreError> {
+        let failed = |error: io::Error| error::from_redis(error.into());
         match &self.address {
-            ConnectionAddr::Tcp(host, port) => Ok(Box::new(tcp(host, *port, traffic).await?)),
+            ConnectionAddr::Tcp(host, port) => Ok(Box::new(tcp(host, *port, traffic).await.map_err(failed)?)),
             #[cfg(feature = "tls")]
             ConnectionAddr::TcpTls { host, port, .. } => {
-                let stream = tcp(host, *port, traffic).await?;
+                let stream = tcp(host, *port, traffic).await.map_err(failed)?;
                 match &self.tls {
-                    Some(tls) => Ok(Box::new(tls.connect(host, stream).await?)),
-                    None => Err(io::ErrorKind::Unsupported.into()),
+                    Some(tls) => {
+                        let encrypted = tls.connect(host, stream).await;
+                        Ok(Box::new(encrypted.map_err(|error| tls.explain(error.into()))?))
+                    }
+                    None => Err(failed(io::ErrorKind::Unsupported.into())),
                 }
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => {
-                let stream = tokio::net::UnixStream::connect(path).await?;
+                let stream = tokio::net::UnixStream::connect(path).await.map_err(failed)?;
                 Ok(Box::new(Socket { stream, handle: |stream| SockRef::from(stream), traffic }))
             }
-            _ => Err(io::ErrorKind::Unsupported.into()),
+            _ => Err(failed(io::ErrorKind::Unsupported.into())),
         }
     }
 }
@@ -217,5 +226,16 @@ mod tests {
                 assert!(error.to_string().contains("rediss"), "{error}");
             }
         }
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn tls_needs_the_feature_of_this_crate() {
+        let address =
+            ConnectionAddr::TcpTls { host: "a".into(), port: 6379, insecure: false, tls_params: None };
+        let config = RedisConfig::from_url("redis://a").unwrap();
+        let error = Opener::new(&address, &config).err().expect("it accepts the address");
+        assert_eq!(error.kind(), ratelimit_core::ErrorKind::Misconfigured);
+        assert!(error.to_string().contains("enable the feature `tls`"), "{error}");
     }
 }

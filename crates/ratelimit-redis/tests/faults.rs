@@ -13,6 +13,7 @@ use ratelimit_core::{
 };
 use ratelimit_redis::{RedisConfig, RedisStore, TimeSource};
 use ratelimit_testbed::Redis;
+use tokio::io::AsyncWriteExt as _;
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
@@ -62,6 +63,25 @@ async fn invalid_addresses_are_not_quoted_in_errors() {
         error.to_string().contains("redis+cluster://") && !error.to_string().contains("secret"),
         "{error}"
     );
+}
+
+/// Before there is a connection, no claim has been sent.
+#[tokio::test]
+async fn errors_of_connecting_charge_nothing() {
+    let server = Server::start(&[]).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let stranger = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+        }
+    });
+    for url in [format!("{}99", server.url()), format!("redis://{stranger}/")] {
+        let error = RedisStore::connect(&url).await.unwrap_err();
+        check(&error, ErrorKind::Server, Applied::No, false);
+        let store = RedisStore::lazy(RedisConfig::from_url(&url).unwrap()).unwrap();
+        check(&charge(&store, "1/s").await.unwrap_err(), ErrorKind::Server, Applied::No, false);
+    }
 }
 
 /// With it, a cluster would spread the limits of one key over several slots.

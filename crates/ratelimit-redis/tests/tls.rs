@@ -67,6 +67,15 @@ async fn tls_trusts_only_the_configured_authorities() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_down_asks_for_no_certificate() {
+    let tls = Tls::new(Certificates::new().unwrap());
+    let url = format!("rediss://127.0.0.1:{}/", common::free_port());
+    let error = RedisStore::connect_with(trusting(&url, &tls)).await.unwrap_err();
+    let told = error.to_string();
+    assert!(told.contains("is the server running?") && !told.contains("certificate"), "{told}");
+}
+
+#[tokio::test]
 async fn client_certificates_are_sent_and_required() {
     let tls = Tls { asks_clients: true, ..Tls::new(Certificates::new().unwrap()) };
     let server = common::testbed().redis_with(redis(&tls)).await.unwrap();

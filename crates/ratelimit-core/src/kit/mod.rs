@@ -1,9 +1,11 @@
 //! Helpers that this project's stores share, for stores of your own: claims and names that own their data, calls that run
 //! to completion although the caller has dropped them, their deadlines, the recent number of concurrent callers, the
-//! progress of a listing of meters, whose clock decides, durations as text, and setters of configurations.
+//! progress of a listing of meters, the outcome of a call in parts, whose clock decides, durations as text, and setters of
+//! configurations.
 //!
 //! Nothing here is part of the contract. You can write a store without it.
 
+mod all_of;
 mod concurrency;
 #[cfg(feature = "tokio")]
 mod deadline;
@@ -18,9 +20,10 @@ mod time_source;
 #[doc(inline)]
 pub use crate::__setters as setters;
 pub use crate::limit::parse_duration;
+pub use all_of::all_of;
 pub use concurrency::RecentPeak;
 #[cfg(feature = "tokio")]
-pub use deadline::deadline_after;
+pub use deadline::{deadline_after, halfway_to};
 pub use meter_scan::MeterScan;
 pub use name::OwnedName;
 pub use owned::{OwnedClaim, OwnedClaims, OwnedRefund};

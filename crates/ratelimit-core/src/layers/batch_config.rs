@@ -24,9 +24,9 @@ pub struct BatchConfig {
     /// The maximum number of checks that wait or are about to be sent, at least one; 100,000 by default. Further checks
     /// fail immediately with [`ErrorKind::Contended`](crate::ErrorKind::Contended), and are not charged.
     pub max_waiting: usize,
-    /// How long a check that has to wait may take, including its round trip; 1 s by default. After that it fails with
-    /// [`ErrorKind::Timeout`](crate::ErrorKind::Timeout): it was not charged if it was still waiting, and may have been
-    /// charged otherwise. The store's own time limit starts with the round trip.
+    /// How long a check that has to wait may take, including its round trip; 1 s by default. After half of it, a check that
+    /// still waits fails with [`ErrorKind::Timeout`](crate::ErrorKind::Timeout), and was not charged; a check that was sent
+    /// fails after the whole, and may have been charged. The store's own time limit starts with the round trip.
     pub timeout: Duration,
 }
 

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::smallvec;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::{timeout, timeout_at};
 
 use super::BatchConfig;
-use crate::kit::{OwnedClaims, OwnedName, RecentPeak};
+use crate::kit::{OwnedClaims, OwnedName, RecentPeak, deadline_after};
 use crate::{Answer, Claims, CounterStore, ErrorKind, Promises, Refund, StoreError, Timestamp, Verdict};
 
 /// A layer that sends concurrent claims together under load. It adds no latency at low load, and reduces the number of
@@ -300,15 +301,23 @@ impl<S: CounterStore + 'static> CounterStore for Batched<S> {
             Turn::Now(_trip) => return self.shared.inner.claim(claims).await,
             Turn::Waiting(number, receiver) => (number, receiver),
         };
-        match tokio::time::timeout(self.shared.config.timeout, &mut receiver).await {
+        let limit = self.shared.config.timeout;
+        let deadline = deadline_after(limit);
+        let mut answer = timeout(limit / 2, &mut receiver).await;
+        if answer.is_err() {
+            // If more arrive than can be answered, those who are sent have waited for as long as anybody may. Were that the
+            // whole time limit, nobody would be left to take the answer.
+            if self.shared.leave(number) {
+                let message = "the check was not sent in time: too many checks were waiting";
+                return Err(StoreError::new("batched", ErrorKind::Timeout, message).not_applied());
+            }
+            answer = timeout_at(deadline, &mut receiver).await;
+        }
+        match answer {
             Ok(Ok(answer)) => answer.into(),
             Ok(Err(_)) => {
                 let message = "the round trip was aborted before the answer arrived";
                 Err(StoreError::new("batched", ErrorKind::Unreachable, message).maybe_applied())
-            }
-            Err(_) if self.shared.leave(number) => {
-                let message = "the check was not sent in time: too many checks were waiting";
-                Err(StoreError::new("batched", ErrorKind::Timeout, message).not_applied())
             }
             Err(_) => {
                 let message = "no answer within the time limit";

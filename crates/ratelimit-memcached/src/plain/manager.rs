@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool::managed::{Manager, Metrics, Pool, RecycleResult};
-use memcache::{Client, ConnectionManager, MemcacheError, Url};
+use memcache::{Client, ConnectionManager, MemcacheError, ServerError, Url};
 use ratelimit_core::StoreError;
 use scheduled_thread_pool::ScheduledThreadPool;
 use tokio::net::TcpStream;
@@ -17,6 +17,9 @@ use crate::url::Address;
 
 /// The maximum time for connecting to a listening server.
 const CONNECT: Duration = Duration::from_secs(2);
+
+/// How long a connection that is tested may take to answer.
+const TEST: Duration = Duration::from_millis(50);
 
 /// How many clients of a pool can connect concurrently.
 const THREADS: usize = 3;
@@ -110,10 +113,15 @@ impl Manager for MemcacheManager {
     }
 }
 
-/// Reads a key that is never written.
+/// Reads a key that is never written. Does not wait for long: it may be on a server behind a proxy that does not answer, and
+/// another connection is soon made.
 fn try_out(client: &Client) -> Result<(), MemcacheError> {
-    client.set_read_timeout(Some(CONNECT))?;
-    client.get::<Vec<u8>>("!").map(drop)
+    client.set_read_timeout(Some(TEST))?;
+    match client.get::<Vec<u8>>("!") {
+        // The proxy has answered, for a server that has not.
+        Err(MemcacheError::ServerError(ServerError::Error(_))) => Ok(()),
+        answer => answer.map(drop),
+    }
 }
 
 /// Host and port; `None` if it is not a valid address.

@@ -1,15 +1,17 @@
 //! Sends a batch: on a client of the pool, on a thread that may block, within the store's time limit.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use deadpool::managed::{Object, PoolError};
 use memcache::MemcacheError;
+use ratelimit_core::kit::halfway_to;
 use ratelimit_core::{ErrorKind, StoreError};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 
 use super::batch::Batch;
-use super::manager::MemcachePool;
+use super::manager::{MemcacheManager, MemcachePool};
 use super::perform::{Performed, perform};
 use crate::error;
 use crate::queue::Replies;
@@ -39,14 +41,25 @@ impl Plain {
         Answers(vec![replies.into_iter().map(|reply| reply.map_err(at)).collect()])
     }
 
-    async fn exchange(&self, batch: &Batch, deadline: Instant) -> Result<Replies, StoreError> {
-        let client = match timeout_at(deadline, self.0.get()).await {
-            Ok(client) => client.map_err(no_connection)?,
-            Err(_) => {
-                let message = "no connection of the pool was free within the time limit; increase max_size";
-                return Err(error::new(ErrorKind::Unreachable, message));
+    /// A connection of the pool. Waits at most half of the time for others to return one.
+    async fn client(&self, deadline: Instant) -> Result<Object<MemcacheManager>, StoreError> {
+        let late = |message: &'static str| error::new(ErrorKind::Unreachable, message);
+        let mut client = pin!(self.0.get());
+        let mut got = timeout_at(halfway_to(deadline), &mut client).await;
+        if got.is_err() {
+            let pool = self.0.status();
+            if pool.size >= pool.max_size && pool.waiting > 0 {
+                return Err(late(
+                    "no connection of the pool was free within the time limit; increase max_size",
+                ));
             }
-        };
+            got = timeout_at(deadline, client).await;
+        }
+        got.map_err(|_| late("no connection within the time limit"))?.map_err(no_connection)
+    }
+
+    async fn exchange(&self, batch: &Batch, deadline: Instant) -> Result<Replies, StoreError> {
+        let client = self.client(deadline).await?;
         let (pool, batch) = (self.0.clone(), batch.clone());
         let work = spawn_blocking(move || {
             let Performed { replies, in_step, hung_up } = perform(&client, &batch, deadline);

@@ -1,0 +1,78 @@
+//! More checks than the server can answer, at once or in one call.
+
+mod common;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratelimit_core::layers::BatchConfig;
+use ratelimit_core::{Applied, CheckError, ErrorKind, Limit, RateLimiter};
+use ratelimit_redis::{RedisConfig, RedisStore};
+use ratelimit_testbed::SlowProxy;
+use tokio::time::interval;
+
+/// The duration of a round trip. Each carries four checks, one after another, so 80 can be answered each second.
+const TRIP: Duration = Duration::from_millis(50);
+
+/// 200 checks each second.
+const PACE: Duration = Duration::from_millis(5);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_overloaded_server_answers_at_its_capacity_and_charges_what_it_answers() {
+    let server = common::Server::start(&[]).await;
+    let there = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port));
+    let proxy = SlowProxy::start(there, TRIP).await.unwrap();
+    let batch = BatchConfig::default().concurrent_batches(1).batch_size(4).unbatched(0);
+    let config = RedisConfig::from_url(&format!("redis://{}/", proxy.address())).unwrap();
+    let config = config.timeout(Duration::from_millis(600)).batch(batch);
+    let store = RedisStore::connect_with(config).await.unwrap();
+    let limiter = Arc::new(RateLimiter::new(store, "1000000/d fixed".parse::<Limit>().unwrap()));
+    let (mut pace, mut checks) = (interval(PACE), Vec::new());
+    for _ in 0..800 {
+        pace.tick().await;
+        let limiter = limiter.clone();
+        checks.push(tokio::spawn(async move {
+            match limiter.check("k").await {
+                Ok(decision) => assert!(decision.allowed()),
+                Err(CheckError::Store(error)) => return Some(error.to_string()),
+                Err(error) => panic!("{error}"),
+            }
+            None
+        }));
+    }
+    let (mut answered, mut failure) = ([0, 0], None);
+    for (nth, check) in checks.into_iter().enumerate() {
+        match check.await.unwrap() {
+            None => answered[nth / 400] += 1,
+            failed => failure = failed,
+        }
+    }
+    let charged = 1_000_000 - limiter.peek("k").await.unwrap().remaining();
+    println!("{answered:?} of 400 each were answered, {charged} charged; {failure:?}");
+    // The queue has filled during the first half.
+    assert!(answered[1] >= 50, "{answered:?} were answered; {failure:?}");
+    assert!(charged <= 2 * (answered[0] + answered[1]), "{charged} were charged, {answered:?} answered");
+}
+
+/// A call of several requests sends none of them after its time limit has passed: each would close another connection.
+#[tokio::test]
+async fn a_late_batch_sends_no_further_requests() {
+    let server = common::Server::start(&[]).await;
+    let keys: Vec<_> = (0..1_024).map(|nth| format!("key {nth}")).collect();
+    for limit in ["100000/min", "100000/min log"] {
+        let config = RedisConfig::from_url(&server.url()).unwrap();
+        let config = config.connections(4).timeout(Duration::from_millis(500));
+        let store = RedisStore::connect_with(config).await.unwrap();
+        let limiter = RateLimiter::new(store, limit.parse::<Limit>().unwrap());
+        server.freeze().await;
+        let answers = limiter.check_many(&keys).await;
+        server.thaw().await;
+        for (nth, answer) in answers.into_iter().enumerate() {
+            let Err(CheckError::Store(error)) = answer else { panic!("a frozen server has answered") };
+            let applied = if nth < 256 { Applied::Unknown } else { Applied::No };
+            assert_eq!((error.kind(), error.applied()), (ErrorKind::Timeout, applied), "{nth}: {error}");
+            assert_eq!(error.address(), server.url().split('/').nth(2), "{error}");
+        }
+    }
+}
