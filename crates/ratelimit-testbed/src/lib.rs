@@ -82,5 +82,5 @@ pub use redis::Redis;
 pub use sentinel::Sentinel;
 pub use server::{Server, ServerError};
 pub use settings::{Settings, Way};
-pub use table::{Row, table};
+pub use table::{Row, images, table};
 pub use tls::Tls;
