@@ -14,11 +14,12 @@ use crate::table::{Column, Row, Sample, Table};
 /// The figures of one contestant: for each argument, those of each repeat.
 type Figures = Vec<Vec<Vec<f64>>>;
 
-/// Runs a family, and returns its tables. A contestant that fails loses its figures, and its error is added to `failures`.
-pub(crate) fn run(family: &Family, failures: &mut Vec<String>) -> Result<Vec<Table>> {
+/// Runs a family, and returns its tables: none without its server. A contestant that fails loses its figures. The errors are
+/// added to `failures`.
+pub(crate) fn run(family: &Family, failures: &mut Vec<String>) -> Vec<Table> {
     let mut job = family.job.clone();
     // Lives until the end of the family.
-    let _server = serve(family, &mut job)?;
+    let Some(_server) = kept(serve(family, &mut job), family, failures) else { return Vec::new() };
     let names: Vec<&str> =
         family.contestants.iter().copied().filter(|name| takes_part(family, name)).collect();
     let bar = bar(family, names.len());
@@ -27,7 +28,7 @@ pub(crate) fn run(family: &Family, failures: &mut Vec<String>) -> Result<Vec<Tab
         false => side_by_side(family, &job, &names, &bar, failures),
     };
     bar.finish_and_clear();
-    Ok(family.plots.iter().map(|plot| table(family, plot, &names, &figures)).collect())
+    family.plots.iter().map(|plot| table(family, plot, &names, &figures)).collect()
 }
 
 fn takes_part(family: &Family, name: &str) -> bool {
@@ -102,7 +103,7 @@ fn one_by_one(
     figures
 }
 
-/// The successful measurements. Failures are reported at the end.
+/// What succeeded. Failures are reported at the end.
 fn kept<T>(outcome: Result<T>, family: &Family, failures: &mut Vec<String>) -> Option<T> {
     outcome.map_err(|error| failures.push(format!("{}: {error:#}", family.name))).ok()
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf, absolute};
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use crate::settings::Servers;
+use crate::settings::Install;
 use crate::step::shown;
 use crate::workspace::cargo;
 
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     write_docs: bool,
     #[command(flatten)]
-    servers: Servers,
+    install: Install,
 }
 
 /// Runs the command.
@@ -43,7 +43,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             command.arg(option).arg(from_here(path)?);
         }
     }
-    let mut command = arguments.servers.apply_to(command);
+    let mut command = arguments.install.apply_to(command);
     let status = command.status()?;
     ensure!(status.success(), "{} ended with {status}", shown(&command));
     Ok(())

@@ -148,18 +148,17 @@ fn prove(
         counts.failed += 1;
     }
     let lines = |reason: &str| reason.lines().map(str::trim).collect::<Vec<_>>().join("; ");
-    counts.not_run.extend(
-        report
-            .unavailable
-            .iter()
-            .map(|(name, why)| NotRun { what: format!("target {name}"), why: lines(why) }),
-    );
+    counts.not_run.extend(report.unavailable.iter().map(|(name, why)| NotRun {
+        what: format!("target {name}"),
+        why: lines(why),
+        required: true,
+    }));
     *totals += counts.clone();
     if counts.passed > 0 {
         println!("\n{}\n", report.table());
     }
     problems.extend(report.reasons(arguments.allow_skips));
-    counts.not_run.iter().for_each(|NotRun { what, why }| println!("not run: {what}: {why}"));
+    counts.not_run.iter().for_each(|NotRun { what, why, .. }| println!("not run: {what}: {why}"));
     println!("{} passed, {} failed, {} skipped", counts.passed, counts.failed, counts.skipped);
     ensure!(problems.is_empty(), "{}", problems.join("\n"));
     ensure!(counts.failed == 0, "{} cases failed", counts.failed);

@@ -13,12 +13,14 @@ use crate::step::{NotRun, Totals};
 /// the official ones.
 pub(crate) fn test(executables: &[Executable], servers: &Servers, totals: &mut Totals) -> Result<()> {
     if !has_docker() {
-        totals.not_run.push(not_run("no Docker daemon listens here".to_owned()));
+        totals
+            .not_run
+            .push(NotRun { required: false, ..not_run("no Docker daemon listens here".to_owned()) });
         return Ok(());
     }
     if !images::are_present()
         && !registry_answers()
-        && let Err(error) = images::make(servers.install)
+        && let Err(error) = images::make(servers.install.allowed)
     {
         totals.not_run.push(not_run(format!("no registry answers, and {error}")));
         return Ok(());
@@ -33,7 +35,7 @@ pub(crate) fn test(executables: &[Executable], servers: &Servers, totals: &mut T
 }
 
 fn not_run(why: String) -> NotRun {
-    NotRun { what: "servers in containers".to_owned(), why }
+    NotRun { what: "servers in containers".to_owned(), why, required: true }
 }
 
 /// Whether one of the official images can be pulled or is present.

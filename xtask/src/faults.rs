@@ -5,7 +5,7 @@ use std::path::{PathBuf, absolute};
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use crate::settings::Servers;
+use crate::settings::Install;
 use crate::step::shown;
 use crate::workspace::cargo;
 
@@ -27,15 +27,11 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     #[command(flatten)]
-    servers: Servers,
+    install: Install,
 }
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    ensure!(
-        arguments.servers.images.is_empty(),
-        "--image: this command kills processes of this machine, and runs no images"
-    );
     let mut command = cargo();
     // Not optimised, but with all checks: the servers are what takes time.
     command.args(["run", "--quiet", "--package", "ratelimit-faults", "--"]);
@@ -48,7 +44,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         // The program runs in another directory.
         command.arg("--report").arg(absolute(file)?);
     }
-    let mut command = arguments.servers.apply_to(command);
+    let mut command = arguments.install.apply_to(command);
     let status = command.status()?;
     ensure!(status.success(), "{} ended with {status}", shown(&command));
     Ok(())

@@ -7,7 +7,6 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use ratelimit_testbed::Testbed;
 
 use crate::pair::Pairs;
 use crate::workspace::{cargo, target};
@@ -44,10 +43,11 @@ requests = "1000000/min"
 
 /// Runs the command.
 pub(crate) fn run(mut arguments: Arguments) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    arguments.pairs.find_wrk(&runtime)?;
+    let redis = runtime.block_on(arguments.pairs.install.testbed().redis())?;
     let built = cargo().args(["build", "--release", "--package", "api"]).status()?;
     ensure!(built.success(), "api was not built");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let redis = runtime.block_on(Testbed::from_env().redis())?;
     let folder = target().join("fleet-bench");
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let (limits, script) = (folder.join("limits.toml"), folder.join("requests.lua"));
@@ -67,7 +67,7 @@ pub(crate) fn run(mut arguments: Arguments) -> Result<()> {
         arguments.interval
     );
     let pairs = &arguments.pairs;
-    pairs.prepare()?;
+    pairs.print_headings();
     for (counting, goal) in COUNTING {
         let together = || {
             let mut program = api(&limits);

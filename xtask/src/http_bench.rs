@@ -48,14 +48,15 @@ const PAIRS: [(&str, &str, Option<f64>); 12] = [
 
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let pairs = &arguments.pairs;
+    pairs.find_wrk(&tokio::runtime::Builder::new_current_thread().enable_all().build()?)?;
     let built = cargo().args(["build", "--release", "--package", "ratelimit-http-bench"]).status()?;
     ensure!(built.success(), "ratelimit-http-bench was not built");
     for (name, what) in CONTESTANTS {
         println!("{name:24} {what}");
     }
     println!();
-    let pairs = &arguments.pairs;
-    pairs.prepare()?;
+    pairs.print_headings();
     for (first, second, goal) in PAIRS {
         let [one, other] = [first, second].map(|name| {
             let mut program = Command::new(program());

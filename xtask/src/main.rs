@@ -13,6 +13,7 @@ mod fuzz;
 mod http_bench;
 mod images;
 mod junit;
+mod links;
 mod package;
 mod pair;
 mod report;

@@ -6,8 +6,11 @@ use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use tokio::runtime::Runtime;
+
+use crate::settings::Install;
 
 /// How pairs are measured.
 #[derive(Args)]
@@ -27,9 +30,8 @@ pub(crate) struct Pairs {
     /// The processor of the load generators.
     #[arg(long, default_value_t = 1)]
     load_on: u32,
-    /// Install the Debian package wrk if it is missing.
-    #[arg(long)]
-    install: bool,
+    #[command(flatten)]
+    pub(crate) install: Install,
     /// The requests, as a script for wrk.
     #[arg(skip)]
     pub(crate) script: Option<PathBuf>,
@@ -44,9 +46,14 @@ struct Figure {
 }
 
 impl Pairs {
-    /// Checks the requirements, and prints the headings for the lines of [`measure`](Self::measure).
-    pub(crate) fn prepare(&self) -> Result<()> {
-        install_wrk(self.install)?;
+    /// Finds wrk, or installs it if that is allowed.
+    pub(crate) fn find_wrk(&self, runtime: &Runtime) -> Result<()> {
+        runtime.block_on(self.install.testbed().client("wrk", "wrk"))?;
+        Ok(())
+    }
+
+    /// Prints the headings for the lines of [`measure`](Self::measure).
+    pub(crate) fn print_headings(&self) {
         println!(
             "two services share one processor, and get requests at the same time: {} times {} s, {} connections to each\n",
             self.repeats, self.seconds, self.connections
@@ -55,7 +62,6 @@ impl Pairs {
             "{:38} {:>10} {:>10} {:>7} {:>13} {:>15}",
             "requests per second, median", "first", "second", "ratio", "least..most", "processor time"
         );
-        Ok(())
     }
 
     /// Starts a service on the processor that the services share.
@@ -239,24 +245,4 @@ fn number(text: &str, label: &str) -> Option<f64> {
 /// The median of sorted numbers.
 fn median(sorted: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
-/// Checks that wrk is installed; installs it if that is allowed.
-fn install_wrk(install: bool) -> Result<()> {
-    let found = || Command::new("wrk").arg("-v").output().is_ok();
-    if found() {
-        return Ok(());
-    }
-    if !install {
-        bail!("wrk is missing: install the Debian package wrk, or use --install");
-    }
-    let root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
-    let mut command = if root { Command::new("apt-get") } else { Command::new("sudo") };
-    if !root {
-        command.args(["-n", "apt-get"]);
-    }
-    command.args(["install", "-q", "-y", "--no-install-recommends", "wrk"]);
-    let status = command.env("DEBIAN_FRONTEND", "noninteractive").status().context("apt-get")?;
-    ensure!(status.success() && found(), "wrk could not be installed: apt-get ended with {status}");
-    Ok(())
 }

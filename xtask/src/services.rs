@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Subcommand};
 use ratelimit_testbed::{Row, Testbed, table};
 
-use crate::settings::Servers;
+use crate::settings::Install;
 use crate::workspace::target;
 
 #[derive(Args)]
@@ -28,7 +28,7 @@ enum Action {
         #[arg(value_name = "NAME")]
         names: Vec<String>,
         #[command(flatten)]
-        servers: Servers,
+        install: Install,
     },
     /// Stop the servers that `up` has started.
     Down,
@@ -44,7 +44,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     match &arguments.action {
-        Action::Up { names, servers } => up(names, servers),
+        Action::Up { names, install } => up(names, *install),
         Action::Down => down(),
         Action::Status => status(),
         Action::Hold { names } => hold(names),
@@ -72,14 +72,14 @@ fn is_held() -> Result<bool> {
     Ok(lock()?.try_lock().is_err())
 }
 
-fn up(names: &[String], servers: &Servers) -> Result<()> {
+fn up(names: &[String], install: Install) -> Result<()> {
     rows(names)?;
     ensure!(!is_held()?, "services are up already; `cargo xtask services down` stops them");
     let _ = fs::remove_file(addresses());
     let output = File::create(log())?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["services", "hold"]).args(names);
-    let mut command = servers.apply_to(command);
+    let mut command = install.apply_to(command);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).process_group(0);
     let mut holder = command.spawn()?;
     while !addresses().exists() {
@@ -93,12 +93,13 @@ fn up(names: &[String], servers: &Servers) -> Result<()> {
 }
 
 fn down() -> Result<()> {
-    let _ = fs::remove_file(addresses());
     if !is_held()? {
         println!("no services are up");
         return Ok(());
     }
     for _ in 0..600 {
+        // Each time: services that are starting write it later.
+        let _ = fs::remove_file(addresses());
         if !is_held()? {
             println!("stopped");
             return Ok(());

@@ -23,6 +23,8 @@ pub(crate) struct Totals {
 pub(crate) struct NotRun {
     pub(crate) what: String,
     pub(crate) why: String,
+    /// Whether it counts as a failure with `--strict`.
+    pub(crate) required: bool,
 }
 
 impl AddAssign for Totals {

@@ -7,6 +7,7 @@ mod rust_version;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::links::targets;
 use crate::workspace::{cargo, list, metadata, root, text};
 
 /// The maximum number of lines of a file that is still easy to follow.
@@ -55,7 +56,8 @@ const MEASURED: &str = "<!-- results: written by";
 fn links_between_documents_resolve() {
     let mut broken = Vec::new();
     for path in files().into_iter().filter(|path| has_extension(path, "md")) {
-        for link in links(&read(&path)) {
+        let page = read(&path);
+        for link in targets(&page).into_iter().map(|place| &page[place]) {
             let file = link.split('#').next().unwrap_or_default();
             let is_elsewhere = file.is_empty() || file.contains("://") || file.starts_with("mailto:");
             if !is_elsewhere && !path.parent().unwrap_or(&path).join(file).exists() {
@@ -138,20 +140,6 @@ fn read(path: &Path) -> String {
 
 fn has_extension(path: &Path, extension: &str) -> bool {
     path.extension().is_some_and(|own| own == extension)
-}
-
-/// The links between `](` and `)`, outside code.
-fn links(document: &str) -> Vec<String> {
-    let mut in_code = false;
-    let mut links = Vec::new();
-    for line in document.lines() {
-        if line.trim_start().starts_with("```") {
-            in_code = !in_code;
-        }
-        let parts = line.split("](").skip(1).filter(|_| !in_code);
-        links.extend(parts.filter_map(|part| part.split_once(')')).map(|(link, _)| link.to_owned()));
-    }
-    links
 }
 
 /// Permissive licences: those that deny.toml allows.

@@ -51,3 +51,33 @@ pub(crate) trait Contestant {
         1
     }
 }
+
+/// Limiters that are wrong, to test that measurements notice.
+#[cfg(test)]
+pub(crate) mod wrong {
+    use super::{Allow, Contestant, Limiter};
+    use crate::keys::Key;
+
+    /// Gives the same answer to everything.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Always(pub(crate) bool);
+
+    impl Limiter for Always {
+        fn check(&self, _: &Key) -> bool {
+            self.0
+        }
+    }
+
+    impl Contestant for Always {
+        type Limiter = Self;
+        type Short = Self;
+
+        fn build(&self, _: Allow) -> Self {
+            *self
+        }
+
+        fn short(&self) -> Self {
+            *self
+        }
+    }
+}

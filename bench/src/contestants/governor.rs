@@ -79,7 +79,6 @@ macro_rules! limiter {
             /// The cleanup that its users have to run.
             fn clean(&self) {
                 self.retain_recent();
-                self.shrink_to_fit();
             }
         }
     };

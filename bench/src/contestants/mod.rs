@@ -13,6 +13,8 @@ mod throttlecrab;
 
 use anyhow::{Result, bail};
 
+#[cfg(test)]
+pub(crate) use contestant::wrong;
 pub(crate) use contestant::{Allow, Contestant, Limiter};
 pub(crate) use ours::{OURS, OURS_FIXED, OURS_GCRA};
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::Result;
 
+use super::speed::check_answers;
 use crate::contestants::{Allow, Contestant, Limiter};
 use crate::keys::Key;
 use crate::session::{Session, figure};
@@ -65,37 +66,46 @@ impl<C: Contestant> Allocations<C> {
 impl<C: Contestant> Session for Allocations<C> {
     /// Allocations per decision on a known key, per refusal, and per new key.
     fn step(&mut self, _: u64) -> Result<Vec<f64>> {
+        let mut key = Key::default();
+        key.set(0);
         let open = self.contestant.build(Allow::Everything);
-        let new = counted(&open, 0);
+        let new = counted(&open, 0, &mut key, Allow::Everything)?;
         let known = {
             let limiter = self.contestant.build(Allow::Everything);
-            counted(&limiter, KEYS);
-            counted(&limiter, KEYS)
+            ask(&limiter, KEYS, &mut key);
+            counted(&limiter, KEYS, &mut key, Allow::Everything)?
         };
         let limiter = self.contestant.build(Allow::Nothing);
-        counted(&limiter, KEYS);
-        let refused = counted(&limiter, KEYS);
+        ask(&limiter, KEYS, &mut key);
+        let refused = counted(&limiter, KEYS, &mut key, Allow::Nothing)?;
         Ok(vec![known, refused, new])
     }
 }
 
-/// Allocations per decision, in turn on this number of keys, or on a new key each time if it is zero.
-fn counted(limiter: &impl Limiter, keys: u64) -> f64 {
-    let mut key = Key::default();
-    key.set(0);
+/// Allocations per decision. The decisions are those of [`ask`].
+fn counted(limiter: &impl Limiter, keys: u64, key: &mut Key, allow: Allow) -> Result<f64> {
     let before = COUNT.load(Ordering::Relaxed);
     COUNTS.store(true, Ordering::Relaxed);
+    let admitted = ask(limiter, keys, key);
+    COUNTS.store(false, Ordering::Relaxed);
+    check_answers(admitted, DECISIONS, allow)?;
+    Ok(figure(COUNT.load(Ordering::Relaxed) - before) / figure(DECISIONS))
+}
+
+/// Makes decisions in turn on this number of keys, or on a new key each time if it is zero. Returns how many were admitted.
+fn ask(limiter: &impl Limiter, keys: u64, key: &mut Key) -> u64 {
+    let mut admitted = 0;
     for number in 0..DECISIONS {
         key.set(number.checked_rem(keys).unwrap_or(number));
-        limiter.check(&key);
+        admitted += u64::from(limiter.check(key));
     }
-    COUNTS.store(false, Ordering::Relaxed);
-    figure(COUNT.load(Ordering::Relaxed) - before) / figure(DECISIONS)
+    admitted
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contestants::wrong::Always;
 
     struct Boxes;
 
@@ -107,9 +117,17 @@ mod tests {
     }
 
     #[test]
+    fn wrong_answers_are_an_error() {
+        for answer in [true, false] {
+            assert!(Allocations::new(Always(answer)).step(0).is_err());
+        }
+    }
+
+    #[test]
     fn allocations_are_counted() {
         // Other tests in this process also allocate.
-        let count = counted(&Boxes, 10);
+        let mut key = Key::default();
+        let count = counted(&Boxes, 10, &mut key, Allow::Everything).expect("the right answers");
         assert!((1.0..1.5).contains(&count), "{count}");
     }
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Result;
 
 use super::memory::resident;
-use crate::contestants::{Contestant, Limiter};
+use super::speed::check_answers;
+use crate::contestants::{Allow, Contestant, Limiter};
 use crate::keys::Key;
 use crate::session::{Session, figure};
 use crate::stopwatch::{Away, Stopwatch};
@@ -65,6 +66,7 @@ impl<C: Contestant> Session for Mass<C> {
             }
         });
         let expiring = caller.take_longest();
+        check_answers(caller.admitted, caller.calls, Allow::Everything)?;
         let larger = if self.more > self.fewer { more } else { f64::NAN };
         Ok(vec![fewer, larger, inserting, expiring])
     }
@@ -76,6 +78,7 @@ struct Caller {
     away: Away,
     longest: u64,
     calls: u64,
+    admitted: u64,
 }
 
 impl Caller {
@@ -83,7 +86,7 @@ impl Caller {
         // Allocates the memory of the key before memory is measured.
         let mut key = Key::default();
         key.set(0);
-        Self { key, away: Away::of_this_thread(), longest: 0, calls: 0 }
+        Self { key, away: Away::of_this_thread(), longest: 0, calls: 0, admitted: 0 }
     }
 
     fn call(&mut self, limiter: &impl Limiter, numbers: std::ops::Range<u64>) {
@@ -94,8 +97,9 @@ impl Caller {
             }
             self.calls += 1;
             let start = Stopwatch::start();
-            limiter.check(&self.key);
+            let is_admitted = limiter.check(&self.key);
             let mut took = start.nanos();
+            self.admitted += u64::from(is_admitted);
             if took > SLOW {
                 // The time that other threads had the processor does not count.
                 took = took.saturating_sub(self.away.since_last());
@@ -107,5 +111,17 @@ impl Caller {
     /// Returns the longest call in milliseconds, and resets it.
     fn take_longest(&mut self) -> f64 {
         figure(std::mem::take(&mut self.longest)) / 1e6
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contestants::wrong::Always;
+
+    #[test]
+    fn wrong_answers_are_an_error() {
+        assert!(Mass::new(Always(true), 10, 100).step(0).is_ok());
+        assert!(Mass::new(Always(false), 10, 100).step(0).is_err());
     }
 }

@@ -31,17 +31,21 @@ impl Told {
         figure(self.nanos) / figure(self.decisions.max(1))
     }
 
-    /// Checks the answers: the figures are meaningless if they are wrong.
+    /// Checks the answers.
     pub(super) fn check(self, allow: Allow) -> Result<()> {
-        let Self { decisions, admitted, .. } = self;
-        let right = match allow {
-            Allow::Everything => admitted == decisions,
-            // A window may end during the measurement.
-            Allow::Nothing => admitted <= decisions / 100,
-        };
-        ensure!(right, "{admitted} of {decisions} were admitted, and the limit allows {allow:?}");
-        Ok(())
+        check_answers(self.admitted, self.decisions, allow)
     }
+}
+
+/// The figures are meaningless if the answers are wrong.
+pub(super) fn check_answers(admitted: u64, decisions: u64, allow: Allow) -> Result<()> {
+    let right = match allow {
+        Allow::Everything => admitted == decisions,
+        // A window may end during the measurement.
+        Allow::Nothing => admitted <= decisions / 100,
+    };
+    ensure!(right, "{admitted} of {decisions} were admitted, and the limit allows {allow:?}");
+    Ok(())
 }
 
 impl Asker {

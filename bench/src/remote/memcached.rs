@@ -15,20 +15,23 @@ use crate::session::Session;
 pub(super) const STORE: Store = Store {
     name: "memcached",
     title: "Memcached",
-    contestants: &["ours", "ours, batches of 32", PLAIN, PIPELINED, CRATE],
+    contestants: &["ours", TWO, "ours, batches of 32", PLAIN, PIPELINED, CRATE],
     baseline: PIPELINED,
     log: None,
     open,
 };
 
+/// As by default; the others with meta commands use one connection, like the one by hand.
+const TWO: &str = "ours, two connections";
 const PLAIN: &str = "ours, plain protocol";
 const PIPELINED: &str = "one connection, pipelined by hand";
 const CRATE: &str = "crate memcache, run_batch";
 
 fn open(contestant: &str, url: &str, millis: u64) -> Result<Box<dyn Session>> {
     match contestant {
-        "ours" => Load::open(ours(url, 1), millis),
-        "ours, batches of 32" => Load::open(ours(url, 32), millis),
+        "ours" => Load::open(ours(url, 1, 1), millis),
+        TWO => Load::open(ours(url, 2, 1), millis),
+        "ours, batches of 32" => Load::open(ours(url, 1, 32), millis),
         PLAIN => Load::open(plain(url), millis),
         PIPELINED => Load::open(Pipelined::connect(url), millis),
         CRATE => Load::open(Crate::connect(url), millis),
@@ -36,8 +39,9 @@ fn open(contestant: &str, url: &str, millis: u64) -> Result<Box<dyn Session>> {
     }
 }
 
-async fn ours(url: &str, batch: usize) -> Result<Ours<MemcachedStore>> {
-    let store = MemcachedStore::connect_with(MemcachedConfig::from_url(url)?.timeout(PATIENCE)).await?;
+async fn ours(url: &str, connections: usize, batch: usize) -> Result<Ours<MemcachedStore>> {
+    let config = MemcachedConfig::from_url(url)?.connections(connections).timeout(PATIENCE);
+    let store = MemcachedStore::connect_with(config).await?;
     let limit: Limit = "1000000000/h".parse()?;
     Ok(Ours { limiter: RateLimiter::new(store, limit), batch })
 }

@@ -25,8 +25,9 @@ pub(crate) async fn run(
 ) -> anyhow::Result<ExitCode> {
     for key in keys {
         limiter.charge(Request::new(&key.bytes).cost(args.units)).await?;
-        let done = Charged { charged: args.units, after: KeyStatus::of(limiter, key, 1).await? };
-        output.print(&done, || format!("charged {} to {}", args.units, key_table(&done.after)))?;
+        let said = format!("charged {} to", args.units);
+        let done = Charged { charged: args.units, after: KeyStatus::after(&said, limiter, key).await? };
+        output.print(&done, || format!("{said} {}", key_table(&done.after)))?;
     }
     Ok(ExitCode::SUCCESS)
 }

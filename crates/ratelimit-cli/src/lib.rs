@@ -32,7 +32,7 @@ mod watch;
 use std::io;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::anyhow;
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::args::{Args, Command};
@@ -78,7 +78,8 @@ fn execute(args: &Args) -> anyhow::Result<ExitCode> {
         .iter()
         .map(|key| subject.key(key, args.escaped))
         .collect::<Result<Vec<_>, _>>()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| anyhow!("the runtime cannot be started: {error}"))?;
     runtime.block_on(async {
         let opened = Opened::open(&args.store).await?;
         let limiter = subject.limiter(opened.store(), &args.namespace);

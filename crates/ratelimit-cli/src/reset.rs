@@ -31,7 +31,7 @@ pub(crate) async fn run(
     for key in keys {
         let before = KeyStatus::of(limiter, key, 1).await?;
         limiter.reset(&key.bytes).await?;
-        let after = KeyStatus::of(limiter, key, 1).await?;
+        let after = KeyStatus::after("reset", limiter, key).await?;
         let done = Reset { key: key.shown.clone(), before, after };
         output.print(&done, || done.table())?;
     }

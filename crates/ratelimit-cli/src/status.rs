@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::anyhow;
 use ratelimit_core::{
     Algorithm, CheckError, Claim, Claims, Clock, CounterStore, Limit, LimitStatus, MeterId, Mode, Request,
     Timestamp, Verdict,
@@ -53,6 +54,21 @@ impl KeyStatus {
             limits.iter_mut().zip(used).for_each(|(row, used)| row.used = row.used.max(used));
         }
         Ok(Self { key: key.shown.clone(), time: rfc3339(now), limits })
+    }
+
+    /// Reads the status after a change. If that fails, the error says what was done, and leaves out the store's advice to
+    /// try again: it is about the reading.
+    pub(crate) async fn after(done: &str, limiter: &Limiter, key: &Key) -> anyhow::Result<Self> {
+        Self::of(limiter, key, 1).await.map_err(|error| {
+            let why = match &error {
+                CheckError::Store(error) => {
+                    let address = error.address().map(|address| format!(" at {address}")).unwrap_or_default();
+                    format!("{}{address}: {}", error.store(), error.kind().as_str())
+                }
+                error => error.to_string(),
+            };
+            anyhow!("{done} {}, but its status cannot be read ({why})", key.shown)
+        })
     }
 }
 

@@ -35,8 +35,9 @@ impl Opened {
                 let config = PostgresConfig::from_url(url)?.migrate(false).prune_every(None).connections(1);
                 Ok(Self::Postgres(PostgresStore::connect_with(config).await?))
             }
-            "valkey" | "valkeys" | "unix" => Ok(Self::Redis(RedisStore::connect(url).await?)),
-            _ if scheme.starts_with("redis") => Ok(Self::Redis(RedisStore::connect(url).await?)),
+            _ if scheme.starts_with("redis") || scheme.starts_with("valkey") || scheme == "unix" => {
+                Ok(Self::Redis(RedisStore::connect(url).await?))
+            }
             _ if scheme.starts_with("memcache") => Ok(Self::Other(ratelimit_stores::connect(url).await?)),
             _ => bail!(
                 "--store is not the address of a store: it begins with redis://, redis+cluster://, redis+sentinel://, \

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context as _;
+use anyhow::anyhow;
 use ratelimit_core::CheckError;
 use tokio::signal::ctrl_c;
 use tokio::time::{MissedTickBehavior, interval};
@@ -29,7 +29,7 @@ pub(crate) async fn run(
             look(limiter, keys).await
         };
         let statuses = tokio::select! {
-            ended = &mut ended => return ended.map(|()| ExitCode::SUCCESS).context("cannot wait for Ctrl-C"),
+            ended = &mut ended => return ended.map(|()| ExitCode::SUCCESS).map_err(|error| anyhow!("cannot wait for Ctrl-C: {error}")),
             statuses = round => statuses,
         };
         match statuses {

@@ -2,7 +2,11 @@
 
 mod common;
 
-use std::net::TcpListener;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use common::Cli;
@@ -41,6 +45,18 @@ fn wrong_addresses_are_explained_without_their_password() {
         let ran = Cli::on(url, "", "1/s").run(&["peek", "k"]);
         ran.fails(1, &["error: ", said]);
         assert!(!ran.stderr.contains("s3cret"), "{ran:?}");
+    }
+}
+
+#[test]
+fn every_address_of_redis_is_accepted() {
+    for scheme in ["redis+unix", "valkey+unix", "unix"] {
+        let ran = Cli::on(&format!("{scheme}:///nowhere/redis.sock"), "", "1/s").run(&["peek", "k"]);
+        ran.fails(1, &["error: redis at /nowhere/redis.sock is unreachable"]);
+    }
+    for scheme in ["redis", "rediss", "valkey", "valkeys"] {
+        let ran = Cli::on(&format!("{scheme}://127.0.0.1:1/"), "", "1/s").run(&["peek", "k"]);
+        ran.fails(1, &["error: redis at 127.0.0.1:1 is unreachable"]);
     }
 }
 
@@ -137,4 +153,58 @@ async fn a_watch_goes_on_when_the_server_is_back() {
     assert_eq!(cli.run(&["charge", "k", "3"]).code, 0);
     assert!((0..300).any(|_| watch.line().contains("\"remaining\":7")));
     assert_eq!(watch.interrupt(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_done_is_said_even_if_the_status_cannot_be_read() {
+    let server = Testbed::from_env().redis().await.unwrap();
+    let namespace = common::namespace("cut");
+    let direct = Cli::on(server.url(), &namespace, "100/h");
+    // Now the server has the script, and each call is one request.
+    assert_eq!(direct.run(&["charge", "k3y", "3"]).code, 0);
+    let address = server.url().strip_prefix("redis://").unwrap().trim_end_matches('/').to_owned();
+    let cut_at = |count| Cli::on(&cutter(address.clone(), "k3y", count), &namespace, "100/h");
+
+    let ran = cut_at(2).run(&["charge", "k3y", "30"]);
+    ran.fails(1, &["error: charged 30 to k3y, but its status cannot be read (redis at 127.0.0.1:"]);
+    assert!(!ran.stderr.contains("been charged") && !ran.stderr.contains("try again"), "{ran:?}");
+    assert_eq!(direct.run(&["peek", "k3y", "--json"]).only_json()["limits"][0]["used"], 33);
+
+    let ran = cut_at(3).run(&["reset", "k3y", "--yes"]);
+    ran.fails(1, &["error: reset k3y, but its status cannot be read (redis at 127.0.0.1:"]);
+    assert!(!ran.stderr.contains("been charged") && !ran.stderr.contains("try again"), "{ran:?}");
+    assert_eq!(direct.run(&["peek", "k3y", "--json"]).only_json()["limits"][0]["used"], 0);
+}
+
+/// A proxy that closes each connection at the request that is the `count`th to contain `text`, and at each request after it.
+/// Returns its URL.
+fn cutter(server: String, text: &'static str, count: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}/", listener.local_addr().unwrap());
+    let seen = Arc::new(AtomicUsize::new(0));
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, mut server) = (client.unwrap(), TcpStream::connect(&server).unwrap());
+            let (mut replies, mut to_client) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            thread::spawn(move || io::copy(&mut replies, &mut to_client));
+            let seen = seen.clone();
+            thread::spawn(move || {
+                let mut buffer = [0; 64 * 1024];
+                while let Ok(length @ 1..) = client.read(&mut buffer) {
+                    let request = &buffer[..length];
+                    let contains = request.windows(text.len()).any(|part| part == text.as_bytes());
+                    if seen.fetch_add(usize::from(contains), Ordering::Relaxed) + usize::from(contains)
+                        >= count
+                    {
+                        break;
+                    }
+                    server.write_all(request).unwrap();
+                }
+                // The program may have closed it already.
+                let _ = client.shutdown(Shutdown::Both);
+                let _ = server.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    url
 }

@@ -13,18 +13,23 @@ use ratelimit_core::{
 };
 use ratelimit_memory::MemoryStore;
 use ratelimit_redis::{RedisConfig, RedisStore};
-use ratelimit_testbed::{Server, Testbed, Unavailable};
+use ratelimit_testbed::{Asked, Server, Testbed, Unavailable};
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let server = Arc::new(runtime.block_on(Testbed::from_env().redis()));
-    ratelimit_conformance::main(vec![
+    let asked = Asked::from_args(&["leased", "leased-redis", "synced", "synced-redis", "replicated"]);
+    let mut subjects: Vec<Box<dyn Subject>> = vec![
         Box::new(OneNode { name: "leased", make: leased }),
-        Box::new(OnRedis { name: "leased-redis", make: leased, server: server.clone() }),
         Box::new(OneNode { name: "synced", make: synced }),
-        Box::new(OnRedis { name: "synced-redis", make: synced, server }),
         Box::new(Alone),
-    ])
+    ];
+    // A server that no target needs is not started.
+    if asked.has("leased-redis") || asked.has("synced-redis") {
+        let server = Arc::new(runtime.block_on(Testbed::from_env().redis()));
+        subjects.push(Box::new(OnRedis { name: "leased-redis", make: leased, server: server.clone() }));
+        subjects.push(Box::new(OnRedis { name: "synced-redis", make: synced, server }));
+    }
+    ratelimit_conformance::main(subjects)
 }
 
 /// A node, and how many meters it keeps by itself.

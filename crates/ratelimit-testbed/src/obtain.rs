@@ -100,7 +100,10 @@ impl Testbed {
             }
             if let Some(image) = self.settings.image(recipe.name) {
                 // Another server would be tested in its place.
-                let advice = format!("Start a Docker daemon that has {image}, or do not ask for this image.");
+                let advice = match cfg!(feature = "docker") {
+                    true => format!("Start a Docker daemon that has {image}, or do not ask for this image."),
+                    false => format!("This program starts no containers: do not ask for {image}."),
+                };
                 return Err(Unavailable { name: recipe.name, tried, advice });
             }
         }
@@ -204,9 +207,9 @@ impl Testbed {
 
     fn unavailable(&self, recipe: &'static Recipe, tried: Tried) -> Unavailable {
         let install = if self.settings.install { "" } else { ", or allow its package (RATELIMIT_INSTALL=1)" };
-        let docker = match recipe.image {
-            "" => String::new(),
-            image => format!(" start a Docker daemon that has {image},"),
+        let docker = match cfg!(feature = "docker") && !recipe.image.is_empty() {
+            true => format!(" start a Docker daemon that has {},", recipe.image),
+            false => String::new(),
         };
         let advice =
             format!("Set an address in {},{docker} install {}{install}.", recipe.variable, recipe.package);
@@ -217,6 +220,12 @@ impl Testbed {
 #[cfg(test)]
 mod tests {
     use crate::{Redis, Settings, Testbed};
+
+    #[test]
+    fn the_advice_names_containers_only_if_this_program_can_start_them() {
+        let unavailable = Testbed::default().unavailable(&crate::redis::RECIPE, Vec::new()).to_string();
+        assert_eq!(unavailable.contains("Docker daemon"), cfg!(feature = "docker"), "{unavailable}");
+    }
 
     #[tokio::test]
     async fn no_other_server_stands_in_for_an_image_that_was_asked_for() {

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use crate::{Server, Testbed, Unavailable};
+use crate::{OtherVersion, POSTGRES_VERSIONS, REDIS_VERSIONS, Server, Testbed, Unavailable};
 
 type Obtained<'a> = Pin<Box<dyn Future<Output = Result<Vec<Server>, Unavailable>> + Send + 'a>>;
 
@@ -24,6 +24,19 @@ impl Row {
     pub async fn obtain(&self, testbed: &Testbed) -> Result<Vec<Server>, Unavailable> {
         (self.obtain)(testbed).await
     }
+}
+
+/// The servers that can run in a container, by the names that [`Settings::images`](crate::Settings::images) uses.
+pub fn images() -> Vec<&'static str> {
+    let usual = [
+        crate::redis::RECIPE.name,
+        crate::cluster::RECIPE.name,
+        crate::postgres::RECIPE.name,
+        crate::memcached::RECIPE.name,
+        crate::memcached::PAIR.name,
+    ];
+    let versions = REDIS_VERSIONS.iter().chain(&POSTGRES_VERSIONS).map(OtherVersion::name);
+    usual.into_iter().chain(versions).collect()
 }
 
 /// All servers that can be obtained by name.

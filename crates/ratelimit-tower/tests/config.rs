@@ -379,6 +379,15 @@ fn reloads_are_logged_and_counted() {
     assert_eq!((log.as_str(), counts.as_str()), ("", "[]"));
 }
 
+/// From a counter that begins at one, Prometheus does not see an increase.
+#[cfg(all(feature = "metrics", feature = "tracing"))]
+#[test]
+fn counts_of_reloads_begin_at_zero() {
+    let (_, counts) = observed(|| _ = Limited::by("limits.toml", TWO));
+    assert!(counts.contains("failed") && counts.contains("replaced"), "{counts}");
+    assert_eq!(counts.matches("Counter(0)").count(), 2, "{counts}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 

@@ -84,6 +84,22 @@ fn published_crates_depend_on_published_ones() {
     });
 }
 
+#[test]
+fn ci_checks_every_published_crate() {
+    let jobs = read(&root().join(".github/workflows/ci.yml"));
+    each(|package, _| {
+        for job in ["interfaces", "semver"] {
+            let (_, rest) =
+                jobs.split_once(&format!("\n  {job}:\n")).ok_or(format!("there is no job {job}"))?;
+            let names = rest.split("\n\n").next().unwrap_or(rest).split([' ', '\n', ',']);
+            if !names.into_iter().any(|name| name == text(&package["name"])) {
+                return Err(format!("the job {job} in ci.yml leaves it out"));
+            }
+        }
+        Ok(())
+    });
+}
+
 /// Asserts that `check` succeeds for every published crate and its directory.
 fn each(check: impl Fn(&Value, &Path) -> Result<(), String>) {
     let metadata = metadata(&["--no-deps"]).expect("cargo metadata");

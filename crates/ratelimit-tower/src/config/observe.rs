@@ -2,6 +2,14 @@
 
 use super::ConfigError;
 
+/// Exports a zero for each result: from a counter that begins at one, Prometheus does not see an increase.
+pub(super) fn no_reloads() {
+    #[cfg(feature = "metrics")]
+    for result in ["replaced", "failed"] {
+        metrics::counter!("ratelimit_config_reloads_total", "result" => result).increment(0);
+    }
+}
+
 /// Records that the policies of `file` were replaced.
 #[cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 pub(super) fn replaced(file: &str) {

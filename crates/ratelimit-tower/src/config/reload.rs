@@ -110,6 +110,7 @@ impl ConfigFile {
         let (file, content) = Watched::open(path.clone(), LARGEST);
         let bytes = content.map_err(|error| ConfigError::unreadable(name(&path), error))?;
         let config = understand(&path, &bytes, format, &provided)?;
+        observe::no_reloads();
         let inner = Inner {
             file,
             format,
