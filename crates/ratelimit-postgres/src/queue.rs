@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ratelimit_core::kit::{RecentPeak, RunToEnd};
+use ratelimit_core::kit::{RecentPeak, RunToEnd, halfway_to};
 use ratelimit_core::{Answer, ErrorKind, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -87,8 +87,17 @@ impl Waiting {
 struct Job {
     slices: Vec<OwnedClaims>,
     deadline: Instant,
-    sent: Arc<AtomicBool>,
+    progress: Arc<Progress>,
     reply: oneshot::Sender<Result<Answers, StoreError>>,
+}
+
+/// What has become of a job.
+#[derive(Debug, Default)]
+struct Progress {
+    /// It belongs to the batch of a worker.
+    taken: AtomicBool,
+    /// It was sent, or is about to be.
+    sent: AtomicBool,
 }
 
 impl Queue {
@@ -101,20 +110,25 @@ impl Queue {
     /// Once they are sent, the future may be dropped: the statement runs to its end, and the connection stays usable.
     pub(crate) async fn claim(self: &Arc<Self>, slices: Vec<OwnedClaims>) -> Result<Answers, StoreError> {
         let deadline = self.link.deadline();
-        let sent = Arc::new(AtomicBool::new(false));
+        let progress = Arc::new(Progress::default());
         let (reply, mut answer) = oneshot::channel();
         let _presence = CountedCaller(self);
-        if let Some(worker) = self.push(Job { slices, deadline, sent: sent.clone(), reply }) {
-            worker.begin(&sent).await;
+        if let Some(worker) = self.push(Job { slices, deadline, progress: progress.clone(), reply }) {
+            worker.begin(&progress).await;
         }
         let mut result = timeout(MAX_WAIT.min(self.link.config().timeout), &mut answer).await;
         if result.is_err() {
-            if !sent.load(Ordering::SeqCst)
+            if !progress.taken.load(Ordering::SeqCst)
                 && let Some(worker) = self.add_worker(self.state())
             {
                 tokio::spawn(worker.work());
             }
-            result = timeout_at(deadline + GRACE, &mut answer).await;
+            // Above capacity, those who are sent have waited for as long as anybody may. Were that the whole time limit, nobody
+            // would be left to take the answer.
+            result = timeout_at(halfway_to(deadline), &mut answer).await;
+            if result.is_err() && progress.taken.load(Ordering::SeqCst) {
+                result = timeout_at(deadline + GRACE, &mut answer).await;
+            }
         }
         match result {
             Ok(Ok(answers)) => answers,
@@ -126,9 +140,15 @@ impl Queue {
                 // A worker marks a job before it checks whether the caller still waits: after this, "not sent" stays true.
                 answer.close();
                 fence(Ordering::SeqCst);
-                let failure = error::new(ErrorKind::Timeout, "no answer within the time limit");
-                let failure = failure.at(self.link.address());
-                Err(if sent.load(Ordering::SeqCst) { failure.maybe_applied() } else { failure })
+                let late =
+                    |message: &'static str| error::new(ErrorKind::Timeout, message).at(self.link.address());
+                Err(if progress.sent.load(Ordering::SeqCst) {
+                    late("no answer within the time limit").maybe_applied()
+                } else if progress.taken.load(Ordering::SeqCst) {
+                    late("no answer within the time limit")
+                } else {
+                    late("the check was not sent in time: too many checks were waiting")
+                })
             }
         }
     }
@@ -208,13 +228,13 @@ impl Worker {
     /// caller: handing it over and waking up takes a tenth of the time of a lone call. Others do not depend on whether the
     /// caller's future is polled: their jobs are not in its statement, and one connection is left for them.
     ///
-    /// `sent` is the mark of the caller's job.
-    async fn begin(mut self, sent: &Arc<AtomicBool>) {
+    /// `progress` is that of the caller's job.
+    async fn begin(mut self, progress: &Arc<Progress>) {
         let batch = self.batch();
         if !self.counted {
             return;
         }
-        let own = matches!(batch.as_slice(), [job] if Arc::ptr_eq(&job.sent, sent));
+        let own = matches!(batch.as_slice(), [job] if Arc::ptr_eq(&job.progress, progress));
         let lent = if own { self.queue.lend() } else { None };
         let own = lent.is_some();
         let first = async move {
@@ -259,6 +279,7 @@ impl Worker {
                 claims += job.slices.iter().map(|slice| slice.claims.len()).sum::<usize>();
                 batch.is_empty() || claims <= TOGETHER
             }) {
+                job.progress.taken.store(true, Ordering::SeqCst);
                 if !job.reply.is_closed() {
                     batch.push(job);
                 }
@@ -284,7 +305,7 @@ impl Worker {
             return;
         }
         // Marks the jobs before it drops abandoned ones: a caller that gives up an unmarked job reports it as not sent.
-        batch.iter().for_each(|job| job.sent.store(true, Ordering::SeqCst));
+        batch.iter().for_each(|job| job.progress.sent.store(true, Ordering::SeqCst));
         fence(Ordering::SeqCst);
         batch.retain(|job| !job.reply.is_closed());
         if batch.is_empty() {

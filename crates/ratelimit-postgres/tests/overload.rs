@@ -35,7 +35,7 @@ async fn an_overloaded_server_answers_at_its_capacity_and_charges_what_it_answer
         pace.tick().await;
         let (limiter, keys) = (limiter.clone(), keys.clone());
         calls.push(tokio::spawn(async move {
-            for answer in limiter.check_many(&keys).await {
+            for answer in limiter.check_many(keys.iter().map(String::as_str)).await {
                 match answer {
                     Ok(decision) => assert!(decision.allowed()),
                     Err(CheckError::Store(error)) => return Some(error.to_string()),
@@ -52,7 +52,7 @@ async fn an_overloaded_server_answers_at_its_capacity_and_charges_what_it_answer
             failed => failure = failed,
         }
     }
-    let charged = 1_000_000 - limiter.peek(&keys[0]).await.unwrap().remaining();
+    let charged = 1_000_000 - limiter.peek(keys[0].as_str()).await.unwrap().remaining();
     println!("{answered:?} of 200 each were answered, {charged} charged; {failure:?}");
     // The queue has filled during the first half.
     assert!(answered[1] >= 15, "{answered:?} were answered; {failure:?}");

@@ -137,6 +137,15 @@ impl Entry<'_> {
         }
     }
 
+    /// What is pending as refunds of a meter, in its units.
+    pub(super) fn pending_refunds(&self, meter: &Meter) -> i64 {
+        let queue = self.outgoing.queue.iter().filter(|(of, _)| *of == self.fingerprint);
+        let pending = queue.map(|(_, usage)| (usage.meter, usage.units));
+        let pending = pending.chain(self.pending.map(|units| (self.meter, units)));
+        let refunds = pending.filter(|(of, units)| counts_alike(of, meter) && units.is_refund());
+        refunds.map(|(_, units)| units.refunded()).fold(0, i64::saturating_add)
+    }
+
     /// Removes unsure units that had drained before these were charged, which have been sent.
     pub(super) fn drain_unsure(&mut self, sent: &Units) {
         let Some(began) = sent.began().filter(|_| self.shared().is_some_and(SharedState::is_unsure)) else {

@@ -11,6 +11,8 @@ pub(super) struct LogOwners {
     own: VecDeque<Run>,
     /// Other nodes' units in the local log.
     remote: VecDeque<Run>,
+    /// All own units that were charged up to this instant have been sent.
+    sent_until: Timestamp,
 }
 
 /// Units of one instant.
@@ -27,6 +29,7 @@ struct Run {
 impl LogOwners {
     /// Records own units that were charged in the store. On this node, the newest was charged at `charged_at`.
     pub(super) fn add_sent(&mut self, units: u64, charged_at: Timestamp, at: Timestamp) {
+        self.sent_until = self.sent_until.max(charged_at);
         match self.own.back_mut() {
             Some(run) if run.at == at && run.is_sure => {
                 let charged_at = run.charged_at.max(charged_at);
@@ -38,17 +41,8 @@ impl LogOwners {
 
     /// Records own units that the store may or may not have charged.
     pub(super) fn add_unsure(&mut self, units: u64, charged_at: Timestamp) {
+        self.sent_until = self.sent_until.max(charged_at);
         self.own.push_back(Run { at: charged_at, units, charged_at, is_sure: false });
-    }
-
-    /// Takes units that were charged at `receipt` from the unsure ones. Returns how many.
-    pub(super) fn forgive(&mut self, receipt: Timestamp, units: u64) -> u64 {
-        let run = self.sent(receipt).map(|nth| &mut self.own[nth]).filter(|run| !run.is_sure);
-        run.map_or(0, |run| {
-            let both = run.units.min(units);
-            run.units -= both;
-            both
-        })
     }
 
     /// Updates the local log from the store's, which has `live` units at an instant: those that this node did not send belong
@@ -87,6 +81,11 @@ impl LogOwners {
         let added = usize::try_from(units).unwrap_or(usize::MAX);
         state.units.extend(std::iter::repeat_n(at.as_nanos(), added));
         self.remote.push_back(Run { at, units, charged_at: at, is_sure: true });
+    }
+
+    /// Whether own units that were charged at `receipt` have been sent, whatever became of them.
+    pub(super) fn has_sent(&self, receipt: Timestamp) -> bool {
+        receipt <= self.sent_until
     }
 
     /// The instant in the store of own units that were charged at `receipt`.

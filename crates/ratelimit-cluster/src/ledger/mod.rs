@@ -313,8 +313,8 @@ impl fmt::Debug for Ledger {
 fn combine(taken: &mut Vec<Usage>) {
     let place = |usage: &Usage| match usage.units {
         Units::Window { segment, .. } => segment,
-        Units::Bucket { .. } => 0,
-        Units::Log { units, .. } => u64::from(units < 0),
+        Units::Log { newest, units } if units < 0 => newest.as_nanos().saturating_add(1),
+        Units::Bucket { .. } | Units::Log { .. } => 0,
     };
     taken.sort_by(|one, other| one.name.id().cmp(&other.name.id()).then(place(one).cmp(&place(other))));
     for usage in std::mem::take(taken) {
@@ -325,6 +325,10 @@ fn combine(taken: &mut Vec<Usage>) {
         }
     }
     taken.retain(|usage| !usage.units.is_nothing());
+    // A bucket counts the units of a rate from its newest charge of any rate on.
+    taken.sort_by(|one, other| {
+        one.name.id().cmp(&other.name.id()).then(one.units.began().cmp(&other.units.began()))
+    });
 }
 
 /// Whether the meter is a bucket that drains in steps or never.

@@ -201,7 +201,6 @@ impl Shard {
     /// Makes a usage that could not be sent pending again. It is older than all that is pending of its meter now.
     pub(super) fn put_back(&mut self, fingerprint: Fingerprint, mut usage: Usage) {
         self.open(fingerprint, |entry| {
-            usage.units.limit(&usage.meter, &entry.state);
             // Some usages of the meter may be in the queue, so this one must not go behind them.
             if entry.outgoing.queue.is_empty() && counts_alike(&entry.meter, &usage.meter) {
                 match &mut entry.pending {

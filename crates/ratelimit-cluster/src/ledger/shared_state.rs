@@ -101,12 +101,8 @@ impl SharedState {
         }
     }
 
-    /// Takes refunded units from the unsure ones. Only the others are left to refund in the store.
+    /// Takes refunded units of a window or a bucket from the unsure ones. Only the others are left to refund in the store.
     pub(super) fn forgive(&mut self, of: &Meter, refund: &mut Units) {
-        if let Units::Log { newest, units } = refund {
-            *units = units.saturating_add_unsigned(self.log.forgive(*newest, units.unsigned_abs()));
-            return;
-        }
         for (_, unsure) in self.unsure.iter_mut().filter(|(meter, _)| counts_alike(meter, of)) {
             match (unsure, &mut *refund) {
                 (Units::Window { segment, units }, Units::Window { segment: same, units: refund })

@@ -80,10 +80,28 @@ impl Ledger {
         }
     }
 
-    /// Reduces refunds by the units that the store may not have, so that it does not refund those of other charges instead.
+    /// Reduces refunds by the units that the store may not have, so that it does not refund those of other charges instead. Of
+    /// logs, these are units that are sent with them; a log is refunded by the instant of a charge, which no other has.
     pub(crate) fn forgive(&self, usages: &mut Vec<Usage>) {
-        for usage in usages.iter_mut().filter(|usage| usage.units.is_refund()) {
-            let (name, meter, units) = (&usage.name, &usage.meter, &mut usage.units);
+        let mut last_charge: Option<usize> = None;
+        for nth in 0..usages.len() {
+            if !usages[nth].units.is_refund() {
+                last_charge = Some(nth);
+                continue;
+            }
+            let (before, rest) = usages.split_at_mut(nth);
+            let Usage { name, meter, units } = &mut rest[0];
+            if let Units::Log { newest, units: refunded } = units {
+                let charge = last_charge.map(|nth| &mut before[nth]).filter(|charge| charge.name == *name);
+                let is_sent = |entry: &mut Entry<'_>| Some(entry.shared()?.log.has_sent(*newest));
+                if let Some(Units::Log { units: charged, .. }) = charge.map(|charge| &mut charge.units)
+                    && self.with(&name.id(), is_sent).flatten() != Some(true)
+                {
+                    let both = (*charged).min(-*refunded);
+                    (*charged, *refunded) = (*charged - both, *refunded + both);
+                }
+                continue;
+            }
             self.with(&name.id(), |entry| {
                 if let Some(shared) = &mut entry.colds.at_mut(entry.slot.cold).shared {
                     shared.forgive(meter, units);
@@ -91,6 +109,13 @@ impl Ledger {
             });
         }
         usages.retain(|usage| !usage.units.is_nothing());
+    }
+
+    /// Limits charges that could not be sent before; see [`Units::limit`].
+    pub(crate) fn limit(&self, usages: &mut [Usage]) {
+        for Usage { name, meter, units } in usages {
+            self.with(&name.id(), |entry| units.limit(meter, &entry.state, entry.pending_refunds(meter)));
+        }
     }
 
     /// Marks a usage that the store may or may not have counted: from now on it is added to the readings. Refunds are

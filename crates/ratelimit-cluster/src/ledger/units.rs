@@ -104,6 +104,14 @@ impl Units {
         }
     }
 
+    /// How much is refunded: units, or of a bucket the time that they take to drain.
+    pub(super) fn refunded(&self) -> i64 {
+        match self {
+            Self::Window { units, .. } | Self::Log { units, .. } => units.saturating_neg().max(0),
+            Self::Bucket { drain, .. } => drain.saturating_neg().max(0),
+        }
+    }
+
     /// Whether the units have left their window at this instant, so that no node needs them.
     pub(crate) fn have_left(&self, meter: &Meter, now: Timestamp) -> bool {
         match (meter, self) {
@@ -118,21 +126,21 @@ impl Units {
     }
 
     /// Limits charges that could not be sent to what the state contains, so that what several nodes have charged during an
-    /// outage does not close a bucket or a log for as long as that outage, times the number of nodes.
+    /// outage does not close a bucket or a log for as long as that outage, times the number of nodes. `refunded` is what has
+    /// been taken from the state and is still pending.
     ///
-    /// The bucket of another node or the store has at least as many units after these as the state. A raised floor stands for
-    /// those that are left out.
-    pub(super) fn limit(&mut self, meter: &Meter, state: &State) {
+    /// The store has at least as many units after these as the state. A raised floor stands for those that are left out.
+    pub(super) fn limit(&mut self, meter: &Meter, state: &State, refunded: i64) {
         match (self, meter, state) {
             (Self::Log { units, .. }, _, State::Log(state)) => {
-                *units = (*units).min(signed(state.units.len() as u64));
+                *units = (*units).min(signed(state.units.len() as u64).saturating_add(refunded));
             }
             (Self::Bucket { drain, floor }, Meter::Bucket(bucket), State::Bucket(state)) => {
                 // Of several rates, each drains while the others do, so the end of one does not stand for its units.
                 let Some(debt) = state.only_debt().filter(|debt| debt.interval == bucket.interval()) else {
                     return;
                 };
-                let end = debt.tat.max(*floor);
+                let end = moved(debt.tat, refunded).max(*floor);
                 let burst = bucket.interval().saturating_mul(bucket.burst());
                 let most = signed(end.as_nanos().saturating_sub(state.at.as_nanos()).max(burst));
                 if *drain > most {

@@ -212,9 +212,12 @@ impl Peers {
                     peer.give_up(last);
                 }
                 // Later updates with refunds were not applied because of the last gap, so it is requested without an end.
-                let end = |last| if last == peer.overdue_up_to { u64::MAX } else { last };
+                let open = peer.gaps().last().filter(|(_, last)| *last == peer.newest);
+                let end = |gap: (u64, u64)| {
+                    if open.is_some_and(|(first, _)| first == gap.0) { u64::MAX } else { gap.1 }
+                };
                 let gaps = peer.overdue().take(MAX_REQUESTS);
-                missing.updates.extend(gaps.map(|(first, last)| (*id, first, end(last))));
+                missing.updates.extend(gaps.map(|gap| (*id, gap.0, end(gap))));
             }
             peer.overdue_up_to = peer.newest;
             if std::mem::take(&mut peer.is_lost) {

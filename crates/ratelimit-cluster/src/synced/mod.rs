@@ -6,7 +6,7 @@ mod resets;
 mod sync;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratelimit_core::{
@@ -72,6 +72,8 @@ pub struct Synced<S> {
     /// Held while charges are sent to the store, or meters are reset there.
     turn: Mutex<()>,
     unsure: AtomicU64,
+    /// Whether the last charges could not all be sent.
+    has_failed: AtomicBool,
     resets: Resets,
 }
 
@@ -89,6 +91,7 @@ impl<S: CounterStore> Synced<S> {
             config,
             turn: Mutex::default(),
             unsure: AtomicU64::new(0),
+            has_failed: AtomicBool::new(false),
             resets: Resets::default(),
         }
     }

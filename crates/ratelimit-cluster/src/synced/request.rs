@@ -38,11 +38,19 @@ pub(super) struct Return {
     pub(super) usages: Range<usize>,
     pub(super) scope: Scope,
     pub(super) cost: u64,
-    /// The units without a partly drained one.
-    pub(super) whole: u64,
     pub(super) receipt: Timestamp,
-    /// The time of the refund. If it is made as of an earlier time, the store would refund a partly drained unit in full.
+    /// The time of the refund.
     pub(super) as_of: Timestamp,
+    /// How long the units of a bucket of one rate take to drain. It may be less than that of `cost` whole units.
+    length: Option<u64>,
+}
+
+impl Return {
+    /// The receipt by which the store refunds these units and no part of others, if it refunds them as of `now`.
+    pub(super) fn receipt_as_of(&self, now: Timestamp) -> Timestamp {
+        let end = self.length.map(|length| Timestamp::derived(now.as_nanos().saturating_add(length)));
+        end.map_or(self.receipt, |end| end.min(self.receipt))
+    }
 }
 
 impl Scope {
@@ -125,7 +133,7 @@ pub(super) fn requests(
     let refund = |scope: Scope, cost: u64, receipt: Timestamp| {
         let receipt = if matches!(scope.meter, Meter::Window(_)) { scope.within(receipt) } else { receipt };
         let cost = cost.min(MAX_UNITS);
-        Return { usages: nth..nth + 1, scope, cost, whole: cost, as_of: now, receipt }
+        Return { usages: nth..nth + 1, scope, cost, receipt, as_of: now, length: None }
     };
     match (&usage.meter, usage.units) {
         (Meter::Window(window), Units::Window { segment: own, units }) => {
@@ -147,17 +155,16 @@ pub(super) fn requests(
         }
         (Meter::Bucket(bucket), Units::Bucket { drain, floor }) => {
             // The charge is made as of the instant at which it would have begun in an empty bucket. In an empty bucket it leads
-            // to `floor`, in another one it adds `drain` to the TAT.
+            // to `floor`, in another one it adds `drain` to the TAT, rounded up to whole units.
             let length = drain.unsigned_abs();
             let units = length.div_ceil(bucket.interval());
             if drain < 0 {
                 let scope = Scope::of_bucket(&id, bucket);
-                let whole = length / bucket.interval();
                 let given = if has_one_rate {
                     // Units that had drained at the newest charge in the store are not refunded: as of when the refunded
                     // ones began to drain, their time ends at `floor`.
                     let began = Timestamp::derived(floor.as_nanos().saturating_sub(length));
-                    Return { whole, as_of: now.min(began), ..refund(scope, units, floor) }
+                    Return { as_of: now.min(began), length: Some(length), ..refund(scope, units, floor) }
                 } else {
                     // With several rates, units may drain later than that.
                     let length = length.min(floor.as_nanos().saturating_sub(now.as_nanos()));
@@ -173,7 +180,7 @@ pub(super) fn requests(
                 returns.push(given);
                 requests.push(request(Scope::of_bucket(&id, bucket), 0, now));
             } else {
-                let began = floor.as_nanos().saturating_sub(length);
+                let began = floor.as_nanos().saturating_sub(units.saturating_mul(bucket.interval()));
                 requests.push(request(Scope::of_bucket(&id, bucket), units, Timestamp::from_nanos(began)));
                 if !has_one_rate {
                     // Read the units of all rates as of now.

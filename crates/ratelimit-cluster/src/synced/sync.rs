@@ -25,7 +25,13 @@ impl<S: CounterStore> Synced<S> {
     pub(super) async fn send_pending(&self, now: Timestamp) -> Result<(), StoreError> {
         let size = self.config.batch_size.max(1);
         let mut parts = self.resets.take_parts(&self.ledger, size);
-        parts.iter_mut().for_each(|usages| self.ledger.forgive(usages));
+        let is_after_failure = self.has_failed.swap(true, Ordering::Relaxed);
+        for usages in &mut parts {
+            self.ledger.forgive(usages);
+            if is_after_failure {
+                self.ledger.limit(usages);
+            }
+        }
         let batches: VecDeque<_> = parts.into_iter().map(|usages| Batch::new(self, now, usages)).collect();
         let count = self.config.concurrent_batches.clamp(1, batches.len().max(1));
         let batches = Mutex::new(batches);
@@ -44,7 +50,9 @@ impl<S: CounterStore> Synced<S> {
                 }
             }
         };
-        join_all((0..count).map(|_| send_in_turn())).await.into_iter().fold(Ok(()), Result::and)
+        let result = join_all((0..count).map(|_| send_in_turn())).await.into_iter().fold(Ok(()), Result::and);
+        self.has_failed.store(result.is_err(), Ordering::Relaxed);
+        result
     }
 }
 
@@ -174,9 +182,9 @@ impl<S: CounterStore> Batch<'_, S> {
             let now = chunk.iter().fold(self.now, |now, given| now.min(given.as_of));
             let refunds = chunk.iter().zip(&names).map(|(given, id)| Refund {
                 id: given.scope.id(id),
-                cost: if given.as_of == now { given.cost } else { given.whole },
+                cost: given.cost,
                 meter: given.scope.meter,
-                receipt: given.receipt,
+                receipt: given.receipt_as_of(now),
             });
             let refunds: Vec<Refund<'_>> = refunds.collect();
             let result = self.node.shared.refund(now, &refunds).await;
@@ -249,7 +257,6 @@ fn combine(returns: &mut Vec<Return>, usages: &[Usage]) {
         if is_one {
             first.usages.end = later.usages.end;
             first.cost = first.cost.saturating_add(later.cost).min(MAX_UNITS);
-            first.whole = first.cost;
         }
         is_one
     });
