@@ -251,9 +251,11 @@ async fn while_meters_expire(bench: Bench) -> CaseResult {
     // Whoever comes first to a new meter is admitted.
     let least = if bench.promises().decisions == Decisions::Conservative { 1 } else { QUOTA };
     for (kind, key) in SHORT_KINDS.into_iter().flat_map(|kind| (0..KEYS).map(move |key| (kind, key))) {
-        let answered = of_key.remove(&(kind, key)).unwrap_or_default();
+        let mut answered = of_key.remove(&(kind, key)).unwrap_or_default();
         let admitted = answered.len() as u64;
         ensure!(admitted >= least, "{admitted} were admitted on a key, at least {least} fit, {kind:?}");
+        // On a busy machine a claim may come so late that the store has removed what it was made on.
+        answered.retain(|answered| answered.at <= answered.told.asked_at + CLOCK_SLACK);
         let meter = kind.limit(QUOTA, SHORT)?.meter_for(b"k");
         match (bench.promises().decisions, meter) {
             (_, Meter::Bucket(bucket)) => {
