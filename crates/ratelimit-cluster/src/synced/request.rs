@@ -1,7 +1,5 @@
 //! The requests to the shared store for a usage, and what their answers mean.
 
-use std::ops::Range;
-
 use ratelimit_core::{
     Bucket, Claim, Log, MAX_PERIOD_NANOS, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Verdict, Window,
 };
@@ -34,23 +32,10 @@ pub(super) struct Request {
 
 /// Units to refund to a meter of the shared store.
 pub(super) struct Return {
-    /// The indices of the usages: one, or several of one meter.
-    pub(super) usages: Range<usize>,
+    pub(super) usage: usize,
     pub(super) scope: Scope,
     pub(super) cost: u64,
     pub(super) receipt: Timestamp,
-    /// The time of the refund.
-    pub(super) as_of: Timestamp,
-    /// How long the units of a bucket of one rate take to drain. It may be less than that of `cost` whole units.
-    length: Option<u64>,
-}
-
-impl Return {
-    /// The receipt by which the store refunds these units and no part of others, if it refunds them as of `now`.
-    pub(super) fn receipt_as_of(&self, now: Timestamp) -> Timestamp {
-        let end = self.length.map(|length| Timestamp::derived(now.as_nanos().saturating_add(length)));
-        end.map_or(self.receipt, |end| end.min(self.receipt))
-    }
 }
 
 impl Scope {
@@ -132,8 +117,7 @@ pub(super) fn requests(
     };
     let refund = |scope: Scope, cost: u64, receipt: Timestamp| {
         let receipt = if matches!(scope.meter, Meter::Window(_)) { scope.within(receipt) } else { receipt };
-        let cost = cost.min(MAX_UNITS);
-        Return { usages: nth..nth + 1, scope, cost, receipt, as_of: now, length: None }
+        Return { usage: nth, scope, cost: cost.min(MAX_UNITS), receipt }
     };
     match (&usage.meter, usage.units) {
         (Meter::Window(window), Units::Window { segment: own, units }) => {
@@ -155,32 +139,25 @@ pub(super) fn requests(
         }
         (Meter::Bucket(bucket), Units::Bucket { drain, floor }) => {
             // The charge is made as of the instant at which it would have begun in an empty bucket. In an empty bucket it leads
-            // to `floor`, in another one it adds `drain` to the TAT, rounded up to whole units.
+            // to `floor`, in another one it adds `drain` to the TAT.
             let length = drain.unsigned_abs();
             let units = length.div_ceil(bucket.interval());
             if drain < 0 {
-                let scope = Scope::of_bucket(&id, bucket);
-                let given = if has_one_rate {
-                    // Units that had drained at the newest charge in the store are not refunded: as of when the refunded
-                    // ones began to drain, their time ends at `floor`.
-                    let began = Timestamp::derived(floor.as_nanos().saturating_sub(length));
-                    Return { as_of: now.min(began), length: Some(length), ..refund(scope, units, floor) }
+                // Units drain in order: those that are left are before the receipt.
+                let newest = ledger.newest(&id, now);
+                let receipt = Timestamp::derived(newest.as_nanos().saturating_add(length));
+                let (units, receipt) = if has_one_rate {
+                    (units, receipt)
+                } else if let Some(receipt) = ledger.receipt(&id, bucket.interval(), length, now) {
+                    (units, receipt)
                 } else {
-                    // With several rates, units may drain later than that.
-                    let length = length.min(floor.as_nanos().saturating_sub(now.as_nanos()));
-                    let (units, whole) = (length.div_ceil(bucket.interval()), length / bucket.interval());
-                    let newest = ledger.newest(&id, now);
-                    let latest = Timestamp::derived(newest.as_nanos().saturating_add(length));
-                    match ledger.receipt(&id, bucket.interval(), length, now) {
-                        Some(receipt) => refund(scope, units, receipt),
-                        // Then nothing of a partly drained unit is refunded.
-                        None => refund(scope, whole, latest),
-                    }
+                    // With several rates, units may drain later than that. Then nothing of a partly drained unit is refunded.
+                    (length / bucket.interval(), receipt)
                 };
-                returns.push(given);
+                returns.push(refund(Scope::of_bucket(&id, bucket), units, receipt));
                 requests.push(request(Scope::of_bucket(&id, bucket), 0, now));
             } else {
-                let began = floor.as_nanos().saturating_sub(units.saturating_mul(bucket.interval()));
+                let began = floor.as_nanos().saturating_sub(length);
                 requests.push(request(Scope::of_bucket(&id, bucket), units, Timestamp::from_nanos(began)));
                 if !has_one_rate {
                     // Read the units of all rates as of now.
