@@ -8,8 +8,7 @@ use std::time::Duration;
 use common::limiter;
 use ratelimit_core::CheckError;
 use ratelimit_memcached::MemcachedStore;
-use ratelimit_testbed::SlowProxy;
-use tokio::time::interval;
+use ratelimit_testbed::{SlowProxy, paced};
 
 /// The duration of a round trip. A check on a bucket or log takes two, one after another, so 25 can be answered each second.
 const TRIP: Duration = Duration::from_millis(20);
@@ -25,23 +24,21 @@ async fn an_overloaded_meter_is_served_at_its_capacity_on_one_connection() {
     let store = MemcachedStore::connect_with(config.timeout(Duration::from_millis(600))).await.unwrap();
     for limit in ["1000000/h burst 1000000", "100000/h log"] {
         let limiter = Arc::new(limiter(&store, limit));
-        let (mut pace, mut checks) = (interval(PACE), Vec::new());
-        for _ in 0..400 {
-            pace.tick().await;
+        let checks = paced(PACE, 400, || {
             let limiter = limiter.clone();
-            checks.push(tokio::spawn(async move {
+            async move {
                 match limiter.check("k").await {
                     Ok(decision) => assert!(decision.allowed()),
                     Err(CheckError::Store(error)) => return Some(error.to_string()),
                     Err(error) => panic!("{error}"),
                 }
                 None
-            }));
-        }
+            }
+        });
         // The queue has filled during the first half.
         let (mut answered, mut failure) = (0, None);
-        for check in checks.split_off(200) {
-            match check.await.unwrap() {
+        for check in checks.await.split_off(200) {
+            match check {
                 None => answered += 1,
                 failed => failure = failed,
             }

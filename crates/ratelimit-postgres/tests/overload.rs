@@ -9,8 +9,7 @@ use std::time::Duration;
 use common::Schema;
 use ratelimit_core::{CheckError, Limit, RateLimiter};
 use ratelimit_postgres::PostgresStore;
-use ratelimit_testbed::SlowProxy;
-use tokio::time::interval;
+use ratelimit_testbed::{SlowProxy, paced};
 
 /// The duration of a round trip. Each carries two calls, so less than 40 can be answered each second.
 const TRIP: Duration = Duration::from_millis(50);
@@ -30,11 +29,9 @@ async fn an_overloaded_server_answers_at_its_capacity_and_charges_what_it_answer
     let store = PostgresStore::connect_with(config).await.unwrap();
     let limiter = Arc::new(RateLimiter::new(store, "1000000/d fixed".parse::<Limit>().unwrap()));
     let keys: Arc<Vec<String>> = Arc::new((0..CHECKS).map(|nth| format!("key {nth}")).collect());
-    let (mut pace, mut calls) = (interval(PACE), Vec::new());
-    for _ in 0..400 {
-        pace.tick().await;
+    let calls = paced(PACE, 400, || {
         let (limiter, keys) = (limiter.clone(), keys.clone());
-        calls.push(tokio::spawn(async move {
+        async move {
             for answer in limiter.check_many(keys.iter().map(String::as_str)).await {
                 match answer {
                     Ok(decision) => assert!(decision.allowed()),
@@ -43,11 +40,11 @@ async fn an_overloaded_server_answers_at_its_capacity_and_charges_what_it_answer
                 }
             }
             None
-        }));
-    }
+        }
+    });
     let (mut answered, mut failure) = ([0, 0], None);
-    for (nth, call) in calls.into_iter().enumerate() {
-        match call.await.unwrap() {
+    for (nth, call) in calls.await.into_iter().enumerate() {
+        match call {
             None => answered[nth / 200] += 1,
             failed => failure = failed,
         }

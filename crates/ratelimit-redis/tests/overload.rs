@@ -9,8 +9,7 @@ use std::time::Duration;
 use ratelimit_core::layers::BatchConfig;
 use ratelimit_core::{Applied, CheckError, ErrorKind, Limit, RateLimiter};
 use ratelimit_redis::{RedisConfig, RedisStore};
-use ratelimit_testbed::SlowProxy;
-use tokio::time::interval;
+use ratelimit_testbed::{SlowProxy, paced};
 
 /// The duration of a round trip. Each carries four checks, one after another, so 80 can be answered each second.
 const TRIP: Duration = Duration::from_millis(50);
@@ -28,22 +27,20 @@ async fn an_overloaded_server_answers_at_its_capacity_and_charges_what_it_answer
     let config = config.timeout(Duration::from_millis(600)).batch(batch);
     let store = RedisStore::connect_with(config).await.unwrap();
     let limiter = Arc::new(RateLimiter::new(store, "1000000/d fixed".parse::<Limit>().unwrap()));
-    let (mut pace, mut checks) = (interval(PACE), Vec::new());
-    for _ in 0..800 {
-        pace.tick().await;
+    let checks = paced(PACE, 800, || {
         let limiter = limiter.clone();
-        checks.push(tokio::spawn(async move {
+        async move {
             match limiter.check("k").await {
                 Ok(decision) => assert!(decision.allowed()),
                 Err(CheckError::Store(error)) => return Some(error.to_string()),
                 Err(error) => panic!("{error}"),
             }
             None
-        }));
-    }
+        }
+    });
     let (mut answered, mut failure) = ([0, 0], None);
-    for (nth, check) in checks.into_iter().enumerate() {
-        match check.await.unwrap() {
+    for (nth, check) in checks.await.into_iter().enumerate() {
+        match check {
             None => answered[nth / 400] += 1,
             failed => failure = failed,
         }
