@@ -10,7 +10,7 @@ use common::{Limiter, between, limiter, plain, pool};
 use ratelimit_core::{Applied, CheckError, ErrorKind, Limits, RateLimiter, Request, StoreError};
 use ratelimit_memcached::{MemcachedStore, PlainConfig};
 use ratelimit_testbed::differential::Differential;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Limits whose meters are stored in different ways.
@@ -363,19 +363,23 @@ async fn proxy_before_two(server: String, answer: Option<&'static str>) -> (Stri
     let (address, accepted) = (listener.local_addr().unwrap().to_string(), Arc::new(AtomicU64::new(0)));
     let count = accepted.clone();
     tokio::spawn(async move {
-        while let Ok((mut client, _)) = listener.accept().await {
+        while let Ok((client, _)) = listener.accept().await {
             count.fetch_add(1, Ordering::SeqCst);
             let mut server = TcpStream::connect(&server).await.unwrap();
+            let (requests, mut client) = client.into_split();
             tokio::spawn(async move {
-                let (mut request, mut reply) = (vec![0; 4_096], vec![0; 4_096]);
+                // By line, because the client sends a line in several pieces.
+                let mut requests = BufReader::new(requests);
+                let (mut line, mut reply) = (Vec::new(), vec![0; 4_096]);
                 loop {
                     tokio::select! {
-                        Ok(size @ 1..) = client.read(&mut request) => {
-                            if request.starts_with(b"get !") {
+                        Ok(1..) = requests.read_until(b'\n', &mut line) => {
+                            if line.starts_with(b"get !") {
                                 client.write_all(answer.unwrap_or_default().as_bytes()).await.unwrap();
                             } else {
-                                server.write_all(&request[..size]).await.unwrap();
+                                server.write_all(&line).await.unwrap();
                             }
+                            line.clear();
                         }
                         Ok(size @ 1..) = server.read(&mut reply) => {
                             client.write_all(&reply[..size]).await.unwrap();
