@@ -1,74 +1,12 @@
 //! Logs on nodes that count for themselves: units that were charged at different instants, and their refunds.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+mod common;
 
+use std::sync::atomic::Ordering;
+
+use common::{AFTER, BEFORE, LOST, NO_READING_AFTER_A_REFUND, at, exchange, join, synced};
 use futures::executor::block_on;
-use ratelimit_cluster::{Hub, InProcess, Replicated, Synced};
-use ratelimit_core::{
-    Answer, Claims, CounterStore, Decision, ErrorKind, Limit, ManualClock, Promises, RateLimiter, Refund,
-    Request, StoreError, SyncCounterStore, Timestamp,
-};
-use ratelimit_memory::MemoryStore;
-
-const START: Timestamp = Timestamp::from_secs(1_800_000_000);
-
-fn at(millis: u64) -> Timestamp {
-    START + Duration::from_millis(millis)
-}
-
-/// A node with its limiter and clock.
-struct Node<S> {
-    store: Arc<S>,
-    limiter: RateLimiter<Arc<S>, ManualClock>,
-    clock: ManualClock,
-}
-
-impl<S: SyncCounterStore> Node<S> {
-    fn new(store: S, limit: &str) -> Self {
-        let (store, clock) = (Arc::new(store), ManualClock::at(START));
-        let limiter = RateLimiter::new(store.clone(), limit.parse::<Limit>().unwrap());
-        Self { limiter: limiter.with_clock(clock.clone()), store, clock }
-    }
-
-    fn check(&self, units: u64, millis: u64) -> Decision<'_> {
-        self.clock.set(at(millis));
-        self.limiter.check_now(Request::new("k").cost(units)).unwrap()
-    }
-
-    fn charge(&self, units: u64, millis: u64) -> Decision<'_> {
-        let decision = self.check(units, millis);
-        assert!(decision.allowed());
-        decision
-    }
-
-    fn refund(&self, decision: &Decision<'_>, millis: u64) {
-        self.clock.set(at(millis));
-        self.limiter.refund_now(decision);
-    }
-
-    fn left(&self, millis: u64) -> u64 {
-        self.clock.set(at(millis));
-        self.limiter.peek_now("k").unwrap().remaining()
-    }
-}
-
-fn join(hub: &Hub, limit: &str) -> Node<Replicated<InProcess>> {
-    Node::new(Replicated::new(hub.transport()), limit)
-}
-
-/// Some intervals: all nodes broadcast, and all receive.
-fn exchange(nodes: &[Node<Replicated<InProcess>>], millis: u64) {
-    for _ in 0..4 {
-        nodes.iter().for_each(|node| block_on(node.store.broadcast(at(millis))).unwrap());
-        for node in nodes {
-            while let Some(message) = node.store.transport().next() {
-                block_on(node.store.receive(&message, at(millis)));
-            }
-        }
-    }
-}
+use ratelimit_cluster::Hub;
 
 #[test]
 fn replicated_nodes_return_all_units_that_were_charged_at_different_instants() {
@@ -108,79 +46,6 @@ fn units_of_replicated_nodes_do_not_replace_each_other() {
         for node in &nodes {
             assert!(!node.check(1, 2_000).allowed(), "{is_joining}: three are charged");
         }
-    }
-}
-
-/// A store that fails on demand.
-#[derive(Debug, Default)]
-struct Failing {
-    store: MemoryStore,
-    how: AtomicU8,
-}
-
-/// How the store fails.
-const BEFORE: u8 = 1;
-const AFTER: u8 = 2;
-/// After a refund, it fails before each call.
-const NO_READING_AFTER_A_REFUND: u8 = 3;
-
-impl Failing {
-    fn fail(&self, here: u8) -> Result<(), StoreError> {
-        let kind = if here == BEFORE { ErrorKind::Unreachable } else { ErrorKind::Timeout };
-        if self.how.load(Ordering::SeqCst) == here {
-            return Err(StoreError::new("failing", kind, "on purpose"));
-        }
-        Ok(())
-    }
-}
-
-impl CounterStore for Failing {
-    fn promises(&self) -> Promises {
-        self.store.promises()
-    }
-
-    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        self.fail(BEFORE)?;
-        let answer = self.store.claim(claims).await?;
-        self.fail(AFTER).map(|()| answer)
-    }
-
-    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        self.fail(BEFORE)?;
-        self.store.refund(now, refunds).await?;
-        let _ =
-            self.how.compare_exchange(NO_READING_AFTER_A_REFUND, BEFORE, Ordering::SeqCst, Ordering::SeqCst);
-        self.fail(AFTER)
-    }
-
-    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        self.store.reset(claims).await
-    }
-}
-
-type SyncedNode = Node<Synced<Arc<Failing>>>;
-
-/// A shared store, what is left in it, and two nodes.
-fn synced(limit: &str) -> (Arc<Failing>, impl Fn(u64) -> u64, [SyncedNode; 2]) {
-    let shared = Arc::new(Failing::default());
-    let nodes = [(); 2].map(|()| Node::new(Synced::new(shared.clone()), limit));
-    let (of, limit) = (shared.clone(), limit.parse::<Limit>().unwrap());
-    let left = move |millis| {
-        let limiter = RateLimiter::new(&of.store, limit.clone()).with_clock(ManualClock::at(at(millis)));
-        limiter.peek_now("k").unwrap().remaining()
-    };
-    (shared, left, nodes)
-}
-
-impl SyncedNode {
-    fn sync(&self, millis: u64) {
-        block_on(self.store.sync(at(millis))).unwrap();
-    }
-
-    fn fail(&self, how: u8, millis: u64) {
-        self.store.inner().how.store(how, Ordering::SeqCst);
-        assert!(block_on(self.store.sync(at(millis))).is_err());
-        self.store.inner().how.store(0, Ordering::SeqCst);
     }
 }
 
@@ -288,4 +153,50 @@ fn a_log_is_not_decided_by_a_reading_from_before_its_last_change() {
     assert!(block_on(node.store.sync(at(12_000))).is_err());
     shared.how.store(0, Ordering::SeqCst);
     assert_eq!((node.left(12_000), left_in_store(12_000)), (5, 5));
+}
+
+#[test]
+fn many_refunds_of_a_log_take_few_calls() {
+    let (shared, left_in_store, [node, _]) = synced("20 at once");
+    let mut before = node.charge(1, 0);
+    for nth in 1..1_000 {
+        let taken = node.charge(1, nth);
+        node.refund(&before, nth);
+        before = taken;
+    }
+    node.sync(1_000);
+    assert_eq!((node.left(1_000), left_in_store(1_000)), (19, 19));
+    // One to charge what is left, and one to read. (This store takes the claims of a batch one by one.)
+    assert_eq!(shared.calls.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_failed_sync_loses_no_unit_that_is_held() {
+    let (_shared, left_in_store, [node, _]) = synced("20 at once");
+    let first = node.charge(1, 100);
+    node.charge(1, 200);
+    node.refund(&first, 250);
+    node.fail(BEFORE, 300);
+    node.sync(1_000);
+    assert_eq!((node.left(1_000), left_in_store(1_000)), (19, 19));
+}
+
+#[test]
+fn a_lost_answer_leaves_no_more_than_what_is_held() {
+    for how in [AFTER, LOST] {
+        let (_shared, left_in_store, [node, other]) = synced("20 at once");
+        let mut before = node.charge(1, 0);
+        for nth in 1..1_000 {
+            let taken = node.charge(1, nth);
+            node.refund(&before, nth);
+            before = taken;
+        }
+        node.fail(how, 1_000);
+        node.refund(&before, 1_500);
+        node.sync(2_000);
+        assert_eq!(left_in_store(2_000), 20, "{how}");
+        other.charge(1, 2_000);
+        other.sync(2_000);
+        assert_eq!(other.left(2_000), 19, "{how}");
+    }
 }

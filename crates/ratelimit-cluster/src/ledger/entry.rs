@@ -1,5 +1,7 @@
 //! A view of one meter that combines its slot and its cold part.
 
+use std::collections::VecDeque;
+
 use ratelimit_core::{Meter, Refund, State, Timestamp, Verdict};
 use ratelimit_memory::kit::{Demand, Fingerprint, Slab, expiry};
 
@@ -31,8 +33,8 @@ pub(super) struct Entry<'s> {
 pub(super) struct Outgoing {
     /// Meters with pending units: the lower halves of their fingerprints.
     pub(super) dirty: Vec<u64>,
-    /// Usages that cannot be combined with what is now pending, because their segment or rate is another one.
-    pub(super) queue: Vec<(Fingerprint, Usage)>,
+    /// Usages that are older than what is pending in their meter's slot, in order.
+    pub(super) queue: VecDeque<(Fingerprint, Usage)>,
 }
 
 impl Entry<'_> {
@@ -135,6 +137,15 @@ impl Entry<'_> {
         }
     }
 
+    /// What is pending as refunds of a meter, in its units.
+    pub(super) fn pending_refunds(&self, meter: &Meter) -> i64 {
+        let queue = self.outgoing.queue.iter().filter(|(of, _)| *of == self.fingerprint);
+        let pending = queue.map(|(_, usage)| (usage.meter, usage.units));
+        let pending = pending.chain(self.pending.map(|units| (self.meter, units)));
+        let refunds = pending.filter(|(of, units)| counts_alike(of, meter) && units.is_refund());
+        refunds.map(|(_, units)| units.refunded()).fold(0, i64::saturating_add)
+    }
+
     /// Removes unsure units that had drained before these were charged, which have been sent.
     pub(super) fn drain_unsure(&mut self, sent: &Units) {
         let Some(began) = sent.began().filter(|_| self.shared().is_some_and(SharedState::is_unsure)) else {
@@ -151,6 +162,6 @@ impl Entry<'_> {
     #[cold]
     fn queue(&mut self, meter: Meter, units: Units) {
         let name = self.colds.at(self.slot.cold).name.clone();
-        self.outgoing.queue.push((self.fingerprint, Usage { name, meter, units }));
+        self.outgoing.queue.push_back((self.fingerprint, Usage { name, meter, units }));
     }
 }

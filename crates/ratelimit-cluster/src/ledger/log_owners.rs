@@ -7,10 +7,12 @@ use ratelimit_core::{LogState, MAX_LOG_UNITS, Timestamp};
 /// The owners of the units in a shared log.
 #[derive(Debug, Default)]
 pub(super) struct LogOwners {
-    /// Own units in the store.
+    /// Own units in the store, in the order of their charges.
     own: VecDeque<Run>,
     /// Other nodes' units in the local log.
     remote: VecDeque<Run>,
+    /// All own units that were charged up to this instant have been sent.
+    sent_until: Timestamp,
 }
 
 /// Units of one instant.
@@ -20,18 +22,27 @@ struct Run {
     units: u64,
     /// Of own units in the store, the newest instant of those charges on this node.
     charged_at: Timestamp,
+    /// Whether the store certainly has them.
+    is_sure: bool,
 }
 
 impl LogOwners {
     /// Records own units that were charged in the store. On this node, the newest was charged at `charged_at`.
     pub(super) fn add_sent(&mut self, units: u64, charged_at: Timestamp, at: Timestamp) {
+        self.sent_until = self.sent_until.max(charged_at);
         match self.own.back_mut() {
-            Some(run) if run.at == at => {
+            Some(run) if run.at == at && run.is_sure => {
                 let charged_at = run.charged_at.max(charged_at);
-                *run = Run { at, units: run.units.saturating_add(units), charged_at };
+                *run = Run { at, units: run.units.saturating_add(units), charged_at, is_sure: true };
             }
-            _ => self.own.push_back(Run { at, units, charged_at }),
+            _ => self.own.push_back(Run { at, units, charged_at, is_sure: true }),
         }
+    }
+
+    /// Records own units that the store may or may not have charged.
+    pub(super) fn add_unsure(&mut self, units: u64, charged_at: Timestamp) {
+        self.sent_until = self.sent_until.max(charged_at);
+        self.own.push_back(Run { at: charged_at, units, charged_at, is_sure: false });
     }
 
     /// Updates the local log from the store's, which has `live` units at an instant: those that this node did not send belong
@@ -40,6 +51,9 @@ impl LogOwners {
     /// If the store has more of them than the local log, the difference is added as of now; if it has fewer, the oldest are
     /// removed.
     pub(super) fn update(&mut self, window: u64, state: &mut LogState, live: u64, at: Timestamp) {
+        let has_left = |unit: &u64| unit.saturating_add(window) < at.as_nanos();
+        let left = state.units.partition_point(has_left);
+        state.units.drain(..left);
         for runs in [&mut self.own, &mut self.remote] {
             runs.retain(|run| run.units > 0 && run.at.as_nanos().saturating_add(window) >= at.as_nanos());
         }
@@ -66,7 +80,12 @@ impl LogOwners {
         let at = state.units.back().map_or(at, |unit| at.max(Timestamp::derived(*unit)));
         let added = usize::try_from(units).unwrap_or(usize::MAX);
         state.units.extend(std::iter::repeat_n(at.as_nanos(), added));
-        self.remote.push_back(Run { at, units, charged_at: at });
+        self.remote.push_back(Run { at, units, charged_at: at, is_sure: true });
+    }
+
+    /// Whether own units that were charged at `receipt` have been sent, whatever became of them.
+    pub(super) fn has_sent(&self, receipt: Timestamp) -> bool {
+        receipt <= self.sent_until
     }
 
     /// The instant in the store of own units that were charged at `receipt`.
@@ -88,13 +107,14 @@ impl LogOwners {
     }
 }
 
+/// The number of units that the store certainly has.
 fn sum(runs: &VecDeque<Run>) -> u64 {
-    runs.iter().map(|run| run.units).fold(0, u64::saturating_add)
+    runs.iter().filter(|run| run.is_sure).map(|run| run.units).fold(0, u64::saturating_add)
 }
 
 /// Removes the oldest units, and calls `of` with each run and how many of its units.
 fn cut(runs: &mut VecDeque<Run>, mut surplus: u64, mut of: impl FnMut(&Run, u64)) {
-    for run in runs {
+    for run in runs.iter_mut().filter(|run| run.is_sure) {
         let cut = surplus.min(run.units);
         of(run, cut);
         (run.units, surplus) = (run.units - cut, surplus - cut);

@@ -39,8 +39,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ratelimit_core::kit::OwnedName;
 use ratelimit_core::{
-    Answer, Claim, Claims, ErrorKind, Meter, MeterId, Mode, Refund, State, StoreError, Timestamp, Verdict,
-    Verdicts,
+    Answer, Claim, Claims, ErrorKind, MAX_RATES, Meter, MeterId, Mode, Refund, State, StoreError, Timestamp,
+    Verdict, Verdicts,
 };
 use ratelimit_memory::kit::{Demand, Fingerprint, Fingerprints, SpinGuard, SpinLock};
 
@@ -50,7 +50,8 @@ pub(crate) use self::reading::{BucketReading, Reading};
 use self::remote_batch::RemoteBatch;
 use self::shard::Shard;
 pub(crate) use self::store_methods::{counter_store_methods, sync_counter_store_methods};
-pub(crate) use self::units::Units;
+use self::units::counts_alike;
+pub(crate) use self::units::{MAX_DRAIN, Units};
 pub(crate) use self::usage::{Known, Usage};
 
 /// The meters of a node.
@@ -201,8 +202,7 @@ impl Ledger {
                 taken.push(Usage { name: name.clone(), meter: *meter, units });
             };
             if !shard.lock().take_pending(each) {
-                // Brings those of one meter together, in their order.
-                taken.sort_by(|one, other| one.name.id().cmp(&other.name.id()));
+                combine(&mut taken);
             }
             for usage in taken {
                 match parts.last_mut() {
@@ -225,9 +225,10 @@ impl Ledger {
         }
     }
 
-    /// Makes usages that could not be sent pending again, except those of meters that were reset in the meantime.
-    pub(crate) fn put_back(&self, usages: impl IntoIterator<Item = Usage>) {
-        for usage in usages {
+    /// Makes usages that could not be sent pending again, except those of meters that were reset in the meantime. They are in
+    /// the order in which they were taken.
+    pub(crate) fn put_back(&self, usages: Vec<Usage>) {
+        for usage in usages.into_iter().rev() {
             let fingerprint = self.fingerprints.of(&usage.name.id());
             self.shard(fingerprint).put_back(fingerprint, usage);
         }
@@ -305,6 +306,29 @@ impl fmt::Debug for Ledger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ledger").field("len", &self.len()).finish_non_exhaustive()
     }
+}
+
+/// Brings the usages of each meter together, and combines those that can be sent as one: charges and refunds of one segment,
+/// or of one rate. All charges of a log come first, as one usage, because its refunds are sent after them.
+fn combine(taken: &mut Vec<Usage>) {
+    let place = |usage: &Usage| match usage.units {
+        Units::Window { segment, .. } => segment,
+        Units::Log { newest, units } if units < 0 => newest.as_nanos().saturating_add(1),
+        Units::Bucket { .. } | Units::Log { .. } => 0,
+    };
+    taken.sort_by(|one, other| one.name.id().cmp(&other.name.id()).then(place(one).cmp(&place(other))));
+    for usage in std::mem::take(taken) {
+        let of_meter = taken.iter_mut().rev().take(MAX_RATES).take_while(|before| before.name == usage.name);
+        let mut alike = of_meter.filter(|before| counts_alike(&before.meter, &usage.meter));
+        if !alike.next().is_some_and(|last| last.units.try_append(&usage.units)) {
+            taken.push(usage);
+        }
+    }
+    taken.retain(|usage| !usage.units.is_nothing());
+    // A bucket counts the units of a rate from its newest charge of any rate on.
+    taken.sort_by(|one, other| {
+        one.name.id().cmp(&other.name.id()).then(one.units.began().cmp(&other.units.began()))
+    });
 }
 
 /// Whether the meter is a bucket that drains in steps or never.

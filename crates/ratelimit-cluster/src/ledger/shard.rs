@@ -84,7 +84,8 @@ impl Shard {
             slot.set_pending(Some(pending));
             if let Some(units) = before {
                 let name = self.colds.at(slot.cold).name.clone();
-                self.outgoing.queue.push((fingerprint, Usage { name, meter: *demand.meter, units }));
+                self.outgoing.queue.push_back((fingerprint, Usage { name, meter: *demand.meter, units }));
+                self.prune();
             }
         }
         Some((admitted, verdict))
@@ -193,25 +194,25 @@ impl Shard {
             }
         }
         self.outgoing.queue.shrink_to(64);
+        self.prune_at = self.prune_at.min(u32::try_from(2 * self.table.len()).unwrap_or(u32::MAX));
         is_each_once
     }
 
-    /// Makes a usage that could not be sent pending again. It is older than what is pending now.
-    pub(super) fn put_back(&mut self, fingerprint: Fingerprint, usage: Usage) {
+    /// Makes a usage that could not be sent pending again. It is older than all that is pending of its meter now.
+    pub(super) fn put_back(&mut self, fingerprint: Fingerprint, mut usage: Usage) {
         self.open(fingerprint, |entry| {
-            if !counts_alike(&entry.meter, &usage.meter) {
-                return entry.outgoing.queue.push((fingerprint, usage));
-            }
-            match entry.pending.take() {
-                None => entry.add_pending(usage.units),
-                Some(later) => {
-                    let (pending, before) = later.appended_to(Some(usage.units));
-                    entry.pending = Some(pending);
-                    if before.is_some() {
-                        entry.outgoing.queue.push((fingerprint, usage));
+            // Some usages of the meter may be in the queue, so this one must not go behind them.
+            if entry.outgoing.queue.is_empty() && counts_alike(&entry.meter, &usage.meter) {
+                match &mut entry.pending {
+                    None => return entry.add_pending(usage.units),
+                    Some(later) if usage.units.try_append(later) => {
+                        *later = usage.units;
+                        return;
                     }
+                    Some(_) => {}
                 }
             }
+            entry.outgoing.queue.push_front((fingerprint, usage));
         });
         self.prune();
     }
@@ -338,7 +339,7 @@ impl Shard {
         if pending(&self.outgoing) <= self.prune_at.max(1_024) as usize {
             return;
         }
-        let mut queue = std::mem::take(&mut self.outgoing.queue);
+        let mut queue = Vec::from(std::mem::take(&mut self.outgoing.queue));
         queue.retain(|(fingerprint, usage)| {
             let slot = self.table.find(fingerprint.low, |slot| slot.is(*fingerprint));
             slot.is_some_and(|slot| !usage.units.have_left(&usage.meter, self.large.read(slot, newest)))
@@ -349,7 +350,7 @@ impl Shard {
             let mut of_meter = self.outgoing.queue.iter_mut().rev().take_while(|(of, _)| *of == fingerprint);
             let last = of_meter.find(|(_, before)| counts_alike(&before.meter, &usage.meter));
             if !last.is_some_and(|(_, before)| before.units.try_append(&usage.units)) {
-                self.outgoing.queue.push((fingerprint, usage));
+                self.outgoing.queue.push_back((fingerprint, usage));
             }
         }
         self.list_dirty();

@@ -65,7 +65,9 @@ impl SharedState {
             (_, state @ State::Bucket(_), Reading::Bucket(reading)) => {
                 let beside: SmallVec<[_; 4]> = self.unsure.iter().copied().chain(pending).collect();
                 self.is_known = reading.apply(&usage.meter, state, &beside);
-                self.base = Some(reading.tat);
+                // An empty bucket may have been so for longer.
+                let earlier = self.base.filter(|_| reading.units == 0);
+                self.base = Some(earlier.map_or(reading.tat, |base| base.min(reading.tat)));
             }
             (Meter::Log(log), State::Log(state), Reading::Log { live, at }) => {
                 self.log.update(log.window(), state, live, at);
@@ -80,7 +82,7 @@ impl SharedState {
         !self.unsure.is_empty()
     }
 
-    /// Records that the store has counted a usage of a bucket.
+    /// Records that the store has charged a bucket.
     pub(super) fn confirm(&mut self, drain: i64, floor: Timestamp) {
         self.base = Some(self.base.map_or(floor, |base| moved(base, drain).max(floor)));
     }
@@ -97,6 +99,27 @@ impl SharedState {
         if !is_added {
             self.unsure.push((usage.meter, usage.units));
         }
+    }
+
+    /// Takes refunded units of a window or a bucket from the unsure ones. Only the others are left to refund in the store.
+    pub(super) fn forgive(&mut self, of: &Meter, refund: &mut Units) {
+        for (_, unsure) in self.unsure.iter_mut().filter(|(meter, _)| counts_alike(meter, of)) {
+            match (unsure, &mut *refund) {
+                (Units::Window { segment, units }, Units::Window { segment: same, units: refund })
+                    if segment == same =>
+                {
+                    let both = (*units).min(-*refund);
+                    (*units, *refund) = (*units - both, *refund + both);
+                }
+                (Units::Bucket { drain, floor }, Units::Bucket { drain: refund, floor: before }) => {
+                    let both = (*drain).min(-*refund);
+                    (*drain, *refund) = (*drain - both, *refund + both);
+                    (*floor, *before) = (moved(*floor, -both), moved(*before, -both));
+                }
+                _ => {}
+            }
+        }
+        self.unsure.retain(|(_, units)| !units.is_nothing());
     }
 
     /// Removes unsure units of segments that have left the window.

@@ -80,19 +80,55 @@ impl Ledger {
         }
     }
 
+    /// Reduces refunds by the units that the store may not have, so that it does not refund those of other charges instead. Of
+    /// logs, these are units that are sent with them; a log is refunded by the instant of a charge, which no other has.
+    pub(crate) fn forgive(&self, usages: &mut Vec<Usage>) {
+        let mut last_charge: Option<usize> = None;
+        for nth in 0..usages.len() {
+            if !usages[nth].units.is_refund() {
+                last_charge = Some(nth);
+                continue;
+            }
+            let (before, rest) = usages.split_at_mut(nth);
+            let Usage { name, meter, units } = &mut rest[0];
+            if let Units::Log { newest, units: refunded } = units {
+                let charge = last_charge.map(|nth| &mut before[nth]).filter(|charge| charge.name == *name);
+                let is_sent = |entry: &mut Entry<'_>| Some(entry.shared()?.log.has_sent(*newest));
+                if let Some(Units::Log { units: charged, .. }) = charge.map(|charge| &mut charge.units)
+                    && self.with(&name.id(), is_sent).flatten() != Some(true)
+                {
+                    let both = (*charged).min(-*refunded);
+                    (*charged, *refunded) = (*charged - both, *refunded + both);
+                }
+                continue;
+            }
+            self.with(&name.id(), |entry| {
+                if let Some(shared) = &mut entry.colds.at_mut(entry.slot.cold).shared {
+                    shared.forgive(meter, units);
+                }
+            });
+        }
+        usages.retain(|usage| !usage.units.is_nothing());
+    }
+
+    /// Limits charges that could not be sent before; see [`Units::limit`].
+    pub(crate) fn limit(&self, usages: &mut [Usage]) {
+        for Usage { name, meter, units } in usages {
+            self.with(&name.id(), |entry| units.limit(meter, &entry.state, entry.pending_refunds(meter)));
+        }
+    }
+
     /// Marks a usage that the store may or may not have counted: from now on it is added to the readings. Refunds are
     /// not, so the store may seem to have too many units, never too few.
     pub(crate) fn mark_unsure(&self, usage: &Usage) {
-        let adds = match usage.units {
-            Units::Window { units, .. } => units > 0,
-            Units::Bucket { drain, .. } => drain > 0,
-            Units::Log { .. } => {
-                self.remove_sent(usage);
-                false // own units of a log are never taken from a reading
-            }
-        };
+        if usage.units.is_refund() {
+            return self.remove_sent(usage);
+        }
         self.with(&usage.name.id(), |entry| {
-            if adds && counts_together(&entry.meter, &usage.meter) {
+            if let Units::Log { newest, units } = usage.units {
+                // They are never taken from a reading.
+                entry.shared_mut().log.add_unsure(units.unsigned_abs(), newest);
+            } else if counts_together(&entry.meter, &usage.meter) {
                 entry.drain_unsure(&usage.units);
                 let shared = entry.colds.at_mut(entry.slot.cold).shared.get_or_insert_default();
                 shared.doubt(usage, (&entry.meter, &entry.state));
@@ -105,7 +141,9 @@ impl Ledger {
         if let Units::Bucket { drain, floor } = usage.units {
             self.with(&usage.name.id(), |entry| {
                 entry.drain_unsure(&usage.units);
-                entry.shared_mut().confirm(drain, floor);
+                if drain > 0 {
+                    entry.shared_mut().confirm(drain, floor);
+                }
             });
         }
         self.remove_sent(usage);

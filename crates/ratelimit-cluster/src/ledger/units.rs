@@ -15,10 +15,12 @@ pub(crate) enum Units {
     /// A sequence of charges to a bucket at one rate. If there are no units of other rates, it changes the TAT to
     /// `max(tat + drain, floor)`. Two sequences, one after the other, change it to
     /// `max(tat + drain1 + drain2, max(floor1 + drain2, floor2))`, which has the same form.
+    ///
+    /// A refund returns what has not drained at the newest charge: at most `floor` minus the instant of that charge.
     Bucket {
         /// The time that all units take to drain, in nanoseconds.
         drain: i64,
-        /// The TAT after these charges to an empty bucket.
+        /// The TAT after these charges to an empty bucket. Of a refund: when the units would have drained.
         floor: Timestamp,
     },
     /// Units of a log.
@@ -31,7 +33,7 @@ pub(crate) enum Units {
 }
 
 /// The longest time to drain in one usage: that of a bucket's longest debt.
-const MAX_DRAIN: i64 = (1 << 62) - 1;
+pub(crate) const MAX_DRAIN: i64 = (1 << 62) - 1;
 
 impl Units {
     /// The units of a charge, from its verdict and the newest instant at which the meter was charged.
@@ -64,7 +66,11 @@ impl Units {
                     state.debts.iter().find(of_rate).map_or(0, |debt| debt.receipt.as_nanos())
                 };
                 let taken = line(before).saturating_sub(line(after));
-                Self::Bucket { drain: -signed(taken), floor: Timestamp::EPOCH }
+                let floor = before.debts.iter().find(of_rate).map_or(Timestamp::EPOCH, |debt| {
+                    let later = debt.receipt.as_nanos().saturating_sub(receipt.as_nanos());
+                    moved(debt.tat, -signed(later))
+                });
+                Self::Bucket { drain: -signed(taken), floor }
             }
             (Meter::Log(_), State::Log(before), State::Log(after)) => {
                 let taken = before.units.len().saturating_sub(after.units.len());
@@ -100,6 +106,14 @@ impl Units {
         }
     }
 
+    /// How much is refunded: units, or of a bucket the time that they take to drain.
+    pub(super) fn refunded(&self) -> i64 {
+        match self {
+            Self::Window { units, .. } | Self::Log { units, .. } => units.saturating_neg().max(0),
+            Self::Bucket { drain, .. } => drain.saturating_neg().max(0),
+        }
+    }
+
     /// Whether the units have left their window at this instant, so that no node needs them.
     pub(crate) fn have_left(&self, meter: &Meter, now: Timestamp) -> bool {
         match (meter, self) {
@@ -110,6 +124,32 @@ impl Units {
                 newest.as_nanos().saturating_add(log.window()) < now.as_nanos()
             }
             _ => false,
+        }
+    }
+
+    /// Limits charges that could not be sent to what the state contains, so that what several nodes have charged during an
+    /// outage does not close a bucket or a log for as long as that outage, times the number of nodes. `refunded` is what has
+    /// been taken from the state and is still pending.
+    ///
+    /// The store has at least as many units after these as the state. A raised floor stands for those that are left out.
+    pub(super) fn limit(&mut self, meter: &Meter, state: &State, refunded: i64) {
+        match (self, meter, state) {
+            (Self::Log { units, .. }, _, State::Log(state)) => {
+                *units = (*units).min(signed(state.units.len() as u64).saturating_add(refunded));
+            }
+            (Self::Bucket { drain, floor }, Meter::Bucket(bucket), State::Bucket(state)) => {
+                // Of several rates, each drains while the others do, so the end of one does not stand for its units.
+                let Some(debt) = state.only_debt().filter(|debt| debt.interval == bucket.interval()) else {
+                    return;
+                };
+                let end = moved(debt.tat, refunded).max(*floor);
+                let burst = bucket.interval().saturating_mul(bucket.burst());
+                let most = signed(end.as_nanos().saturating_sub(state.at.as_nanos()).max(burst));
+                if *drain > most {
+                    (*drain, *floor) = (most, end);
+                }
+            }
+            _ => {}
         }
     }
 
@@ -143,8 +183,17 @@ impl Units {
             (Self::Bucket { drain, floor }, Self::Bucket { drain: more, floor: other })
                 if *drain >= 0 || *more <= 0 =>
             {
-                *drain = drain.saturating_add(*more).clamp(-MAX_DRAIN, MAX_DRAIN);
-                *floor = moved(*floor, *more).max(*other);
+                let both = drain.saturating_add(*more).clamp(-MAX_DRAIN, MAX_DRAIN);
+                *floor = match (*more > 0, both >= 0) {
+                    (true, _) => moved(*floor, *more).max(*other),
+                    (false, true) => moved(*floor, *more),
+                    // The units that are left to refund were charged before.
+                    (false, false) if *drain > 0 => moved(*other, -*drain),
+                    // Without the units that were refunded first, those after them drain earlier.
+                    (false, false) if *other > moved(*floor, *drain) => moved(*other, -*drain).max(*floor),
+                    (false, false) => *floor,
+                };
+                *drain = both;
             }
             // A refund of another instant has to keep its instant.
             (Self::Log { newest, units }, Self::Log { newest: other, units: more })

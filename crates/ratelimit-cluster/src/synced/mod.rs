@@ -6,7 +6,7 @@ mod resets;
 mod sync;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratelimit_core::{
@@ -30,8 +30,8 @@ use crate::ledger::{Ledger, counter_store_methods, sync_counter_store_methods};
 /// admit within two intervals. The page *Counting together* of the project's documentation has the details.
 ///
 /// # What it costs
-/// Each interval costs one claim for each key that was charged in it, in batches; windows that carry earlier segments cost a few
-/// more after a segment has ended. A key that was not charged costs nothing. Several batches are in flight at once
+/// Each interval costs one claim for each key that was charged in it, in batches; logs cost two, and windows that carry earlier
+/// segments a few more after a segment has ended. A key that was not charged costs nothing. Several batches are in flight at once
 /// ([`SyncConfig::concurrent_batches`]); the charges of one meter are sent in order.
 ///
 /// # Failures
@@ -72,6 +72,8 @@ pub struct Synced<S> {
     /// Held while charges are sent to the store, or meters are reset there.
     turn: Mutex<()>,
     unsure: AtomicU64,
+    /// Whether the last charges could not all be sent.
+    has_failed: AtomicBool,
     resets: Resets,
 }
 
@@ -89,6 +91,7 @@ impl<S: CounterStore> Synced<S> {
             config,
             turn: Mutex::default(),
             unsure: AtomicU64::new(0),
+            has_failed: AtomicBool::new(false),
             resets: Resets::default(),
         }
     }

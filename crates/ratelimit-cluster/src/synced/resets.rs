@@ -99,7 +99,7 @@ impl Resets {
         let pending = lock(&self.pending);
         let mut parts = ledger.take_parts(max);
         for part in &mut parts {
-            ledger.put_back(part.extract_if(.., |usage| pending.contains_key(&usage.name)));
+            ledger.put_back(part.extract_if(.., |usage| pending.contains_key(&usage.name)).collect());
         }
         parts
     }

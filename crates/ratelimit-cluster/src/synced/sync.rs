@@ -7,8 +7,10 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
+use ratelimit_core::kit::OwnedName;
 use ratelimit_core::{
-    Answer, Applied, Claim, Claims, CounterStore, MAX_CLAIMS, Meter, Refund, StoreError, Timestamp,
+    Answer, Applied, Claim, Claims, CounterStore, MAX_CLAIMS, MAX_UNITS, Meter, Mode, Refund, StoreError,
+    Timestamp,
 };
 
 use super::request::{Request, Return, requests};
@@ -22,8 +24,15 @@ impl<S: CounterStore> Synced<S> {
     /// batch, so they are sent in order.
     pub(super) async fn send_pending(&self, now: Timestamp) -> Result<(), StoreError> {
         let size = self.config.batch_size.max(1);
-        let parts = self.resets.take_parts(&self.ledger, size).into_iter();
-        let batches: VecDeque<_> = parts.map(|usages| Batch::new(self, now, usages)).collect();
+        let mut parts = self.resets.take_parts(&self.ledger, size);
+        let is_after_failure = self.has_failed.swap(true, Ordering::Relaxed);
+        for usages in &mut parts {
+            self.ledger.forgive(usages);
+            if is_after_failure {
+                self.ledger.limit(usages);
+            }
+        }
+        let batches: VecDeque<_> = parts.into_iter().map(|usages| Batch::new(self, now, usages)).collect();
         let count = self.config.concurrent_batches.clamp(1, batches.len().max(1));
         let batches = Mutex::new(batches);
         let send_in_turn = || async {
@@ -41,7 +50,9 @@ impl<S: CounterStore> Synced<S> {
                 }
             }
         };
-        join_all((0..count).map(|_| send_in_turn())).await.into_iter().fold(Ok(()), Result::and)
+        let result = join_all((0..count).map(|_| send_in_turn())).await.into_iter().fold(Ok(()), Result::and);
+        self.has_failed.store(result.is_err(), Ordering::Relaxed);
+        result
     }
 }
 
@@ -95,9 +106,14 @@ impl<'n, S> Batch<'n, S> {
     fn finish(&mut self) -> Vec<Usage> {
         let Synced { ledger, resets, unsure, .. } = self.node;
         let usages = std::mem::take(&mut self.usages);
-        for (usage, stage) in usages.iter().zip(&self.stages) {
+        let stages = || usages.iter().zip(&self.stages);
+        // The oldest last, because each goes before what is pending by then.
+        for (usage, _) in stages().rev().filter(|(_, stage)| **stage == Stage::Pending) {
+            resets.unless_reset(usage, |usage| ledger.put_back(vec![usage.clone()]));
+        }
+        for (usage, stage) in stages() {
             match stage {
-                Stage::Pending => resets.unless_reset(usage, |usage| ledger.put_back([usage.clone()])),
+                Stage::Pending => {}
                 Stage::Sent => {
                     unsure.fetch_add(1, Ordering::Relaxed);
                     resets.unless_reset(usage, |usage| ledger.mark_unsure(usage));
@@ -116,11 +132,18 @@ impl<S: CounterStore> Batch<'_, S> {
         let (mut readings, mut result) = (Vec::with_capacity(self.usages.len()), Ok(()));
         for is_last in [false, true] {
             let (mut claims, mut returns) = (Vec::new(), Vec::new());
+            let waiting = if is_last { self.waiting() } else { HashSet::new() };
             for (nth, usage) in self.usages.iter().enumerate() {
-                if self.is_last(usage) == is_last && !(is_last && self.has_to_wait(usage)) {
+                if is_sent_last(usage) == is_last && !waiting.contains(&usage.name) {
                     requests(ledger, nth, usage, self.now, &mut claims, &mut returns);
+                    // What is known of a meter before its last usage is sent is of no use.
+                    let next = self.usages.get(nth + 1);
+                    if next.is_some_and(|next| next.name == usage.name) {
+                        claims.pop_if(|request| request.mode == Mode::Peek);
+                    }
                 }
             }
+            combine(&mut returns, &self.usages);
             let refunded = self.refund(&returns, readings.len()).await;
             result = if refunded.is_err() { refunded } else { result };
             for chunk in claims.chunks(size) {
@@ -143,34 +166,31 @@ impl<S: CounterStore> Batch<'_, S> {
         result
     }
 
-    /// Whether a usage is sent after the others: a log is refunded after it was charged, because the store then knows the
-    /// units, and this node knows their instant there.
-    fn is_last(&self, usage: &Usage) -> bool {
-        matches!(usage.meter, Meter::Log(_)) && usage.units.is_refund()
-    }
-
-    /// Whether charges that a refund of a log may belong to were not applied.
-    fn has_to_wait(&self, refund: &Usage) -> bool {
-        let mut charges = self.usages.iter().zip(&self.stages).filter(|(usage, _)| !usage.units.is_refund());
-        charges.any(|(usage, stage)| *stage == Stage::Pending && usage.name == refund.name)
+    /// Meters of which charges were not sent, or not applied. Refunds of a log may belong to them.
+    fn waiting(&self) -> HashSet<OwnedName> {
+        let pending = self.usages.iter().zip(&self.stages).filter(|(_, stage)| **stage == Stage::Pending);
+        let charges = pending.map(|(usage, _)| usage).filter(|usage| !is_sent_last(usage));
+        charges.map(|usage| usage.name.clone()).collect()
     }
 
     async fn refund(&mut self, returns: &[Return], readings: usize) -> Result<(), StoreError> {
-        for chunk in returns.chunks(MAX_CLAIMS) {
-            chunk.iter().for_each(|given| self.stages[given.usage] = Stage::Sent);
+        let alike = returns.chunk_by(|one, other| one.is_as_of_now() == other.is_as_of_now());
+        for chunk in alike.flat_map(|returns| returns.chunks(MAX_CLAIMS)) {
+            chunk.iter().for_each(|given| self.stages[given.usages.clone()].fill(Stage::Sent));
             let logs = chunk.iter().filter(|given| matches!(given.scope.meter, Meter::Log(_)));
-            self.changed.extend(logs.map(|given| (given.usage, readings)));
-            let names: Vec<_> = chunk.iter().map(|given| self.usages[given.usage].name.id()).collect();
+            self.changed.extend(logs.map(|given| (given.usages.start, readings)));
+            let names: Vec<_> = chunk.iter().map(|given| self.usages[given.usages.start].name.id()).collect();
+            let now = chunk.iter().map(|given| given.as_of(self.now)).min().unwrap_or(self.now);
             let refunds = chunk.iter().zip(&names).map(|(given, id)| Refund {
                 id: given.scope.id(id),
                 cost: given.cost,
                 meter: given.scope.meter,
-                receipt: given.receipt,
+                receipt: given.receipt(now),
             });
             let refunds: Vec<Refund<'_>> = refunds.collect();
-            let result = self.node.shared.refund(self.now, &refunds).await;
+            let result = self.node.shared.refund(now, &refunds).await;
             let stage = stage_after(&result);
-            chunk.iter().for_each(|given| self.stages[given.usage] = stage);
+            chunk.iter().for_each(|given| self.stages[given.usages.clone()].fill(stage));
             result?;
         }
         Ok(())
@@ -219,6 +239,28 @@ impl<S> Drop for Batch<'_, S> {
     fn drop(&mut self) {
         self.finish();
     }
+}
+
+/// Whether a usage is sent after the others: a log is refunded after it was charged, because the store then knows the units,
+/// and this node knows their instant there.
+fn is_sent_last(usage: &Usage) -> bool {
+    matches!(usage.meter, Meter::Log(_)) && usage.units.is_refund()
+}
+
+/// Combines refunds of units that the store has charged at once. Those that are as of now come last.
+fn combine(returns: &mut Vec<Return>, usages: &[Usage]) {
+    returns.sort_by_key(Return::is_as_of_now);
+    returns.dedup_by(|later, first| {
+        let name = |given: &Return| &usages[given.usages.start].name;
+        let is_one = first.is_of_same_charge(later)
+            && first.usages.end == later.usages.start
+            && name(first) == name(later);
+        if is_one {
+            first.usages.end = later.usages.end;
+            first.cost = first.cost.saturating_add(later.cost).min(MAX_UNITS);
+        }
+        is_one
+    });
 }
 
 /// Keeps only the last reading of each meter or segment. An earlier reading lacks the units that were sent after it, and

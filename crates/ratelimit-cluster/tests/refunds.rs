@@ -1,0 +1,257 @@
+//! Refunds on nodes that count for themselves, of units that have drained, were not sent yet, or may not have arrived.
+
+mod common;
+
+use std::sync::atomic::Ordering;
+
+use common::{AFTER, BEFORE, LOST, Node, at, exchange, join, synced};
+use futures::executor::block_on;
+use proptest::prelude::*;
+use ratelimit_cluster::{Hub, Synced};
+use ratelimit_core::{Limit, ManualClock, RateLimiter, Request};
+use ratelimit_memory::MemoryStore;
+
+#[test]
+fn what_could_not_be_sent_is_sent_in_its_order() {
+    let (_shared, left_in_store, [node, _]) = synced("60/min burst 60");
+    let first = node.charge(30, 0);
+    node.sync(0);
+    node.settle(&first, 1, 1_000);
+    node.charge(60, 31_000);
+    node.fail(BEFORE, 32_000);
+    node.sync(33_000);
+    assert_eq!((node.left(33_000), left_in_store(33_000)), (2, 2));
+}
+
+#[test]
+fn refunds_of_a_segment_are_sent_with_its_charges() {
+    let (_shared, left_in_store, [node, _]) = synced("2000/min");
+    let first = node.charge(1_000, 59_800);
+    node.charge(500, 60_100);
+    node.settle(&first, 100, 60_200);
+    node.sync(60_500);
+    assert_eq!((node.left(60_600), left_in_store(60_600)), (1_401, 2_000), "the store has other segments");
+    let newcomer = Node::new(Synced::new(node.store.inner().clone()), "2000/min");
+    newcomer.charge(1, 60_600);
+    newcomer.sync(60_600);
+    assert_eq!(newcomer.left(60_600), 1_400);
+}
+
+#[test]
+fn refunds_of_a_rate_are_sent_with_its_charges() {
+    let (_shared, left_in_store, [node, _]) = synced("60/min burst 60 name p");
+    let other = Node::new(node.store.clone(), "600/min burst 60 name p");
+    let first = node.charge(20, 0);
+    other.charge(5, 100);
+    node.settle(&first, 2, 200);
+    node.sync(300);
+    assert_eq!((node.left(300), left_in_store(300)), (55, 55));
+}
+
+#[test]
+fn units_that_have_drained_are_not_refunded_in_place_of_later_ones() {
+    let (_shared, left_in_store, [node, other]) = synced("100/s burst 100");
+    let first = node.charge(50, 0);
+    node.sync(50);
+    node.settle(&first, 10, 100);
+    other.charge(100, 950);
+    other.sync(950);
+    node.sync(1_000);
+    assert_eq!((node.left(1_060), left_in_store(1_060)), (11, 11));
+    // A node by itself is exact, however late it sends them.
+    let (_shared, left_in_store, [node, _]) = synced("100/s burst 100");
+    let first = node.charge(50, 0);
+    node.sync(50);
+    node.settle(&first, 10, 100);
+    node.charge(100, 300);
+    node.sync(1_000);
+    assert_eq!((node.left(1_000), left_in_store(1_000)), (70, 70));
+
+    let hub = Hub::new();
+    let nodes = [(); 2].map(|()| join(&hub, "100/s burst 100"));
+    exchange(&nodes, 0);
+    let first = nodes[0].charge(50, 0);
+    exchange(&nodes, 50);
+    nodes[0].settle(&first, 10, 100);
+    nodes[1].charge(100, 950);
+    exchange(&nodes, 1_050);
+    assert_eq!(nodes.each_ref().map(|node| node.left(1_060)), [11, 11]);
+}
+
+#[test]
+fn refunds_of_charges_that_may_not_have_arrived_remove_no_other_units() {
+    for limit in ["10000/h fixed", "10000/h", "10000/h burst 10000", "10000/h log"] {
+        for how in [LOST, AFTER] {
+            let (_shared, left_in_store, [node, other]) = synced(limit);
+            other.charge(5_000, 0);
+            other.sync(0);
+            let lost = node.charge(1_000, 1_000);
+            node.fail(how, 1_000);
+            let later = node.charge(200, 2_000);
+            node.sync(2_000);
+            node.settle(&lost, 100, 3_000);
+            node.sync(3_000);
+            let is_window = limit.ends_with("fixed") || limit.ends_with("/h");
+            if !is_window {
+                // A log is refunded by the instant of the charge, whether it has arrived or not.
+                let is_log = limit.ends_with("log");
+                let arrived = match (how, is_log) {
+                    (AFTER, false) => 1_000,
+                    (AFTER, true) => 100,
+                    _ => 0,
+                };
+                let left = left_in_store(3_000);
+                assert!((4_800 - arrived..=4_810 - arrived).contains(&left), "{limit}: {left}, {how}");
+            }
+            other.charge(1, 3_000);
+            other.sync(3_000);
+            assert!(other.left(3_000) <= 4_810, "{limit}: {}", other.left(3_000));
+            // What this node knows of is refunded, and the lost charge of which 100 are left stays counted.
+            node.refund(&later, 4_000);
+            node.sync(4_000);
+            assert!(node.left(4_000) <= 4_920, "{limit}: {}", node.left(4_000));
+        }
+    }
+}
+
+#[test]
+fn an_outage_leaves_no_more_in_the_store_than_the_limit_for_each_node() {
+    for limit in ["100/min burst 100", "100/min log"] {
+        let (shared, _, nodes) = synced(limit);
+        shared.how.store(BEFORE, Ordering::SeqCst);
+        for second in 0..1_200 {
+            for node in &nodes {
+                while node.check(1, second * 1_000).allowed() {}
+                assert!(block_on(node.store.sync(at(second * 1_000))).is_err());
+            }
+        }
+        shared.how.store(0, Ordering::SeqCst);
+        nodes.iter().for_each(|node| node.sync(1_200_000));
+        // It closes the limit for as long as the units of two nodes take.
+        let newcomer = Node::new(Synced::new(shared.clone()), limit);
+        newcomer.charge(1, 1_202_000 + 60_000);
+        newcomer.sync(1_202_000 + 60_000);
+        assert!(newcomer.left(1_202_000 + 60_000) > 0, "{limit}");
+    }
+}
+
+#[test]
+fn after_a_lost_update_the_others_with_refunds_count_in_time_again() {
+    let hub = Hub::new();
+    let nodes = [(); 2].map(|()| join(&hub, "1000/h log"));
+    exchange(&nodes, 0);
+    let [one, other] = &nodes;
+    let mut before = one.charge(2, 100);
+    for interval in 1..20 {
+        let millis = interval * 1_000;
+        let next = one.charge(2, millis);
+        one.settle(&before, 1, millis);
+        before = next;
+        nodes.iter().for_each(|node| block_on(node.store.broadcast(at(millis))).unwrap());
+        if interval == 3 {
+            while other.store.transport().next().is_some() {}
+        }
+        // What is requested is sent at once.
+        for _ in 0..3 {
+            for node in &nodes {
+                while let Some(message) = node.store.transport().next() {
+                    block_on(node.store.receive(&message, at(millis)));
+                }
+            }
+        }
+        if !(3..7).contains(&interval) {
+            assert_eq!(one.left(millis), other.left(millis), "{interval}");
+        }
+    }
+}
+
+#[test]
+fn parts_of_units_are_refunded_exactly() {
+    let (shared, _, [node, _]) = synced("10/h burst 5");
+    let check = |key: &'static str, millis| {
+        node.clock.set(at(millis));
+        node.limiter.check_now(Request::new(key)).unwrap()
+    };
+    let taken = ["p", "q"].map(|key| check(key, 0));
+    node.refund(&taken[0], 1_000);
+    node.refund(&taken[1], 1_500);
+    node.sync(2_000);
+    let in_store = |key: &'static str, millis| {
+        let limiter = RateLimiter::new(&shared.store, "10/h burst 5".parse::<Limit>().unwrap());
+        limiter.with_clock(ManualClock::at(at(millis))).peek_now(key).unwrap().remaining()
+    };
+    assert_eq!(["p", "q"].map(|key| in_store(key, 2_000)), [5, 5], "charged and refunded in one interval");
+    let taken = ["p", "q"].map(|key| check(key, 2_000));
+    node.sync(2_500);
+    node.refund(&taken[0], 3_000);
+    node.refund(&taken[1], 3_500);
+    node.sync(4_000);
+    assert_eq!(["p", "q"].map(|key| in_store(key, 4_000)), [5, 5], "charged before");
+
+    let (_shared, left_in_store, [node, _]) = synced("60/min burst 20");
+    let first = node.charge(3, 0);
+    node.charge(10, 0);
+    node.sync(0);
+    node.refund(&first, 500);
+    node.sync(500);
+    assert_eq!((node.left(1_000), left_in_store(1_000)), (10, 10), "half of a unit has drained");
+}
+
+/// What a node does, and how many milliseconds later.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Charge(u64),
+    /// Which of the charges, and how many of its units were used.
+    Settle(usize, u64),
+    Sync,
+}
+
+fn any_step() -> impl Strategy<Value = (u64, Step)> {
+    let step = prop_oneof![
+        3 => (1_u64..15).prop_map(Step::Charge),
+        3 => (0_usize..6, 0_u64..15).prop_map(|(nth, used)| Step::Settle(nth, used)),
+        2 => Just(Step::Sync),
+    ];
+    (prop_oneof![3 => 0_u64..900, 1 => 900_u64..20_000], step)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn a_node_by_itself_is_exact_however_late_it_sends_its_refunds(
+        limit in prop_oneof![Just("60/min burst 20"), Just("60/min burst 20 leaky"), Just("20/min")],
+        steps in prop::collection::vec(any_step(), 1..40),
+    ) {
+        let (_shared, left_in_store, [node, _]) = synced(limit);
+        let alone = Node::new(MemoryStore::new(), limit);
+        let (mut now, mut charged, mut refunds) = (0, Vec::new(), 0);
+        for (later, step) in steps {
+            now += later;
+            match step {
+                Step::Charge(units) => {
+                    let both = (node.check(units, now), alone.check(units, now));
+                    prop_assert!(!both.0.allowed() || both.1.allowed());
+                    if both.0.allowed() {
+                        charged.push((both, units));
+                    } else if both.1.allowed() {
+                        alone.refund(&both.1, now);
+                    }
+                }
+                Step::Settle(nth, used) if nth < charged.len() => {
+                    let (both, units) = charged.swap_remove(nth);
+                    node.settle(&both.0, used.min(units), now);
+                    alone.settle(&both.1, used.min(units), now);
+                    refunds += 1;
+                }
+                Step::Settle(..) => {}
+                Step::Sync => {
+                    node.sync(now);
+                    prop_assert_eq!(node.left(now), left_in_store(now).min(node.left(now)));
+                }
+            }
+            let (left, exact) = (node.left(now), alone.left(now));
+            prop_assert!(left <= exact && exact <= left + refunds, "{} of {} after {:?}", left, exact, step);
+        }
+    }
+}
