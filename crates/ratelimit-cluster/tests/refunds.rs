@@ -8,7 +8,7 @@ use common::{AFTER, BEFORE, LOST, Node, at, exchange, join, synced};
 use futures::executor::block_on;
 use proptest::prelude::*;
 use ratelimit_cluster::{Hub, Synced};
-use ratelimit_core::{Limit, ManualClock, RateLimiter, Request};
+use ratelimit_core::{Limit, ManualClock, RateLimiter};
 use ratelimit_memory::MemoryStore;
 
 #[test]
@@ -168,11 +168,7 @@ fn after_a_lost_update_the_others_with_refunds_count_in_time_again() {
 #[test]
 fn parts_of_units_are_refunded_exactly() {
     let (shared, _, [node, _]) = synced("10/h burst 5");
-    let check = |key: &'static str, millis| {
-        node.clock.set(at(millis));
-        node.limiter.check_now(Request::new(key)).unwrap()
-    };
-    let taken = ["p", "q"].map(|key| check(key, 0));
+    let taken = ["p", "q"].map(|key| node.check_key(key, 1, 0));
     node.refund(&taken[0], 1_000);
     node.refund(&taken[1], 1_500);
     node.sync(2_000);
@@ -181,7 +177,7 @@ fn parts_of_units_are_refunded_exactly() {
         limiter.with_clock(ManualClock::at(at(millis))).peek_now(key).unwrap().remaining()
     };
     assert_eq!(["p", "q"].map(|key| in_store(key, 2_000)), [5, 5], "charged and refunded in one interval");
-    let taken = ["p", "q"].map(|key| check(key, 2_000));
+    let taken = ["p", "q"].map(|key| node.check_key(key, 1, 2_000));
     node.sync(2_500);
     node.refund(&taken[0], 3_000);
     node.refund(&taken[1], 3_500);
@@ -195,6 +191,103 @@ fn parts_of_units_are_refunded_exactly() {
     node.refund(&first, 500);
     node.sync(500);
     assert_eq!((node.left(1_000), left_in_store(1_000)), (10, 10), "half of a unit has drained");
+}
+
+#[test]
+fn refunds_are_made_however_early_others_in_the_same_call_are() {
+    let (shared, _, [node, other]) = synced("100/s burst 1000");
+    let of_q = node.check_key("q", 500, 0);
+    let of_p = node.check_key("p", 50, 0);
+    node.sync(50);
+    node.settle(&of_p, 10, 200);
+    node.settle(&of_q, 470, 300);
+    assert!(other.check_key("q", 1, 900).allowed());
+    other.sync(900);
+    node.sync(1_000);
+    let limiter = RateLimiter::new(&shared.store, "100/s burst 1000".parse::<Limit>().unwrap());
+    let limiter = limiter.with_clock(ManualClock::at(at(1_000)));
+    assert_eq!(limiter.peek_now("q").unwrap().remaining(), 629);
+}
+
+#[test]
+fn refunds_of_units_before_others_are_made_if_the_bucket_was_never_empty() {
+    let (_shared, left_in_store, [node, other]) = synced("100/s burst 1000");
+    let first = node.charge(100, 0);
+    node.charge(400, 10);
+    node.sync(50);
+    node.settle(&first, 10, 100);
+    other.charge(1, 900);
+    other.sync(900);
+    node.sync(1_000);
+    assert_eq!((node.left(1_000), left_in_store(1_000)), (689, 689));
+
+    let hub = Hub::new();
+    let nodes = [(); 2].map(|()| join(&hub, "100/s burst 1000"));
+    exchange(&nodes, 0);
+    let first = nodes[0].charge(100, 1_000);
+    nodes[0].charge(400, 1_010);
+    exchange(&nodes, 1_050);
+    nodes[0].settle(&first, 10, 1_100);
+    nodes[1].charge(1, 1_900);
+    exchange(&nodes, 2_000);
+    assert_eq!(nodes.each_ref().map(|node| node.left(2_000)), [689, 689]);
+
+    let (_shared, left_in_store, [node, other]) = synced("60/min burst 60");
+    let first = node.charge(10, 0);
+    node.sync(0);
+    node.charge(5, 1_000);
+    node.settle(&first, 1, 1_000);
+    other.charge(5, 3_000);
+    other.sync(3_000);
+    node.sync(3_500);
+    assert_eq!(left_in_store(4_000), 53, "of 20 units, 9 are refunded and 4 have drained");
+}
+
+#[test]
+fn units_of_a_log_that_expired_before_they_could_be_sent_are_not_sent() {
+    let (_shared, left_in_store, [node, other]) = synced("100/min log");
+    node.charge(100, 0);
+    node.fail(BEFORE, 1_000);
+    other.charge(1, 60_500);
+    other.sync(60_500);
+    node.sync(60_800);
+    assert_eq!(left_in_store(61_000), 99);
+}
+
+#[test]
+fn refunds_that_arrive_before_earlier_messages_are_counted_after_them() {
+    let hub = Hub::new();
+    let nodes = [(); 2].map(|()| join(&hub, "10/min log"));
+    exchange(&nodes, 0);
+    let take_all = || {
+        let next = || nodes[1].store.transport().next();
+        std::iter::from_fn(next).collect::<Vec<_>>()
+    };
+    let first = nodes[0].charge(1, 60_000);
+    block_on(nodes[0].store.broadcast(at(60_100))).unwrap();
+    nodes[0].charge(3, 60_200);
+    nodes[0].refund(&first, 60_300);
+    block_on(nodes[0].store.leave(at(60_400))).unwrap();
+    for message in take_all().iter().rev() {
+        block_on(nodes[1].store.receive(message, at(60_500)));
+    }
+    assert_eq!(nodes[1].left(60_600), 7);
+}
+
+#[test]
+fn refunds_that_arrive_after_their_units_have_left_take_no_others() {
+    let hub = Hub::new();
+    let nodes = [(); 2].map(|()| join(&hub, "10/min log"));
+    exchange(&nodes, 0);
+    let first = nodes[0].charge(3, 60_000);
+    exchange(&nodes, 60_100);
+    nodes[0].refund(&first, 119_900);
+    block_on(nodes[0].store.broadcast(at(119_950))).unwrap();
+    nodes[1].charge(4, 121_000);
+    while let Some(message) = nodes[1].store.transport().next() {
+        block_on(nodes[1].store.receive(&message, at(121_100)));
+    }
+    assert_eq!(nodes[1].left(121_200), 6);
 }
 
 /// What a node does, and how many milliseconds later.

@@ -51,7 +51,7 @@ use self::remote_batch::RemoteBatch;
 use self::shard::Shard;
 pub(crate) use self::store_methods::{counter_store_methods, sync_counter_store_methods};
 use self::units::counts_alike;
-pub(crate) use self::units::{MAX_DRAIN, Units};
+pub(crate) use self::units::{Units, whole_units};
 pub(crate) use self::usage::{Known, Usage};
 
 /// The meters of a node.

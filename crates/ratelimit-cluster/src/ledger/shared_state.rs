@@ -26,6 +26,8 @@ pub(super) struct SharedState {
     unsure: Vec<(Meter, Units)>,
     /// When the bucket in the store will have drained, as far as this node knows from readings and from its own charges.
     base: Option<Timestamp>,
+    /// When the store last charged the bucket, as far as this node knows.
+    pub(super) charged_at: Timestamp,
     /// Whether the last reading of a bucket agreed with the local state.
     pub(super) is_known: bool,
     /// The owners of the units of a log.
@@ -82,8 +84,9 @@ impl SharedState {
         !self.unsure.is_empty()
     }
 
-    /// Records that the store has charged a bucket.
-    pub(super) fn confirm(&mut self, drain: i64, floor: Timestamp) {
+    /// Records that the store has charged a bucket at this instant.
+    pub(super) fn confirm(&mut self, drain: i64, floor: Timestamp, at: Timestamp) {
+        self.charged_at = self.charged_at.max(at);
         self.base = Some(self.base.map_or(floor, |base| moved(base, drain).max(floor)));
     }
 

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use ratelimit_core::{Meter, MeterId, State, Timestamp};
 
 use super::entry::Entry;
-use super::units::{counts_together, moved, newest, signed};
+use super::units::{counts_together, moved, newest, signed, whole_units};
 use super::{Ledger, Reading, Units, Usage};
 
 impl Ledger {
@@ -27,6 +27,11 @@ impl Ledger {
     /// The newest known instant of a charge to the meter, or `now` if that is later.
     pub(crate) fn newest(&self, id: &MeterId<'_>, now: Timestamp) -> Timestamp {
         self.with(id, |entry| newest(&entry.state)).map_or(now, |newest| now.max(newest))
+    }
+
+    /// When the store last charged a bucket, as far as this node knows.
+    pub(crate) fn charged_at(&self, id: &MeterId<'_>) -> Timestamp {
+        self.with(id, |entry| Some(entry.shared()?.charged_at)).flatten().unwrap_or(Timestamp::EPOCH)
     }
 
     /// Whether all known units of a bucket drain at this rate.
@@ -112,9 +117,11 @@ impl Ledger {
     }
 
     /// Limits charges that could not be sent before; see [`Units::limit`].
-    pub(crate) fn limit(&self, usages: &mut [Usage]) {
+    pub(crate) fn limit(&self, usages: &mut [Usage], now: Timestamp) {
         for Usage { name, meter, units } in usages {
-            self.with(&name.id(), |entry| units.limit(meter, &entry.state, entry.pending_refunds(meter)));
+            self.with(&name.id(), |entry| {
+                units.limit(meter, &entry.state, entry.pending_refunds(meter), now);
+            });
         }
     }
 
@@ -138,11 +145,12 @@ impl Ledger {
 
     /// Records that the store has counted a usage.
     pub(crate) fn confirm(&self, usage: &Usage) {
-        if let Units::Bucket { drain, floor } = usage.units {
+        if let (Meter::Bucket(bucket), Units::Bucket { drain, floor }) = (&usage.meter, usage.units) {
             self.with(&usage.name.id(), |entry| {
                 entry.drain_unsure(&usage.units);
                 if drain > 0 {
-                    entry.shared_mut().confirm(drain, floor);
+                    let at = whole_units(bucket, drain.unsigned_abs(), floor).1;
+                    entry.shared_mut().confirm(drain, floor, at);
                 }
             });
         }

@@ -1,6 +1,8 @@
 //! The units charged to one meter in an interval, in a form that other nodes can add to their states.
 
-use ratelimit_core::{BucketState, Debt, Meter, Refund, State, Timestamp, Verdict, Window, WindowState};
+use ratelimit_core::{
+    Bucket, BucketState, Debt, Meter, Refund, State, Timestamp, Verdict, Window, WindowState,
+};
 
 /// Units charged or refunded, and when: what nodes send to each other. Refunds are negative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,11 +18,12 @@ pub(crate) enum Units {
     /// `max(tat + drain, floor)`. Two sequences, one after the other, change it to
     /// `max(tat + drain1 + drain2, max(floor1 + drain2, floor2))`, which has the same form.
     ///
-    /// A refund returns what has not drained at the newest charge: at most `floor` minus the instant of that charge.
+    /// A refund is of the units that drain last. It returns what has not drained at the newest charge: at most `floor` minus
+    /// the instant of that charge.
     Bucket {
         /// The time that all units take to drain, in nanoseconds.
         drain: i64,
-        /// The TAT after these charges to an empty bucket. Of a refund: when the units would have drained.
+        /// The TAT after these charges to an empty bucket. Of a refund: the TAT before it.
         floor: Timestamp,
     },
     /// Units of a log.
@@ -33,7 +36,7 @@ pub(crate) enum Units {
 }
 
 /// The longest time to drain in one usage: that of a bucket's longest debt.
-pub(crate) const MAX_DRAIN: i64 = (1 << 62) - 1;
+const MAX_DRAIN: i64 = (1 << 62) - 1;
 
 impl Units {
     /// The units of a charge, from its verdict and the newest instant at which the meter was charged.
@@ -66,10 +69,7 @@ impl Units {
                     state.debts.iter().find(of_rate).map_or(0, |debt| debt.receipt.as_nanos())
                 };
                 let taken = line(before).saturating_sub(line(after));
-                let floor = before.debts.iter().find(of_rate).map_or(Timestamp::EPOCH, |debt| {
-                    let later = debt.receipt.as_nanos().saturating_sub(receipt.as_nanos());
-                    moved(debt.tat, -signed(later))
-                });
+                let floor = before.debts.iter().find(of_rate).map_or(Timestamp::EPOCH, |debt| debt.tat);
                 Self::Bucket { drain: -signed(taken), floor }
             }
             (Meter::Log(_), State::Log(before), State::Log(after)) => {
@@ -129,13 +129,15 @@ impl Units {
 
     /// Limits charges that could not be sent to what the state contains, so that what several nodes have charged during an
     /// outage does not close a bucket or a log for as long as that outage, times the number of nodes. `refunded` is what has
-    /// been taken from the state and is still pending.
+    /// been taken from the state and is still pending. Units of a log that have left by `now` do not count.
     ///
     /// The store has at least as many units after these as the state. A raised floor stands for those that are left out.
-    pub(super) fn limit(&mut self, meter: &Meter, state: &State, refunded: i64) {
+    pub(super) fn limit(&mut self, meter: &Meter, state: &State, refunded: i64, now: Timestamp) {
         match (self, meter, state) {
-            (Self::Log { units, .. }, _, State::Log(state)) => {
-                *units = (*units).min(signed(state.units.len() as u64).saturating_add(refunded));
+            (Self::Log { units, .. }, Meter::Log(log), State::Log(state)) => {
+                let has_left = |unit: &u64| unit.saturating_add(log.window()) < now.as_nanos();
+                let live = state.units.len() - state.units.partition_point(has_left);
+                *units = (*units).min(signed(live as u64).saturating_add(refunded));
             }
             (Self::Bucket { drain, floor }, Meter::Bucket(bucket), State::Bucket(state)) => {
                 // Of several rates, each drains while the others do, so the end of one does not stand for its units.
@@ -189,9 +191,7 @@ impl Units {
                     (false, true) => moved(*floor, *more),
                     // The units that are left to refund were charged before.
                     (false, false) if *drain > 0 => moved(*other, -*drain),
-                    // Without the units that were refunded first, those after them drain earlier.
-                    (false, false) if *other > moved(*floor, *drain) => moved(*other, -*drain).max(*floor),
-                    (false, false) => *floor,
+                    (false, false) => (*floor).max(*other),
                 };
                 *drain = both;
             }
@@ -226,6 +226,14 @@ fn count(window: &Window, state: &WindowState, segment: u64) -> u64 {
 pub(super) fn place(window: &Window, state: &WindowState, segment: u64) -> Option<usize> {
     let age = window.place(state.at).0.checked_sub(segment)?;
     usize::try_from(age).ok().filter(|age| *age < state.counts.len())
+}
+
+/// The number of whole units of a bucket that take at least `length` to drain, and when they began to, if they have drained at
+/// `end`.
+pub(crate) fn whole_units(bucket: &Bucket, length: u64, end: Timestamp) -> (u64, Timestamp) {
+    let units = length.div_ceil(bucket.interval());
+    let time = units.saturating_mul(bucket.interval()).min(MAX_DRAIN.unsigned_abs());
+    (units, Timestamp::derived(end.as_nanos().saturating_sub(time)))
 }
 
 pub(super) fn moved(instant: Timestamp, by: i64) -> Timestamp {

@@ -2,25 +2,36 @@
 
 use std::sync::Arc;
 
+use ratelimit_core::Timestamp;
+
 use super::entries::Entries;
-use super::message::{Body, Message, NodeId};
+use super::message::{Body, Message};
 use super::session::Session;
 use super::store::Replicated;
-use super::wire::{Malformed, Reader};
+use super::wire::Malformed;
 use crate::table::lock;
 
 impl<T> Replicated<T> {
-    /// Applies an update unless it was applied before. A malformed update is not applied at all.
-    ///
-    /// An update with refunds is not applied while earlier updates of its sender are missing: it may refund what was charged
-    /// in those, and would remove other nodes' units instead. It is requested again together with them.
+    /// Applies an update unless it was applied before, and then those that came early. A malformed update is not applied at
+    /// all.
     pub(super) fn apply(
         &self,
         session: &mut Session,
-        sender: NodeId,
-        number: u64,
-        units: Reader<'_>,
+        update: &[u8],
+        now: Timestamp,
     ) -> Result<(), Malformed> {
+        self.apply_one(session, update, now)?;
+        self.apply_early(session, now);
+        Ok(())
+    }
+
+    /// An update with refunds is not applied while earlier updates of its sender are missing: it may refund what was charged
+    /// in those, and would remove other nodes' units instead. For the same reason, units that have left their window by now
+    /// are ignored: this node may have dropped those that are refunded.
+    fn apply_one(&self, session: &mut Session, update: &[u8], now: Timestamp) -> Result<(), Malformed> {
+        let Message { sender, body: Body::Update { number, units } } = Message::read(update)? else {
+            return Ok(());
+        };
         if !session.peers.is_new(sender, number) {
             lock(&self.stats).repeated += 1;
             return Ok(());
@@ -30,29 +41,35 @@ impl<T> Replicated<T> {
         while let Some((_, _, units)) = check.units()? {
             has_refunds |= units.is_refund();
         }
-        if !session.peers.is_next(sender, number) && has_refunds {
+        session.peers.mark_known(sender, number);
+        if has_refunds && !session.peers.applied_before(sender, number) {
+            session.keep_early((sender, number), update, self.config.history_bytes);
             return Ok(());
         }
         session.peers.mark(sender, number);
         let mut entries = Entries::new(units);
-        let uncounted = self.ledger.merge(std::iter::from_fn(|| entries.units().ok().flatten()));
+        let units = std::iter::from_fn(|| entries.units().ok().flatten());
+        let uncounted = self.ledger.merge(units.filter(|(_, meter, units)| !units.have_left(meter, now)));
         let mut stats = lock(&self.stats);
         stats.applied += 1;
         stats.uncounted += uncounted;
         Ok(())
     }
 
-    /// Applies updates that were held while this node was joining.
-    pub(super) fn apply_held(&self, held: &[Arc<[u8]>]) {
+    /// Applies early updates for which no earlier ones are missing any more.
+    fn apply_early(&self, session: &mut Session, now: Timestamp) {
+        while let Some(update) = session.take_next() {
+            let _ = self.apply_one(session, &update, now); // it was read before
+        }
+    }
+
+    /// Applies updates that were held while this node was joining, and early ones that no longer have to wait.
+    pub(super) fn apply_held(&self, held: &[Arc<[u8]>], now: Timestamp) {
         for update in held {
-            let applied = Message::read(update).and_then(|message| match message.body {
-                Body::Update { number, units } => {
-                    self.apply(&mut lock(&self.session), message.sender, number, units)
-                }
-                _ => Ok(()),
-            });
+            let applied = self.apply(&mut lock(&self.session), update, now);
             lock(&self.stats).malformed += u64::from(applied.is_err());
         }
+        self.apply_early(&mut lock(&self.session), now);
     }
 
     /// Merges the states of meters in a message.

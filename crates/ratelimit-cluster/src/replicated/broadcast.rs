@@ -28,7 +28,7 @@ impl<T: Transport> Replicated<T> {
             self.send(&[heartbeat.into()]).await?;
         }
         let (requests, held) = lock(&self.session).end_interval();
-        self.apply_held(&held);
+        self.apply_held(&held, now);
         if requests.is_empty() { Ok(()) } else { self.send(&requests).await }
     }
 
@@ -38,7 +38,7 @@ impl<T: Transport> Replicated<T> {
     /// If the messages could not be sent. The other nodes then miss the last charges, and count this node as a peer for a while.
     pub async fn leave(&self, now: Timestamp) -> Result<(), TransportError> {
         let held = lock(&self.session).finish_joining();
-        self.apply_held(&held);
+        self.apply_held(&held, now);
         self.send_all(now).await?;
         let leave = message::leave(lock(&self.session).id);
         self.send(&[leave.into()]).await

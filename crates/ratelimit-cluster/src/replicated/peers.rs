@@ -138,11 +138,15 @@ impl Peers {
         self.peers.get(&id).map_or(number > 0, |peer| peer.is_new(number))
     }
 
-    /// Records that an update exists. Returns whether all earlier ones have been applied or given up.
-    pub(crate) fn is_next(&mut self, id: NodeId, number: u64) -> bool {
+    /// Records that an update exists.
+    pub(crate) fn mark_known(&mut self, id: NodeId, number: u64) {
         let peer = self.peer(id);
         peer.newest = peer.newest.max(number);
-        peer.applied.saturating_add(1) >= number
+    }
+
+    /// Whether all updates before this one have been applied or given up.
+    pub(crate) fn applied_before(&self, id: NodeId, number: u64) -> bool {
+        self.peers.get(&id).map_or(0, |peer| peer.applied).saturating_add(1) >= number
     }
 
     /// Marks an update as applied.
@@ -186,6 +190,11 @@ impl Peers {
         self.peers.get(&id).is_some_and(|peer| peer.is_present(intervals, self.interval))
     }
 
+    /// Whether no message of this peer was received in the last `intervals`.
+    pub(crate) fn is_silent(&self, id: NodeId, intervals: u64) -> bool {
+        self.peers.get(&id).is_none_or(|peer| peer.last_seen.saturating_add(intervals) < self.interval)
+    }
+
     /// Ends an interval without requests.
     pub(crate) fn skip_interval(&mut self) {
         self.interval += 1;
@@ -211,13 +220,8 @@ impl Peers {
                 if attempts > MAX_ATTEMPTS {
                     peer.give_up(last);
                 }
-                // Later updates with refunds were not applied because of the last gap, so it is requested without an end.
-                let open = peer.gaps().last().filter(|(_, last)| *last == peer.newest);
-                let end = |gap: (u64, u64)| {
-                    if open.is_some_and(|(first, _)| first == gap.0) { u64::MAX } else { gap.1 }
-                };
                 let gaps = peer.overdue().take(MAX_REQUESTS);
-                missing.updates.extend(gaps.map(|gap| (*id, gap.0, end(gap))));
+                missing.updates.extend(gaps.map(|(first, last)| (*id, first, last)));
             }
             peer.overdue_up_to = peer.newest;
             if std::mem::take(&mut peer.is_lost) {
@@ -296,7 +300,7 @@ mod tests {
         assert!(apply(&mut peers, 3));
         peers.heartbeat(A, 5, 1);
         peers.end_interval(10);
-        assert_eq!(peers.end_interval(10).updates, [(A, 2, 2), (A, 4, u64::MAX)], "all gaps at once");
+        assert_eq!(peers.end_interval(10).updates, [(A, 2, 2), (A, 4, 5)], "all gaps at once");
     }
 
     #[test]

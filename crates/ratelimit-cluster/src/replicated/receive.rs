@@ -41,7 +41,7 @@ impl<T: Transport> Replicated<T> {
     /// Applies a message, and answers it if necessary. [`listen`](Self::listen) calls this for all messages; call it
     /// yourself only if you do not use `listen`. If an answer cannot be sent, the other node requests it again.
     pub async fn receive(&self, message: &[u8], now: Timestamp) {
-        match self.handle(message) {
+        match self.handle(message, now) {
             Ok(Some(Reply::Messages(messages))) => drop(self.send(&messages).await),
             Ok(Some(Reply::State(to, request))) => drop(self.send_state((to, request), now).await),
             Ok(None) => {}
@@ -49,7 +49,7 @@ impl<T: Transport> Replicated<T> {
         }
     }
 
-    fn handle(&self, bytes: &[u8]) -> Result<Option<Reply>, Malformed> {
+    fn handle(&self, bytes: &[u8], now: Timestamp) -> Result<Option<Reply>, Malformed> {
         let Message { sender, body } = Message::read(bytes)?;
         let mut session = lock(&self.session);
         if sender == session.id {
@@ -63,9 +63,9 @@ impl<T: Transport> Replicated<T> {
         session.peers.mark_seen(sender);
         let me = session.id;
         let reply = match body {
-            Body::Update { number, units } => {
+            Body::Update { .. } => {
                 if !session.hold(bytes, self.config.history_bytes) {
-                    self.apply(&mut session, sender, number, units)?;
+                    self.apply(&mut session, bytes, now)?;
                 }
                 None
             }
@@ -96,7 +96,7 @@ impl<T: Transport> Replicated<T> {
                 let FullState { states, held } = state.unwrap_or_default();
                 states.iter().try_for_each(|message| self.apply_state(message))?;
                 drop(session);
-                self.apply_held(&held);
+                self.apply_held(&held, now);
                 None
             }
             Body::Resend { to, first, last } if to == me => {

@@ -33,6 +33,9 @@ pub(crate) struct Session {
     pub(crate) interval: u64,
     pub(crate) peers: Peers,
     pub(crate) outbox: Outbox,
+    /// Updates that cannot be applied before earlier ones of their sender.
+    early: BTreeMap<(NodeId, u64), Arc<[u8]>>,
+    early_bytes: usize,
     /// Present until the node has joined.
     pub(crate) joining: Option<Joining>,
     /// The state that is being received.
@@ -93,6 +96,8 @@ impl Session {
             interval: 0,
             peers: Peers::default(),
             outbox: Outbox::new(history_bytes),
+            early: BTreeMap::new(),
+            early_bytes: 0,
             joining: Some(Joining::default()),
             fetch: None,
             wanted: BTreeMap::new(),
@@ -121,6 +126,8 @@ impl Session {
             return (requests, held);
         }
         let missing = self.peers.end_interval(self.silent_intervals);
+        self.early.retain(|(sender, _), _| !self.peers.is_silent(*sender, self.silent_intervals));
+        self.early_bytes = self.early.values().map(|message| message.len()).sum();
         self.given_up += missing.states.len() as u64;
         let updates = missing.updates.into_iter();
         requests
@@ -182,6 +189,24 @@ impl Session {
             joining.held.push(update.into());
         }
         true
+    }
+
+    /// Keeps an update until the earlier ones of its sender have been applied. Updates beyond `max` bytes are dropped, and
+    /// requested later like lost ones.
+    pub(crate) fn keep_early(&mut self, update: (NodeId, u64), message: &[u8], max: usize) {
+        if self.early_bytes + message.len() <= max && !self.early.contains_key(&update) {
+            self.early_bytes += message.len();
+            self.early.insert(update, message.into());
+        }
+    }
+
+    /// Removes an early update that no longer has to wait.
+    pub(crate) fn take_next(&mut self) -> Option<Arc<[u8]>> {
+        let is_due = |(sender, number): &&(NodeId, u64)| self.peers.applied_before(*sender, *number);
+        let due = self.early.keys().find(is_due).copied()?;
+        let message = self.early.remove(&due)?;
+        self.early_bytes -= message.len();
+        Some(message)
     }
 
     /// Handles an offer of the state. Returns the request for it, if it is needed now.

@@ -6,7 +6,7 @@ use ratelimit_core::{
     Bucket, Claim, Log, MAX_PERIOD_NANOS, MAX_UNITS, Meter, MeterId, Mode, Timestamp, Verdict, Window,
 };
 
-use crate::ledger::{BucketReading, Ledger, MAX_DRAIN, Reading, Units, Usage, largest};
+use crate::ledger::{BucketReading, Ledger, Reading, Units, Usage, largest, whole_units};
 
 /// A meter of the shared store, without an effective limit, so that the answer says how many units there are. A window has one
 /// meter for each segment, so that the answer gives the total of the segment, and late units are added to their own segment.
@@ -39,18 +39,18 @@ pub(super) struct Return {
     pub(super) scope: Scope,
     pub(super) cost: u64,
     receipt: Timestamp,
-    /// Of a bucket at one rate.
+    /// When the units of a bucket at one rate began to drain.
+    began: Option<Timestamp>,
+    /// Of a partly drained unit of such a bucket.
     part: Option<Part>,
 }
 
-/// The units that are refunded to a bucket at one rate. Perhaps the first of them had partly drained.
+/// What is left of a partly drained unit.
 #[derive(Clone, Copy)]
 struct Part {
-    /// When they began to drain.
-    began: Timestamp,
-    /// How long they take to drain.
+    /// How long it takes to drain.
     length: u64,
-    /// When the bucket was last charged, as far as this node knows.
+    /// When the store last charged the bucket, as far as this node knows.
     charged_at: Timestamp,
 }
 
@@ -61,20 +61,20 @@ impl Return {
         is_log && (self.scope.meter, self.receipt) == (other.scope.meter, other.receipt)
     }
 
-    /// Whether its receipt depends on the time of the refund.
+    /// Whether its receipt was calculated for a refund as of now.
     pub(super) fn is_as_of_now(&self) -> bool {
-        matches!(self.scope.meter, Meter::Bucket(_)) && self.part.is_none()
+        matches!(self.scope.meter, Meter::Bucket(_)) && self.began.is_none()
     }
 
-    /// The time of the refund. Units do not count as drained because they are refunded late.
+    /// The time of the refund: units do not count as drained because they are refunded late.
     pub(super) fn as_of(&self, now: Timestamp) -> Timestamp {
-        self.part.map_or(now, |part| now.min(part.began))
+        self.began.map_or(now, |began| now.min(began))
     }
 
     /// The receipt by which the store refunds these units and no part of others, if it refunds them as of `now`.
     pub(super) fn receipt(&self, now: Timestamp) -> Timestamp {
         // Units drain in order: those that are left are before the receipt.
-        self.part.map_or(self.receipt, |Part { length, charged_at, .. }| {
+        self.part.map_or(self.receipt, |Part { length, charged_at }| {
             let end = now.max(charged_at).as_nanos().saturating_add(length);
             self.receipt.min(Timestamp::derived(end))
         })
@@ -160,7 +160,7 @@ pub(super) fn requests(
     };
     let refund = |scope: Scope, cost: u64, receipt: Timestamp| {
         let receipt = if matches!(scope.meter, Meter::Window(_)) { scope.within(receipt) } else { receipt };
-        Return { usages: nth..nth + 1, scope, cost: cost.min(MAX_UNITS), receipt, part: None }
+        Return { usages: nth..nth + 1, scope, cost: cost.min(MAX_UNITS), receipt, began: None, part: None }
     };
     match (&usage.meter, usage.units) {
         (Meter::Window(window), Units::Window { segment: own, units }) => {
@@ -184,35 +184,35 @@ pub(super) fn requests(
             // The charge is made as of the instant at which it would have begun in an empty bucket. In an empty bucket it leads
             // to `floor`, in another one it adds `drain` to the TAT, rounded up to whole units.
             let length = drain.unsigned_abs();
-            let units = length.div_ceil(bucket.interval());
-            if drain < 0 {
-                let scope = Scope::of_bucket(&id, bucket);
-                let given = if has_one_rate {
-                    let began = Timestamp::derived(floor.as_nanos().saturating_sub(length));
-                    let charged_at = ledger.newest(&id, Timestamp::EPOCH);
-                    // If this node has charged the bucket since, the store may not know it yet, and would refund more of a unit
-                    // that has partly drained.
-                    let units = if charged_at > began { length / bucket.interval() } else { units };
-                    let part = Some(Part { began, length, charged_at });
-                    Return { part, ..refund(scope, units, floor) }
-                } else {
-                    // With several rates, units may drain later than that.
-                    let length = length.min(floor.as_nanos().saturating_sub(now.as_nanos()));
-                    let (units, whole) = (length.div_ceil(bucket.interval()), length / bucket.interval());
-                    let latest =
-                        Timestamp::derived(ledger.newest(&id, now).as_nanos().saturating_add(length));
-                    match ledger.receipt(&id, bucket.interval(), length, now) {
-                        Some(receipt) => refund(scope, units, receipt),
-                        // Then nothing of a partly drained unit is refunded.
-                        None => refund(scope, whole, latest),
-                    }
+            if drain < 0 && has_one_rate {
+                // The store does not refund what of them had drained when it was last charged.
+                let (whole, part) = (length / bucket.interval(), length % bucket.interval());
+                let began = Some(Timestamp::derived(floor.as_nanos().saturating_sub(length)));
+                if whole > 0 {
+                    returns.push(Return { began, ..refund(Scope::of_bucket(&id, bucket), whole, floor) });
+                }
+                if part > 0 {
+                    let receipt = floor.as_nanos().saturating_sub(length - part);
+                    let refund = refund(Scope::of_bucket(&id, bucket), 1, Timestamp::derived(receipt));
+                    let part = Some(Part { length: part, charged_at: ledger.charged_at(&id) });
+                    returns.push(Return { began, part, ..refund });
+                }
+                requests.push(request(Scope::of_bucket(&id, bucket), 0, now));
+            } else if drain < 0 {
+                // With several rates, units may drain later than that.
+                let length = length.min(floor.as_nanos().saturating_sub(now.as_nanos()));
+                let (units, whole) = (length.div_ceil(bucket.interval()), length / bucket.interval());
+                let latest = Timestamp::derived(ledger.newest(&id, now).as_nanos().saturating_add(length));
+                let (units, receipt) = match ledger.receipt(&id, bucket.interval(), length, now) {
+                    Some(receipt) => (units, receipt),
+                    // Then nothing of a partly drained unit is refunded.
+                    None => (whole, latest),
                 };
-                returns.push(given);
+                returns.push(refund(Scope::of_bucket(&id, bucket), units, receipt));
                 requests.push(request(Scope::of_bucket(&id, bucket), 0, now));
             } else {
-                let whole = units.saturating_mul(bucket.interval()).min(MAX_DRAIN.unsigned_abs());
-                let began = floor.as_nanos().saturating_sub(whole);
-                requests.push(request(Scope::of_bucket(&id, bucket), units, Timestamp::from_nanos(began)));
+                let (units, began) = whole_units(bucket, length, floor);
+                requests.push(request(Scope::of_bucket(&id, bucket), units, began));
                 if !has_one_rate {
                     // Read the units of all rates as of now.
                     requests.push(request(Scope::of_bucket(&id, bucket), 0, now));

@@ -29,7 +29,7 @@ impl<S: CounterStore> Synced<S> {
         for usages in &mut parts {
             self.ledger.forgive(usages);
             if is_after_failure {
-                self.ledger.limit(usages);
+                self.ledger.limit(usages, now);
             }
         }
         let batches: VecDeque<_> = parts.into_iter().map(|usages| Batch::new(self, now, usages)).collect();

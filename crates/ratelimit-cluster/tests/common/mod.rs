@@ -34,8 +34,12 @@ impl<S: SyncCounterStore> Node<S> {
     }
 
     pub(crate) fn check(&self, units: u64, millis: u64) -> Decision<'_> {
+        self.check_key("k", units, millis)
+    }
+
+    pub(crate) fn check_key(&self, key: &'static str, units: u64, millis: u64) -> Decision<'_> {
         self.clock.set(at(millis));
-        self.limiter.check_now(Request::new("k").cost(units)).unwrap()
+        self.limiter.check_now(Request::new(key).cost(units)).unwrap()
     }
 
     pub(crate) fn charge(&self, units: u64, millis: u64) -> Decision<'_> {

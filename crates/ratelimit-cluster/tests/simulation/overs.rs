@@ -14,9 +14,14 @@ pub(crate) struct Admission {
     pub(crate) returned: Option<Timestamp>,
 }
 
-/// The units of a log that were given back by nobody, and came so long ago at most, in nanoseconds.
-pub(crate) fn kept(admitted: &[Admission], now: Timestamp, past: u64) -> u64 {
-    let is_kept = |one: &&Admission| one.returned.is_none() && one.at.as_nanos() + past >= now.as_nanos();
+/// The units of a log that may count, because nobody gave them back before they left their window, less `late`, and they left it
+/// so long ago at most.
+pub(crate) fn kept(admitted: &[Admission], now: Timestamp, window: u64, (late, past): (u64, u64)) -> u64 {
+    let is_kept = |one: &&Admission| {
+        let left = one.at.as_nanos() + window;
+        let is_late = |returned: Timestamp| returned.as_nanos() + late > left;
+        left + past >= now.as_nanos() && one.returned.is_none_or(is_late)
+    };
     admitted.iter().filter(is_kept).map(|one| one.cost).sum()
 }
 

@@ -392,7 +392,8 @@ impl Fleet {
         }
         self.settle();
         for (key, admitted) in self.admitted.iter().enumerate() {
-            let most = kept(admitted, self.now, window + self.growing());
+            // Refunds that arrive after their units have left are ignored.
+            let most = kept(admitted, self.now, window, (self.growing(), self.growing()));
             let name = [u8::try_from(key).unwrap_or(0)];
             let id = MeterId { namespace: "", scope: self.limit.scope(), key: &name };
             let meter = self.limit.meter_for(b"0");

@@ -275,7 +275,7 @@ impl Fleet {
         self.events.retain(|_, event| matches!(event, Event::Sync(_) | Event::Poll(_)));
         self.run_until(self.now + Duration::from_nanos(4 * self.interval));
         for (key, admitted) in self.admitted.iter().enumerate() {
-            let most = kept(admitted, self.now, window + 8 * self.interval);
+            let most = kept(admitted, self.now, window, (0, 8 * self.interval));
             let name = [u8::try_from(key).unwrap_or(0)];
             let id = MeterId { namespace: "", scope: self.limit.scope(), key: &name };
             let meter = self.limit.meter_for(b"0");
