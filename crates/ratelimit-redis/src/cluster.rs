@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use ratelimit_core::{ErrorKind, StoreError};
 use redis::{Cmd, ConnectionInfo, RedisError, ServerErrorKind, Value};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use crate::config::RedisConfig;
@@ -78,17 +78,12 @@ impl Cluster {
     /// Finds the nodes and connects to those that serve slots. A node that is down now is connected later.
     pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), StoreError> {
         self.surveyed(deadline).await?;
-        let mut tasks = JoinSet::new();
-        for node in self.nodes.serving() {
-            tasks.spawn(async move { node.connect(deadline).await });
-        }
-        while let Some(outcome) = tasks.join_next().await {
-            match outcome {
-                Ok(Err(failure)) if failure.kind() == ErrorKind::Denied => return Err(failure),
-                _ => {}
-            }
-        }
-        Ok(())
+        let serving = self.nodes.serving();
+        let connect = async |node: &Arc<Server>| match node.connect(deadline).await {
+            Err(failure) if failure.kind() == ErrorKind::Denied => Err(failure),
+            _ => Ok(()),
+        };
+        try_join_all(serving.iter().map(connect)).await.map(drop)
     }
 
     /// Sends a command to the node that serves the slot of its keys.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::future::join_all;
 use ratelimit_core::kit::all_of;
 use ratelimit_core::{Answer, Applied, Mode, StoreError, Verdict};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::calls::Calls;
@@ -42,13 +42,13 @@ async fn decide(calls: Calls, slice: OwnedClaims, deadline: Instant) -> Result<A
         seen = ask(&calls, &parts, Mode::Peek, deadline).await.into_iter().collect::<Result<_, _>>()?;
         let admitted = seen.iter().all(|answer| answer.admitted);
         if !admitted || slice.mode == Mode::Peek {
-            return Ok(join(&parts, &seen, admitted, false));
+            return Ok(merge(&parts, &seen, admitted, false));
         }
     }
     let results = ask(&calls, &parts, slice.mode, deadline).await;
     if results.iter().all(|result| result.as_ref().is_ok_and(|answer| answer.admitted)) {
         let answers: Vec<_> = results.into_iter().flatten().collect();
-        return Ok(join(&parts, &answers, true, true));
+        return Ok(merge(&parts, &answers, true, true));
     }
     if slice.mode == Mode::Force {
         // These units have been used, so the parts that were charged stay charged.
@@ -56,7 +56,7 @@ async fn decide(calls: Calls, slice: OwnedClaims, deadline: Instant) -> Result<A
         return Err(failure.maybe_applied());
     }
     take_back(&calls, &parts, &results).await?;
-    Ok(join(&parts, &refused(results, seen)?, false, false))
+    Ok(merge(&parts, &refused(results, seen)?, false, false))
 }
 
 /// The answers after a refusal: a part that was given back reports its state before the charge. Or the first failure, which
@@ -88,18 +88,8 @@ fn split(slice: &OwnedClaims) -> Vec<Part> {
 
 /// Sends all parts concurrently.
 async fn ask(calls: &Calls, parts: &[Part], mode: Mode, deadline: Instant) -> Answers {
-    let mut tasks = JoinSet::new();
-    for (nth, part) in parts.iter().enumerate() {
-        let (calls, slice) = (calls.clone(), OwnedClaims { mode, ..part.slice.clone() });
-        tasks.spawn(async move { (nth, calls.decide(slice, deadline).await) });
-    }
-    let mut results: Vec<_> = parts.iter().map(|_| Err(error::stopped().maybe_applied())).collect();
-    while let Some(done) = tasks.join_next().await {
-        if let Ok((nth, result)) = done {
-            results[nth] = result;
-        }
-    }
-    results
+    let slices = parts.iter().map(|part| OwnedClaims { mode, ..part.slice.clone() });
+    join_all(slices.map(|slice| calls.decide(slice, deadline))).await
 }
 
 /// Gives back what the admitted parts have charged, with its own time limit.
@@ -123,26 +113,14 @@ async fn take_back(
 }
 
 /// Makes calls on several nodes concurrently, each whether or not the others fail.
-pub(crate) async fn all<F>(calls: impl Iterator<Item = F>) -> Result<(), StoreError>
-where
-    F: Future<Output = Result<(), StoreError>> + Send + 'static,
-{
-    let mut calls: Vec<F> = calls.collect();
-    if calls.len() == 1
-        && let Some(only) = calls.pop()
-    {
-        return only.await;
-    }
-    let mut tasks: JoinSet<_> = calls.into_iter().collect();
-    let mut results = Vec::new();
-    while let Some(done) = tasks.join_next().await {
-        results.push(done.unwrap_or_else(|_| Err(error::stopped().maybe_applied())));
-    }
-    all_of(results)
+pub(crate) async fn all(
+    calls: impl Iterator<Item = impl Future<Output = Result<(), StoreError>>>,
+) -> Result<(), StoreError> {
+    all_of(join_all(calls).await)
 }
 
 /// The answers of the parts merged into one, in the order of the claims.
-fn join(parts: &[Part], answers: &[Answer], admitted: bool, charged: bool) -> Answer {
+fn merge(parts: &[Part], answers: &[Answer], admitted: bool, charged: bool) -> Answer {
     let mut verdicts: Vec<(usize, Verdict)> = Vec::new();
     for (part, answer) in parts.iter().zip(answers) {
         verdicts.extend(part.places.iter().copied().zip(answer.verdicts.iter().copied()));
@@ -177,17 +155,12 @@ async fn flush(
     deadline: Instant,
     answers: &mut [Result<Answer, StoreError>],
 ) {
-    let mut tasks = JoinSet::new();
-    for (places, slices) in waiting.into_values() {
-        let calls = calls.clone();
-        tasks.spawn(async move { (places, calls.decide_all(&slices, deadline).await) });
-    }
-    while let Some(done) = tasks.join_next().await {
-        if let Ok((places, decided)) = done {
-            for (place, answer) in places.into_iter().zip(decided) {
-                answers[place] = answer;
-            }
-        }
+    let (places, slices): (Vec<_>, Vec<_>) = waiting.into_values().unzip();
+    let decided = join_all(slices.iter().map(|slices| calls.decide_all(slices, deadline))).await;
+    for (place, answer) in
+        places.into_iter().zip(decided).flat_map(|(places, answers)| places.into_iter().zip(answers))
+    {
+        answers[place] = answer;
     }
 }
 

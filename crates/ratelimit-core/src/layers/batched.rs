@@ -5,14 +5,13 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use smallvec::smallvec;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{timeout, timeout_at};
 
 use super::BatchConfig;
 use crate::kit::{OwnedClaims, OwnedName, RecentPeak, deadline_after};
-use crate::{Answer, Claims, CounterStore, ErrorKind, Promises, Refund, StoreError, Timestamp, Verdict};
+use crate::{Answer, Claims, CounterStore, ErrorKind, Promises, Refund, StoreError, Timestamp};
 
 /// A layer that sends concurrent claims together under load. It adds no latency at low load, and reduces the number of
 /// calls to a busy store.
@@ -74,39 +73,7 @@ impl<S> Drop for CountedCaller<'_, S> {
 struct Waiting {
     number: u64,
     claims: Box<OwnedClaims<OwnedName>>,
-    answer: oneshot::Sender<CompactAnswer>,
-}
-
-/// The answer to a waiting claim. It is moved several times, and an answer with one verdict is smaller than an
-/// [`Answer`] with room for several.
-enum CompactAnswer {
-    One { admitted: bool, charged: bool, now: Timestamp, verdict: Verdict },
-    Several(Box<Answer>),
-    Failed(StoreError),
-}
-
-impl From<Result<Answer, StoreError>> for CompactAnswer {
-    fn from(answer: Result<Answer, StoreError>) -> Self {
-        match answer {
-            Ok(Answer { admitted, charged, now, verdicts }) if verdicts.len() == 1 => {
-                Self::One { admitted, charged, now, verdict: verdicts[0] }
-            }
-            Ok(answer) => Self::Several(Box::new(answer)),
-            Err(error) => Self::Failed(error),
-        }
-    }
-}
-
-impl From<CompactAnswer> for Result<Answer, StoreError> {
-    fn from(answer: CompactAnswer) -> Self {
-        match answer {
-            CompactAnswer::One { admitted, charged, now, verdict } => {
-                Ok(Answer { admitted, charged, now, verdicts: smallvec![verdict] })
-            }
-            CompactAnswer::Several(answer) => Ok(*answer),
-            CompactAnswer::Failed(error) => Err(error),
-        }
-    }
+    answer: oneshot::Sender<Result<Answer, StoreError>>,
 }
 
 impl<S: CounterStore + 'static> Batched<S> {
@@ -165,7 +132,7 @@ impl<S: CounterStore + 'static> Batched<S> {
 
 enum Turn<S: CounterStore + 'static> {
     Now(Permit<S>),
-    Waiting(u64, oneshot::Receiver<CompactAnswer>),
+    Waiting(u64, oneshot::Receiver<Result<Answer, StoreError>>),
 }
 
 /// One of the concurrent round trips. When it ends, for whatever reason, the waiting claims are sent next.
@@ -226,7 +193,7 @@ async fn send<S: CounterStore + 'static>(mut permit: Permit<S>) {
     drop(claims);
     for (waiting, answer) in batch.into_iter().zip(answers) {
         // If the receiver is gone, the caller has dropped its future.
-        let _ = waiting.answer.send(answer.into());
+        let _ = waiting.answer.send(answer);
     }
 }
 
@@ -314,7 +281,7 @@ impl<S: CounterStore + 'static> CounterStore for Batched<S> {
             answer = timeout_at(deadline, &mut receiver).await;
         }
         match answer {
-            Ok(Ok(answer)) => answer.into(),
+            Ok(Ok(answer)) => answer,
             Ok(Err(_)) => {
                 let message = "the round trip was aborted before the answer arrived";
                 Err(StoreError::new("batched", ErrorKind::Unreachable, message).maybe_applied())

@@ -22,7 +22,6 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Open;
 
-#[deny(clippy::missing_trait_methods)]
 impl CounterStore for Open {
     fn promises(&self) -> Promises {
         Promises::new(Decisions::Eventual, Time::Caller)
@@ -32,14 +31,6 @@ impl CounterStore for Open {
         let mut fresh: Vec<_> = claims.iter().map(|_| None).collect();
         let answer = decide(&claims.with_mode(Mode::Peek), &mut fresh);
         Ok(Answer { admitted: answer.admitted || claims.mode() == Mode::Force, ..answer })
-    }
-
-    async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
-        let mut answers = Vec::with_capacity(slices.len());
-        for claims in slices {
-            answers.push(self.claim(*claims).await);
-        }
-        answers
     }
 
     async fn refund(&self, _: Timestamp, _: &[Refund<'_>]) -> Result<(), StoreError> {

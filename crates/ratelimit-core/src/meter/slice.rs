@@ -30,9 +30,6 @@ use crate::{Answer, Claim, Claims, Mode, Timestamp, Verdict, Verdicts};
 /// If there are fewer states than claims.
 pub fn decide(claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
     let now = claims.now();
-    if let ([claim], [state]) = (&**claims, &mut *states) {
-        return decide_one(claims, claim, state);
-    }
     for (claim, state) in claims.iter().zip(states.iter_mut()) {
         if state.as_ref().is_some_and(|state| !claim.meter.owns(state)) {
             *state = None;
@@ -54,18 +51,6 @@ pub fn decide(claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
     let verdicts: Verdicts = verdicts.collect();
     assert_eq!(verdicts.len(), claims.len(), "one state for each claim");
     Answer { admitted, charged: charging, now, verdicts }
-}
-
-fn decide_one(claims: &Claims<'_>, claim: &Claim<'_>, state: &mut Option<State>) -> Answer {
-    let known = state.take().filter(|state| claim.meter.owns(state));
-    let is_known = known.is_some();
-    let mut after = known.unwrap_or_else(|| claim.meter.fresh());
-    let (admitted, verdict) = claim.meter.claim(&mut after, claim.cost, claims.now(), claims.mode());
-    let charged = admitted && claims.mode() != Mode::Peek;
-    if is_known || (charged && claim.cost > 0) {
-        *state = Some(after);
-    }
-    Answer { admitted, charged, now: claims.now(), verdicts: Verdicts::from_iter([verdict]) }
 }
 
 fn verdict_of(
