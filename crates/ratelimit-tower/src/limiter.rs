@@ -11,7 +11,7 @@ use ratelimit_core::{
     Timer, Timestamp,
 };
 
-use crate::observe;
+use crate::observe::{self, Begun};
 
 /// A limiter that can check and settle requests.
 #[async_trait]
@@ -44,6 +44,8 @@ pub(crate) trait TimedLimiter: Limiter {
 pub(crate) struct Core<S, C> {
     pub(crate) limiter: Arc<RateLimiter<S, C>>,
     pub(crate) check_now: Option<CheckNow<S, C>>,
+    /// Whether it decides while the store does not answer: then its calls are not measured as those of the store.
+    pub(crate) is_fallback: bool,
 }
 
 /// [`RateLimiter::check_now`].
@@ -64,6 +66,12 @@ impl<S: CounterStore, C: Clock> Core<S, C> {
         observe::answered(begun, clock, decision.as_ref().err());
         decision
     }
+
+    fn answered(&self, begun: Begun, error: Option<&CheckError>) {
+        if !self.is_fallback {
+            observe::answered(begun, self.limiter.clock(), error);
+        }
+    }
 }
 
 #[async_trait]
@@ -83,7 +91,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Limiter for Core<S, C> {
             Mode::Charge => limiter.check(request).await,
             Mode::Force => limiter.charge(request).await,
         };
-        observe::answered(begun, limiter.clock(), decision.as_ref().err());
+        self.answered(begun, decision.as_ref().err());
         decision
     }
 
@@ -99,7 +107,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Limiter for Core<S, C> {
             _ => limit.cost(),
         };
         let outcome = self.limiter.settle_each(decision, units).await.map_err(CheckError::from);
-        observe::answered(begun, self.limiter.clock(), outcome.as_ref().err());
+        self.answered(begun, outcome.as_ref().err());
         outcome
     }
 
