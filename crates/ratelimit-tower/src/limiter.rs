@@ -19,6 +19,13 @@ pub(crate) trait Limiter: Send + Sync {
     /// Checks a request. [`Mode::Peek`] charges nothing, but counts a refusal for bans.
     async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError>;
 
+    /// [`decide`](Self::decide) for independent requests, in one call to the store if they are charged. One result for each.
+    async fn decide_each<'l>(
+        &'l self,
+        requests: &[Request<'_, 'l>],
+        mode: Mode,
+    ) -> Vec<Result<Decision<'l>, CheckError>>;
+
     /// Checks and charges a request without waiting, if the store's state is in this process.
     fn check_at_once<'l>(&'l self, request: &Request<'_, 'l>) -> Option<Result<Decision<'l>, CheckError>>;
 
@@ -93,6 +100,24 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Limiter for Core<S, C> {
         };
         self.answered(begun, decision.as_ref().err());
         decision
+    }
+
+    async fn decide_each<'l>(
+        &'l self,
+        requests: &[Request<'_, 'l>],
+        mode: Mode,
+    ) -> Vec<Result<Decision<'l>, CheckError>> {
+        if mode == Mode::Charge && requests.len() > 1 {
+            let begun = observe::begin(self.limiter.clock());
+            let decided = self.limiter.check_many(requests.iter().cloned()).await;
+            self.answered(begun, decided.iter().find_map(|decided| decided.as_ref().err()));
+            return decided;
+        }
+        let mut decided = Vec::with_capacity(requests.len());
+        for request in requests {
+            decided.push(self.decide(request, mode).await);
+        }
+        decided
     }
 
     fn check_at_once<'l>(&'l self, request: &Request<'_, 'l>) -> Option<Result<Decision<'l>, CheckError>> {

@@ -166,6 +166,7 @@ impl Policy {
     /// refused, and reports nothing to clients.
     ///
     /// Policies in shadow are checked only for requests that all other policies admit. That takes a round trip of its own.
+    /// Each of them decides by itself, so that none hides what another would refuse.
     #[must_use]
     pub fn in_shadow(mut self) -> Self {
         self.shadow = true;

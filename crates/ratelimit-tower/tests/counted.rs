@@ -11,6 +11,30 @@ use ratelimit_tower::{Fallback, KeySource, OnFailure, Plan, Policies, Policy, Ra
 use support::counters::counted;
 use support::*;
 
+/// Each policy in shadow shows what it would refuse by itself. Together they take one call.
+#[tokio::test]
+async fn policies_in_shadow_do_not_hide_refusals_of_each_other() {
+    let recorder = DebuggingRecorder::new();
+    let _counting = metrics::set_default_local_recorder(&recorder);
+    let policy = |name: &str, limits: &str| Policy::new(name, KeySource::everybody(), limit(limits)).unwrap();
+    let policies = || [policy("small", "1/min").in_shadow(), policy("large", "10/min").in_shadow()];
+    for layer in [
+        layer_under(&clock(), Policies::new(policies()).unwrap()),
+        RateLimitLayer::new(limiter(&clock()), Policies::new(policies()).unwrap()),
+    ] {
+        let service = service(&layer);
+        assert_eq!(statuses(&service, 60, &[]).await, [200; 60]);
+        let counted = counted(&recorder.snapshotter());
+        assert_eq!(counted["ratelimit_refused_total policy=small shadow=true"], 59);
+        assert_eq!(counted["ratelimit_refused_total policy=large shadow=true"], 50);
+        assert_eq!(counted["ratelimit_store_seconds"], 60);
+        // Each has charged what it would have admitted.
+        layer.policies().replace(Policies::new([policy("large", "11/min")]).unwrap());
+        assert_eq!(statuses(&service, 2, &[]).await, [200, 429]);
+        recorder.snapshotter().snapshot();
+    }
+}
+
 #[tokio::test]
 async fn a_plan_that_holds_permits_counts_a_missing_key_once() {
     let recorder = DebuggingRecorder::new();
