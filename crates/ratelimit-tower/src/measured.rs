@@ -112,7 +112,7 @@ impl<B> fmt::Debug for MeasuredBody<B> {
 pub(crate) struct BodyTypes(Vec<Arc<dyn Any + Send + Sync>>);
 
 /// Replaces a body by a measured one of the same type.
-struct Replace<B>(Box<dyn Fn(B, Option<u64>, Box<dyn Watch>) -> B + Send + Sync>);
+struct Replace<B>(Box<dyn Fn(B, Watching) -> B + Send + Sync>);
 
 impl BodyTypes {
     /// The types of the frameworks whose features are enabled.
@@ -130,13 +130,13 @@ impl BodyTypes {
         &mut self,
         new: impl Fn(MeasuredBody<B>) -> B + Send + Sync + 'static,
     ) {
-        let replace = move |body: B, length: Option<u64>, watch: Box<dyn Watch>| {
+        let replace = move |body: B, mut watching: Watching| {
             if body.is_end_stream() {
-                watch.end(true);
+                watching.complete = true;
+                watching.end();
                 return body;
             }
-            let left = length.or_else(|| body.size_hint().exact());
-            let watching = Watching { watch: Some(watch), left, complete: false };
+            watching.left = watching.left.or_else(|| body.size_hint().exact());
             new(MeasuredBody { body: Some(body), watching })
         };
         self.0.push(Arc::new(Replace(Box::new(replace))));
@@ -150,7 +150,9 @@ impl BodyTypes {
     /// Measures this body, if its type is [known](Self::know). `length` is what the head says of its length.
     pub(crate) fn measure<B: 'static>(&self, body: B, length: Option<u64>, watch: Box<dyn Watch>) -> B {
         match self.find() {
-            Some(Replace(replace)) => replace(body, length, watch),
+            Some(Replace(replace)) => {
+                replace(body, Watching { watch: Some(watch), left: length, complete: false })
+            }
             None => body,
         }
     }
