@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use common::MapStore;
 use ratelimit_core::{
-    Acquire, AcquireError, Answer, Claims, Clock, CounterStore, Decisions, ErrorKind, Limit, ManualClock,
-    Mode, Promises, RateLimiter, Refund, StoreError, Time, Timestamp,
+    Acquire, AcquireError, Answer, Applied, Claims, Clock, CounterStore, Decisions, ErrorKind, Limit,
+    ManualClock, Mode, Permit, Promises, RateLimiter, Refund, StoreError, Time, Timestamp,
 };
 
 /// A store that can be switched off.
@@ -18,7 +18,10 @@ use ratelimit_core::{
 struct Switched {
     inner: MapStore,
     is_off: AtomicBool,
+    /// Refunds are applied, but nobody learns of it.
+    loses_answers: AtomicBool,
     renewals: AtomicUsize,
+    releases: AtomicUsize,
 }
 
 impl Switched {
@@ -46,8 +49,13 @@ impl CounterStore for Switched {
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.releases.fetch_add(1, Ordering::SeqCst);
         self.check()?;
-        self.inner.refund(now, refunds).await
+        self.inner.refund(now, refunds).await?;
+        match self.loses_answers.load(Ordering::SeqCst) {
+            true => Err(StoreError::new("switched", ErrorKind::Timeout, "the answer was lost")),
+            false => Ok(()),
+        }
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
@@ -98,12 +106,40 @@ async fn a_short_outage_of_the_store_loses_no_permit() {
     until("released", async || limiter.peek("k").await.unwrap().remaining() == 1).await;
 }
 
-#[tokio::test]
-async fn a_release_reports_that_the_store_is_down() {
+/// The store is away when a permit is released; afterwards it answers.
+async fn released_in_an_outage(release: impl AsyncFn(Permit)) -> Arc<RateLimiter<Arc<Switched>>> {
     let limiter = limiter("1 at once");
     let permit = limiter.hold(limiter.check("k").await.unwrap());
     limiter.store().is_off.store(true, Ordering::SeqCst);
-    assert_eq!(permit.release().await.unwrap_err().kind(), ErrorKind::Unreachable);
+    release(permit).await;
+    until("tried", async || limiter.store().releases.load(Ordering::SeqCst) > 0).await;
+    limiter.store().is_off.store(false, Ordering::SeqCst);
+    limiter
+}
+
+#[tokio::test]
+async fn a_release_reports_that_the_store_is_down_and_is_repeated() {
+    let limiter = released_in_an_outage(async |permit| {
+        assert_eq!(permit.release().await.unwrap_err().kind(), ErrorKind::Unreachable);
+    })
+    .await;
+    until("released", async || limiter.peek("k").await.unwrap().remaining() == 1).await;
+}
+
+#[tokio::test]
+async fn the_release_of_a_dropped_permit_is_repeated_while_the_store_is_down() {
+    let limiter = released_in_an_outage(async |permit| drop(permit)).await;
+    until("released", async || limiter.peek("k").await.unwrap().remaining() == 1).await;
+}
+
+#[tokio::test]
+async fn a_release_that_may_have_been_applied_is_not_repeated() {
+    let limiter = limiter("2 at once lease 800ms");
+    let permit = limiter.hold(limiter.check("k").await.unwrap());
+    limiter.store().loses_answers.store(true, Ordering::SeqCst);
+    assert_eq!(permit.release().await.unwrap_err().applied(), Applied::Unknown);
+    tokio::time::sleep(Duration::from_millis(200)).await; // the time of several attempts
+    assert_eq!(limiter.store().releases.load(Ordering::SeqCst), 1);
 }
 
 /// A store that decides by its own clock, which is apart from the limiter's.

@@ -44,20 +44,22 @@ pub(crate) fn checks(policies: &Policies, request: &Head<'_>) -> Result<PolicyCh
     Ok(checks)
 }
 
-/// Checks that are sent to the store together.
+/// Checks that are decided together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CheckBatch {
     pub(crate) shadow: bool,
     pub(crate) mode: Mode,
+    /// The policy, if it is itself in shadow: it is decided alone, because a refusal would hide those of the others.
+    alone: Option<usize>,
 }
 
 /// Checks that charge nothing yet come first, so that a refusal charges nothing. Those in shadow come last, for
-/// requests that are admitted.
+/// requests that are admitted; after these rounds, those of policies that are themselves in shadow.
 const ROUNDS: [CheckBatch; 4] = [
-    CheckBatch { shadow: false, mode: Mode::Peek },
-    CheckBatch { shadow: false, mode: Mode::Charge },
-    CheckBatch { shadow: true, mode: Mode::Peek },
-    CheckBatch { shadow: true, mode: Mode::Charge },
+    CheckBatch { shadow: false, mode: Mode::Peek, alone: None },
+    CheckBatch { shadow: false, mode: Mode::Charge, alone: None },
+    CheckBatch { shadow: true, mode: Mode::Peek, alone: None },
+    CheckBatch { shadow: true, mode: Mode::Charge, alone: None },
 ];
 
 impl PolicyCheck {
@@ -89,7 +91,8 @@ impl PolicyCheck {
     pub(crate) fn round(&self, policies: &Policies) -> CheckBatch {
         let policy = self.policy(policies);
         let mode = if matches!(policy.when(), When::OnlyIf(_)) { Mode::Peek } else { Mode::Charge };
-        CheckBatch { shadow: policies.shadow || policy.is_shadow(), mode }
+        let alone = policy.is_shadow().then_some(self.policy);
+        CheckBatch { shadow: policies.shadow || policy.is_shadow(), mode, alone }
     }
 }
 
@@ -141,14 +144,38 @@ pub(crate) async fn check_all<'l>(
                 let ends = !decision.allowed() && !round.shadow;
                 checked.0.push((round, decision));
                 if ends {
-                    break;
+                    return Ok(checked);
                 }
             }
             Err(error) if round.shadow => observe::shadow_failed(&error),
             Err(error) => return Err(error),
         }
     }
+    check_alone(limiter, policies, checks, &mut checked).await;
     Ok(checked)
+}
+
+/// Checks the policies that are themselves in shadow.
+async fn check_alone<'l>(
+    limiter: &'l dyn Limiter,
+    policies: &'l Policies,
+    checks: &'l [PolicyCheck],
+    checked: &mut Checked<'l>,
+) {
+    for mode in [Mode::Peek, Mode::Charge] {
+        let own = checks.iter().map(|check| (check.round(policies), check.request(policies)));
+        let own = own.filter(|(round, _)| round.alone.is_some() && round.mode == mode);
+        let (rounds, requests): (Vec<_>, Vec<_>) = own.unzip();
+        if requests.is_empty() {
+            continue;
+        }
+        for (round, decided) in rounds.into_iter().zip(limiter.decide_each(&requests, mode).await) {
+            match decided {
+                Ok(decision) => checked.0.push((round, decision)),
+                Err(error) => observe::shadow_failed(&error),
+            }
+        }
+    }
 }
 
 /// Combines these checks, in their order, into one limiter request.

@@ -20,6 +20,7 @@ pub struct End<'a> {
     pub response_bytes: u64,
     /// The time from the call of the service to the end of the body.
     pub elapsed: Duration,
-    /// Whether the body was read to its end. If not, the client has probably disconnected, or the body has failed.
+    /// Whether the body was read to its end, or as far as its `Content-Length` or its size hint says. If not, the client has
+    /// probably disconnected, or the body has failed.
     pub complete: bool,
 }

@@ -71,7 +71,7 @@ impl Default for OnFailure {
 impl Fallback {
     /// Counts in this store. For a namespace or another clock, pass a [`RateLimiter::without_limits`] in its place.
     pub fn new<S: CounterStore + 'static, C: Clock + 'static>(store: impl Into<RateLimiter<S, C>>) -> Self {
-        Self(Arc::new(Core { limiter: Arc::new(store.into()), check_now: None }))
+        Self(Arc::new(Core { limiter: Arc::new(store.into()), check_now: None, is_fallback: true }))
     }
 }
 

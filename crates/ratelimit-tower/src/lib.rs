@@ -103,7 +103,7 @@
 //! | `ratelimit_store_errors_total` | `store`, `error.type` | checks or refunds that the store did not answer |
 //! | `ratelimit_failures_total` | `answer` | requests without a decision: let through (`open`), refused (`closed`), passed to the fallback (`fallback`; if that fails as well, also `closed`); and charges and refunds after the response that failed, also to settle a true cost (`unsettled`), or checks for policies in shadow (`shadow`) |
 //! | `ratelimit_degraded_total` | | requests that were decided without the store, by a fallback among the [layers](ratelimit_core::layers) around it |
-//! | `ratelimit_store_seconds` | | how long the store took |
+//! | `ratelimit_store_seconds` | | how long the store took; without the [fallback](OnFailure::Fallback) |
 //! | `ratelimit_config_reloads_total` | `result` | reloads of files: `replaced` or `failed` |
 //!
 //! The layers around a store have [metrics of their own](ratelimit_core::layers#metrics-and-events).

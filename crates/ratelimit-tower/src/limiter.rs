@@ -11,13 +11,20 @@ use ratelimit_core::{
     Timer, Timestamp,
 };
 
-use crate::observe;
+use crate::observe::{self, Begun};
 
 /// A limiter that can check and settle requests.
 #[async_trait]
 pub(crate) trait Limiter: Send + Sync {
     /// Checks a request. [`Mode::Peek`] charges nothing, but counts a refusal for bans.
     async fn decide<'l>(&'l self, request: &Request<'_, 'l>, mode: Mode) -> Result<Decision<'l>, CheckError>;
+
+    /// [`decide`](Self::decide) for independent requests, in one call to the store if they are charged. One result for each.
+    async fn decide_each<'l>(
+        &'l self,
+        requests: &[Request<'_, 'l>],
+        mode: Mode,
+    ) -> Vec<Result<Decision<'l>, CheckError>>;
 
     /// Checks and charges a request without waiting, if the store's state is in this process.
     fn check_at_once<'l>(&'l self, request: &Request<'_, 'l>) -> Option<Result<Decision<'l>, CheckError>>;
@@ -44,6 +51,8 @@ pub(crate) trait TimedLimiter: Limiter {
 pub(crate) struct Core<S, C> {
     pub(crate) limiter: Arc<RateLimiter<S, C>>,
     pub(crate) check_now: Option<CheckNow<S, C>>,
+    /// Whether it decides while the store does not answer: then its calls are not measured as those of the store.
+    pub(crate) is_fallback: bool,
 }
 
 /// [`RateLimiter::check_now`].
@@ -64,6 +73,12 @@ impl<S: CounterStore, C: Clock> Core<S, C> {
         observe::answered(begun, clock, decision.as_ref().err());
         decision
     }
+
+    fn answered(&self, begun: Begun, error: Option<&CheckError>) {
+        if !self.is_fallback {
+            observe::answered(begun, self.limiter.clock(), error);
+        }
+    }
 }
 
 #[async_trait]
@@ -83,8 +98,26 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Limiter for Core<S, C> {
             Mode::Charge => limiter.check(request).await,
             Mode::Force => limiter.charge(request).await,
         };
-        observe::answered(begun, limiter.clock(), decision.as_ref().err());
+        self.answered(begun, decision.as_ref().err());
         decision
+    }
+
+    async fn decide_each<'l>(
+        &'l self,
+        requests: &[Request<'_, 'l>],
+        mode: Mode,
+    ) -> Vec<Result<Decision<'l>, CheckError>> {
+        if mode == Mode::Charge && requests.len() > 1 {
+            let begun = observe::begin(self.limiter.clock());
+            let decided = self.limiter.check_many(requests.iter().cloned()).await;
+            self.answered(begun, decided.iter().find_map(|decided| decided.as_ref().err()));
+            return decided;
+        }
+        let mut decided = Vec::with_capacity(requests.len());
+        for request in requests {
+            decided.push(self.decide(request, mode).await);
+        }
+        decided
     }
 
     fn check_at_once<'l>(&'l self, request: &Request<'_, 'l>) -> Option<Result<Decision<'l>, CheckError>> {
@@ -99,7 +132,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Limiter for Core<S, C> {
             _ => limit.cost(),
         };
         let outcome = self.limiter.settle_each(decision, units).await.map_err(CheckError::from);
-        observe::answered(begun, self.limiter.clock(), outcome.as_ref().err());
+        self.answered(begun, outcome.as_ref().err());
         outcome
     }
 

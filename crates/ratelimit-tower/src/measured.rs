@@ -37,6 +37,8 @@ pin_project! {
 
 struct Watching {
     watch: Option<Box<dyn Watch>>,
+    /// The bytes that are still to come, if the length is known.
+    left: Option<u64>,
     complete: bool,
 }
 
@@ -73,15 +75,19 @@ impl<B: Body> Body for MeasuredBody<B> {
             }
             (Some(Ok(frame)), Some(watch)) => {
                 if let Some(data) = frame.data_ref() {
-                    watch.data(u64::try_from(data.remaining()).unwrap_or(u64::MAX));
+                    let bytes = u64::try_from(data.remaining()).unwrap_or(u64::MAX);
+                    watch.data(bytes);
+                    this.watching.left = this.watching.left.map(|left| left.saturating_sub(bytes));
                 }
                 if let Some(trailers) = frame.trailers_ref() {
                     watch.trailers(trailers);
                 }
-                // Servers need not poll again after the last frame.
-                this.watching.complete |= frame.is_trailers() || body.is_end_stream();
+                // Servers need not poll again after the last frame, nor when they have sent as much as they announced.
+                this.watching.complete |=
+                    frame.is_trailers() || body.is_end_stream() || this.watching.left == Some(0);
             }
-            _ => {}
+            (Some(Err(_)), _) => this.watching.complete = false,
+            (Some(Ok(_)), None) => {}
         }
         Poll::Ready(frame)
     }
@@ -106,7 +112,7 @@ impl<B> fmt::Debug for MeasuredBody<B> {
 pub(crate) struct BodyTypes(Vec<Arc<dyn Any + Send + Sync>>);
 
 /// Replaces a body by a measured one of the same type.
-struct Replace<B>(Box<dyn Fn(B, Box<dyn Watch>) -> B + Send + Sync>);
+struct Replace<B>(Box<dyn Fn(B, Watching) -> B + Send + Sync>);
 
 impl BodyTypes {
     /// The types of the frameworks whose features are enabled.
@@ -124,12 +130,13 @@ impl BodyTypes {
         &mut self,
         new: impl Fn(MeasuredBody<B>) -> B + Send + Sync + 'static,
     ) {
-        let replace = move |body: B, watch: Box<dyn Watch>| {
+        let replace = move |body: B, mut watching: Watching| {
             if body.is_end_stream() {
-                watch.end(true);
+                watching.complete = true;
+                watching.end();
                 return body;
             }
-            let watching = Watching { watch: Some(watch), complete: false };
+            watching.left = watching.left.or_else(|| body.size_hint().exact());
             new(MeasuredBody { body: Some(body), watching })
         };
         self.0.push(Arc::new(Replace(Box::new(replace))));
@@ -140,10 +147,12 @@ impl BodyTypes {
         self.find::<B>().is_some()
     }
 
-    /// Measures this body, if its type is [known](Self::know).
-    pub(crate) fn measure<B: 'static>(&self, body: B, watch: Box<dyn Watch>) -> B {
+    /// Measures this body, if its type is [known](Self::know). `length` is what the head says of its length.
+    pub(crate) fn measure<B: 'static>(&self, body: B, length: Option<u64>, watch: Box<dyn Watch>) -> B {
         match self.find() {
-            Some(Replace(replace)) => replace(body, watch),
+            Some(Replace(replace)) => {
+                replace(body, Watching { watch: Some(watch), left: length, complete: false })
+            }
             None => body,
         }
     }

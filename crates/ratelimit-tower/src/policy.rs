@@ -23,7 +23,7 @@ pub enum Missing {
     /// Refuse it: with 400 if the client did not send it, with 500 (and an error in the log) if the program did not
     /// provide it.
     Refuse,
-    /// Count all such requests together, as one client.
+    /// Count all such requests together, as one client. Those that have a header several times are among them.
     Share,
     /// Do not apply the policy to it. But refuse it with 400 if it has a header several times of which the policy needs one:
     /// otherwise a client would evade the policy by sending its key twice.
@@ -153,8 +153,9 @@ impl Policy {
     /// Sets what to do with requests that do not have what the policy counts by.
     ///
     /// By default, a request is [refused](Missing::Refuse) if the program should have provided what is missing (no peer
-    /// address, no matched route, no extension: a mistake that should be noticed). Requests whose client did not send it
-    /// are counted [together](Missing::Share).
+    /// address, no matched route, no extension: a mistake that should be noticed). It is refused, too, if the client has
+    /// sent a header several times of which the policy needs one: otherwise a client with a key would have a second quota,
+    /// that of the requests without a key. Requests whose client did not send it are counted [together](Missing::Share).
     #[must_use]
     pub fn when_missing(mut self, missing: Missing) -> Self {
         self.missing = Some(missing);
@@ -165,6 +166,7 @@ impl Policy {
     /// refused, and reports nothing to clients.
     ///
     /// Policies in shadow are checked only for requests that all other policies admit. That takes a round trip of its own.
+    /// Each of them decides by itself, so that none hides what another would refuse.
     #[must_use]
     pub fn in_shadow(mut self) -> Self {
         self.shadow = true;
@@ -247,7 +249,7 @@ impl Policy {
     #[cold]
     fn instead(&self, absent: Absent, key: &mut KeyBytes) -> Option<Applied> {
         observe::unidentified(&self.name, absent);
-        let usual = if matches!(absent, Absent::Program(_)) { Missing::Refuse } else { Missing::Share };
+        let usual = if absent == Absent::Client { Missing::Share } else { Missing::Refuse };
         match self.missing.unwrap_or(usual) {
             Missing::Refuse if self.shadow => Some(Applied::No),
             Missing::Exempt if absent != Absent::Several || self.shadow => Some(Applied::No),

@@ -20,7 +20,7 @@ impl Policy {
     /// | any, for requests without it | `(missing)` |
     ///
     /// Write `literal:` before a value that looks like something else: `literal:(missing)` is the value `(missing)`,
-    /// `literal:sha256:…` a value that looks like a hash, and `literal:literal:a` the value `literal:a`. With
+    /// `literal:sha256:…` a value that begins like a hash, and `literal:literal:a` the value `literal:a`. With
     /// several sources together, it stands before the value that it is for; only the first value may contain ` + `.
     ///
     /// ```
@@ -109,6 +109,7 @@ mod tests {
         let hashed = hash("secret");
         let like_missing = request("192.0.2.9", &[("x-user", "(missing)")]);
         let like_literal = request("192.0.2.9", &[("x-user", "literal:7")]);
+        let like_short_hash = request("192.0.2.9", &[("x-user", "sha256:1ec1")]);
         let like_hash = request("192.0.2.9", &[("x-user", &hashed), ("x-key", &hashed)]);
         let literal = |text: &str| format!("literal:{text}");
         // The source, a request, the client as an operator writes it, and as a tool shows it.
@@ -121,6 +122,7 @@ mod tests {
             (user(), &v4, "7", "7"),
             (user(), &v6, &long, &hash(&long)),
             (user(), &v6, &hash(&long), &hash(&long)),
+            (user(), &like_short_hash, "literal:sha256:1ec1", "literal:sha256:1ec1"),
             (key(), &v4, "secret", &hashed),
             (key(), &v4, &hashed, &hashed),
             (KeySource::bearer_token(), &v4, "secret", &hashed),
@@ -192,6 +194,7 @@ mod tests {
         let by_either = KeySource::bearer_token().or(address()).or(KeySource::path());
         for (source, client, expected) in [
             (address(), "s3cret", "192.0.2.1"),
+            (KeySource::path(), "sha256:s3cret", "64 hexadecimal digits"),
             (address(), "2001:db8::/48", "first 64 bits"),
             (KeySource::everybody(), "s3cret", "`everybody`"),
             (by_both, "s3cret", "`address and path` as `FIRST + SECOND`"),

@@ -135,8 +135,9 @@ fn begin<S: CounterStore + 'static, C: Timer + 'static>(
     match policy.apply(head, &mut check) {
         Applied::No => Ok(Lines::default()),
         Applied::Refuse(absent) => Err(Verdict::Refuse(Refused::absent(absent)).into()),
-        // `begin_any` calls the policy's closures again; nothing has been charged so far.
-        Applied::Yes if check.plan.as_ref().is_some_and(Plan::holds) => begin_any(core, policies, head),
+        Applied::Yes if check.plan.as_ref().is_some_and(Plan::holds) => {
+            begin_checks(core, policies, smallvec![check])
+        }
         Applied::Yes => {
             observe::checked();
             begin_alone(core, policies, check_now, &check)
@@ -168,10 +169,18 @@ fn begin_any<S: CounterStore + 'static, C: Timer + 'static>(
     policies: &Arc<Policies>,
     head: &Head<'_>,
 ) -> Begun {
-    let checks = match checks(policies, head) {
-        Ok(checks) => checks,
-        Err(refused) => return Err(Verdict::Refuse(refused).into()),
-    };
+    match checks(policies, head) {
+        Ok(checks) => begin_checks(core, policies, checks),
+        Err(refused) => Err(Verdict::Refuse(refused).into()),
+    }
+}
+
+#[inline(never)]
+fn begin_checks<S: CounterStore + 'static, C: Timer + 'static>(
+    core: &Arc<Core<S, C>>,
+    policies: &Arc<Policies>,
+    checks: PolicyChecks,
+) -> Begun {
     if checks.is_empty() {
         let lines = Lines::default();
         if policies.taken.is_empty() {

@@ -143,6 +143,20 @@ fn secrets_can_be_written_as_their_hashes_and_no_error_quotes_them() {
     assert!(!format!("{list:?}").contains("1ec1c2"), "{list:?}");
 }
 
+/// Otherwise a deny list with a mistyped hash would refuse nobody.
+#[test]
+fn a_hash_has_64_digits_and_is_a_value_only_as_a_literal() {
+    let user = || KeySource::header(HeaderName::from_static("x-user"));
+    for source in [api_key(), user()] {
+        for wrong in ["sha256:1ec1c26b", &format!("sha256:{}", "x".repeat(64)), "sha256:"] {
+            let error = ClientList::new(source.clone(), [wrong]).unwrap_err().to_string();
+            assert!(error.contains("64 hexadecimal digits") && !error.contains("1ec1c2"), "{error}");
+        }
+    }
+    let list = ClientList::new(user(), ["literal:sha256:1ec1c26b"]).unwrap();
+    assert!(contains(&list, &request(&[("x-user", "sha256:1ec1c26b")])));
+}
+
 proptest! {
     #[test]
     fn a_list_contains_what_one_of_its_networks_contains(
@@ -222,6 +236,21 @@ limit = "1/min"
         assert!(error.contains("denied.txt: cannot be read"), "{error}");
         assert_eq!((file.replaced(), file.failures()), (1, 2));
         assert_eq!(status(&file, from("203.0.113.8")).await, 403, "the clients stay");
+    }
+
+    #[tokio::test]
+    async fn a_byte_order_mark_is_no_part_of_the_first_client() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("keys.txt"), "\u{feff}leaked\n").unwrap();
+        let config = CONFIG
+            .replace("\"denied.txt\"", "\"keys.txt\"")
+            .replace("key = \"address\"\nclients = [\"198.51.100.0/24\"]", "key = \"api-key:x-api-key\"");
+        fs::write(folder.path().join("limits.toml"), config).unwrap();
+        let file = ConfigFile::open(folder.path().join("limits.toml")).unwrap();
+        assert_eq!(status(&file, request(&[("x-api-key", "leaked")])).await, 403);
+        fs::write(folder.path().join("keys.txt"), "\u{feff}# all of them\nother\n").unwrap();
+        file.reload().unwrap();
+        assert_eq!(status(&file, request(&[("x-api-key", "other")])).await, 403);
     }
 
     #[tokio::test]

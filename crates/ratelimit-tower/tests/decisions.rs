@@ -46,7 +46,7 @@ async fn the_default_counts_by_peer_and_fails_requests_without_one() {
 #[tokio::test]
 async fn requests_without_a_key_are_handled_as_configured() {
     for (missing, expected, of_two) in [
-        (None, [200, 429, 429], 429), // together, because the client did not send it
+        (None, [200, 429, 429], 400), // together, because the client did not send it
         (Some(Missing::Share), [200, 429, 429], 429),
         (Some(Missing::Refuse), [400, 400, 400], 400),
         (Some(Missing::Exempt), [200, 200, 200], 400),
@@ -60,7 +60,7 @@ async fn requests_without_a_key_are_handled_as_configured() {
         assert_eq!(statuses(&service, 2, &[("x-user", "ann")]).await, [200, 429]);
         // The marker for "missing" is not a key that a client can send.
         assert_eq!(statuses(&service, 1, &[("x-user", "\u{fd}")]).await, [200]);
-        // Twice counts as missing, but nobody is exempt because of it.
+        // Twice counts as missing, but gives nobody the share of those without a key, unless that is wanted.
         let twice = [("x-user", "ann"), ("x-user", "b")];
         assert_eq!(statuses(&service, 1, &twice).await, [of_two], "{missing:?}");
     }

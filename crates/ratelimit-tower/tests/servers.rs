@@ -3,11 +3,14 @@
 mod support;
 
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::routing::get;
 use bytes::Bytes;
 use http::{Request, StatusCode};
+use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -15,7 +18,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use ratelimit_core::RateLimiter;
 use ratelimit_memory::MemoryStore;
-use ratelimit_tower::{KeySource, PeerAddress, Policies, Policy, RateLimitLayer, TrustedProxies};
+use ratelimit_tower::{
+    End, KeySource, PeerAddress, Policies, Policy, RateLimitLayer, Settle, TrustedProxies,
+};
 use tokio::net::TcpListener;
 use tower::{Layer as _, ServiceBuilder};
 
@@ -144,4 +149,36 @@ async fn hyper_counts_by_the_peer_extension() {
         seen.push(fetch(address, "/", &[("x-forwarded-for", header)]).await.0);
     }
     assert_eq!(seen, [200, 200, 429]);
+}
+
+/// A body that does not say how long it is, and whose end shows only when it is polled again.
+struct Streamed(Option<Bytes>);
+
+impl http_body::Body for Streamed {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+/// hyper does not poll the body again when it has sent as much as `Content-Length` says.
+#[tokio::test]
+async fn a_streamed_response_with_a_length_ends_complete() {
+    let (sender, mut ended) = tokio::sync::mpsc::unbounded_channel();
+    let settle = Settle::function(move |end: &End<'_>| {
+        sender.send((end.response_bytes, end.complete)).unwrap();
+        None
+    });
+    let policy = Policy::new("p", KeySource::everybody(), limit("9/min")).unwrap().settle(settle);
+    let handler =
+        || async { ([("content-length", "5")], axum::body::Body::new(Streamed(Some(Bytes::from("whole"))))) };
+    let app = Router::new().route("/", get(handler)).layer(memory(Policies::new([policy]).unwrap()));
+    let address = axum(app).await;
+    assert_eq!(fetch(address, "/", &[]).await.0, 200);
+    assert_eq!(ended.recv().await.unwrap(), (5, true));
 }

@@ -27,7 +27,9 @@ pub(crate) fn router(limiter: RateLimiter<Store>, policies: &ConfigFile) -> Rout
 
 /// Looks up the plan of the API key, for the inner layers.
 async fn find_plan(State(policies): State<ConfigFile>, mut request: Request, next: Next) -> Response {
-    let api_key = request.headers().get("x-api-key");
+    let mut api_keys = request.headers().get_all("x-api-key").iter();
+    // Of two keys, it is not known which one the limits would count.
+    let api_key = api_keys.next().filter(|_| api_keys.next().is_none());
     let plan = api_key.and_then(|api_key| customers::plan_of(api_key.as_bytes()));
     if let Some(plan) = plan.and_then(|plan| policies.plan(plan)) {
         request.extensions_mut().insert(plan);

@@ -36,6 +36,8 @@ fn a_plan_is_used_up_then_refused_with_the_time_to_wait() {
     assert_eq!(service.ask(Some("starter-demo")).0, 200, "another key is not concerned");
     assert_eq!(service.ask(None).0, 401);
     assert_eq!(service.ask(Some("stolen")).0, 401);
+    let twice = "starter-demo\r\nx-api-key: starter-demo";
+    assert_eq!(service.ask(Some(twice)).0, 401, "a key that is sent twice is no second quota");
 }
 
 #[tokio::test(flavor = "multi_thread")]

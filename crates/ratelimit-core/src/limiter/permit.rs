@@ -8,14 +8,17 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::RateLimiter;
-use crate::{Clock, CounterStore, Decision, ErrorKind, StoreError};
+use crate::{Applied, Clock, CounterStore, Decision, ErrorKind, StoreError};
 
 /// Holds what a decision took under concurrency limits, until you release or drop it.
 ///
 /// A task renews the lease each time a third of it has passed. If the process crashes, nobody renews the lease, and it
 /// ends.
 ///
-/// Dropping a permit releases its units in that task, which ignores an error of the store; the lease then ends by itself.
+/// Dropping a permit releases its units in that task. If the store does not answer, and has certainly
+/// [released nothing](StoreError::applied), the task repeats the release as often as renewals that have failed, until it
+/// succeeds or the lease has ended. It does not repeat one that may have been applied: other holders may have the same
+/// receipt, and a second release would take their units. The lease then ends by itself.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -58,7 +61,7 @@ impl Permit {
     /// Releases what the permit holds, and returns when the store has answered.
     ///
     /// # Errors
-    /// If the store did not answer. The lease then ends by itself.
+    /// If the store did not answer. The release is then repeated, as after a drop.
     pub async fn release(mut self) -> Result<(), StoreError> {
         let (done, outcome) = oneshot::channel();
         // If the task is gone, its runtime has shut down. The channel for the answer is then closed as well.
@@ -82,6 +85,9 @@ impl fmt::Debug for Permit {
     }
 }
 
+/// How many attempts are made in a third of a lease while the store does not answer.
+const ATTEMPTS: u32 = 8;
+
 /// Renews the leases until the permit is released or dropped, and then releases them.
 async fn hold<S: CounterStore, C: Clock>(
     limiter: Arc<RateLimiter<S, C>>,
@@ -99,16 +105,26 @@ async fn hold<S: CounterStore, C: Clock>(
         pause = match limiter.renew(&mut decision).await {
             Ok(true) => third,
             // Several more attempts before the lease ends.
-            Err(_) => third / 8,
+            Err(_) => third / ATTEMPTS,
             Ok(false) => {
                 is_lost.store(true, Ordering::Relaxed);
                 Duration::MAX
             }
         };
     };
-    let outcome = limiter.release(&decision).await;
-    if let Ok(asked) = asked {
-        // If the receiver is gone, nobody waits for the outcome.
-        let _ = asked.send(outcome);
+    let mut asked = asked.ok();
+    // After a whole lease nothing is held any more.
+    for _ in 0..3 * ATTEMPTS {
+        let outcome = limiter.release(&decision).await;
+        // A repeat of a release that was applied would take units of others that were charged at the same instant.
+        let is_open = matches!(&outcome, Err(error) if error.applied() == Applied::No);
+        if let Some(asked) = asked.take() {
+            // If the receiver is gone, nobody waits for the outcome.
+            let _ = asked.send(outcome);
+        }
+        if !is_open {
+            break;
+        }
+        tokio::time::sleep(third / ATTEMPTS).await;
     }
 }

@@ -1,6 +1,7 @@
 //! Refunds, and corrections of what was charged.
 
 use super::RateLimiter;
+use crate::kit::all_of;
 use crate::{Claims, Clock, CounterStore, Decision, LimitStatus, Mode, StoreError, SyncCounterStore};
 
 impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
@@ -57,7 +58,8 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
 
     /// Like [`settle`](Self::settle), with a true cost for each limit and key: `units` returns it.
     ///
-    /// To leave the charge of a limit as it is, return its [`cost`](LimitStatus::cost).
+    /// To leave the charge of a limit as it is, return its [`cost`](LimitStatus::cost). Refunds and charges are made in one
+    /// call each; if the refunds fail, the charges are made all the same.
     ///
     /// ```
     /// # use ratelimit_core::{CounterStore, Limits, RateLimiter, Request};
@@ -84,15 +86,17 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     ) -> Result<(), StoreError> {
         let keys = decision.charged_keys();
         let settlement = decision.settlement(&keys, units);
+        let (mut refunded, mut claimed) = (None, None);
         if !settlement.refunds.is_empty() {
-            self.store.refund(self.clock.now(), &settlement.refunds).await?;
-            self.waiters.wake(&settlement.refunds);
+            let outcome = self.store.refund(self.clock.now(), &settlement.refunds).await;
+            refunded = Some(outcome.inspect(|()| self.waiters.wake(&settlement.refunds)));
         }
+        // Even if the refunds have failed: these may be on another server, and what was used has to be charged.
         if !settlement.claims.is_empty() {
             let claims = Claims::known(self.clock.now(), Mode::Force, &settlement.claims);
-            self.store.claim(claims).await.map_err(|error| settlement.failed(error))?;
+            claimed = Some(self.store.claim(claims).await.map(|_| ()));
         }
-        Ok(())
+        all_of(refunded.into_iter().chain(claimed))
     }
 }
 

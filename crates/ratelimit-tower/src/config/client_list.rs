@@ -98,6 +98,9 @@ impl ListFile {
     }
 }
 
+/// The text of a list's file, without the byte order mark that some editors write at its start.
 fn text(content: &[u8]) -> io::Result<&str> {
-    str::from_utf8(content).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "invalid UTF-8"))
+    let text = str::from_utf8(content);
+    let text = text.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "invalid UTF-8"))?;
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }

@@ -212,6 +212,10 @@ fn charge(policy: &file::Policy) -> Result<Charge, Problem> {
     let is_one = |of: &[file::Statuses], status: Option<http::StatusCode>| {
         status.is_some_and(|status| of.iter().any(|some| (some.first..=some.last).contains(&status.as_u16())))
     };
+    let listed = [&policy.count_only, &policy.refund];
+    if let Some(empty) = listed.into_iter().flatten().find(|of| of.value.is_empty()) {
+        return Err(Problem::at(&empty.place, "there is no status: name one, or leave the field out"));
+    }
     match (&policy.count_only, &policy.refund) {
         (None, None) => Ok(Charge::before()),
         (Some(of), None) => {

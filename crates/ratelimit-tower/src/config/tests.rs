@@ -302,6 +302,8 @@ fn keys_costs_and_routes_are_checked() {
     check(&toml(&with("routes = []")), "5: policies[1].routes: there is no route");
     check(&toml(&with("refund = [\"6xx\"]")), "5: policies[1].refund[1]: invalid value: string \"6xx\"");
     check(&toml(&with("refund = [99]")), "5: policies[1].refund[1]: invalid value: integer `99`");
+    check(&toml(&with("count_only = []")), "5: policies[1].count_only: there is no status");
+    check(&toml(&with("refund = []")), "5: policies[1].refund: there is no status");
     check(&toml(&with("count_only = [401]\nrefund = [500]")), "6: policies[1].refund: it cannot be combined");
     check(&toml("exempt = [\"health\"]\npolicies = []"), "1: exempt[1]: \"health\" is not a path");
 }

@@ -84,9 +84,9 @@ impl KeySource {
 
     /// The value of a header: any bytes.
     ///
-    /// A header that occurs more than once counts as missing, because it is not known which value other programs will use.
-    /// But it evades nothing: [`or`](Self::or) does not replace it, [`Missing::Exempt`](crate::Missing::Exempt) refuses the
-    /// request, and a [deny list](crate::Policies::deny) denies it.
+    /// If a header occurs more than once, it is not known which value other programs will use. The request is refused,
+    /// except with [`Missing::Share`](crate::Missing::Share). [`or`](Self::or) does not replace the header, and a
+    /// [deny list](crate::Policies::deny) denies the request.
     pub fn header(name: HeaderName) -> Self {
         Self(Source::Header(name))
     }

@@ -56,7 +56,7 @@ impl KeySource {
             Source::Everybody => Err(wrong("all requests are counted together: write `everybody`")),
             Source::Client(proxies) => write_address(proxies, text, key),
             Source::Secret(_) | Source::Bearer => {
-                match hash_of(text) {
+                match hash_of(text)? {
                     Some(hash) => key.hash_of_secret(&hash),
                     None => key.secret(value_of(text)),
                 }
@@ -80,7 +80,7 @@ impl KeySource {
                 Err(wrong(format!("write which of them it is: `{}=VALUE`", ways.join("=VALUE` or `"))))
             }
             _ => {
-                match hash_of(text) {
+                match hash_of(text)? {
                     Some(hash) => key.hash_of_long_part(&hash),
                     None => key.part(value_of(text)),
                 }
@@ -172,9 +172,9 @@ fn network(address: IpAddr, prefix: u8) -> Vec<u8> {
     if prefix == whole { address.to_string() } else { format!("{address}/{prefix}") }.into_bytes()
 }
 
-/// A value as text. A hash with its word is longer than a part that is stored as it is, so it needs no [`LITERAL`].
+/// A value as text.
 fn value_text(value: &[u8]) -> Vec<u8> {
-    let is_special = value == MISSING || value.starts_with(LITERAL);
+    let is_special = value == MISSING || value.starts_with(LITERAL) || value.starts_with(HASH);
     [if is_special { LITERAL } else { &[] }, value].concat()
 }
 
@@ -189,9 +189,20 @@ fn hash_text(hash: &[u8]) -> Vec<u8> {
     [HASH, digits.as_bytes()].concat()
 }
 
-/// The hash that [`hash_text`] has written.
-fn hash_of(text: &[u8]) -> Option<[u8; 32]> {
-    let digits = text.strip_prefix(HASH)?;
+/// The hash that [`hash_text`] has written; `None` if the text is a value.
+///
+/// A mistyped hash is an error: as a value, it would be that of no client, and a list of denied clients would not deny it.
+fn hash_of(text: &[u8]) -> Result<Option<[u8; 32]>, ParseClientError> {
+    let Some(digits) = text.strip_prefix(HASH) else { return Ok(None) };
+    let hash = bytes_of(digits).ok_or_else(|| {
+        wrong(
+            "after `sha256:` there are 64 hexadecimal digits: write `literal:` before a value that begins so",
+        )
+    });
+    hash.map(Some)
+}
+
+fn bytes_of(digits: &[u8]) -> Option<[u8; 32]> {
     let digit = |digit: &u8| char::from(*digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let digits: Vec<u8> = digits.iter().map(digit).collect::<Option<_>>()?;
     let (pairs, []) = digits.as_chunks::<2>() else { return None };

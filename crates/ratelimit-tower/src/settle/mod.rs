@@ -6,10 +6,12 @@ mod true_costs;
 
 use std::sync::Arc;
 
+use http::header::CONTENT_LENGTH;
 use http::{Request, Response};
 
 use self::after_response::watch;
 use self::pending::Pending;
+use self::true_costs::number;
 use crate::BoxFuture;
 use crate::charge::Outcome;
 use crate::check::{AllChecks, Checked};
@@ -49,7 +51,7 @@ impl After {
             return request;
         }
         let watch = pending.count_request_bytes();
-        request.map(|body| bodies.measure(body, watch))
+        request.map(|body| bodies.measure(body, None, watch))
     }
 
     /// Records that the service is called only now: the request has waited for its turn.
@@ -90,7 +92,8 @@ fn finish_response<B: 'static>(
     match pending.bodies() {
         Some(bodies) if bodies.know::<B>() => {
             let (head, body) = answer.into_parts();
-            let body = bodies.measure(body, watch(pending, &head, open));
+            let length = number(&head.headers, &CONTENT_LENGTH);
+            let body = bodies.measure(body, length, watch(pending, &head, open));
             (Response::from_parts(head, body), costs)
         }
         _ => {

@@ -122,7 +122,7 @@ impl Pending {
 }
 
 /// The number in a header field that occurs once.
-fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
+pub(super) fn number(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
     let mut values = headers.get_all(name).iter();
     let (value, None) = (values.next()?.to_str().ok()?, values.next()) else { return None };
     // `parse` would accept a sign.

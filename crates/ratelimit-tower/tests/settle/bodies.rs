@@ -26,13 +26,20 @@ pub(crate) enum Step {
 
 struct Script {
     steps: VecDeque<Step>,
+    /// Whether it says how long it is.
+    hints: bool,
     /// Called when it is dropped.
     at_drop: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// A body of these steps. Its end shows only when it is polled again, as with most streams.
 pub(crate) fn body(steps: impl IntoIterator<Item = Step>) -> Body {
-    Body::new(Script { steps: steps.into_iter().collect(), at_drop: None })
+    Body::new(Script { steps: steps.into_iter().collect(), hints: true, at_drop: None })
+}
+
+/// The same, and does not say how long it is.
+pub(crate) fn body_without_hint(steps: impl IntoIterator<Item = Step>) -> Body {
+    Body::new(Script { steps: steps.into_iter().collect(), hints: false, at_drop: None })
 }
 
 /// The same, and calls `at_drop` when it is dropped.
@@ -40,7 +47,8 @@ pub(crate) fn body_with_drop(
     steps: impl IntoIterator<Item = Step>,
     at_drop: impl FnOnce() + Send + 'static,
 ) -> Body {
-    Body::new(Script { steps: steps.into_iter().collect(), at_drop: Some(Box::new(at_drop)) })
+    let at_drop = Some(Box::new(at_drop) as _);
+    Body::new(Script { steps: steps.into_iter().collect(), hints: true, at_drop })
 }
 
 pub(crate) fn run(run: impl FnMut() + Send + 'static) -> Step {
@@ -76,7 +84,7 @@ impl HttpBody for Script {
     fn size_hint(&self) -> SizeHint {
         let bytes =
             self.steps.iter().map(|step| if let Step::Bytes(count) = step { *count as u64 } else { 0 });
-        SizeHint::with_exact(bytes.sum())
+        if self.hints { SizeHint::with_exact(bytes.sum()) } else { SizeHint::default() }
     }
 }
 

@@ -11,7 +11,7 @@ use http_body_util::{BodyExt as _, Full};
 use ratelimit_tower::{Charge, Charged, End, Outcome, Policy, Settle, Unsettled};
 use tokio::task::yield_now;
 
-use crate::bodies::{Body, Step, body, body_with_drop};
+use crate::bodies::{Body, Step, body, body_with_drop, body_without_hint};
 use crate::rig::{Rig, WAYS, Way, empty, per, policy, read};
 
 /// One policy for each source, each with another rule.
@@ -177,7 +177,7 @@ async fn what_a_body_records_when_it_is_dropped_counts() {
 #[tokio::test]
 async fn a_closure_knows_how_the_body_ended() {
     for way in WAYS {
-        for (reads, complete) in [(0, false), (1, false), (2, true)] {
+        for (reads, complete) in [(0, false), (1, false), (2, true), (3, true)] {
             let seen = Arc::new(Mutex::new(Vec::new()));
             let settle = Settle::function({
                 let seen = seen.clone();
@@ -187,15 +187,16 @@ async fn a_closure_knows_how_the_body_ended() {
                 }
             });
             let settle = settle.otherwise(Unsettled::Charge(1));
-            let rig =
-                Rig::new(way, [policy("a", settle)], |_| async { Ok(Response::new(body([Step::Bytes(5)]))) });
+            let rig = Rig::new(way, [policy("a", settle)], |_| async {
+                Ok(Response::new(body([Step::Bytes(2), Step::Bytes(3)])))
+            });
             let mut body = rig.get().await.into_body();
             for _ in 0..reads {
                 let _ = body.frame().await;
             }
             drop(body);
             rig.charges("a", 1).await;
-            assert_eq!(*seen.lock().unwrap(), [(if reads == 0 { 0 } else { 5 }, complete)]);
+            assert_eq!(*seen.lock().unwrap(), [([0, 2, 5, 5][reads], complete)]);
         }
         let complete = || [policy("a", Settle::function(|end: &End<'_>| Some(u64::from(end.complete))))];
         let rig =
@@ -211,6 +212,17 @@ async fn a_closure_knows_how_the_body_ended() {
         response.body_mut().frame().await.unwrap().unwrap();
         drop(response);
         rig.charges("a", 1).await;
+        // Nor if it has sent what the head announces.
+        for (length, units) in [("5", 1), ("6", 0)] {
+            let rig = Rig::new(way, complete(), move |_| async move {
+                let response = Response::builder().header("content-length", length);
+                Ok(response.body(body_without_hint([Step::Bytes(5)])).unwrap())
+            });
+            let mut response = rig.get().await;
+            response.body_mut().frame().await.unwrap().unwrap();
+            drop(response);
+            rig.charges("a", units).await;
+        }
     }
 }
 

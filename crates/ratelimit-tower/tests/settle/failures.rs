@@ -24,13 +24,18 @@ use crate::support::{clock, limit};
 struct Failing {
     store: MemoryStore,
     fails: AtomicBool,
+    fails_to_refund: AtomicBool,
 }
 
 impl Failing {
     fn answers(&self) -> Result<(), StoreError> {
-        let error = || StoreError::new("failing", ErrorKind::Unreachable, "as the test wants");
-        if self.fails.load(Ordering::Relaxed) { Err(error()) } else { Ok(()) }
+        unless(&self.fails)
     }
+}
+
+fn unless(fails: &AtomicBool) -> Result<(), StoreError> {
+    let error = || StoreError::new("failing", ErrorKind::Unreachable, "as the test wants");
+    if fails.load(Ordering::Relaxed) { Err(error()) } else { Ok(()) }
 }
 
 impl CounterStore for Failing {
@@ -45,6 +50,7 @@ impl CounterStore for Failing {
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
         self.answers()?;
+        unless(&self.fails_to_refund)?;
         self.store.refund(now, refunds).await
     }
 
@@ -108,6 +114,28 @@ async fn what_cannot_be_settled_is_counted() {
     charged.add(1);
     charged.settle(2);
     assert_eq!((used(limiter, "b").await, unsettled(&recorder)), (100, 2));
+}
+
+#[tokio::test]
+async fn a_failed_refund_of_one_policy_does_not_drop_the_charge_of_another() {
+    let recorder = DebuggingRecorder::new();
+    let _counting = metrics::set_default_local_recorder(&recorder);
+    let store = Arc::new(Failing::default());
+    store.fails_to_refund.store(true, Ordering::Relaxed);
+    let handler = |request: &Request<Body>| {
+        let charged = Charged::of(request.extensions());
+        charged.policy("a").settle(7);
+        charged.policy("b").settle(900);
+        Response::new(body([Step::Bytes(5)]))
+    };
+    let both = ["a", "b"].map(|name| policy(name, Settle::by_handler()));
+    let service = service(&store, OnFailure::Open, both, handler);
+    read(service.oneshot(Request::new(empty())).await.unwrap()).await.unwrap();
+    while unsettled(&recorder) == 0 {
+        yield_now().await;
+    }
+    let limiter = RateLimiter::without_limits(store).with_clock(clock());
+    assert_eq!((used(limiter.clone(), "a").await, used(limiter, "b").await), (100, 900));
 }
 
 #[tokio::test]
