@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use ratelimit_core::kit::MeterScan;
 use ratelimit_core::{Clock as _, Request, Timestamp};
@@ -14,7 +15,7 @@ use crate::status::{KeyStatus, LimitRow};
 use crate::store::Opened;
 use crate::subject::{Key, Limiter, Subject};
 use crate::table::Table;
-use crate::time_text::human;
+use crate::time_text::human_or_never;
 
 /// How many keys are checked in one call.
 const BATCH: usize = 256;
@@ -93,15 +94,17 @@ impl List {
         for status in &self.keys {
             // Under several limits, the one that is nearest.
             let rank = |row: &&LimitRow| {
-                Rank::new(row.remaining, row.remaining + row.used, Timestamp::EPOCH + row.reset_after)
+                // Of a ban, nothing is used.
+                let limit = (row.remaining + row.used).max(1);
+                Rank::new(row.remaining, limit, Timestamp::EPOCH + row.reset_after.unwrap_or(Duration::MAX))
             };
             let Some(row) = status.limits.iter().min_by_key(rank) else { continue };
             table.row([
                 row.limit.clone(),
                 row.used.to_string(),
                 row.remaining.to_string(),
-                human(row.reset_after),
-                row.retry_after.map_or("never".to_owned(), human),
+                human_or_never(row.reset_after),
+                human_or_never(row.retry_after),
                 status.key.clone(),
             ]);
         }

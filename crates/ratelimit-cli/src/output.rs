@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::status::KeyStatus;
 use crate::table::Table;
-use crate::time_text::human;
+use crate::time_text::human_or_never;
 
 /// Standard output.
 pub(crate) struct Output {
@@ -58,8 +58,8 @@ pub(crate) fn key_table(status: &KeyStatus) -> String {
             row.burst.map_or("-".to_owned(), |burst| burst.to_string()),
             row.used.to_string(),
             row.remaining.to_string(),
-            human(row.reset_after),
-            row.retry_after.map_or("never".to_owned(), human),
+            human_or_never(row.reset_after),
+            human_or_never(row.retry_after),
         ]);
     }
     format!("{}\n{table}", status.key)

@@ -32,13 +32,14 @@ pub(crate) struct LimitRow {
     pub(crate) burst: Option<u64>,
     pub(crate) used: u64,
     pub(crate) remaining: u64,
-    pub(crate) reset_after_seconds: f64,
-    pub(crate) reset_at: String,
+    /// `None`: what was used stays used.
+    pub(crate) reset_after_seconds: Option<f64>,
+    pub(crate) reset_at: Option<String>,
     /// `None`: the cost is more than the limit can admit.
     pub(crate) retry_after_seconds: Option<f64>,
     pub(crate) retry_at: Option<String>,
     #[serde(skip)]
-    pub(crate) reset_after: Duration,
+    pub(crate) reset_after: Option<Duration>,
     #[serde(skip)]
     pub(crate) retry_after: Option<Duration>,
 }
@@ -93,6 +94,7 @@ async fn used(limiter: &Limiter, key: &Key) -> Result<Vec<u64>, CheckError> {
 impl LimitRow {
     fn new(status: LimitStatus<'_>, now: Timestamp) -> Self {
         let limit = status.rule();
+        let reset_after = Some(status.reset_after()).filter(|wait| now + *wait < Timestamp::MAX);
         let has_burst = matches!(
             limit.algorithm(),
             Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::LeakyQueue
@@ -103,13 +105,14 @@ impl LimitRow {
             quota: limit.quota(),
             period_seconds: limit.period().as_secs_f64(),
             burst: has_burst.then(|| status.limit()),
-            used: status.limit() - status.remaining().min(status.limit()),
+            // A ban counts no units, and shows that none remain.
+            used: if limit.is_ban() { 0 } else { status.limit() - status.remaining().min(status.limit()) },
             remaining: status.remaining(),
-            reset_after_seconds: status.reset_after().as_secs_f64(),
-            reset_at: rfc3339(now + status.reset_after()),
+            reset_after_seconds: reset_after.map(|wait| wait.as_secs_f64()),
+            reset_at: reset_after.map(|wait| rfc3339(now + wait)),
             retry_after_seconds: status.retry_after().map(|wait| wait.as_secs_f64()),
             retry_at: status.retry_after().map(|wait| rfc3339(now + wait)),
-            reset_after: status.reset_after(),
+            reset_after,
             retry_after: status.retry_after(),
         }
     }

@@ -10,8 +10,13 @@ pub(crate) fn rfc3339(instant: Timestamp) -> String {
     format!("{at:.9}")
 }
 
+/// A duration for people, or `never`.
+pub(crate) fn human_or_never(duration: Option<Duration>) -> String {
+    duration.map_or("never".to_owned(), human)
+}
+
 /// A duration for people, rounded up, so that it suffices to wait for the duration shown.
-pub(crate) fn human(duration: Duration) -> String {
+fn human(duration: Duration) -> String {
     let millis = duration.as_nanos().div_ceil(1_000_000);
     match millis {
         0 => "0".to_owned(),

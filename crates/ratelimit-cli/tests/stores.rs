@@ -47,6 +47,7 @@ fn counts(status: &Value) -> Vec<(u64, u64)> {
 }
 
 async fn all_commands(url: &str) {
+    bans_and_totals(url).await;
     let namespace = namespace("stores");
     let cli = Cli::on(url, &namespace, LIMITS);
     let limits: Limits = LIMITS.parse().unwrap();
@@ -144,6 +145,30 @@ async fn all_commands(url: &str) {
         rows(&table)[1..3],
         [["LIMIT", "USED BEFORE", "USED NOW", "REMAINING"], ["100/h fixed", "1", "0", "100"]]
     );
+}
+
+/// A banned key has used no units of the ban, and what was used of a total never comes back.
+async fn bans_and_totals(url: &str) {
+    let (namespace, text) = (namespace("bans"), "3 in total; ban 1h after 1 in 1h");
+    let limits: Limits = text.parse().unwrap();
+    let limiter = RateLimiter::new(ratelimit_stores_of(url).await, limits).with_namespace(&namespace);
+    let cli = Cli::on(url, &namespace, text);
+    let fresh = cli.run(&["peek", "k", "--json"]).only_json();
+    assert_eq!(fresh["limits"][0]["reset_after_seconds"], 0.0);
+    for _ in 0..4 {
+        limiter.check("k").await.unwrap();
+    }
+    let status = cli.run(&["peek", "k", "--json"]).only_json();
+    assert_eq!(counts(&status), [(3, 0), (0, 0)]);
+    let total = &status["limits"][0];
+    let never = ["reset_after_seconds", "reset_at", "retry_after_seconds", "retry_at"];
+    assert!(never.iter().all(|name| total[name].is_null()), "{total}");
+    assert!((3_500.0..=3_600.0).contains(&status["limits"][1]["reset_after_seconds"].as_f64().unwrap()));
+    let table = rows(&cli.run(&["peek", "k"]).stdout);
+    assert_eq!(table[2], ["3 in total", "3", "-", "3", "0", "never", "never"]);
+    assert_eq!(table[3][..5], ["ban 1h after 1 in 1h", "1", "-", "0", "0"].map(str::to_owned));
+    let table = rows(&cli.run(&["reset", "-y", "k"]).stdout);
+    assert_eq!(table[2..4].iter().map(|row| &*row[1]).collect::<Vec<_>>(), ["3", "0"]);
 }
 
 /// The store as a service opens it.

@@ -288,3 +288,13 @@ async fn a_settlement_far_above_the_limit_of_a_log_stores_no_more_than_the_limit
     });
     assert_eq!(units.collect::<Vec<_>>(), [11]);
 }
+
+#[tokio::test]
+async fn what_was_used_of_a_charge_beyond_the_limit_of_a_log_stays_in_it() {
+    for (used, left_after) in [(50, 0), (10, 0), (4, 6), (0, 10)] {
+        let limiter = limiter("10/min log");
+        let decision = limiter.charge(Request::new("k").cost(100)).await.unwrap();
+        limiter.settle(&decision, used).await.unwrap();
+        assert_eq!(left(&limiter, "k").await, [left_after], "{used} used");
+    }
+}

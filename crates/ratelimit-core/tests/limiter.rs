@@ -306,6 +306,23 @@ async fn a_key_that_is_refused_too_often_is_banned_for_longer_each_time() {
 }
 
 #[tokio::test]
+async fn refusals_during_a_ban_do_not_count_towards_another_ban() {
+    let both = ["5/min fixed", "ban 30s after 3 in 1min name short", "ban 1d after 5 in 1h name long"];
+    let (limiter, clock) = limiter(&both);
+    let bans = async |requests: usize| {
+        let mut bans = Vec::new();
+        for _ in 0..requests {
+            bans = told(&limiter).await[1..].iter().map(|(allowed, ..)| !allowed).collect();
+        }
+        bans
+    };
+    assert_eq!(bans(5 + 3 + 7).await, [true, false], "three refusals, and seven more during the ban");
+    clock.advance(30 * SECOND);
+    assert_eq!(bans(1).await, [false, false], "the fourth refusal that counts");
+    assert_eq!(bans(1).await, [false, true], "the fifth");
+}
+
+#[tokio::test]
 async fn a_check_counts_in_the_window_that_its_limit_has_now() {
     // 8:00 on the 15th of January.
     let begun = 14 * 86_400 + 8 * 3_600;

@@ -132,7 +132,8 @@ fn resets_by_other_processes_take_effect_after_max_age() {
 fn a_banned_key_takes_no_store_call_until_max_age_a_reset_or_the_end_of_the_ban() {
     run(async {
         let store = Arc::new(MapStore::default());
-        let limits: Limits = "3/s; 100/day; ban 1min after 2 in 1min".parse().unwrap();
+        let limits: Limits =
+            "3/s; 100/day; ban 1min after 2 in 1min; ban 1day after 9 in 1day name long".parse().unwrap();
         let cache = RefusalCache::new(store.clone()).with_max_age(Duration::from_secs(40));
         let other = RateLimiter::new(store.clone(), limits.clone()).with_clock(ManualClock::at(START));
         let limiter = RateLimiter::new(cache, limits).with_clock(other.clock().clone());
@@ -150,7 +151,7 @@ fn a_banned_key_takes_no_store_call_until_max_age_a_reset_or_the_end_of_the_ban(
         assert_eq!(calls_for(Duration::from_secs(30)).await, (false, 10, 1), "after max_age");
         let decision = limiter.check("k").await.unwrap();
         let allowed: Vec<bool> = decision.each().map(|status| status.allowed()).collect();
-        assert_eq!(allowed, [true, true, false], "the limits themselves have room again");
+        assert_eq!(allowed, [true, true, false, true], "the limits themselves have room again");
         assert!(limiter.check("other").await.unwrap().allowed());
         assert_eq!(calls_for(Duration::from_secs(10) - TICK).await, (false, 0, 0));
         assert_eq!(calls_for(TICK).await, (true, 0, 1), "the end of the ban");

@@ -21,6 +21,8 @@ pub(crate) struct Results {
     #[serde(flatten)]
     pub(crate) replayed: Replayed,
     pub(crate) suggestions: Vec<Suggestion>,
+    /// Why there are no other suggestions.
+    pub(crate) not_suggested: Vec<String>,
     /// The periods of the limits that are proposed or compared.
     #[serde(skip)]
     pub(crate) periods: Vec<Duration>,
@@ -61,6 +63,13 @@ impl Results {
                 count(replayed.without_cost, "request")
             ));
         }
+        if replayed.without_plan > 0 {
+            notes.push(format!(
+                "With a plan in --plan-field that the policies lack: {}, decided without a plan",
+                count(replayed.without_plan, "request")
+            ));
+        }
+        notes.extend(self.not_suggested.iter().map(|reason| format!("Not proposed: {reason}")));
         let assumed = [
             ("a status", replayed.without_status, "200"),
             ("a method", replayed.without_method, "GET"),

@@ -4,10 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use ratelimit_core::{
-    Algorithm, Decision, Limit, LimitBuilder, MAX_LOG_UNITS, MAX_UNITS, RateLimiter, Request, Timestamp,
+    Algorithm, Decision, Limit, LimitBuilder, LimitError, MAX_LOG_UNITS, MAX_UNITS, RateLimiter, Request,
+    Timestamp,
 };
 use ratelimit_memory::{MemoryConfig, MemoryStore};
 use serde::{Deserialize, Serialize};
@@ -129,7 +131,14 @@ pub fn suggest(trace: &Trace, limit: &Limit, share: Share, top: usize) -> anyhow
     let is_low = |refused: &Refusals| {
         u128::from(if share.of_keys { refused.keys } else { refused.requests }) <= allowed
     };
-    let greatest = if limit.algorithm() == Algorithm::SlidingLog { MAX_LOG_UNITS } else { MAX_UNITS };
+    let greatest = match limit.algorithm() {
+        Algorithm::SlidingLog => MAX_LOG_UNITS,
+        // One unit drains in a nanosecond at least.
+        Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::LeakyQueue => {
+            nanos(limit.period()).min(MAX_UNITS)
+        }
+        _ => MAX_UNITS,
+    };
     let mut tried = BTreeMap::new();
     let mut is_enough = |quota| {
         let refused = refusals(trace, &with_quota(limit, quota)?)?;
@@ -175,6 +184,9 @@ pub(crate) fn can_be_searched(limit: &Limit) -> anyhow::Result<()> {
 }
 
 /// The same limit with another quota, and with a burst and immediate units in proportion.
+///
+/// A unit of a bucket drains in whole nanoseconds. If these are too coarse for a quota, it is the next greater one that a
+/// bucket can have.
 fn with_quota(limit: &Limit, quota: u64) -> anyhow::Result<Limit> {
     let period = limit.period();
     let in_proportion = |units: u64| {
@@ -211,7 +223,16 @@ fn with_quota(limit: &Limit, quota: u64) -> anyhow::Result<Limit> {
     if let Some(name) = limit.name() {
         builder = builder.name(name);
     }
-    builder.build().with_context(|| format!("{limit} with a quota of {quota}"))
+    let nanos = nanos(period);
+    let rounded = nanos.div_ceil((nanos / quota.max(1)).max(1));
+    match builder.build() {
+        Err(LimitError::RateTooHigh) if rounded > quota => with_quota(limit, rounded),
+        built => built.with_context(|| format!("{limit} with a quota of {quota}")),
+    }
+}
+
+fn nanos(period: Duration) -> u64 {
+    u64::try_from(period.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A limiter that decides the requests of one key after those of another, and forgets each key after its last request.
@@ -257,7 +278,7 @@ fn refusals(trace: &Trace, limit: &Limit) -> anyhow::Result<Refusals> {
 fn hit(trace: &Trace, limit: &Limit, top: usize) -> anyhow::Result<Vec<KeyOutcome>> {
     let limiter = KeyByKey::new(limit);
     let mut hit: Vec<KeyOutcome> = Vec::new();
-    let length = u64::try_from(limit.period().as_nanos()).unwrap_or(u64::MAX);
+    let length = nanos(limit.period());
     for key in trace.each().filter(|key| key.cost() > limit.burst()) {
         let mut counts = KeyCounts::default();
         limiter.replay(key, |time, decision| {

@@ -242,3 +242,18 @@ fn requests_without_a_status_a_method_or_a_path_are_counted() {
     let json = lab_with(&["replay", "-", "--json", "--limit", "9/s"], log.as_bytes()).json();
     assert_eq!(json["without_status"], 0);
 }
+
+#[test]
+fn names_of_plans_that_the_file_lacks_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.yaml");
+    fs::write(&config, "policies: [{name: a, key: address, limit: 1/h}]\nplans: {paid: {a: 9/h}}").unwrap();
+    let line = |plan: &str| format!("{{\"time\":1767607200,\"ip\":\"192.0.2.1\"{plan}}}\n");
+    let log = [r#","p":"paid""#, r#","p":"Paid""#, "", r#","p":"free""#].map(line).concat();
+    let arguments = ["replay", "-", "--policies", config.to_str().unwrap(), "--plan-field", "p"];
+    let said = lab_with(&arguments, log.as_bytes()).stdout;
+    let note = "With a plan in --plan-field that the policies lack: 2 requests, decided without a plan\n";
+    assert!(said.contains(note), "{said}");
+    let json = lab_with(&[&arguments[..], &["--json"]].concat(), log.as_bytes()).json();
+    assert_eq!(json["without_plan"], 2);
+}

@@ -112,3 +112,19 @@ fn a_suggestion_without_a_limit_has_the_warnings_of_the_log() {
     assert!(column.contains("5/min by ip: 1 request without that\n"), "{column}");
     assert!(!column.contains(missing) && !column.contains(coarse), "{column}");
 }
+
+#[test]
+fn quotas_that_no_bucket_can_have_are_rounded() {
+    let log = "{\"time\":1767607200,\"ip\":\"192.0.2.1\",\"n\":1050000}\n\
+               {\"time\":1767610800,\"ip\":\"192.0.2.1\",\"n\":1050000}\n";
+    let limit = ["--limit", "100/s burst 100", "--limit", "1/s log"];
+    let replay = ["replay", "-", "--json", "--by", "ip", "--cost-field", "n", "--suggest", "1%"];
+    let result = lab_with(&[&replay[..], &limit].concat(), log.as_bytes()).json();
+    let [suggestion] = &result["suggestions"].as_array().unwrap()[..] else { panic!("{result}") };
+    let limit: Limit = suggestion["limit"].as_str().unwrap().parse().unwrap();
+    assert_eq!((limit.quota(), limit.burst()), (1_050_000, 1_050_000));
+    assert_eq!(count(suggestion, "refused").0, 0);
+    assert!(count(suggestion, "refused_by_one_less").0 > 0, "{suggestion}");
+    let reasons = result["not_suggested"].as_array().unwrap();
+    assert!(reasons[0].as_str().unwrap().contains("1/s log: no quota up to 1000000"), "{reasons:?}");
+}

@@ -39,6 +39,11 @@ pub(super) fn cases() -> Vec<Case> {
             "Requests during a ban do not prolong it and do not count towards the next one.",
             while_banned,
         ),
+        Case::new(
+            "bans/two-bans",
+            "Requests during a ban do not count towards another ban on the key. The refusal that begins one counts for both.",
+            two_bans,
+        ),
         Case::new("bans/reset", "A reset lifts the ban, and forgets refusals and earlier bans.", reset),
         Case::new(
             "bans/only-the-key-that-was-refused",
@@ -216,6 +221,23 @@ async fn while_banned(bench: Bench) -> CaseResult {
     trial.advance(SECOND);
     ensure_eq!(ban(&refused(&trial, 2).await?), None, "a ban by two refusals after a ban");
     ensure_eq!(ban(&trial.refuse(1).await?), Some(20 * SECOND), "the second ban");
+    Ok(())
+}
+
+async fn two_bans(bench: Bench) -> CaseResult {
+    let both = ["5/min fixed", "ban 30s after 3 in 1min name short", "ban 1d after 5 in 1h name long"];
+    let trial = Trial::new(&bench, limits(&both)?);
+    trial.drain(5).await?;
+    for refusal in [None, None, Some(30 * SECOND)] {
+        ensure_eq!(ban(&trial.refuse(1).await?), refusal, "the short ban, by the third refusal");
+    }
+    for second in 1..8 {
+        let refused = trial.at(second * SECOND).refuse(1).await?;
+        ensure_eq!(ban(&refused), Some((30 - second) * SECOND), "how long the short ban still lasts");
+    }
+    trial.at(30 * SECOND);
+    ensure_eq!(ban(&trial.refuse(1).await?), None, "a ban by the fourth refusal that counts");
+    ensure_eq!(ban(&trial.refuse(1).await?), Some(1_440 * MINUTE), "the long ban, by the fifth");
     Ok(())
 }
 

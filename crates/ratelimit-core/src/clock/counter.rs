@@ -15,7 +15,13 @@ const BEHIND: u64 = 1_000_000;
 /// Time between two adjustments, in nanoseconds.
 const SPAN: u64 = 1_000_000_000;
 
+/// One part in this many is more than a rate can be wrong by, so what is ahead by more was not counted by the monotonic clock.
+const DRIFT: u64 = 10_000;
+
 /// Nanoseconds since creation, read from the processor's counter and adjusted to the monotonic clock once a second.
+///
+/// While a machine is suspended, its monotonic clock may stop although the counter goes on. Then the counter is right, because
+/// time has passed for everyone else, and the monotonic clock stays behind by that much.
 ///
 /// On a processor without a counter that runs evenly, `quanta` reads the monotonic clock instead.
 ///
@@ -79,6 +85,8 @@ impl Line {
 struct Sample {
     raw: u64,
     nanos: u64,
+    /// The part of `nanos` that the monotonic clock did not count.
+    missed: u64,
 }
 
 impl Counter {
@@ -89,7 +97,7 @@ impl Counter {
         let origin = Instant::now();
         let begin = raw.raw();
         let line = Line::new(begin, rate - rate / BEHIND);
-        let adjusting = Mutex::new(Sample { raw: begin, nanos: 0 });
+        let adjusting = Mutex::new(Sample { raw: begin, nanos: 0, missed: 0 });
         Self { raw, origin, version: AtomicU64::new(0), line, adjusting }
     }
 
@@ -151,20 +159,25 @@ impl Counter {
                 return reading.map_or_else(|| self.line.nanos.load(Ordering::Relaxed), |(nanos, _)| nanos);
             }
         };
-        let now = self.real();
+        let mut now = self.real(last.missed);
         // Only one thread at a time changes the line.
-        let reading = self.line.at(now.raw).map(|(nanos, _)| nanos);
-        let (ahead, behind) = match reading {
-            Some(reading) => (reading.saturating_sub(now.nanos), now.nanos.saturating_sub(reading)),
-            None => (0, 0),
-        };
-        let rate = match (now.raw.checked_sub(last.raw), now.nanos - last.nanos) {
+        let reading = self.line.at(now.raw).map_or(now.nanos, |(nanos, _)| nanos);
+        let behind = now.nanos.saturating_sub(reading);
+        let mut ahead = reading.saturating_sub(now.nanos);
+        if ahead >= SPAN.max((now.nanos - last.nanos) / DRIFT) {
+            // The machine was suspended: no rate is so wrong.
+            now = Sample { nanos: reading, missed: now.missed + ahead, ..now };
+            ahead = 0;
+        }
+        let usual = self.raw.delta_as_nanos(0, 1 << 32);
+        let measured = match (now.raw.checked_sub(last.raw), now.nanos - last.nanos) {
             (Some(counted), passed) if counted > 0 && passed >= SPAN / 2 => {
-                let rate = (u128::from(passed) << 32) / u128::from(counted);
-                u64::try_from(rate).unwrap_or(u64::MAX)
+                u64::try_from((u128::from(passed) << 32) / u128::from(counted)).unwrap_or(u64::MAX)
             }
-            _ => self.raw.delta_as_nanos(0, 1 << 32),
+            _ => usual,
         };
+        // Otherwise the rate that was measured is not one: one of the two clocks has stopped for a time.
+        let rate = if measured.abs_diff(usual) < usual / 8 { measured } else { usual };
         let slower = u128::from(rate) * u128::from(ahead) / u128::from(SPAN);
         let slower = rate / BEHIND + u64::try_from(slower).unwrap_or(rate);
         self.version.fetch_add(1, Ordering::Relaxed);
@@ -184,12 +197,13 @@ impl Counter {
     }
 
     /// Reads both clocks at the present instant. Takes the one of three readings during which the counter advanced
-    /// least, because the thread may be preempted in the middle of one.
-    fn real(&self) -> Sample {
+    /// least, because the thread may be preempted in the middle of one. `missed` is what the monotonic clock did not count.
+    fn real(&self, missed: u64) -> Sample {
         let readings = [(); 3].map(|()| {
             let before = self.raw.raw();
-            let nanos = u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            (self.raw.raw().saturating_sub(before), Sample { raw: before, nanos })
+            let nanos =
+                u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_add(missed);
+            (self.raw.raw().saturating_sub(before), Sample { raw: before, nanos, missed })
         });
         let [first, ..] = readings;
         let (width, sample) = readings.into_iter().min_by_key(|(width, _)| *width).unwrap_or(first);
@@ -238,6 +252,29 @@ mod tests {
                 u128::from(nanos) + 2 * ahead + 200_000 >= before.as_nanos(),
                 "{nanos} {before:?} {too_fast}"
             );
+        }
+    }
+
+    /// The processor's counter has gone on while the machine was suspended, and its monotonic clock has not.
+    #[test]
+    fn after_a_suspension_the_clock_goes_on_at_its_usual_rate() {
+        let counter = Counter::new();
+        for awake in [600, 100] {
+            std::thread::sleep(Duration::from_millis(awake));
+            let before = counter.nanos();
+            let suspended = 10 * counter.line.span.load(Ordering::Relaxed);
+            counter.line.begin.fetch_sub(suspended, Ordering::Relaxed);
+            counter.adjusting.lock().unwrap().raw -= suspended;
+            let first = counter.nanos();
+            assert!(first - before > 9 * SPAN, "{first} after {before}");
+            for _ in 0..2 {
+                let (awake, first) = (Instant::now(), counter.nanos());
+                std::thread::sleep(Duration::from_millis(1_100));
+                let passed = Duration::from_nanos(counter.nanos() - first);
+                let (least, most) =
+                    (Duration::from_millis(1_050), awake.elapsed() + Duration::from_millis(50));
+                assert!((least..most).contains(&passed), "{passed:?} of {most:?}");
+            }
         }
     }
 

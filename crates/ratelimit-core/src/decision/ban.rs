@@ -10,15 +10,15 @@ impl Decision<'_> {
         self.each().any(|status| status.rule().is_ban())
     }
 
-    /// The bans that count this refusal: another limit on the same key has refused, and the key is not banned yet. The
-    /// index of each, and that of its key.
+    /// The bans that count this refusal: another limit on the same key has refused, and no ban on it has. The index of each,
+    /// and that of its key.
     pub(crate) fn refused_under_bans(&self, request: &Request<'_, '_>) -> Vec<(usize, usize)> {
         let is_same = |one: usize, other: usize| one == other || request.key(one) == request.key(other);
         let counts = |ban: &crate::LimitStatus<'_>| {
-            let refuses = |other: crate::LimitStatus<'_>| {
-                !other.allowed() && !other.rule().is_ban() && is_same(other.key_index(), ban.key_index())
+            let refused = || {
+                self.each().filter(|other| !other.allowed() && is_same(other.key_index(), ban.key_index()))
             };
-            ban.rule().is_ban() && ban.allowed() && self.each().any(refuses)
+            ban.rule().is_ban() && refused().next().is_some() && !refused().any(|other| other.rule().is_ban())
         };
         self.each().filter(counts).map(|status| (status.index(), status.key_index())).collect()
     }

@@ -68,9 +68,14 @@ impl Decision<'_> {
             if units > 0 && limit.algorithm() == Algorithm::Concurrency {
                 continue; // held until it is released
             }
-            if units < cost {
+            let charged = match meter {
+                // It kept no more of a charge that was made by force.
+                Meter::Log(log) if units > 0 => cost.min(log.limit()),
+                _ => cost,
+            };
+            if units < charged {
                 let receipt = verdict.receipt;
-                settlement.refunds.push(Refund { id, cost: cost - units, meter, receipt });
+                settlement.refunds.push(Refund { id, cost: charged - units, meter, receipt });
             } else if units > cost {
                 let more = match meter {
                     // More would make the log as large as the cost. This many leave nothing of the limit.

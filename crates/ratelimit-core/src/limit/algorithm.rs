@@ -42,7 +42,8 @@ pub enum Algorithm {
     /// Counts refusals instead of units: a key that is refused `quota` times within the period is banned. While it is
     /// banned, it is refused whatever the cost.
     ///
-    /// A refusal counts if another limit of the request refuses the same key. Refusals during a ban do not count.
+    /// A refusal counts if another limit of the request refuses the same key. Refusals during a ban do not count,
+    /// also not towards another ban.
     Ban {
         /// How long the first ban lasts.
         duration: Duration,

@@ -42,6 +42,7 @@ pub(crate) fn run(args: &CompareArgs, allocated: fn() -> usize) -> anyhow::Resul
         lines,
         replayed,
         suggestions: Vec::new(),
+        not_suggested: Vec::new(),
         periods: args.limit.iter().map(Limit::period).collect(),
     };
     for limit in &args.limit {

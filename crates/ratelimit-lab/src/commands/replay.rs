@@ -52,12 +52,12 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
     let mut engine = Engine::new(&plan, &mut wanted)?;
     let Log { lines, from } = log::each(&args.log, wanted, |record| engine.add(record))?;
     let (replayed, traces) = engine.finish(args.top)?;
-    let suggestions = match args.suggest {
-        Some(share) => suggestions(&searched, &traces, share, args.top)?,
-        None => Vec::new(),
+    let (suggestions, not_suggested) = match args.suggest {
+        Some(share) => suggestions(&searched, &traces, share, args.top),
+        None => Default::default(),
     };
     let periods = searched.iter().map(Limit::period).collect();
-    Ok((Results { from, lines, replayed, suggestions, periods }, traces))
+    Ok((Results { from, lines, replayed, suggestions, not_suggested, periods }, traces))
 }
 
 /// The limits for which `--suggest` searches a quota: those of `--limit` without bans, or one each for a second, a minute
@@ -76,15 +76,21 @@ fn searched(limits: &[Limits]) -> anyhow::Result<Vec<Limit>> {
     Ok(each)
 }
 
-/// A suggestion for each limit and each trace.
+/// A suggestion for each limit and each trace, and why there is none for the others.
 fn suggestions(
     limits: &[Limit],
     traces: &[Trace],
     share: Share,
     top: usize,
-) -> anyhow::Result<Vec<Suggestion>> {
-    let each = traces.iter().flat_map(|trace| limits.iter().map(move |limit| (trace, limit)));
-    each.map(|(trace, limit)| suggest(trace, limit, share, top)).collect()
+) -> (Vec<Suggestion>, Vec<String>) {
+    let (mut found, mut reasons) = (Vec::new(), Vec::new());
+    for (trace, limit) in traces.iter().flat_map(|trace| limits.iter().map(move |limit| (trace, limit))) {
+        match suggest(trace, limit, share, top) {
+            Ok(suggestion) => found.push(suggestion),
+            Err(error) => reasons.push(format!("{error:#}, by {}", trace.by())),
+        }
+    }
+    (found, reasons)
 }
 
 fn write_csv(path: &Path, results: &Results) -> anyhow::Result<()> {

@@ -157,6 +157,8 @@ pub(crate) struct Assumed {
     pub(crate) methods: u64,
     /// Taken as `/`.
     pub(crate) paths: u64,
+    /// Taken as no plan.
+    pub(crate) plans: u64,
 }
 
 impl RequestMaker {
@@ -222,9 +224,12 @@ impl RequestMaker {
             extensions.insert(PeerAddress(address));
         }
         if let Some((index, plans)) = &self.plan
-            && let Some((_, plan)) = text(*index).and_then(|name| plans.iter().find(|(own, _)| own == name))
+            && let Some(name) = record.get(*index)
         {
-            extensions.insert(plan.clone());
+            match plans.iter().find(|(own, _)| own.as_bytes() == name) {
+                Some((_, plan)) => drop(extensions.insert(plan.clone())),
+                None => self.assumed.plans += 1,
+            }
         }
         request
     }

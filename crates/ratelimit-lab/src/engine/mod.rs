@@ -124,6 +124,8 @@ pub struct Replayed {
     pub without_method: u64,
     /// The same without a path. They are decided as if it were `/`.
     pub without_path: u64,
+    /// Requests with the name of a plan that is not in the configuration file. They are decided without a plan.
+    pub without_plan: u64,
     /// Whether there are requests, and all of them have times in whole seconds, as in the combined log format.
     pub whole_seconds: bool,
     /// The columns.
@@ -282,6 +284,7 @@ impl Engine {
             without_status: assumed.statuses,
             without_method: assumed.methods,
             without_path: assumed.paths,
+            without_plan: assumed.plans,
             whole_seconds: self.first.is_some() && !self.has_fractions,
             columns: outcomes.collect(),
         };
