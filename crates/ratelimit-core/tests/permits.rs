@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::MapStore;
 use ratelimit_core::{
-    Acquire, AcquireError, Answer, Applied, Claims, Clock, CounterStore, Decisions, ErrorKind, Limit,
+    Acquire, AcquireError, Answer, Applied, Claims, Clock, CounterStore, Decisions, ErrorKind, Limit, Limits,
     ManualClock, Mode, Permit, Promises, RateLimiter, Refund, StoreError, Time, Timestamp,
 };
 
@@ -129,6 +129,19 @@ async fn a_release_reports_that_the_store_is_down_and_is_repeated() {
 #[tokio::test]
 async fn the_release_of_a_dropped_permit_is_repeated_while_the_store_is_down() {
     let limiter = released_in_an_outage(async |permit| drop(permit)).await;
+    until("released", async || limiter.peek("k").await.unwrap().remaining() == 1).await;
+}
+
+#[tokio::test]
+async fn releases_are_repeated_until_the_longest_lease_ends() {
+    let limits: Limits = "1 at once lease 400ms name short; 1 at once lease 30s name long".parse().unwrap();
+    let limiter = Arc::new(RateLimiter::new(Arc::new(Switched::default()), limits));
+    let permit = limiter.hold(limiter.check("k").await.unwrap());
+    limiter.store().is_off.store(true, Ordering::SeqCst);
+    drop(permit);
+    // The short lease has ended many attempts ago.
+    until("tried", async || limiter.store().releases.load(Ordering::SeqCst) > 60).await;
+    limiter.store().is_off.store(false, Ordering::SeqCst);
     until("released", async || limiter.peek("k").await.unwrap().remaining() == 1).await;
 }
 

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use ratelimit_core::{
     Algorithm, CheckError, Clock, CounterStore, Decision, LimitStatus, Mode, Permit, RateLimiter, Request,
     Timer, Timestamp,
@@ -113,11 +114,7 @@ impl<S: CounterStore + 'static, C: Clock + 'static> Limiter for Core<S, C> {
             self.answered(begun, decided.iter().find_map(|decided| decided.as_ref().err()));
             return decided;
         }
-        let mut decided = Vec::with_capacity(requests.len());
-        for request in requests {
-            decided.push(self.decide(request, mode).await);
-        }
-        decided
+        join_all(requests.iter().map(|request| self.decide(request, mode))).await
     }
 
     fn check_at_once<'l>(&'l self, request: &Request<'_, 'l>) -> Option<Result<Decision<'l>, CheckError>> {

@@ -137,6 +137,7 @@ impl BodyTypes {
                 return body;
             }
             watching.left = watching.left.or_else(|| body.size_hint().exact());
+            watching.complete = watching.left == Some(0);
             new(MeasuredBody { body: Some(body), watching })
         };
         self.0.push(Arc::new(Replace(Box::new(replace))));

@@ -2,9 +2,12 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use http::StatusCode;
+use ratelimit_core::{Answer, Claims, CounterStore, Promises, RateLimiter, Refund, StoreError, Timestamp};
+use ratelimit_memory::MemoryStore;
 use ratelimit_redis::RedisStore;
 use ratelimit_testbed::Testbed;
 use ratelimit_tower::{Charge, KeySource, Outcome, Policies, Policy, RateLimitLayer};
@@ -154,4 +157,56 @@ async fn shadow_policies_never_refuse_and_never_charge_refusals() {
     let answer = send(&service, request(&[])).await;
     assert_eq!(answer.status(), 200);
     assert!(answer.headers().get("ratelimit").is_none());
+}
+
+/// A store that counts how many calls are in flight at once.
+#[derive(Debug, Default)]
+struct Slow {
+    store: MemoryStore,
+    in_flight: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Slow {
+    async fn call<T>(&self, call: impl Future<Output = T>) -> T {
+        self.most.fetch_max(self.in_flight.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        call.await
+    }
+}
+
+impl CounterStore for Slow {
+    fn promises(&self) -> Promises {
+        self.store.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        self.call(self.store.claim(claims)).await
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.call(self.store.refund(now, refunds)).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.store.reset(claims).await
+    }
+}
+
+/// Each of them decides and settles by itself. One after the other, they would multiply the time of a request.
+#[tokio::test]
+async fn policies_in_shadow_are_checked_and_settled_at_the_same_time() {
+    let refunded = || Charge::refund_if(|outcome| outcome.is_server_failure());
+    for charge in [failed_log_ins, refunded] {
+        let policy = |name: &str| {
+            let policy = Policy::new(name, KeySource::everybody(), limit("9/min")).unwrap();
+            policy.charge(charge()).in_shadow()
+        };
+        let store = Arc::new(Slow::default());
+        let limiter = RateLimiter::without_limits(store.clone()).with_clock(clock());
+        let layer = RateLimitLayer::new(limiter, Policies::new(["a", "b", "c", "d"].map(policy)).unwrap());
+        assert_eq!(statuses(&service(&layer), 1, &[("x-status", "500")]).await, [500]);
+        assert_eq!(store.most.load(Ordering::SeqCst), 4);
+    }
 }

@@ -169,16 +169,19 @@ impl http_body::Body for Streamed {
 /// hyper does not poll the body again when it has sent as much as `Content-Length` says.
 #[tokio::test]
 async fn a_streamed_response_with_a_length_ends_complete() {
-    let (sender, mut ended) = tokio::sync::mpsc::unbounded_channel();
-    let settle = Settle::function(move |end: &End<'_>| {
-        sender.send((end.response_bytes, end.complete)).unwrap();
-        None
-    });
-    let policy = Policy::new("p", KeySource::everybody(), limit("9/min")).unwrap().settle(settle);
-    let handler =
-        || async { ([("content-length", "5")], axum::body::Body::new(Streamed(Some(Bytes::from("whole"))))) };
-    let app = Router::new().route("/", get(handler)).layer(memory(Policies::new([policy]).unwrap()));
-    let address = axum(app).await;
-    assert_eq!(fetch(address, "/", &[]).await.0, 200);
-    assert_eq!(ended.recv().await.unwrap(), (5, true));
+    for (length, content) in [("5", Some(Bytes::from("whole"))), ("0", None)] {
+        let (sender, mut ended) = tokio::sync::mpsc::unbounded_channel();
+        let settle = Settle::function(move |end: &End<'_>| {
+            sender.send((end.response_bytes, end.complete)).unwrap();
+            None
+        });
+        let policy = Policy::new("p", KeySource::everybody(), limit("9/min")).unwrap().settle(settle);
+        let sent = content.as_ref().map_or(0, Bytes::len) as u64;
+        let handler =
+            move || async move { ([("content-length", length)], axum::body::Body::new(Streamed(content))) };
+        let app = Router::new().route("/", get(handler)).layer(memory(Policies::new([policy]).unwrap()));
+        let address = axum(app).await;
+        assert_eq!(fetch(address, "/", &[]).await.0, 200);
+        assert_eq!(ended.recv().await.unwrap(), (sent, true));
+    }
 }

@@ -1,8 +1,8 @@
 //! A clock that reads the processor's counter, at a third of the cost of reading the operating system's clock.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::sync::{LazyLock, Mutex, TryLockError};
-use std::time::Instant;
+use std::sync::{LazyLock, Mutex, PoisonError, TryLockError};
+use std::time::{Instant, SystemTime};
 
 /// The counter of this process.
 pub(super) static COUNTER: LazyLock<Counter> = LazyLock::new(Counter::new);
@@ -15,13 +15,10 @@ const BEHIND: u64 = 1_000_000;
 /// Time between two adjustments, in nanoseconds.
 const SPAN: u64 = 1_000_000_000;
 
-/// One part in this many is more than a rate can be wrong by, so what is ahead by more was not counted by the monotonic clock.
-const DRIFT: u64 = 10_000;
-
 /// Nanoseconds since creation, read from the processor's counter and adjusted to the monotonic clock once a second.
 ///
-/// While a machine is suspended, its monotonic clock may stop although the counter goes on. Then the counter is right, because
-/// time has passed for everyone else, and the monotonic clock stays behind by that much.
+/// While a machine is suspended, its monotonic clock may stop although the counter goes on. If the wall clock agrees that so
+/// much time has passed, the counter is right, and the monotonic clock stays behind by that much.
 ///
 /// On a processor without a counter that runs evenly, `quanta` reads the monotonic clock instead.
 ///
@@ -87,6 +84,8 @@ struct Sample {
     nanos: u64,
     /// The part of `nanos` that the monotonic clock did not count.
     missed: u64,
+    /// The wall clock, in nanoseconds since 1970.
+    wall: u64,
 }
 
 impl Counter {
@@ -97,7 +96,7 @@ impl Counter {
         let origin = Instant::now();
         let begin = raw.raw();
         let line = Line::new(begin, rate - rate / BEHIND);
-        let adjusting = Mutex::new(Sample { raw: begin, nanos: 0, missed: 0 });
+        let adjusting = Mutex::new(Sample { raw: begin, nanos: 0, missed: 0, wall: wall() });
         Self { raw, origin, version: AtomicU64::new(0), line, adjusting }
     }
 
@@ -155,8 +154,10 @@ impl Counter {
             Ok(last) => last,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => {
-                let reading = self.reading(self.raw.raw());
-                return reading.map_or_else(|| self.line.nanos.load(Ordering::Relaxed), |(nanos, _)| nanos);
+                if let Some((nanos, _)) = self.reading(self.raw.raw()) {
+                    return nanos;
+                }
+                self.adjusting.lock().unwrap_or_else(PoisonError::into_inner)
             }
         };
         let mut now = self.real(last.missed);
@@ -164,8 +165,10 @@ impl Counter {
         let reading = self.line.at(now.raw).map_or(now.nanos, |(nanos, _)| nanos);
         let behind = now.nanos.saturating_sub(reading);
         let mut ahead = reading.saturating_sub(now.nanos);
-        if ahead >= SPAN.max((now.nanos - last.nanos) / DRIFT) {
-            // The machine was suspended: no rate is so wrong.
+        // What the wall clock counted, and the monotonic clock did not.
+        let jumped = now.wall.saturating_sub(last.wall).saturating_sub(now.nanos - last.nanos);
+        if ahead >= SPAN && jumped >= ahead / 2 {
+            // The machine was suspended.
             now = Sample { nanos: reading, missed: now.missed + ahead, ..now };
             ahead = 0;
         }
@@ -177,7 +180,7 @@ impl Counter {
             _ => usual,
         };
         // Otherwise the rate that was measured is not one: one of the two clocks has stopped for a time.
-        let rate = if measured.abs_diff(usual) < usual / 8 { measured } else { usual };
+        let rate = if measured.abs_diff(usual) < usual / 2 { measured } else { usual };
         let slower = u128::from(rate) * u128::from(ahead) / u128::from(SPAN);
         let slower = rate / BEHIND + u64::try_from(slower).unwrap_or(rate);
         self.version.fetch_add(1, Ordering::Relaxed);
@@ -186,7 +189,8 @@ impl Counter {
         let begin = self.raw.raw();
         let nanos = match self.line.at(begin) {
             Some((nanos, _)) => nanos.saturating_add(behind),
-            None => self.line.nanos.load(Ordering::Relaxed).max(now.nanos),
+            // The old line may have been read up to a span after its begin.
+            None => self.line.nanos.load(Ordering::Relaxed).saturating_add(SPAN).max(now.nanos),
         };
         self.line.begin.store(begin, Ordering::Relaxed);
         self.line.nanos.store(nanos, Ordering::Relaxed);
@@ -203,12 +207,17 @@ impl Counter {
             let before = self.raw.raw();
             let nanos =
                 u64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_add(missed);
-            (self.raw.raw().saturating_sub(before), Sample { raw: before, nanos, missed })
+            (self.raw.raw().saturating_sub(before), Sample { raw: before, nanos, missed, wall: 0 })
         });
         let [first, ..] = readings;
         let (width, sample) = readings.into_iter().min_by_key(|(width, _)| *width).unwrap_or(first);
-        Sample { raw: sample.raw + width / 2, ..sample }
+        Sample { raw: sample.raw + width / 2, wall: wall(), ..sample }
     }
+}
+
+fn wall() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(all(test, not(miri)))]
@@ -264,7 +273,10 @@ mod tests {
             let before = counter.nanos();
             let suspended = 10 * counter.line.span.load(Ordering::Relaxed);
             counter.line.begin.fetch_sub(suspended, Ordering::Relaxed);
-            counter.adjusting.lock().unwrap().raw -= suspended;
+            {
+                let mut last = counter.adjusting.lock().unwrap();
+                (last.raw, last.wall) = (last.raw - suspended, last.wall - 10 * SPAN);
+            }
             let first = counter.nanos();
             assert!(first - before > 9 * SPAN, "{first} after {before}");
             for _ in 0..2 {
@@ -275,6 +287,40 @@ mod tests {
                     (Duration::from_millis(1_050), awake.elapsed() + Duration::from_millis(50));
                 assert!((least..most).contains(&passed), "{passed:?} of {most:?}");
             }
+        }
+    }
+
+    /// Nobody has read the clock for long, and its rate was measured while the machine's clock was slewed.
+    #[test]
+    fn a_clock_that_is_ahead_without_a_suspension_is_corrected() {
+        let counter = Counter::new();
+        std::thread::sleep(Duration::from_millis(1_100));
+        counter.nanos();
+        let rate = counter.line.rate.load(Ordering::Relaxed);
+        counter.line.set_rate(2 * rate);
+        std::thread::sleep(Duration::from_millis(1_300));
+        let ahead =
+            |counter: &Counter| counter.nanos().saturating_sub(counter.origin.elapsed().as_nanos() as u64);
+        assert!(ahead(&counter) > SPAN);
+        std::thread::sleep(Duration::from_millis(2_700));
+        counter.nanos();
+        std::thread::sleep(Duration::from_millis(1_100));
+        assert!(ahead(&counter) < SPAN / 10, "{}", ahead(&counter));
+    }
+
+    #[test]
+    fn a_rate_that_the_library_has_measured_wrongly_is_corrected() {
+        let counter = Counter::new();
+        for wrong in [5, 4, 3] {
+            let begin = counter.raw.raw();
+            let rate = counter.raw.delta_as_nanos(0, 1 << 32);
+            counter.line.set_rate(rate - rate / wrong);
+            while counter.raw.delta_as_nanos(begin, counter.raw.raw()) < 3 * SPAN {
+                counter.nanos();
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let (before, nanos) = (counter.origin.elapsed(), counter.nanos());
+            assert!(u128::from(nanos) + 1_000_000 >= before.as_nanos(), "{nanos} {before:?}");
         }
     }
 

@@ -36,8 +36,8 @@ pub trait Timer: Clock {
 /// It reads the monotonic clock once a second, and the processor's counter in between, which takes a third of the time.
 /// It may be some microseconds behind because of that.
 ///
-/// While a machine is suspended, its monotonic clock may stop. If the processor's counter goes on, this clock includes the
-/// suspension. If both stop, it lags behind by as much afterwards.
+/// While a machine is suspended, its monotonic clock may stop. If the processor's counter goes on, and the machine's time agrees
+/// that so much has passed, this clock includes the suspension. Otherwise it lags behind by as much afterwards.
 ///
 /// It is `Copy`; copies show the same time.
 #[derive(Clone, Copy, Debug)]

@@ -111,11 +111,15 @@ impl Decision<'_> {
     /// How often to renew the units that it holds under concurrency limits: a third of the shortest lease. [`Duration::MAX`] if
     /// it holds nothing.
     pub(crate) fn renewal_interval(&self) -> Duration {
+        self.held_leases().min().map_or(Duration::MAX, |lease| lease / 3)
+    }
+
+    /// The lengths of the leases of what it holds.
+    pub(crate) fn held_leases(&self) -> impl Iterator<Item = Duration> {
         let is_held = |limit: &LimitStatus<'_>| {
             self.charged && limit.cost() > 0 && limit.rule().algorithm() == Algorithm::Concurrency
         };
-        let shortest = self.each().filter(is_held).map(|limit| limit.rule().period()).min();
-        shortest.map_or(Duration::MAX, |lease| lease / 3)
+        self.each().filter(is_held).map(|limit| limit.rule().period())
     }
 
     /// Replaces the receipts of the [leases](Self::leases) by those of their renewals, in the same order.

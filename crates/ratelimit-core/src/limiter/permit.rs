@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::RateLimiter;
 use crate::{Applied, Clock, CounterStore, Decision, ErrorKind, StoreError};
@@ -113,8 +114,9 @@ async fn hold<S: CounterStore, C: Clock>(
         };
     };
     let mut asked = asked.ok();
-    // After a whole lease nothing is held any more.
-    for _ in 0..3 * ATTEMPTS {
+    // After the longest lease nothing is held any more.
+    let end = Instant::now() + decision.held_leases().max().unwrap_or_default();
+    loop {
         let outcome = limiter.release(&decision).await;
         // A repeat of a release that was applied would take units of others that were charged at the same instant.
         let is_open = matches!(&outcome, Err(error) if error.applied() == Applied::No);
@@ -122,7 +124,7 @@ async fn hold<S: CounterStore, C: Clock>(
             // If the receiver is gone, nobody waits for the outcome.
             let _ = asked.send(outcome);
         }
-        if !is_open {
+        if !is_open || Instant::now() >= end {
             break;
         }
         tokio::time::sleep(third / ATTEMPTS).await;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use http::Extensions;
 use ratelimit_core::{CheckError, Decision, Mode, Permit, Timestamp};
 use smallvec::SmallVec;
@@ -11,7 +12,7 @@ use tokio::runtime::Handle;
 
 use crate::BoxFuture;
 use crate::charged::Records;
-use crate::check::{AllChecks, Checked, PolicyChecks, holds, request};
+use crate::check::{AllChecks, CheckBatch, Checked, PolicyChecks, holds, request};
 use crate::limiter::{Limiter, TimedLimiter, at_once};
 use crate::measured::{BodyTypes, Watch};
 use crate::policy_check::PolicyCheck;
@@ -187,12 +188,11 @@ impl Pending {
         let policies = &*self.policies;
         let cost_of =
             |place: usize| costs.iter().find(|(settled, _)| *settled == place).map(|(_, units)| *units);
-        let mut outcome = Ok(());
-        for (round, decision) in &self.checked.0 {
+        let settle = async |(round, decision): &(CheckBatch, Decision<'_>)| {
             // The decision covers all checks of its round, each of which is one of its keys.
             let mine =
                 || (0..self.checks.len()).filter(|place| self.checks[*place].round(policies) == *round);
-            let settled = if round.mode == Mode::Charge {
+            if round.mode == Mode::Charge {
                 let by_key: SmallVec<[Option<u64>; 2]> = mine().map(cost_of).collect();
                 if by_key.iter().all(Option::is_none) {
                     Ok(())
@@ -214,10 +214,13 @@ impl Pending {
                     Some(request) => self.decided_by.decide(&request, Mode::Force).await.map(|_| ()),
                     None => Ok(()),
                 }
-            };
-            outcome = outcome.and(settled);
+            }
+        };
+        match &self.checked.0[..] {
+            [only] => settle(only).await,
+            // Policies in shadow are decided one by one.
+            several => join_all(several.iter().map(settle)).await.into_iter().fold(Ok(()), Result::and),
         }
-        outcome
     }
 }
 
