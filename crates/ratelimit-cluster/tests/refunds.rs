@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::atomic::Ordering;
 
-use common::{AFTER, BEFORE, LOST, Node, at, exchange, join, synced};
+use common::{AFTER, BEFORE, LOST, NO_READING_AFTER_A_REFUND, Node, at, exchange, join, synced};
 use futures::executor::block_on;
 use proptest::prelude::*;
 use ratelimit_cluster::{Hub, Synced};
@@ -210,6 +210,33 @@ fn refunds_are_made_however_early_others_in_the_same_call_are() {
 }
 
 #[test]
+fn refunds_are_made_once_if_one_of_several_calls_fails() {
+    // In each round, the units of other keys are the last ones of the call that succeeds.
+    for _ in 0..12 {
+        let (shared, _, [node, other]) = synced("60/min burst 60");
+        let keys: Vec<&'static str> = (0..100).map(|key| &*format!("{key}").leak()).collect();
+        let taken: Vec<_> = keys.iter().map(|key| node.check_key(key, 30, 0)).collect();
+        node.sync(0);
+        for key in &keys {
+            assert!(other.check_key(key, 30, 0).allowed());
+        }
+        other.sync(0);
+        // Half of them when a unit has drained in part.
+        let (whole, in_part) = taken.split_at(50);
+        whole.iter().for_each(|decision| node.refund(decision, 0));
+        in_part.iter().for_each(|decision| node.refund(decision, 500));
+        node.fail(NO_READING_AFTER_A_REFUND, 1_000);
+        node.sync(2_000);
+        let limiter = RateLimiter::new(&shared.store, "60/min burst 60".parse::<Limit>().unwrap());
+        let limiter = limiter.with_clock(ManualClock::at(at(2_000)));
+        for (place, key) in keys.iter().enumerate() {
+            let expected = if place < 50 { 32 } else { 31 };
+            assert_eq!(limiter.peek_now(*key).unwrap().remaining(), expected);
+        }
+    }
+}
+
+#[test]
 fn refunds_of_units_before_others_are_made_if_the_bucket_was_never_empty() {
     let (_shared, left_in_store, [node, other]) = synced("100/s burst 1000");
     let first = node.charge(100, 0);
@@ -241,6 +268,16 @@ fn refunds_of_units_before_others_are_made_if_the_bucket_was_never_empty() {
     other.sync(3_000);
     node.sync(3_500);
     assert_eq!(left_in_store(4_000), 53, "of 20 units, 9 are refunded and 4 have drained");
+}
+
+#[test]
+fn units_of_a_log_that_have_left_are_not_sent() {
+    let (_shared, left_in_store, [node, other]) = synced("100/s log");
+    node.charge(100, 0);
+    other.charge(1, 1_020);
+    other.sync(1_020);
+    node.sync(1_050);
+    assert_eq!(left_in_store(1_060), 99);
 }
 
 #[test]

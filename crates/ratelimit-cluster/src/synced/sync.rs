@@ -27,6 +27,8 @@ impl<S: CounterStore> Synced<S> {
         let mut parts = self.resets.take_parts(&self.ledger, size);
         let is_after_failure = self.has_failed.swap(true, Ordering::Relaxed);
         for usages in &mut parts {
+            let is_log = |usage: &Usage| matches!(usage.meter, Meter::Log(_));
+            usages.retain(|usage| !is_log(usage) || !usage.units.have_left(&usage.meter, now));
             self.ledger.forgive(usages);
             if is_after_failure {
                 self.ledger.limit(usages, now);
@@ -175,7 +177,7 @@ impl<S: CounterStore> Batch<'_, S> {
 
     async fn refund(&mut self, returns: &[Return], readings: usize) -> Result<(), StoreError> {
         let alike = returns.chunk_by(|one, other| one.is_as_of_now() == other.is_as_of_now());
-        for chunk in alike.flat_map(|returns| returns.chunks(MAX_CLAIMS)) {
+        for chunk in alike.flat_map(calls) {
             chunk.iter().for_each(|given| self.stages[given.usages.clone()].fill(Stage::Sent));
             let logs = chunk.iter().filter(|given| matches!(given.scope.meter, Meter::Log(_)));
             self.changed.extend(logs.map(|given| (given.usages.start, readings)));
@@ -239,6 +241,19 @@ impl<S> Drop for Batch<'_, S> {
     fn drop(&mut self) {
         self.finish();
     }
+}
+
+/// The refunds of each call. All of one usage are in one call, because a usage is sent again if its call fails.
+fn calls(mut returns: &[Return]) -> impl Iterator<Item = &[Return]> {
+    std::iter::from_fn(move || {
+        let mut size = returns.len().min(MAX_CLAIMS);
+        while size < returns.len() && returns[size - 1].usages == returns[size].usages {
+            size -= 1;
+        }
+        let (call, later) = returns.split_at(size);
+        returns = later;
+        (!call.is_empty()).then_some(call)
+    })
 }
 
 /// Whether a usage is sent after the others: a log is refunded after it was charged, because the store then knows the units,
