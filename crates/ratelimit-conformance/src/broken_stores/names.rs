@@ -138,6 +138,28 @@ flaws! {
             MeterId { scope: &id.scope[..id.scope.len().min(32)], ..*id }.to_bytes()
         }
     }
+    AsciiSpaces "ascii-name-spaces": "name spaces are kept in ASCII", "names/name-spaces-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            MeterId { namespace: &id.namespace.replace(|sign: char| !sign.is_ascii(), "?"), ..*id }.to_bytes()
+        }
+    }
+    ComposedSpaces "composed-name-spaces": "accents in name spaces are composed",
+        "names/name-spaces-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            MeterId { namespace: &id.namespace.replace("e\u{301}", "é"), ..*id }.to_bytes()
+        }
+    }
+    TwoHundred "name-spaces-of-255-bytes": "name spaces are cut to 255 bytes", "names/long-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            MeterId { namespace: &id.namespace[..id.namespace.len().min(255)], ..*id }.to_bytes()
+        }
+    }
+    ShortScopes "scopes-of-64-bytes": "names of limits are cut to 64 bytes together with their periods",
+        "names/limits-in-every-operation" {
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            MeterId { scope: &id.scope[..id.scope.len().min(64)], ..*id }.to_bytes()
+        }
+    }
     Hashed "hashed-keys": "keys are hashed to 32 bits", "names/hashes-that-collide" {
         fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
             with_key(id, &short_hash(id.key).to_le_bytes())

@@ -1,6 +1,6 @@
 //! Stores with numbers that are too small, or not integers.
 
-use ratelimit_core::{Answer, Claims, State, Timestamp, decide};
+use ratelimit_core::{Answer, Claims, Mode, Refund, State, Timestamp, decide, refund};
 
 /// Changes the counts of a window.
 fn counts(state: State, kept: impl Fn(u64) -> u64) -> State {
@@ -36,6 +36,24 @@ flaws! {
             let mut signed = claims.to_vec();
             signed.iter_mut().for_each(|claim| claim.cost = i64::try_from(claim.cost).unwrap_or(0).unsigned_abs());
             decide(&Claims::new(claims.now(), claims.mode(), &signed).unwrap_or(*claims), states)
+        }
+    }
+    SignedRefunds "signed-refunds": "refunds are signed numbers, and a negative one gives nothing back",
+        "numbers/forced-beyond-everything" {
+        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            let cost = i64::try_from(given.cost).unwrap_or(0).unsigned_abs();
+            refund(&given.meter, state, cost, given.receipt, now);
+        }
+    }
+    ForcedSixteen "forced-slices-of-sixteen": "a forced charge counts the first sixteen claims of a slice",
+        "batches/largest-slices" {
+        fn decide(&self, claims: &Claims<'_>, states: &mut [Option<State>]) -> Answer {
+            let before = states.to_vec();
+            let answer = decide(claims, states);
+            if claims.mode() == Mode::Force {
+                states.iter_mut().zip(before).skip(16).for_each(|(state, before)| *state = before);
+            }
+            answer
         }
     }
     MillisOfBuckets "buckets-in-milliseconds": "a bucket's instant is kept in milliseconds",

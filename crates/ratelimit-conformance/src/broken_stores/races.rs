@@ -59,6 +59,12 @@ flaws! {
             look.claims.len() > 1
         }
     }
+    TornLargest "torn-largest-slices": "slices of more than eight claims are written in a second step",
+        "atomic/largest-slices" {
+        fn torn(&self, look: &Look<'_>) -> bool {
+            look.claims.len() > 8
+        }
+    }
     TornBatches "torn-batches": "slices of a batch are written in a second step", "atomic/batches" {
         fn torn(&self, look: &Look<'_>) -> bool {
             look.call == Call::Batch

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ratelimit_core::{Decisions, Limits, ManualClock, RateLimiter, Request, Timestamp};
+use ratelimit_core::{Decisions, Limits, MAX_CLAIMS, ManualClock, RateLimiter, Request, Timestamp};
 
 use super::beside::{Part, forget};
 use super::contended::{admitted, done};
@@ -43,6 +43,11 @@ pub(super) fn cases() -> Vec<Case> {
             "atomic/several-limits",
             "Concurrent slices of three limits are admitted exactly.",
             several_limits,
+        ),
+        Case::new(
+            "atomic/largest-slices",
+            "Concurrent slices of as many limits as a slice can have are admitted exactly.",
+            largest_slices,
         ),
         Case::new(
             "atomic/several-keys",
@@ -151,6 +156,21 @@ async fn several_limits(bench: Bench) -> CaseResult {
     for (text, expected) in THREE.into_iter().zip([250, 0, 20]) {
         let trial = Trial::new(&bench, limit(text)?);
         ensure_eq!(trial.left().await?, expected, "left of {text} after 50 slices of three");
+    }
+    Ok(())
+}
+
+/// As many limits as a slice can have.
+pub(super) fn sixty_four() -> CaseResult<Limits> {
+    let texts: Vec<String> = (0..MAX_CLAIMS).map(|nth| format!("20/h name l{nth}")).collect();
+    limits(&texts.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+async fn largest_slices(bench: Bench) -> CaseResult {
+    let all = sixty_four()?;
+    exactly(&bench, &all, START, 20).await?;
+    for one in all.iter() {
+        ensure_eq!(Trial::new(&bench, one.clone()).left().await?, 0, "left of {one} after 20 slices");
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ratelimit_core::{Claim, Claims, CounterStore, Limit, MeterId, Mode, Request, Timestamp};
 
+use super::atomic::sixty_four;
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
 use crate::clock::START;
@@ -36,6 +37,11 @@ pub(super) fn cases() -> Vec<Case> {
             "batches/a-thousand-keys",
             "A thousand keys in one batch get their answers in order.",
             thousand,
+        ),
+        Case::new(
+            "batches/largest-slices",
+            "A forced charge and a batch charge all limits of slices that have as many as a slice can have.",
+            largest,
         ),
         Case::new("batches/instants-of-their-own", "Each slice is decided at its own instant.", instants),
         Case::new("batches/modes-of-their-own", "Peeks, charges and forced charges in one batch.", modes)
@@ -97,6 +103,20 @@ async fn thousand(bench: Bench) -> CaseResult {
     ensure_eq!(answers.len(), 1_000, "answers");
     for (cost, answer) in (1..).zip(answers) {
         ensure_eq!(answer?.remaining(), 1_000 - cost, "left after a cost of {cost}");
+    }
+    Ok(())
+}
+
+async fn largest(bench: Bench) -> CaseResult {
+    let all = sixty_four()?;
+    let trial = Trial::new(&bench, all.clone());
+    trial.limiter.charge(Request::new("k").cost(3)).await?;
+    for answer in trial.limiter.check_many(["k"; 2]).await {
+        ensure!(answer?.allowed(), "a slice of a batch was refused");
+    }
+    for one in all.iter() {
+        let left = Trial::new(&bench, one.clone()).left().await?;
+        ensure_eq!(left, 15, "left of {one} after a forced charge of three and a batch of two");
     }
     Ok(())
 }

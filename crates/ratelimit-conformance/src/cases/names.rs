@@ -249,9 +249,11 @@ async fn long(bench: Bench) -> CaseResult {
         let [short, longer] = [begin.clone(), begin + "z"].map(|key| Part::new(&ten, key, 0));
         are_apart(&bench, [&short, &longer]).await?;
     }
-    for [first, second] in nearly_equal(200) {
-        let [first, second] = [first, second].map(|space| Part::new(&ten, "k", 0).within(&space));
-        are_apart(&bench, [&first, &second]).await?;
+    for length in [200, 300, 1_024] {
+        for [first, second] in nearly_equal(length) {
+            let [first, second] = [first, second].map(|space| Part::new(&ten, "k", 0).within(&space));
+            are_apart(&bench, [&first, &second]).await?;
+        }
     }
     Ok(())
 }
@@ -267,6 +269,9 @@ async fn name_spaces(bench: Bench) -> CaseResult {
         ("api:v1", "api:v10"),
         ("api", "api:user"),
         ("a%62", "ab"),
+        ("日本", "中国"),
+        ("é", "e\u{301}"),
+        ("É", "é"),
     ];
     for (first, second) in names {
         for key in ["user:7", ""] {
@@ -281,7 +286,8 @@ async fn name_spaces(bench: Bench) -> CaseResult {
 }
 
 async fn limit_names(bench: Bench) -> CaseResult {
-    let long = "n".repeat(40);
+    // The longest name has 64 bytes.
+    let [long, longest] = [40, 63].map(|length| "n".repeat(length));
     let texts = [
         ("10/3000d name a".to_owned(), "10/3000d name b".to_owned()),
         ("10/3000d name a".to_owned(), "10/3000d".to_owned()),
@@ -289,6 +295,9 @@ async fn limit_names(bench: Bench) -> CaseResult {
         ("10/3000d name a".to_owned(), "10/3000d name a.".to_owned()),
         ("10/3000d name a.b".to_owned(), "10/3000d name a_b".to_owned()),
         (format!("10/3000d name {long}1"), format!("10/3000d name {long}2")),
+        (format!("10/3000d name {longest}1"), format!("10/3000d name {longest}2")),
+        (format!("10/3000d name {longest}1"), format!("10/2999d name {longest}1")),
+        (format!("10/3000d name {longest}1"), format!("10/3000d fixed name {longest}1")),
         ("10/3000d".to_owned(), "10/2999d".to_owned()),
         ("10/3000d".to_owned(), "10/3000d fixed".to_owned()),
         ("10/3000d log".to_owned(), "10/3000d burst 10".to_owned()),

@@ -277,6 +277,10 @@ async fn beyond(bench: Bench) -> CaseResult {
             );
             beside.reset(&part).await?;
             beside.stands(&part, &format!("a reset of {cost}, {kind:?}")).await?;
+            let forced = beside.claim(Mode::Force, &part).await?;
+            beside.refund(&[(part[0].clone(), forced.verdicts[0].receipt)]).await?;
+            beside.stands(&part, &format!("a refund of {cost}, {kind:?}")).await?;
+            beside.reset(&part).await?;
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! A store that is away, and a layer that shows the suite the receipts of a fallback as it expects them.
 
 use ratelimit_memory::core::{
-    Answer, Claims, CounterStore, Decisions, ErrorKind, Promises, Refund, StoreError, Time, Timestamp,
+    Answer, Claims, CounterStore, Decisions, ErrorKind, Meter, Promises, Refund, StoreError, Time, Timestamp,
 };
 
 /// A store that answers nothing.
@@ -38,10 +38,16 @@ const MARK: u64 = 1 << 63;
 #[derive(Debug)]
 pub(crate) struct Unmarked<S>(pub(crate) S);
 
-fn unmark(answer: Result<Answer, StoreError>) -> Result<Answer, StoreError> {
+fn unmark(claims: &Claims<'_>, answer: Result<Answer, StoreError>) -> Result<Answer, StoreError> {
     let mut answer = answer?;
-    for verdict in &mut answer.verdicts {
+    for (claim, verdict) in claims.iter().zip(&mut answer.verdicts) {
         verdict.receipt = Timestamp::derived(verdict.receipt.as_nanos() & !MARK);
+        // A fallback says when to ask the other store, which may have units of a total left.
+        let is_total =
+            matches!(claim.meter, Meter::Bucket(bucket) if bucket.step() == i64::MAX.unsigned_abs());
+        if is_total && !verdict.fits {
+            verdict.fits_at = None;
+        }
     }
     Ok(answer)
 }
@@ -52,11 +58,12 @@ impl<S: CounterStore> CounterStore for Unmarked<S> {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        unmark(self.0.claim(claims).await)
+        unmark(&claims, self.0.claim(claims).await)
     }
 
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
-        self.0.claim_many(slices).await.into_iter().map(unmark).collect()
+        let answers = self.0.claim_many(slices).await.into_iter();
+        slices.iter().zip(answers).map(|(claims, answer)| unmark(claims, answer)).collect()
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
