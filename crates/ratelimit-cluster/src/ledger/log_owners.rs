@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use ratelimit_core::{LogState, MAX_LOG_UNITS, Timestamp};
 
+use super::units::count_left;
+
 /// The owners of the units in a shared log.
 #[derive(Debug, Default)]
 pub(super) struct LogOwners {
@@ -51,8 +53,7 @@ impl LogOwners {
     /// If the store has more of them than the local log, the difference is added as of now; if it has fewer, the oldest are
     /// removed.
     pub(super) fn update(&mut self, window: u64, state: &mut LogState, live: u64, at: Timestamp) {
-        let has_left = |unit: &u64| unit.saturating_add(window) < at.as_nanos();
-        let left = state.units.partition_point(has_left);
+        let left = count_left(window, state, at);
         state.units.drain(..left);
         for runs in [&mut self.own, &mut self.remote] {
             runs.retain(|run| run.units > 0 && run.at.as_nanos().saturating_add(window) >= at.as_nanos());

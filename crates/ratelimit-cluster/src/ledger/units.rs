@@ -1,7 +1,7 @@
 //! The units charged to one meter in an interval, in a form that other nodes can add to their states.
 
 use ratelimit_core::{
-    Bucket, BucketState, Debt, Meter, Refund, State, Timestamp, Verdict, Window, WindowState,
+    Bucket, BucketState, Debt, LogState, Meter, Refund, State, Timestamp, Verdict, Window, WindowState,
 };
 
 /// Units charged or refunded, and when: what nodes send to each other. Refunds are negative.
@@ -135,8 +135,7 @@ impl Units {
     pub(super) fn limit(&mut self, meter: &Meter, state: &State, refunded: i64, now: Timestamp) {
         match (self, meter, state) {
             (Self::Log { units, .. }, Meter::Log(log), State::Log(state)) => {
-                let has_left = |unit: &u64| unit.saturating_add(log.window()) < now.as_nanos();
-                let live = state.units.len() - state.units.partition_point(has_left);
+                let live = state.units.len() - count_left(log.window(), state, now);
                 *units = (*units).min(signed(live as u64).saturating_add(refunded));
             }
             (Self::Bucket { drain, floor }, Meter::Bucket(bucket), State::Bucket(state)) => {
@@ -226,6 +225,11 @@ fn count(window: &Window, state: &WindowState, segment: u64) -> u64 {
 pub(super) fn place(window: &Window, state: &WindowState, segment: u64) -> Option<usize> {
     let age = window.place(state.at).0.checked_sub(segment)?;
     usize::try_from(age).ok().filter(|age| *age < state.counts.len())
+}
+
+/// How many units of a log have left its window. They are the first ones.
+pub(super) fn count_left(window: u64, state: &LogState, now: Timestamp) -> usize {
+    state.units.partition_point(|unit| unit.saturating_add(window) < now.as_nanos())
 }
 
 /// The number of whole units of a bucket that take at least `length` to drain, and when they began to, if they have drained at

@@ -9,6 +9,16 @@ fn with_key(id: &MeterId<'_>, key: &[u8]) -> Vec<u8> {
     MeterId { key, ..*id }.to_bytes()
 }
 
+/// The name of the same meter in another namespace.
+fn within(id: &MeterId<'_>, namespace: &str) -> Vec<u8> {
+    MeterId { namespace, ..*id }.to_bytes()
+}
+
+/// The name of the same meter under another scope.
+fn under(id: &MeterId<'_>, scope: &str) -> Vec<u8> {
+    MeterId { scope, ..*id }.to_bytes()
+}
+
 /// FNV-1a in 32 bits.
 fn short_hash(key: &[u8]) -> u32 {
     key.iter().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
@@ -78,8 +88,7 @@ flaws! {
     NamelessSpace "nameless-is-default": "no name space is the one called `default`",
         "names/placeholders-in-every-operation" {
         fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
-            let namespace = if id.namespace.is_empty() { "default" } else { id.namespace };
-            MeterId { namespace, ..*id }.to_bytes()
+            within(id, if id.namespace.is_empty() { "default" } else { id.namespace })
         }
     }
     EndAtNul "keys-end-at-nul": "keys end at the first NUL", "names/placeholders-in-every-operation" {
@@ -118,46 +127,46 @@ flaws! {
     }
     ShortSpaces "short-name-spaces": "name spaces are cut to 64 bytes", "names/long-in-every-operation" {
         fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
-            MeterId { namespace: &id.namespace[..id.namespace.len().min(64)], ..*id }.to_bytes()
+            within(id, &id.namespace[..id.namespace.len().min(64)])
         }
     }
     FoldedSpaces "folded-name-spaces": "name spaces are compared without case",
         "names/name-spaces-in-every-operation" {
         fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
-            MeterId { namespace: &id.namespace.to_ascii_lowercase(), ..*id }.to_bytes()
+            within(id, &id.namespace.to_ascii_lowercase())
         }
     }
     FlatLimits "flat-limits": "dots in the names of limits become underscores",
         "names/limits-in-every-operation" {
         fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
-            MeterId { scope: &id.scope.replace('.', "_"), ..*id }.to_bytes()
+            under(id, &id.scope.replace('.', "_"))
         }
     }
     ShortLimits "short-limits": "names of limits are cut to 32 bytes", "names/limits-in-every-operation" {
         fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
-            MeterId { scope: &id.scope[..id.scope.len().min(32)], ..*id }.to_bytes()
+            under(id, &id.scope[..id.scope.len().min(32)])
         }
     }
     AsciiSpaces "ascii-name-spaces": "name spaces are kept in ASCII", "names/name-spaces-in-every-operation" {
         fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
-            MeterId { namespace: &id.namespace.replace(|sign: char| !sign.is_ascii(), "?"), ..*id }.to_bytes()
+            within(id, &id.namespace.replace(|sign: char| !sign.is_ascii(), "?"))
         }
     }
     ComposedSpaces "composed-name-spaces": "accents in name spaces are composed",
         "names/name-spaces-in-every-operation" {
         fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
-            MeterId { namespace: &id.namespace.replace("e\u{301}", "é"), ..*id }.to_bytes()
+            within(id, &id.namespace.replace("e\u{301}", "é"))
         }
     }
     TwoHundred "name-spaces-of-255-bytes": "name spaces are cut to 255 bytes", "names/long-in-every-operation" {
         fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
-            MeterId { namespace: &id.namespace[..id.namespace.len().min(255)], ..*id }.to_bytes()
+            within(id, &id.namespace[..id.namespace.len().min(255)])
         }
     }
     ShortScopes "scopes-of-64-bytes": "names of limits are cut to 64 bytes together with their periods",
         "names/limits-in-every-operation" {
         fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
-            MeterId { scope: &id.scope[..id.scope.len().min(64)], ..*id }.to_bytes()
+            under(id, &id.scope[..id.scope.len().min(64)])
         }
     }
     Hashed "hashed-keys": "keys are hashed to 32 bits", "names/hashes-that-collide" {
