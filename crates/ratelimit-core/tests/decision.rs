@@ -298,3 +298,28 @@ async fn what_was_used_of_a_charge_beyond_the_limit_of_a_log_stays_in_it() {
         assert_eq!(left(&limiter, "k").await, [left_after], "{used} used");
     }
 }
+
+/// A log keeps no more of a forced charge than its limit, so no more can be given back.
+#[tokio::test]
+async fn what_is_given_back_of_a_forced_charge_of_a_log_is_not_of_others() {
+    let limiter = limiter("100/min log");
+    let smaller: Limits = "10/min log".parse().unwrap();
+    let forced = limiter.charge(Request::new("k").cost(50).limits(&smaller)).await.unwrap();
+    assert!(limiter.check(Request::new("k").cost(60)).await.unwrap().allowed());
+    assert_eq!(left(&limiter, "k").await, [30]);
+    limiter.refund(&forced).await.unwrap();
+    assert_eq!(left(&limiter, "k").await, [40]);
+}
+
+#[tokio::test]
+async fn renewals_and_releases_of_a_forced_charge_are_of_what_it_holds() {
+    let limiter = limiter("100 at once");
+    let smaller: Limits = "10 at once".parse().unwrap();
+    let mut forced = limiter.charge(Request::new("k").cost(50).limits(&smaller)).await.unwrap();
+    assert!(limiter.check(Request::new("k").cost(60)).await.unwrap().allowed());
+    assert_eq!(left(&limiter, "k").await, [30]);
+    assert!(limiter.renew(&mut forced).await.unwrap());
+    assert_eq!(left(&limiter, "k").await, [30]);
+    limiter.release(&forced).await.unwrap();
+    assert_eq!(left(&limiter, "k").await, [40]);
+}

@@ -132,3 +132,33 @@ async fn units_are_held_while_their_caller_waits_for_its_turn() {
         waiting.await.unwrap();
     }
 }
+
+/// A store that is slower than its callers wait for applies renewals whose answers nobody gets.
+#[tokio::test(start_paused = true)]
+async fn renewals_whose_answers_are_lost_take_few_units() {
+    let shared = Arc::new(MapStore::default());
+    let limit: Limit = "20 at once lease 60s".parse().unwrap();
+    let clock = TokioClock::starting_at(Timestamp::from_secs(1_000));
+    let store = Unsteady::of(shared.clone());
+    let limiter = Arc::new(RateLimiter::new(store, limit.clone()).with_clock(clock));
+    let other = RateLimiter::new(shared, limit).with_clock(clock);
+    let left = async || other.peek("k").await.unwrap().remaining();
+    let permit = limiter.hold(limiter.check("k").await.unwrap());
+    limiter.store().set(Mood::LosesAnswers);
+    sleep(Duration::from_secs(59)).await;
+    assert_eq!(left().await, 16, "one is held, and one was taken by each of three renewals");
+    limiter.store().set(Mood::Answers);
+    drop(permit);
+    sleep(Duration::from_secs(61)).await;
+    assert_eq!(left().await, 20);
+    let permit = limiter.hold(limiter.check("k").await.unwrap());
+    for _ in 0..20 {
+        limiter.store().set(Mood::LosesAnswers);
+        sleep(Duration::from_secs(27)).await;
+        limiter.store().set(Mood::Answers);
+        sleep(Duration::from_secs(20)).await;
+        assert!(!permit.is_lost());
+        assert!(left().await >= 16, "{} left", left().await);
+    }
+    drop(permit);
+}

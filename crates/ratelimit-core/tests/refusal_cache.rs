@@ -114,6 +114,30 @@ fn refunds_and_resets_take_effect_even_if_their_caller_gives_up() {
 }
 
 #[test]
+fn charges_take_effect_even_if_their_caller_gives_up() {
+    run(async {
+        for is_batch in [false, true] {
+            let store = Unsteady::default();
+            let cache = RefusalCache::new(store.clone()).with_max_age(Duration::from_secs(3_600));
+            let limiter = limiter(cache, "10/min burst 10");
+            let cost = |units| Request::new("k").cost(units);
+            limiter.check(cost(6)).await.unwrap();
+            let retry_after = async || limiter.check(cost(5)).await.unwrap().retry_after();
+            assert_eq!(retry_after().await, Some(Duration::from_secs(6)));
+            store.set(Mood::HangsAfterwards);
+            tokio::select! {
+                biased;
+                _ = limiter.check(cost(4)), if !is_batch => unreachable!(),
+                _ = limiter.check_many([cost(4)]), if is_batch => unreachable!(),
+                () = std::future::ready(()) => {}
+            }
+            store.set(Mood::Answers);
+            assert_eq!(retry_after().await, Some(Duration::from_secs(30)), "batch: {is_batch}");
+        }
+    });
+}
+
+#[test]
 fn resets_by_other_processes_take_effect_after_max_age() {
     run(async {
         let store = Arc::new(MapStore::default());

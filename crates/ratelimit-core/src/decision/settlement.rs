@@ -34,6 +34,15 @@ fn without_bound(meter: Meter) -> Meter {
     }
 }
 
+/// How many units of a charge a meter counts: a log keeps no more than its limit of a forced one. To refund more would take
+/// units of others at the same instant.
+fn counted(cost: u64, meter: Meter) -> u64 {
+    match meter {
+        Meter::Log(log) => cost.min(log.limit()),
+        Meter::Window(_) | Meter::Bucket(_) => cost,
+    }
+}
+
 impl Settlement<'_> {
     /// The error if the claims have failed: the refunds were applied before.
     pub(crate) fn failed(&self, error: StoreError) -> StoreError {
@@ -68,11 +77,7 @@ impl Decision<'_> {
             if units > 0 && limit.algorithm() == Algorithm::Concurrency {
                 continue; // held until it is released
             }
-            let charged = match meter {
-                // It kept no more of a charge that was made by force.
-                Meter::Log(log) if units > 0 => cost.min(log.limit()),
-                _ => cost,
-            };
+            let charged = counted(cost, meter);
             if units < charged {
                 let receipt = verdict.receipt;
                 settlement.refunds.push(Refund { id, cost: charged - units, meter, receipt });
@@ -100,8 +105,10 @@ impl Decision<'_> {
                 continue;
             }
             let id = MeterId { namespace: self.parts.namespace(), scope: limit.scope(), key };
-            leases.claims.push(Claim { id, cost, meter: without_bound(Meter::Log(log)) });
-            leases.refunds.push(Refund { id, cost, meter: Meter::Log(log), receipt: verdict.receipt });
+            let (meter, receipt) = (Meter::Log(log), verdict.receipt);
+            let cost = counted(cost, meter);
+            leases.claims.push(Claim { id, cost, meter: without_bound(meter) });
+            leases.refunds.push(Refund { id, cost, meter, receipt });
             let end = unmarked(verdict.receipt) + limit.period();
             leases.ends = Some(leases.ends.map_or(end, |earlier: Timestamp| earlier.min(end)));
         }

@@ -127,8 +127,12 @@ impl<S: CounterStore> RefusalCache<S> {
             }
             Err(_) if claims.mode() == Mode::Peek => {}
             // The claims were charged, or may have been.
-            _ => claims.iter().for_each(|claim| self.table.forget(&claim.id)),
+            _ => self.forget(claims),
         }
+    }
+
+    fn forget(&self, claims: &Claims<'_>) {
+        claims.iter().for_each(|claim| self.table.forget(&claim.id));
     }
 }
 
@@ -143,7 +147,9 @@ impl<S: CounterStore> CounterStore for RefusalCache<S> {
             return Ok(answer);
         }
         let before = self.before(&claims);
+        let given_up = AtEnd(|| self.forget(&claims));
         let answer = self.inner.claim(claims).await;
+        given_up.disarm();
         self.learn(&claims, &before, &answer);
         answer
     }
@@ -162,7 +168,9 @@ impl<S: CounterStore> CounterStore for RefusalCache<S> {
             }
             answers.push(answer.map(Ok));
         }
+        let given_up = AtEnd(|| open.iter().for_each(|claims| self.forget(claims)));
         let told = if open.is_empty() { Vec::new() } else { self.inner.claim_many(&open).await };
+        given_up.disarm();
         for ((claims, before), answer) in open.iter().zip(&before).zip(&told) {
             self.learn(claims, before, answer);
         }
@@ -176,7 +184,7 @@ impl<S: CounterStore> CounterStore for RefusalCache<S> {
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        let _forgotten = AtEnd(|| claims.iter().for_each(|claim| self.table.forget(&claim.id)));
+        let _forgotten = AtEnd(|| self.forget(&claims));
         self.inner.reset(claims).await
     }
 }
@@ -184,6 +192,13 @@ impl<S: CounterStore> CounterStore for RefusalCache<S> {
 /// Calls a closure when it is dropped: when a call has ended, and also if its caller gives it up before, because the store may
 /// have done it.
 struct AtEnd<F: Fn()>(F);
+
+impl<F: Fn()> AtEnd<F> {
+    /// Calls nothing: the call has ended.
+    fn disarm(self) {
+        std::mem::forget(self);
+    }
+}
 
 impl<F: Fn()> Drop for AtEnd<F> {
     fn drop(&mut self) {

@@ -16,8 +16,13 @@ use crate::{Applied, Clock, CounterStore, Decision, ErrorKind, StoreError};
 /// A task renews the lease each time a third of it has passed. If the process crashes, nobody renews the lease, and it
 /// ends.
 ///
+/// If a renewal fails, the task repeats it until the lease ends: each time a 24th of the lease has passed if the store has
+/// certainly [applied nothing](StoreError::applied), otherwise a quarter. If the store applied a renewal but its answer
+/// was lost, the new units stay taken until their lease ends, at most three times what the permit holds. Others may then
+/// be refused although units are free, but never are too many admitted.
+///
 /// Dropping a permit releases its units in that task. If the store does not answer, and has certainly
-/// [released nothing](StoreError::applied), the task repeats the release as often as renewals that have failed, until it
+/// released nothing, the task repeats the release as often as renewals that have failed, until it
 /// succeeds or the lease has ended. It does not repeat one that may have been applied: other holders may have the same
 /// receipt, and a second release would take their units. The lease then ends by itself.
 ///
@@ -86,7 +91,7 @@ impl fmt::Debug for Permit {
     }
 }
 
-/// How many attempts are made in a third of a lease while the store does not answer.
+/// How many attempts are made in a third of a lease while the store does not answer and applies nothing.
 const ATTEMPTS: u32 = 8;
 
 /// Renews the leases until the permit is released or dropped, and then releases them.
@@ -106,7 +111,10 @@ async fn hold<S: CounterStore, C: Clock>(
         pause = match limiter.renew(&mut decision).await {
             Ok(true) => third,
             // Several more attempts before the lease ends.
-            Err(_) => third / ATTEMPTS,
+            Err(error) if error.applied() == Applied::No => third / ATTEMPTS,
+            // It may have charged units that nobody knows of until their lease ends. With this pause a log holds at most
+            // `RENEWALS` times what the permit holds.
+            Err(_) => third * 3 / 4,
             Ok(false) => {
                 is_lost.store(true, Ordering::Relaxed);
                 Duration::MAX
