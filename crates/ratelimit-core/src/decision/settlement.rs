@@ -43,13 +43,6 @@ fn counted(cost: u64, meter: Meter) -> u64 {
     }
 }
 
-impl Settlement<'_> {
-    /// The error if the claims have failed: the refunds were applied before.
-    pub(crate) fn failed(&self, error: StoreError) -> StoreError {
-        if self.refunds.is_empty() { error } else { error.maybe_applied() }
-    }
-}
-
 impl Decision<'_> {
     /// The keys that were charged.
     pub(crate) fn charged_keys(&self) -> ChargedKeys {

@@ -131,10 +131,11 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         let settlement = decision.settlement(&keys, units);
         self.store.refund_now(self.clock.now(), &settlement.refunds);
         self.waiters.wake(&settlement.refunds);
-        if !settlement.claims.is_empty() {
+        let refunded = (!settlement.refunds.is_empty()).then_some(Ok(()));
+        let claimed = (!settlement.claims.is_empty()).then(|| {
             let claims = Claims::known(self.clock.now(), Mode::Force, &settlement.claims);
-            self.store.claim_now(claims).map_err(|error| settlement.failed(error))?;
-        }
-        Ok(())
+            self.store.claim_now(claims).map(|_| ())
+        });
+        all_of(refunded.into_iter().chain(claimed))
     }
 }
