@@ -105,6 +105,10 @@ impl Connection {
     }
 
     async fn exchange(&self, commands: &Commands, deadline: Instant) -> Result<Outcome, StoreError> {
+        // A batch that is sent after the deadline would close the connection that other calls share.
+        if Instant::now() >= deadline {
+            return Err(error::late());
+        }
         // Boxed, because few calls need it and its size would count for all of them.
         let open = match self.open_connection() {
             Some(open) => open,

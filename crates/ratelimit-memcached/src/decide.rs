@@ -67,7 +67,6 @@ pub(crate) async fn decide(space: &Arc<Space>, slices: &[OwnedClaims], deadline:
         if steps.is_empty() {
             break;
         }
-        // A batch that is sent after the deadline would close the connection that other calls share.
         if attempt > 0 && timeout_at(deadline, sleep(pause(attempt))).await.is_err() {
             break;
         }
@@ -199,6 +198,11 @@ impl<'a> Step<'a> {
         entries: &mut Entries,
         deductions: &mut Deductions,
     ) {
+        // If one was reset again meanwhile, what was read is not of one instant: tries again.
+        if self.windows().any(|commands| commands.meets_reset(answers)) {
+            self.windows().for_each(|commands| commands.undo(answers, deductions));
+            return;
+        }
         let mode = if self.looking { Mode::Peek } else { self.slice.mode };
         let decided = self.states(space, answers, entries, deductions).and_then(|mut states| {
             let answer = decide_as(mode, self.slice, &mut states)?;

@@ -15,7 +15,8 @@ use crate::trip::Batch;
 use crate::window::{Counters, counters, life};
 use crate::wire::Command;
 
-/// Resets the meters of these claims as of their instant: in one round trip, or two if a meter was reset before.
+/// Resets the meters of these claims as of their instant: in one round trip, or two if a meter was reset before. The newest
+/// counter of a window comes first, see [`window`](crate::window).
 pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant) -> Result<(), StoreError> {
     let (mut batch, mark) = (Batch::new(&space.servers), new_mark());
     let (mut places, mut former) = (Vec::new(), Vec::new());
@@ -32,19 +33,20 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
             let before = batch.push(server, &key, Command::ReadCounter);
             let reset = Command::Reset { mark: mark.clone(), lifetime };
             places.push(batch.push(server, &key, reset));
-            former.push((server, key, before));
+            former.push((server, key, before, lifetime));
         }
         places.extend(past.iter().map(|key| batch.push(server, key, Command::Delete)));
     }
     let answers = space.servers.send(&batch, deadline).await;
     places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))?;
     let mut batch = Batch::new(&space.servers);
-    for (server, key, before) in former {
-        if let Ok(Counter::Reset(mark)) = answers.reply(before).as_ref().map_err(StoreError::clone)?.counter()
+    for (server, key, before, lifetime) in former {
+        if let Ok(Counter::Reset(former)) =
+            answers.reply(before).as_ref().map_err(StoreError::clone)?.counter()
         {
-            // The counter under the former mark is not read any more. If a concurrent claim creates it again, that has no
-            // effect, and it expires.
-            batch.push(server, &since_reset(&key, mark), Command::Delete);
+            // Claims that have read the former mark are on their way to this counter. They must not create it again.
+            let reset = Command::Reset { mark: mark.clone(), lifetime };
+            batch.push(server, &since_reset(&key, former), reset);
         }
     }
     space.servers.send(&batch, deadline).await;

@@ -8,7 +8,6 @@ use ratelimit_core::kit::{RunToEnd, all_of};
 use ratelimit_core::{
     Answer, Claims, CounterStore, Decisions, Meter, Promises, Refund, StoreError, Time, Timestamp,
 };
-use tokio::time::Instant;
 
 use crate::claims::{OwnedClaim, OwnedClaims, OwnedRefund};
 use crate::config::MemcachedConfig;
@@ -75,11 +74,6 @@ impl MemcachedStore {
             let mut outcomes = Vec::new();
             let mut rest = &slices[..];
             while !rest.is_empty() {
-                // A batch that is sent after the deadline would close the connection that other calls share.
-                if !outcomes.is_empty() && Instant::now() >= deadline {
-                    outcomes.extend(rest.iter().map(|_| Err(error::late())));
-                    break;
-                }
                 let (trip, later) = rest.split_at(trip(rest));
                 outcomes.extend(decide(&space, trip, deadline).await);
                 rest = later;

@@ -8,8 +8,12 @@
 //! A reset replaces a counter by a mark; from then on the segment is counted under a name with this mark. If a claim has
 //! reserved before the reset and takes its units back after it, it meets the mark and takes nothing off what has been
 //! counted since.
+//!
+//! A reset replaces the newest counter first, and a claim reads it last. So a claim that misses units of an older segment
+//! because of a reset also meets the mark of the current one, and is counted after the reset.
 
 use std::collections::HashMap;
+use std::iter;
 
 use ratelimit_core::{MAX_UNITS, State, StoreError, Timestamp, Window, WindowState};
 use smallvec::SmallVec;
@@ -107,39 +111,31 @@ impl WindowCommands {
         // errors.
         let reserved = if reserve { claim.cost.min(MAX_UNITS) } else { 0 };
         let lifetime = lifetimes.token(life(window));
-        let (current, added) =
-            CounterIndex::push_first(batch, *server, segment_of(name, index), reserved, lifetime);
+        let current = segment_of(name, index);
+        let added = add(batch, *server, &current, reserved, lifetime);
         let carried = (1..=u64::from(window.carried())).map_while(|age| index.checked_sub(age));
         let carried =
             carried.map(|index| CounterIndex::push(batch, *server, segment_of(name, index))).collect();
+        let current = CounterIndex::push(batch, *server, current);
         Self { window: *window, server: *server, current, added, lifetime, reserved, taken: 0, carried }
     }
 
     /// Whether one of its counters has been replaced by the mark of a reset.
     pub(crate) fn meets_reset(&self, answers: &Answers) -> bool {
-        self.moved(answers).is_some() || self.carried.iter().any(|counter| counter.moved(answers).is_some())
+        iter::once(&self.current).chain(&self.carried).any(|counter| counter.moved(answers).is_some())
     }
 
-    /// Adds the commands for the counters that follow the marks of resets.
+    /// Adds the commands for the counters that follow the marks of resets. What was added before a reset counts no more.
     pub(crate) fn follow(&mut self, answers: &Answers, batch: &mut Batch) {
-        if let Some(key) = self.moved(answers) {
-            (self.current, self.added) =
-                CounterIndex::push_first(batch, self.server, key, self.reserved, self.lifetime);
+        if let Some(key) = self.current.moved(answers) {
+            self.added = add(batch, self.server, &key, self.reserved, self.lifetime);
+            self.current = CounterIndex::push(batch, self.server, key);
         }
         for counter in &mut self.carried {
             if let Some(key) = counter.moved(answers) {
                 *counter = CounterIndex::push(batch, self.server, key);
             }
         }
-    }
-
-    /// The name under which the current segment is counted after a reset, unless units were added before the reset.
-    fn moved(&self, answers: &Answers) -> Option<String> {
-        let reset = match self.added.map(|place| answers.reply(place)) {
-            None => true,
-            Some(added) => added.as_ref().is_err_and(error::is_corrupt),
-        };
-        self.current.moved(answers).filter(|_| reset)
     }
 
     /// The counts before this claim, without the units that are being taken back.
@@ -198,19 +194,6 @@ impl CounterIndex {
         Self { key, value }
     }
 
-    /// Adds to it unless that is zero, and reads it in any case: the read returns the mark of a reset, and marks the
-    /// counter as used, because additions alone leave it among the first to be evicted.
-    fn push_first(
-        batch: &mut Batch,
-        server: usize,
-        key: String,
-        units: u64,
-        lifetime: u64,
-    ) -> (Self, Option<CommandIndex>) {
-        let added = (units > 0).then(|| batch.push(server, &key, Command::Add { units, lifetime }));
-        (Self::push(batch, server, key), added)
-    }
-
     /// The name under which it is counted after a reset.
     fn moved(&self, answers: &Answers) -> Option<String> {
         match answers.reply(self.value).as_ref().ok()?.counter() {
@@ -220,10 +203,16 @@ impl CounterIndex {
     }
 }
 
+/// Adds to a counter, unless that is zero. It is read in any case: the read returns the mark of a reset, and marks the counter as
+/// used, because additions alone leave it among the first to be evicted.
+fn add(batch: &mut Batch, server: usize, key: &str, units: u64, lifetime: u64) -> Option<CommandIndex> {
+    (units > 0).then(|| batch.push(server, key, Command::Add { units, lifetime }))
+}
+
 fn count(answers: &Answers, place: CommandIndex) -> Result<u64, StoreError> {
     match answers.reply(place).as_ref().map_err(StoreError::clone)?.counter()? {
         Counter::Count(count) => Ok(count),
-        Counter::Reset(_) => Err(error::contended()), // it was reset twice during this call
+        Counter::Reset(_) => Err(error::contended()), // not here: such a claim is tried again
     }
 }
 
@@ -239,7 +228,7 @@ pub(crate) fn refund(claim: &OwnedClaim, window: &Window, receipt: Timestamp) ->
     Deduction { server: claim.key.server, key, units: claim.cost.min(MAX_UNITS) }
 }
 
-/// The counters that are relevant around an instant.
+/// The counters that are relevant around an instant, newest first.
 pub(crate) struct Counters {
     /// Those that callers may be adding to: of the current segment, and of its neighbours, because clocks differ.
     pub(crate) live: Vec<String>,
@@ -253,5 +242,5 @@ pub(crate) fn counters(name: &str, window: &Window, now: Timestamp) -> Counters 
     let of = |index| segment_of(name, index);
     let live = index.saturating_sub(1)..=index + 1;
     let past = index.saturating_sub(u64::from(window.carried()))..*live.start();
-    Counters { live: live.map(of).collect(), past: past.map(of).collect() }
+    Counters { live: live.rev().map(of).collect(), past: past.rev().map(of).collect() }
 }

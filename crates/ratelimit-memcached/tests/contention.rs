@@ -195,6 +195,46 @@ async fn a_reset_among_claims_admits_at_most_one_more_limit() {
     }
 }
 
+/// A claim meets a reset that has replaced some of the segments' counters and not yet the others. Its units are charged in
+/// earlier segments, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_reset_of_several_segments_makes_the_limit_available_once() {
+    let server = common::Server::start(&[]).await;
+    let pairs = pairs(&server).await;
+    for nth in 0..60 {
+        let stores = &pairs[nth % pairs.len()];
+        let window = ["10/min", "10/min precision 15s"][nth % 2];
+        let own = limits(&[&format!("{window} name n{nth}")]);
+        let all = Request::new("k").cost(10);
+        assert!(limiter(&stores[0], &own, START).check(all.clone()).await.unwrap().allowed());
+        let now = START + Duration::from_secs(if nth % 2 == 0 { 60 } else { 50 });
+        let one = limiter(&stores[0], &own, now);
+        assert_eq!(one.peek("k").await.unwrap().remaining(), 0, "{window}");
+        let tasks = (0..8).map(|task| {
+            let limiter = limiter(&stores[task % 2], &own, now);
+            tokio::spawn(async move {
+                let mut admitted = 0;
+                for _ in 0..20 {
+                    match limiter.check(Request::new("k").cost(10)).await {
+                        Ok(decision) => admitted += u64::from(decision.allowed()),
+                        Err(CheckError::Store(error)) if error.kind() == ErrorKind::Contended => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                admitted
+            })
+        });
+        let tasks: Vec<_> = tasks.collect();
+        one.reset("k").await.unwrap();
+        let mut admitted = 0;
+        for task in tasks {
+            admitted += task.await.unwrap();
+        }
+        admitted += u64::from(one.check(all).await.unwrap().allowed());
+        assert_eq!(admitted, 1, "ten units by {window} at a time, after one reset");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn dropped_futures_leave_nothing_reserved() {
     let server = common::Server::start(&[]).await;

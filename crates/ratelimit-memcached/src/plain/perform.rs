@@ -178,10 +178,11 @@ impl Work<'_> {
         Ok(if stored { Reply::Done } else { Reply::Lost })
     }
 
-    /// Performs the reads with these indices.
+    /// Performs the reads with these indices: those of a window's older segments first, so that what is read of them is not
+    /// newer than what is read of the current one.
     fn read(&mut self, batch: &Batch, which: &[usize], replies: &mut [Option<Result<Reply, StoreError>>]) {
         let mut keys: Vec<&str> = which.iter().map(|nth| batch.commands[*nth].0.as_str()).collect();
-        keys.sort_unstable();
+        keys.sort_unstable_by_key(|key| (key.len(), *key));
         keys.dedup();
         let mut found: HashMap<String, Item> = HashMap::new();
         let mut failed: HashMap<&str, StoreError> = HashMap::new();
