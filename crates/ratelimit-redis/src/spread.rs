@@ -119,14 +119,22 @@ pub(crate) async fn all(
     all_of(join_all(calls).await)
 }
 
-/// The answers of the parts merged into one, in the order of the claims.
+/// The answers of the parts merged into one, in the order of the claims. If servers decide by their clocks, which may differ, the
+/// times to wait stay what each of them has answered.
 fn merge(parts: &[Part], answers: &[Answer], admitted: bool, charged: bool) -> Answer {
+    let now = answers.iter().map(|answer| answer.now).max().unwrap_or_default();
     let mut verdicts: Vec<(usize, Verdict)> = Vec::new();
     for (part, answer) in parts.iter().zip(answers) {
-        verdicts.extend(part.places.iter().copied().zip(answer.verdicts.iter().copied()));
+        let behind = now.since(answer.now);
+        let verdict = |verdict: &Verdict| Verdict {
+            fits_at: verdict.fits_at.map(|instant| instant + behind),
+            reset_at: verdict.reset_at + behind,
+            ready_at: verdict.ready_at + behind,
+            ..*verdict
+        };
+        verdicts.extend(part.places.iter().copied().zip(answer.verdicts.iter().map(verdict)));
     }
     verdicts.sort_unstable_by_key(|(place, _)| *place);
-    let now = answers.iter().map(|answer| answer.now).max().unwrap_or_default();
     Answer { admitted, charged, now, verdicts: verdicts.into_iter().map(|(_, verdict)| verdict).collect() }
 }
 
@@ -188,5 +196,49 @@ mod tests {
             let failure = refused(results, vec![before(), before()]).unwrap_err();
             assert_eq!(failure.applied(), applied);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ratelimit_core::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn times_to_wait_do_not_depend_on_how_far_the_clocks_of_nodes_are_apart() {
+        let second = Duration::from_secs(1);
+        let of = |now: Timestamp| Answer {
+            admitted: false,
+            charged: false,
+            now,
+            verdicts: [Verdict {
+                fits: false,
+                limit: 1,
+                remaining: 0,
+                fits_at: Some(now + second),
+                reset_at: now + second * 2,
+                ready_at: now + second * 3,
+                receipt: now,
+            }]
+            .into_iter()
+            .collect(),
+        };
+        let part = |place| Part {
+            places: vec![place],
+            slice: OwnedClaims { now: Timestamp::EPOCH, mode: Mode::Charge, claims: Default::default() },
+        };
+        let behind = Timestamp::from_secs(100);
+        let merged = merge(&[part(1), part(0)], &[of(behind), of(behind + second * 5)], false, false);
+        assert_eq!(merged.now, behind + second * 5);
+        for verdict in &merged.verdicts {
+            assert_eq!(verdict.fits_at, Some(merged.now + second));
+            assert_eq!(verdict.reset_at, merged.now + second * 2);
+            assert_eq!(verdict.ready_at, merged.now + second * 3);
+        }
+        // A refund goes to the node that charged.
+        assert_eq!(merged.verdicts[1].receipt, behind);
     }
 }
