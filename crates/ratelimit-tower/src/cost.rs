@@ -31,9 +31,10 @@ impl Cost {
     /// One unit per `unit` bytes of the body, rounded up, at least one; `unknown` units if the length is not known.
     ///
     /// The length is that of `Content-Length`. With `Transfer-Encoding` it is not known, whatever `Content-Length` says. In
-    /// HTTP/1, a `GET` (or another safe method) with neither field has no body, so it costs one unit. In later versions of HTTP, any request without it may have a
-    /// body, so a `GET` usually costs `unknown` units; [exempt](crate::Policy::except) such requests or determine their cost
-    /// in a [function](Self::function) if that is too much.
+    /// HTTP/1, a `GET` (or another safe method) with neither field has no body, so it costs one unit. In later versions of
+    /// HTTP, any request without it may have a body, so a `GET` usually costs `unknown` units;
+    /// [exempt](crate::Policy::except) such requests or determine their cost in a [function](Self::function) if that is too
+    /// much.
     pub fn content_length(unit: NonZeroU64, unknown: u64) -> Self {
         Self(Kind::Length { unit, unknown })
     }
