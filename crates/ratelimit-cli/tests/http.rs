@@ -136,7 +136,7 @@ fn errors_list_policies_plans_and_what_is_counted_by() {
         ran.fails(1, said);
         assert!(!ran.stderr.contains("s3cret"), "{ran:?}");
     };
-    let described = "address (by address), user (by header:x-user), customer (by api-key:x-api-key), tenant (by provided), \
+    let described = "address (by address), user (by header:x-user), customer (by api-key:x-api-key), tenant (by tenant), \
                      both (by address and path)";
     fails(&[], &["choose one of the file's policies with --policy", described]);
     fails(&["--policy", "users"], &["no policy is called \"users\"", described]);

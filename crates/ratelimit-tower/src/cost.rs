@@ -30,10 +30,11 @@ impl Cost {
 
     /// One unit per `unit` bytes of the body, rounded up, at least one; `unknown` units if the length is not known.
     ///
-    /// The length is that of `Content-Length`. In HTTP/1, a `GET` (or another safe method) with neither this field nor
-    /// `Transfer-Encoding` has no body, so it costs one unit. In later versions of HTTP, any request without it may have a
-    /// body, so a `GET` usually costs `unknown` units; [exempt](crate::Policy::except) such requests or determine their cost
-    /// in a [function](Self::function) if that is too much.
+    /// The length is that of `Content-Length`. With `Transfer-Encoding` it is not known, whatever `Content-Length` says. In
+    /// HTTP/1, a `GET` (or another safe method) with neither field has no body, so it costs one unit. In later versions of
+    /// HTTP, any request without it may have a body, so a `GET` usually costs `unknown` units;
+    /// [exempt](crate::Policy::except) such requests or determine their cost in a [function](Self::function) if that is too
+    /// much.
     pub fn content_length(unit: NonZeroU64, unknown: u64) -> Self {
         Self(Kind::Length { unit, unknown })
     }
@@ -62,12 +63,13 @@ impl Cost {
 
 /// The length of the body, if the request's head says it.
 fn length(request: &Head<'_>) -> Option<u64> {
+    // RFC 9112, section 6.3: this field overrides `Content-Length`, which servers need not remove.
+    if request.headers.contains_key(TRANSFER_ENCODING) {
+        return None;
+    }
     let Some(length) = request.headers.get(CONTENT_LENGTH) else {
-        // RFC 9112, section 6.3. In other requests a middleware may have removed the field, as decompression does.
-        let is_empty = request.method.is_safe()
-            && request.version <= Version::HTTP_11
-            && !request.headers.contains_key(TRANSFER_ENCODING);
-        return is_empty.then_some(0);
+        // In other requests a middleware may have removed the field, as decompression does.
+        return (request.method.is_safe() && request.version <= Version::HTTP_11).then_some(0);
     };
     // `parse` would accept a sign.
     let digits = length.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
@@ -114,6 +116,12 @@ mod tests {
         for unknown in ["", "-1", "+1", "1, 1", "18446744073709551616"] {
             assert_eq!(cost(with_length(unknown)), 7, "{unknown:?}");
         }
+    }
+
+    /// Otherwise a client could announce one byte and send any number.
+    #[test]
+    fn the_length_of_a_chunked_body_is_not_known() {
+        assert_eq!(cost(with_length("1").header("transfer-encoding", "chunked")), 7);
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub struct End<'a> {
     /// The time from the call of the service to the end of the body.
     pub elapsed: Duration,
     /// Whether the body was read to its end, or as far as its `Content-Length` or its size hint says. If not, the client has
-    /// probably disconnected, or the body has failed.
+    /// probably disconnected, or the body has failed. A response that is sent without a body (to `HEAD`, or with the status
+    /// 204 or 304) is complete, even if the service has given it one.
     pub complete: bool,
 }

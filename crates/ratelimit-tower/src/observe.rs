@@ -98,7 +98,7 @@ pub(crate) fn answered(begun: Begun, clock: &impl Clock, error: Option<&CheckErr
     if let Some(CheckError::Store(error)) = error {
         let kind = error.kind().as_str();
         #[cfg(feature = "tracing")]
-        tracing::Span::current().record("error.type", kind).record("otel.status_code", "ERROR");
+        mark_failed(kind);
         #[cfg(feature = "metrics")]
         metrics::counter!("ratelimit_store_errors_total", "store" => error.store(), "error.type" => kind)
             .increment(1);
@@ -203,12 +203,26 @@ pub(crate) fn shadow_failed(error: &CheckError) {
     seldom!(warn, %error, "policies in shadow could not be checked");
 }
 
+/// Marks the current span as failed, if it is one of ours: if ours is disabled, or the store is in this process, it is one
+/// of the program's.
+#[cfg(feature = "tracing")]
+fn mark_failed(kind: &str) {
+    let span = tracing::Span::current();
+    let is_ours = |of: &tracing::Metadata<'_>| of.name() == SPAN && of.target() == module_path!();
+    if span.metadata().is_some_and(is_ours) {
+        span.record("error.type", kind).record("otel.status_code", "ERROR");
+    }
+}
+
+#[cfg(feature = "tracing")]
+const SPAN: &str = "rate_limit";
+
 /// A span around waiting for a store.
 #[cfg(feature = "tracing")]
 pub(crate) fn span<F: Future>(deciding: F) -> impl Future<Output = F::Output> {
     use tracing::Instrument as _;
     use tracing::field::Empty;
-    deciding.instrument(tracing::debug_span!("rate_limit", error.r#type = Empty, otel.status_code = Empty))
+    deciding.instrument(tracing::debug_span!(SPAN, error.r#type = Empty, otel.status_code = Empty))
 }
 
 #[cfg(not(feature = "tracing"))]

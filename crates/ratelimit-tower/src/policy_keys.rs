@@ -16,12 +16,15 @@ impl Policy {
     /// | `everybody` | `everybody` |
     /// | provided by the program | the bytes that the program returns |
     /// | several together | their values in order, with ` + ` between them |
-    /// | alternatives | which one, and its value: `address=192.0.2.1` |
+    /// | alternatives | which one, and its value: `address=192.0.2.1`; sources of the program need different [names] |
     /// | any, for requests without it | `(missing)` |
     ///
     /// Write `literal:` before a value that looks like something else: `literal:(missing)` is the value `(missing)`,
     /// `literal:sha256:…` a value that begins like a hash, and `literal:literal:a` the value `literal:a`. With
     /// several sources together, it stands before the value that it is for; only the first value may contain ` + `.
+    ///
+    #[cfg_attr(feature = "config", doc = "[names]: crate::config::Provided::key")]
+    #[cfg_attr(not(feature = "config"), doc = "[names]: KeySource")]
     ///
     /// ```
     /// use ratelimit_core::Limit;
@@ -181,10 +184,38 @@ mod tests {
             let again = policy.key_of(shown.as_bytes());
             assert_eq!(again.unwrap(), key, "what is shown can be written");
         }
+        for (source, client) in [(user(), "7"), (key(), "secret")] {
+            let policy = policy(source);
+            let padded = request("192.0.2.9", &[("x-user", " \t7 "), ("x-key", "secret\t")]);
+            assert_eq!(policy.key_of(client.as_bytes()).unwrap(), layer_key(&policy, &padded));
+        }
         let policy = policy(user());
         let missing = layer_key(&policy, &request("192.0.2.9", &[]));
         assert_eq!(policy.client_of(&missing).unwrap(), b"(missing)");
         assert_eq!(policy.key_of(b"(missing)").unwrap(), missing);
+    }
+
+    /// Otherwise a deny list would deny the client of another source.
+    #[cfg(feature = "config")]
+    #[test]
+    fn each_source_of_the_program_has_a_name_of_its_own() {
+        use crate::config::{Config, Provided};
+
+        let user = |request: &Head<'_>| request.headers.get("x-user").cloned();
+        let provided = Provided::default()
+            .key("user", KeySource::function(user))
+            .key("tenant", KeySource::function(|_| Some("7")));
+        let file = "policies: [{name: p, key: user or tenant, limit: 1/s}]";
+        let config = Config::from_yaml_with(file, "limits.yaml", &provided).unwrap();
+        let policy = config.policies().each().next().unwrap();
+        let mut keys = Vec::new();
+        for (headers, client) in [(&[][..], "tenant=7"), (&[("x-user", "7")], "user=7")] {
+            let key = layer_key(policy, &request("192.0.2.9", headers));
+            assert_eq!(policy.client_of(&key).unwrap(), client.as_bytes());
+            assert_eq!(policy.key_of(client.as_bytes()).unwrap(), key);
+            keys.push(key);
+        }
+        assert_ne!(keys[0], keys[1]);
     }
 
     #[test]
@@ -192,7 +223,10 @@ mod tests {
         let address = || KeySource::client_address(TrustedProxies::none());
         let by_both = address().and(KeySource::path());
         let by_either = KeySource::bearer_token().or(address()).or(KeySource::path());
+        let provided = || KeySource::function(|_| Some("s3cret"));
+        let alike = provided().or(address()).or(provided());
         for (source, client, expected) in [
+            (alike, "provided=s3cret", "give the sources different names"),
             (address(), "s3cret", "192.0.2.1"),
             (KeySource::path(), "sha256:s3cret", "64 hexadecimal digits"),
             (address(), "2001:db8::/48", "first 64 bits"),

@@ -69,7 +69,9 @@ pub(crate) fn decided(policies: &Policies, checks: &[PolicyCheck], checked: &Che
         }
     }
     let Some((_, refusal)) = refusal else {
-        observe::admitted();
+        if !checked.0.is_empty() {
+            observe::admitted();
+        }
         let delays = decisions().filter(|(round, _)| !round.shadow).map(|(_, decision)| decision.delay());
         return Verdict::Pass {
             lines: admitted_lines(policies, &standings),

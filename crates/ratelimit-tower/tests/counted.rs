@@ -48,6 +48,24 @@ async fn a_plan_that_holds_permits_counts_a_missing_key_once() {
     assert_eq!(counted["ratelimit_unidentified_total policy=user"], 1);
 }
 
+#[tokio::test]
+async fn what_no_decision_admits_is_not_counted_as_admitted() {
+    let recorder = DebuggingRecorder::new();
+    let _counting = metrics::set_default_local_recorder(&recorder);
+    let config = MemoryConfig::default().max_keys(1).when_full(WhenFull::Refuse);
+    let full = RateLimiter::without_limits(MemoryStore::with_config(config)).with_clock(clock());
+    let source = KeySource::header(HeaderName::from_static("x-user"));
+    let policies = Policies::new([Policy::new("user", source, limit("9/min")).unwrap()]).unwrap();
+    let service = service(&RateLimitLayer::new(full, policies.in_shadow()));
+    for user in 0..200 {
+        assert_eq!(statuses(&service, 1, &[("x-user", &user.to_string())]).await, [200]);
+    }
+    let counted = counted(&recorder.snapshotter());
+    let failed = counted["ratelimit_failures_total answer=shadow"];
+    assert!(failed > 0, "{counted:?}");
+    assert_eq!(counted["ratelimit_admitted_total"], 200 - failed);
+}
+
 /// The metrics of the store are those of the store that is down.
 #[tokio::test]
 async fn a_fallback_is_not_measured_as_the_store() {

@@ -185,3 +185,24 @@ async fn a_streamed_response_with_a_length_ends_complete() {
         assert_eq!(ended.recv().await.unwrap(), (sent, true));
     }
 }
+
+/// axum and hyper drop the body of such a response without reading it.
+#[tokio::test]
+async fn a_response_that_is_sent_without_its_body_ends_complete() {
+    for (method, status) in [("HEAD", 200), ("GET", 204), ("GET", 304)] {
+        let (sender, mut ended) = tokio::sync::mpsc::unbounded_channel();
+        let settle = Settle::function(move |end: &End<'_>| {
+            sender.send((end.response_bytes, end.complete)).unwrap();
+            None
+        });
+        let policy = Policy::new("p", KeySource::everybody(), limit("9/min")).unwrap().settle(settle);
+        let body = || axum::body::Body::new(Streamed(Some(Bytes::from("whole"))));
+        let handler = move || async move { (StatusCode::from_u16(status).unwrap(), body()) };
+        let app = Router::new().route("/", get(handler)).layer(memory(Policies::new([policy]).unwrap()));
+        let mut request = Request::new(Empty::<Bytes>::new());
+        *request.method_mut() = method.parse().unwrap();
+        *request.uri_mut() = format!("http://{}/", axum(app).await).parse().unwrap();
+        assert_eq!(client().request(request).await.unwrap().status().as_u16(), status);
+        assert_eq!(ended.recv().await.unwrap(), (0, true), "{method} {status}");
+    }
+}

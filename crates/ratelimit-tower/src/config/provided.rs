@@ -31,10 +31,14 @@ pub struct Provided {
 }
 
 impl Provided {
-    /// Adds a key that a file can name. Built-in names take precedence.
+    /// Adds a key that a file can name. Built-in names take precedence. A source from [`KeySource::function`] or
+    /// [`KeySource::extension`] is also shown under this name, and [`Policy::key_of`](crate::Policy::key_of) takes it:
+    /// `tenant=7` of the key `"tenant or address"`.
     #[must_use]
     pub fn key(mut self, name: impl Into<String>, source: KeySource) -> Self {
-        self.keys.insert(name.into(), source);
+        let name = name.into();
+        let source = source.named(&name);
+        self.keys.insert(name, source);
         self
     }
 

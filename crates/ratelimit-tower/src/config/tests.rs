@@ -198,6 +198,20 @@ fn values_of_the_wrong_type_are_named() {
 }
 
 /// A field whose value was deleted does not mean that the field is not set: a policy for one route would be one for all.
+/// An API key that is not quoted may be a number too large for YAML.
+#[test]
+fn errors_in_yaml_quote_no_client() {
+    for client in
+        ["5e84402111938475", "-5e84402111938475", ".inf", "84402111938475000000000000000000000000000000"]
+    {
+        let error = yaml(&format!("allow:\n  - key: api-key:x-key\n    clients: [{client}]\npolicies: []"));
+        assert!(
+            error.starts_with("3: allow[1].clients[1]: ") && !error.contains("84402111938475"),
+            "{error}"
+        );
+    }
+}
+
 #[test]
 fn fields_without_a_value_are_errors() {
     let policy = "policies:\n  - name: a\n    key: address\n    limit: 1/s\n";

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
-use serde_saphyr::{DuplicateKeyPolicy, Location, Spanned};
+use serde_saphyr::{DuplicateKeyPolicy, Location, NonFiniteFloatPolicy, Spanned};
 
 use super::document::{Lined, MOST_LEVELS, Node, Problem, Value};
 
@@ -12,6 +12,8 @@ pub(super) fn read(text: &str) -> Result<Node, Problem> {
     // The library's own bound, 64 levels, takes more than the 2 MiB of a thread's stack without optimisation.
     let options = serde_saphyr::options! {
         duplicate_keys: DuplicateKeyPolicy::Error,
+        // The library's own error quotes the number, which may be a client: `5e84402111938475`.
+        non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
         with_snippet: false,
         budget: serde_saphyr::budget! { max_depth: MOST_LEVELS },
     };

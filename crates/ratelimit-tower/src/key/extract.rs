@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use crate::Head;
+use http::HeaderName;
 use http::header::AUTHORIZATION;
-use http::{HeaderName, HeaderValue};
 
 use super::{Absent, KeyBytes, KeySource, Source};
 use crate::peer;
@@ -36,11 +36,11 @@ impl KeySource {
     fn extract_other(&self, request: &Head<'_>, key: &mut KeyBytes) -> Result<(), Absent> {
         match &self.0 {
             Source::Everybody | Source::Client(_) => Ok(()),
-            Source::Header(name) => only(request, name).map(|value| key.part(value.as_bytes())),
-            Source::Secret(name) => only(request, name).map(|value| key.secret(value.as_bytes())),
+            Source::Header(name) => only(request, name).map(|value| key.part(value)),
+            Source::Secret(name) => only(request, name).map(|value| key.secret(value)),
             Source::Bearer => {
                 let value = only(request, &AUTHORIZATION)?;
-                key.secret(bearer(value.as_bytes()).ok_or(Absent::Client)?);
+                key.secret(bearer(value).ok_or(Absent::Client)?);
                 Ok(())
             }
             Source::Path => {
@@ -55,7 +55,7 @@ impl KeySource {
                 key.part(matched.as_str().as_bytes());
                 Ok(())
             }
-            Source::Provided(extract) => extract(request, key),
+            Source::Provided(_, extract) => extract(request, key),
             Source::Both(both) => {
                 let length = key.len();
                 let extracted = both.0.extract(request, key).and_then(|()| both.1.extract(request, key));
@@ -84,11 +84,12 @@ fn peer_of(request: &Head<'_>) -> Result<IpAddr, Absent> {
     peer::address(request.extensions).ok_or(Absent::Program(peer::ABSENT))
 }
 
-/// The value of a header that occurs once.
-fn only<'r>(request: &Head<'r>, name: &HeaderName) -> Result<&'r HeaderValue, Absent> {
+/// The value of a header that occurs once. Whitespace around it is no part of it (RFC 9110, section 5.5), but servers leave it
+/// there in HTTP/2.
+fn only<'r>(request: &Head<'r>, name: &HeaderName) -> Result<&'r [u8], Absent> {
     let mut values = request.headers.get_all(name).iter();
     match (values.next(), values.next()) {
-        (Some(value), None) => Ok(value),
+        (Some(value), None) => Ok(value.as_bytes().trim_ascii()),
         (None, _) => Err(Absent::Client),
         (Some(_), Some(_)) => Err(Absent::Several),
     }

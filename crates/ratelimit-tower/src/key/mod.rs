@@ -65,7 +65,8 @@ enum Source {
     Path,
     #[cfg(feature = "axum")]
     Template,
-    Provided(Extract),
+    /// With its name.
+    Provided(Arc<str>, Extract),
     Both(Arc<(KeySource, KeySource)>),
     Either(Arc<(KeySource, KeySource)>),
 }
@@ -120,21 +121,36 @@ impl KeySource {
         T: Send + Sync + 'static,
         K: AsRef<[u8]>,
     {
-        Self(Source::Provided(Arc::new(move |request, bytes| {
+        Self::provided(move |request, bytes| {
             let value = request.extensions.get::<T>().ok_or(Absent::Program(
                 "the extension is missing: run the middleware that sets it before this layer",
             ))?;
             bytes.part(key(value).as_ref());
             Ok(())
-        })))
+        })
     }
 
     /// The result of a closure that gets the request's head. `None` counts as missing.
     pub fn function<K: AsRef<[u8]>>(key: impl Fn(&Head<'_>) -> Option<K> + Send + Sync + 'static) -> Self {
-        Self(Source::Provided(Arc::new(move |request, bytes| {
+        Self::provided(move |request, bytes| {
             bytes.part(key(request).ok_or(Absent::Client)?.as_ref());
             Ok(())
-        })))
+        })
+    }
+
+    fn provided(
+        key: impl Fn(&Head<'_>, &mut KeyBytes) -> Result<(), Absent> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Source::Provided("provided".into(), Arc::new(key)))
+    }
+
+    /// Gives a source of the program this name.
+    #[cfg(feature = "config")]
+    pub(crate) fn named(self, name: &str) -> Self {
+        match self.0 {
+            Source::Provided(_, key) => Self(Source::Provided(name.into(), key)),
+            _ => self,
+        }
     }
 
     /// Whether requests are counted by the client's address alone.

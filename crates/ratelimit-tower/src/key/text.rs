@@ -69,15 +69,25 @@ impl KeySource {
                 both.1.write_text(second, key)
             }
             Source::Either(either) => {
-                for (choice, source) in [(0, &either.0), (1, &either.1)] {
-                    if let Some(text) = source.alternative(text) {
-                        key.choice(choice);
-                        return source.write_text(text, key);
+                let (choice, source, text) = match (either.0.alternative(text), either.1.alternative(text)) {
+                    (Some(text), None) => (0, &either.0, text),
+                    (None, Some(text)) => (1, &either.1, text),
+                    (Some(_), Some(_)) => {
+                        return Err(wrong(format!(
+                            "it can be a client of either part of `{self}`: give the sources different names (Provided::key)"
+                        )));
                     }
-                }
-                let ways =
-                    [&either.0, &either.1].map(|source| source.to_string().replace(" or ", "=VALUE` or `"));
-                Err(wrong(format!("write which of them it is: `{}=VALUE`", ways.join("=VALUE` or `"))))
+                    (None, None) => {
+                        let ways = [&either.0, &either.1]
+                            .map(|source| source.to_string().replace(" or ", "=VALUE` or `"));
+                        return Err(wrong(format!(
+                            "write which of them it is: `{}=VALUE`",
+                            ways.join("=VALUE` or `")
+                        )));
+                    }
+                };
+                key.choice(choice);
+                source.write_text(text, key)
             }
             _ => {
                 match hash_of(text)? {
@@ -211,7 +221,8 @@ fn bytes_of(digits: &[u8]) -> Option<[u8; 32]> {
 }
 
 impl fmt::Display for KeySource {
-    /// The words with which a configuration file names this source. A source that the program provides is `provided`.
+    /// The words with which a configuration file names this source. A source that the program provides without a name is
+    /// `provided`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Source::Everybody => f.write_str("everybody"),
@@ -222,7 +233,7 @@ impl fmt::Display for KeySource {
             Source::Path => f.write_str("path"),
             #[cfg(feature = "axum")]
             Source::Template => f.write_str("path-template"),
-            Source::Provided(_) => f.write_str("provided"),
+            Source::Provided(name, _) => f.write_str(name),
             Source::Both(both) => write!(f, "{} and {}", both.0, both.1),
             Source::Either(either) => write!(f, "{} or {}", either.0, either.1),
         }

@@ -40,7 +40,7 @@ impl After {
     ) -> Request<B> {
         // Nothing else has it yet.
         let Some(pending) = Arc::get_mut(&mut self.0) else { return request };
-        pending.begin(request.extensions_mut(), bodies);
+        pending.begin(&mut request, bodies);
         if !pending.needs_request_bytes() {
             return request;
         }
@@ -92,7 +92,10 @@ fn finish_response<B: 'static>(
     match pending.bodies() {
         Some(bodies) if bodies.know::<B>() => {
             let (head, body) = answer.into_parts();
-            let length = number(&head.headers, &CONTENT_LENGTH);
+            let length = match pending.sends_no_body(head.status) {
+                true => Some(0),
+                false => number(&head.headers, &CONTENT_LENGTH),
+            };
             let body = bodies.measure(body, length, watch(pending, &head, open));
             (Response::from_parts(head, body), costs)
         }

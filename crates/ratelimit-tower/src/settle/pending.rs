@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use http::Extensions;
+use http::{Method, Request, StatusCode};
 use ratelimit_core::{CheckError, Decision, Mode, Permit, Timestamp};
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
@@ -33,6 +33,8 @@ pub(super) struct Pending {
     request_bytes: Option<Arc<AtomicU64>>,
     pub(super) response_bytes: AtomicU64,
     begun: Timestamp,
+    /// Whether the request's method is `HEAD`, so that the response is sent without its body.
+    is_head: bool,
     bodies: Option<Arc<BodyTypes>>,
     /// Whether the outcome is known.
     answered: AtomicBool,
@@ -68,14 +70,16 @@ impl Pending {
             request_bytes: None,
             response_bytes: AtomicU64::new(0),
             begun: Timestamp::EPOCH,
+            is_head: false,
             bodies: None,
             answered: AtomicBool::new(false),
         }
     }
 
     /// Puts the handle for the handler into the request's extensions, and records that the service is called now.
-    pub(super) fn begin(&mut self, extensions: &mut Extensions, bodies: &Arc<BodyTypes>) {
+    pub(super) fn begin<B>(&mut self, request: &mut Request<B>, bodies: &Arc<BodyTypes>) {
         self.is_called();
+        self.is_head = request.method() == Method::HEAD;
         self.bodies = Some(bodies.clone());
         let mut records = Records::default();
         for (place, check) in self.checks.iter().enumerate() {
@@ -84,11 +88,17 @@ impl Pending {
                 records.push(place, policy.name().into());
             }
         }
-        self.records = Charged::insert(records, extensions);
+        self.records = Charged::insert(records, request.extensions_mut());
     }
 
     pub(super) fn bodies(&self) -> Option<&BodyTypes> {
         self.bodies.as_deref()
+    }
+
+    /// Whether a response with this status is sent without its body, which servers then drop without reading it (RFC 9110,
+    /// section 6.4.1).
+    pub(super) fn sends_no_body(&self, status: StatusCode) -> bool {
+        self.is_head || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
     }
 
     /// Whether something is held until the end of the response.
