@@ -7,19 +7,9 @@
 //! | bytes | their count as a number, then the bytes |
 //! | text | bytes that are UTF-8 |
 
-use std::fmt;
-
 /// The bytes are not a message of this version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the message is not one that nodes send; does another program write to the channel?")
-    }
-}
-
-impl std::error::Error for Malformed {}
 
 pub(crate) fn put_number(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {

@@ -2,11 +2,10 @@
 //! then confirmed, pending again, or unsure.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::future::poll_fn;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 
+use futures_util::future::join_all;
 use ratelimit_core::kit::OwnedName;
 use ratelimit_core::{
     Answer, Applied, Claim, Claims, CounterStore, MAX_CLAIMS, MAX_UNITS, Meter, Mode, Refund, StoreError,
@@ -56,21 +55,6 @@ impl<S: CounterStore> Synced<S> {
         self.has_failed.store(result.is_err(), Ordering::Relaxed);
         result
     }
-}
-
-/// Runs all futures concurrently and returns their outputs.
-async fn join_all<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut all: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
-    poll_fn(|context| {
-        for (one, output) in all.iter_mut().filter(|(_, output)| output.is_none()) {
-            if let Poll::Ready(ready) = one.as_mut().poll(context) {
-                *output = Some(ready);
-            }
-        }
-        if all.iter().all(|(_, output)| output.is_some()) { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
-    all.into_iter().filter_map(|(_, output)| output).collect()
 }
 
 /// Usages that were taken from the ledger. Those that were not sent return to the ledger when the batch is finished or
@@ -313,8 +297,10 @@ fn stage_after<T>(answer: &Result<T, StoreError>) -> Stage {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicUsize};
+    use std::task::Poll;
     use std::time::Duration;
 
     use futures::executor::block_on;

@@ -3,6 +3,7 @@
 //! [`Limits`] can only be deserialized from a self-describing format, such as JSON, whose input says whether it contains a
 //! string or a list.
 
+use ::serde::de::value::SeqAccessDeserializer;
 use ::serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::{Limit, Limits};
@@ -51,11 +52,8 @@ impl<'de> Deserialize<'de> for Limits {
                 text.parse().map_err(E::custom)
             }
 
-            fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Limits, A::Error> {
-                let mut limits = Vec::new();
-                while let Some(limit) = list.next_element::<Limit>()? {
-                    limits.push(limit);
-                }
+            fn visit_seq<A: de::SeqAccess<'de>>(self, list: A) -> Result<Limits, A::Error> {
+                let limits = Vec::<Limit>::deserialize(SeqAccessDeserializer::new(list))?;
                 Limits::new(limits).map_err(de::Error::custom)
             }
         }

@@ -388,25 +388,19 @@ impl Options {
 
     fn builder_of_calendar(self, quota: u64, calendar: Calendar) -> Result<LimitBuilder, LimitError> {
         let needs = "a window of fixed length, not to a period of the calendar";
-        let unsuitable = |option| Err(LimitError::Unsuitable { option, needs });
-        match self.algorithm {
-            None | Some(Algorithm::FixedWindow) => {}
-            Some(_) => return unsuitable("another algorithm than a fixed window"),
-        }
-        if self.precision.is_some() || self.strict {
-            return unsuitable("a precision");
-        }
-        if self.lease.is_some() {
-            return unsuitable("a lease");
-        }
-        if self.alignment.is_some() {
-            return unsuitable("an alignment");
-        }
-        if self.step.is_some() {
-            return unsuitable("step");
-        }
-        if self.immediate.is_some() {
-            return unsuitable("immediate");
+        let unsuitable = [
+            (
+                self.algorithm.is_some_and(|algorithm| algorithm != Algorithm::FixedWindow),
+                "another algorithm than a fixed window",
+            ),
+            (self.precision.is_some() || self.strict, "a precision"),
+            (self.lease.is_some(), "a lease"),
+            (self.alignment.is_some(), "an alignment"),
+            (self.step.is_some(), "step"),
+            (self.immediate.is_some(), "immediate"),
+        ];
+        if let Some((_, option)) = unsuitable.into_iter().find(|(is_given, _)| *is_given) {
+            return Err(LimitError::Unsuitable { option, needs });
         }
         let mut builder = LimitBuilder::of_calendar(quota, calendar);
         builder.spec.burst = self.burst;

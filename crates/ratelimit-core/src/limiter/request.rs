@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use crate::decision::AskedKey;
 use crate::limit::Ban;
-use crate::{Algorithm, Claim, Claims, InvalidClaims, Key, Limit, Limits, Meter, MeterId, Mode, Timestamp};
+use crate::{Algorithm, Claim, Claims, InvalidClaims, Limit, Limits, Meter, MeterId, Mode, Timestamp};
 
 /// What to check: a key, its cost, and the limits if they depend on the request.
 ///
@@ -318,44 +318,9 @@ impl<'l> Part<'_, 'l> {
     }
 }
 
-impl<'k> From<&'k str> for Request<'k, '_> {
+impl<'k, K: AsRef<[u8]> + ?Sized> From<&'k K> for Request<'k, '_> {
     #[inline]
-    fn from(key: &'k str) -> Self {
-        Self::new(key)
-    }
-}
-
-impl<'k> From<&'k String> for Request<'k, '_> {
-    #[inline]
-    fn from(key: &'k String) -> Self {
-        Self::new(key)
-    }
-}
-
-impl<'k> From<&'k [u8]> for Request<'k, '_> {
-    #[inline]
-    fn from(key: &'k [u8]) -> Self {
-        Self::new(key)
-    }
-}
-
-impl<'k, const N: usize> From<&'k [u8; N]> for Request<'k, '_> {
-    #[inline]
-    fn from(key: &'k [u8; N]) -> Self {
-        Self::new(key)
-    }
-}
-
-impl<'k> From<&'k Vec<u8>> for Request<'k, '_> {
-    #[inline]
-    fn from(key: &'k Vec<u8>) -> Self {
-        Self::new(key)
-    }
-}
-
-impl<'k> From<&'k Key> for Request<'k, '_> {
-    #[inline]
-    fn from(key: &'k Key) -> Self {
+    fn from(key: &'k K) -> Self {
         Self::new(key)
     }
 }

@@ -78,11 +78,6 @@ impl Outcome {
     pub fn refused_share(&self) -> f64 {
         share(self.refused, self.requests)
     }
-
-    /// The share of the keys with at least one refusal, from 0 to 1.
-    pub fn keys_refused_share(&self) -> f64 {
-        share(self.keys_refused, self.keys)
-    }
 }
 
 /// `part` divided by `whole`; zero if `whole` is zero.

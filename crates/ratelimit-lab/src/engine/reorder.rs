@@ -1,7 +1,6 @@
 //! Puts requests into the order of their times, within a bound.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use ratelimit_core::Timestamp;
@@ -15,8 +14,8 @@ pub(crate) struct Reorder<T> {
     bound: Duration,
     /// Waiting requests, each of which came in order: not before the one in front of it. In most logs these are nearly all.
     sorted: VecDeque<(Timestamp, T)>,
-    /// The other waiting requests.
-    late: BinaryHeap<Reverse<Late<T>>>,
+    /// The other waiting requests, by time and by the order in which they came.
+    late: BTreeMap<(Timestamp, u64), T>,
     newest: Timestamp,
     /// The time of the last decision. No later request is decided at an earlier time.
     decided: Timestamp,
@@ -25,15 +24,12 @@ pub(crate) struct Reorder<T> {
     pub(crate) too_late: u64,
 }
 
-#[derive(Debug)]
-struct Late<T>(Timestamp, u64, T);
-
 impl<T> Reorder<T> {
     pub(crate) fn new(bound: Duration) -> Self {
         Self {
             bound,
             sorted: VecDeque::new(),
-            late: BinaryHeap::new(),
+            late: BTreeMap::new(),
             newest: Timestamp::EPOCH,
             decided: Timestamp::EPOCH,
             count: 0,
@@ -51,7 +47,7 @@ impl<T> Reorder<T> {
         if self.sorted.back().is_none_or(|(last, _)| *last <= time) {
             self.sorted.push_back((time, request));
         } else {
-            self.late.push(Reverse(Late(time, self.count, request)));
+            self.late.insert((time, self.count), request);
         }
     }
 
@@ -68,14 +64,14 @@ impl<T> Reorder<T> {
     /// The earliest request that is left, and the time at which to decide it, although earlier ones can still come.
     /// `None` if none is left.
     pub(crate) fn take(&mut self) -> Option<(Timestamp, T)> {
-        let late = self.late.peek().map(|Reverse(late)| late.0);
+        let late = self.late.first_key_value().map(|((time, _), _)| *time);
         let sorted = self.sorted.front().map(|(time, _)| *time);
         let is_late = match (late, sorted) {
             (Some(late), Some(sorted)) => late < sorted,
             (late, _) => late.is_some(),
         };
         let (time, request) = match is_late {
-            true => self.late.pop().map(|Reverse(Late(time, _, request))| (time, request))?,
+            true => self.late.pop_first().map(|((time, _), request)| (time, request))?,
             false => self.sorted.pop_front()?,
         };
         self.decided = self.decided.max(time);
@@ -83,29 +79,9 @@ impl<T> Reorder<T> {
     }
 
     fn first(&self) -> Option<Timestamp> {
-        let late = self.late.peek().map(|Reverse(late)| late.0);
+        let late = self.late.first_key_value().map(|((time, _), _)| *time);
         let sorted = self.sorted.front().map(|(time, _)| *time);
         late.into_iter().chain(sorted).min()
-    }
-}
-
-impl<T> PartialEq for Late<T> {
-    fn eq(&self, other: &Self) -> bool {
-        (self.0, self.1) == (other.0, other.1)
-    }
-}
-
-impl<T> Eq for Late<T> {}
-
-impl<T> PartialOrd for Late<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Late<T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.0, self.1).cmp(&(other.0, other.1))
     }
 }
 

@@ -197,7 +197,6 @@ fn values_of_the_wrong_type_are_named() {
     check(&yaml("policies:\n  - name: a\n    key: {address: 1}"), "3: policies[1].key: invalid type: map");
 }
 
-/// A field whose value was deleted does not mean that the field is not set: a policy for one route would be one for all.
 /// An API key that is not quoted may be a number too large for YAML.
 #[test]
 fn errors_in_yaml_quote_no_client() {
@@ -212,6 +211,7 @@ fn errors_in_yaml_quote_no_client() {
     }
 }
 
+/// A field whose value was deleted does not mean that the field is not set: a policy for one route would be one for all.
 #[test]
 fn fields_without_a_value_are_errors() {
     let policy = "policies:\n  - name: a\n    key: address\n    limit: 1/s\n";

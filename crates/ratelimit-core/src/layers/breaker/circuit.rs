@@ -125,7 +125,8 @@ impl Circuit {
         }
         let failed = opened.failed.clone();
         drop(opened);
-        Err(Refusal { failed, now, until: Timestamp::from_nanos(until) }.into_error())
+        let refusal = Refusal { failed, now, until: Timestamp::from_nanos(until) };
+        Err(StoreError::new("breaker", ErrorKind::CircuitOpen, "").with_lazy_message(refusal))
     }
 
     fn answered(&self, generation: u64) {

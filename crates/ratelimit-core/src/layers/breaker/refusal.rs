@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{ErrorKind, StoreError, Timestamp};
+use crate::{StoreError, Timestamp};
 
 /// Why the breaker is open.
 #[derive(Debug)]
@@ -18,12 +18,6 @@ pub(super) struct Refusal {
     pub(super) now: Timestamp,
     /// When the next probe may begin.
     pub(super) until: Timestamp,
-}
-
-impl Refusal {
-    pub(super) fn into_error(self) -> StoreError {
-        StoreError::new("breaker", ErrorKind::CircuitOpen, "").with_lazy_message(self)
-    }
 }
 
 impl fmt::Display for Refusal {
