@@ -18,9 +18,8 @@ const HOUR: Duration = Duration::from_secs(3_600);
 /// Units of each meter.
 pub(super) const ALL: u64 = 4;
 
-/// Full hours in 2009 and in 2106, after the end of 32 bits: a date that a store takes from a caller is in the past and in
-/// the future of its server's clock.
-const STARTS: [Timestamp; 2] = [Timestamp::from_secs(1_260_000_000), Timestamp::from_secs(4_320_000_000)];
+/// In the past of every server's clock, and in 2106, after the last second of 32 bits.
+const STARTS: [Timestamp; 2] = [START, Timestamp::from_secs(4_320_000_000)];
 
 /// The last operation on a meter, and the suffix of a case's name.
 pub(super) const WAYS: [(Way, &str); 10] = [
