@@ -27,6 +27,10 @@ enum Flaw {
     OneMore(Call),
     /// Sends a batch slice by slice.
     TripForEachSlice,
+    /// Sends a batch in parts of a hundred slices.
+    TripForEachHundred,
+    /// Repeats the second half of a large batch without an answer.
+    RepeatsLargeBatches,
     /// Has no time limit.
     Patient,
     /// Never reconnects.
@@ -243,10 +247,20 @@ impl CounterStore for Wire {
     }
 
     async fn claim_many(&self, slices: &[Claims<'_>]) -> Vec<Result<Answer, StoreError>> {
+        if self.flaw == Flaw::RepeatsLargeBatches && slices.len() > 100 {
+            let done = self.meters.claim_many(slices).await;
+            if self.trip().await.is_err() {
+                self.meters.claim_many(&slices[slices.len() / 2..]).await;
+            }
+            return done;
+        }
         let is_second = self.decisions == Decisions::Conservative
             && slices.iter().any(|claims| !claims.iter().all(is_window));
-        let trips =
-            if self.flaw == Flaw::TripForEachSlice { slices.len() } else { 1 + usize::from(is_second) };
+        let trips = match self.flaw {
+            Flaw::TripForEachSlice => slices.len(),
+            Flaw::TripForEachHundred => slices.len().div_ceil(100),
+            _ => 1 + usize::from(is_second),
+        };
         for _ in 0..trips {
             if self.applies_first() {
                 let done = self.meters.claim_many(slices).await;
@@ -379,6 +393,7 @@ async fn broken_remote_stores_are_caught() {
     let expected = [
         (Flaw::TwoTrips, Exact, "trips/one-for-a-claim-fixed"),
         (Flaw::TripForEachSlice, Exact, "trips/one-for-a-batch"),
+        (Flaw::TripForEachHundred, Exact, "trips/one-for-a-batch"),
         (Flaw::ConnectsAnew, Exact, "trips/no-connection-for-each"),
         (Flaw::Patient, Exact, "failures/frozen"),
         (Flaw::Patient, Exact, "failures/every-method"),
@@ -389,6 +404,7 @@ async fn broken_remote_stores_are_caught() {
         (Flaw::AppliesTwice, Exact, "lost-answers/a-forced-charge"),
         (Flaw::AppliesTwice, Exact, "lost-answers/a-slice"),
         (Flaw::AppliesTwice, Exact, "lost-answers/a-batch"),
+        (Flaw::RepeatsLargeBatches, Exact, "lost-answers/a-large-batch"),
         (Flaw::AppliesTwice, Exact, "lost-answers/a-refund"),
         (Flaw::DeniesApplied, Exact, "lost-answers/a-claim"),
         (Flaw::DeniesApplied, Exact, "lost-answers/a-batch"),

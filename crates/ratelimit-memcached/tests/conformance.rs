@@ -339,7 +339,8 @@ fn decoded(listed: &str) -> Result<String, BoxError> {
 async fn keys(admin: &Admin) -> Result<Vec<String>, BoxError> {
     loop {
         let mut stream = BufReader::new(admin.connect().await?);
-        stream.write_all(b"lru_crawler metadump all\r\n").await?;
+        // `all` walks the queues of recently used items, and misses those that move or are locked meanwhile.
+        stream.write_all(b"lru_crawler metadump hash\r\n").await?;
         let mut keys = Vec::new();
         let mut lines = stream.lines();
         while let Some(line) = lines.next_line().await? {

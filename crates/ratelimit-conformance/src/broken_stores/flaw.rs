@@ -1,9 +1,11 @@
 //! The operations of a store that can have a bug.
 
 use std::fmt;
+use std::time::Instant;
 
 use ratelimit_core::{
-    Answer, CLOCK_SLACK, Claims, Decisions, MeterId, Mode, Refund, State, Time, Timestamp, decide, refund,
+    Answer, CLOCK_SLACK, Claim, Claims, Decisions, MeterId, Mode, Refund, State, Time, Timestamp, decide,
+    refund,
 };
 
 /// The kinds of call.
@@ -54,8 +56,12 @@ pub struct Write {
     pub tat: Option<Timestamp>,
     /// [`forget_at`](Self::forget_at) of the first meter of the slice.
     pub first_forget_at: Timestamp,
+    /// [`forget_at`](Self::forget_at) of the last meter of the slice.
+    pub last_forget_at: Timestamp,
     /// The instant until which the former state was to be kept; `None` if there was none.
     pub former: Option<Timestamp>,
+    /// When the server would have removed the former state.
+    pub former_expiry: Option<Instant>,
 }
 
 /// A bug in one or more operations of a store. The default implementations are correct.
@@ -89,6 +95,11 @@ pub trait Flaw: fmt::Debug + Default + Send + Sync + 'static {
         false
     }
 
+    /// Whether a claim in two steps writes back what the first step has read for this claim.
+    fn stale(&self, _claim: &Claim<'_>) -> bool {
+        true
+    }
+
     /// Whether refunds read and write in two steps.
     fn torn_refund(&self) -> bool {
         false
@@ -117,6 +128,11 @@ pub trait Flaw: fmt::Debug + Default + Send + Sync + 'static {
     /// The instant until which a written meter is kept.
     fn keep_until(&self, write: &Write) -> Timestamp {
         write.forget_at + CLOCK_SLACK
+    }
+
+    /// When the server removes a written meter, whatever the time of the callers.
+    fn expires(&self, _write: &Write) -> Option<Instant> {
+        None
     }
 
     /// Refunds units.

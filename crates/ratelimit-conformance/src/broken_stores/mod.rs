@@ -24,6 +24,7 @@ mod caches;
 mod capacity;
 mod decisions;
 mod excuses;
+mod expiries;
 mod failing;
 mod features;
 mod flaw;
@@ -55,6 +56,7 @@ pub fn all() -> Vec<BrokenStore> {
         capacity::all(),
         decisions::all(),
         excuses::all(),
+        expiries::all(),
         failing::all(),
         features::all(),
         histories::all(),

@@ -1,6 +1,6 @@
 //! Stores that read and write in two steps, with other calls between them: always, or only in rare situations.
 
-use ratelimit_core::{Answer, Meter, Mode, State};
+use ratelimit_core::{Answer, Claim, Meter, Mode, State};
 
 use super::flaw::{Call, Look};
 
@@ -16,7 +16,7 @@ fn turned(look: &Look<'_>) -> bool {
 
 /// Whether a meter is as good as new.
 fn drained(look: &Look<'_>) -> bool {
-    let as_new = |(claim, state): (&ratelimit_core::Claim<'_>, &Option<State>)| {
+    let as_new = |(claim, state): (&Claim<'_>, &Option<State>)| {
         state.as_ref().is_some_and(|state| claim.meter.forget_at(state) <= look.claims.now())
     };
     look.claims.iter().zip(look.states).any(as_new)
@@ -86,6 +86,29 @@ flaws! {
         }
         fn writes(&self, _: &Answer) -> bool {
             true
+        }
+    }
+    TornPeeksInBatches "torn-peeks-in-batches": "a peek in a batch writes back what it has read",
+        "storms/of-everything-on-a-busy-meter" {
+        fn torn(&self, look: &Look<'_>) -> bool {
+            look.call == Call::Batch && look.claims.mode() == Mode::Peek
+        }
+        fn writes(&self, _: &Answer) -> bool {
+            true
+        }
+    }
+    TornForcedInBatches "torn-forced-in-batches": "forced charges of a batch are written in a second step",
+        "storms/of-everything-on-a-busy-meter" {
+        fn torn(&self, look: &Look<'_>) -> bool {
+            look.call == Call::Batch && look.claims.mode() == Mode::Force
+        }
+    }
+    TornZeros "torn-zeros": "a claim of cost zero writes back what it has read", "atomic/zero-next-to-charges" {
+        fn torn(&self, look: &Look<'_>) -> bool {
+            look.claims.len() > 1 && look.claims.iter().any(|claim| claim.cost == 0)
+        }
+        fn stale(&self, claim: &Claim<'_>) -> bool {
+            claim.cost == 0
         }
     }
     TornCosts "torn-costs": "costs above one are written in a second step", "atomic/costs-sliding" {

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use ratelimit_core::{Answer, Claims, CounterStore, Mode, Promises, Refund, State, StoreError, Timestamp};
 use tokio::task::yield_now;
@@ -29,6 +30,14 @@ struct Table {
 struct Kept {
     state: State,
     until: Timestamp,
+    expires: Option<Instant>,
+}
+
+impl Kept {
+    /// Whether the server has not removed it.
+    fn is_there(&self) -> bool {
+        self.expires.is_none_or(|expires| expires > Instant::now())
+    }
 }
 
 /// The minimum number of writes between two sweeps.
@@ -43,8 +52,12 @@ fn tat(state: &State) -> Option<Timestamp> {
 
 impl Table {
     fn read(&self, name: &[u8], now: Timestamp) -> Option<State> {
-        let kept = self.meters.get(name).filter(|kept| kept.until >= now);
+        let kept = self.meters.get(name).filter(|kept| kept.until >= now && kept.is_there());
         kept.map(|kept| kept.state.clone())
+    }
+
+    fn expiry(&self, name: &[u8]) -> Option<Instant> {
+        self.meters.get(name).filter(|kept| kept.is_there())?.expires
     }
 
     fn is_expired(&self, name: &[u8], now: Timestamp) -> bool {
@@ -104,6 +117,7 @@ impl<F: Flaw> TableStore<F> {
             state.as_ref().map(|state| claim.meter.forget_at(state))
         };
         let first = claims.iter().zip(&states).find_map(forget);
+        let last = claims.iter().zip(&states).rev().find_map(forget);
         let parts = claims.iter().zip(self.names(call, claims)).zip(states).enumerate();
         for (place, ((claim, name), state)) in parts {
             let Some(state) = state else { continue };
@@ -117,7 +131,9 @@ impl<F: Flaw> TableStore<F> {
                 forget_at,
                 tat: tat(&state),
                 first_forget_at: first.unwrap_or(forget_at),
+                last_forget_at: last.unwrap_or(forget_at),
                 former: table.meters.get(&name).map(|kept| kept.until),
+                former_expiry: table.expiry(&name),
             };
             self.put(table, name, state, &write);
         }
@@ -125,7 +141,8 @@ impl<F: Flaw> TableStore<F> {
     }
 
     fn put(&self, table: &mut Table, name: Vec<u8>, state: State, write: &Write) {
-        let kept = Kept { state: self.flaw.kept(state), until: self.flaw.keep_until(write) };
+        let (until, expires) = (self.flaw.keep_until(write), self.flaw.expires(write));
+        let kept = Kept { state: self.flaw.kept(state), until, expires };
         table.write(name, kept, F::MOST_METERS);
     }
 
@@ -162,9 +179,15 @@ impl<F: Flaw> TableStore<F> {
 
     async fn decide_torn(&self, call: Call, claims: &Claims<'_>, mut states: Vec<Option<State>>) -> Answer {
         yield_now().await;
+        let mut table = self.table();
+        for ((claim, name), state) in claims.iter().zip(self.names(call, claims)).zip(&mut states) {
+            if !self.flaw.stale(claim) {
+                *state = table.read(&name, claims.now());
+            }
+        }
         let answer = self.flaw.decide(claims, &mut states);
         if self.flaw.writes(&answer) {
-            self.write(call, &mut self.table(), claims, answer.charged, states);
+            self.write(call, &mut table, claims, answer.charged, states);
         }
         answer
     }
@@ -198,7 +221,9 @@ impl<F: Flaw> TableStore<F> {
             forget_at,
             tat: tat(&state),
             first_forget_at: forget_at,
+            last_forget_at: forget_at,
             former: table.meters.get(&name).map(|kept| kept.until),
+            former_expiry: table.expiry(&name),
         };
         self.put(table, name, state, &write);
     }

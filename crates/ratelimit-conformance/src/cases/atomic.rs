@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ratelimit_core::{Decisions, Limits, MAX_CLAIMS, ManualClock, RateLimiter, Request, Timestamp};
+use ratelimit_core::{Decisions, Limits, MAX_CLAIMS, ManualClock, Mode, RateLimiter, Request, Timestamp};
 
-use super::beside::{Part, forget};
+use super::beside::{Part, forget, put};
 use super::contended::{admitted, done};
 use crate::bench::{Bench, limit, limits, storm};
 use crate::case::{Case, Need};
 use crate::clock::START;
-use crate::failure::{CaseResult, ensure, ensure_eq};
+use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::random::Random;
 use crate::subject::Handle;
@@ -71,6 +71,12 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new("atomic/forced-charges", "Concurrent forced charges are all counted.", forced)
             .needs(Need::ExactPerKey),
+        Case::new(
+            "atomic/zero-next-to-charges",
+            "Concurrent slices that charge one limit and none of another lose no unit of either.",
+            zero_next_to_charges,
+        )
+        .needs(Need::ExactPerKey),
         Case::new("atomic/peeks-disturb-nobody", "Peeks between claims change nothing.", peeks),
         Case::new(
             "atomic/resets-race-claims",
@@ -280,6 +286,27 @@ async fn forced(bench: Bench) -> CaseResult {
     })
     .await?;
     Trial::new(&bench, own).expect_left(300).await
+}
+
+async fn zero_next_to_charges(bench: Bench) -> CaseResult {
+    let handles = bench.handles(HANDLES).await?;
+    for kind in Kind::METERS {
+        let part = |name| Ok::<_, Failure>(Part::new(&kind.builder(200, HOUR).name(name).build()?, "k", 0));
+        let both = [part("first")?, part("second")?];
+        storm(&handles, 100, |handle, number| {
+            let [first, second] = [both[0].of(number as u64 % 2), both[1].of((number as u64 + 1) % 2)];
+            async move {
+                let answer = put(&handle, START, Mode::Charge, &[first, second]).await??;
+                ensure!(answer.admitted, "a unit of 200 was refused after at most fifty: {answer:?}");
+                Ok(())
+            }
+        })
+        .await?;
+        let left = put(&bench.store, START, Mode::Peek, &both).await??.verdicts;
+        let left: Vec<u64> = left.iter().map(|verdict| verdict.remaining).collect();
+        ensure_eq!(left, [150, 150], "left of 200 each after fifty charges each, {kind:?}");
+    }
+    Ok(())
 }
 
 async fn peeks(bench: Bench) -> CaseResult {

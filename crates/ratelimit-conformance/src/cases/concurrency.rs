@@ -1,6 +1,8 @@
 //! Concurrency limits: units that are held until they are released.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use ratelimit_core::{Decisions, RateLimiter};
@@ -133,27 +135,35 @@ async fn burst(bench: Bench) -> CaseResult {
 
 async fn at_work(bench: Bench) -> CaseResult {
     const LIMIT: usize = 6;
+    const TASKS: usize = 40;
     let limits = limit(&format!("{LIMIT} at once lease 1h"))?.into();
     let handles = bench.handles(4).await?;
     let promises = bench.promises();
-    let working = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let counts = storm(&handles, 40, |handle, _| {
+    let working = Arc::new(AtomicUsize::new(0));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counts = storm(&handles, TASKS, |handle, _| {
         let limiter = RateLimiter::new(handle, ratelimit_core::Limits::clone(&limits));
-        let working = working.clone();
+        let (working, asked) = (working.clone(), asked.clone());
         async move {
-            use std::sync::atomic::Ordering::SeqCst;
             let (mut most, mut done) = (0, 0);
-            for _ in 0..6 {
+            for round in 0..6 {
                 let answer = limiter.check("k").await;
                 let held = answer.as_ref().ok().cloned();
                 let is_admitted = admitted(promises, answer)?;
+                if is_admitted {
+                    most = most.max(working.fetch_add(1, SeqCst) + 1);
+                }
+                asked.fetch_add(usize::from(round == 0), SeqCst);
                 let Some(mut decision) = held.filter(|_| is_admitted) else {
                     tokio::task::yield_now().await;
                     continue;
                 };
-                most = most.max(working.fetch_add(1, SeqCst) + 1);
                 done += 1;
-                // A store in memory does not suspend. The others have to come while this one is at work.
+                // The first are at work until all have asked once.
+                while asked.load(SeqCst) < TASKS {
+                    tokio::task::yield_now().await;
+                }
+                // A store in memory does not suspend.
                 tokio::task::yield_now().await;
                 let renewed = limiter.renew(&mut decision).await;
                 working.fetch_sub(1, SeqCst);

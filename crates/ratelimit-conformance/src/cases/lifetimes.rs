@@ -3,23 +3,26 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Clock, Mode, SystemClock, Timestamp};
+use ratelimit_core::{Clock, LimitBuilder, Mode, SystemClock, Timestamp};
 
 use super::beside::{Beside, Part, Slice, after, earlier, forget, put};
 use super::memory::gone_soon;
 use crate::bench::Bench;
 use crate::case::Case;
-use crate::clock::pause;
+use crate::clock::{START, pause};
 use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::kind::Kind;
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Units of each meter.
-const ALL: u64 = 4;
+pub(super) const ALL: u64 = 4;
+
+/// In the past of every server's clock, and in 2106, after the last second of 32 bits.
+const STARTS: [Timestamp; 2] = [START, Timestamp::from_secs(4_320_000_000)];
 
 /// The last operation on a meter, and the suffix of a case's name.
-const WAYS: [(Way, &str); 10] = [
+pub(super) const WAYS: [(Way, &str); 10] = [
     (Way::Claim, "a-claim"),
     (Way::First, "the-first-of-a-slice"),
     (Way::Second, "the-second-of-a-slice"),
@@ -33,7 +36,7 @@ const WAYS: [(Way, &str); 10] = [
 ];
 
 #[derive(Clone, Copy, Debug)]
-enum Way {
+pub(super) enum Way {
     Claim,
     First,
     Second,
@@ -86,14 +89,17 @@ pub(super) fn cases() -> Vec<Case> {
     cases
 }
 
-/// The meter of a kind, and another one for slices that lives for a tenth of the time.
-fn meters(kind: Kind, way: &str, period: Duration) -> CaseResult<[Part; 2]> {
-    let part = Part::new(&kind.limit(ALL, period)?, way, 0);
-    let other = Kind::Fixed.builder(1_000, period / 10).name(kind.name()).build()?;
-    Ok([part, Part::new(&other, way, 0)])
+/// The meter of a kind, and another one of the same key for slices.
+pub(super) fn meters(limit: LimitBuilder, other: LimitBuilder, key: &str) -> CaseResult<[Part; 2]> {
+    Ok([Part::new(&limit.build()?, key, 0), Part::new(&other.build()?, key, 0)])
 }
 
-async fn write(beside: &mut Beside, way: Way, [part, other]: &[Part; 2]) -> CaseResult {
+/// The meter of a kind, and another one that lives for a tenth of the time.
+fn tenth(kind: Kind, way: &str, period: Duration) -> CaseResult<[Part; 2]> {
+    meters(kind.builder(ALL, period), Kind::Fixed.builder(1_000, period / 10).name(kind.name()), way)
+}
+
+pub(super) async fn write(beside: &mut Beside, way: Way, [part, other]: &[Part; 2]) -> CaseResult {
     let all = &[part.of(ALL)];
     match way {
         Way::Claim => {
@@ -107,8 +113,9 @@ async fn write(beside: &mut Beside, way: Way, [part, other]: &[Part; 2]) -> Case
             beside.claim(Mode::Charge, &[other.of(1), part.of(ALL)]).await?;
         }
         Way::Batch => {
-            let one = Slice { now: beside.now(), mode: Mode::Charge, parts: vec![part.of(2)] };
-            beside.many(&[one.clone(), one]).await?;
+            let slice = |part| Slice { now: beside.now(), mode: Mode::Charge, parts: vec![part] };
+            let slices = [other.of(1), part.of(2), part.of(2), other.of(1)].map(slice);
+            beside.many(&slices).await?;
         }
         Way::Forced => {
             beside.claim(Mode::Charge, &[part.of(1)]).await?;
@@ -149,25 +156,32 @@ async fn told(beside: &mut Beside, part: &Part) -> CaseResult<Timestamp> {
 }
 
 async fn counts(bench: Bench, way: Way) -> CaseResult {
-    for kind in Kind::ALL {
-        let mut beside = Beside::new(&bench);
-        let meters = meters(kind, "k", HOUR)?;
-        // Inside a window, like most claims.
-        beside.at(Duration::from_secs(700));
-        write(&mut beside, way, &meters).await?;
-        let fits_at = told(&mut beside, &meters[0]).await?;
-        for (now, when) in [
-            (earlier(fits_at, Duration::from_nanos(1)), "to a nanosecond before all fits"),
-            (fits_at, "until all fits"),
-        ] {
-            beside.set(now);
-            for part in &meters {
-                beside.stands(&[part.of(ALL)], &format!("{way:?} of {kind:?}, {when}")).await?;
-            }
-            let asked = beside.claim(Mode::Charge, &[meters[0].of(ALL)]).await;
-            let asked = asked.map_err(|failure| after(&format!("{way:?} of {kind:?}, {when}"), failure))?;
-            ensure_eq!(asked.admitted, now == fits_at, "whether all were admitted {when}, {kind:?}");
+    for start in STARTS {
+        for kind in Kind::ALL {
+            counts_from(&bench, way, kind, start).await?;
         }
+    }
+    Ok(())
+}
+
+async fn counts_from(bench: &Bench, way: Way, kind: Kind, start: Timestamp) -> CaseResult {
+    let mut beside = Beside::new(bench);
+    let meters = tenth(kind, &format!("{start:?}"), HOUR)?;
+    // Inside a window, like most claims.
+    beside.set(start + Duration::from_secs(700));
+    write(&mut beside, way, &meters).await?;
+    let fits_at = told(&mut beside, &meters[0]).await?;
+    for (now, when) in [
+        (earlier(fits_at, Duration::from_nanos(1)), "to a nanosecond before all fits"),
+        (fits_at, "until all fits"),
+    ] {
+        beside.set(now);
+        for part in &meters {
+            beside.stands(&[part.of(ALL)], &format!("{way:?} of {kind:?}, {when}")).await?;
+        }
+        let asked = beside.claim(Mode::Charge, &[meters[0].of(ALL)]).await;
+        let asked = asked.map_err(|failure| after(&format!("{way:?} of {kind:?}, {when}"), failure))?;
+        ensure_eq!(asked.admitted, now == fits_at, "whether all were admitted {when}, {kind:?}");
     }
     Ok(())
 }
@@ -177,7 +191,7 @@ async fn for_late_callers(bench: Bench) -> CaseResult {
     for (way, _) in WAYS {
         for kind in Kind::ALL {
             let mut beside = Beside::new(&bench);
-            let meters = meters(kind, &format!("{way:?}"), HOUR)?;
+            let meters = tenth(kind, &format!("{way:?}"), HOUR)?;
             write(beside.at(Duration::from_secs(700)), way, &meters).await?;
             let fits_at = told(&mut beside, &meters[0]).await?;
             // Other calls make the store clean up meanwhile.
@@ -199,7 +213,7 @@ async fn in_real_time(bench: Bench) -> CaseResult {
     for (way, name) in WAYS {
         for kind in Kind::ALL {
             let mut beside = Beside::new(&bench);
-            let meters = meters(kind, name, Duration::from_millis(2_400))?;
+            let meters = tenth(kind, name, Duration::from_millis(2_400))?;
             write(beside.set(clock.now()), way, &meters).await?;
             let fits_at = match told(beside.set(clock.now()), &meters[0]).await {
                 Ok(fits_at) => fits_at,
@@ -236,7 +250,7 @@ async fn forgotten(bench: Bench, ways: &[Way]) -> CaseResult {
     for way in ways {
         for kind in Kind::ALL {
             let mut beside = Beside::new(&bench);
-            let meters = meters(kind, &format!("{way:?}"), period)?;
+            let meters = tenth(kind, &format!("{way:?}"), period)?;
             write(beside.set(clock.now()), *way, &meters).await?;
             written.push((format!("{way:?} of {kind:?}"), meters));
         }

@@ -21,10 +21,11 @@ const RECOVERED: Duration = Duration::from_secs(30);
 const KEY: &str = "very-secret";
 
 /// Calls with a lost answer, and the suffix of a case's name.
-const CALLS: [(Call, &str); 6] = [
+const CALLS: [(Call, &str); 7] = [
     (Call::Claim, "a-claim"),
     (Call::Forced, "a-forced-charge"),
     (Call::Batch, "a-batch"),
+    (Call::LargeBatch, "a-large-batch"),
     (Call::Slice, "a-slice"),
     (Call::Refund, "a-refund"),
     (Call::Reset, "a-reset"),
@@ -35,6 +36,7 @@ enum Call {
     Claim,
     Forced,
     Batch,
+    LargeBatch,
     Slice,
     Refund,
     Reset,
@@ -161,6 +163,11 @@ async fn ask(
         Call::Batch => {
             let mut answers = put_many(handle, &[slice(other), slice(part.of(10))]).await?;
             Ok(answers.remove(1).map(drop))
+        }
+        Call::LargeBatch => {
+            let mut slices = vec![slice(other); 500];
+            slices[300] = slice(part.of(10));
+            Ok(put_many(handle, &slices).await?.remove(300).map(drop))
         }
         Call::Refund => give_back(handle, START, &[(part.of(10), receipt)]).await,
         Call::Reset => forget(handle, START, &[part.of(0)]).await,

@@ -86,11 +86,19 @@ async fn one(
 ) -> CaseResult<[u64; 2]> {
     let [mut kept, mut back] = [0; 2];
     for round in 0..3 {
-        let slice = |parts: Vec<Part>| Slice { now, mode: Mode::Charge, parts };
+        let slice = |mode, parts: &[Part]| Slice { now, mode, parts: parts.to_vec() };
         let answers = match (number + round) % 5 {
             0 => vec![put(handle, now, Mode::Charge, &[part.of(3)]).await?],
             1 => vec![put(handle, now, Mode::Charge, &[part.of(3), other.of(1)]).await?],
-            2 => put_many(handle, &[slice(vec![part.of(3)]), slice(vec![part.of(3), other.of(1)])]).await?,
+            2 => {
+                let second = if number.is_multiple_of(2) { Mode::Force } else { Mode::Charge };
+                let slices = [
+                    slice(Mode::Charge, &[part.of(3)]),
+                    slice(second, &[part.of(3), other.of(1)]),
+                    slice(Mode::Peek, &[part.of(3)]),
+                ];
+                put_many(handle, &slices).await?
+            }
             3 => vec![put(handle, now, Mode::Force, &[part.of(3)]).await?],
             _ => vec![put(handle, now, Mode::Peek, &[part.of(3)]).await?],
         };

@@ -32,6 +32,7 @@ mod mixed_storms;
 mod names;
 mod numbers;
 mod partial;
+mod pauses;
 mod queues;
 mod rates;
 mod refund_races;
@@ -77,6 +78,7 @@ pub(crate) fn all() -> Vec<Case> {
         server_time::cases(),
         memory::cases(),
         lifetimes::cases(),
+        pauses::cases(),
         logs::cases(),
         keys::cases(),
         names::cases(),

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ratelimit_core::{Claim, Claims, CounterStore, Decisions, MeterId, Mode, RateLimiter, Timestamp};
+use ratelimit_core::{
+    Claim, Claims, Clock, CounterStore, Decisions, MeterId, Mode, RateLimiter, SystemClock, Timestamp,
+};
 
 use super::beside::{Part, Slice, put, put_many};
 use super::contended::admitted;
@@ -115,7 +117,8 @@ async fn ignores_callers(bench: Bench) -> CaseResult {
 async fn no_call(bench: Bench, kind: Kind) -> CaseResult {
     let day = Duration::from_secs(86_400);
     let (first, second) = (kind.limit(3, day)?, kind.builder(3, day).name("second").build()?);
-    for now in [START + day * 3_000, Timestamp::EPOCH, START] {
+    let ahead = SystemClock::new().now() + day * 3_000;
+    for now in [ahead, Timestamp::EPOCH, START] {
         let part = |key: &str| Part::new(&first, format!("{key} {now:?}"), 3);
         let slice = |key: &str| Slice { now, mode: Mode::Charge, parts: vec![part(key)] };
         let other = Part { limit: second.clone(), ..part("of a slice") };

@@ -1,0 +1,111 @@
+//! In real time: a server removes no meter that counts, however its lifetimes were written. The pauses are longer than the
+//! time that stores add to lifetimes for the clocks of callers.
+
+use std::time::Duration;
+
+use ratelimit_core::{Alignment, Clock, Mode, SystemClock, Timestamp};
+
+use super::beside::{Beside, Part, Slice, after};
+use super::lifetimes::{ALL, WAYS, meters, write};
+use crate::bench::Bench;
+use crate::case::Case;
+use crate::clock::pause;
+use crate::failure::CaseResult;
+use crate::kind::Kind;
+
+/// How long the meters are left alone or charged: a second, the ten seconds that stores may add, and two more.
+const PAUSE: Duration = Duration::from_secs(13);
+
+/// A period of which three quarters, the whole and the double are each one or two seconds more than a multiple of 2^32
+/// milliseconds, or less.
+const WRAPS: Duration = Duration::from_millis((4 << 32) + 1_000);
+
+/// The periods of meters that outlive the pause.
+const LONG: [Duration; 2] = [Duration::from_secs(3_000 * 86_400), WRAPS];
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        Case::new(
+            "lifetimes/counts-after-thirteen-seconds",
+            "In real time: long meters still count, whichever operations wrote them, and whatever lived shortly beside them \
+             or in their place. So do meters that are charged all the time.",
+            |bench| async move {
+                tokio::try_join!(left_alone(&bench), charged_all_the_time(&bench))?;
+                Ok(())
+            },
+        )
+        .any_time(),
+    ]
+}
+
+async fn left_alone(bench: &Bench) -> CaseResult {
+    let clock = SystemClock::new();
+    let mut waiting = Vec::new();
+    for period in LONG {
+        for (way, name) in WAYS {
+            for kind in Kind::ALL {
+                let key = format!("{name} of {kind:?} for {period:?}");
+                let second = Duration::from_secs(1);
+                let mut long = kind.builder(ALL, period).name("long");
+                let mut short = kind.builder(1_000, second).name("long");
+                if kind.has_burst() {
+                    short = short.burst(ALL);
+                } else if kind != Kind::Log {
+                    long = long.alignment(begins_at(clock.now(), period));
+                }
+                let meters = meters(long, Kind::Fixed.builder(1_000, second).name("other"), &key)?;
+                let mut beside = Beside::new(bench);
+                beside.set(clock.now()).claim(Mode::Charge, &[Part::new(&short.build()?, &key, 1)]).await?;
+                waiting.push((beside, way, meters, key));
+            }
+        }
+    }
+    // Until what the short limits have charged has drained.
+    pause(Duration::from_millis(5)).await;
+    for (beside, way, meters, what) in &mut waiting {
+        let written = write(beside.set(clock.now()), *way, meters).await;
+        written.map_err(|failure| after(what, failure))?;
+    }
+    pause(PAUSE).await;
+    for (mut beside, _, meters, what) in waiting {
+        beside.set(clock.now()).stands(&[meters[0].of(ALL)], &format!("{PAUSE:?} and {what}")).await?;
+    }
+    Ok(())
+}
+
+async fn charged_all_the_time(bench: &Bench) -> CaseResult {
+    let mut meters = Vec::new();
+    for kind in Kind::ALL {
+        for call in ["claims", "batches", "forced charges"] {
+            let part = Part::new(&kind.limit(3, Duration::from_secs(1))?, call, 1);
+            meters.push(charged_by(bench, call, part));
+        }
+    }
+    futures::future::try_join_all(meters).await?;
+    Ok(())
+}
+
+async fn charged_by(bench: &Bench, call: &str, part: Part) -> CaseResult {
+    let clock = SystemClock::new();
+    let began = tokio::time::Instant::now();
+    let mut beside = Beside::new(bench);
+    while began.elapsed() < PAUSE {
+        let now = clock.now();
+        let parts = vec![part.clone()];
+        let charged = match call {
+            "claims" => beside.set(now).claim(Mode::Charge, &parts).await.map(drop),
+            "batches" => beside.set(now).many(&[Slice { now, mode: Mode::Charge, parts }]).await.map(drop),
+            _ => beside.set(now).claim(Mode::Force, &parts).await.map(drop),
+        };
+        charged.map_err(|failure| after(&format!("{:?} of {call}", began.elapsed()), failure))?;
+        pause(Duration::from_millis(250)).await;
+    }
+    Ok(())
+}
+
+/// Where windows of this period begin if one begins in this millisecond.
+fn begins_at(now: Timestamp, period: Duration) -> Alignment {
+    let millis = u128::from(now.as_nanos() / 1_000_000) % period.as_millis();
+    let earlier = period.as_millis() - millis;
+    Alignment::Offset(Duration::from_millis(u64::try_from(earlier).unwrap_or(0)))
+}
