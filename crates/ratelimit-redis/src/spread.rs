@@ -174,7 +174,9 @@ async fn flush(
 
 #[cfg(test)]
 mod tests {
-    use ratelimit_core::ErrorKind;
+    use std::time::Duration;
+
+    use ratelimit_core::{ErrorKind, Timestamp};
 
     use super::*;
 
@@ -197,15 +199,6 @@ mod tests {
             assert_eq!(failure.applied(), applied);
         }
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use ratelimit_core::Timestamp;
-
-    use super::*;
 
     #[test]
     fn times_to_wait_do_not_depend_on_how_far_the_clocks_of_nodes_are_apart() {
