@@ -31,7 +31,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         Case::new(
             "trips/one-for-a-batch",
-            "Fifty slices in one call take one round trip, and so do five hundred; buckets take two on a conservative store.",
+            "Fifty slices in one call take one round trip, and so do two hundred and fifty; buckets take two on a conservative store.",
             batch,
         ),
         Case::new(
@@ -171,7 +171,7 @@ async fn three(bench: Bench) -> CaseResult {
 async fn batch(bench: Bench) -> CaseResult {
     let watched = Watched::new(&bench).await?;
     let limiter = watched.limiter(limit("10/3000d")?);
-    let keys: Vec<String> = (0..500).map(|number| format!("user:{number}")).collect();
+    let keys: Vec<String> = (0..250).map(|number| format!("user:{number}")).collect();
     let buckets = watched.limiter(limit("10/3000d burst 10")?);
     let most = most(&bench, buckets.limits(), Call::Admitted);
     for (keys, round) in [(&keys[..50], "the first batch"), (&keys[..50], "the second"), (&keys, "the third")]
