@@ -34,9 +34,12 @@
 //!   logs. `RATELIMIT_ROUNDS=200 cargo test --release -p ratelimit-memcached --test processes -- --nocapture` measures it.
 //! - A slice of several limits or keys is admitted as a whole or not at all, even over several servers. Reserved units are
 //!   given back, even if the caller drops the future. If the connection breaks while units are reserved or given back, they
-//!   stay counted until their window has passed: the error is on the side of refusing. There is one exception: of a slice of
-//!   several buckets, one may be charged, reset and charged by others, and then be given back because another one of the slice
-//!   was contended. So many units too many are then admitted after the reset.
+//!   stay counted until their window has passed: the error is on the side of refusing.
+//!
+//!   One exception: a request charges several buckets; one is reset and charged by others before the request fails on
+//!   another bucket. The give-back then removes units of the others, and so many too many are admitted. Another errs on the
+//!   side of refusing: if a request charges a limit with a queue and then fails on another limit, its turn stays taken if
+//!   others have queued behind it meanwhile.
 //! - Poll the future of a call until it is ready, or drop it. While you hold one that you do not poll, its reservations stay,
 //!   and calls of this process on some other keys may wait for it until their time limit.
 //! - A meter is stored once, on one of the servers: see [`Distribution`]. If that server dies, its meters return errors

@@ -20,7 +20,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let limits: Limits = "10/s; 1000/day".parse()?; // both, or it is charged to neither
+//! let limits: Limits = "10/s; 1000/day".parse()?; // both limits are charged, or neither
 //! let limiter = RateLimiter::new(MemoryStore::new(), limits);
 //!
 //! let decision = limiter.check(Request::new("user:7").cost(3)).await?;

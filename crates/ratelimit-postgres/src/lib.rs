@@ -14,8 +14,8 @@
 //! ```
 //!
 //! # What it needs
-//! PostgreSQL 14 or later (tested on 15 and 17), a schema for a table and some functions, and `READ COMMITTED`, which is
-//! the server's default. No extension.
+//! PostgreSQL 14 or later (tested on 15 to 18; 14 is not tested), a schema for a table and some functions, and
+//! `READ COMMITTED`, which is the server's default. No extension.
 //!
 //! # Connections
 //! The store connects over TCP, a Unix socket or TLS, directly or through PgBouncer in any of its modes, or uses your own
@@ -64,8 +64,8 @@
 //! `synchronous_commit` is off, charges do not wait, and a crash loses the latest ones.
 //!
 //! # Round trips
-//! A slice, or a batch of slices, is one statement, from the first call on a connection: statements are prepared when the
-//! connection is made, or not at all. By the caller's clock, charges of windows and buckets that certainly fit are written
+//! A slice (the claims of one request), or a batch of slices, is one statement, from the first call on a connection:
+//! statements are prepared when the connection is made, or not at all. By the caller's clock, charges of windows and buckets that certainly fit are written
 //! first, without a read before. For all others the statement reads without locks, and if it refuses them it ends there: a
 //! meter that is used up is refused without waiting for other transactions. What fits is then charged. Rows are locked in
 //! the order of their names, so that no two calls deadlock.

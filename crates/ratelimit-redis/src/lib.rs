@@ -50,7 +50,8 @@
 //! On one server, and on a primary watched by Sentinel, every slice (the claims of one request) is atomic. On a
 //! [cluster](RedisStore#clusters) a slice is atomic if all of its keys are in one slot, as the keys of all limits of one
 //! key always are. A slice over several slots is first checked on all of them, then charged, and given back if another
-//! caller has taken one of its parts in between.
+//! caller has taken one of its parts in between. If it has charged a limit with a queue, its turn stays taken if others have
+//! queued behind it meanwhile.
 //!
 //! # When something fails
 //! With more than 16 checks at once, checks are batched ([`RedisConfig::batch`]): while three calls are under way, further
