@@ -230,27 +230,6 @@ async fn a_replica_is_read_only() {
     assert!(charge(&store, "2/s").await.unwrap().admitted);
 }
 
-/// A server that refuses writes for a while is not replaced: its connections stay open.
-#[tokio::test]
-async fn a_server_without_its_replicas_keeps_its_connections() {
-    let server = Server::start(&[]).await;
-    let store = RedisStore::connect_with(config(&server)).await.unwrap();
-    assert!(charge(&store, "1/s").await.unwrap().admitted);
-    server.say("CONFIG SET min-replicas-to-write 1");
-    let connections = || {
-        let stats = server.say("INFO stats");
-        let (_, rest) = stats.split_once("total_connections_received:").expect("a number of connections");
-        rest.split_whitespace().next().unwrap().parse::<u64>().unwrap()
-    };
-    let before = connections();
-    for _ in 0..5 {
-        check(&charge(&store, "2/s").await.unwrap_err(), ErrorKind::ReadOnly, Applied::No, true);
-    }
-    assert_eq!(connections(), before + 1, "one of this question");
-    server.say("CONFIG SET min-replicas-to-write 0");
-    assert!(charge(&store, "2/s").await.unwrap().admitted);
-}
-
 #[tokio::test]
 async fn a_full_server_is_reported_and_recovers() {
     let server = Server::start(&[]).await;
