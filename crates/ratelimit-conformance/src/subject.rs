@@ -76,7 +76,7 @@ pub trait Space: Send + Sync {
     }
 
     /// Whether the store can send all commands of a call together. If its protocol needs a round trip for each command, the
-    /// cases that count round trips do not apply.
+    /// cases that count round trips, or lose the answer of a large batch, do not apply.
     fn sends_together(&self) -> bool {
         true
     }

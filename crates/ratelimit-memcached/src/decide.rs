@@ -198,8 +198,9 @@ impl<'a> Step<'a> {
         entries: &mut Entries,
         deductions: &mut Deductions,
     ) {
-        // If one was reset again meanwhile, what was read is not of one instant: tries again.
-        if self.windows().any(|commands| commands.meets_reset(answers)) {
+        // If one was reset again meanwhile, what was read is not of one instant: tries again, unless units of another one may
+        // have been added without a reply.
+        if !self.is_ambiguous(answers) && self.windows().any(|commands| commands.meets_reset(answers)) {
             self.windows().for_each(|commands| commands.undo(answers, deductions));
             return;
         }
@@ -317,11 +318,12 @@ impl<'a> Step<'a> {
     }
 
     fn with_ambiguity(&self, failure: StoreError, answers: &Answers) -> StoreError {
-        let ambiguous = self
-            .parts
-            .iter()
-            .any(|part| matches!(part, Part::Window(commands) if commands.is_ambiguous(answers)));
-        if ambiguous { failure.maybe_applied() } else { failure.not_applied() }
+        if self.is_ambiguous(answers) { failure.maybe_applied() } else { failure.not_applied() }
+    }
+
+    /// Whether units may have been added without a reply.
+    fn is_ambiguous(&self, answers: &Answers) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Window(commands) if commands.is_ambiguous(answers)))
     }
 
     fn windows(&mut self) -> impl Iterator<Item = &mut WindowCommands> {

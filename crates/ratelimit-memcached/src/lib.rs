@@ -40,6 +40,9 @@
 //!   another bucket. The give-back then removes units of the others, and so many too many are admitted. Another errs on the
 //!   side of refusing: if a request charges a limit with a queue and then fails on another limit, its turn stays taken if
 //!   others have queued behind it meanwhile.
+//! - A reset of a window counts claims that it overtakes as made before it or after it. This does not hold for segments that
+//!   are shorter than a round trip and the difference of the callers' clocks together, nor if several proxies spread the
+//!   counters of one window over several servers: then such a claim may be admitted and not counted.
 //! - Poll the future of a call until it is ready, or drop it. While you hold one that you do not poll, its reservations stay,
 //!   and calls of this process on some other keys may wait for it until their time limit.
 //! - A meter is stored once, on one of the servers: see [`Distribution`]. If that server dies, its meters return errors

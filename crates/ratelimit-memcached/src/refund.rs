@@ -51,21 +51,25 @@ pub(crate) async fn take_everywhere(
         }
     }
     if !moved.is_empty() {
-        results.push(take(space, moved, deadline).await);
+        results.extend(take(space, moved, deadline).await);
     }
     all_of(results)
 }
 
-/// Takes units off existing counters that have not been reset.
+/// Takes units off counters, and nothing off those that have been reset meanwhile: a mark is not a number.
 pub(crate) async fn take(
     space: &Space,
     deductions: Vec<Deduction>,
     deadline: Instant,
-) -> Result<(), StoreError> {
+) -> Vec<Result<(), StoreError>> {
     let mut batch = Batch::new(&space.servers);
     let places: Vec<_> = deductions.iter().map(|take| take.push(&mut batch)).collect();
     let answers = space.servers.send(&batch, deadline).await;
-    all_of(places.into_iter().map(|place| answers.reply(place).clone().map(drop)))
+    let taken = |place| match answers.reply(place) {
+        Err(failure) if error::is_corrupt(failure) => Ok(()),
+        reply => reply.clone().map(drop),
+    };
+    places.into_iter().map(taken).collect()
 }
 
 /// Groups refunds by server, so that those on one server do not wait for another.

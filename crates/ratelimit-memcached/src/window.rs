@@ -10,7 +10,8 @@
 //! counted since.
 //!
 //! A reset replaces the newest counter first, and a claim reads it last. So a claim that misses units of an older segment
-//! because of a reset also meets the mark of the current one, and is counted after the reset.
+//! because of a reset also meets the mark of the current one, and is counted after the reset. A reset marks the segment of
+//! its own time and its neighbours. A claim whose time is further away, with segments of a few milliseconds, meets no mark.
 
 use std::collections::HashMap;
 use std::iter;

@@ -253,7 +253,7 @@ impl Connection {
                 }
                 Ok(reply) => {
                     let reply = reply.and_then(Value::extract_error);
-                    if reply.as_ref().is_err_and(is_from_replica) {
+                    if reply.as_ref().is_err_and(is_read_only) {
                         // The server has become a replica. Its name may resolve to the new primary, so connect again.
                         self.hang_up(&open);
                     }
@@ -379,8 +379,6 @@ async fn request(connection: &mut MultiplexedConnection, cmd: &Cmd, asking: bool
     Ok(replies.into_iter().next_back().unwrap_or(Value::Nil))
 }
 
-/// Whether a write was refused because the server is a replica. In a script, servers before Redis 7 say so only in the text.
-fn is_from_replica(error: &RedisError) -> bool {
-    error.kind() == ServerErrorKind::ReadOnly.into()
-        || error.detail().is_some_and(|detail| detail.contains("READONLY"))
+fn is_read_only(error: &RedisError) -> bool {
+    error::from_redis(error.clone()).kind() == ErrorKind::ReadOnly
 }

@@ -16,15 +16,12 @@ impl Policy {
     /// | `everybody` | `everybody` |
     /// | provided by the program | the bytes that the program returns |
     /// | several together | their values in order, with ` + ` between them |
-    /// | alternatives | which one, and its value: `address=192.0.2.1`; sources of the program need different [names] |
+    /// | alternatives | which one, and its value: `address=192.0.2.1`; sources of the program need different [names](KeySource::named) |
     /// | any, for requests without it | `(missing)` |
     ///
     /// Write `literal:` before a value that looks like something else: `literal:(missing)` is the value `(missing)`,
     /// `literal:sha256:…` a value that begins like a hash, and `literal:literal:a` the value `literal:a`. With
     /// several sources together, it stands before the value that it is for; only the first value may contain ` + `.
-    ///
-    #[cfg_attr(feature = "config", doc = "[names]: crate::config::Provided::key")]
-    #[cfg_attr(not(feature = "config"), doc = "[names]: KeySource")]
     ///
     /// ```
     /// use ratelimit_core::Limit;

@@ -1,9 +1,10 @@
 //! Stores whose server removes meters too early by its own clock, although ten seconds are added to each lifetime.
 
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ratelimit_core::{CLOCK_SLACK, Clock, SystemClock, Timestamp};
+use tokio::time::Instant;
 
 use super::broken_store::BrokenStore;
 use super::flaw::{Call, Flaw, Write};

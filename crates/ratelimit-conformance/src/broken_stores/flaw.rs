@@ -1,12 +1,12 @@
 //! The operations of a store that can have a bug.
 
 use std::fmt;
-use std::time::Instant;
 
 use ratelimit_core::{
     Answer, CLOCK_SLACK, Claim, Claims, Decisions, MeterId, Mode, Refund, State, Time, Timestamp, decide,
     refund,
 };
+use tokio::time::Instant;
 
 /// The kinds of call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

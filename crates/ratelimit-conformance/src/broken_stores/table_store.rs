@@ -4,10 +4,10 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use ratelimit_core::{Answer, Claims, CounterStore, Mode, Promises, Refund, State, StoreError, Timestamp};
 use tokio::task::yield_now;
+use tokio::time::Instant;
 
 use super::flaw::{Call, Flaw, Look, Write};
 

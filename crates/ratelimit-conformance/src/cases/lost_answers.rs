@@ -65,8 +65,14 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 async fn too_late(bench: Bench) -> CaseResult {
-    futures::future::try_join_all(CALLS.map(|(call, _)| one_too_late(&bench, call))).await?;
+    let calls = CALLS.iter().filter(|(call, _)| is_in_time(&bench, *call));
+    futures::future::try_join_all(calls.map(|(call, _)| one_too_late(&bench, *call))).await?;
     Ok(())
+}
+
+/// Whether this call can end in time: not a large batch that is sent slice by slice.
+fn is_in_time(bench: &Bench, call: Call) -> bool {
+    !matches!(call, Call::LargeBatch) || bench.space.sends_together()
 }
 
 async fn one_too_late(bench: &Bench, call: Call) -> CaseResult {
@@ -118,6 +124,9 @@ async fn judge(store: &Handle, call: Call, part: &Part, ended: &Result<(), Store
 }
 
 async fn lost(bench: Bench, call: Call) -> CaseResult {
+    if !is_in_time(&bench, call) {
+        return Err(Failure::not_applicable("the protocol needs a round trip for each command"));
+    }
     let (proxy, mut handle) = bench.through_proxy().await?;
     for text in ["1000/3000d", "1000/3000d burst 1000", "1000/3000d log"] {
         let limit = limit(text)?;

@@ -13,6 +13,8 @@ use crate::clock::pause;
 use crate::failure::CaseResult;
 use crate::kind::Kind;
 
+const SECOND: Duration = Duration::from_secs(1);
+
 /// How long the meters are left alone or charged: a second, the ten seconds that stores may add, and two more.
 const PAUSE: Duration = Duration::from_secs(13);
 
@@ -45,29 +47,31 @@ async fn left_alone(bench: &Bench) -> CaseResult {
         for (way, name) in WAYS {
             for kind in Kind::ALL {
                 let key = format!("{name} of {kind:?} for {period:?}");
-                let second = Duration::from_secs(1);
-                let mut long = kind.builder(ALL, period).name("long");
-                let mut short = kind.builder(1_000, second).name("long");
+                let mut short = kind.builder(1_000, SECOND).name("long");
                 if kind.has_burst() {
                     short = short.burst(ALL);
-                } else if kind != Kind::Log {
-                    long = long.alignment(begins_at(clock.now(), period));
                 }
-                let meters = meters(long, Kind::Fixed.builder(1_000, second).name("other"), &key)?;
                 let mut beside = Beside::new(bench);
                 beside.set(clock.now()).claim(Mode::Charge, &[Part::new(&short.build()?, &key, 1)]).await?;
-                waiting.push((beside, way, meters, key));
+                waiting.push((beside, way, kind, period, key));
             }
         }
     }
     // Until what the short limits have charged has drained.
     pause(Duration::from_millis(5)).await;
-    for (beside, way, meters, what) in &mut waiting {
-        let written = write(beside.set(clock.now()), *way, meters).await;
-        written.map_err(|failure| after(what, failure))?;
+    let mut written = Vec::new();
+    for (mut beside, way, kind, period, what) in waiting {
+        let mut long = kind.builder(ALL, period).name("long");
+        if !kind.has_burst() && kind != Kind::Log {
+            long = long.alignment(begins_at(clock.now(), period));
+        }
+        let meters = meters(long, Kind::Fixed.builder(1_000, SECOND).name("other"), &what)?;
+        let outcome = write(beside.set(clock.now()), way, &meters).await;
+        outcome.map_err(|failure| after(&what, failure))?;
+        written.push((beside, meters, what));
     }
     pause(PAUSE).await;
-    for (mut beside, _, meters, what) in waiting {
+    for (mut beside, meters, what) in written {
         beside.set(clock.now()).stands(&[meters[0].of(ALL)], &format!("{PAUSE:?} and {what}")).await?;
     }
     Ok(())
@@ -77,7 +81,7 @@ async fn charged_all_the_time(bench: &Bench) -> CaseResult {
     let mut meters = Vec::new();
     for kind in Kind::ALL {
         for call in ["claims", "batches", "forced charges"] {
-            let part = Part::new(&kind.limit(3, Duration::from_secs(1))?, call, 1);
+            let part = Part::new(&kind.limit(3, SECOND)?, call, 1);
             meters.push(charged_by(bench, call, part));
         }
     }

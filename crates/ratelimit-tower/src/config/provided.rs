@@ -32,7 +32,7 @@ pub struct Provided {
 
 impl Provided {
     /// Adds a key that a file can name. Built-in names take precedence. A source from [`KeySource::function`] or
-    /// [`KeySource::extension`] is also shown under this name, and [`Policy::key_of`](crate::Policy::key_of) takes it:
+    /// [`KeySource::extension`] is also [shown under this name](KeySource::named), and [`Policy::key_of`](crate::Policy::key_of) takes it:
     /// `tenant=7` of the key `"tenant or address"`.
     #[must_use]
     pub fn key(mut self, name: impl Into<String>, source: KeySource) -> Self {

@@ -144,9 +144,17 @@ impl KeySource {
         Self(Source::Provided("provided".into(), Arc::new(key)))
     }
 
-    /// Gives a source of the program this name.
-    #[cfg(feature = "config")]
-    pub(crate) fn named(self, name: &str) -> Self {
+    /// Gives a source from [`extension`](Self::extension) or [`function`](Self::function) a name, by which errors, tools and
+    /// lists of clients tell it from others. Other sources keep theirs.
+    ///
+    /// ```
+    /// use ratelimit_tower::KeySource;
+    ///
+    /// let user = KeySource::function(|request| request.headers.get("x-user").cloned()).named("user");
+    /// assert_eq!(user.or(KeySource::everybody()).to_string(), "user or everybody");
+    /// ```
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
         match self.0 {
             Source::Provided(_, key) => Self(Source::Provided(name.into(), key)),
             _ => self,

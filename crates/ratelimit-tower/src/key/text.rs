@@ -74,7 +74,7 @@ impl KeySource {
                     (None, Some(text)) => (1, &either.1, text),
                     (Some(_), Some(_)) => {
                         return Err(wrong(format!(
-                            "it can be a client of either part of `{self}`: give the sources different names (Provided::key)"
+                            "it can be a client of either part of `{self}`: give the sources different names (KeySource::named)"
                         )));
                     }
                     (None, None) => {

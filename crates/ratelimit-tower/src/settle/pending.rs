@@ -95,8 +95,8 @@ impl Pending {
         self.bodies.as_deref()
     }
 
-    /// Whether a response with this status is sent without its body, which servers then drop without reading it (RFC 9110,
-    /// section 6.4.1).
+    /// Whether a response with this status is sent without its body (RFC 9110, section 6.4.1). Most servers drop the body
+    /// without reading it.
     pub(super) fn sends_no_body(&self, status: StatusCode) -> bool {
         self.is_head || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED)
     }
