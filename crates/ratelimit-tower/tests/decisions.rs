@@ -71,7 +71,7 @@ async fn keys_are_any_bytes_of_any_length() {
     let policy = Policy::new("user", KeySource::header(USER), limit("1/min")).unwrap();
     let service = service(&layer_under(&clock(), Policies::new([policy]).unwrap()));
     let long = "x".repeat(3 << 20);
-    for key in ["", " ", "ä", "\u{ff}\u{80}", &long, &format!("{long}y")] {
+    for key in ["", "a b", "ä", "\u{ff}\u{80}", &long, &format!("{long}y")] {
         assert_eq!(statuses(&service, 2, &[("x-user", key)]).await, [200, 429]);
     }
 }
