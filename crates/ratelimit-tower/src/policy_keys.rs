@@ -16,7 +16,7 @@ impl Policy {
     /// | `everybody` | `everybody` |
     /// | provided by the program | the bytes that the program returns |
     /// | several together | their values in order, with ` + ` between them |
-    /// | alternatives | which one, and its value: `address=192.0.2.1`; sources of the program need different [names](KeySource::named) |
+    /// | alternatives | which one, and its value: `address=192.0.2.1`; sources of the program need different [names](crate::KeySource::named) |
     /// | any, for requests without it | `(missing)` |
     ///
     /// Write `literal:` before a value that looks like something else: `literal:(missing)` is the value `(missing)`,
