@@ -4,7 +4,7 @@ mod support;
 
 use http::HeaderName;
 use metrics_util::debugging::DebuggingRecorder;
-use ratelimit_core::RateLimiter;
+use ratelimit_core::{ManualClock, RateLimiter};
 use ratelimit_memory::{MemoryConfig, MemoryStore, WhenFull};
 use ratelimit_tower::{Fallback, KeySource, OnFailure, Plan, Policies, Policy, RateLimitLayer};
 
@@ -48,15 +48,19 @@ async fn a_plan_that_holds_permits_counts_a_missing_key_once() {
     assert_eq!(counted["ratelimit_unidentified_total policy=user"], 1);
 }
 
+/// A limiter whose store refuses new keys beyond the first few.
+fn full() -> RateLimiter<MemoryStore, ManualClock> {
+    let config = MemoryConfig::default().max_keys(1).when_full(WhenFull::Refuse);
+    RateLimiter::without_limits(MemoryStore::with_config(config)).with_clock(clock())
+}
+
 #[tokio::test]
 async fn what_no_decision_admits_is_not_counted_as_admitted() {
     let recorder = DebuggingRecorder::new();
     let _counting = metrics::set_default_local_recorder(&recorder);
-    let config = MemoryConfig::default().max_keys(1).when_full(WhenFull::Refuse);
-    let full = RateLimiter::without_limits(MemoryStore::with_config(config)).with_clock(clock());
     let source = KeySource::header(HeaderName::from_static("x-user"));
     let policies = Policies::new([Policy::new("user", source, limit("9/min")).unwrap()]).unwrap();
-    let service = service(&RateLimitLayer::new(full, policies.in_shadow()));
+    let service = service(&RateLimitLayer::new(full(), policies.in_shadow()));
     for user in 0..200 {
         assert_eq!(statuses(&service, 1, &[("x-user", &user.to_string())]).await, [200]);
     }
@@ -71,14 +75,10 @@ async fn what_no_decision_admits_is_not_counted_as_admitted() {
 async fn a_fallback_is_not_measured_as_the_store() {
     let recorder = DebuggingRecorder::new();
     let _counting = metrics::set_default_local_recorder(&recorder);
-    let config = MemoryConfig::default().max_keys(1).when_full(WhenFull::Refuse);
-    let full = RateLimiter::without_limits(MemoryStore::with_config(config)).with_clock(clock());
     let source = KeySource::header(HeaderName::from_static("x-user"));
     let policies = Policies::new([Policy::new("user", source, limit("9/min")).unwrap()]).unwrap();
-    let second = MemoryStore::with_config(config);
-    let second = RateLimiter::without_limits(second).with_clock(clock());
-    let policies = policies.on_failure(OnFailure::Fallback(Fallback::new(second)));
-    let service = service(&RateLimitLayer::new(full, policies));
+    let policies = policies.on_failure(OnFailure::Fallback(Fallback::new(full())));
+    let service = service(&RateLimitLayer::new(full(), policies));
     let users: Vec<String> = (0..200).map(|user| user.to_string()).collect();
     let mut seen = Vec::new();
     for user in &users {
