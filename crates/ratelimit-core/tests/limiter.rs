@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::MapStore;
 use ratelimit_core::{
-    Acquire, AcquireError, CheckError, Clock, InvalidClaims, Key, Limit, Limits, MAX_UNITS, ManualClock,
-    Meter, RateLimiter, Request, Timestamp,
+    Acquire, AcquireError, CheckError, Clock, Decision, InvalidClaims, Key, Limit, Limits, MAX_UNITS,
+    ManualClock, Meter, RateLimiter, Request, Timestamp,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -124,6 +124,26 @@ async fn an_estimate_is_settled_down_and_up() {
     limiter.settle(&refused, 900).await.unwrap();
     limiter.refund(&refused).await.unwrap();
     assert_eq!(remaining(&limiter).await, [0, 200], "a refusal has nothing to settle");
+}
+
+#[tokio::test]
+async fn settling_more_than_a_meter_counts_leaves_what_was_used() {
+    let (limiter, _) = limiter(&["100/min fixed", "200/min bucket"]);
+    for cost in [10_000_000_000, 2_000_000_000_000_000] {
+        let decision = limiter.charge(Request::new("k").cost(cost)).await.unwrap();
+        limiter.settle(&decision, 10).await.unwrap();
+        let now = limiter.peek("k").await.unwrap();
+        assert_eq!(now.each().map(|status| status.remaining()).collect::<Vec<_>>(), [90, 190], "{cost}");
+        limiter.reset("k").await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_late_answer_is_not_blamed_on_other_waiters() {
+    let (limiter, _) = limiter(&["10/s"]);
+    let text = |decision: Decision<'_>| AcquireError::Deadline(decision.into_owned()).to_string();
+    assert!(text(limiter.check("k").await.unwrap()).contains("the store answered after the deadline"));
+    assert!(text(limiter.peek("k").await.unwrap()).contains("others that came earlier"));
 }
 
 #[tokio::test]
@@ -362,7 +382,9 @@ async fn a_limiter_without_limits_requires_them_in_each_request() {
     let mut answers = limiter.check_many([own, Request::new("k")]).await.into_iter();
     assert!(answers.next().unwrap().unwrap().allowed());
     nothing(answers.next().unwrap().unwrap_err());
-    nothing(limiter.check(Request::new("other").limits(limit.clone()).and("k")).await.unwrap_err());
+    let half = Request::new("other").limits(limit.clone()).and("k");
+    nothing(limiter.check(&half).await.unwrap_err());
+    nothing(limiter.reset(&half).await.unwrap_err());
     assert!(!limiter.check(Request::new("k").limits(limit)).await.unwrap().allowed());
 }
 

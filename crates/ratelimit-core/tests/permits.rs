@@ -209,6 +209,54 @@ async fn the_clock_that_decides_ends_a_lease() {
     }
 }
 
+/// Two nodes whose clocks are 50 seconds apart. Each limit is on another one, and the answer has the later instant.
+#[derive(Debug)]
+struct TwoNodes {
+    inner: MapStore,
+    clock: ManualClock,
+}
+
+impl CounterStore for TwoNodes {
+    fn promises(&self) -> Promises {
+        Promises::new(Decisions::Exact, Time::Server)
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        let mut answers = Vec::new();
+        for (claim, ahead) in claims.iter().zip([0, 50]) {
+            let now = self.clock.now() + Duration::from_secs(ahead);
+            answers.push(self.inner.claim(Claims::new(now, claims.mode(), &[*claim]).unwrap()).await?);
+        }
+        let mut answer = answers[1].clone();
+        answer.charged = answers.iter().all(|answer| answer.charged);
+        answer.verdicts = answers.iter().map(|answer| answer.verdicts[0]).collect();
+        Ok(answer)
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.inner.refund(now, refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.inner.reset(claims).await
+    }
+}
+
+#[tokio::test]
+async fn each_lease_ends_by_the_clock_of_its_node() {
+    let clock = ManualClock::at(Timestamp::from_secs(10_000));
+    let store = TwoNodes { inner: MapStore::default(), clock: clock.clone() };
+    let limits: Limits = "2 at once lease 60s name a; 2 at once lease 60s name b".parse().unwrap();
+    let limiter = RateLimiter::new(store, limits).with_clock(clock.clone());
+    let mut decision = limiter.check("k").await.unwrap().into_owned();
+    for seconds in [20, 60, 1] {
+        clock.advance(Duration::from_secs(seconds));
+        assert!(limiter.renew(&mut decision).await.unwrap(), "after {seconds} s");
+    }
+    clock.advance(Duration::from_secs(61));
+    assert!(!limiter.renew(&mut decision).await.unwrap());
+}
+
 #[tokio::test]
 async fn decisions_without_a_lease_are_held_by_nothing() {
     let limiter = limiter("1/h");

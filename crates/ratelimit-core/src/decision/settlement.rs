@@ -7,7 +7,8 @@ use smallvec::SmallVec;
 use super::parts::Place;
 use super::short_key::KeyBytes;
 use super::{Decision, LimitStatus};
-use crate::bounds::MAX_LOG_UNITS;
+use crate::bounds::{MAX_LOG_UNITS, MAX_UNITS};
+use crate::meter::MAX_DEBT;
 use crate::receipt::{is_marked, unmarked};
 use crate::{
     Algorithm, Answer, Claim, ErrorKind, Log, Meter, MeterId, Refund, StoreError, Time, Timestamp, Verdict,
@@ -34,12 +35,13 @@ fn without_bound(meter: Meter) -> Meter {
     }
 }
 
-/// How many units of a charge a meter counts: a log keeps no more than its limit of a forced one. To refund more would take
-/// units of others at the same instant.
+/// How many units of a charge a meter counts: a log keeps no more than its limit of a forced one, and the others no more than
+/// their bounds. To refund more would take units of others.
 fn counted(cost: u64, meter: Meter) -> u64 {
     match meter {
         Meter::Log(log) => cost.min(log.limit()),
-        Meter::Window(_) | Meter::Bucket(_) => cost,
+        Meter::Window(_) => cost.min(MAX_UNITS),
+        Meter::Bucket(bucket) => cost.min(MAX_UNITS).min(MAX_DEBT / bucket.interval()),
     }
 }
 
@@ -169,10 +171,16 @@ impl Leases<'_> {
                 "the lease was not renewed: the store did not answer, and its fallback counts nothing";
             return Err(StoreError::new("a fallback", ErrorKind::Unreachable, message).not_applied());
         }
-        // A fallback has another clock than the store.
-        let mut pairs = self.refunds.iter().zip(&renewal.verdicts);
-        let is_elsewhere = pairs.any(|(held, new)| is_marked(held.receipt) != is_marked(new.receipt));
-        let is_in_time = is_elsewhere || self.ends.is_none_or(|end| renewal.now <= end);
+        // A fallback has another clock than the store. So has each node of a cluster: a lease is judged by the clock of its own.
+        let pairs = || self.refunds.iter().zip(&renewal.verdicts);
+        let is_elsewhere = pairs().any(|(held, new)| is_marked(held.receipt) != is_marked(new.receipt));
+        let is_late = |(held, new): (&Refund<'_>, &Verdict)| match held.meter {
+            Meter::Log(log) => {
+                unmarked(held.receipt) + Duration::from_nanos(log.window()) < unmarked(new.receipt)
+            }
+            Meter::Window(_) | Meter::Bucket(_) => false,
+        };
+        let is_in_time = is_elsewhere || !pairs().any(is_late);
         if !is_in_time {
             for (refund, verdict) in self.refunds.iter_mut().zip(&renewal.verdicts) {
                 refund.receipt = verdict.receipt;

@@ -37,9 +37,9 @@ impl<'d> LimitStatus<'d> {
         self.limit.name()
     }
 
-    /// How many units the request costs under this limit.
+    /// How many units the request costs under this limit; none under a ban.
     pub fn cost(&self) -> u64 {
-        self.cost
+        self.limit.cost_of(self.cost)
     }
 
     /// Whether this limit alone would have admitted the request.

@@ -197,7 +197,7 @@ impl Limit {
         self.spec.algorithm
     }
 
-    /// The maximum number of units at once: the burst of a bucket or queue, otherwise the quota.
+    /// The maximum number of units at once: the burst of a bucket or queue, zero of a ban, otherwise the quota.
     pub fn burst(&self) -> u64 {
         self.meter.limit()
     }
@@ -388,7 +388,8 @@ impl LimitBuilder {
         self
     }
 
-    /// Makes each further ban of a key `factor` times as long as the one before, but not longer than `longest`.
+    /// Makes each further ban of a key `factor` times as long as the one before, but not longer than `longest`. After 32 bans
+    /// it is `longest`.
     ///
     /// For other algorithms [`build`](Self::build) returns an error.
     pub fn growing(mut self, factor: u32, longest: Duration) -> Self {

@@ -167,12 +167,12 @@ impl<'a> Reader<'a> {
     fn ban(&mut self) -> Result<LimitBuilder, Stopped> {
         let duration = self.duration()?;
         self.word_if("after").ok_or_else(|| self.expected("'after' and a number of refusals"))?;
-        let refusals = self.number("a number of refusals")?;
+        let refusals = self.number_alone("a number of refusals")?;
         self.word_if("in").ok_or_else(|| self.expected("'in' and a length of time"))?;
         let mut builder = Limit::ban(refusals, self.duration()?, duration);
         if self.word_if("growing").is_some() {
             let at = self.position;
-            let factor = self.number("a factor")?;
+            let factor = self.number_alone("a factor")?;
             let factor = u32::try_from(factor).map_err(|_| (at, Expected::Text("a smaller factor")))?;
             let up_to = self.word_if("up").and_then(|()| self.word_if("to"));
             up_to.ok_or_else(|| self.expected("'up to' and a length of time"))?;
@@ -204,8 +204,8 @@ impl<'a> Reader<'a> {
             "bucket" | "gcra" => once(&mut options.algorithm, Algorithm::TokenBucket),
             "leaky" => once(&mut options.algorithm, Algorithm::LeakyBucket),
             "queue" => once(&mut options.algorithm, Algorithm::LeakyQueue),
-            "burst" => once(&mut options.burst, self.number("a number of units")?),
-            "immediate" => once(&mut options.immediate, self.number("a number of units")?),
+            "burst" => once(&mut options.burst, self.number_alone("a number of units")?),
+            "immediate" => once(&mut options.immediate, self.number_alone("a number of units")?),
             "step" => once(&mut options.step, self.duration()?),
             "lease" => once(&mut options.lease, self.duration()?),
             "precision" => once(&mut options.precision, self.duration()?),
@@ -227,7 +227,7 @@ impl<'a> Reader<'a> {
                 }
                 self.word_if("day")
                     .ok_or_else(|| self.expected("'day' and its number, or 'first request'"))?;
-                once(&mut options.first_day, self.number("the number of a day of the month")?)
+                once(&mut options.first_day, self.number_alone("the number of a day of the month")?)
             }
             "name" => {
                 let (_, name) = self.word().ok_or_else(|| self.expected("a name"))?;
@@ -281,6 +281,15 @@ impl<'a> Reader<'a> {
             false => "a unit of time: ns, us, ms, s, min, h, d or w",
         };
         duration::unit(word).ok_or((start, Expected::Text(expected)))
+    }
+
+    /// Parses a number that is a word of its own.
+    fn number_alone(&mut self, what: &'static str) -> Result<u64, Stopped> {
+        let number = self.number(what)?;
+        match self.rest().starts_with(|next: char| !next.is_whitespace()) {
+            true => Err(self.expected("a space or the end")),
+            false => Ok(number),
+        }
     }
 
     /// Parses digits. After the first one, `_` is ignored.

@@ -75,7 +75,7 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
     /// # Dropping
     /// Dropping the future stops the wait. If the future was waiting for a turn in a leaky queue, the turn is used up, and
     /// units that the request has taken under a concurrency limit are held until their lease ends. To give up in time, set a
-    /// [deadline](Acquire::timeout): a turn that comes later is never taken.
+    /// [deadline](Acquire::timeout): a turn that comes later is not taken, unless the store is slow to answer.
     pub async fn acquire<'k, 'l>(
         &'l self,
         request: impl Into<Request<'k, 'l>>,

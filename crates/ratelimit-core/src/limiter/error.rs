@@ -46,7 +46,7 @@ impl From<InvalidClaims> for CheckError {
 }
 
 /// Why waiting for admission failed. Nothing is charged, unless the store's error says that this is
-/// [unknown](StoreError::applied).
+/// [unknown](StoreError::applied), or the store was so slow that a turn in a queue came too late and others are behind it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AcquireError {
@@ -54,7 +54,7 @@ pub enum AcquireError {
     /// limit is [in total](crate::Algorithm::Total) and used up.
     Never(Decision<'static>),
     /// The request would not be admitted, or not get its turn, before the deadline. If it was charged because the store was
-    /// slow, it has been refunded.
+    /// slow, it has been refunded. A turn in a queue stays if others are behind it.
     Deadline(Decision<'static>),
     /// There was no decision: the store did not answer, or the request cannot be checked.
     Check(CheckError),
@@ -78,11 +78,16 @@ impl fmt::Display for AcquireError {
                     "never admitted: it costs {cost}, and the limit \"{rule}\" admits at most {most} at once"
                 )
             }
-            Self::Deadline(decision) if decision.allowed() && decision.delay().is_zero() => {
-                f.write_str("not admitted before the deadline: others that came earlier were still waiting")
+            Self::Deadline(decision) if decision.charged() && decision.delay().is_zero() => {
+                f.write_str("the store answered after the deadline; the units were refunded")
             }
+            Self::Deadline(decision) if decision.charged() => write!(
+                f,
+                "its turn comes after the deadline, in {:?}; it was refunded unless others are behind it",
+                decision.delay()
+            ),
             Self::Deadline(decision) if decision.allowed() => {
-                write!(f, "its turn comes after the deadline, in {:?}; it was refunded", decision.delay())
+                f.write_str("not admitted before the deadline: others that came earlier were still waiting")
             }
             Self::Deadline(decision) => {
                 let (rule, wait) = (decision.decided_by().rule(), decision.retry_after().unwrap_or_default());

@@ -249,7 +249,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         let (request, now) = (request.into(), self.clock.now());
         let request = request.at(now, &self.limits).unwrap_or(request);
         let claims = request.claims(&self.namespace, &self.limits);
-        self.store.reset(Claims::new(now, Mode::Force, &claims)?).await?;
+        self.store.reset(request.ask(&claims, &self.limits, now, Mode::Force)?).await?;
         self.forget_offences(&request).await
     }
 

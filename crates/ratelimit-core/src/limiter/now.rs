@@ -76,7 +76,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         let (request, now) = (request.into(), self.clock.now());
         let request = request.at(now, &self.limits).unwrap_or(request);
         let claims = request.claims(&self.namespace, &self.limits);
-        self.store.reset_now(Claims::new(now, Mode::Force, &claims)?);
+        self.store.reset_now(request.ask(&claims, &self.limits, now, Mode::Force)?);
         self.forget_offences_now(&request)
     }
 

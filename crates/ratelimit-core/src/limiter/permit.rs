@@ -108,13 +108,14 @@ async fn hold<S: CounterStore, C: Clock>(
         if let Ok(asked) = tokio::time::timeout(pause, &mut released).await {
             break asked;
         }
+        let begun = Instant::now();
         pause = match limiter.renew(&mut decision).await {
             Ok(true) => third,
             // Several more attempts before the lease ends.
             Err(error) if error.applied() == Applied::No => third / ATTEMPTS,
-            // It may have charged units that nobody knows of until their lease ends. With this pause a log holds at most
-            // `RENEWALS` times what the permit holds.
-            Err(_) => third * 3 / 4,
+            // It may have charged units that nobody knows of until their lease ends. If attempts begin this far apart, a log
+            // holds at most `RENEWALS` times what the permit holds.
+            Err(_) => (third * 3 / 4).saturating_sub(begun.elapsed()),
             Ok(false) => {
                 is_lost.store(true, Ordering::Relaxed);
                 Duration::MAX

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use crate::{MAX_PERIOD_NANOS, MAX_RATES, MAX_UNITS, Timestamp};
 
 /// The maximum debt that forced charges can create: 2<sup>62</sup> - 1 ns, about 146 years.
-pub(super) const MAX_DEBT: u64 = (1 << 62) - 1;
+pub(crate) const MAX_DEBT: u64 = (1 << 62) - 1;
 
 /// The state of a [`Bucket`](super::Bucket).
 ///

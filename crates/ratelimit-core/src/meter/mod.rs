@@ -15,6 +15,7 @@ mod slice;
 mod window;
 
 pub use bucket::Bucket;
+pub(crate) use bucket_state::MAX_DEBT;
 pub use bucket_state::{BucketState, Debt};
 pub use bytes::CorruptState;
 pub use charged::Charged;

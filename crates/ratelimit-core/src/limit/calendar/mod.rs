@@ -59,6 +59,9 @@ pub(super) struct CalendarWindow {
     pub(super) first_day: String,
 }
 
+const FIRST_DAY_OF_OTHERS: LimitError =
+    LimitError::Unsuitable { option: "a first day", needs: "a calendar month" };
+
 /// The words for a period, and how many days it has at most.
 const WORDS: [(Unit, [&str; 2], u64); 5] = [
     (Unit::Day, ["day", "days"], 1),
@@ -126,7 +129,7 @@ impl Calendar {
         match self.first_day {
             1 => Ok(()),
             2..=31 if self.unit == Unit::Month => Ok(()),
-            2..=31 => Err(LimitError::Unsuitable { option: "a first day", needs: "a calendar month" }),
+            2..=31 => Err(FIRST_DAY_OF_OTHERS),
             _ => Err(LimitError::BadFirstDay),
         }
     }
@@ -141,6 +144,9 @@ impl Calendar {
         let (unit, ..) = WORDS.iter().find(|(_, spellings, _)| spellings.iter().any(is_it))?;
         if zone.is_none() && first_day.is_none() && matches!(unit, Unit::Day | Unit::Week) {
             return None;
+        }
+        if first_day.is_some() && *unit != Unit::Month {
+            return Some(Err(FIRST_DAY_OF_OTHERS));
         }
         let day = first_day.map_or(1, |day| u8::try_from(day).unwrap_or(0));
         let calendar = Self::of(*unit).from_day(day);

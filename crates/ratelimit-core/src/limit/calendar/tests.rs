@@ -100,7 +100,10 @@ fn limits_of_the_calendar_are_read_as_they_are_printed() {
     refuse("5/month from day 0", "between 1 and 31");
     refuse("5/month from day 32", "between 1 and 31");
     refuse("5/month from day 999", "between 1 and 31");
-    refuse("5/year from day 2", "a calendar month");
+    for text in ["5/year from day 2", "5/week from day 1", "5/day from day 1 in UTC"] {
+        refuse(text, "a calendar month");
+    }
+    refuse("5/month from day 15in UTC", "a space or the end");
     refuse("5/2 months", "month, quarter and year stand without a number");
     assert!(
         Limit::fixed_window(1, Duration::from_secs(1)).alignment(crate::Alignment::Calendar).build().is_err()
