@@ -25,7 +25,8 @@ pub(crate) struct Args {
     /// The plan of the client, for a policy whose limits depend on it
     #[arg(long, value_name = "NAME", requires = "config")]
     pub(crate) plan: Option<String>,
-    /// A kind of key that the file names and your program provides; may be repeated
+    /// A kind of key that the file names and your program provides, from a function, an extension, a header or the path; may be
+    /// repeated
     #[arg(long, value_name = "NAME", requires = "config")]
     pub(crate) provided_key: Vec<String>,
     /// Read `\xNN` in a KEY as a byte and `\\` as a backslash, as `list` prints keys

@@ -29,7 +29,7 @@ mod text;
 mod time_text;
 mod watch;
 
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::anyhow;
@@ -65,7 +65,8 @@ pub fn run() -> ExitCode {
         return ExitCode::from(2);
     }
     // Each error contains its cause.
-    eprintln!("error: {error}");
+    // There is nobody to tell that the message could not be written.
+    let _ = writeln!(io::stderr(), "error: {error}");
     ExitCode::FAILURE
 }
 

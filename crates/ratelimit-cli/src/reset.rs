@@ -1,5 +1,6 @@
 //! `reset`: forgets what keys have used.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -25,7 +26,7 @@ pub(crate) async fn run(
     output: &mut Output,
 ) -> anyhow::Result<ExitCode> {
     if !args.yes && !confirm(&question(limiter, keys))? {
-        eprintln!("nothing was reset");
+        let _ = writeln!(io::stderr(), "nothing was reset");
         return Ok(ExitCode::FAILURE);
     }
     for key in keys {

@@ -36,7 +36,7 @@ impl Subject {
             }
             (None, Some(file)) => {
                 let config = ConfigFile::open_with(file, provided(&args.provided_key)).map_err(|error| {
-                    let hint = match error.to_string().contains("Provided::key") {
+                    let hint = match error.is_unknown_key() {
                         true => ": name it with --provided-key",
                         false => "",
                     };

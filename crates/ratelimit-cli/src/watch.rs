@@ -1,5 +1,6 @@
 //! `watch`: the status of a key, again and again.
 
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::anyhow;
@@ -36,7 +37,9 @@ pub(crate) async fn run(
             Ok(statuses) => show(&statuses, output)?,
             // A wrong address, most likely.
             Err(error) if is_first => return Err(error.into()),
-            Err(error) => eprintln!("error: {error}; still watching"),
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "error: {error}; still watching");
+            }
         }
         is_first = false;
     }

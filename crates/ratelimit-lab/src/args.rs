@@ -53,10 +53,14 @@ pub(crate) struct LogArgs {
     /// Access logs, also compressed by gzip or zstd; `-` is standard input
     ///
     /// Several files are read in the order of their first requests. Without a file, traffic is generated
-    #[arg(value_name = "FILE", value_parser = source)]
+    #[arg(
+        value_name = "FILE",
+        value_parser = source,
+        conflicts_with_all = ["model", "seed", "requests", "keys", "rate", "duration"]
+    )]
     pub(crate) files: Vec<Source>,
     /// The format of the lines; detected from the first lines of each file if omitted
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", requires = "files")]
     pub(crate) format: Option<Format>,
     /// The field with the time, in JSON (dots lead into objects) and CSV; usual names are known
     #[arg(long, value_name = "NAME")]

@@ -52,8 +52,8 @@ impl Results {
         notes.extend(lines.incomplete.iter().map(|incomplete| format!("Incomplete: {incomplete}")));
         if replayed.too_late > 0 {
             notes.push(format!(
-                "Out of order by more than --out-of-order: {}, decided at the latest time until then; sort the lines by time, or \
-                 set a longer one",
+                "Out of order by more than --out-of-order: {}, decided at the latest time until then; sort the lines of all \
+                 files by time, or set a longer one",
                 count(replayed.too_late, "request")
             ));
         }

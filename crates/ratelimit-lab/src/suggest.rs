@@ -125,6 +125,7 @@ pub struct Refusals {
 /// # Errors
 /// If there is no search for limits of this kind, or if no quota that such a limit can have refuses so little.
 pub fn suggest(trace: &Trace, limit: &Limit, share: Share, top: usize) -> anyhow::Result<Suggestion> {
+    anyhow::ensure!(trace.requests() > 0, "{limit}: there are no requests to search with");
     let (keys, most) = trace.each().fold((0, 1), |(keys, most), key| (keys + 1, key.cost().max(most)));
     let of = if share.of_keys { keys } else { trace.requests() };
     let allowed = u128::from(of) * u128::from(share.millionths) / 1_000_000;

@@ -128,3 +128,13 @@ fn quotas_that_no_bucket_can_have_are_rounded() {
     let reasons = result["not_suggested"].as_array().unwrap();
     assert!(reasons[0].as_str().unwrap().contains("1/s log: no quota up to 1000000"), "{reasons:?}");
 }
+
+#[test]
+fn nothing_is_proposed_without_requests() {
+    let log = "{\"time\":1767607200}\n";
+    let replay = ["replay", "-", "--json", "--by", "user", "--skip-missing", "--suggest", "1%"];
+    let result = lab_with(&replay, log.as_bytes()).json();
+    assert!(result["suggestions"].as_array().unwrap().is_empty(), "{result}");
+    let reasons = result["not_suggested"].to_string();
+    assert!(reasons.contains("1/min: there are no requests"), "{reasons}");
+}

@@ -3,7 +3,7 @@
 use super::request::Simple;
 use super::{CheckError, RateLimiter, Request};
 use crate::decision::{Parts, ShortKey};
-use crate::{Claims, Clock, Decision, MeterId, Mode, SyncCounterStore, Time, Timestamp};
+use crate::{Clock, Decision, MeterId, Mode, SyncCounterStore, Time, Timestamp};
 
 impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`check`](Self::check) without waiting.

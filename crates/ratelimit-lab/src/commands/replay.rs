@@ -31,6 +31,10 @@ pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Resu
         !args.limit.is_empty() || args.policies.is_some() || args.suggest.is_some(),
         "nothing to replay: give --limit, --policies or --suggest"
     );
+    anyhow::ensure!(
+        args.log.cost_field.is_none() || !args.limit.is_empty() || args.suggest.is_some(),
+        "--cost-field is for --limit and --suggest: the policies of a file say themselves what a request costs"
+    );
     let fields = args.key_field.iter().map(|name| format!("field:{name}").parse::<By>());
     let mut by = args.by.clone();
     by.extend(fields.collect::<Result<Vec<_>, _>>().map_err(anyhow::Error::msg)?);

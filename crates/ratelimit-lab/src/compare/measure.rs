@@ -32,7 +32,9 @@ struct Part {
 
 impl Part {
     fn new(limit: &Limit) -> anyhow::Result<Self> {
-        Ok(Self { truth: Truth::new(limit), counters: Counter::all(limit)?, judges: Judges::new(limit)? })
+        // Says best why a limit cannot be compared.
+        let judges = Judges::new(limit)?;
+        Ok(Self { truth: Truth::new(limit), counters: Counter::all(limit)?, judges })
     }
 
     fn source(

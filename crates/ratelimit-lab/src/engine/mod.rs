@@ -169,7 +169,7 @@ impl Engine {
         if let Some(path) = &plan.policies {
             let provided = ProvidedKeys::new(wanted, &plan.provided_keys)?;
             let config = ConfigFile::open_with(path, provided.provided()).map_err(|error| {
-                let hint = match error.to_string().contains("Provided::key") {
+                let hint = match error.is_unknown_key() {
                     true => ": name it, and the log's field that has it, with --provided-key",
                     false => "",
                 };

@@ -99,11 +99,14 @@ impl<'a> Front<'a> {
         });
         if let Some((_, user)) = split(third)
             && second != b"-"
+            && !first.ends_with(b",")
             && (has_port || address(second).is_some())
         {
             return Some(Self { host: second, user });
         }
-        (!third.is_empty()).then_some(Self { host: first, user: third })
+        // Otherwise a collector has put something before the line, or the first field is a list of addresses.
+        let is_front = !third.is_empty() && (second == b"-" || address(first).is_some());
+        is_front.then_some(Self { host: first, user: third })
     }
 }
 

@@ -268,6 +268,11 @@ fn other_lines_are_bad_and_say_why() {
         let error = read(&[good, line], ALL).unwrap_err();
         assert!(error.contains(why), "{line}: {error}");
     }
+    // What a collector puts before a line is no client, nor is the last proxy of a list.
+    for before in ["web-1  | ", "Jan 15 10:00:00 web1 nginx: ", "203.0.113.9, "] {
+        let error = read(&[good, &format!("{before}{good}")], ALL).unwrap_err();
+        assert!(error.contains("there is no `host ident user`"), "{before}: {error}");
+    }
     // Every beginning of a line is read or bad, and nothing else.
     for end in 0..good.len() {
         let _ = read(&[good, &good[..end]], ALL);

@@ -50,11 +50,13 @@ pub(super) struct Problem {
     pub(super) message: String,
     /// The file of a list, if that is what cannot be used.
     pub(super) failed_list: Option<Box<Watched>>,
+    /// Whether a kind of key is unknown.
+    pub(super) is_unknown_key: bool,
 }
 
 impl Problem {
     pub(super) fn new(place: Option<Place>, message: impl Into<String>) -> Self {
-        Self { place, message: message.into(), failed_list: None }
+        Self { place, message: message.into(), failed_list: None, is_unknown_key: false }
     }
 
     pub(super) fn at(place: &Place, message: impl Into<String>) -> Self {

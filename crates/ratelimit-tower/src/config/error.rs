@@ -47,6 +47,12 @@ impl ConfigError {
         }
     }
 
+    /// Whether the file names a kind of key that is neither built in nor [provided](super::Provided::key) by the program. A
+    /// tool that reads files of other programs can say how to provide it.
+    pub fn is_unknown_key(&self) -> bool {
+        matches!(&self.cause, Cause::Wrong(problem) if problem.is_unknown_key)
+    }
+
     /// The file's name, as you passed it. For a list of clients that was read again, the path of its file.
     pub fn file(&self) -> &str {
         &self.file

@@ -15,8 +15,7 @@ pub(super) struct Keys<'a> {
 impl Keys<'_> {
     /// The combined key of these strings.
     pub(super) fn all(&self, whole: &Place, texts: &[(&Place, &str)]) -> Result<KeySource, Problem> {
-        let mut sources =
-            texts.iter().map(|(place, text)| self.any(text).map_err(|error| Problem::at(place, error)));
+        let mut sources = texts.iter().map(|(place, text)| self.any(place, text));
         let first = sources
             .next()
             .unwrap_or_else(|| Err(Problem::at(whole, "the key is empty: give at least one source")))?;
@@ -24,13 +23,14 @@ impl Keys<'_> {
     }
 
     /// The first of several that is present: `api-key:x-api-key or address`.
-    fn any(&self, text: &str) -> Result<KeySource, String> {
-        let mut sources = text.split(" or ").map(|word| self.one(word.trim()));
-        let first = sources.next().unwrap_or_else(|| Err(self.unknown(text)))?;
+    fn any(&self, place: &Place, text: &str) -> Result<KeySource, Problem> {
+        let mut sources = text.split(" or ").map(|word| self.one(place, word.trim()));
+        let first = sources.next().unwrap_or_else(|| Err(self.unknown(place, text)))?;
         sources.try_fold(first, |key, source| Ok(key.or(source?)))
     }
 
-    fn one(&self, word: &str) -> Result<KeySource, String> {
+    fn one(&self, place: &Place, word: &str) -> Result<KeySource, Problem> {
+        let header_name = |name| header_name(name).map_err(|error| Problem::at(place, error));
         match word.split_once(':') {
             Some(("header", name)) => return Ok(KeySource::header(header_name(name)?)),
             Some(("api-key", name)) => return Ok(KeySource::api_key(header_name(name)?)),
@@ -43,17 +43,18 @@ impl Keys<'_> {
             "path" => Ok(KeySource::path()),
             #[cfg(feature = "axum")]
             "path-template" => Ok(KeySource::path_template()),
-            word => self.provided.keys.get(word).cloned().ok_or_else(|| self.unknown(word)),
+            word => self.provided.keys.get(word).cloned().ok_or_else(|| self.unknown(place, word)),
         }
     }
 
-    fn unknown(&self, word: &str) -> String {
+    fn unknown(&self, place: &Place, word: &str) -> Problem {
         let template = if cfg!(feature = "axum") { ", path-template" } else { "" };
         let provided: String = self.provided.keys.keys().map(|name| format!(", {name}")).collect();
-        format!(
+        let message = format!(
             "unknown kind of key {word:?}: use address, bearer-token, everybody, path{template}{provided}, header:NAME, \
              api-key:NAME, or a key that the program provides (Provided::key)"
-        )
+        );
+        Problem { is_unknown_key: true, ..Problem::at(place, message) }
     }
 }
 
