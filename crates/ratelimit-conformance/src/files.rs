@@ -14,14 +14,14 @@ use crate::report::{CaseReport, Report};
 type Format = fn(&Report, &mut dyn Write) -> Result<(), BoxError>;
 
 /// A file in one of the formats.
-struct Place {
+struct Output {
     path: PathBuf,
     format: Format,
 }
 
 /// A file for each requested format.
 pub(crate) struct Files {
-    places: Vec<Place>,
+    outputs: Vec<Output>,
     /// The results so far.
     report: Report,
     written: Instant,
@@ -35,24 +35,27 @@ const EVERY: Duration = Duration::from_secs(1);
 impl Files {
     /// Creates the files for JSON and for JUnit. Fails if a file cannot be written.
     pub(crate) fn new(json: Option<&PathBuf>, junit: Option<&PathBuf>) -> Result<Self, BoxError> {
-        let json = json.map(|path| Place { path: path.clone(), format: |report, to| report.write_json(to) });
+        let json = json.map(|path| Output { path: path.clone(), format: |report, to| report.write_json(to) });
         let junit =
-            junit.map(|path| Place { path: path.clone(), format: |report, to| report.write_junit(to) });
-        let places = json.into_iter().chain(junit).collect();
-        let mut files = Self { places, report: Report::default(), written: Instant::now(), stale: false };
+            junit.map(|path| Output { path: path.clone(), format: |report, to| report.write_junit(to) });
+        let outputs = json.into_iter().chain(junit).collect();
+        let mut files = Self { outputs, report: Report::default(), written: Instant::now(), stale: false };
         files.keep_up()?;
         Ok(files)
     }
 
     /// Writes the whole report.
     pub(crate) fn write(&self, report: &Report) -> Result<(), BoxError> {
-        self.places.iter().try_for_each(|place| place.write(report))
+        self.outputs.iter().try_for_each(|output| output.write(report))
     }
 
     /// Writes the results so far.
     fn keep_up(&mut self) -> Result<(), BoxError> {
         (self.written, self.stale) = (Instant::now(), false);
-        self.places.iter().filter(|place| place.is_file()).try_for_each(|place| place.write(&self.report))
+        self.outputs
+            .iter()
+            .filter(|output| output.is_file())
+            .try_for_each(|output| output.write(&self.report))
     }
 }
 
@@ -75,7 +78,7 @@ impl Progress for Files {
     }
 }
 
-impl Place {
+impl Output {
     /// Whether the file can be rewritten. Terminals and pipes cannot.
     fn is_file(&self) -> bool {
         self.path.is_file() || !self.path.exists()

@@ -64,7 +64,7 @@ pub struct Totals {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct Row<'a> {
     target: &'a str,
     case: &'a str,
     outcome: &'static str,
@@ -74,7 +74,7 @@ struct Line<'a> {
 
 #[derive(Serialize)]
 struct Document<'a> {
-    cases: Vec<Line<'a>>,
+    cases: Vec<Row<'a>>,
     #[serde(with = "Counts")]
     totals: Totals,
     not_run: usize,
@@ -97,7 +97,7 @@ struct Counts {
     not_applicable: usize,
 }
 
-impl<'a> Line<'a> {
+impl<'a> Row<'a> {
     fn of(case: &'a CaseReport) -> Self {
         Self {
             target: &case.target,
@@ -162,7 +162,7 @@ impl Report {
     /// # Errors
     /// If it cannot be written.
     pub fn write_json(&self, to: impl Write) -> Result<(), BoxError> {
-        let cases = self.cases.iter().map(Line::of).collect();
+        let cases = self.cases.iter().map(Row::of).collect();
         let unavailable = self.unavailable.iter().map(|(target, reason)| Absent { target, reason }).collect();
         let totals = self.totals();
         Ok(serde_json::to_writer_pretty(to, &Document { cases, totals, not_run: self.not_run, unavailable })?)

@@ -102,7 +102,7 @@ fn is_cautious(space: &Space, slice: &OwnedClaims) -> bool {
 async fn round(space: &Arc<Space>, steps: &mut [Step<'_>], deadline: Instant) {
     let (mut batch, mut entries) = (Batch::new(&space.servers), Entries::default());
     for step in &mut *steps {
-        step.ask(space, &mut batch, &mut entries);
+        step.push_commands(space, &mut batch, &mut entries);
     }
     let mut answers = space.servers.send(&batch, deadline).await;
     entries.receive(&answers);
@@ -173,7 +173,7 @@ impl<'a> Step<'a> {
     }
 
     /// Adds its commands to the batch.
-    fn ask(&mut self, space: &Space, batch: &mut Batch, entries: &mut Entries) {
+    fn push_commands(&mut self, space: &Space, batch: &mut Batch, entries: &mut Entries) {
         let OwnedClaims { now, claims, .. } = self.slice;
         for claim in claims {
             self.parts.push(match &claim.meter {

@@ -83,7 +83,7 @@ impl Servers {
     /// Performs one round trip: sends each server its commands, concurrently.
     pub(crate) async fn send(&self, batch: &Batch, deadline: Instant) -> Answers {
         let mut answers = Answers(batch.servers.iter().map(|_| Replies::new()).collect());
-        match batch.asked() {
+        match batch.used() {
             (None, _) => {}
             (Some(only), None) => {
                 answers.0[only] = self.list[only].connection().send(&batch.servers[only], deadline).await;
@@ -95,9 +95,9 @@ impl Servers {
     }
 
     async fn send_to_several(&self, batch: &Batch, deadline: Instant, answers: &mut Answers) {
-        let asked = batch.servers.iter().zip(&self.list).zip(&mut answers.0);
-        let asked = asked.filter(|((commands, _), _)| commands.count > 0);
-        join_all(asked.map(|((commands, server), replies)| async move {
+        let used = batch.servers.iter().zip(&self.list).zip(&mut answers.0);
+        let used = used.filter(|((commands, _), _)| commands.count > 0);
+        join_all(used.map(|((commands, server), replies)| async move {
             *replies = server.connection().send(commands, deadline).await;
         }))
         .await;
@@ -123,9 +123,9 @@ impl Batch {
     }
 
     /// The first two servers with commands in the batch.
-    fn asked(&self) -> (Option<usize>, Option<usize>) {
-        let mut asked = (0..self.servers.len()).filter(|nth| self.servers[*nth].count > 0);
-        (asked.next(), asked.next())
+    fn used(&self) -> (Option<usize>, Option<usize>) {
+        let mut used = (0..self.servers.len()).filter(|nth| self.servers[*nth].count > 0);
+        (used.next(), used.next())
     }
 
     pub(crate) fn push(&mut self, server: usize, key: &str, command: &Command) -> CommandIndex {

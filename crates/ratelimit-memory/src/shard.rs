@@ -5,7 +5,7 @@ use ratelimit_core::{Meter, Refund, State, Timestamp, Verdict};
 use crate::due::Due;
 use crate::kit::expiry::{forget_second, has_passed};
 use crate::kit::{Demand, Fingerprint, InPlace, LargeStates, Slot};
-use crate::table::{Blocks, Place, STRIDE, Table};
+use crate::table::{Blocks, STRIDE, SlotIndex, Table};
 
 /// How many meters are compared to find one to evict.
 const SAMPLED: usize = 16;
@@ -32,9 +32,9 @@ pub(crate) struct Shard {
     published: Published,
     large: LargeStates,
     /// Where the sweep continues.
-    cursor: Place,
+    cursor: SlotIndex,
     /// Where the next search for a victim begins.
-    searched: Place,
+    searched: SlotIndex,
     /// The shard's number in the store.
     number: usize,
 }
@@ -74,18 +74,18 @@ impl Shard {
 
     /// The place of a meter; valid until another is inserted or removed.
     #[inline]
-    pub(crate) fn find(&self, fingerprint: Fingerprint) -> Option<Place> {
+    pub(crate) fn find(&self, fingerprint: Fingerprint) -> Option<SlotIndex> {
         self.table.find(fingerprint)
     }
 
     /// Whether a claim fits the meter at `place`; `None` for a new meter.
-    pub(crate) fn fits(&self, place: Option<Place>, demand: Demand<'_>) -> bool {
+    pub(crate) fn fits(&self, place: Option<SlotIndex>, demand: Demand<'_>) -> bool {
         let Some(place) = place else { return demand.fits_fresh() };
         self.read(place, |state| demand.meter.fits(state, demand.cost, demand.now))
     }
 
     /// The verdict if nothing is charged.
-    pub(crate) fn verdict(&self, place: Option<Place>, demand: Demand<'_>) -> Verdict {
+    pub(crate) fn verdict(&self, place: Option<SlotIndex>, demand: Demand<'_>) -> Verdict {
         let verdict = |state: &State| demand.meter.verdict(state, demand.cost, demand.now, None);
         match place {
             Some(place) => self.read(place, verdict),
@@ -94,12 +94,12 @@ impl Shard {
     }
 
     /// Calls `f` with the state of a meter.
-    fn read<R>(&self, place: Place, f: impl FnOnce(&State) -> R) -> R {
+    fn read<R>(&self, place: SlotIndex, f: impl FnOnce(&State) -> R) -> R {
         self.large.read(self.table.slot(place), f)
     }
 
     /// Decides a claim on a meter, and charges it if it is admitted and is not a peek.
-    pub(crate) fn claim(&mut self, place: Place, demand: Demand<'_>) -> (bool, Verdict) {
+    pub(crate) fn claim(&mut self, place: SlotIndex, demand: Demand<'_>) -> (bool, Verdict) {
         let Some((admitted, verdict)) = self.table.slot_mut(place).claim(demand) else {
             return self.claim_other(place, demand);
         };
@@ -114,7 +114,7 @@ impl Shard {
         &mut self,
         fingerprint: Fingerprint,
         meter: &'m Meter,
-    ) -> Result<(Place, &mut Slot, InPlace<'m>), Option<Place>> {
+    ) -> Result<(SlotIndex, &mut Slot, InPlace<'m>), Option<SlotIndex>> {
         let Some((place, slot)) = self.table.find_mut(fingerprint) else { return Err(None) };
         match slot.state.in_place(meter) {
             Some(way) => Ok((place, slot, way)),
@@ -124,7 +124,7 @@ impl Shard {
 
     /// Updates the shard after a claim was decided in its meter's slot.
     #[inline(always)]
-    pub(crate) fn has_decided(&mut self, place: Place, admitted: bool, demand: Demand<'_>) {
+    pub(crate) fn has_decided(&mut self, place: SlotIndex, admitted: bool, demand: Demand<'_>) {
         if !admitted {
             self.has_refused(place);
         } else if demand.charges() {
@@ -134,21 +134,21 @@ impl Shard {
 
     /// Updates the shard after a charge.
     #[inline]
-    fn has_charged(&mut self, place: Place) {
+    fn has_charged(&mut self, place: SlotIndex) {
         self.charges = self.charges.wrapping_add(1);
         self.has_changed(place);
     }
 
     /// Records that a meter's state has changed: stops publishing its refusal.
     #[inline]
-    fn has_changed(&mut self, place: Place) {
+    fn has_changed(&mut self, place: SlotIndex) {
         if self.is_published {
             self.withdraw(place);
         }
     }
 
     #[inline(never)]
-    fn withdraw(&mut self, place: Place) {
+    fn withdraw(&mut self, place: SlotIndex) {
         if self.published.slot.is_same(self.table.slot(place)) {
             (self.is_published, self.has_news, self.published.has_news) = (false, true, true);
         }
@@ -157,7 +157,7 @@ impl Shard {
     /// Records that a meter has refused. Publishes the refusal if the same meter also was the last one to refuse: if
     /// several meters alternate, publishing would not pay.
     #[inline(never)]
-    fn has_refused(&mut self, place: Place) {
+    fn has_refused(&mut self, place: SlotIndex) {
         let slot = *self.table.slot(place);
         let last = std::mem::replace(&mut self.published.last, slot.low);
         if last == slot.low && !(self.is_published && self.published.slot.is_same(&slot)) {
@@ -184,7 +184,7 @@ impl Shard {
     }
 
     /// Decides a claim on a meter whose state is stored elsewhere, or is of another kind or shape than the claim's.
-    pub(crate) fn claim_other(&mut self, place: Place, demand: Demand<'_>) -> (bool, Verdict) {
+    pub(crate) fn claim_other(&mut self, place: SlotIndex, demand: Demand<'_>) -> (bool, Verdict) {
         let slot = self.table.slot_mut(place);
         let decide = |state: &mut State| demand.meter.claim(state, demand.cost, demand.now, demand.mode);
         let decided = self.large.update(slot, decide);
@@ -319,11 +319,11 @@ impl Shard {
     ///
     /// The meters of the sample are neighbours, which is as good as random in a table ordered by fingerprint. Each call
     /// takes a different sample.
-    fn victim(&mut self, evict: bool, now: Timestamp, spared: &[Fingerprint]) -> Option<Place> {
+    fn victim(&mut self, evict: bool, now: Timestamp, spared: &[Fingerprint]) -> Option<SlotIndex> {
         let (end, looks) = (self.table.end(), SAMPLED + spared.len());
         let start = self.searched % end.max(1);
         let taken = (start..end).chain(0..start).filter(|place| self.table.is_taken(*place)).take(looks);
-        let (mut lightest, mut last) = (None::<((u32, u64), Place)>, start);
+        let (mut lightest, mut last) = (None::<((u32, u64), SlotIndex)>, start);
         for place in taken {
             last = place;
             if spared.iter().any(|fingerprint| self.table.slot(place).is(*fingerprint)) {
@@ -346,11 +346,11 @@ impl Shard {
 
     /// How much is lost by evicting a meter: compares by its expiry, and among equals by the units that were charged
     /// recently.
-    fn weight(&self, place: Place) -> (u32, u64) {
+    fn weight(&self, place: SlotIndex) -> (u32, u64) {
         (self.table.slot(place).forget_at, self.read(place, recent_units))
     }
 
-    fn remove(&mut self, place: Place) {
+    fn remove(&mut self, place: SlotIndex) {
         self.has_news = true;
         self.has_changed(place);
         let slot = self.table.remove(place);

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::kit::{Demand, Fingerprint};
 use crate::shard::Bound;
 use crate::shards::{ShardGuard, Shards};
-use crate::table::Place;
+use crate::table::SlotIndex;
 
 /// Claims whose shards are locked.
 pub(crate) struct Slice<'s, 'c> {
@@ -22,7 +22,7 @@ struct Target {
     /// The index of the locked shard.
     shard: usize,
     /// Valid until a meter is removed or inserted.
-    place: Option<Place>,
+    place: Option<SlotIndex>,
 }
 
 impl<'s, 'c> Slice<'s, 'c> {

@@ -13,7 +13,7 @@ use crate::kit::{Demand, Fingerprint, Fingerprints, InPlace};
 use crate::shard::Bound;
 use crate::shards::{ShardGuard, Shards};
 use crate::slice::Slice;
-use crate::table::Place;
+use crate::table::SlotIndex;
 use crate::{MemoryConfig, WhenFull};
 
 /// A store in the memory of this process.
@@ -155,7 +155,7 @@ impl MemoryStore {
     fn claimed<R>(
         &self,
         mut shard: ShardGuard<'_>,
-        place: Place,
+        place: SlotIndex,
         (admitted, verdict): (bool, Verdict),
         demand: Demand<'_>,
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
@@ -172,7 +172,7 @@ impl MemoryStore {
         &self,
         mut shard: ShardGuard<'_>,
         fingerprint: Fingerprint,
-        place: Option<Place>,
+        place: Option<SlotIndex>,
         demand: Demand<'_>,
         then: impl FnOnce(Result<(bool, Verdict), StoreError>) -> R,
     ) -> R {

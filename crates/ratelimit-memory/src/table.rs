@@ -45,7 +45,7 @@ pub(crate) struct Table {
 }
 
 /// The place of a meter: eight times its bucket's number, plus its index in the bucket. Valid until another is inserted.
-pub(crate) type Place = usize;
+pub(crate) type SlotIndex = usize;
 
 /// The distance between the places of two buckets.
 pub(crate) const STRIDE: usize = 8;
@@ -63,7 +63,7 @@ impl Table {
     }
 
     /// One more than the last place.
-    pub(crate) fn end(&self) -> Place {
+    pub(crate) fn end(&self) -> SlotIndex {
         self.buckets() * STRIDE
     }
 
@@ -78,36 +78,36 @@ impl Table {
     }
 
     #[inline]
-    pub(crate) fn slot(&self, place: Place) -> &Slot {
+    pub(crate) fn slot(&self, place: SlotIndex) -> &Slot {
         let bucket = place / STRIDE;
         &self.blocks[bucket / BLOCK][bucket % BLOCK][place % STRIDE]
     }
 
     #[inline]
-    pub(crate) fn slot_mut(&mut self, place: Place) -> &mut Slot {
+    pub(crate) fn slot_mut(&mut self, place: SlotIndex) -> &mut Slot {
         let bucket = place / STRIDE;
         &mut self.blocks[bucket / BLOCK][bucket % BLOCK][place % STRIDE]
     }
 
     /// Whether there is a meter at this place.
-    pub(crate) fn is_taken(&self, place: Place) -> bool {
+    pub(crate) fn is_taken(&self, place: SlotIndex) -> bool {
         taken(self.tags[place / STRIDE]) >> (place % STRIDE * 8 + 7) & 1 == 1
     }
 
     /// The place of a meter.
-    pub(crate) fn find(&self, fingerprint: Fingerprint) -> Option<Place> {
+    pub(crate) fn find(&self, fingerprint: Fingerprint) -> Option<SlotIndex> {
         self.search(fingerprint)
     }
 
     /// The place of a meter, and its slot.
     #[inline(always)]
-    pub(crate) fn find_mut(&mut self, fingerprint: Fingerprint) -> Option<(Place, &mut Slot)> {
+    pub(crate) fn find_mut(&mut self, fingerprint: Fingerprint) -> Option<(SlotIndex, &mut Slot)> {
         let place = self.search(fingerprint)?;
         Some((place, self.slot_mut(place)))
     }
 
     #[inline(always)]
-    fn search(&self, fingerprint: Fingerprint) -> Option<Place> {
+    fn search(&self, fingerprint: Fingerprint) -> Option<SlotIndex> {
         let wanted = fingerprint.tag() * ONES;
         let mut bucket = home(fingerprint.kept(), self.buckets());
         for _ in 0..self.buckets() {
@@ -141,7 +141,7 @@ impl Table {
     ///
     /// Inlined, so that the slot is passed in registers from where it is made to where it is stored.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, fingerprint: Fingerprint, slot: Slot) -> Place {
+    pub(crate) fn insert(&mut self, fingerprint: Fingerprint, slot: Slot) -> SlotIndex {
         let place = self.take_place(fingerprint);
         *self.slot_mut(place) = slot;
         place
@@ -149,7 +149,7 @@ impl Table {
 
     /// Finds and marks a place for a new meter.
     #[inline]
-    fn take_place(&mut self, fingerprint: Fingerprint) -> Place {
+    fn take_place(&mut self, fingerprint: Fingerprint) -> SlotIndex {
         if self.is_full() {
             self.grow();
         }
@@ -158,7 +158,7 @@ impl Table {
     }
 
     /// Removes a meter.
-    pub(crate) fn remove(&mut self, place: Place) -> Slot {
+    pub(crate) fn remove(&mut self, place: SlotIndex) -> Slot {
         let (last, nth) = (place / STRIDE, place % STRIDE);
         let mut bucket = home(self.slot(place).high, self.buckets());
         while bucket != last {
@@ -176,7 +176,7 @@ impl Table {
 
     /// Returns the first occupied place from this one on, if it is in one of the next `buckets` buckets; otherwise the
     /// place after those.
-    pub(crate) fn taken_from(&self, place: Place, buckets: usize) -> Result<Place, Place> {
+    pub(crate) fn taken_from(&self, place: SlotIndex, buckets: usize) -> Result<SlotIndex, SlotIndex> {
         let (first, end) = (place / STRIDE, (place / STRIDE + buckets).min(self.buckets()));
         let mut before = place % STRIDE * 8;
         for bucket in first..end {
@@ -217,7 +217,7 @@ impl Table {
 
     /// Takes a place in the first bucket with room, starting at its home. There must be one.
     #[inline]
-    fn take_place_from(&mut self, home: usize, tag: u64) -> Place {
+    fn take_place_from(&mut self, home: usize, tag: u64) -> SlotIndex {
         let mut bucket = home;
         loop {
             if let Some(place) = self.take_place_in(bucket, tag) {
@@ -229,7 +229,7 @@ impl Table {
 
     /// Takes a place in a bucket. If the bucket is full, counts that a meter has passed it.
     #[inline]
-    fn take_place_in(&mut self, bucket: usize, tag: u64) -> Option<Place> {
+    fn take_place_in(&mut self, bucket: usize, tag: u64) -> Option<SlotIndex> {
         let tags = &mut self.tags[bucket];
         let free = !taken(*tags) & HIGHEST;
         if free == 0 {
@@ -297,7 +297,7 @@ impl Table {
 
     /// Takes a place in the first bucket with room, starting at its home. The places in use are contiguous here.
     #[inline]
-    fn append_from(&mut self, home: usize, tag: u64) -> Option<Place> {
+    fn append_from(&mut self, home: usize, tag: u64) -> Option<SlotIndex> {
         for (behind, tags) in self.tags[home..].iter_mut().enumerate() {
             let nth = WIDTH.saturating_sub((*tags << 8).leading_zeros() as usize / 8);
             if nth < WIDTH {
@@ -389,7 +389,7 @@ mod tests {
             taken.extend(found.ok());
             place = found.map_or_else(|after| after, |found| found + 1);
         }
-        let all: Vec<Place> = (0..table.end()).filter(|place| table.is_taken(*place)).collect();
+        let all: Vec<SlotIndex> = (0..table.end()).filter(|place| table.is_taken(*place)).collect();
         assert_eq!((all.len(), taken), (model.len(), all));
         for (key, step) in model {
             assert_eq!(table.find(fingerprints(key)).map(|place| table.slot(place).forget_at), Some(step));

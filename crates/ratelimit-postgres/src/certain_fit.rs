@@ -28,7 +28,7 @@ pub(crate) struct CertainFit {
     /// The latest instant of the newest charge in such a state.
     pub(crate) until: i64,
     /// The instant of the last of these charges.
-    pub(crate) asked: i64,
+    pub(crate) claimed_at: i64,
     /// The sum of these charges.
     pub(crate) more: i64,
     /// The maximum that such a state may contain: units of a window, the arrival time of a bucket.
@@ -42,7 +42,7 @@ pub(crate) struct CertainFit {
 impl CertainFit {
     /// Matches no state.
     pub(crate) const NONE: Self =
-        Self { kind: 0, size: 0, since: 1, until: 0, asked: 0, more: 0, room: -1, keep: 0, share: 0.0 };
+        Self { kind: 0, size: 0, since: 1, until: 0, claimed_at: 0, more: 0, room: -1, keep: 0, share: 0.0 };
 
     /// For slices of one claim each on one meter, in their order, decided at their callers' time. Meters are kept for
     /// `slack` microseconds longer than needed.
@@ -60,21 +60,21 @@ impl CertainFit {
 
     fn one(slice: &OwnedClaims, slack: i64) -> Option<Self> {
         let claim = slice.claims.first()?;
-        let asked = signed(slice.now.as_nanos());
+        let claimed_at = signed(slice.now.as_nanos());
         let [kind, cost, quota, gap, shift, carried, strict] = claim_numbers(claim);
         match claim.meter {
             Meter::Window(_) => {
-                let begun = asked.checked_add(shift)?.checked_rem(gap)?;
+                let begun = claimed_at.checked_add(shift)?.checked_rem(gap)?;
                 let left = gap.checked_sub(begun)?;
-                let since = asked.checked_sub(begun)?;
-                let until = asked.checked_add(left - 1).filter(|until| *until <= MAX_INSTANT)?;
+                let since = claimed_at.checked_sub(begun)?;
+                let until = claimed_at.checked_add(left - 1).filter(|until| *until <= MAX_INSTANT)?;
                 let kept = gap.checked_mul(carried)?.checked_add(left)?;
                 Some(Self {
                     kind,
                     size: carried + 2,
                     since: since.max(0),
                     until,
-                    asked,
+                    claimed_at,
                     more: cost,
                     room: quota.checked_sub(cost).filter(|room| *room >= 0)?,
                     keep: (kept / 1_000).checked_add(slack)?,
@@ -85,11 +85,11 @@ impl CertainFit {
                 kind,
                 size: 3,
                 since: 0,
-                until: asked,
-                asked,
+                until: claimed_at,
+                claimed_at,
                 more: carried,
                 // A negative room: the cost exceeds the burst.
-                room: asked.checked_add(shift).filter(|_| shift >= 0)?,
+                room: claimed_at.checked_add(shift).filter(|_| shift >= 0)?,
                 keep: (carried / 1_000 + 1).checked_add(slack)?,
                 share: if gap < EXACT { gap as f64 } else { return None },
             }),
@@ -104,12 +104,12 @@ impl CertainFit {
         let alike = self.kind == 0
             && (self.since, self.size) == (next.since, next.size)
             && self.room.checked_add(self.more) == next.room.checked_add(next.more)
-            && self.asked <= next.asked
+            && self.claimed_at <= next.claimed_at
             && (self.share == 1.0) == (next.share == 1.0);
         let more = self.more.checked_add(next.more).filter(|more| *more <= MAX_UNITS as i64)?;
         Some(Self {
-            until: self.until.min(self.asked),
-            asked: next.asked,
+            until: self.until.min(self.claimed_at),
+            claimed_at: next.claimed_at,
             more,
             room: self.room.checked_sub(next.more).filter(|room| alike && *room >= 0)?,
             keep: next.keep,
@@ -119,6 +119,6 @@ impl CertainFit {
 
     /// The encoding as arguments, without the share.
     pub(crate) fn numbers(&self) -> [i64; 8] {
-        [self.kind, self.size, self.since, self.until, self.asked, self.more, self.room, self.keep]
+        [self.kind, self.size, self.since, self.until, self.claimed_at, self.more, self.room, self.keep]
     }
 }

@@ -107,18 +107,18 @@ pub(crate) fn survey_deadline(timeout: Duration) -> Instant {
 }
 
 /// Asks these servers concurrently. Does not wait for those that are down or frozen once one has answered.
-pub(crate) async fn ask_all<T, F>(
+pub(crate) async fn query_all<T, F>(
     servers: impl IntoIterator<Item = Arc<Server>>,
-    ask: impl Fn(Arc<Server>) -> F,
+    query: impl Fn(Arc<Server>) -> F,
     mut deadline: Instant,
 ) -> Vec<Result<T, StoreError>>
 where
     T: Send + 'static,
     F: Future<Output = Result<T, StoreError>> + Send + 'static,
 {
-    let mut asked: JoinSet<_> = servers.into_iter().map(ask).collect();
+    let mut running: JoinSet<_> = servers.into_iter().map(query).collect();
     let mut answers = Vec::new();
-    while let Ok(Some(done)) = timeout_at(deadline, asked.join_next()).await {
+    while let Ok(Some(done)) = timeout_at(deadline, running.join_next()).await {
         let Ok(answer) = done else { continue };
         if answer.is_ok() {
             deadline = deadline.min(Instant::now() + GRACE);

@@ -9,7 +9,7 @@ use redis::ConnectionInfo;
 
 use crate::config::RedisConfig;
 use crate::connection::Dialer;
-use crate::discovery::{ask_all, survey_deadline};
+use crate::discovery::{query_all, survey_deadline};
 use crate::error;
 use crate::keys::SLOTS;
 use crate::node_address::NodeAddress;
@@ -93,13 +93,14 @@ impl Nodes {
     /// of these answers.
     pub(crate) async fn survey(self: Arc<Self>) -> Result<(), StoreError> {
         let known = self.next_to_ask();
-        let asked: Vec<_> = known.iter().map(|node| node.address().to_owned()).collect();
+        let queried: Vec<_> = known.iter().map(|node| node.address().to_owned()).collect();
         let mut outcome = self.best_view(known).await;
         if outcome.is_err() {
-            let seeds = self.seeds.iter().filter(|seed| !asked.iter().any(|asked| asked == seed.address()));
+            let seeds =
+                self.seeds.iter().filter(|seed| !queried.iter().any(|queried| queried == seed.address()));
             let view = self.best_view(seeds.cloned().collect()).await;
             // The failure of a known node says more than that of a seed.
-            if view.is_ok() || asked.is_empty() {
+            if view.is_ok() || queried.is_empty() {
                 outcome = view;
             }
         }
@@ -117,10 +118,10 @@ impl Nodes {
     /// one has answered.
     async fn best_view(&self, nodes: Vec<Arc<Server>>) -> Result<ClusterView, StoreError> {
         let deadline = survey_deadline(self.timeout);
-        let ask = |node: Arc<Server>| async move { ClusterView::of(&node, deadline).await };
+        let query = |node: Arc<Server>| async move { ClusterView::of(&node, deadline).await };
         let mut best: Result<ClusterView, _> =
             Err(error::new(ErrorKind::Unreachable, "no node of the cluster is known"));
-        for answer in ask_all(nodes, ask, deadline).await {
+        for answer in query_all(nodes, query, deadline).await {
             let is_better = match (&answer, &best) {
                 (Ok(view), Ok(other)) => view.rank() > other.rank(),
                 (_, best) => best.is_err(),

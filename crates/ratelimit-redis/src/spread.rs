@@ -39,13 +39,14 @@ async fn decide(calls: Calls, slice: OwnedClaims, deadline: Instant) -> Result<A
     let parts = split(&slice);
     let mut seen = Vec::new();
     if slice.mode != Mode::Force {
-        seen = ask(&calls, &parts, Mode::Peek, deadline).await.into_iter().collect::<Result<_, _>>()?;
+        seen =
+            claim_parts(&calls, &parts, Mode::Peek, deadline).await.into_iter().collect::<Result<_, _>>()?;
         let admitted = seen.iter().all(|answer| answer.admitted);
         if !admitted || slice.mode == Mode::Peek {
             return Ok(merge(&parts, &seen, admitted, false));
         }
     }
-    let results = ask(&calls, &parts, slice.mode, deadline).await;
+    let results = claim_parts(&calls, &parts, slice.mode, deadline).await;
     if results.iter().all(|result| result.as_ref().is_ok_and(|answer| answer.admitted)) {
         let answers: Vec<_> = results.into_iter().flatten().collect();
         return Ok(merge(&parts, &answers, true, true));
@@ -87,7 +88,7 @@ fn split(slice: &OwnedClaims) -> Vec<Part> {
 }
 
 /// Sends all parts concurrently.
-async fn ask(calls: &Calls, parts: &[Part], mode: Mode, deadline: Instant) -> Answers {
+async fn claim_parts(calls: &Calls, parts: &[Part], mode: Mode, deadline: Instant) -> Answers {
     let slices = parts.iter().map(|part| OwnedClaims { mode, ..part.slice.clone() });
     join_all(slices.map(|slice| calls.decide(slice, deadline))).await
 }

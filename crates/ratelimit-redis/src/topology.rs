@@ -36,8 +36,8 @@ impl ClusterView {
         // A user without permission for `CLUSTER INFO` works as well.
         let info =
             node.connection().send(cmd("CLUSTER").arg("INFO"), false, deadline).await?.unwrap_or(Value::Nil);
-        let asked = NodeAddress::of_address(node.address()).map(|place| place.host).unwrap_or_default();
-        let view = Self::read(&slots, &info, &asked);
+        let own_host = NodeAddress::of_address(node.address()).map(|place| place.host).unwrap_or_default();
+        let view = Self::read(&slots, &info, &own_host);
         let empty = || {
             error::new(
                 ErrorKind::Unreachable,
@@ -48,15 +48,15 @@ impl ClusterView {
             .and_then(|view| if view.shares.is_empty() { Err(empty().at(node.address())) } else { Ok(view) })
     }
 
-    fn read(slots: &Value, info: &Value, asked: &str) -> Option<Self> {
+    fn read(slots: &Value, info: &Value, own_host: &str) -> Option<Self> {
         let mut view = Self { epoch: 0, sound: false, shares: Vec::new(), others: Vec::new() };
         for share in list(slots)? {
             let [Value::Int(from), Value::Int(to), master, replicas @ ..] = list(share)? else {
                 return None;
             };
             let range = u16::try_from(*from).ok()?..=u16::try_from(*to).ok()?;
-            view.shares.push((range, place(master, asked)?));
-            view.others.extend(replicas.iter().filter_map(|replica| place(replica, asked)));
+            view.shares.push((range, place(master, own_host)?));
+            view.others.extend(replicas.iter().filter_map(|replica| place(replica, own_host)));
         }
         for line in text(info).unwrap_or_default().lines() {
             match line.split_once(':') {
@@ -82,12 +82,12 @@ fn announced_name(ways: &Value) -> Option<&str> {
 }
 
 /// A node as `CLUSTER SLOTS` reports it. Without a host, it is at the address that sent the reply.
-fn place(node: &Value, asked: &str) -> Option<NodeAddress> {
+fn place(node: &Value, own_host: &str) -> Option<NodeAddress> {
     let [host, Value::Int(port), rest @ ..] = list(node)? else {
         return None;
     };
     let known = |text: &&str| !text.is_empty() && *text != "?";
-    let host = text(host).filter(known).unwrap_or(asked);
+    let host = text(host).filter(known).unwrap_or(own_host);
     let name = rest.get(1).and_then(announced_name).filter(known).filter(|name| *name != host);
     let name = name.map(str::to_owned);
     Some(NodeAddress { host: host.to_owned(), port: u16::try_from(*port).ok()?, name })

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use crate::group::Group;
 use crate::resp::Resp;
 use crate::server::{Server, ServerError};
-use crate::service::{Given, Place, Recipe, Service};
+use crate::service::{Given, Placement, Recipe, Service};
 use crate::{Redis, Testbed, Unavailable};
 
 pub(crate) static RECIPE: Recipe = Recipe {
@@ -265,7 +265,7 @@ struct Node(Redis);
 
 #[async_trait]
 impl Service for Node {
-    fn arguments(&self, place: Place<'_>) -> Vec<String> {
+    fn arguments(&self, place: Placement<'_>) -> Vec<String> {
         let mut arguments = self.0.arguments(place);
         let further = ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
         let address = ["--cluster-announce-ip", "127.0.0.1", "--cluster-node-timeout", "5000"];

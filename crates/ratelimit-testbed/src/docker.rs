@@ -20,7 +20,7 @@ use crate::package::last_lines;
 use crate::port::Port;
 use crate::program;
 use crate::server::{Body, Server};
-use crate::service::{Place, Recipe, Service};
+use crate::service::{Placement, Recipe, Service};
 
 /// How long the daemon may take to answer.
 const GREETING: Duration = Duration::from_secs(2);
@@ -61,7 +61,7 @@ async fn start_here(
     };
     let mut servers = Vec::with_capacity(services.len());
     for (service, port) in services.iter().zip(ports) {
-        let place = Place { host: "0.0.0.0", port: port.number(), folder: "/tmp" };
+        let place = Placement { host: "0.0.0.0", port: port.number(), folder: "/tmp" };
         let mut command = vec![recipe.program.to_owned()];
         command.extend(service.arguments(place));
         let attach = match &network {

@@ -15,7 +15,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::group::Group;
 use crate::server::Server;
-use crate::service::{Given, Place, Recipe, Service};
+use crate::service::{Given, Placement, Recipe, Service};
 use crate::text::percent_encoded;
 use crate::{Certificates, Testbed, Unavailable};
 
@@ -115,14 +115,14 @@ fn services(count: usize) -> Vec<Arc<dyn Service>> {
 
 #[async_trait]
 impl Service for Memcached {
-    fn arguments(&self, place: Place<'_>) -> Vec<String> {
+    fn arguments(&self, place: Placement<'_>) -> Vec<String> {
         let port = place.port.to_string();
         // It refuses to run as root, and otherwise ignores `-u`.
         let mut arguments: Vec<String> = ["-u", "nobody", "-U", "0"].map(str::to_owned).into();
         if let Some(socket) = &self.socket {
             arguments.extend(["-s".to_owned(), text(socket), "-a".to_owned(), "0777".to_owned()]);
         } else if let Some(certificates) = &self.certificates {
-            let Place { host, port, .. } = place;
+            let Placement { host, port, .. } = place;
             arguments.extend([
                 "-l".to_owned(),
                 format!("{host}:{port},notls:{host}:{}", port + PLAIN),
@@ -149,7 +149,7 @@ impl Service for Memcached {
         arguments
     }
 
-    fn preparation(&self, _program: &Path, _place: Place<'_>) -> Option<Command> {
+    fn preparation(&self, _program: &Path, _place: Placement<'_>) -> Option<Command> {
         let (user, password) = self.log_in.as_ref()?;
         let mut command = Command::new("sh");
         command.args(["-c", "printf '%s:%s\\n' \"$1\" \"$2\" > \"$0\"", LOG_INS, user, password]);

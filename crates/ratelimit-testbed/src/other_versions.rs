@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use rustix::process::Signal;
 
 use crate::server::Server;
-use crate::service::{Given, Place, Recipe, Service};
+use crate::service::{Given, Placement, Recipe, Service};
 use crate::wheel::Wheel;
 use crate::{Postgres, Redis, Testbed, Unavailable};
 
@@ -137,7 +137,7 @@ struct Packaged<S> {
 
 #[async_trait]
 impl<S: Service> Service for Packaged<S> {
-    fn arguments(&self, place: Place<'_>) -> Vec<String> {
+    fn arguments(&self, place: Placement<'_>) -> Vec<String> {
         self.service.arguments(place)
     }
 
@@ -153,11 +153,11 @@ impl<S: Service> Service for Packaged<S> {
         self.service.farewell()
     }
 
-    fn environment(&self, place: Place<'_>) -> Vec<(String, String)> {
+    fn environment(&self, place: Placement<'_>) -> Vec<(String, String)> {
         self.service.environment(place)
     }
 
-    fn preparation(&self, program: &Path, place: Place<'_>) -> Option<Command> {
+    fn preparation(&self, program: &Path, place: Placement<'_>) -> Option<Command> {
         self.service.preparation(program, place)
     }
 

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 
 use crate::postgres::greet;
 use crate::server::Server;
-use crate::service::{Given, Place, Recipe, Service};
+use crate::service::{Given, Placement, Recipe, Service};
 use crate::{Testbed, Unavailable};
 
 static RECIPE: Recipe = Recipe {
@@ -51,7 +51,7 @@ struct Before {
 }
 
 impl Before {
-    fn settings(&self, place: Place<'_>) -> String {
+    fn settings(&self, place: Placement<'_>) -> String {
         let server = self.postgres.address();
         let further = self.pgbouncer.settings.join("\n");
         // Of two lines for the same setting, the later one applies.
@@ -78,7 +78,7 @@ impl Before {
 
 #[async_trait]
 impl Service for Before {
-    fn arguments(&self, place: Place<'_>) -> Vec<String> {
+    fn arguments(&self, place: Placement<'_>) -> Vec<String> {
         vec![format!("{}/pgbouncer.ini", place.folder)]
     }
 
@@ -86,7 +86,7 @@ impl Service for Before {
         Some("postgres")
     }
 
-    fn preparation(&self, _program: &Path, place: Place<'_>) -> Option<Command> {
+    fn preparation(&self, _program: &Path, place: Placement<'_>) -> Option<Command> {
         let mut command = Command::new("sh");
         command.args(["-c", "printf %s \"$1\" > \"$2\"", "write", &self.settings(place)]);
         command.args(self.arguments(place));

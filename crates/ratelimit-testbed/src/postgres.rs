@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::server::Server;
-use crate::service::{Given, Place, Recipe, Service};
+use crate::service::{Given, Placement, Recipe, Service};
 use crate::text::{percent_decoded, percent_encoded};
 use crate::{Certificates, Testbed, Unavailable};
 
@@ -73,7 +73,7 @@ impl Testbed {
 
 #[async_trait]
 impl Service for Postgres {
-    fn arguments(&self, place: Place<'_>) -> Vec<String> {
+    fn arguments(&self, place: Placement<'_>) -> Vec<String> {
         let port = place.port.to_string();
         let listen = format!("listen_addresses={}", place.host);
         // The data does not outlive the server, so it need not survive a crash of the machine.
@@ -111,7 +111,7 @@ impl Service for Postgres {
         Signal::QUIT
     }
 
-    fn environment(&self, place: Place<'_>) -> Vec<(String, String)> {
+    fn environment(&self, place: Placement<'_>) -> Vec<(String, String)> {
         let mut variables = vec![("PGDATA".to_owned(), format!("{}/data", place.folder))];
         // For the start script of the official image.
         variables.push(match &self.password {
@@ -128,7 +128,7 @@ impl Service for Postgres {
         variables
     }
 
-    fn preparation(&self, program: &Path, _place: Place<'_>) -> Option<Command> {
+    fn preparation(&self, program: &Path, _place: Placement<'_>) -> Option<Command> {
         let program = program.canonicalize().unwrap_or_else(|_| program.to_owned());
         let mut command = Command::new("sh");
         command.args(["-c", include_str!("postgres.sh"), "initdb"]);
@@ -205,7 +205,7 @@ impl Elsewhere {
 
 #[async_trait]
 impl Service for Elsewhere {
-    fn arguments(&self, _place: Place<'_>) -> Vec<String> {
+    fn arguments(&self, _place: Placement<'_>) -> Vec<String> {
         Vec::new()
     }
 

@@ -16,7 +16,7 @@ use crate::guardian::Guardian;
 use crate::package::last_lines;
 use crate::port::Port;
 use crate::server::{Body, Server};
-use crate::service::{Place, Recipe, Service};
+use crate::service::{Placement, Recipe, Service};
 use crate::user::User;
 
 /// Starts them one after another, each with its own port and directory.
@@ -171,8 +171,8 @@ impl Process {
 }
 
 /// The address and the directory of a process.
-fn place<'a>(port: &Port, folder: &'a str) -> Place<'a> {
-    Place { host: "127.0.0.1", port: port.number(), folder }
+fn place<'a>(port: &Port, folder: &'a str) -> Placement<'a> {
+    Placement { host: "127.0.0.1", port: port.number(), folder }
 }
 
 #[async_trait]

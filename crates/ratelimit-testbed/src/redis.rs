@@ -7,7 +7,7 @@ use async_trait::async_trait;
 
 use crate::resp::Resp;
 use crate::server::Server;
-use crate::service::{Given, Place, Recipe, Service};
+use crate::service::{Given, Placement, Recipe, Service};
 use crate::text::{percent_decoded, percent_encoded};
 use crate::{Testbed, Tls, Unavailable};
 
@@ -80,7 +80,7 @@ impl Redis {
 
 #[async_trait]
 impl Service for Redis {
-    fn arguments(&self, place: Place<'_>) -> Vec<String> {
+    fn arguments(&self, place: Placement<'_>) -> Vec<String> {
         let port = place.port.to_string();
         let mut arguments: Vec<String> = ["--bind", place.host, "--dir", place.folder]
             .into_iter()
@@ -144,7 +144,7 @@ impl Elsewhere {
 
 #[async_trait]
 impl Service for Elsewhere {
-    fn arguments(&self, _place: Place<'_>) -> Vec<String> {
+    fn arguments(&self, _place: Placement<'_>) -> Vec<String> {
         Vec::new()
     }
 

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use crate::group::Group;
 use crate::resp::Resp;
 use crate::server::{Server, ServerError};
-use crate::service::{Given, Place, Recipe, Service};
+use crate::service::{Given, Placement, Recipe, Service};
 use crate::{Redis, Testbed, Unavailable};
 
 /// The servers are always started here: a given primary must not be killed.
@@ -297,7 +297,7 @@ struct Member {
 
 #[async_trait]
 impl Service for Member {
-    fn arguments(&self, place: Place<'_>) -> Vec<String> {
+    fn arguments(&self, place: Placement<'_>) -> Vec<String> {
         let mut arguments = vec![format!("{}/server.conf", place.folder)];
         arguments.extend(self.watches.then(|| "--sentinel".to_owned()));
         arguments.extend(self.redis.arguments(place));
@@ -311,7 +311,7 @@ impl Service for Member {
         arguments
     }
 
-    fn preparation(&self, _program: &Path, place: Place<'_>) -> Option<Command> {
+    fn preparation(&self, _program: &Path, place: Placement<'_>) -> Option<Command> {
         let mut command = Command::new("touch");
         command.arg(format!("{}/server.conf", place.folder));
         Some(command)

@@ -26,7 +26,7 @@ pub(crate) struct Recipe {
 
 /// Where a server should run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Placement<'a> {
     /// The address to listen on: loopback for a process, all addresses in a container.
     pub(crate) host: &'a str,
     /// The port to listen on, the same inside and outside of a container.
@@ -39,7 +39,7 @@ pub(crate) struct Place<'a> {
 #[async_trait]
 pub(crate) trait Service: Send + Sync + 'static {
     /// The program's arguments.
-    fn arguments(&self, place: Place<'_>) -> Vec<String>;
+    fn arguments(&self, place: Placement<'_>) -> Vec<String>;
 
     /// Where the package puts its programs if not on the `PATH`: this directory, a version, `bin`.
     fn versions(&self) -> Option<&'static str> {
@@ -63,12 +63,12 @@ pub(crate) trait Service: Send + Sync + 'static {
     }
 
     /// The environment of the program, or of the image's start script.
-    fn environment(&self, _place: Place<'_>) -> Vec<(String, String)> {
+    fn environment(&self, _place: Placement<'_>) -> Vec<(String, String)> {
         Vec::new()
     }
 
     /// A command to run once before a private process is first started.
-    fn preparation(&self, _program: &Path, _place: Place<'_>) -> Option<Command> {
+    fn preparation(&self, _program: &Path, _place: Placement<'_>) -> Option<Command> {
         None
     }
 

@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
 use crate::group::Group;
-use crate::service::{Given, Place, Recipe, Service};
+use crate::service::{Given, Placement, Recipe, Service};
 use crate::{Memcached, Server, Testbed, Unavailable};
 
 pub(crate) static RECIPE: Recipe = Recipe {
@@ -63,12 +63,12 @@ impl Testbed {
 
 #[async_trait]
 impl Service for Twemproxy {
-    fn arguments(&self, place: Place<'_>) -> Vec<String> {
+    fn arguments(&self, place: Placement<'_>) -> Vec<String> {
         let statistics = (place.port + STATISTICS).to_string();
         ["-c", FILE, "-a", place.host, "-s", &statistics].into_iter().map(str::to_owned).collect()
     }
 
-    fn preparation(&self, _program: &Path, place: Place<'_>) -> Option<Command> {
+    fn preparation(&self, _program: &Path, place: Placement<'_>) -> Option<Command> {
         let mut command = Command::new("sh");
         command.args(["-c", "printf %s \"$1\" > \"$2\"", "sh", &self.file(place), FILE]);
         Some(command)
@@ -97,7 +97,7 @@ const FILE: &str = "nutcracker.yml";
 
 impl Twemproxy {
     /// Its configuration.
-    fn file(&self, place: Place<'_>) -> String {
+    fn file(&self, place: Placement<'_>) -> String {
         let mut text = format!("limits:\n  listen: {}:{}\n", place.host, place.port);
         text +=
             "  hash: md5\n  distribution: ketama\n  auto_eject_hosts: false\n  timeout: 2000\n  servers:\n";
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn the_configuration_lists_the_servers() {
         let servers = [1, 2].map(|port| format!("127.0.0.1:{port}")).to_vec();
-        let place = Place { host: "127.0.0.1", port: 11_500, folder: "" };
+        let place = Placement { host: "127.0.0.1", port: 11_500, folder: "" };
         let file = Twemproxy { servers }.file(place);
         assert!(file.starts_with("limits:\n  listen: 127.0.0.1:11500\n"), "{file}");
         assert!(file.ends_with("  servers:\n   - 127.0.0.1:1:1\n   - 127.0.0.1:2:1\n"), "{file}");

@@ -28,7 +28,7 @@ const SPAN: u64 = 1_000_000_000;
 pub(super) struct Counter {
     /// Odd while the line is being written.
     version: AtomicU64,
-    line: Line,
+    line: Calibration,
     raw: quanta::Clock,
     origin: Instant,
     adjusting: Mutex<Sample>,
@@ -36,7 +36,7 @@ pub(super) struct Counter {
 
 /// A linear function of the processor's counter `raw`: `nanos + (raw - begin) x rate / 2^32` nanoseconds.
 #[derive(Debug)]
-struct Line {
+struct Calibration {
     begin: AtomicU64,
     nanos: AtomicU64,
     rate: AtomicU64,
@@ -48,7 +48,7 @@ struct Line {
 /// thread read it before another thread set that begin.
 const SLIP: u64 = 10_000_000;
 
-impl Line {
+impl Calibration {
     fn new(begin: u64, rate: u64) -> Self {
         let line = Self { begin: begin.into(), nanos: 0.into(), rate: 0.into(), span: 0.into() };
         line.set_rate(rate);
@@ -95,7 +95,7 @@ impl Counter {
         let rate = raw.delta_as_nanos(0, 1 << 32);
         let origin = Instant::now();
         let begin = raw.raw();
-        let line = Line::new(begin, rate - rate / BEHIND);
+        let line = Calibration::new(begin, rate - rate / BEHIND);
         let adjusting = Mutex::new(Sample { raw: begin, nanos: 0, missed: 0, wall: wall() });
         Self { raw, origin, version: AtomicU64::new(0), line, adjusting }
     }

@@ -7,7 +7,7 @@ mod settlement;
 mod short_key;
 mod status;
 
-use parts::Place;
+use parts::Claimed;
 pub(crate) use parts::{AskedKey, Parts};
 pub(crate) use short_key::ShortKey;
 pub use status::LimitStatus;
@@ -158,7 +158,7 @@ impl<'l> Decision<'l> {
 
     #[inline]
     fn status(&self, index: usize) -> LimitStatus<'_> {
-        let Place { key_index, cost, limit } = self.parts.place(index);
+        let Claimed { key_index, cost, limit } = self.parts.claimed(index);
         LimitStatus { index, key_index, cost, limit, now: self.now, verdict: &self.parts.verdicts()[index] }
     }
 }

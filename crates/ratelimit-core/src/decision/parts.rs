@@ -82,7 +82,7 @@ pub(crate) struct AskedKey<'k, 'l> {
 }
 
 /// One limit of a decision, and the key that it was checked for.
-pub(super) struct Place<'d> {
+pub(super) struct Claimed<'d> {
     pub(super) key_index: usize,
     pub(super) cost: u64,
     pub(super) limit: &'d Limit,
@@ -210,11 +210,11 @@ impl<'l> Parts<'l> {
 
     /// The limit at this index. There is one for each verdict.
     #[inline]
-    pub(super) fn place(&self, index: usize) -> Place<'_> {
+    pub(super) fn claimed(&self, index: usize) -> Claimed<'_> {
         match self {
-            Self::One(one) => Place { key_index: 0, cost: one.cost, limit: one.limit },
-            Self::Few(few) => Place { key_index: 0, cost: few.cost, limit: &few.limits[index] },
-            Self::Any(any) => any.place(index),
+            Self::One(one) => Claimed { key_index: 0, cost: one.cost, limit: one.limit },
+            Self::Few(few) => Claimed { key_index: 0, cost: few.cost, limit: &few.limits[index] },
+            Self::Any(any) => any.claimed(index),
         }
     }
 
@@ -234,13 +234,13 @@ impl Any<'_> {
         self.limits.get(key).copied().unwrap_or_else(|| &self.owned.limits[key])
     }
 
-    fn place(&self, index: usize) -> Place<'_> {
+    fn claimed(&self, index: usize) -> Claimed<'_> {
         let (mut key_index, mut place) = (0, index);
         while place >= self.limits(key_index).len() {
             place -= self.limits(key_index).len();
             key_index += 1;
         }
-        Place { key_index, cost: self.owned.keys[key_index].cost, limit: &self.limits(key_index)[place] }
+        Claimed { key_index, cost: self.owned.keys[key_index].cost, limit: &self.limits(key_index)[place] }
     }
 }
 

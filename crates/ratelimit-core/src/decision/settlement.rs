@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::parts::Place;
+use super::parts::Claimed;
 use super::short_key::KeyBytes;
 use super::{Decision, LimitStatus};
 use crate::bounds::{MAX_LOG_UNITS, MAX_UNITS};
@@ -60,7 +60,7 @@ impl Decision<'_> {
     ) -> Settlement<'d> {
         let mut settlement = Settlement { refunds: SmallVec::new(), claims: SmallVec::new() };
         for (index, verdict) in self.parts.verdicts().iter().enumerate() {
-            let Place { key_index, cost, limit } = self.parts.place(index);
+            let Claimed { key_index, cost, limit } = self.parts.claimed(index);
             let Some(key) = keys.get(key_index) else { break };
             if limit.is_ban() {
                 continue;
@@ -93,7 +93,7 @@ impl Decision<'_> {
     pub(crate) fn leases<'d>(&'d self, keys: &'d ChargedKeys) -> Leases<'d> {
         let mut leases = Leases { claims: SmallVec::new(), refunds: SmallVec::new(), ends: None };
         for (index, verdict) in self.parts.verdicts().iter().enumerate() {
-            let Place { key_index, cost, limit } = self.parts.place(index);
+            let Claimed { key_index, cost, limit } = self.parts.claimed(index);
             let Some(key) = keys.get(key_index) else { break };
             let Meter::Log(log) = limit.meter_for(key) else { continue };
             if limit.algorithm() != Algorithm::Concurrency || cost == 0 {
@@ -128,7 +128,7 @@ impl Decision<'_> {
     pub(crate) fn set_leases(&mut self, renewals: &[Verdict]) {
         let mut receipts = renewals.iter().map(|renewal| renewal.receipt);
         for index in 0..self.parts.verdicts().len() {
-            let Place { cost, limit, .. } = self.parts.place(index);
+            let Claimed { cost, limit, .. } = self.parts.claimed(index);
             if limit.algorithm() == Algorithm::Concurrency && cost > 0 {
                 let (Some(verdict), Some(receipt)) = (self.parts.verdict_mut(index), receipts.next()) else {
                     break;

@@ -169,13 +169,13 @@ impl<S: CounterStore> CounterStore for RefusalCache<S> {
             answers.push(answer.map(Ok));
         }
         let given_up = AtEnd(|| open.iter().for_each(|claims| self.forget(claims)));
-        let told = if open.is_empty() { Vec::new() } else { self.inner.claim_many(&open).await };
+        let fetched = if open.is_empty() { Vec::new() } else { self.inner.claim_many(&open).await };
         given_up.disarm();
-        for ((claims, before), answer) in open.iter().zip(&before).zip(&told) {
+        for ((claims, before), answer) in open.iter().zip(&before).zip(&fetched) {
             self.learn(claims, before, answer);
         }
-        let mut told = told.into_iter();
-        answers.into_iter().filter_map(|answer| answer.or_else(|| told.next())).collect()
+        let mut fetched = fetched.into_iter();
+        answers.into_iter().filter_map(|answer| answer.or_else(|| fetched.next())).collect()
     }
 
     async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
@@ -210,12 +210,12 @@ impl<F: Fn()> Drop for AtEnd<F> {
 #[derive(Debug)]
 struct Table {
     hasher: RandomState,
-    places: Box<[Mutex<Place>]>,
+    places: Box<[Mutex<CacheSlot>]>,
     answered: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Place {
+struct CacheSlot {
     /// How many times an entry was removed here. The answer to a call that began before a removal is not cached.
     changes: u64,
     known: Option<Refusal>,
@@ -227,7 +227,7 @@ type Before = SmallVec<[u64; 1]>;
 /// A cached refusal of a set of claims.
 struct Refusal {
     names: Vec<u8>,
-    asked: SmallVec<[(u64, Meter); 1]>,
+    requested: SmallVec<[(u64, Meter); 1]>,
     from: Timestamp,
     until: Timestamp,
     verdicts: Verdicts,
@@ -243,7 +243,7 @@ fn names(claims: &Claims<'_>) -> Vec<u8> {
     claims.iter().flat_map(|claim| claim.id.to_bytes()).collect()
 }
 
-fn asked(claims: &Claims<'_>) -> impl Iterator<Item = (u64, Meter)> {
+fn requested(claims: &Claims<'_>) -> impl Iterator<Item = (u64, Meter)> {
     claims.iter().map(|claim| (claim.cost, claim.meter))
 }
 
@@ -268,7 +268,7 @@ impl Table {
         usize::try_from(hash % self.places.len() as u64).unwrap_or(0)
     }
 
-    fn at(&self, id: &MeterId<'_>) -> MutexGuard<'_, Place> {
+    fn at(&self, id: &MeterId<'_>) -> MutexGuard<'_, CacheSlot> {
         self.places[self.place(id)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -282,7 +282,7 @@ impl Table {
         let place = self.at(&claim.id);
         let known = place.known.as_ref()?;
         let holds = (known.from..known.until).contains(&now)
-            && asked(claims).eq(known.asked.iter().copied())
+            && requested(claims).eq(known.requested.iter().copied())
             && known.names == names(claims);
         let at_now = |verdict: &Verdict| Verdict {
             fits: verdict.fits || verdict.fits_at.is_some_and(|instant| instant <= now),
@@ -315,8 +315,13 @@ impl Table {
             return;
         }
         let until = fits_at.min(now + max_age);
-        let known =
-            Refusal { names, asked: asked(claims).collect(), from: now, until, verdicts: verdicts.clone() };
+        let known = Refusal {
+            names,
+            requested: requested(claims).collect(),
+            from: now,
+            until,
+            verdicts: verdicts.clone(),
+        };
         let mut place = self.at(&claim.id);
         if place.changes == before {
             place.known = Some(known);

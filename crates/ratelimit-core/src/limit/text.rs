@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::calendar::Calendar;
 use super::duration::{self, Text};
-use super::parse_error::{Expected, Place};
+use super::parse_error::{Expected, Part};
 use super::{Algorithm, Alignment, DEFAULT_LEASE, Limit, LimitBuilder, ParseLimitError};
 use crate::LimitError;
 
@@ -73,12 +73,12 @@ impl FromStr for Limit {
     type Err = ParseLimitError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        read(text, 0..text.len(), Place::Alone)
+        read(text, 0..text.len(), Part::Alone)
     }
 }
 
 /// Parses the limit in this part of `text`.
-pub(super) fn read(text: &str, part: Range<usize>, place: Place) -> Result<Limit, ParseLimitError> {
+pub(super) fn read(text: &str, part: Range<usize>, place: Part) -> Result<Limit, ParseLimitError> {
     let Range { start, end } = part;
     let mut reader = Reader { text: &text[..end], position: start };
     reader.skip_space();

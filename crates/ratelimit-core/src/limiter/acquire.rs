@@ -130,21 +130,21 @@ impl<S: CounterStore, C: Timer> RateLimiter<S, C> {
                 return Ok(decision);
             }
             let held = self.refusing_held_meter(&request, &decision);
-            let told = match (decision.retry_after(), &held) {
+            let reported = match (decision.retry_after(), &held) {
                 (None, _) => return Err(AcquireError::Never(decision.into_owned())),
                 // The holder may release it at any moment.
                 (Some(_), Some(_)) => Duration::ZERO,
-                (Some(told), None) => told,
+                (Some(reported), None) => reported,
             };
-            let (told, turn) = match decision.degraded() {
-                true => (told.min(ASK_AGAIN), Duration::ZERO),
-                false => (told, decision.turn()),
+            let (reported, turn) = match decision.degraded() {
+                true => (reported.min(ASK_AGAIN), Duration::ZERO),
+                false => (reported, decision.turn()),
             };
-            if late(now, told.max(turn)) || deadline == Some(now) {
+            if late(now, reported.max(turn)) || deadline == Some(now) {
                 return Err(AcquireError::Deadline(decision.into_owned()));
             }
             let longest = deadline.map_or(Duration::MAX, |deadline| deadline.since(now));
-            let wait = backoff.wait(told) + random_up_to(options.jitter);
+            let wait = backoff.wait(reported) + random_up_to(options.jitter);
             place = held.map(|meter| {
                 let own = place.take().filter(|place| place.is_of(&meter));
                 own.unwrap_or_else(|| self.waiters.join(meter))
@@ -216,15 +216,15 @@ struct Backoff {
 
 impl Backoff {
     /// Returns how long to wait after a refusal with this `retry_after`.
-    fn wait(&mut self, told: Duration) -> Duration {
+    fn wait(&mut self, reported: Duration) -> Duration {
         let again = std::mem::replace(&mut self.refused, true);
-        if told.is_zero() {
+        if reported.is_zero() {
             let wait = LEAST.saturating_mul(1 << self.zeros.min(10)).min(MOST);
             self.zeros = self.zeros.saturating_add(1);
             return wait;
         }
         self.zeros = 0;
-        if again { told.max(LEAST) } else { told }
+        if again { reported.max(LEAST) } else { reported }
     }
 }
 

@@ -113,7 +113,7 @@ async fn count_one(
     ban: &Ban,
 ) -> Result<Option<Timestamp>, StoreError> {
     let id = |scope| MeterId { namespace, scope, key };
-    let ask = async |mode, only: Claim<'_>| {
+    let send = async |mode, only: Claim<'_>| {
         store.claim(Claims::known(clock.now(), mode, std::slice::from_ref(&only))).await
     };
     let refusal = ban.refusals.map(|log| claim(id(&ban.refusals_scope), 1, Meter::Log(log)));
@@ -131,21 +131,21 @@ async fn count_one(
     let another = ban.earlier.map(|bucket| claim(id(&ban.earlier_scope), 1, Meter::Bucket(bucket)));
     let earlier = match another {
         Some(another) => {
-            let answer = ask(Mode::Peek, Claim { cost: 0, ..another }).await?;
+            let answer = send(Mode::Peek, Claim { cost: 0, ..another }).await?;
             answer.verdicts.first().map_or(0, |verdict| verdict.limit.saturating_sub(verdict.remaining))
         }
         None => 0,
     };
     let Ok((cost, bucket)) = ban.claim(earlier) else { return Ok(None) };
     // Another process may have seen the same refusals: only one of the bans is admitted.
-    let answer = ask(Mode::Charge, claim(id(&ban.scope), cost, Meter::Bucket(bucket))).await?;
+    let answer = send(Mode::Charge, claim(id(&ban.scope), cost, Meter::Bucket(bucket))).await?;
     if answer.admitted && !answer.charged {
         return Ok(None); // this store counts nothing
     }
     if answer.admitted {
         // The ban holds even if the rest fails.
         if let Some(another) = another {
-            let _ = ask(Mode::Charge, another).await;
+            let _ = send(Mode::Charge, another).await;
         }
         if let Some(refusal) = refusal {
             let claims = Claims::known(clock.now(), Mode::Force, std::slice::from_ref(&refusal));

@@ -180,20 +180,20 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         let requests: Vec<Request<'k, 'l>> = requests.into_iter().map(Into::into).map(at_now).collect();
         let claims: Vec<_> =
             requests.iter().map(|request| request.claims(&self.namespace, &self.limits)).collect();
-        let asked = requests.iter().zip(&claims);
-        let asked: Vec<_> =
-            asked.map(|(request, claims)| request.ask(claims, &self.limits, now, Mode::Charge)).collect();
-        let slices: Vec<Claims<'_>> = asked.iter().flatten().copied().collect();
+        let each = requests.iter().zip(&claims);
+        let checked: Vec<_> =
+            each.map(|(request, claims)| request.slice(claims, &self.limits, now, Mode::Charge)).collect();
+        let slices: Vec<Claims<'_>> = checked.iter().flatten().copied().collect();
         let answers = if slices.is_empty() { Vec::new() } else { self.store.claim_many(&slices).await };
         let mut answers = answers.into_iter();
-        let mut decide = |request, asked: Result<_, InvalidClaims>| {
-            asked?;
+        let mut decide = |request, slice: Result<_, InvalidClaims>| {
+            slice?;
             let answer = answers.next().unwrap_or_else(|| Err(no_answer()))?;
             Ok(self.decision(request, answer)?)
         };
         let mut decisions = Vec::with_capacity(requests.len());
-        for (request, asked) in requests.iter().zip(asked) {
-            decisions.push(match decide(request, asked) {
+        for (request, slice) in requests.iter().zip(checked) {
+            decisions.push(match decide(request, slice) {
                 Ok(decision) => Ok(self.counted(request, decision).await),
                 Err(error) => Err(error),
             });
@@ -249,7 +249,7 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         let (request, now) = (request.into(), self.clock.now());
         let request = request.at(now, &self.limits).unwrap_or(request);
         let claims = request.claims(&self.namespace, &self.limits);
-        self.store.reset(request.ask(&claims, &self.limits, now, Mode::Force)?).await?;
+        self.store.reset(request.slice(&claims, &self.limits, now, Mode::Force)?).await?;
         self.forget_offences(&request).await
     }
 
@@ -257,12 +257,12 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         let now = self.clock.now();
         let answer = if let Some((id, cost, meter)) = request.only_claim(&self.namespace, &self.limits) {
             let claim = [Claim { id, cost, meter: *meter }];
-            self.store.claim(request.ask(&claim, &self.limits, now, mode)?).await?
+            self.store.claim(request.slice(&claim, &self.limits, now, mode)?).await?
         } else {
             let at_now = request.at(now, &self.limits);
             let request = at_now.as_ref().unwrap_or(request);
             let claims = request.claims(&self.namespace, &self.limits);
-            let answer = self.store.claim(request.ask(&claims, &self.limits, now, mode)?).await?;
+            let answer = self.store.claim(request.slice(&claims, &self.limits, now, mode)?).await?;
             return Ok(self.decision(request, answer)?);
         };
         Ok(self.decision(request, answer)?)

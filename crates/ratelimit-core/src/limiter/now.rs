@@ -76,7 +76,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         let (request, now) = (request.into(), self.clock.now());
         let request = request.at(now, &self.limits).unwrap_or(request);
         let claims = request.claims(&self.namespace, &self.limits);
-        self.store.reset_now(request.ask(&claims, &self.limits, now, Mode::Force)?);
+        self.store.reset_now(request.slice(&claims, &self.limits, now, Mode::Force)?);
         self.forget_offences_now(&request)
     }
 
@@ -135,7 +135,7 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         let at_now = request.at(now, &self.limits);
         let request = at_now.as_ref().unwrap_or(request);
         let claims = request.claims(&self.namespace, &self.limits);
-        let answer = self.store.claim_now(request.ask(&claims, &self.limits, now, mode)?)?;
+        let answer = self.store.claim_now(request.slice(&claims, &self.limits, now, mode)?)?;
         Ok(self.decision(request, answer)?)
     }
 

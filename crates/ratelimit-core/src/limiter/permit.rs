@@ -104,9 +104,9 @@ async fn hold<S: CounterStore, C: Clock>(
     let third = decision.renewal_interval();
     // A part of it has passed if the caller has waited since, for its turn in a queue.
     let mut pause = third.saturating_sub(limiter.passed_since(&decision));
-    let asked = loop {
-        if let Ok(asked) = tokio::time::timeout(pause, &mut released).await {
-            break asked;
+    let reply = loop {
+        if let Ok(reply) = tokio::time::timeout(pause, &mut released).await {
+            break reply;
         }
         let begun = Instant::now();
         pause = match limiter.renew(&mut decision).await {
@@ -122,16 +122,16 @@ async fn hold<S: CounterStore, C: Clock>(
             }
         };
     };
-    let mut asked = asked.ok();
+    let mut reply = reply.ok();
     // After the longest lease nothing is held any more.
     let end = Instant::now() + decision.held_leases().max().unwrap_or_default();
     loop {
         let outcome = limiter.release(&decision).await;
         // A repeat of a release that was applied would take units of others that were charged at the same instant.
         let is_open = matches!(&outcome, Err(error) if error.applied() == Applied::No);
-        if let Some(asked) = asked.take() {
+        if let Some(reply) = reply.take() {
             // If the receiver is gone, nobody waits for the outcome.
-            let _ = asked.send(outcome);
+            let _ = reply.send(outcome);
         }
         if !is_open || Instant::now() >= end {
             break;

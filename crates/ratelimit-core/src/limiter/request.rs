@@ -232,7 +232,7 @@ impl<'k, 'l> Request<'k, 'l> {
 
     /// Builds [`Claims`] from this request's claims. `own` are the limiter's limits. If a cost is above a limit, the mode is
     /// [`Mode::Peek`], since the request can never be charged.
-    pub(super) fn ask<'c>(
+    pub(super) fn slice<'c>(
         &self,
         claims: &'c [Claim<'c>],
         own: &Limits,

@@ -43,7 +43,7 @@ impl Waiters {
     }
 
     /// Joins the queue of the first of these meters for which others wait. `None` if nobody waits for any of them.
-    pub(super) fn join_others<'m>(&self, meters: impl Iterator<Item = MeterId<'m>>) -> Option<Place<'_>> {
+    pub(super) fn join_others<'m>(&self, meters: impl Iterator<Item = MeterId<'m>>) -> Option<Ticket<'_>> {
         let mut queues = self.lock();
         if queues.by_meter.is_empty() {
             return None;
@@ -53,16 +53,16 @@ impl Waiters {
     }
 
     /// Joins the queue of a meter.
-    pub(super) fn join(&self, meter: Vec<u8>) -> Place<'_> {
+    pub(super) fn join(&self, meter: Vec<u8>) -> Ticket<'_> {
         self.join_locked(&mut self.lock(), meter)
     }
 
-    fn join_locked(&self, queues: &mut Queues, meter: Vec<u8>) -> Place<'_> {
+    fn join_locked(&self, queues: &mut Queues, meter: Vec<u8>) -> Ticket<'_> {
         queues.last_number += 1;
         let number = queues.last_number;
         let queue = queues.by_meter.entry(meter.clone()).or_default();
         queue.push_back(Waiter { number, is_woken: false, waker: None });
-        Place { waiters: self, meter, number }
+        Ticket { waiters: self, meter, number }
     }
 
     /// Wakes the first waiter of each meter in `returned`, to which units were returned.
@@ -85,14 +85,14 @@ impl fmt::Debug for Waiters {
     }
 }
 
-/// The place of a caller in the queue of a meter. Dropping it leaves the queue.
-pub(super) struct Place<'w> {
+/// The place of a caller in the queue of a meter, like a numbered ticket. Dropping it leaves the queue.
+pub(super) struct Ticket<'w> {
     waiters: &'w Waiters,
     meter: Vec<u8>,
     number: u64,
 }
 
-impl Place<'_> {
+impl Ticket<'_> {
     /// Whether it is in the queue of this meter.
     pub(super) fn is_of(&self, meter: &[u8]) -> bool {
         self.meter == meter
@@ -126,7 +126,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let mut queues = self.waiters.lock();
         let Some(queue) = queues.by_meter.get_mut(&self.meter) else { return };

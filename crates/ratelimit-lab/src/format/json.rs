@@ -14,12 +14,12 @@ use crate::record::{Record, Wanted};
 #[derive(Debug, Default)]
 pub(super) struct Names {
     /// The places for the value that has this name.
-    fields: Vec<Place>,
+    fields: Vec<FieldRef>,
     within: Vec<(Box<str>, Names)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct FieldRef {
     /// The index of the field times [`MOST_NAMES`], plus the index of this name among the names of the field.
     field: usize,
     is_path: bool,
@@ -33,7 +33,7 @@ impl Names {
         let mut root = Self::default();
         for (index, field) in wanted.fields().iter().enumerate() {
             for (rank, name) in field.names().into_iter().take(MOST_NAMES).enumerate() {
-                let place = Place { field: index * MOST_NAMES + rank, is_path: *field == Field::Path };
+                let place = FieldRef { field: index * MOST_NAMES + rank, is_path: *field == Field::Path };
                 // A name with dots leads into objects, but may also be the whole name of a field.
                 root.add(&mut std::iter::once(name), place);
                 if name.contains('.') {
@@ -44,7 +44,7 @@ impl Names {
         root
     }
 
-    fn add<'n>(&mut self, path: &mut impl Iterator<Item = &'n str>, place: Place) {
+    fn add<'n>(&mut self, path: &mut impl Iterator<Item = &'n str>, place: FieldRef) {
         let Some(name) = path.next() else { return self.fields.push(place) };
         if let Some((_, names)) = self.within.iter_mut().find(|(own, _)| **own == *name) {
             return names.add(path, place);
@@ -107,13 +107,13 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn set(&mut self, value: &[u8]) {
-        for Place { field, is_path, .. } in &self.names.fields {
+        for FieldRef { field, is_path, .. } in &self.names.fields {
             self.found.set(*field, if *is_path { without_query(value) } else { value });
         }
     }
 
     fn set_number(&mut self, number: impl fmt::Display) {
-        for Place { field, .. } in &self.names.fields {
+        for FieldRef { field, .. } in &self.names.fields {
             // Writing to memory does not fail.
             self.found.set_with(*field, |text| drop(write!(text, "{number}")));
         }

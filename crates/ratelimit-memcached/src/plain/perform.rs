@@ -88,7 +88,7 @@ fn number(count: u64) -> Reply {
 
 impl Work<'_> {
     /// Sends one command.
-    fn ask<T>(&mut self, command: impl FnOnce(&Client) -> Result<T, MemcacheError>) -> Result<T, NoReply> {
+    fn call<T>(&mut self, command: impl FnOnce(&Client) -> Result<T, MemcacheError>) -> Result<T, NoReply> {
         if !self.in_step {
             return Err(NoReply::Failed(error::broken()));
         }
@@ -114,17 +114,17 @@ impl Work<'_> {
     fn change(&mut self, key: &str, command: &Command) -> Result<Reply, StoreError> {
         let done = match command {
             Command::Add { units, lifetime } => self.add(key, *units, *lifetime),
-            Command::Deduction { units } => self.ask(|client| client.decrement(key, *units)).map(number),
+            Command::Deduction { units } => self.call(|client| client.decrement(key, *units)).map(number),
             Command::Write { value, unique: Some(unique), lifetime } => {
                 self.replace_if_same(key, value, *unique, *lifetime)
             }
             Command::Write { value, unique: None, lifetime } => self.create(key, value, *lifetime),
             Command::Reset { mark, lifetime } => {
                 let mark = format!("@{mark}");
-                self.ask(|client| client.replace(key, mark.as_str(), seconds(*lifetime)))
+                self.call(|client| client.replace(key, mark.as_str(), seconds(*lifetime)))
                     .map(|()| Reply::Done)
             }
-            Command::Delete => self.ask(|client| client.delete(key)).map(|_| Reply::Done),
+            Command::Delete => self.call(|client| client.delete(key)).map(|_| Reply::Done),
             Command::ReadCounter | Command::Read => Err(NoReply::Missing),
         };
         match done {
@@ -138,15 +138,15 @@ impl Work<'_> {
     /// created it first, which does not matter here. Adding does not change a counter's lifetime.
     fn add(&mut self, key: &str, units: u64, lifetime: u64) -> Result<Reply, NoReply> {
         for _ in 0..MAKINGS {
-            match self.ask(|client| client.increment(key, units)) {
+            match self.call(|client| client.increment(key, units)) {
                 Err(NoReply::Missing) => {
-                    let made = self.ask(|client| client.add(key, "0", seconds(lifetime)));
+                    let made = self.call(|client| client.add(key, "0", seconds(lifetime)));
                     made.map_err(NoReply::unapplied)?;
                 }
                 added => return added.map(number),
             }
         }
-        let added = self.ask(|client| client.increment(key, units)).map(number);
+        let added = self.call(|client| client.increment(key, units)).map(number);
         added.map_err(|ended| match ended {
             NoReply::Missing => NoReply::Failed(error::contended()),
             failed => failed,
@@ -157,8 +157,8 @@ impl Work<'_> {
     /// not report whether another writer created it first, but only one of them can replace it.
     fn create(&mut self, key: &str, value: &[u8], lifetime: u64) -> Result<Reply, NoReply> {
         let empty: &[u8] = b"";
-        self.ask(|client| client.add(key, empty, seconds(lifetime))).map_err(NoReply::unapplied)?;
-        let item = self.ask(|client| client.get::<Item>(key)).map_err(NoReply::unapplied)?;
+        self.call(|client| client.add(key, empty, seconds(lifetime))).map_err(NoReply::unapplied)?;
+        let item = self.call(|client| client.get::<Item>(key)).map_err(NoReply::unapplied)?;
         match item {
             Some((bytes, _, Some(unique))) if bytes.is_empty() => {
                 self.replace_if_same(key, value, unique, lifetime)
@@ -174,7 +174,7 @@ impl Work<'_> {
         unique: u64,
         lifetime: u64,
     ) -> Result<Reply, NoReply> {
-        let stored = self.ask(|client| client.cas(key, value, seconds(lifetime), unique))?;
+        let stored = self.call(|client| client.cas(key, value, seconds(lifetime), unique))?;
         Ok(if stored { Reply::Done } else { Reply::Lost })
     }
 
@@ -187,7 +187,7 @@ impl Work<'_> {
         let mut found: HashMap<String, Item> = HashMap::new();
         let mut failed: HashMap<&str, StoreError> = HashMap::new();
         for keys in keys.chunks(KEYS) {
-            match self.ask(|client| client.gets::<Item>(keys)) {
+            match self.call(|client| client.gets::<Item>(keys)) {
                 Ok(items) => found.extend(items),
                 Err(NoReply::Missing) => {}
                 Err(NoReply::Failed(failure)) => {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::config::RedisConfig;
 use crate::connection::Dialer;
-use crate::discovery::{ask_all, survey_deadline};
+use crate::discovery::{query_all, survey_deadline};
 use crate::error;
 use crate::node_address::NodeAddress;
 use crate::server::Server;
@@ -57,10 +57,10 @@ impl Watch {
     pub(crate) async fn look(self: Arc<Self>) -> Result<(), StoreError> {
         let deadline = survey_deadline(self.timeout);
         let named = self.named(deadline).await?;
-        let asked: Vec<_> =
+        let queried: Vec<_> =
             named.iter().map(|place| tokio::spawn(confirmed(self.at(place), deadline))).collect();
         let mut outcome = Err(error::stopped());
-        for answer in asked {
+        for answer in queried {
             outcome = answer.await.unwrap_or_else(|_| Err(error::stopped()));
             if outcome.is_ok() {
                 break;
@@ -73,13 +73,13 @@ impl Watch {
     /// The servers that sentinels name, most votes first. Does not wait for sentinels that are down or frozen once one has
     /// answered.
     async fn named(&self, deadline: Instant) -> Result<Vec<NodeAddress>, StoreError> {
-        let ask = |sentinel: Arc<Server>| {
+        let query = |sentinel: Arc<Server>| {
             let name = self.name.clone();
-            async move { ask(&sentinel, &name, deadline).await }
+            async move { primary_of(&sentinel, &name, deadline).await }
         };
         let mut votes: Vec<(NodeAddress, usize)> = Vec::new();
         let mut failure = error::new(ErrorKind::Timeout, "no sentinel has answered within the time limit");
-        for answer in ask_all(self.sentinels.iter().cloned(), ask, deadline).await {
+        for answer in query_all(self.sentinels.iter().cloned(), query, deadline).await {
             match answer {
                 Ok(place) => match votes.iter_mut().find(|(known, _)| *known == place) {
                     Some((_, number)) => *number += 1,
@@ -112,7 +112,7 @@ impl Watch {
 }
 
 /// The primary according to a sentinel.
-async fn ask(sentinel: &Server, name: &str, deadline: Instant) -> Result<NodeAddress, StoreError> {
+async fn primary_of(sentinel: &Server, name: &str, deadline: Instant) -> Result<NodeAddress, StoreError> {
     let mut question = cmd("SENTINEL");
     question.arg("get-master-addr-by-name").arg(name);
     let reply = sentinel.connection().send(&question, false, deadline).await?;

@@ -47,9 +47,9 @@ impl Grpc {
         let message = in_words(refusal);
         let mut response = Response::new(body);
         let headers = response.headers_mut();
-        let asked =
+        let requested =
             refusal.request().headers.get(CONTENT_TYPE).filter(|_| is_grpc(refusal.request().headers));
-        headers.insert(CONTENT_TYPE, asked.cloned().unwrap_or(HeaderValue::from_static(GRPC)));
+        headers.insert(CONTENT_TYPE, requested.cloned().unwrap_or(HeaderValue::from_static(GRPC)));
         headers.insert(STATUS, u16::from(code).into());
         let details = STANDARD_NO_PAD.encode(status(code, &message, refusal));
         for (name, text) in [(MESSAGE, message), (DETAILS, details)] {

@@ -25,7 +25,7 @@ pub(super) fn lists(
     keys: &Keys<'_>,
     folder: &Path,
 ) -> Result<(Vec<ClientList>, Option<ListFile>), Problem> {
-    let source = keys.all(&section.key.place, &section.key.each())?;
+    let source = keys.all(&section.key.location, &section.key.each())?;
     let mut lists = Vec::new();
     for client in &section.clients {
         // `ClientList` skips such lines.
@@ -37,14 +37,14 @@ pub(super) fn lists(
                 "only a `file` has comments: remove it, or write `literal:` before a client that begins with `#`"
             }
         };
-        return Err(Problem::at(&client.place, problem));
+        return Err(Problem::at(&client.location, problem));
     }
     if !section.clients.is_empty() {
         let clients = section.clients.iter().map(|client| client.as_str());
         lists.push(ClientList::new(source.clone(), clients).map_err(|error| {
             let client = section.clients.get(error.line() - 1);
             Problem::at(
-                client.map_or(&section.key.place, |client| &client.place),
+                client.map_or(&section.key.location, |client| &client.location),
                 error.problem().to_string(),
             )
         })?);
@@ -52,7 +52,7 @@ pub(super) fn lists(
     let Some(path) = &section.file else {
         if lists.is_empty() {
             return Err(Problem::at(
-                &section.key.place,
+                &section.key.location,
                 "there are no clients: set `clients`, `file` or both",
             ));
         }
@@ -65,7 +65,7 @@ pub(super) fn lists(
             Ok((lists, Some(ListFile { file, list })))
         }
         Err(what) => {
-            let problem = Problem::at(&path.place, format!("{}: {what}", **path));
+            let problem = Problem::at(&path.location, format!("{}: {what}", **path));
             Err(Problem { failed_list: Some(Box::new(file)), ..problem })
         }
     }

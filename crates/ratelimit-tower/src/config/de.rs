@@ -1,4 +1,4 @@
-//! Deserialises a document into the structure of a file. Each error has its place.
+//! Deserialises a document into the structure of a file. Each error has its location.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::de::value::{MapDeserializer, SeqDeserializer, StrDeserializer};
 use serde::de::{self, DeserializeOwned, Deserializer, IntoDeserializer, Unexpected, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 
-use super::document::{Lined, Node, Place, Problem, Value};
+use super::document::{Lined, Location, Node, Problem, Value};
 
 const TOO_LARGE: &str = "the number is too large";
 
@@ -17,10 +17,10 @@ pub(super) fn from_node<T: DeserializeOwned>(node: &Node) -> Result<T, Problem> 
     T::deserialize(Reader::of(node, String::new()))
 }
 
-/// A value together with its place, for checks that are possible only after everything has been read.
+/// A value together with its location, for checks that are possible only after everything has been read.
 #[derive(Clone, Debug)]
 pub(super) struct Located<T> {
-    pub(super) place: Place,
+    pub(super) location: Location,
     pub(super) value: T,
 }
 
@@ -36,7 +36,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Located<T> {
     /// Asks [`Reader`] for a tuple, which no field is otherwise.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (line, field, value) = Deserialize::deserialize(deserializer)?;
-        Ok(Self { place: Place { line, field }, value })
+        Ok(Self { location: Location { line, field }, value })
     }
 }
 
@@ -63,13 +63,13 @@ impl de::Error for Problem {
 
 /// Reads a value, or the key of a table.
 struct Reader<'a> {
-    place: Place,
+    location: Location,
     value: Cow<'a, Value>,
 }
 
 impl<'a> Reader<'a> {
     fn of(node: &'a Node, field: String) -> Self {
-        Self { place: Place { line: node.line, field }, value: Cow::Borrowed(&node.value) }
+        Self { location: Location { line: node.line, field }, value: Cow::Borrowed(&node.value) }
     }
 
     /// Readers of the key and of the value of an entry of this table.
@@ -78,10 +78,10 @@ impl<'a> Reader<'a> {
         let is_plain = !name.is_empty()
             && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
         let name = if is_plain { name.clone() } else { format!("{name:?}") };
-        let table = &self.place.field;
+        let table = &self.location.field;
         let field = if table.is_empty() { name } else { format!("{table}.{name}") };
-        let place = Place { line: key.line, field: field.clone() };
-        (Reader { place, value: Cow::Owned(Value::Text(key.value.clone())) }, Reader::of(node, field))
+        let location = Location { line: key.line, field: field.clone() };
+        (Reader { location, value: Cow::Owned(Value::Text(key.value.clone())) }, Reader::of(node, field))
     }
 
     fn any<'de, V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, Problem> {
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
             Value::Date => Err(de::Error::invalid_type(Unexpected::Other("a date"), &visitor)),
             Value::List(elements) => {
                 let element =
-                    |(index, node)| Reader::of(node, format!("{}[{}]", self.place.field, index + 1));
+                    |(index, node)| Reader::of(node, format!("{}[{}]", self.location.field, index + 1));
                 visitor.visit_seq(SeqDeserializer::new((0_usize..).zip(elements).map(element)))
             }
             Value::Table(entries) => {
@@ -122,7 +122,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     type Error = Problem;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Problem> {
-        self.any(visitor).map_err(|problem| problem.or_at(&self.place))
+        self.any(visitor).map_err(|problem| problem.or_at(&self.location))
     }
 
     /// A field without a value is an error. If it meant that the field is not set, a policy for some routes would become
@@ -133,9 +133,9 @@ impl<'de> Deserializer<'de> for Reader<'_> {
 
     /// The parts of a [`Located`].
     fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Problem> {
-        let part = |value| Reader { place: self.place.clone(), value: Cow::Owned(value) };
-        let line = part(Value::Integer(self.place.line as i128));
-        let field = part(Value::Text(self.place.field.clone()));
+        let part = |value| Reader { location: self.location.clone(), value: Cow::Owned(value) };
+        let line = part(Value::Integer(self.location.line as i128));
+        let field = part(Value::Text(self.location.field.clone()));
         visitor.visit_seq(SeqDeserializer::new([line, field, self].into_iter()))
     }
 
@@ -147,7 +147,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
     ) -> Result<V::Value, Problem> {
         let Value::Text(text) = &*self.value else { return self.deserialize_any(visitor) };
         let word: StrDeserializer<'_, Problem> = text.as_str().into_deserializer();
-        visitor.visit_enum(word).map_err(|problem| problem.or_at(&self.place))
+        visitor.visit_enum(word).map_err(|problem| problem.or_at(&self.location))
     }
 
     forward_to_deserialize_any! {

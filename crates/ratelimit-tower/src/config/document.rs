@@ -34,9 +34,9 @@ pub(super) enum Value {
     Table(Vec<(Lined<String>, Node)>),
 }
 
-/// The place of a value: its line and its field.
+/// The location of a value: its line and its field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Location {
     /// The line, from 1.
     pub(super) line: usize,
     /// The field, such as `policies[2].limit`; empty for the whole document.
@@ -46,7 +46,7 @@ pub(super) struct Place {
 /// What is wrong, and where if known.
 #[derive(Debug)]
 pub(super) struct Problem {
-    pub(super) place: Option<Place>,
+    pub(super) location: Option<Location>,
     pub(super) message: String,
     /// The file of a list, if that is what cannot be used.
     pub(super) failed_list: Option<Box<Watched>>,
@@ -55,34 +55,34 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(place: Option<Place>, message: impl Into<String>) -> Self {
-        Self { place, message: message.into(), failed_list: None, is_unknown_key: false }
+    pub(super) fn new(location: Option<Location>, message: impl Into<String>) -> Self {
+        Self { location, message: message.into(), failed_list: None, is_unknown_key: false }
     }
 
-    pub(super) fn at(place: &Place, message: impl Into<String>) -> Self {
-        Self::new(Some(place.clone()), message)
+    pub(super) fn at(location: &Location, message: impl Into<String>) -> Self {
+        Self::new(Some(location.clone()), message)
     }
 
     /// For text that is not a valid document: only the line is known.
     pub(super) fn in_line(line: usize, message: impl Into<String>) -> Self {
-        Self::new(Some(Place { line, field: String::new() }), message)
+        Self::new(Some(Location { line, field: String::new() }), message)
     }
 
     pub(super) fn too_deep(line: usize) -> Self {
         Self::in_line(line, format!("the values are nested deeper than {MOST_LEVELS} levels"))
     }
 
-    /// Sets the place, unless it is known already.
-    pub(super) fn or_at(mut self, place: &Place) -> Self {
-        self.place.get_or_insert_with(|| place.clone());
+    /// Sets the location, unless it is known already.
+    pub(super) fn or_at(mut self, location: &Location) -> Self {
+        self.location.get_or_insert_with(|| location.clone());
         self
     }
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Some(Place { field, .. }) if !field.is_empty() => write!(f, "{field}: {}", self.message),
+        match &self.location {
+            Some(Location { field, .. }) if !field.is_empty() => write!(f, "{field}: {}", self.message),
             _ => f.write_str(&self.message),
         }
     }

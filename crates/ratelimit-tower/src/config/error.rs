@@ -62,7 +62,7 @@ impl ConfigError {
     pub fn line(&self) -> Option<usize> {
         match &self.cause {
             Cause::Unreadable(_) => None,
-            Cause::Wrong(problem) => problem.place.as_ref().map(|place| place.line),
+            Cause::Wrong(problem) => problem.location.as_ref().map(|location| location.line),
         }
     }
 
@@ -70,9 +70,11 @@ impl ConfigError {
     pub fn field(&self) -> Option<&str> {
         match &self.cause {
             Cause::Unreadable(_) => None,
-            Cause::Wrong(problem) => {
-                problem.place.as_ref().map(|place| place.field.as_str()).filter(|field| !field.is_empty())
-            }
+            Cause::Wrong(problem) => problem
+                .location
+                .as_ref()
+                .map(|location| location.field.as_str())
+                .filter(|field| !field.is_empty()),
         }
     }
 }
@@ -83,8 +85,8 @@ impl fmt::Display for ConfigError {
         match &self.cause {
             Cause::Unreadable(error) => write!(f, ": cannot be read: {error}"),
             Cause::Wrong(problem) => {
-                if let Some(place) = &problem.place {
-                    write!(f, ":{}", place.line)?;
+                if let Some(location) = &problem.location {
+                    write!(f, ":{}", location.line)?;
                 }
                 write!(f, ": {problem}")
             }

@@ -9,7 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, Unexpected, Visitor};
 
 use super::de::Located;
-use super::document::Place;
+use super::document::Location;
 use crate::{Family, Missing, Reset};
 
 /// The whole file.
@@ -110,11 +110,11 @@ pub(super) enum Texts {
 }
 
 impl Located<Texts> {
-    /// The strings, each with its place.
-    pub(super) fn each(&self) -> Vec<(&Place, &str)> {
+    /// The strings, each with its location.
+    pub(super) fn each(&self) -> Vec<(&Location, &str)> {
         match &self.value {
-            Texts::One(text) => vec![(&self.place, text)],
-            Texts::Many(texts) => texts.iter().map(|text| (&text.place, text.as_str())).collect(),
+            Texts::One(text) => vec![(&self.location, text)],
+            Texts::Many(texts) => texts.iter().map(|text| (&text.location, text.as_str())).collect(),
         }
     }
 }

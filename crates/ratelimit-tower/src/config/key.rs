@@ -3,7 +3,7 @@
 use http::HeaderName;
 
 use super::Provided;
-use super::document::{Place, Problem};
+use super::document::{Location, Problem};
 use crate::{KeySource, TrustedProxies};
 
 /// What keys can be made of.
@@ -14,8 +14,8 @@ pub(super) struct Keys<'a> {
 
 impl Keys<'_> {
     /// The combined key of these strings.
-    pub(super) fn all(&self, whole: &Place, texts: &[(&Place, &str)]) -> Result<KeySource, Problem> {
-        let mut sources = texts.iter().map(|(place, text)| self.any(place, text));
+    pub(super) fn all(&self, whole: &Location, texts: &[(&Location, &str)]) -> Result<KeySource, Problem> {
+        let mut sources = texts.iter().map(|(location, text)| self.any(location, text));
         let first = sources
             .next()
             .unwrap_or_else(|| Err(Problem::at(whole, "the key is empty: give at least one source")))?;
@@ -23,14 +23,14 @@ impl Keys<'_> {
     }
 
     /// The first of several that is present: `api-key:x-api-key or address`.
-    fn any(&self, place: &Place, text: &str) -> Result<KeySource, Problem> {
-        let mut sources = text.split(" or ").map(|word| self.one(place, word.trim()));
-        let first = sources.next().unwrap_or_else(|| Err(self.unknown(place, text)))?;
+    fn any(&self, location: &Location, text: &str) -> Result<KeySource, Problem> {
+        let mut sources = text.split(" or ").map(|word| self.one(location, word.trim()));
+        let first = sources.next().unwrap_or_else(|| Err(self.unknown(location, text)))?;
         sources.try_fold(first, |key, source| Ok(key.or(source?)))
     }
 
-    fn one(&self, place: &Place, word: &str) -> Result<KeySource, Problem> {
-        let header_name = |name| header_name(name).map_err(|error| Problem::at(place, error));
+    fn one(&self, location: &Location, word: &str) -> Result<KeySource, Problem> {
+        let header_name = |name| header_name(name).map_err(|error| Problem::at(location, error));
         match word.split_once(':') {
             Some(("header", name)) => return Ok(KeySource::header(header_name(name)?)),
             Some(("api-key", name)) => return Ok(KeySource::api_key(header_name(name)?)),
@@ -43,18 +43,18 @@ impl Keys<'_> {
             "path" => Ok(KeySource::path()),
             #[cfg(feature = "axum")]
             "path-template" => Ok(KeySource::path_template()),
-            word => self.provided.keys.get(word).cloned().ok_or_else(|| self.unknown(place, word)),
+            word => self.provided.keys.get(word).cloned().ok_or_else(|| self.unknown(location, word)),
         }
     }
 
-    fn unknown(&self, place: &Place, word: &str) -> Problem {
+    fn unknown(&self, location: &Location, word: &str) -> Problem {
         let template = if cfg!(feature = "axum") { ", path-template" } else { "" };
         let provided: String = self.provided.keys.keys().map(|name| format!(", {name}")).collect();
         let message = format!(
             "unknown kind of key {word:?}: use address, bearer-token, everybody, path{template}{provided}, header:NAME, \
              api-key:NAME, or a key that the program provides (Provided::key)"
         );
-        Problem { is_unknown_key: true, ..Problem::at(place, message) }
+        Problem { is_unknown_key: true, ..Problem::at(location, message) }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Builds policies from the structure of a file, and reports errors with their place.
+//! Builds policies from the structure of a file, and reports errors with their location.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +9,7 @@ use ratelimit_core::{Limit, Limits, MAX_CLAIMS};
 
 use super::client_list::{ListFile, lists};
 use super::de::Located;
-use super::document::{Place, Problem};
+use super::document::{Location, Problem};
 use super::key::Keys;
 use super::routes::Routes;
 use super::settle::settle;
@@ -42,16 +42,16 @@ pub struct Config {
 pub(super) fn build(file: &file::File, provided: &Provided, folder: &Path) -> Result<Config, Problem> {
     let proxies = proxies(&file.client)?;
     let keys = Keys { proxies: &proxies, provided };
-    let exempt = Arc::new(routes(file.exempt.iter().map(|route| (&route.place, route.as_str())))?);
+    let exempt = Arc::new(routes(file.exempt.iter().map(|route| (&route.location, route.as_str())))?);
     plans_are_known(file)?;
     let mut policies = Vec::new();
     let mut limits = BTreeMap::new();
     let mut lines = BTreeMap::new();
     for policy in file.policies.iter() {
-        if let Some(line) = lines.insert(policy.name.as_str(), policy.name.place.line) {
+        if let Some(line) = lines.insert(policy.name.as_str(), policy.name.location.line) {
             let message =
                 format!("two policies are called {:?}: the other one is in line {line}", *policy.name);
-            return Err(Problem::at(&policy.name.place, message));
+            return Err(Problem::at(&policy.name.location, message));
         }
         let own_limits = PolicyLimits::of(policy, &file.plans)?;
         let made = one(policy, &own_limits, &keys)?;
@@ -60,7 +60,7 @@ pub(super) fn build(file: &file::File, provided: &Provided, folder: &Path) -> Re
     }
     if policies.is_empty() {
         return Err(Problem::at(
-            &file.policies.place,
+            &file.policies.location,
             "there is no policy: to limit nothing, leave out the layer",
         ));
     }
@@ -69,7 +69,7 @@ pub(super) fn build(file: &file::File, provided: &Provided, folder: &Path) -> Re
     if together > MAX_CLAIMS {
         let message =
             format!("there are {together} limits together: at most {MAX_CLAIMS} can be checked at once");
-        return Err(Problem::at(&file.policies.place, message));
+        return Err(Problem::at(&file.policies.location, message));
     }
     let mut policies =
         Policies::known(policies).headers(headers(&file.headers)).on_failure(on_failure(file, provided)?);
@@ -97,7 +97,7 @@ pub(super) struct PolicyLimits {
 
 impl PolicyLimits {
     fn of(policy: &file::Policy, plans: &Plans) -> Result<Self, Problem> {
-        name(&policy.name.place, &policy.name)?;
+        name(&policy.name.location, &policy.name)?;
         let own = policy.limit.as_ref().map(limits).transpose()?;
         let said = plans.iter().filter_map(|(plan, said)| Some((plan, said.get(&**policy.name)?)));
         let plans = said.map(|(plan, texts)| {
@@ -119,14 +119,14 @@ fn one(policy: &Located<file::Policy>, limits: &PolicyLimits, keys: &Keys<'_>) -
         (plan.clone(), limits.clone().map(|limits| Plan::known(&format!("{name}.{plan}"), limits)))
     };
     let plans: BTreeMap<String, Option<Plan>> = limits.plans.iter().map(made).collect();
-    let source = keys.all(&policy.key.place, &policy.key.each())?;
+    let source = keys.all(&policy.key.location, &policy.key.each())?;
     let is_for_all = limits.own.is_some();
     // Without limits of its own, the policy applies only to requests with one of its plans, so any of them can be its
     // default.
     let plan = limits.own.clone().map(|limits| Plan::known(name, limits));
     let plan = plan.or_else(|| plans.values().flatten().next().cloned());
     let Some(plan) = plan else {
-        return Err(Problem::at(&policy.place, "the policy has no limit: set `limit`, or one in a plan"));
+        return Err(Problem::at(&policy.location, "the policy has no limit: set `limit`, or one in a plan"));
     };
     let mut made = Policy::known(name, source, plan).cost(policy.cost.0.clone()).charge(charge(policy)?);
     if let Some(settle) = settle(policy)? {
@@ -134,7 +134,7 @@ fn one(policy: &Located<file::Policy>, limits: &PolicyLimits, keys: &Keys<'_>) -
     }
     if let Some(texts) = &policy.routes {
         if texts.each().is_empty() {
-            return Err(Problem::at(&texts.place, "there is no route: omit `routes` to apply to all"));
+            return Err(Problem::at(&texts.location, "there is no route: omit `routes` to apply to all"));
         }
         made = made.only(on(Arc::new(routes(texts.each().into_iter())?)));
     }
@@ -162,44 +162,44 @@ fn chosen<'p>(plans: &'p BTreeMap<String, Option<Plan>>, request: &Head<'_>) -> 
 
 fn plans_are_known(file: &file::File) -> Result<(), Problem> {
     for (plan, said) in &file.plans {
-        name(&said.place, plan)?;
+        name(&said.location, plan)?;
         for (policy, texts) in said.iter() {
             if !file.policies.iter().any(|known| *known.name == *policy) {
                 let known: Vec<&str> = file.policies.iter().map(|policy| policy.name.as_str()).collect();
                 let message = format!("no policy is called {policy:?}; use one of {}", known.join(", "));
-                return Err(Problem::at(&texts.place, message));
+                return Err(Problem::at(&texts.location, message));
             }
         }
     }
     Ok(())
 }
 
-fn name(place: &Place, name: &str) -> Result<(), Problem> {
+fn name(location: &Location, name: &str) -> Result<(), Problem> {
     if is_name(name) {
         return Ok(());
     }
-    Err(Problem::at(place, format!("the name {name:?} is not 1 to 64 letters, digits, '.', '_' or '-'")))
+    Err(Problem::at(location, format!("the name {name:?} is not 1 to 64 letters, digits, '.', '_' or '-'")))
 }
 
 fn limits(texts: &Located<file::Texts>) -> Result<Limits, Problem> {
     let mut limits: Vec<Limit> = Vec::new();
-    for (place, text) in texts.each() {
-        let read: Limits = text.parse().map_err(|error| Problem::at(place, format!("{error}")))?;
+    for (location, text) in texts.each() {
+        let read: Limits = text.parse().map_err(|error| Problem::at(location, format!("{error}")))?;
         limits.extend(read.iter().cloned());
     }
-    let limits = Limits::new(limits).map_err(|error| Problem::at(&texts.place, error.to_string()))?;
+    let limits = Limits::new(limits).map_err(|error| Problem::at(&texts.location, error.to_string()))?;
     if limits.iter().all(Limit::is_ban) {
         let message =
             "a ban counts the refusals of the other limits of this policy, and there are none: add one";
-        return Err(Problem::at(&texts.place, message));
+        return Err(Problem::at(&texts.location, message));
     }
     Ok(limits)
 }
 
-fn routes<'a>(texts: impl Iterator<Item = (&'a Place, &'a str)>) -> Result<Routes, Problem> {
+fn routes<'a>(texts: impl Iterator<Item = (&'a Location, &'a str)>) -> Result<Routes, Problem> {
     let mut routes = Routes::default();
-    for (place, text) in texts {
-        routes.add(text).map_err(|error| Problem::at(place, error))?;
+    for (location, text) in texts {
+        routes.add(text).map_err(|error| Problem::at(location, error))?;
     }
     Ok(routes)
 }
@@ -214,7 +214,7 @@ fn charge(policy: &file::Policy) -> Result<Charge, Problem> {
     };
     let listed = [&policy.count_only, &policy.refund];
     if let Some(empty) = listed.into_iter().flatten().find(|of| of.value.is_empty()) {
-        return Err(Problem::at(&empty.place, "there is no status: name one, or leave the field out"));
+        return Err(Problem::at(&empty.location, "there is no status: name one, or leave the field out"));
     }
     match (&policy.count_only, &policy.refund) {
         (None, None) => Ok(Charge::before()),
@@ -227,7 +227,7 @@ fn charge(policy: &file::Policy) -> Result<Charge, Problem> {
             Ok(Charge::refund_if(move |outcome| is_one(&of, outcome.status())))
         }
         (Some(_), Some(of)) => {
-            Err(Problem::at(&of.place, "it cannot be combined with count_only: choose one"))
+            Err(Problem::at(&of.location, "it cannot be combined with count_only: choose one"))
         }
     }
 }
@@ -236,17 +236,17 @@ fn proxies(client: &file::Client) -> Result<TrustedProxies, Problem> {
     let mut proxies = Vec::new();
     for text in &client.trusted_proxies {
         let network = crate::client_address::parse_network(text);
-        proxies.push(network.map_err(|error| Problem::at(&text.place, error.to_string()))?);
+        proxies.push(network.map_err(|error| Problem::at(&text.location, error.to_string()))?);
     }
     let mut proxies: TrustedProxies = proxies.into_iter().collect();
     if let Some(header) = &client.header {
         let known = header
             .parse()
-            .map_err(|_| Problem::at(&header.place, format!("{:?} is not a header name", **header)))?;
+            .map_err(|_| Problem::at(&header.location, format!("{:?} is not a header name", **header)))?;
         if client.trusted_proxies.is_empty() {
             let message =
                 "it is read from trusted proxies only, and there are none: add client.trusted_proxies";
-            return Err(Problem::at(&header.place, message));
+            return Err(Problem::at(&header.location, message));
         }
         proxies = proxies.with_header(known);
     }
@@ -259,7 +259,7 @@ fn proxies(client: &file::Client) -> Result<TrustedProxies, Problem> {
 fn prefix(bits: Option<&Located<u64>>, usual: u8, most: u8) -> Result<u8, Problem> {
     let Some(bits) = bits else { return Ok(usual) };
     let known = u8::try_from(bits.value).ok().filter(|known| (1..=most).contains(known));
-    known.ok_or_else(|| Problem::at(&bits.place, format!("{} is invalid: use 1 to {most}", bits.value)))
+    known.ok_or_else(|| Problem::at(&bits.location, format!("{} is invalid: use 1 to {most}", bits.value)))
 }
 
 fn headers(file: &file::Headers) -> Headers {
@@ -279,7 +279,7 @@ fn on_failure(file: &file::File, provided: &Provided) -> Result<OnFailure, Probl
         (file::StoreFailure::Fallback, None) => {
             let message =
                 "this program provides no fallback limiter (Provided::fallback): use open or closed";
-            Err(Problem::at(&said.place, message))
+            Err(Problem::at(&said.location, message))
         }
     }
 }

@@ -26,11 +26,11 @@ impl Routes {
     /// Adds a route. The error says what is wrong with it.
     pub(super) fn add(&mut self, text: &str) -> Result<(), String> {
         let (method, path) = split(text)?;
-        let place = self.paths.iter().position(|(known, _)| *known == method).unwrap_or_else(|| {
+        let location = self.paths.iter().position(|(known, _)| *known == method).unwrap_or_else(|| {
             self.paths.push((method, Router::new()));
             self.paths.len() - 1
         });
-        match self.paths[place].1.insert(path, ()) {
+        match self.paths[location].1.insert(path, ()) {
             Ok(()) => Ok(()),
             Err(matchit::InsertError::Conflict { with }) => {
                 Err(format!("the route {text:?} matches the same requests as {with:?} above"))

@@ -13,15 +13,15 @@ use crate::Settle;
 /// How this policy settles; `None` if it does not.
 pub(super) fn settle(policy: &file::Policy) -> Result<Option<Settle>, Problem> {
     let Some(text) = &policy.settle else {
-        let within = policy.settle_within.as_ref().map(|within| &within.place);
-        return match within.or(policy.unsettled.as_ref().map(|unsettled| &unsettled.place)) {
-            Some(place) => Err(Problem::at(place, format!("it needs `settle`: {CHOICES}"))),
+        let within = policy.settle_within.as_ref().map(|within| &within.location);
+        return match within.or(policy.unsettled.as_ref().map(|unsettled| &unsettled.location)) {
+            Some(location) => Err(Problem::at(location, format!("it needs `settle`: {CHOICES}"))),
             None => Ok(None),
         };
     };
-    let mut settle = source(text).map_err(|error| Problem::at(&text.place, error))?;
+    let mut settle = source(text).map_err(|error| Problem::at(&text.location, error))?;
     if let Some(text) = &policy.settle_within {
-        let within = duration(text).map_err(|error| Problem::at(&text.place, error))?;
+        let within = duration(text).map_err(|error| Problem::at(&text.location, error))?;
         settle = settle.within(within);
     }
     Ok(Some(match &policy.unsettled {

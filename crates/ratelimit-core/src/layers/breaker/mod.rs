@@ -114,10 +114,10 @@ impl<S: CounterStore, C: Clock + std::fmt::Debug> CounterStore for Breaker<S, C>
         // This is one call: the store has answered if it has answered for one slice.
         let is_answer =
             |answer: &&Result<Answer, StoreError>| matches!(Outcome::of(answer), Outcome::Answered);
-        let telling = answers.iter().find(is_answer).or_else(|| answers.last());
-        let error = telling.and_then(|answer| answer.as_ref().err());
+        let decisive = answers.iter().find(is_answer).or_else(|| answers.last());
+        let error = decisive.and_then(|answer| answer.as_ref().err());
         observe::called("claim_many", begun, &self.clock, error);
-        entered.ended(telling.map_or(Outcome::Unknown, Outcome::of));
+        entered.ended(decisive.map_or(Outcome::Unknown, Outcome::of));
         answers
     }
 
