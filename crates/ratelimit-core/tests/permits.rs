@@ -3,8 +3,8 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::MapStore;
@@ -104,6 +104,49 @@ async fn a_short_outage_of_the_store_loses_no_permit() {
     assert!(!limiter.check("k").await.unwrap().allowed());
     drop(permit);
     until("released", async || limiter.peek("k").await.unwrap().remaining() == 1).await;
+}
+
+/// A store that does not answer renewals: each takes two seconds to fail, and may have been applied.
+#[derive(Debug, Default)]
+struct Frozen {
+    inner: MapStore,
+    renewals: Mutex<Vec<tokio::time::Instant>>,
+}
+
+impl CounterStore for Frozen {
+    fn promises(&self) -> Promises {
+        self.inner.promises()
+    }
+
+    async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        if claims.mode() != Mode::Force {
+            return self.inner.claim(claims).await;
+        }
+        self.renewals.lock().unwrap().push(tokio::time::Instant::now());
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        Err(StoreError::new("frozen", ErrorKind::Timeout, "no answer"))
+    }
+
+    async fn refund(&self, now: Timestamp, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.inner.refund(now, refunds).await
+    }
+
+    async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
+        self.inner.reset(claims).await
+    }
+}
+
+/// With pauses between a failure and the next attempt, a slow failure would leave too few attempts.
+#[tokio::test(start_paused = true)]
+async fn renewals_that_may_have_been_applied_begin_a_quarter_of_a_lease_apart() {
+    let limit: Limit = "1 at once lease 12s".parse().unwrap();
+    let limiter = Arc::new(RateLimiter::new(Frozen::default(), limit));
+    let held = tokio::time::Instant::now();
+    let _permit = limiter.hold(limiter.check("k").await.unwrap());
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    let renewals = limiter.store().renewals.lock().unwrap();
+    let seconds: Vec<u64> = renewals.iter().map(|begun| begun.duration_since(held).as_secs()).collect();
+    assert_eq!(seconds, [4, 7, 10]);
 }
 
 /// The store is away when a permit is released; afterwards it answers.

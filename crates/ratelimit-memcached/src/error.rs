@@ -33,7 +33,10 @@ pub(crate) fn corrupt() -> StoreError {
 
 /// Other writers were faster in every attempt.
 pub(crate) fn contended() -> StoreError {
-    new(ErrorKind::Contended, "too many concurrent charges on the same meter")
+    new(
+        ErrorKind::Contended,
+        "too many concurrent charges on the same meter; check a key that is as busy as this by leases (`Leased`)",
+    )
 }
 
 /// The connection broke before the reply.

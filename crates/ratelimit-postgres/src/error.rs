@@ -67,7 +67,9 @@ pub(crate) fn calling(error: sqlx::Error) -> StoreError {
             new(ErrorKind::Unreachable, message).maybe_applied()
         }
         sqlx::Error::PoolTimedOut => new(ErrorKind::Unreachable, "the pool had no connection in time"),
-        sqlx::Error::PoolClosed => new(ErrorKind::Unsupported, "the pool has been closed"),
+        sqlx::Error::PoolClosed => {
+            new(ErrorKind::Unsupported, "the pool has been closed; keep it open while the store is used")
+        }
         sqlx::Error::Tls(_) => new(
             ErrorKind::Unsupported,
             "no encrypted connection; check `sslmode` and certificates, and enable the feature `tls` of ratelimit-postgres",
@@ -153,8 +155,11 @@ fn explain(code: &str, message: &str) -> (ErrorKind, Cow<'static, str>) {
             ErrorKind::ReadOnly,
             "it is a standby, where unlogged tables cannot be read; connect to the primary, or wait for the failover to end",
         ),
-        "53100" => (ErrorKind::Full, "its disk is full"),
-        "53200" => (ErrorKind::Full, "it is out of memory"),
+        "53100" => (ErrorKind::Full, "its disk is full; free space on it"),
+        "53200" => (
+            ErrorKind::Full,
+            "it is out of memory; lower its `work_mem` and `max_connections`, or give it more",
+        ),
         "53300" => (
             ErrorKind::Unreachable,
             "it has too many connections; raise `max_connections` or lower `connections`",

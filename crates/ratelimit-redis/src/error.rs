@@ -134,7 +134,7 @@ fn by_code(code: &str, detail: &str) -> (ErrorKind, Cow<'static, str>) {
         "MISCONF" | "NOREPLICAS" => {
             (ErrorKind::ReadOnly, "it refuses writes until its disk or its replicas are back".into())
         }
-        "BUSY" => (ErrorKind::Unreachable, "it is busy running a script".into()),
+        "BUSY" => (ErrorKind::Unreachable, "it is busy running a script; SCRIPT KILL ends one that does not end by itself".into()),
         "WRONGTYPE" => {
             (ErrorKind::Corrupt, "a key holds a value of another type; does another program use the prefix?".into())
         }
@@ -172,7 +172,7 @@ fn by_text(detail: &str) -> (ErrorKind, Cow<'static, str>) {
     if detail.contains("unknown command") {
         return (
             ErrorKind::Unsupported,
-            "it does not know the commands EVAL and EVALSHA, or they are renamed".into(),
+            "it does not know the commands EVAL and EVALSHA: use Redis 6.2 or later, or a server like it, and do not rename them".into(),
         );
     }
     let safe: String = detail.split("with args").next().unwrap_or_default().chars().take(200).collect();

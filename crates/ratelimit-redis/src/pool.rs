@@ -48,7 +48,10 @@ fn refused(error: PoolError<RedisError>) -> StoreError {
         PoolError::Timeout(_) => late_by_its_own(),
         PoolError::Backend(error) if error.is_timeout() => late_by_its_own(),
         PoolError::Backend(error) => error::from_redis(error).not_applied(),
-        PoolError::Closed => error::new(ErrorKind::Unsupported, "the pool has been closed"),
+        PoolError::Closed => error::new(
+            ErrorKind::Unsupported,
+            "the pool has been closed; keep it open while the store is used",
+        ),
         PoolError::NoRuntimeSpecified => error::new(
             ErrorKind::Unsupported,
             "the pool has time limits but no runtime; build it with `Runtime::Tokio1`",

@@ -42,5 +42,5 @@ impl Capacity {
 /// The error for a claim on a new meter in a full ledger.
 #[cold]
 pub(super) fn full() -> StoreError {
-    StoreError::new("cluster", ErrorKind::Full, "there is no room for another key; raise `max_keys`")
+    StoreError::new("the local count", ErrorKind::Full, "there is no room for another key; raise `max_keys`")
 }

@@ -337,23 +337,28 @@ async fn peeks(bench: Bench) -> CaseResult {
 async fn resets(bench: Bench) -> CaseResult {
     let handles = bench.handles(HANDLES).await?;
     let promises = bench.promises();
-    for kind in Kind::METERS {
+    for kind in Kind::METERS.into_iter().chain([Kind::Segmented]) {
         let own: Limits = kind.limit(20, HOUR)?.into();
         let meter = Part::new(&own[0], "k", 0);
+        let trial = Trial::new(&bench, own.clone());
+        // A reset forgets these too. In a segmented window they are in an earlier segment than the claims.
+        let earlier = trial.drain(10).await?;
+        let since_start = if kind == Kind::Segmented { HOUR / 4 } else { Duration::ZERO };
+        let now = START + since_start;
         let found = storm(&handles, 120, |handle, number| {
-            let limiter = still(handle.clone(), &own, START);
+            let limiter = still(handle.clone(), &own, now);
             let meter = meter.clone();
             async move {
                 if number == 60 {
-                    forget(&handle, START, &[meter]).await??;
+                    forget(&handle, now, &[meter]).await??;
                     return Ok(false);
                 }
                 admitted(promises, limiter.check("k").await)
             }
         })
         .await?;
-        let trial = Trial::new(&bench, own);
-        let taken = found.iter().filter(|admitted| **admitted).count() as u64 + trial.drain(41).await?;
+        let at_once = found.iter().filter(|admitted| **admitted).count() as u64;
+        let taken = earlier + at_once + trial.at(since_start).drain(41).await?;
         ensure!(
             (20..=40).contains(&taken),
             "{taken} were admitted by a limit of 20 with one reset, {kind:?}"

@@ -84,7 +84,10 @@ impl Plain {
 fn no_connection(error: PoolError<MemcacheError>) -> StoreError {
     match error {
         PoolError::Backend(MemcacheError::IOError(error)) => error::from_io(&error),
-        PoolError::Closed => error::new(ErrorKind::Unsupported, "the pool has been closed"),
+        PoolError::Closed => error::new(
+            ErrorKind::Unsupported,
+            "the pool has been closed; keep it open while the store is used",
+        ),
         PoolError::Timeout(_) => {
             error::new(ErrorKind::Unreachable, "no connection within the pool's own time limit")
         }
