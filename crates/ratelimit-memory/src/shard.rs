@@ -253,7 +253,10 @@ impl Shard {
             Some(refund.meter.forget_at(state))
         });
         if let Some(forget_at) = forget_at {
-            slot.forget_at = forget_second(forget_at);
+            // The units that a log still has may count for longer under another lease.
+            let is_kept = matches!(refund.meter, Meter::Log(_)) && forget_at > Timestamp::EPOCH;
+            let earliest = if is_kept { slot.forget_at } else { 0 };
+            slot.forget_at = forget_second(forget_at).max(earliest);
             self.has_news = true;
             self.due.include(slot.forget_at);
             self.has_changed(place);
@@ -274,6 +277,14 @@ impl Shard {
         now: Timestamp,
         spared: &[Fingerprint],
     ) -> bool {
+        if self.len().saturating_add(wanted) <= bound.most {
+            return true;
+        }
+        // Without room for all of them no other meter is removed.
+        let own = spared.iter().filter(|own| self.find(**own).is_some()).count();
+        if wanted.saturating_add(own) > bound.most {
+            return false;
+        }
         while self.len().saturating_add(wanted) > bound.most {
             match self.victim(bound.evict, now, spared) {
                 Some(place) => self.remove(place),

@@ -228,11 +228,34 @@ fn a_slice_never_evicts_its_own_meters() {
         assert_eq!(remaining, [7, 7, 7]);
         assert!(limiter.store().len() <= 4);
     }
-    // More meters than the bound cannot be charged together.
+    // More meters than the bound cannot be charged together. This removes no other meter.
+    let known = limiter.store().len();
     let Err(CheckError::Store(error)) = limiter.check_now(Request::new("x").and("y")) else {
         panic!("it should be full")
     };
     assert_eq!(error.kind(), ErrorKind::Full);
+    assert_eq!(limiter.store().len(), known);
+}
+
+/// The release is by a decision from before a change of the lease.
+#[tokio::test]
+async fn a_release_under_a_shorter_lease_leaves_the_units_of_others() {
+    let limiter = RateLimiter::without_limits(MemoryStore::new()).with_clock(ManualClock::at(START));
+    let check = |key: &'static str, text: &str| {
+        limiter.check_now(Request::new(key).limits(limit(text))).unwrap().into_owned()
+    };
+    let short = check("k", "20 at once lease 1min");
+    for _ in 0..19 {
+        assert!(check("k", "20 at once lease 10min").allowed());
+    }
+    limiter.release(&short).await.unwrap();
+    for second in 0..500 {
+        limiter.clock().advance(Duration::from_secs(1));
+        // Charges of other keys remove what has expired.
+        check("other", &format!("1/s name n{second}"));
+    }
+    assert!(check("k", "20 at once lease 10min").allowed());
+    assert!(!check("k", "20 at once lease 10min").allowed(), "19 are still at work");
 }
 
 #[test]
