@@ -14,7 +14,8 @@
 //!
 //! # What this crate does not do
 //! It has no network protocol of its own: nodes communicate through a store, or through a channel of a message server. It starts
-//! no task: spawn the method `run` of the type that you use.
+//! no background task: spawn the method `run` of the type that you use. If you drop a call of `Leased` halfway, a task
+//! finishes it.
 //!
 //! # Features
 //! - `calendar`: limits per month, quarter or year, and per day or week of a time zone.

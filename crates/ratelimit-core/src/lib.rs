@@ -9,7 +9,8 @@
 //!
 //! # What this crate does not do
 //! No I/O, no threads, no `unsafe`. It reads the machine's clock in one place, [`SystemClock`], which is also the only
-//! global state. With the feature `tokio`, it sleeps and measures time limits on tokio's clock; with the feature
+//! global state. With the feature `tokio`, it also starts tasks on your runtime (for batches, permits and calls that
+//! you drop halfway), and sleeps and measures time limits on tokio's clock; with the feature
 //! `calendar`, it reads the machine's database of time zones.
 //!
 //! # Features

@@ -33,10 +33,7 @@ pub(crate) fn corrupt() -> StoreError {
 
 /// Other writers were faster in every attempt.
 pub(crate) fn contended() -> StoreError {
-    new(
-        ErrorKind::Contended,
-        "too many concurrent charges on the same meter; check a key that is as busy as this by leases (`Leased`)",
-    )
+    new(ErrorKind::Contended, "too many concurrent charges on the same meter; use a window, or split the key")
 }
 
 /// The connection broke before the reply.

@@ -23,7 +23,7 @@
 //! shows each kind of connection, and what the documentation of hosted services says.
 //!
 //! # What it promises
-//! - The store never admits more than a limit allows, whatever the number of processes. Under contention it may refuse a
+//! - The store never admits more than a limit allows, whatever the number of processes, with the exceptions below. Under contention it may refuse a
 //!   claim that would have fitted ([`Decisions::Conservative`](ratelimit_core::Decisions::Conservative)): a claim on a
 //!   window first adds its units and takes them back if it does not fit, and until then other claims count them. Claims
 //!   that do not overlap are decided exactly, to the nanosecond.
@@ -36,8 +36,9 @@
 //!   given back, even if the caller drops the future. If the connection breaks while units are reserved or given back, they
 //!   stay counted until their window has passed: the error is on the side of refusing.
 //!
-//!   One exception: a request charges several buckets; one is reset and charged by others before the request fails on
-//!   another bucket. The give-back then removes units of the others, and so many too many are admitted. Another errs on the
+//!   One exception: a request charges two buckets, and fails on the second. If the first is reset and charged by others
+//!   before the units are given back, the units of those others are given back instead, and that many too many are
+//!   admitted. Another errs on the
 //!   side of refusing: if a request charges a limit with a queue and then fails on another limit, its turn stays taken if
 //!   others have queued behind it meanwhile.
 //! - A reset of a window counts claims that it overtakes as made before it or after it. This does not hold for segments that
@@ -46,7 +47,8 @@
 //! - Poll the future of a call until it is ready, or drop it. While you hold one that you do not poll, its reservations stay,
 //!   and calls of this process on some other keys may wait for it until their time limit.
 //! - A meter is stored once, on one of the servers: see [`Distribution`]. If that server dies, its meters return errors
-//!   until it is back, and then count from zero. The other servers are not affected, and meters never move.
+//!   until it is back, and then count from zero. The other servers are not affected. Meters move only when you change the
+//!   list of servers.
 //!
 //! # Round trips
 //! One round trip sends all commands of a slice in one batch; with several servers, one to each of them concurrently.

@@ -126,8 +126,8 @@ fn by_code(code: &str, detail: &str) -> (ErrorKind, Cow<'static, str>) {
         "WRONGPASS" | "NOAUTH" => (ErrorKind::Denied, LOG_IN.into()),
         "NOPERM" => (
             ErrorKind::Denied,
-            "the user may not do this; it needs EVAL, EVALSHA, SCRIPT LOAD and UNLINK (on a cluster also CLUSTER SLOTS \
-             and ASKING), the commands of the scripts, and the keys' prefix"
+            "the user may not do this; it needs EVAL, EVALSHA, SCRIPT LOAD and UNLINK (on a cluster also CLUSTER SLOTS, \
+             CLUSTER INFO and ASKING), the commands of the scripts, and the keys' prefix"
                 .into(),
         ),
         "OOM" => (ErrorKind::Full, "it has reached `maxmemory`; raise it, or let `volatile-ttl` evict".into()),
@@ -172,7 +172,7 @@ fn by_text(detail: &str) -> (ErrorKind, Cow<'static, str>) {
     if detail.contains("unknown command") {
         return (
             ErrorKind::Unsupported,
-            "it does not know the commands EVAL and EVALSHA: use Redis 6.2 or later, or a server like it, and do not rename them".into(),
+            "it does not know the commands EVAL and EVALSHA; connect to a server that has them and does not rename them".into(),
         );
     }
     let safe: String = detail.split("with args").next().unwrap_or_default().chars().take(200).collect();

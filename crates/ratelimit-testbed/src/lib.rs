@@ -1,6 +1,7 @@
 //! Finds or starts servers for tests and experiments.
 //!
-//! It tries the following in order and uses the first that works:
+//! It tries the following in order and uses the first that works. If you name an image and its container does not start, that
+//! is an error, and nothing else is tried:
 //!
 //! 1. **An address in the environment** (`RATELIMIT_REDIS_URL`, …). The server is used as it is, and can be neither stopped
 //!    nor frozen. If it does not answer, that is an error, and nothing else is tried.

@@ -27,8 +27,8 @@ use crate::{Answer, Applied, Claims, CounterStore, Promises, Refund, StoreError,
 ///
 /// # How much is admitted
 /// The two stores count separately: the fallback does not know what the store has counted, and the store does not learn
-/// what the fallback has admitted. With a limit of `L`, and `L / n` on the fallback of each of `n` instances, at most
-/// `2 L` are admitted in one period, however often the store fails and answers again. When it fails again, the fallback
+/// what the fallback has admitted. With a limit of `L`, and `L / n` on the fallback of each of `n` instances, at
+/// most twice as much is admitted in one period as by the store alone, however often it fails and answers again. When it fails again, the fallback
 /// still has its counts of the last time, until they expire.
 ///
 /// An error may mean that the claim was charged although no answer arrived ([`Applied::Unknown`]). The fallback then
