@@ -8,7 +8,7 @@ use super::canvas::{Canvas, FAINT, INK, TOP, colour, samples};
 use crate::session::figure;
 use crate::table::Table;
 
-pub(super) const SIZE: (u32, u32) = (900, 480);
+pub(super) const SIZE: (u32, u32) = (940, 480);
 const LEFT: i32 = 80;
 const RIGHT: i32 = 690;
 const BOTTOM: i32 = 410;
