@@ -23,7 +23,8 @@
 //! shows each kind of connection, and what the documentation of hosted services says.
 //!
 //! # What it promises
-//! - The store never admits more than a limit allows, whatever the number of processes, with the exceptions below. Under contention it may refuse a
+//! - The store never admits more than a limit allows, whatever the number of processes, with the exceptions below. Under
+//!   contention it may refuse a
 //!   claim that would have fitted ([`Decisions::Conservative`](ratelimit_core::Decisions::Conservative)): a claim on a
 //!   window first adds its units and takes them back if it does not fit, and until then other claims count them. Claims
 //!   that do not overlap are decided exactly, to the nanosecond.
