@@ -29,7 +29,7 @@ mod text;
 mod time_text;
 mod watch;
 
-use std::io::{self, Write as _};
+use std::io;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
@@ -65,8 +65,7 @@ pub fn run() -> ExitCode {
         return ExitCode::from(2);
     }
     // Each error contains its cause.
-    // There is nobody to tell that the message could not be written.
-    let _ = writeln!(io::stderr(), "error: {error}");
+    output::say(&format!("error: {error}"));
     ExitCode::FAILURE
 }
 

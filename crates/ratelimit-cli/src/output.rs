@@ -8,6 +8,11 @@ use crate::status::KeyStatus;
 use crate::table::Table;
 use crate::time_text::human_or_never;
 
+/// Writes a line to standard error. If nobody reads it, there is nobody to tell.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
 /// Standard output.
 pub(crate) struct Output {
     json: bool,

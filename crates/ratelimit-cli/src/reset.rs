@@ -1,13 +1,12 @@
 //! `reset`: forgets what keys have used.
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use serde::Serialize;
 
 use crate::args::ResetArgs;
 use crate::confirm::confirm;
-use crate::output::Output;
+use crate::output::{Output, say};
 use crate::status::KeyStatus;
 use crate::subject::{Key, Limiter};
 use crate::table::Table;
@@ -26,7 +25,7 @@ pub(crate) async fn run(
     output: &mut Output,
 ) -> anyhow::Result<ExitCode> {
     if !args.yes && !confirm(&question(limiter, keys))? {
-        let _ = writeln!(io::stderr(), "nothing was reset");
+        say("nothing was reset");
         return Ok(ExitCode::FAILURE);
     }
     for key in keys {

@@ -1,6 +1,5 @@
 //! `watch`: the status of a key, again and again.
 
-use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use anyhow::anyhow;
@@ -9,7 +8,7 @@ use tokio::signal::ctrl_c;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::args::WatchArgs;
-use crate::output::{Output, key_table};
+use crate::output::{Output, key_table, say};
 use crate::status::KeyStatus;
 use crate::subject::{Key, Limiter};
 
@@ -37,9 +36,7 @@ pub(crate) async fn run(
             Ok(statuses) => show(&statuses, output)?,
             // A wrong address, most likely.
             Err(error) if is_first => return Err(error.into()),
-            Err(error) => {
-                let _ = writeln!(io::stderr(), "error: {error}; still watching");
-            }
+            Err(error) => say(&format!("error: {error}; still watching")),
         }
         is_first = false;
     }

@@ -15,9 +15,9 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// already.
     ///
     /// [`check`](Self::check), [`check_many`](Self::check_many), [`take_up_to`](Self::take_up_to) and
-    /// [`reserve`](Self::reserve) do this themselves. It takes one more round trip for a refusal under limits with a ban, and a few more when a ban starts. Call it if you
-    /// refuse a request because of another decision, such as that of [`would_allow`](Self::would_allow). Requests that
-    /// [wait](Self::acquire) until they are admitted count nothing.
+    /// [`reserve`](Self::reserve) do this themselves. It takes one more round trip for a refusal under limits with a ban, and
+    /// a few more when a ban starts. Call it if you refuse a request because of another decision, such as that of
+    /// [`would_allow`](Self::would_allow). Requests that [wait](Self::acquire) until they are admitted count nothing.
     ///
     /// ```
     /// # use ratelimit_core::{CheckError, CounterStore, Limits, RateLimiter, Request};
