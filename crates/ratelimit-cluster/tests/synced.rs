@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures::executor::block_on;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use ratelimit_cluster::{SyncConfig, Synced};
 use ratelimit_core::{
     Answer, Claim, Claims, CounterStore, Decisions, ErrorKind, Limit, MeterId, Mode, Promises, Refund,
@@ -465,12 +464,9 @@ fn a_node_with_several_plans_never_counts_less_than_the_shared_store() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 1_000, failure_persistence: None, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default()
-    })]
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever it charges and gives back, under whatever limits. These histories are always the same: in about one of 8,000
-    /// others a refund leaves a unit or two charged on the node, which is not mended yet.
+    /// Whatever it charges and gives back, under whatever limits.
     #[test]
     fn a_single_node_owes_exactly_what_the_shared_store_owes(
         steps in prop::collection::vec((0..4_usize, 1..20_u64, 0..5_000_000_000_u64, 0..4_usize), 1..80),

@@ -47,8 +47,7 @@ use crate::ledger::{Ledger, counter_store_methods, sync_counter_store_methods};
 /// [`Leased`](crate::Leased).
 ///
 /// # Refunds and resets
-/// A refund is sent like a charge. Under a log, refund on the node that made the charge. If the rate of a bucket has changed
-/// between charges, a refund may rarely leave a unit or two charged on this node until they have drained.
+/// A refund is sent like a charge. Under a log, refund on the node that made the charge.
 ///
 /// A reset removes the meter on this node and in the shared store. Another node sees the reset when it next sends a charge of
 /// the meter.

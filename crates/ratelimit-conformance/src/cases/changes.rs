@@ -209,7 +209,21 @@ async fn receipts(bench: Bench, kind: Kind) -> CaseResult {
     few.limiter.refund(&old).await?;
     few.expect_left(9_988).await?;
     few.limiter.refund(&new).await?;
-    few.expect_left(9_991).await
+    few.expect_left(9_991).await?;
+    // A unit has drained beside units of another rate, whose time at this rate is not a whole number of nanoseconds.
+    let every =
+        |seconds| Ok::<_, Failure>(kind.builder(1, second * seconds).burst(10_000).name("b").build()?);
+    let two = fast.key("rounded").under(every(2)?);
+    two.under(every(3)?).admit(10).await?;
+    let drained = two.admit(1).await?;
+    two.advance(second * 6 + Duration::from_nanos(1)).admit(1).await?;
+    two.limiter.refund(&drained).await?;
+    ensure_eq!(
+        two.wait_exactly(9_992).await?,
+        second * 2,
+        "how long until nine units are eight, after a refund of one that had drained"
+    );
+    Ok(())
 }
 
 /// With any number of rates, the bucket holds what was charged. It distinguishes the fastest rate and the fifteen slowest.

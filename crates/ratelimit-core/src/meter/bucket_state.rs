@@ -86,8 +86,8 @@ impl BucketState {
     /// The drain time of the units of exactly this debt's rate, without those of slower rates.
     pub(super) fn own(&self, place: usize, seen: u64) -> u64 {
         let Debt { interval, .. } = self.debts[place];
-        let slower = self.debts[place + 1..].iter().map(|debt| debt.owed(seen).whole_nanos(interval)).max();
-        self.left_from(place, interval, seen).saturating_sub(slower.unwrap_or(0))
+        let slower = self.left_from(place + 1, interval, seen);
+        self.left_from(place, interval, seen).saturating_sub(slower)
     }
 
     /// The drain time of the debts from this place on, at an interval not longer than theirs. A part of a nanosecond is

@@ -54,8 +54,8 @@ DECLARE
 BEGIN
     FOR slower IN debt + 3 .. cardinality(state) BY 3 LOOP
         IF state[slower] > seen THEN
-            others := greatest(others,
-                div((state[slower] - seen)::numeric * state[debt + 1], state[slower + 1]));
+            others := greatest(others, div((state[slower] - seen)::numeric * state[debt + 1] + state[slower + 1] - 1,
+                state[slower + 1]));
         END IF;
     END LOOP;
     RETURN greatest(ratelimit.bucket_left_v1(state, debt, seen) - others, 0);

@@ -94,15 +94,15 @@ local function bucket_seen(debts, high, low, at_high, at_low, step_high, step_lo
   return high, low
 end
 
--- The maximum left of the debts from this place on, at the interval of `to`; rounded up unless `down` is set.
-local function debts_left(debts, place, to, seen_high, seen_low, down)
+-- The maximum left of the debts from this place on, at the interval of `to`, rounded up.
+local function debts_left(debts, place, to, seen_high, seen_low)
   local high, low = 0, 0
   for nth = place, #debts do
     local debt = debts[nth]
     local h, l = debt_left(debt, seen_high, seen_low)
     local more
     h, l, more = convert(h, l, debt.high, debt.low, to.high, to.low)
-    if more and not down then h, l = plus(h, l, 0, 1) end
+    if more then h, l = plus(h, l, 0, 1) end
     if less(high, low, h, l) then high, low = h, l end
   end
   return high, low
@@ -112,7 +112,7 @@ end
 local function debt_own(debts, place, seen_high, seen_low)
   local debt = debts[place]
   local high, low = debts_left(debts, place, debt, seen_high, seen_low)
-  return minus(high, low, debts_left(debts, place + 1, debt, seen_high, seen_low, true))
+  return minus(high, low, debts_left(debts, place + 1, debt, seen_high, seen_low))
 end
 
 -- The place of the debt of this interval, or where it belongs, and whether it exists.
