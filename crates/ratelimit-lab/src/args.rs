@@ -52,7 +52,7 @@ pub(crate) enum Command {
 pub(crate) struct LogArgs {
     /// Access logs, also compressed by gzip or zstd; `-` is standard input
     ///
-    /// Several files are read in the order of their first requests. Without a file, traffic is generated
+    /// Several files are merged by time. Without a file, traffic is generated
     #[arg(
         value_name = "FILE",
         value_parser = source,

@@ -53,7 +53,7 @@ pub use compare::{Compared, Comparison, Counted, Measured, Sources, Traffics, Tr
 pub use engine::{Bucket, Engine, KeyOutcome, MOST_BY, Outcome, Plan, Replayed, Series, Trace};
 pub use field::Field;
 pub use format::Format;
-pub use input::{BadLine, LinesRead, Reading, Source, read, read_one, sort_by_time};
+pub use input::{BadLine, LinesRead, Reading, Source, read, read_one};
 pub use model::{LogText, Model, Sample, Spec, Traffic, Written};
 pub use record::{Record, Wanted};
 pub use suggest::{Refusals, Share, Suggestion, Tried, suggest};

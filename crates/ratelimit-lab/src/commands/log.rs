@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::output::say;
 use crate::args::LogArgs;
-use crate::input::{LinesRead, Reading, Source, bytes_read, read, read_one, sort_by_time};
+use crate::input::{LinesRead, Reading, Source, bytes_read, read, read_one};
 use crate::model::{LogText, Traffic, Written};
 use crate::record::{Record, Wanted};
 use crate::table::number;
@@ -36,14 +35,10 @@ pub(crate) fn each(
         read_one("generated traffic", text, &reading, &mut lines, &mut each)?;
         return Ok(Log { lines, from: format!("generated traffic ({spec})") });
     }
-    let mut files = args.files.clone();
-    if sort_by_time(&mut files, &reading) {
-        say("note: the files are read in the order of their first requests");
-    }
     let bytes = Arc::new(AtomicU64::new(0));
-    let progress = Progress::new(&files, &bytes);
+    let progress = Progress::new(&args.files, &bytes);
     let mut count = 0_u64;
-    let lines = read(&files, &reading, &bytes, |record| {
+    let lines = read(&args.files, &reading, &bytes, |record| {
         count += 1;
         if count & 0xffff == 0 {
             progress.show(count);
@@ -51,7 +46,7 @@ pub(crate) fn each(
         each(record)
     })?;
     progress.bar.finish_and_clear();
-    let names: Vec<String> = files.iter().map(Source::name).collect();
+    let names: Vec<String> = args.files.iter().map(Source::name).collect();
     Ok(Log { lines, from: names.join(", ") })
 }
 

@@ -38,7 +38,7 @@ impl Source {
     /// Opens it. The bytes that are read from it, before they are decompressed, are added to `read`.
     pub(crate) fn open(&self, read: &Arc<AtomicU64>) -> anyhow::Result<Box<dyn Read>> {
         let raw: Box<dyn Read> = match self {
-            Self::Stdin => Box::new(io::stdin().lock()),
+            Self::Stdin => Box::new(io::stdin()),
             Self::File(path) => Box::new(open_file(path)?),
         };
         decompressed(Counted { input: raw, read: read.clone() })

@@ -1,12 +1,14 @@
 //! Tests of reading files.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use super::requests::{DESCRIBED, TOO_LONG};
 use super::*;
+use crate::record::LONGEST;
 
 fn line(second: u64) -> String {
     format!("{{\"time\":{second},\"ip\":\"192.0.2.1\"}}\n")
@@ -50,8 +52,8 @@ fn seconds(sources: &[Source], strict: bool) -> anyhow::Result<(Vec<u64>, LinesR
         seconds.push(record.time.as_nanos() / 1_000_000_000);
         Ok(())
     })?;
-    let sizes: u64 = sources.iter().filter_map(Source::size).sum();
-    assert!(bytes_read(&bytes) <= sizes);
+    let sizes = sources.iter().map(Source::size).sum::<Option<u64>>();
+    assert!(sizes.is_none_or(|sizes| bytes_read(&bytes) <= sizes));
     Ok((seconds, lines))
 }
 
@@ -175,28 +177,51 @@ fn binary_and_missing_files_and_folders_are_errors() {
 }
 
 #[test]
-fn files_are_sorted_by_their_first_request() {
+fn several_logs_are_merged_by_time() {
     let folder = Folder::new();
-    let names = ["a.log", "b.log", "c.log", "d.log"];
-    let texts = [line(300), line(100), format!("nonsense\n{}", line(200)), String::new()];
-    let mut sources: Vec<Source> =
-        names.iter().zip(texts).map(|(name, text)| folder.file(name, text)).collect();
-    let reading = Reading { wanted: Wanted::time(None), format: Some(Format::Json), strict: true };
-    assert!(sort_by_time(&mut sources, &reading));
-    let order: Vec<String> = sources
-        .iter()
-        .map(|source| match source {
-            Source::File(path) => path.file_name().map(Path::new).unwrap().display().to_string(),
-            Source::Stdin => "-".to_owned(),
-        })
-        .collect();
-    // A file without requests stays behind the one that it came after.
-    assert_eq!(order, ["b.log", "c.log", "d.log", "a.log"]);
-    assert!(!sort_by_time(&mut sources, &reading));
-    // A pipe can be read only once.
+    let text = |seconds: &[u64]| seconds.iter().copied().map(line).collect::<String>();
+    let all = [
+        folder.file("newest", text(&[300, 301])),
+        folder.file("one server", text(&[100, 103, 102, 250])),
+        folder.file("another server", format!("nonsense\n{}", text(&[101, 103, 299, 400]))),
+        folder.file("empty", ""),
+        folder.file("without requests", "# comment\n"),
+    ];
+    let expected = [100, 101, 103, 102, 103, 250, 299, 300, 301, 400];
+    let mut order = [0, 1, 2, 3, 4];
+    for _ in 0..5 {
+        order.rotate_left(1);
+        let sources = order.map(|nth| all[nth].clone());
+        let (seconds, lines) = seconds(&sources, false).unwrap();
+        assert_eq!(seconds, expected, "{order:?}");
+        assert_eq!((lines.lines, lines.requests, lines.bad), (12, 10, 1));
+    }
+    // A pipe can be read only once, and is merged, too.
     let pipe = folder.0.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    sources.push(Source::File(pipe));
-    sources.reverse();
-    assert!(!sort_by_time(&mut sources, &reading));
+    let writer = std::thread::spawn({
+        let (pipe, text) = (pipe.clone(), text(&[99, 260]));
+        move || std::fs::write(pipe, text)
+    });
+    let sources = [all[1].clone(), Source::File(pipe)];
+    assert_eq!(seconds(&sources, true).unwrap().0, [99, 100, 103, 102, 250, 260]);
+    writer.join().unwrap().unwrap();
+}
+
+#[test]
+fn only_logs_that_overlap_are_open_at_once() {
+    let folder = Folder::new();
+    let sources: Vec<Source> =
+        (0..2_000_u64).map(|nth| folder.file(&nth.to_string(), line(nth) + &line(nth + 1))).collect();
+    let (seconds, _) = seconds(&sources, true).unwrap();
+    assert!(seconds.is_sorted() && seconds.len() == 4_000);
+}
+
+#[test]
+fn a_wrong_name_is_an_error_before_anything_is_read() {
+    let folder = Folder::new();
+    let sources = [folder.file("right", line(1)), Source::File(folder.0.path().join("wrong"))];
+    let reading = Reading { wanted: Wanted::time(None), format: None, strict: false };
+    let error = read(&sources, &reading, &Arc::default(), |_| panic!("it was read")).unwrap_err();
+    assert!(error.to_string().contains("wrong: cannot be opened"), "{error:#}");
 }
