@@ -128,6 +128,11 @@
 #![cfg_attr(not(feature = "memcache"), doc = "(`MemcachedStore::with_pool`).")]
 //! It promises the same and counts in the same items, but takes a round trip for each command that writes, and another for
 //! the reads: an admitted claim takes 2 if its item exists, and 4 otherwise.
+//!
+//! # Features
+//! - `calendar`: limits per month, quarter or year, and per day or week of a time zone.
+//! - `memcache`: stores on a pool of clients that know only the classic text protocol.
+//! - `tls`: `memcacheds://` addresses, with rustls.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

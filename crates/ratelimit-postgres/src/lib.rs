@@ -64,11 +64,13 @@
 //! `synchronous_commit` is off, charges do not wait, and a crash loses the latest ones.
 //!
 //! # Round trips
-//! A slice (the claims of one request), or a batch of slices, is one statement, from the first call on a connection:
-//! statements are prepared when the connection is made, or not at all. By the caller's clock, charges of windows and buckets that certainly fit are written
-//! first, without a read before. For all others the statement reads without locks, and if it refuses them it ends there: a
-//! meter that is used up is refused without waiting for other transactions. What fits is then charged. Rows are locked in
-//! the order of their names, so that no two calls deadlock.
+//! A slice (the claims of one request), or a batch of slices, is one statement. This is so from the first call on a
+//! connection: statements are prepared when the connection is made, or not at all.
+//!
+//! By the caller's clock, the statement first writes the charges of windows and buckets that certainly fit, without reading
+//! them before. It reads all others without locks, and ends there if it refuses them: it refuses a meter that is used up
+//! without waiting for other transactions. Then it charges what fits. It locks rows in the order of their names, so that no
+//! two calls deadlock.
 //!
 //! With more than four concurrent calls, a call that arrives while statements are under way waits, and shares the next
 //! statement with the other waiting calls. If another process changes a meter between the read and the charge of a

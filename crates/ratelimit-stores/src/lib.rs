@@ -35,6 +35,12 @@
 //! Options are the query of the URL: `redis://cache.internal/?timeout=100ms&prefix=api:`. An unknown option is an error
 //! that lists the known ones. Use a store's own crate if your program already has a connection or a pool, or if you
 //! want its type instead of a trait object.
+//!
+//! # Features
+//! None is enabled by default.
+//! - `redis`, `memcached`, `postgres`: the stores of these names.
+//! - `tls`: addresses with TLS, such as `rediss://` and `memcacheds://`, and `sslmode=require` of `postgres://`, with rustls.
+//! - `calendar`: limits per month, quarter or year, and per day or week of a time zone.
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
