@@ -18,7 +18,7 @@ use crate::error;
 use crate::node_address::NodeAddress;
 use crate::script::{CLAIM, REFUND};
 use crate::single_flight::SingleFlight;
-use crate::stream::{Opener, Traffic};
+use crate::stream::{Opener, Passed, Traffic};
 
 /// Connecting may take this long, in the background, even if the time limit of a call is shorter.
 const MIN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -84,8 +84,8 @@ impl Current {
 /// A call that waits, for its reply or for a connection.
 struct Pending<'a> {
     connection: &'a Connection,
-    /// The connection on which it was sent, and how many bytes had been written before.
-    sent: Option<(&'a Arc<Shared>, u64)>,
+    /// The connection on which it was sent, and how many bytes had been written and read before.
+    sent: Option<(&'a Arc<Shared>, Passed)>,
     deadline: Instant,
     has_ended: bool,
 }
@@ -97,9 +97,11 @@ impl Drop for Pending<'_> {
         }
         let mut current = self.connection.current();
         let is_current = match (self.sent, &current.open) {
-            // A request of which nothing was written is not sent any more, so it gets no reply.
+            // A request of which nothing was written is not sent any more, so it gets no reply. If something was read since,
+            // this may be its reply.
             (Some((shared, before)), Some(open)) => {
-                Arc::ptr_eq(shared, &open.shared) && shared.traffic.written() != before
+                let now = shared.traffic.passed();
+                Arc::ptr_eq(shared, &open.shared) && now.written != before.written && now.read == before.read
             }
             (None, open) => open.is_none(),
             (Some(_), None) => false,
@@ -233,10 +235,10 @@ impl Connection {
         let mut again = true;
         loop {
             let mut open = self.open(deadline).await?;
-            let before = open.shared.traffic.written();
+            let before = open.shared.traffic.passed();
             let request = request(&mut open.connection, cmd, asking);
             let sent = self.wait(Some((&open.shared, before)), deadline, request).await;
-            let unwritten = open.shared.traffic.written() == before;
+            let unwritten = open.shared.traffic.written() == before.written;
             match sent {
                 Err(_) => {
                     self.hang_up(&open);
@@ -272,10 +274,10 @@ impl Connection {
         deadline: Instant,
     ) -> Result<Vec<Value>, StoreError> {
         let mut open = self.open(deadline).await?;
-        let before = open.shared.traffic.written();
+        let before = open.shared.traffic.passed();
         let request = open.connection.send_packed_commands(calls, 0, number);
         let sent = self.wait(Some((&open.shared, before)), deadline, request).await;
-        let unwritten = open.shared.traffic.written() == before;
+        let unwritten = open.shared.traffic.written() == before.written;
         let failure = match sent {
             Ok(Ok(replies)) => return Ok(replies),
             Ok(Err(error)) => {
@@ -325,7 +327,7 @@ impl Connection {
     /// Waits until the deadline. If the caller gives up before, the next callers know.
     async fn wait<T>(
         &self,
-        sent: Option<(&Arc<Shared>, u64)>,
+        sent: Option<(&Arc<Shared>, Passed)>,
         deadline: Instant,
         work: impl Future<Output = T>,
     ) -> Result<T, Elapsed> {

@@ -47,6 +47,11 @@ pub(crate) fn corrupt() -> StoreError {
     )
 }
 
+/// The same, found after the script has charged the meter, if it has.
+pub(crate) fn corrupt_after(charged: bool) -> StoreError {
+    if charged { corrupt().maybe_applied() } else { corrupt() }
+}
+
 /// The reply does not come from one of the scripts.
 pub(crate) fn strange_reply() -> StoreError {
     new(ErrorKind::Server, "the reply does not come from this crate's scripts").maybe_applied()
@@ -156,6 +161,7 @@ fn by_text(detail: &str) -> (ErrorKind, Cow<'static, str>) {
         ("WRONGPASS", "WRONGPASS"),
         ("NOAUTH", "NOAUTH"),
         ("invalid password", "WRONGPASS"),
+        ("is busy running a script", "BUSY"),
     ];
     if let Some((_, code)) = known.iter().find(|(text, _)| detail.contains(text)) {
         return by_code(code, "");

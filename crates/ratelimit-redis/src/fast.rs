@@ -227,6 +227,7 @@ fn value_size(meter: &Meter) -> usize {
 pub(crate) fn alone(single: &Single<'_>, reply: &Value) -> Result<Answer, StoreError> {
     match reply {
         Value::Nil => decided(single, true, &[]),
+        Value::BulkString(text) if text == b"corrupt" => Err(error::corrupt()),
         Value::BulkString(before) => decided(single, true, before),
         Value::Array(items) => match items.as_slice() {
             [Value::Int(0), Value::BulkString(before)] => decided(single, false, before),
@@ -239,6 +240,7 @@ pub(crate) fn alone(single: &Single<'_>, reply: &Value) -> Result<Answer, StoreE
 /// The answer to a claim whose meter had the value `before`.
 fn decided(single: &Single<'_>, admitted: bool, before: &[u8]) -> Result<Answer, StoreError> {
     let Single { now, cost, meter, .. } = *single;
-    let verdict = verdict(meter, cost, before, now, admitted).ok_or_else(error::corrupt)?;
+    let verdict =
+        verdict(meter, cost, before, now, admitted).ok_or_else(|| error::corrupt_after(admitted))?;
     Ok(Answer { admitted, charged: admitted, now, verdicts: smallvec![verdict] })
 }

@@ -33,7 +33,18 @@ pub(crate) struct Traffic {
     read: AtomicU64,
 }
 
+/// How many bytes had been written and read at some time.
+#[derive(Clone, Copy)]
+pub(crate) struct Passed {
+    pub(crate) written: u64,
+    pub(crate) read: u64,
+}
+
 impl Traffic {
+    pub(crate) fn passed(&self) -> Passed {
+        Passed { written: self.written(), read: self.read() }
+    }
+
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::SeqCst)
     }

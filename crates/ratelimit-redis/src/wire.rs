@@ -174,7 +174,7 @@ pub(crate) fn answer(slice: &OwnedClaims, item: &Value, time: TimeSource) -> Res
     let verdicts: Option<_> = slice.claims.iter().zip(&texts[1..]).map(verdict).collect();
     match verdicts {
         Some(verdicts) => Ok(Answer { admitted, charged: charging, now, verdicts }),
-        None => Err(error::corrupt()),
+        None => Err(error::corrupt_after(charging)),
     }
 }
 

@@ -154,6 +154,9 @@ async fn foreign_values_are_corrupt_and_left_unchanged() {
             format!("SET {key} wwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwwww"),
             format!("SET {key} lllllllllllllllllllllllll"),
             format!("SET {key} bbbbbbbbbbbbbbbbbbbbbbbbb{}", "b".repeat(24)),
+            // As long as a bucket, and begin like one.
+            format!("SET {key} backup-2024-finished-okay"),
+            format!("SET {key} b000000000000000022222222"),
         ] {
             server.say(&format!("DEL {key}"));
             assert!(!server.say(&foreign).contains("ERR"));
@@ -165,6 +168,9 @@ async fn foreign_values_are_corrupt_and_left_unchanged() {
             ];
             let claims = Claims::new(NOW, Mode::Charge, &claims).unwrap();
             check(&store.claim(claims).await.unwrap_err(), ErrorKind::Corrupt, Applied::No, false);
+            let alone = [Claim { id: id(text), cost: 1, meter: meter(text) }];
+            let alone = Claims::new(NOW, Mode::Charge, &alone).unwrap();
+            check(&store.claim(alone).await.unwrap_err(), ErrorKind::Corrupt, Applied::No, false);
             assert_eq!(server.say(&format!("DUMP {key}")), before);
             assert!(
                 server.say(&format!("EXISTS \"rl:{{:k}}{beside}\"")).contains(":0"),

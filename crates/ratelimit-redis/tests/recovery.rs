@@ -205,5 +205,12 @@ async fn dropped_calls_do_not_close_a_connection_that_answers() {
     }
     tokio::time::sleep(timeout + Duration::from_millis(100)).await;
     assert!(send_claim(&store, "", Mode::Charge).await.unwrap().charged);
+    // A reply that had come before its caller went.
+    let mut call = Box::pin(send_claim(&store, "", Mode::Charge));
+    let _ = std::future::poll_fn(|cx| std::task::Poll::Ready(call.as_mut().poll(cx))).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    drop(call);
+    tokio::time::sleep(timeout + Duration::from_millis(100)).await;
+    assert!(send_claim(&store, "", Mode::Charge).await.unwrap().charged);
     assert_eq!(connections(), before);
 }

@@ -94,7 +94,9 @@ if way > 1 then
         if h > high or (h == high and l > low) then at_high, at_low = h, l end
         -- Exact below 2^53; a larger debt exceeds every room anyway.
         debt = (tat_high - at_high) * 4294967296 + tat_low - at_low
-        if tag ~= 98 or (debt > 0 and old ~= interval) then debt = nil elseif debt < 0 then debt = 0 end
+        -- Not a bucket: instants after 2116 and intervals from 2^59 ns on do not exist.
+        local strange = tag ~= 98 or h >= 1073741824 or tat_high >= 2147483648 or string.byte(old) > 7
+        if strange or (debt > 0 and old ~= interval) then debt = nil elseif debt < 0 then debt = 0 end
       elseif value then
         debt = nil
       end
