@@ -98,6 +98,7 @@ mod journal;
 mod kind;
 mod lane;
 mod model;
+mod printed;
 mod progress;
 mod proxy;
 mod random;

@@ -47,6 +47,12 @@ enum Flaw {
     DeniesApplied,
     /// Treats a missing answer as an admission or a success.
     TakesSilenceForYes,
+    /// Answers a batch that it cannot send with one error.
+    OneErrorForAll,
+    /// Does nothing, and says so to nobody, if it cannot send a refund or a reset.
+    ForgivesWithoutServer,
+    /// Reads, then writes what it has decided on, whatever others have written in between.
+    LostUpdates,
 }
 
 /// The kinds of call, by their round trips.
@@ -222,6 +228,19 @@ impl CounterStore for Wire {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
+        if self.flaw == Flaw::LostUpdates && claims.mode() == Mode::Charge {
+            let read = self.meters.claim(claims.with_mode(Mode::Peek)).await?;
+            self.trip().await?;
+            if read.admitted {
+                let verdict = read.verdicts[0];
+                let written =
+                    [Claim { cost: verdict.limit - verdict.remaining + claims[0].cost, ..claims[0] }];
+                self.meters.reset(claims).await?;
+                let written = Claims::new(claims.now(), Mode::Force, &written).expect("one claim");
+                return self.meters.claim(written).await;
+            }
+            return Ok(read);
+        }
         if self.flaw == Flaw::TwoTrips {
             self.trip().await?;
         }
@@ -272,6 +291,9 @@ impl CounterStore for Wire {
                 };
             }
             if self.trip().await.is_err() {
+                if self.flaw == Flaw::OneErrorForAll {
+                    return vec![Err(StoreError::new("wire", ErrorKind::Unreachable, "no trip"))];
+                }
                 let late = |_: &Claims<'_>| Err(StoreError::new("wire", ErrorKind::Timeout, "no trip"));
                 return slices.iter().map(late).collect();
             }
@@ -289,6 +311,9 @@ impl CounterStore for Wire {
         }
         match self.trip().await {
             Err(_) if self.flaw == Flaw::TakesSilenceForYes => return Ok(()),
+            Err(error) if self.flaw == Flaw::ForgivesWithoutServer && error.applied() == Applied::No => {
+                return Ok(());
+            }
             ended => ended?,
         }
         if refunds.iter().any(|given| !matches!(given.meter, Meter::Window(_))) {
@@ -369,9 +394,12 @@ async fn run(flaw: Flaw, decisions: Decisions, filters: &[&str]) -> Vec<(String,
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_sound_remote_store_passes_trips_and_failures() {
-    for (case, outcome) in
-        run(Flaw::None, Decisions::Exact, &["trips/", "failures/", "cancelled/", "dropped/", "lost-answers/"])
-            .await
+    for (case, outcome) in run(
+        Flaw::None,
+        Decisions::Exact,
+        &["trips/", "failures/", "cancelled/", "dropped/", "held/", "lost-answers/"],
+    )
+    .await
     {
         assert_eq!(outcome, Outcome::Passed, "{case}");
     }
@@ -398,6 +426,10 @@ async fn broken_remote_stores_are_caught() {
         (Flaw::Patient, Exact, "failures/frozen"),
         (Flaw::Patient, Exact, "failures/every-method"),
         (Flaw::GivesUp, Exact, "failures/started-again"),
+        (Flaw::OneErrorForAll, Exact, "failures/every-method"),
+        (Flaw::ForgivesWithoutServer, Exact, "failures/every-method"),
+        (Flaw::LostUpdates, Conservative, "held/next-to-charges"),
+        (Flaw::LostUpdates, Conservative, "held/next-to-resets"),
         (Flaw::FailsOpen, Exact, "failures/killed"),
         (Flaw::SureOfNothing, Exact, "failures/frozen"),
         (Flaw::AppliesTwice, Exact, "lost-answers/a-claim"),

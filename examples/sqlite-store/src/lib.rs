@@ -25,9 +25,6 @@ pub struct SqliteStore {
 /// How long a call waits for the other writers of the file.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How many expired meters each charge removes at most: more than a check of up to three limits can add.
-const SWEEP: i64 = 4;
-
 impl SqliteStore {
     /// Opens the file at `path`, and creates it if it does not exist.
     ///
@@ -81,7 +78,7 @@ impl CounterStore for SqliteStore {
             for (claim, state) in claims.iter().zip(&states).filter(|(claim, _)| claim.cost > 0) {
                 write(&mut transaction, &claim.id, &claim.meter, state.as_ref()).await?;
             }
-            sweep(&mut transaction, claims.now()).await?;
+            sweep(&mut transaction, &claims).await?;
             transaction.commit().await.map_err(failed)?;
         }
         Ok(answer) // a transaction that is dropped is rolled back
@@ -137,11 +134,13 @@ async fn write(
     Ok(())
 }
 
-/// Removes a few meters that can no longer influence a decision, even for claims whose clock is a little behind.
-async fn sweep(transaction: &mut Transaction<'_, Sqlite>, now: Timestamp) -> Result<(), StoreError> {
+/// Removes a few meters that can no longer influence a decision, even for claims whose clock is a little behind: one more than
+/// this charge can add, so that the file does not grow.
+async fn sweep(transaction: &mut Transaction<'_, Sqlite>, claims: &Claims<'_>) -> Result<(), StoreError> {
+    let most = i64::try_from(claims.len() + 1).unwrap_or(i64::MAX);
     let slack = i64::try_from(ratelimit_core::CLOCK_SLACK.as_nanos()).unwrap_or(i64::MAX);
     let forgotten = "DELETE FROM meters WHERE id IN (SELECT id FROM meters WHERE forget_at < ? ORDER BY forget_at LIMIT ?)";
-    let query = sqlx::query(forgotten).bind(column(now).saturating_sub(slack)).bind(SWEEP);
+    let query = sqlx::query(forgotten).bind(column(claims.now()).saturating_sub(slack)).bind(most);
     query.execute(&mut **transaction).await.map_err(failed)?;
     Ok(())
 }

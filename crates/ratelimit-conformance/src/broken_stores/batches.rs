@@ -133,6 +133,13 @@ batchings! {
     "batches/hundreds-on-one-key-fixed" |meters, slices| {
         meters.claim_many(&slices[..slices.len().min(256)]).await
     }
+    TooManyParameters "parameters-in-16-bits": "a batch is one statement with three parameters for each meter, of which it can have 65,535",
+    "batches/tens-of-thousands-of-meters" |meters, slices| {
+        match slices.iter().map(|claims| claims.len()).sum::<usize>() > 65_535 / 3 {
+            true => slices.iter().map(|_| Err(StoreError::new("model", ErrorKind::Server, "too many parameters"))).collect(),
+            false => meters.claim_many(slices).await,
+        }
+    }
     Rejected "batch-too-large": "slices beyond the 4,096th are errors", "batches/thousands-on-one-key"
     |meters, slices| {
         let (first, rest) = slices.split_at(slices.len().min(4_096));

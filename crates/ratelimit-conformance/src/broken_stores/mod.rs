@@ -28,6 +28,7 @@ mod expiries;
 mod failing;
 mod features;
 mod flaw;
+mod handles;
 mod histories;
 mod in_process;
 mod latches;
@@ -59,6 +60,7 @@ pub fn all() -> Vec<BrokenStore> {
         expiries::all(),
         failing::all(),
         features::all(),
+        handles::all(),
         histories::all(),
         in_process::all(),
         late::all(),

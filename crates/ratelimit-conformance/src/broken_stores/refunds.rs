@@ -1,8 +1,8 @@
 //! Stores that refund wrongly, or reset too few meters.
 
-use ratelimit_core::{MAX_UNITS, Meter, Refund, State, Timestamp, refund};
+use ratelimit_core::{CLOCK_SLACK, MAX_UNITS, Meter, Refund, State, Timestamp, refund};
 
-use super::flaw::Call;
+use super::flaw::{Call, Write};
 
 /// The newest possible receipt of a state.
 fn newest(state: &State) -> Timestamp {
@@ -14,6 +14,23 @@ fn newest(state: &State) -> Timestamp {
 }
 
 flaws! {
+    MakesEmptyMeters "refunds-make-empty-meters": "a refund to an unknown meter makes an empty one, which stays for ever",
+        "lifetimes/forgotten-after-whole-refunds" {
+        fn refund(&self, given: &Refund<'_>, state: &mut Option<State>, now: Timestamp) {
+            let state = state.get_or_insert_with(|| given.meter.fresh());
+            given.meter.refund(state, given.cost, given.receipt, now);
+        }
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            if write.former.is_none() && !write.charged { Timestamp::MAX } else { write.forget_at + CLOCK_SLACK }
+        }
+    }
+    KeepsWhatIsEmpty "keeps-what-is-empty": "a meter that a refund has emptied stays for ever",
+        "lifetimes/forgotten-after-whole-refunds" {
+        fn keep_until(&self, write: &Write) -> Timestamp {
+            let is_over = write.call == Call::Refund && write.forget_at < write.now;
+            if is_over { Timestamp::MAX } else { write.forget_at + CLOCK_SLACK }
+        }
+    }
     IgnoresRefunds "ignores-refunds": "nothing is given back", "refunds/give-back-log" {
         fn refund(&self, _: &Refund<'_>, _: &mut Option<State>, _: Timestamp) {}
     }

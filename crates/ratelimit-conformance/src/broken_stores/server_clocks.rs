@@ -1,6 +1,6 @@
 //! Stores that decide by their own clock, but not always.
 
-use ratelimit_core::{Answer, Claims, Clock, State, SystemClock, Time, Timestamp};
+use ratelimit_core::{Answer, Claims, Clock, MeterId, State, SystemClock, Time, Timestamp};
 
 use super::features::{evenly, without_gates};
 use super::flaw::Call;
@@ -28,6 +28,35 @@ flaws! {
         const TIME: Time = Time::Server;
         fn instant(&self, call: Call, now: Timestamp) -> Timestamp {
             if call == Call::Refund { now + std::time::Duration::from_secs(10_000 * 86_400) } else { here() }
+        }
+    }
+    LossyByServer "lossy-names-at-its-time": "what is not text in a key is replaced", "keys/no-text" {
+        const TIME: Time = Time::Server;
+        fn instant(&self, _: Call, _: Timestamp) -> Timestamp {
+            here()
+        }
+        fn name(&self, id: &MeterId<'_>) -> Vec<u8> {
+            MeterId { key: String::from_utf8_lossy(id.key).as_bytes(), ..*id }.to_bytes()
+        }
+    }
+    ThirtyTwoBitsByServer "32-bits-at-its-time": "a window counts no more than 2^32 - 1 units", "numbers/largest-quota" {
+        const TIME: Time = Time::Server;
+        fn instant(&self, _: Call, _: Timestamp) -> Timestamp {
+            here()
+        }
+        fn kept(&self, state: State) -> State {
+            let State::Window(mut window) = state else { return state };
+            window.counts.iter_mut().for_each(|count| *count = (*count).min(u32::MAX.into()));
+            State::Window(window)
+        }
+    }
+    LatchByServer "latch-at-its-time": "the lock of a dropped claim is never released", "cancelled/others-go-on" {
+        const TIME: Time = Time::Server;
+        fn instant(&self, _: Call, _: Timestamp) -> Timestamp {
+            here()
+        }
+        fn latched(&self, _: Call) -> bool {
+            true
         }
     }
     StepsByServer "ignores-steps-at-its-time": "units drain continuously, also from a bucket in steps",

@@ -43,6 +43,13 @@ pub(super) fn cases() -> Vec<Case> {
             "A forced charge and a batch charge all limits of slices that have as many as a slice can have.",
             largest,
         ),
+        Case::new(
+            "batches/tens-of-thousands-of-meters",
+            "A batch of 400 keys under 64 limits, more meters than a statement of most databases can name.",
+            tens_of_thousands,
+        )
+        .any_time()
+        .heavy(),
         Case::new("batches/instants-of-their-own", "Each slice is decided at its own instant.", instants),
         Case::new("batches/modes-of-their-own", "Peeks, charges and forced charges in one batch.", modes)
             .needs(Need::ExactPerKey),
@@ -103,6 +110,24 @@ async fn thousand(bench: Bench) -> CaseResult {
     ensure_eq!(answers.len(), 1_000, "answers");
     for (cost, answer) in (1..).zip(answers) {
         ensure_eq!(answer?.remaining(), 1_000 - cost, "left after a cost of {cost}");
+    }
+    Ok(())
+}
+
+/// More meters than a statement can have parameters on any common database.
+async fn tens_of_thousands(bench: Bench) -> CaseResult {
+    let texts: Vec<String> = (0..64).map(|number| format!("20/3000d name l{number}")).collect();
+    let limiter = bench.limiter(limits(&texts.iter().map(String::as_str).collect::<Vec<_>>())?);
+    let keys: Vec<String> = (0..400).map(|number| format!("user:{number}")).collect();
+    let requests = keys.iter().zip((1..=20).cycle()).map(|(key, cost)| Request::new(key).cost(cost));
+    let answers = limiter.check_many(requests).await;
+    ensure_eq!(answers.len(), keys.len(), "answers");
+    for (answer, cost) in answers.into_iter().zip((1..=20).cycle()) {
+        let decision = answer?;
+        ensure!(
+            decision.each().all(|each| each.remaining() == 20 - cost),
+            "after a cost of {cost}: {decision:?}"
+        );
     }
     Ok(())
 }

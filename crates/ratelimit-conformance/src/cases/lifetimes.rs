@@ -45,15 +45,18 @@ pub(super) enum Way {
     NewForced,
     Refund,
     RefundOfTwo,
+    RefundOfAll,
+    RefundOfUnknown,
     Refused,
     Reset,
 }
 
 /// Operations that one case waits for together, because removal may take long.
-const FORGOTTEN: [(&str, &[Way]); 3] = [
+const FORGOTTEN: [(&str, &[Way]); 4] = [
     ("charges", &[Way::Claim, Way::First, Way::Second, Way::Batch]),
     ("forced-charges", &[Way::Forced, Way::NewForced]),
     ("refunds-and-refusals", &[Way::Refund, Way::RefundOfTwo, Way::Refused, Way::Reset]),
+    ("whole-refunds", &[Way::RefundOfAll, Way::RefundOfUnknown]),
 ];
 
 pub(super) fn cases() -> Vec<Case> {
@@ -132,6 +135,15 @@ pub(super) async fn write(beside: &mut Beside, way: Way, [part, other]: &[Part; 
             let charged = beside.claim(Mode::Charge, &[other.of(2), part.of(ALL)]).await?;
             let [first, second] = [0, 1].map(|place: usize| charged.verdicts[place].receipt);
             beside.refund(&[(other.of(1), first), (part.of(1), second)]).await?;
+        }
+        Way::RefundOfAll => {
+            let charged = beside.claim(Mode::Charge, all).await?;
+            let later = beside.now() + Duration::from_millis(50);
+            beside.set(later).refund(&[(part.of(ALL), charged.verdicts[0].receipt)]).await?;
+        }
+        Way::RefundOfUnknown => {
+            let now = beside.now();
+            beside.refund(&[(part.of(1), now)]).await?;
         }
         Way::Refused => {
             beside.claim(Mode::Charge, all).await?;

@@ -20,6 +20,7 @@ mod dropped;
 mod failures;
 mod field_bugs;
 mod handles;
+mod held;
 mod histories;
 mod keys;
 mod late;
@@ -63,6 +64,7 @@ pub(crate) fn all() -> Vec<Case> {
         boundaries::cases(),
         same_decisions::cases(),
         atomic::cases(),
+        held::cases(),
         histories::cases(),
         storms::cases(),
         mixed_storms::cases(),

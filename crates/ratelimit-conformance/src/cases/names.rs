@@ -196,14 +196,16 @@ async fn pairs(bench: &Bench, keys: &[(&str, &str)]) -> CaseResult {
 
 async fn encodings(bench: Bench) -> CaseResult {
     pairs(&bench, &ALIKE).await?;
-    // Some stores encode only keys that are not text.
+    // Some stores encode only keys that are not text, or replace what is not.
     let ten = ten()?;
-    let bytes: [(&[u8], &[u8]); 5] = [
+    let bytes: [(&[u8], &[u8]); 7] = [
         (b"\xff", b"ff"),
         (b"\xff", b"%FF"),
         (b"\xff", b"/w=="),
         (b"\xff", b"\\xff"),
         (b"\xff", b"\xc3\xbf"),
+        (b"\xff", b"\xfe"),
+        (b"a\x80", b"a\x81"),
     ];
     for (first, second) in bytes {
         are_apart(&bench, [&Part::new(&ten, first, 0), &Part::new(&ten, second, 0)]).await?;
