@@ -24,7 +24,7 @@ pub(crate) struct Args {
 const AFTER_HELP: &str = "\
 Limits are written as everywhere in this project: '100/min', '100/min burst 20', '10/s; 1000/h'.
 
-Exit codes: 0 all went well, 1 an error in the input or a limit, 2 wrong usage.";
+The exit code is 0 if all went well, 2 if the arguments cannot be read, 1 after any other error.";
 
 #[derive(Subcommand)]
 pub(crate) enum Command {

@@ -71,7 +71,6 @@ impl Field {
                 "clientip",
                 "client",
                 "downstream_remote_address",
-                "host",
             ],
             Self::User => vec!["user", "remote_user", "user_id", "ClientUsername", "username"],
             Self::Method => vec!["method", "request_method", "request.method", "RequestMethod"],

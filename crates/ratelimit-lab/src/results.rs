@@ -7,7 +7,7 @@ use ratelimit_core::Limit;
 use serde::Serialize;
 
 use crate::compare::Comparison;
-use crate::engine::{KeyOutcome, Outcome, Replayed, share};
+use crate::engine::{KeyOutcome, MOST_WAITING, Outcome, Replayed, share};
 use crate::input::LinesRead;
 use crate::suggest::Suggestion;
 use crate::table::{Table, count, number, percent, seconds, table};
@@ -28,11 +28,11 @@ pub(crate) struct Results {
     pub(crate) periods: Vec<Duration>,
 }
 
-/// How the algorithms compare with the quota and the period of a limit, or why not all of them can have these.
+/// How the algorithms compare with the quota and the period of a limit.
 pub(crate) struct Algorithms {
     pub(crate) limit: Limit,
     pub(crate) by: String,
-    pub(crate) comparison: Result<Comparison, String>,
+    pub(crate) comparison: Comparison,
 }
 
 /// The period, in seconds, below which times in whole seconds are too coarse for a limit.
@@ -50,11 +50,20 @@ impl Results {
             notes.push(format!("Left out: {}, of which the first:{first}", count(lines.bad, "bad line")));
         }
         notes.extend(lines.incomplete.iter().map(|incomplete| format!("Incomplete: {incomplete}")));
-        if replayed.too_late > 0 {
+        let crowded_out = replayed.crowded_out;
+        if replayed.too_late > crowded_out {
             notes.push(format!(
                 "Out of order by more than --out-of-order: {}, decided at the latest time until then; sort the lines of all \
                  files by time, or set a longer one",
-                count(replayed.too_late, "request")
+                count(replayed.too_late - crowded_out, "request")
+            ));
+        }
+        if crowded_out > 0 {
+            notes.push(format!(
+                "Out of order within --out-of-order: {}, decided at the latest time until then, because {} others waited; sort \
+                 the lines of all files by time",
+                count(crowded_out, "request"),
+                number(MOST_WAITING as u64)
             ));
         }
         if replayed.without_cost > 0 {
@@ -69,6 +78,8 @@ impl Results {
                 count(replayed.without_plan, "request")
             ));
         }
+        let unused = replayed.fields_without_values.iter();
+        notes.extend(unused.map(|option| format!("No request has a value in the field of {option}")));
         notes.extend(self.not_suggested.iter().map(|reason| format!("Not proposed: {reason}")));
         let assumed = [
             ("a status", replayed.without_status, "200"),
@@ -244,4 +255,38 @@ pub(crate) fn decisions(comparison: &Comparison) -> Table {
         ]
     });
     table(1, &header, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Engine, Plan};
+    use crate::record::Wanted;
+
+    #[test]
+    fn the_bound_is_not_blamed_for_requests_within_it() {
+        let notes = |too_late, crowded_out| {
+            let engine = Engine::new(&Plan::default(), &mut Wanted::time(None)).unwrap();
+            let (replayed, _) = engine.finish(0).unwrap();
+            let results = Results {
+                from: String::new(),
+                lines: LinesRead::default(),
+                replayed: Replayed { too_late, crowded_out, ..replayed },
+                suggestions: Vec::new(),
+                not_suggested: Vec::new(),
+                periods: Vec::new(),
+            };
+            results.notes()
+        };
+        let late = "Out of order by more than --out-of-order: 2 requests, ";
+        let crowded = "Out of order within --out-of-order: 3 requests, decided at the latest time until then, because \
+                       1,048,576 others waited; ";
+        for (too_late, crowded_out, expected) in
+            [(0, 0, &[][..]), (2, 0, &[late]), (3, 3, &[crowded]), (5, 3, &[late, crowded])]
+        {
+            let notes = notes(too_late, crowded_out);
+            let is_expected = notes.iter().zip(expected).all(|(note, begin)| note.starts_with(begin));
+            assert!(notes.len() == expected.len() && is_expected, "{notes:?}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{lab, lab_with};
+use serde_json::json;
 
 #[test]
 fn all_algorithms_are_compared_on_the_same_requests() {
@@ -84,6 +85,15 @@ fn a_log_is_compared_for_each_limit() {
     }
     let empty = lab_with(&["compare", "-", "--json"], b"").json();
     assert_eq!(empty["requests"], 0);
+}
+
+#[test]
+fn what_makes_a_comparison_inexact_is_in_its_json() {
+    let log = "{\"time\":1767607200,\"ip\":\"a\",\"n\":1}\n{\"time\":1767607300,\"ip\":\"a\",\"n\":\"x\"}\n\
+               {\"time\":1767607100}\n";
+    let json = lab_with(&["compare", "-", "--json", "--cost-field", "n"], log.as_bytes()).json();
+    let counts = ["too_late", "without_cost", "unidentified", "whole_seconds"].map(|name| json[name].clone());
+    assert_eq!(counts, [json!(1), json!(2), json!({"ip": 1}), json!(true)]);
 }
 
 #[test]

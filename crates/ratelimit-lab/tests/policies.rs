@@ -140,7 +140,7 @@ fn refusals_for_other_reasons_than_a_limit_are_said_to_be_such() {
         name = "big"
         key = "address"
         limit = "9/min"
-        cost = 10
+        cost = { per_bytes = 1, if_unknown = 1 }
         routes = ["GET /big"]
         "#;
     fs::write(&config, text).unwrap();
@@ -149,12 +149,13 @@ fn refusals_for_other_reasons_than_a_limit_are_said_to_be_such() {
         {"time":1767607200,"ip":"203.0.113.7","path":"/"}
         {"time":1767607200,"ip":"192.0.2.1","path":"/tenant"}
         {"time":1767607200,"path":"/"}
-        {"time":1767607200,"ip":"192.0.2.1","path":"/big"}
+        {"time":1767607200,"ip":"192.0.2.1","path":"/big","n":10}
         {"time":1767607200,"ip":"192.0.2.1","path":"/"}"#;
-    let column = lab_with(&["replay", "-", "--json", "--policies", config], log.as_bytes()).json();
+    let arguments = ["replay", "-", "--policies", config, "--header", "content-length=n"];
+    let column = lab_with(&[&arguments[..], &["--json"]].concat(), log.as_bytes()).json();
     let column = &column["columns"][0];
     assert_eq!((&column["refused"], &column["never"]), (&json!(5), &json!(1)), "{column}");
-    let said = lab_with(&["replay", "-", "--policies", config], log.as_bytes()).stdout;
+    let said = lab_with(&arguments, log.as_bytes()).stdout;
     for remark in [
         " by ip: 1 request never admitted, however long the wait",
         ": 2 requests refused with 403: the client is in a list of those to refuse",
@@ -256,4 +257,47 @@ fn names_of_plans_that_the_file_lacks_are_counted() {
     assert!(said.contains(note), "{said}");
     let json = lab_with(&[&arguments[..], &["--json"]].concat(), log.as_bytes()).json();
     assert_eq!(json["without_plan"], 2);
+}
+
+#[test]
+fn fields_that_no_request_has_are_pointed_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.toml");
+    let text = "[[policies]]\nname = \"own\"\nkey = \"tenant\"\nlimit = \"9/s\"\nmissing = \"exempt\"\n";
+    fs::write(&config, text).unwrap();
+    // A field that only some requests have is usual.
+    let log = "{\"time\":1767607200,\"ip\":\"192.0.2.1\",\"h\":\"x\"}\n{\"time\":1767607201,\"ip\":\"192.0.2.1\"}\n";
+    let config = config.to_str().unwrap();
+    let fields =
+        ["--header", "x-a=h", "--header", "x-b=g", "--plan-field", "p", "--provided-key", "tenant=t"];
+    let arguments = [&["replay", "-", "--policies", config], &fields[..]].concat();
+    let said = lab_with(&arguments, log.as_bytes()).stdout;
+    for option in ["--header x-b=g", "--plan-field p", "--provided-key tenant"] {
+        assert!(
+            said.contains(&format!("No request has a value in the field of {option}\n")),
+            "{option}: {said}"
+        );
+    }
+    assert_eq!(said.matches("No request has").count(), 3, "{said}");
+    let json = |log: &str| lab_with(&[&arguments[..], &["--json"]].concat(), log.as_bytes()).json();
+    let missing = json(log)["fields_without_values"].clone();
+    assert_eq!(missing, json!(["--header x-b=g", "--plan-field p", "--provided-key tenant"]));
+    assert_eq!(json("")["fields_without_values"], json!([]));
+}
+
+#[test]
+fn options_that_do_nothing_to_policies_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("limits.toml");
+    fs::write(&config, "[[policies]]\nname = \"a\"\nkey = \"address\"\nlimit = \"9/s\"\n").unwrap();
+    let run = |more: &[&str]| {
+        let policies = ["replay", "--requests", "10", "--policies", config.to_str().unwrap()];
+        lab(&[&policies[..], more].concat())
+    };
+    run(&["--skip-missing"]).fails(1, "--skip-missing is for --limit and --suggest");
+    for more in [["--by", "user", "--by", "ip"], ["--by", "ip", "--key-field", "ip"]] {
+        run(&more).fails(1, "more than one --by or --key-field is for --limit and --suggest");
+        assert_eq!(run(&[&more[..], &["--limit", "9/s"]].concat()).code, 0);
+    }
+    assert_eq!(run(&["--by", "user"]).code, 0);
 }

@@ -278,7 +278,9 @@ fn an_empty_log_has_no_requests() {
 fn mistakes_are_explained() {
     let line = log(&[(0, "a")]);
     let run = |arguments: &[&str]| lab_with(&[&["replay", "-"], arguments].concat(), line.as_bytes());
+    assert!(lab(&["--help"]).stdout.contains("2 if the arguments cannot be read, 1 after any other error"));
     run(&[]).fails(1, "nothing to replay: give --limit, --policies or --suggest");
+    run(&["-", "--limit", "5/s"]).fails(1, "standard input can be read only once: write `-` only once");
     run(&["--limit", "10/fortnight"]).fails(2, "expected a unit of time");
     run(&["--limit", "5 at once"]).fails(1, "a concurrency limit cannot be replayed");
     run(&["--limit", "5/s", "--by", "ip/33"]).fails(2, "networks are ip/BITS");

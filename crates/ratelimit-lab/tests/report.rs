@@ -127,6 +127,17 @@ fn algorithms_are_compared_as_by_compare() {
             (count(one, "keys_above"), count(one, "keys_refused_wrongly"))
         );
     }
+    // The page says which limits are left out, each once.
+    let left_out = |html: &Html| -> Vec<String> {
+        html.texts("p").into_iter().filter(|text| text.starts_with("Not compared: ")).collect()
+    };
+    let out = left_out(&html);
+    assert!(
+        out.len() == 2 && out[0].contains(": 5/month: only") && out[1].contains(": ban 10min"),
+        "{out:?}"
+    );
+    let out = left_out(&page(&["-", "--compare", "--limit", "5/month", "--by", "ip", "--by", "all"], b"").1);
+    assert_eq!(out.len(), 1, "{out:?}");
     // Not all algorithms can have this quota; the rest of the page is there.
     let (_, html) = page(&[&["--compare", "--limit", "2000000/s"], &model[..]].concat(), b"");
     assert!(html.texts("p").iter().any(|text| text.contains("not all algorithms can have")));
@@ -319,6 +330,13 @@ fn every_log_has_a_page() {
 }
 
 #[test]
+fn a_page_without_proposals_says_so() {
+    let arguments = ["-", "--suggest", "1%", "--by", "user", "--skip-missing"];
+    let (_, html) = page(&arguments, requests([1_767_607_200], "a").as_bytes());
+    assert_eq!(html.texts("h1"), ["No limit could be proposed."]);
+}
+
+#[test]
 fn ten_limits_are_less_than_a_mebibyte() {
     // The longest keys, each byte of which is written as five, and as many buckets as there can be.
     let log: String = (0..4_100_u64)
@@ -390,5 +408,6 @@ fn the_page_is_written_to_a_file_and_is_the_same_each_time() {
     lab(&["report", "--limit", "1/s", "--requests", "10", "-o", "missing/folder/page.html"])
         .fails(1, "missing/folder/page.html: cannot be written");
     lab(&["report"]).fails(1, "nothing to replay");
+    lab(&["report", "--suggest", "1%", "--compare"]).fails(1, "--compare needs --limit");
     lab(&["report", "--limit", "1/s", "--json"]).fails(2, "unexpected argument '--json'");
 }

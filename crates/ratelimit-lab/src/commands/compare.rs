@@ -7,7 +7,7 @@ use super::log::{self, Log};
 use super::output::{print, print_json};
 use crate::args::CompareArgs;
 use crate::compare::{Compared, Comparison, can_be_compared, compare};
-use crate::engine::{Engine, Plan};
+use crate::engine::{Engine, Plan, Replayed};
 use crate::input::LinesRead;
 use crate::record::Wanted;
 use crate::results::{Results, decisions};
@@ -18,6 +18,8 @@ use crate::table::{count, seconds, table};
 struct Report<'a> {
     from: &'a str,
     lines: &'a LinesRead,
+    #[serde(flatten)]
+    replayed: &'a Replayed,
     by: &'a str,
     limit: String,
     #[serde(flatten)]
@@ -52,6 +54,7 @@ pub(crate) fn run(args: &CompareArgs, allocated: fn() -> usize) -> anyhow::Resul
                 print_json(&Report {
                     from: &results.from,
                     lines: &results.lines,
+                    replayed: &results.replayed,
                     by: trace.by(),
                     limit: limit.to_string(),
                     comparison: &comparison,

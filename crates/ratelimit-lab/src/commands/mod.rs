@@ -17,8 +17,8 @@ use crate::args::{Args, Command};
 use output::say;
 
 /// Runs the command with the arguments of the process, and returns its exit code: 0 if all went well, or 1 after an
-/// error. Wrong arguments, `--help` and `--version` end the process: with 2, or with 0. `allocated` returns how many
-/// bytes the program has allocated.
+/// error. Arguments that cannot be read, `--help` and `--version` end the process: with 2, or with 0. `allocated` returns
+/// how many bytes the program has allocated.
 #[must_use]
 pub fn run(allocated: fn() -> usize) -> ExitCode {
     let done = match Args::parse().command {

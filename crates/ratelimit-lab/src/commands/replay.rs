@@ -27,17 +27,27 @@ pub(crate) fn run(args: &ReplayArgs) -> anyhow::Result<()> {
 
 /// Replays the requests. The traces are empty unless `keep_trace` or `--suggest` needs them.
 pub(super) fn replay(args: &TrialArgs, keep_trace: bool) -> anyhow::Result<(Results, Vec<Trace>)> {
+    let only_policies = args.limit.is_empty() && args.suggest.is_none();
     anyhow::ensure!(
-        !args.limit.is_empty() || args.policies.is_some() || args.suggest.is_some(),
+        !only_policies || args.policies.is_some(),
         "nothing to replay: give --limit, --policies or --suggest"
     );
     anyhow::ensure!(
-        args.log.cost_field.is_none() || !args.limit.is_empty() || args.suggest.is_some(),
+        !only_policies || args.log.cost_field.is_none(),
         "--cost-field is for --limit and --suggest: the policies of a file say themselves what a request costs"
     );
     let fields = args.key_field.iter().map(|name| format!("field:{name}").parse::<By>());
     let mut by = args.by.clone();
     by.extend(fields.collect::<Result<Vec<_>, _>>().map_err(anyhow::Error::msg)?);
+    anyhow::ensure!(
+        !only_policies || !args.skip_missing,
+        "--skip-missing is for --limit and --suggest: the policies of a file say themselves what to do without a key"
+    );
+    anyhow::ensure!(
+        !only_policies || by.len() <= 1,
+        "more than one --by or --key-field is for --limit and --suggest: the policies of a file say themselves \
+         what they count by"
+    );
     let searched = if args.suggest.is_some() { searched(&args.limit)? } else { Vec::new() };
     let plan = Plan {
         limits: args.limit.clone(),

@@ -4,18 +4,22 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Context as _;
-use ratelimit_core::{Alignment, Limit, Limits};
+use ratelimit_core::Limits;
 
 use super::output::{check_writable, print};
 use super::replay::replay;
 use crate::args::ReportArgs;
-use crate::compare::compare;
+use crate::compare::{can_be_compared, compare};
 use crate::engine::Trace;
 use crate::page::Page;
 use crate::results::Algorithms;
 use crate::table::number;
 
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        !args.compare || !args.trial.limit.is_empty(),
+        "--compare needs --limit: it compares all algorithms with the quota and the period of each"
+    );
     let path = &args.output;
     let is_stdout = path == Path::new("-");
     if !is_stdout {
@@ -28,7 +32,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<()> {
     let page = Page {
         command: command(),
         policies: args.trial.policies.as_ref().map(|path| path.display().to_string()),
-        compared: args.compare.then(|| compared(&args.trial.limit, &traces)),
+        compared: args.compare.then(|| compared(&args.trial.limit, &traces)).transpose()?,
         results,
     };
     let html = page.html()?;
@@ -49,19 +53,21 @@ fn command() -> String {
     ["ratelimit-lab".to_owned()].into_iter().chain(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// Compares the algorithms with each pair of quota and period that the limits have.
-fn compared(limits: &[Limits], traces: &[Trace]) -> Vec<Algorithms> {
-    // Bans and limits of the calendar have no quota for a period of constant length.
-    let limits = limits.iter().flat_map(|limits| limits.iter());
-    let limits = limits.filter(|limit| !limit.is_ban() && limit.alignment() != Alignment::Calendar);
-    let mut seen = BTreeSet::new();
-    let limits: Vec<&Limit> = limits.filter(|limit| seen.insert((limit.quota(), limit.period()))).collect();
-    let pairs = traces.iter().flat_map(|trace| limits.iter().map(move |limit| (trace, *limit)));
-    pairs
-        .map(|(trace, limit)| Algorithms {
-            limit: limit.clone(),
-            by: trace.by().to_owned(),
-            comparison: compare(trace, limit, None).map_err(|error| format!("{error:#}")),
-        })
-        .collect()
+/// Compares the algorithms with each pair of quota and period that the limits have. Also returns why other limits are not
+/// compared.
+fn compared(limits: &[Limits], traces: &[Trace]) -> anyhow::Result<(Vec<Algorithms>, BTreeSet<String>)> {
+    let (mut comparable, mut not_compared, mut seen) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+    for limit in limits.iter().flat_map(|limits| limits.iter()) {
+        match can_be_compared(limit) {
+            Ok(()) if seen.insert((limit.quota(), limit.period())) => comparable.push(limit),
+            Ok(()) => {}
+            Err(error) => drop(not_compared.insert(format!("{error:#}"))),
+        }
+    }
+    let pairs = traces.iter().flat_map(|trace| comparable.iter().map(move |limit| (trace, *limit)));
+    let compared = pairs.map(|(trace, limit)| {
+        let comparison = compare(trace, limit, None)?;
+        Ok(Algorithms { limit: limit.clone(), by: trace.by().to_owned(), comparison })
+    });
+    Ok((compared.collect::<anyhow::Result<_>>()?, not_compared))
 }

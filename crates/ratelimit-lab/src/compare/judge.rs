@@ -132,7 +132,7 @@ impl Judge {
             }
             self.key.admitted += 1;
             self.key.most = self.key.most.max(used);
-            if used > quota {
+            if *cost > 0 && used > quota {
                 self.totals.wrongly_admitted += 1;
             }
             if estimates {

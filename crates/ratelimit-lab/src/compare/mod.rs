@@ -40,7 +40,8 @@ pub struct Comparison {
 /// The decisions of one algorithm, and what they cost.
 ///
 /// A decision is judged by the units that the same algorithm has admitted in the period that ends with the request. An
-/// admission is wrong if these and the units of the request are more than the quota; a refusal is wrong if they are not.
+/// admission is wrong if these and the units of the request are more than the quota, unless it costs nothing; a refusal is
+/// wrong if they are not.
 /// So an earlier wrong decision does not make later ones wrong by itself.
 #[derive(Clone, Debug, Serialize)]
 pub struct Compared {

@@ -41,6 +41,14 @@ fn a_fixed_window_admits_too_many_around_a_boundary() {
 }
 
 #[test]
+fn an_admission_that_costs_nothing_is_never_wrong() {
+    let mut requests = boundary();
+    requests.extend(seconds(&[60.2]).into_iter().map(|(time, _)| (time, 0)));
+    let totals = judged("10/min fixed", &[requests]);
+    assert_eq!((totals.admitted, totals.wrongly_admitted), (13, 2));
+}
+
+#[test]
 fn a_log_is_never_wrong() {
     let totals = judged("10/min log", &[boundary(), boundary()]);
     assert_eq!(

@@ -145,6 +145,8 @@ pub(crate) struct RequestMaker {
     plan: Option<(usize, Vec<(String, PlanName)>)>,
     provided: ProvidedKeys,
     pub(crate) assumed: Assumed,
+    /// The options that name a field of the log, each with its index, until a request has a value in it.
+    without_values: Vec<(String, usize)>,
 }
 
 /// How many requests of the log lack a part of a request, or have one that no request can have. Each part then is the
@@ -178,13 +180,20 @@ impl RequestMaker {
             (http::header::USER_AGENT, wanted.add(Field::Agent)),
             (http::header::REFERER, wanted.add(Field::Referer)),
         ];
+        let mut without_values = Vec::new();
         for text in headers {
             let (name, field) =
                 text.split_once('=').with_context(|| format!("--header {text}: write NAME=FIELD"))?;
             let name = name.parse::<HeaderName>().with_context(|| format!("--header {text}"))?;
             usual.retain(|(own, _)| *own != name);
-            usual.push((name, wanted.add(Field::of_name(field))));
+            let index = wanted.add(Field::of_name(field));
+            usual.push((name, index));
+            without_values.push((format!("--header {text}"), index));
         }
+        let plan_field = plan_field.map(|field| (field, wanted.add(Field::of_name(field))));
+        without_values.extend(plan_field.map(|(field, index)| (format!("--plan-field {field}"), index)));
+        without_values
+            .extend(provided.fields().map(|(name, index)| (format!("--provided-key {name}"), index)));
         let plans = config.plans().filter_map(|name| Some((name.to_owned(), config.plan(name)?))).collect();
         Ok(Self {
             ip: wanted.add(Field::Ip),
@@ -192,13 +201,20 @@ impl RequestMaker {
             path: wanted.add(Field::Path),
             status: wanted.add(Field::Status),
             headers: usual,
-            plan: plan_field.map(|field| (wanted.add(Field::of_name(field)), plans)),
+            plan: plan_field.map(|(_, index)| (index, plans)),
             provided,
             assumed: Assumed::default(),
+            without_values,
         })
     }
 
+    /// The options that name a field in which no request has had a value.
+    pub(crate) fn fields_without_values(&self) -> Vec<String> {
+        self.without_values.iter().map(|(option, _)| option.clone()).collect()
+    }
+
     pub(crate) fn make(&mut self, record: &Record) -> HttpRequest {
+        self.without_values.retain(|(_, index)| record.get(*index).is_none());
         let text = |index: usize| record.get(index).and_then(|value| std::str::from_utf8(value).ok());
         let status = text(self.status).and_then(|status| status.parse::<StatusCode>().ok());
         let method = text(self.method).and_then(|method| method.parse::<Method>().ok());

@@ -39,6 +39,7 @@ pub(crate) use clock::ReplayClock;
 pub(crate) use key_counts::KeyCounts;
 pub(crate) use outcome::share;
 pub use outcome::{KeyOutcome, Outcome};
+pub(crate) use reorder::MOST as MOST_WAITING;
 pub use series::{Bucket, Series};
 pub use trace::Trace;
 pub(crate) use trace::TracedKey;
@@ -114,6 +115,9 @@ pub struct Replayed {
     pub last: Option<u64>,
     /// Requests that came after a later one had been decided. They were decided at the latest time until then.
     pub too_late: u64,
+    /// Those of them that were not more out of order than [`Plan::out_of_order`]: a later one had been decided because
+    /// 1,048,576 others waited.
+    pub crowded_out: u64,
     /// Requests that do not have a whole number in the field for the cost. Each of them has cost one.
     pub without_cost: u64,
     /// For each of [`Plan::by`], as text, the requests that do not have all that it counts by.
@@ -126,6 +130,8 @@ pub struct Replayed {
     pub without_path: u64,
     /// Requests with the name of a plan that is not in the configuration file. They are decided without a plan.
     pub without_plan: u64,
+    /// The options for policies, as text, that name a field in which none of the requests has a value.
+    pub fields_without_values: Vec<String>,
     /// Whether there are requests, and all of them have times in whole seconds, as in the combined log format.
     pub whole_seconds: bool,
     /// The columns.
@@ -275,16 +281,20 @@ impl Engine {
         });
         let unidentified = self.makers.iter().map(|(by, ..)| by.to_string()).zip(self.unidentified);
         let assumed = self.requests.as_ref().map(|maker| maker.assumed).unwrap_or_default();
+        let maker = self.requests.as_ref().filter(|_| self.first.is_some());
+        let fields_without_values = maker.map(RequestMaker::fields_without_values).unwrap_or_default();
         let replayed = Replayed {
             first: self.first.map(Timestamp::as_nanos),
             last: self.first.map(|_| self.last.as_nanos()),
             too_late: self.reorder.too_late,
+            crowded_out: self.reorder.crowded_out,
             without_cost: self.without_cost,
             unidentified: unidentified.collect(),
             without_status: assumed.statuses,
             without_method: assumed.methods,
             without_path: assumed.paths,
             without_plan: assumed.plans,
+            fields_without_values,
             whole_seconds: self.first.is_some() && !self.has_fractions,
             columns: outcomes.collect(),
         };

@@ -40,6 +40,11 @@ impl ProvidedKeys {
         })
     }
 
+    /// The names of the keys, and the indices of the fields with their values.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.0.iter().map(|(name, index)| (name.as_str(), *index))
+    }
+
     /// The values that a line has; `None` if no keys are provided.
     pub(crate) fn values(&self, record: &Record) -> Option<Values> {
         let values = self.0.iter().map(|(_, index)| record.get(*index).map(Box::from));

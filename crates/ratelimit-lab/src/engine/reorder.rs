@@ -6,7 +6,7 @@ use std::time::Duration;
 use ratelimit_core::Timestamp;
 
 /// The maximum number of requests that wait for earlier ones.
-const MOST: usize = 1 << 20;
+pub(crate) const MOST: usize = 1 << 20;
 
 /// Holds requests back until no earlier one can come, if none is more out of order than the bound.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub(crate) struct Reorder<T> {
     count: u64,
     /// Requests that came after a later one had been decided.
     pub(crate) too_late: u64,
+    /// Those of them within the bound: a later one was decided only because no more could wait.
+    pub(crate) crowded_out: u64,
 }
 
 impl<T> Reorder<T> {
@@ -34,6 +36,7 @@ impl<T> Reorder<T> {
             decided: Timestamp::EPOCH,
             count: 0,
             too_late: 0,
+            crowded_out: 0,
         }
     }
 
@@ -41,6 +44,7 @@ impl<T> Reorder<T> {
     pub(crate) fn push(&mut self, time: Timestamp, request: T) {
         if time < self.decided {
             self.too_late += 1;
+            self.crowded_out += u64::from(time + self.bound >= self.newest);
         }
         self.newest = self.newest.max(time);
         self.count += 1;
@@ -144,5 +148,13 @@ mod tests {
             decided += usize::from(reorder.next().is_some());
         }
         assert_eq!(decided, 10);
+        // Whether a request was late by itself, or only because no more could wait.
+        for (second, expected) in [(5, (0, 0)), (4, (1, 1))] {
+            reorder.push(Timestamp::from_secs(second), 0);
+            assert_eq!((reorder.too_late, reorder.crowded_out), expected);
+        }
+        reorder.push(Timestamp::from_secs(2_000), 0);
+        reorder.push(Timestamp::from_secs(4), 0);
+        assert_eq!((reorder.too_late, reorder.crowded_out), (2, 1));
     }
 }

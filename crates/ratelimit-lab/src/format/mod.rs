@@ -67,14 +67,15 @@ impl Parser {
             None => {
                 let top = lines.peek().context(NO_LINE)?;
                 let is_binary = |line: &[u8]| line.contains(&0);
-                let is_csv = csv::Columns::of_header(top, wanted).is_some();
+                // Values of CSV may look like a line of another format.
+                let is_csv = of_line(top, wanted).is_none() && csv::Columns::of_header(top, wanted).is_some();
                 match lines.clone().filter(|line| !is_binary(line)).find_map(|line| of_line(line, wanted)) {
+                    _ if is_csv => Format::Csv,
                     Some(format) => format,
                     None if lines.clone().any(|line| is_binary(line)) => bail!(
                         "it is binary: neither text in UTF-8 nor compressed by gzip or zstd; decompress it, as in \
                          `xz -dc FILE | ratelimit-lab replay -`"
                     ),
-                    None if is_csv => Format::Csv,
                     None => bail!(
                         "cannot tell its format: none of the first lines is of the common or combined log format or JSON, and \
                          the first line does not name a CSV column with the time; set --format or --time-field"
@@ -117,7 +118,8 @@ impl Parser {
 
     /// Reads a line into the record.
     pub(crate) fn parse(&mut self, line: &[u8], record: &mut Record) -> Line {
-        if is_blank(line) {
+        let is_comment = is_blank(line);
+        if line.trim_ascii().is_empty() || (is_comment && matches!(self.kind, Kind::Csv(None))) {
             return Line::Nothing;
         }
         record.clear(self.wanted.fields().len());
@@ -136,12 +138,13 @@ impl Parser {
         };
         match read {
             Ok(()) => Line::Request,
+            Err(_) if is_comment => Line::Nothing,
             Err(reason) => Line::Bad(reason),
         }
     }
 }
 
-/// Whether a line is empty or a comment.
+/// Whether a line is empty or, unless it can be read as a request, a comment.
 pub(crate) fn is_blank(line: &[u8]) -> bool {
     matches!(line.trim_ascii_start(), [] | [b'#', ..])
 }

@@ -184,6 +184,8 @@ fn json_of_usual_servers_is_read() {
         1_767_607_200_250,
         ["192.0.2.1:5555", "-", "GET", "/a", "200", "12", "-", "curl/8"],
     );
+    // The host that a request is for is not the one that it comes from.
+    reads(r#"{"time":1767607200,"host":"192.0.2.1"}"#, Format::Json, 1_767_607_200_000, ["-"; 8]);
     // nginx with its own `log_format`
     reads(
         r#"{"time_iso8601":"2026-01-05T10:00:00+00:00","remote_addr":"192.0.2.1","remote_user":"ann\u00e9","request_method":"GET","request_uri":"/q?x","status":"200","body_bytes_sent":"7","http_referer":"","http_user_agent":"curl"}"#,
@@ -243,6 +245,8 @@ fn csv_is_read_by_its_header() {
     let (_, millis, values) =
         read(&["time, ip, user", " 1767607200 , 192.0.2.1,\t"], &["ip", "user"]).unwrap();
     assert_eq!((millis, values), (1_767_607_200_000, vec!["192.0.2.1".to_owned(), "-".to_owned()]));
+    let (format, _, values) = read(&["user,time", "{a},1767607200"], &["user"]).unwrap();
+    assert_eq!((format, &*values[0]), (Format::Csv, "{a}"));
     assert_eq!(
         read(&["time,ip", "1,2,3"], &[]),
         Err("it has another number of columns than the header".to_owned())
@@ -324,6 +328,19 @@ fn comments_and_empty_lines_are_nothing() {
     let good = r#"192.0.2.1 - - [05/Jan/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 5"#;
     for line in ["", "  ", "# a comment"] {
         assert_eq!(read(&[good, line], &[]), Err("nothing".to_owned()));
+    }
+}
+
+#[test]
+fn a_request_may_begin_as_a_comment_does() {
+    let user = |lines: &[&str]| read(lines, &["user"]).map(|(format, _, values)| (format, values[0].clone()));
+    let csv = |user: &str| Ok((Format::Csv, user.to_owned()));
+    assert_eq!(user(&["# a, time", "user,time", "#1,1767607200"]), csv("#1"));
+    assert_eq!(user(&["user,time", "a,1", " #1,2"]), csv("#1"));
+    // The logs of W3C repeat their comments.
+    for comment in ["#Fields: time\tuser", "#Date: 2026-01-05 10:00:00"] {
+        assert_eq!(user(&["time\tuser", "1\ta", comment]), Err("nothing".to_owned()), "{comment}");
+        assert_eq!(user(&["time\tuser", "1\ta", comment, "2\tb"]), csv("b"));
     }
 }
 

@@ -61,8 +61,8 @@ pub struct BadLine {
 /// the same time. Only those that overlap in time are open at once, and standard input and pipes from the beginning.
 ///
 /// # Errors
-/// If a source cannot be opened or has no known format, if reading is strict and a line is bad or a source cannot be read
-/// to its end, or if `each` fails.
+/// If a source cannot be opened or has no known format, if standard input is named twice, if reading is strict and a line is
+/// bad or a source cannot be read to its end, or if `each` fails.
 pub fn read(
     sources: &[Source],
     reading: &Reading,
@@ -126,6 +126,10 @@ pub fn read_one(
 
 /// The sources in the order of their first requests. What can be read only once comes first.
 fn in_order<'s>(sources: &'s [Source], reading: &Reading) -> anyhow::Result<Vec<(Timestamp, &'s Source)>> {
+    anyhow::ensure!(
+        sources.iter().filter(|source| **source == Source::Stdin).count() <= 1,
+        "standard input can be read only once: write `-` only once"
+    );
     let mut order = Vec::with_capacity(sources.len());
     for source in sources {
         let is_read_once = sources.len() == 1 || source.size().is_none();

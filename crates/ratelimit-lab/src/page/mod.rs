@@ -3,6 +3,8 @@
 mod parts;
 mod plots;
 
+use std::collections::BTreeSet;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::engine::{Outcome, share};
@@ -22,8 +24,8 @@ pub(crate) struct Page {
     /// The configuration file whose policies are a column, if there is one.
     pub(crate) policies: Option<String>,
     pub(crate) results: Results,
-    /// The comparisons of the algorithms; `None` without `--compare`.
-    pub(crate) compared: Option<Vec<Algorithms>>,
+    /// The comparisons of the algorithms, and why other limits are not compared; `None` without `--compare`.
+    pub(crate) compared: Option<(Vec<Algorithms>, BTreeSet<String>)>,
 }
 
 impl Page {
@@ -61,7 +63,7 @@ impl Page {
                                 @for column in columns { (column) }
                             }
                         }
-                        @if let Some(compared) = &self.compared { (comparisons(compared)) }
+                        @if let Some((compared, others)) = &self.compared { (comparisons(compared, others)) }
                         @if !proposals.is_empty() {
                             section { h2 { "What to set" } @for proposal in proposals { (proposal) } }
                         }
@@ -98,7 +100,10 @@ impl Page {
             let parts = parts_of(by, one.refused.requests, *requests, one.refused.keys, *keys);
             html! { code { (limit) } " by " (by) " would refuse " (parts) }
         };
-        suggestions.iter().map(proposal).collect()
+        match suggestions.is_empty() {
+            true => vec![html! { "No limit could be proposed." }],
+            false => suggestions.iter().map(proposal).collect(),
+        }
     }
 
     /// The name of a column in sentences.

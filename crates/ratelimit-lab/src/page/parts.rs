@@ -1,5 +1,7 @@
 //! Parts of the page: tables, plots with their tables, comparisons and proposals.
 
+use std::collections::BTreeSet;
+
 use anyhow::Context as _;
 use maud::{Markup, PreEscaped, html};
 
@@ -113,13 +115,12 @@ fn second(second: u64) -> String {
 }
 
 /// A section that shows how exact the algorithms are.
-pub(super) fn comparisons(compared: &[Algorithms]) -> Markup {
+pub(super) fn comparisons(compared: &[Algorithms], not_compared: &BTreeSet<String>) -> Markup {
     html! {
         section {
             h2 { "How exact each algorithm is" }
-            @if compared.is_empty() {
-                p { "There is no limit whose quota and period all algorithms could have." }
-            } @else {
+            @for why in not_compared { p.warning { "Not compared: " (why) } }
+            @if !compared.is_empty() {
                 p.note {
                     "Each algorithm with the same quota and period on the same requests. A decision is judged by what the same \
                      algorithm admitted in the period before: it is wrong if an exact log of that would have decided otherwise. \
@@ -130,10 +131,7 @@ pub(super) fn comparisons(compared: &[Algorithms]) -> Markup {
             }
             @for one in compared {
                 h3 { code { (one.limit.quota()) " in " (seconds(Some(one.limit.period().as_secs_f64()))) } " by " (one.by) }
-                @match &one.comparison {
-                    Ok(comparison) => (scrolled("Algorithms", &decisions(comparison))),
-                    Err(why) => p.warning { (why) },
-                }
+                (scrolled("Algorithms", &decisions(&one.comparison)))
             }
         }
     }
