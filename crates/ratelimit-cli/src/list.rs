@@ -115,6 +115,7 @@ impl List {
     fn summary(&self) -> String {
         let looked = match self.more {
             true => format!("Looked at {} names in the store; there are more, raise --scan.", self.looked_at),
+            false if self.looked_at == 1 => "Looked at the only name in the store.".to_owned(),
             false => format!("Looked at all {} names in the store.", self.looked_at),
         };
         let shown = match (self.matching, self.keys.len()) {

@@ -213,6 +213,27 @@ async fn checks_cancelled_in_the_queue_are_not_charged() {
 }
 
 #[tokio::test]
+async fn checks_cancelled_in_the_queue_leave_room_for_others() {
+    let limiter = limiter("100/h", one_trip().max_waiting(3));
+    let first = check(&limiter);
+    settle().await;
+    for _ in 0..5 {
+        let leaving: Vec<_> = (0..3).map(|_| check(&limiter)).collect();
+        settle().await;
+        leaving.iter().for_each(tokio::task::JoinHandle::abort);
+        settle().await;
+    }
+    let staying: Vec<_> = (0..3).map(|_| check(&limiter)).collect();
+    settle().await;
+    gate(&limiter).permits.add_permits(100);
+    assert!(first.await.unwrap().unwrap());
+    for check in staying {
+        assert!(check.await.unwrap().unwrap());
+    }
+    assert_eq!(trips(&limiter), [1, 3]);
+}
+
+#[tokio::test]
 async fn checks_cancelled_during_a_trip_do_not_delay_others() {
     let limiter = limiter("100/h", one_trip().unbatched(1));
     let first = check(&limiter);

@@ -52,6 +52,18 @@ async fn keys_that_cost_nothing_are_free_when_as_much_is_taken_as_there_is() {
 }
 
 #[tokio::test]
+async fn taking_from_a_banned_key_needs_two_round_trips() {
+    let (limiter, _) = limiter(&["100/min", "ban 1h after 1 in 1min"]);
+    let request = || Request::new("k").cost(250);
+    assert!(!limiter.check(request()).await.unwrap().allowed());
+    let before = limiter.store().asked.load(Ordering::SeqCst);
+    let (units, refused) = limiter.take_up_to(request()).await.unwrap();
+    assert_eq!(limiter.store().asked.load(Ordering::SeqCst) - before, 2);
+    let costs: Vec<_> = refused.each().map(|limit| limit.cost()).collect();
+    assert_eq!((units, costs, refused.retry_after()), (0, vec![1, 0], Some(3_600 * SECOND)));
+}
+
+#[tokio::test]
 async fn naming_a_meter_twice_is_an_error() {
     let (limiter, _) = limiter(&["10/s"]);
     let twice = Request::new("k").and("k");
@@ -124,6 +136,27 @@ async fn an_estimate_is_settled_down_and_up() {
     limiter.settle(&refused, 900).await.unwrap();
     limiter.refund(&refused).await.unwrap();
     assert_eq!(remaining(&limiter).await, [0, 200], "a refusal has nothing to settle");
+}
+
+#[tokio::test]
+#[cfg(feature = "calendar")]
+async fn what_was_used_beyond_the_estimate_counts_in_the_present_month() {
+    let (limiter, clock) = limiter(&["1000/month", "1000/30d fixed"]);
+    let left = async || {
+        let now = limiter.peek("k").await.unwrap();
+        now.each().map(|limit| limit.remaining()).collect::<Vec<_>>()
+    };
+    // The 31st of January, 23:59:59. A window of 30 days ends with it as well.
+    let january = Timestamp::from_secs(1_801_439_999);
+    clock.set(january);
+    let request = Request::new("k").cost(10);
+    let (more, less) = (limiter.check(&request).await.unwrap(), limiter.check(&request).await.unwrap());
+    clock.advance(SECOND);
+    limiter.settle(&more, 500).await.unwrap();
+    limiter.settle(&less, 3).await.unwrap();
+    assert_eq!(left().await, [1_000 - 490; 2]);
+    clock.set(january);
+    assert_eq!(left().await[0], 1_000 - 10 - 3, "the rest returned to January");
 }
 
 #[tokio::test]

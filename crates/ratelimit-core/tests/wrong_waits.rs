@@ -10,7 +10,7 @@ use common::{AWAY, MapStore, Mood, Unsteady};
 use ratelimit_core::layers::{Divided, Fallback};
 use ratelimit_core::{
     Acquire, AcquireError, Answer, Claims, Clock, CounterStore, Decision, Limit, ManualClock, Promises,
-    RateLimiter, Refund, StoreError, Timer, Timestamp,
+    RateLimiter, Refund, Request, StoreError, Timer, Timestamp,
 };
 
 /// A store that changes each instant at which a claim fits.
@@ -258,6 +258,35 @@ async fn errors_name_the_limit() {
     limiter.acquire("k").await.unwrap();
     let spent = limiter.acquire(ratelimit_core::Request::new("k").cost(2)).await.unwrap_err();
     assert_eq!(spent.to_string(), r#"never admitted: the limit "2 in total" has 1 units left"#);
+}
+
+/// Each request costs this much, and is served within the longest wait or refused.
+#[tokio::test]
+async fn no_turn_in_a_divided_queue_comes_after_the_longest_wait() {
+    let reserved = async |instances, immediate, cost, longest| {
+        let limit = format!("1/s queue burst 60 immediate {immediate}").parse::<Limit>().unwrap();
+        let limiter = RateLimiter::new(Divided::new(MapStore::default(), instances), limit);
+        let limiter = limiter.with_clock(ManualClock::at(Timestamp::from_secs(1_800_000_000)));
+        let mut delays = Vec::new();
+        loop {
+            let request = Request::new("k").cost(cost);
+            let turn = limiter.reserve(request, Duration::from_secs(longest)).await.unwrap();
+            if !turn.allowed() {
+                return delays;
+            }
+            delays.push(turn.delay().as_secs());
+        }
+    };
+    assert_eq!(reserved(2, 3, 1, 5).await, [0, 2, 4]);
+    for instances in 1..6 {
+        for (immediate, cost) in [(1, 1), (3, 1), (3, 2), (8, 3), (2, 5)] {
+            for longest in [0, 5, 9, 100] {
+                let delays = reserved(instances, immediate, cost, longest).await;
+                let case = format!("{instances} instances, immediate {immediate}, cost {cost}: {delays:?}");
+                assert!(delays.iter().all(|delay| *delay <= longest.min(60 - immediate)), "{case}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! What to refund and what to charge when the true cost of a decision is known.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -11,7 +12,8 @@ use crate::bounds::{MAX_LOG_UNITS, MAX_UNITS};
 use crate::meter::MAX_DEBT;
 use crate::receipt::{is_marked, unmarked};
 use crate::{
-    Algorithm, Answer, Claim, ErrorKind, Log, Meter, MeterId, Refund, StoreError, Time, Timestamp, Verdict,
+    Algorithm, Answer, Claim, ErrorKind, Limit, Log, Meter, MeterId, Refund, StoreError, Time, Timestamp,
+    Verdict,
 };
 
 /// The keys that a decision has charged; empty if it has charged nothing.
@@ -21,8 +23,28 @@ pub(crate) type ChargedKeys = SmallVec<[KeyBytes; 1]>;
 pub(crate) struct Settlement<'d> {
     /// Units that were charged although they were not used.
     pub(crate) refunds: SmallVec<[Refund<'d>; 4]>,
-    /// Units that were used beyond what was charged, to be charged now whether they fit or not.
-    pub(crate) claims: SmallVec<[Claim<'d>; 4]>,
+    /// Units that were used beyond what was charged.
+    charges: SmallVec<[Charge<'d>; 2]>,
+    namespace: &'d str,
+}
+
+struct Charge<'d> {
+    /// The limit as it is now.
+    limit: Cow<'d, Limit>,
+    key: &'d [u8],
+    cost: u64,
+}
+
+impl Settlement<'_> {
+    /// The units to charge now, whether they fit or not.
+    pub(crate) fn claims(&self) -> SmallVec<[Claim<'_>; 4]> {
+        let claims = self.charges.iter().map(|Charge { limit, key, cost }| Claim {
+            id: MeterId { namespace: self.namespace, scope: limit.scope(), key },
+            cost: *cost,
+            meter: without_bound(limit.meter_for(key)),
+        });
+        claims.collect()
+    }
 }
 
 /// The meter for a charge that has to be made whether it fits or not. A charge of a log deletes the oldest units beyond the
@@ -52,20 +74,21 @@ impl Decision<'_> {
     }
 
     /// The difference to the true cost, which `units` returns for each limit. `keys` are the decision's
-    /// [charged keys](Self::charged_keys).
+    /// [charged keys](Self::charged_keys). What is charged beyond the estimate counts in the windows that contain `now`.
     pub(crate) fn settlement<'d>(
         &'d self,
         keys: &'d ChargedKeys,
+        now: Timestamp,
         units: impl Fn(LimitStatus<'_>) -> u64,
     ) -> Settlement<'d> {
-        let mut settlement = Settlement { refunds: SmallVec::new(), claims: SmallVec::new() };
+        let namespace = self.parts.namespace();
+        let mut settlement = Settlement { refunds: SmallVec::new(), charges: SmallVec::new(), namespace };
         for (index, verdict) in self.parts.verdicts().iter().enumerate() {
             let Claimed { key_index, cost, limit } = self.parts.claimed(index);
             let Some(key) = keys.get(key_index) else { break };
             if limit.is_ban() {
                 continue;
             }
-            let id = MeterId { namespace: self.parts.namespace(), scope: limit.scope(), key };
             // The limit is the one that was charged, so this is the meter that was charged.
             let meter = limit.meter_for(key);
             let units = units(self.status(index));
@@ -74,6 +97,7 @@ impl Decision<'_> {
             }
             let charged = counted(cost, meter);
             if units < charged {
+                let id = MeterId { namespace, scope: limit.scope(), key };
                 let receipt = verdict.receipt;
                 settlement.refunds.push(Refund { id, cost: charged - units, meter, receipt });
             } else if units > cost {
@@ -82,7 +106,8 @@ impl Decision<'_> {
                     Meter::Log(log) => (units - cost).min(log.limit()),
                     Meter::Window(_) | Meter::Bucket(_) => units - cost,
                 };
-                settlement.claims.push(Claim { id, cost: more, meter: without_bound(meter) });
+                let limit = limit.window_at(now).map_or(Cow::Borrowed(limit), Cow::Owned);
+                settlement.charges.push(Charge { limit, key, cost: more });
             }
         }
         settlement

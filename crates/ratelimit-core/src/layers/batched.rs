@@ -61,12 +61,28 @@ struct Queue {
     next: u64,
 }
 
-/// A claim in progress. Dropping this removes it from the number of concurrent callers.
-struct CountedCaller<'a, S>(&'a Shared<S>);
+/// A claim in progress. Dropping this removes it from the number of concurrent callers, and from the queue.
+struct Caller<'a, S> {
+    shared: &'a Shared<S>,
+    /// The number of its claim while it waits.
+    waiting: Option<u64>,
+}
 
-impl<S> Drop for CountedCaller<'_, S> {
+impl<S> Drop for Caller<'_, S> {
     fn drop(&mut self) {
-        self.0.queue().callers.leave();
+        let mut queue = self.shared.queue();
+        queue.callers.leave();
+        if let Some(number) = self.waiting {
+            queue.remove(number);
+        }
+    }
+}
+
+impl Queue {
+    /// Removes a waiting claim, if it is still there.
+    fn remove(&mut self, number: u64) -> bool {
+        let place = self.waiting.binary_search_by_key(&number, |waiting| waiting.number);
+        place.is_ok_and(|place| self.waiting.remove(place).is_some())
     }
 }
 
@@ -238,13 +254,6 @@ impl<S> Shared<S> {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// Removes a waiting claim from the queue, if it is still there.
-    fn leave(&self, number: u64) -> bool {
-        let mut queue = self.queue();
-        let place = queue.waiting.binary_search_by_key(&number, |waiting| waiting.number);
-        place.is_ok_and(|place| queue.waiting.remove(place).is_some())
-    }
 }
 
 impl<S: fmt::Debug> fmt::Debug for Batched<S> {
@@ -263,18 +272,20 @@ impl<S: CounterStore + 'static> CounterStore for Batched<S> {
     }
 
     async fn claim(&self, claims: Claims<'_>) -> Result<Answer, StoreError> {
-        let _counted = CountedCaller(&self.shared);
+        let mut caller = Caller { shared: &self.shared, waiting: None };
         let (number, mut receiver) = match self.enqueue(&claims)? {
             Turn::Now(_trip) => return self.shared.inner.claim(claims).await,
             Turn::Waiting(number, receiver) => (number, receiver),
         };
         let limit = self.shared.config.timeout;
         let deadline = deadline_after(limit);
+        caller.waiting = Some(number);
         let mut answer = timeout(limit / 2, &mut receiver).await;
+        caller.waiting = None;
         if answer.is_err() {
             // If more arrive than can be answered, those who are sent have waited for as long as anybody may. Were that the
             // whole time limit, nobody would be left to take the answer.
-            if self.shared.leave(number) {
+            if self.shared.queue().remove(number) {
                 let message = "the check was not sent in time: too many checks were waiting";
                 return Err(StoreError::new("batched", ErrorKind::Timeout, message).not_applied());
             }

@@ -15,12 +15,15 @@ use crate::{
 /// |---|---|
 /// | windows, sliding logs, calendars, concurrency | `limit / n` in the same period |
 /// | token and leaky buckets | rate `/ n` and burst `/ n` |
+/// | queues | rate, burst and immediate units `/ n`; one unit less of the burst if its turn would come later than in the whole queue |
 /// | windows from the first request | `limit / n` in the same period |
 /// | totals | `limit / n` |
 /// | bans | not divided: each instance bans by the refusals that it has counted itself |
 ///
 /// Quotients are rounded down, but each limit admits at least one unit: if there are more instances than units, each
 /// instance admits one unit. A cost above the divided limit is refused, and never fits.
+///
+/// A unit of a bucket drains within ten years, even if the divided rate is slower. The instances together then exceed it.
 ///
 /// Use it below a [`Fallback`](super::Fallback), with a store in memory. If the number of instances is too large, less
 /// than the limit is admitted while the first store does not answer; if it is too small, more.
@@ -72,7 +75,10 @@ impl<S: CounterStore> Divided<S> {
                     interval = interval.min(bucket.step() / limit.max(1));
                 }
                 let immediate = if bucket.is_queue() { self.units(bucket.immediate()) } else { u64::MAX };
-                bucket.with_rate(interval, limit).map(|it| Meter::Bucket(it.with_immediate(immediate)))
+                // No turn comes later than in the whole queue.
+                let waiting = bucket.burst().saturating_sub(bucket.immediate()) / self.instances;
+                let burst = limit.min(immediate.saturating_add(waiting));
+                bucket.with_rate(interval, burst).map(|it| Meter::Bucket(it.with_immediate(immediate)))
             }
             Meter::Log(log) => Log::new(limit, log.window()).map(Meter::Log),
         };

@@ -265,25 +265,29 @@ impl Limit {
     /// [`RateLimiter`](crate::RateLimiter) calls this for you.
     #[must_use]
     pub fn at(&self, now: Timestamp) -> Self {
-        let Some(calendar) = self.spec.calendar.as_ref().filter(|_| self.depends_on_time()) else {
-            return self.clone();
-        };
+        let window = if self.depends_on_time() { self.window_at(now) } else { None };
+        window.unwrap_or_else(|| self.clone())
+    }
+
+    /// For a period of the calendar, the limit in the window that contains `now`, even if this is another window already.
+    pub(crate) fn window_at(&self, now: Timestamp) -> Option<Self> {
+        let calendar = self.spec.calendar.as_ref()?;
         let window = calendar.window(now);
         let second = 1_000_000_000;
         let length = (window.end - window.begin).saturating_mul(second);
         // The segments of this length that begin with this window.
         let offset = length - window.begin.saturating_mul(second).checked_rem(length).unwrap_or(0);
         let meter = Window::new(self.spec.quota, length, 0, false, offset % length.max(1));
-        Self {
+        Some(Self {
             meter: meter.map_or(self.meter, Meter::Window),
-            scope: format!("{}:{}", self.scope, window.first_day).into(),
+            scope: format!("{}:{}", self.spec.scope(), window.first_day).into(),
             common: true,
             spec: Arc::new(Spec {
                 period: Duration::from_nanos(length),
                 alignment: Alignment::Epoch,
                 ..(*self.spec).clone()
             }),
-        }
+        })
     }
 
     /// This limit for a request of `cost` units that waits at most `longest_wait` for its turn: a queue gets so small a
@@ -440,7 +444,8 @@ impl LimitBuilder {
     ///
     /// # Errors
     /// If a number is zero or too large, if the algorithm cannot represent the limit, if an option does not apply to
-    /// the algorithm, or if the name is not valid. A quota of zero is only allowed for windows, which then admit nothing.
+    /// the algorithm, or if the name is not valid. Only windows may have a quota of zero, which then
+    /// admit nothing; windows from the first request may not.
     pub fn build(self) -> Result<Limit, LimitError> {
         let Self { mut spec, options } = self;
         options?;

@@ -7,9 +7,8 @@ use super::algorithm::{Algorithm, Alignment};
 use super::duration::nanos;
 use super::{ban, calendar, duration};
 use crate::LimitError;
-use crate::MAX_LOG_UNITS;
-use crate::bounds::RENEWALS;
-use crate::meter::{Bucket, Log, Meter, Window, check_units};
+use crate::bounds::{MAX_LOG_UNITS, MAX_UNITS, RENEWALS};
+use crate::meter::{Bucket, Log, Meter, Window, check_period, check_units};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Spec {
@@ -136,6 +135,8 @@ impl Spec {
     /// How many units drain in a step.
     fn units_of_step(&self) -> Result<u64, LimitError> {
         let (step, period) = (self.step_nanos(), nanos(self.period));
+        check_units("quota", self.quota, MAX_UNITS)?;
+        check_period("period", period)?;
         if step == 0 {
             return Err(LimitError::Zero { what: "step" });
         }

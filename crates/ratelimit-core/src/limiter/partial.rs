@@ -80,9 +80,10 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
 /// The cost of the next attempt after a refusal: what is left, or a single unit, whose decision says when to retry.
 /// `None` if the request was admitted, or was for a single unit of each key.
 fn left_of(decision: &Decision<'_>) -> Option<u64> {
-    let charged = || decision.each().filter(|limit| limit.cost() > 0);
-    let most = charged().map(|limit| limit.cost()).max().unwrap_or(0);
-    let left = charged().map(|limit| limit.remaining().min(limit.cost())).min().unwrap_or(0);
+    // A limit that refuses although it charges nothing, a ban, leaves nothing.
+    let counting = || decision.each().filter(|limit| limit.cost() > 0 || !limit.allowed());
+    let most = counting().map(|limit| limit.cost()).max().unwrap_or(0);
+    let left = counting().map(|limit| limit.remaining().min(limit.cost())).min().unwrap_or(0);
     (!decision.allowed() && most > 1).then(|| left.clamp(1, most - 1))
 }
 

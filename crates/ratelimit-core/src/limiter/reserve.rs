@@ -16,6 +16,9 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
     /// Queues are limits with the option `queue`. Under other limits the request has to fit now. `longest_wait` is rounded
     /// down to a multiple of the time in which one unit leaves the queue.
     ///
+    /// The wait counts from the latest instant that the queue has seen. If the clock of another process is ahead of yours,
+    /// or your clock was set back, the turn may come later than `longest_wait` by that difference.
+    ///
     /// To refuse later turns, the request is checked against a smaller burst. So [`limit`](Decision::limit),
     /// [`remaining`](Decision::remaining) and the [rule](crate::LimitStatus::rule) of the decision are those of the queue
     /// with this burst.

@@ -33,7 +33,8 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
 
     /// Corrects a decision that charged an estimate: the true cost was `units` under each of its limits.
     ///
-    /// If too much was charged, the difference is refunded; if too little, it is charged now, even beyond the limit.
+    /// If too much was charged, the difference is refunded; if too little, it is charged now, even beyond the limit. Under a
+    /// limit of the calendar it is charged in the present period, even if the decision charged an earlier one.
     /// The units of a [concurrency limit](crate::Algorithm::Concurrency) stay held as they are until they are released,
     /// unless the true cost is zero. Does nothing if the decision charged nothing. Settle a decision only once, as with [`refund`](Self::refund).
     ///
@@ -85,15 +86,16 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         units: impl Fn(LimitStatus<'_>) -> u64,
     ) -> Result<(), StoreError> {
         let keys = decision.charged_keys();
-        let settlement = decision.settlement(&keys, units);
+        let settlement = decision.settlement(&keys, self.clock.now(), units);
         let (mut refunded, mut claimed) = (None, None);
         if !settlement.refunds.is_empty() {
             let outcome = self.store.refund(self.clock.now(), &settlement.refunds).await;
             refunded = Some(outcome.inspect(|()| self.waiters.wake(&settlement.refunds)));
         }
         // Even if the refunds have failed: these may be on another server, and what was used has to be charged.
-        if !settlement.claims.is_empty() {
-            let claims = Claims::known(self.clock.now(), Mode::Force, &settlement.claims);
+        let claims = settlement.claims();
+        if !claims.is_empty() {
+            let claims = Claims::known(self.clock.now(), Mode::Force, &claims);
             claimed = Some(self.store.claim(claims).await.map(|_| ()));
         }
         all_of(refunded.into_iter().chain(claimed))
@@ -105,8 +107,9 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
     /// [`refund`](Self::refund) without waiting. It cannot fail, because a refund needs no space.
     pub fn refund_now(&self, decision: &Decision<'_>) {
         let keys = decision.charged_keys();
-        let refunds = decision.settlement(&keys, |_| 0).refunds;
-        self.store.refund_now(self.clock.now(), &refunds);
+        let now = self.clock.now();
+        let refunds = decision.settlement(&keys, now, |_| 0).refunds;
+        self.store.refund_now(now, &refunds);
         self.waiters.wake(&refunds);
     }
 
@@ -128,14 +131,14 @@ impl<S: SyncCounterStore, C: Clock> RateLimiter<S, C> {
         units: impl Fn(LimitStatus<'_>) -> u64,
     ) -> Result<(), StoreError> {
         let keys = decision.charged_keys();
-        let settlement = decision.settlement(&keys, units);
-        self.store.refund_now(self.clock.now(), &settlement.refunds);
+        let now = self.clock.now();
+        let settlement = decision.settlement(&keys, now, units);
+        self.store.refund_now(now, &settlement.refunds);
         self.waiters.wake(&settlement.refunds);
         let refunded = (!settlement.refunds.is_empty()).then_some(Ok(()));
-        let claimed = (!settlement.claims.is_empty()).then(|| {
-            let claims = Claims::known(self.clock.now(), Mode::Force, &settlement.claims);
-            self.store.claim_now(claims).map(|_| ())
-        });
+        let claims = settlement.claims();
+        let claimed = (!claims.is_empty())
+            .then(|| self.store.claim_now(Claims::known(now, Mode::Force, &claims)).map(|_| ()));
         all_of(refunded.into_iter().chain(claimed))
     }
 }

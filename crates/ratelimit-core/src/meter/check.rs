@@ -13,7 +13,7 @@ pub(super) fn check_most(what: &'static str, units: u64, most: u64) -> Result<()
 }
 
 /// Checks a duration of a limit, in nanoseconds.
-pub(super) fn check_period(what: &'static str, nanos: u64) -> Result<(), LimitError> {
+pub(crate) fn check_period(what: &'static str, nanos: u64) -> Result<(), LimitError> {
     if nanos == 0 {
         return Err(LimitError::Zero { what });
     }

@@ -19,7 +19,7 @@ pub(crate) use bucket_state::MAX_DEBT;
 pub use bucket_state::{BucketState, Debt};
 pub use bytes::CorruptState;
 pub use charged::Charged;
-pub(crate) use check::check_units;
+pub(crate) use check::{check_period, check_units};
 pub use log::{Log, LogSight, LogState};
 pub use slice::{decide, refund};
 pub use window::{Window, WindowState};

@@ -175,6 +175,11 @@ fn impossible_limits_cannot_be_built() {
     assert_eq!(because("7/h step 10min"), Some(LimitError::StepNotWhole));
     assert_eq!(because("7/h step 0s"), Some(LimitError::Zero { what: "step" }));
     assert_eq!(because("300000001/s step 1s"), Some(LimitError::RateTooHigh));
+    assert_eq!(because("36610/3661d burst 10 step 1d"), Some(LimitError::TooLong { what: "period" }));
+    assert_eq!(
+        because("1000000000000000/250000000s burst 10 step 1s"),
+        Some(LimitError::TooLarge { what: "quota", most: crate::MAX_UNITS })
+    );
     let immediate = "number of immediate units";
     assert_eq!(
         because("7/s queue burst 3 immediate 4"),
