@@ -81,6 +81,9 @@ impl Charge {
 
     /// Charges only for these outcomes; for example, failed log-ins. Before the request is served, this only checks
     /// whether it would still fit, which takes a round trip of its own.
+    ///
+    /// Nothing is held meanwhile, so a [concurrency limit](ratelimit_core::Algorithm::Concurrency) of such a policy refuses
+    /// nothing: give it a policy of its own.
     pub fn only_if(outcome: impl Fn(Outcome<'_>) -> bool + Send + Sync + 'static) -> Self {
         Self(When::OnlyIf(Arc::new(outcome)))
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::iter::successors;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Extensions;
@@ -46,6 +47,8 @@ pub(crate) struct Records {
     own: Vec<Record>,
     /// The records of a layer around this one.
     outer: Option<Arc<Records>>,
+    /// Whether to be silent about what is recorded after the request was settled.
+    silent: AtomicBool,
 }
 
 struct Record {
@@ -116,14 +119,17 @@ impl Charged {
     }
 
     fn record(&self, after: impl Fn(Option<Recorded>) -> Recorded) {
+        let mut is_late = false;
         for record in self.each() {
             let mut state = record.state();
             if state.settled {
-                drop(state);
-                observe::unsettled(&"the handler recorded units after the request was settled");
+                is_late = true;
             } else {
                 state.recorded = Some(after(state.recorded));
             }
+        }
+        if is_late && self.records.as_ref().is_some_and(|records| !records.be_silent()) {
+            observe::unsettled(&"the handler recorded units after the request was settled");
         }
     }
 
@@ -139,6 +145,12 @@ impl Charged {
 impl Records {
     pub(crate) fn push(&mut self, place: usize, policy: Arc<str>) {
         self.own.push(Record { place, policy, state: Mutex::default() });
+    }
+
+    /// From now on, reports nothing that is recorded too late: once is enough, and after a client has disconnected it is to
+    /// be expected. Returns whether that was so before.
+    pub(crate) fn be_silent(&self) -> bool {
+        self.silent.swap(true, Ordering::Relaxed)
     }
 
     /// Ends recording for the check at this place, and returns what was recorded.

@@ -96,7 +96,8 @@ impl PolicyCheck {
     }
 }
 
-/// The decisions of the rounds so far. A refusal that is not in shadow ends the rounds.
+/// The decisions of the rounds so far. A refusal ends the rounds; one in shadow still lets the policies decide that are
+/// themselves in shadow.
 #[derive(Default)]
 pub(crate) struct Checked<'l>(pub(crate) SmallVec<[(CheckBatch, Decision<'l>); 1]>);
 
@@ -140,12 +141,16 @@ pub(crate) async fn check_all<'l>(
             None => limiter.decide(&request, round.mode).await,
         };
         match decided {
-            Ok(decision) => {
-                let ends = !decision.allowed() && !round.shadow;
+            Ok(decision) if decision.allowed() => checked.0.push((round, decision)),
+            Ok(decision) if round.shadow => {
+                // As without shadow, nothing else is charged, not even at the end of the request.
+                checked.0.clear();
                 checked.0.push((round, decision));
-                if ends {
-                    return Ok(checked);
-                }
+                break;
+            }
+            Ok(decision) => {
+                checked.0.push((round, decision));
+                return Ok(checked);
             }
             Err(error) if round.shadow => observe::shadow_failed(&error),
             Err(error) => return Err(error),

@@ -111,7 +111,11 @@ impl ClientList {
     }
 
     /// Whether the request's client is in the list. `false` if the request does not have what the list identifies clients
-    /// by.
+    /// by, or has it several times.
+    ///
+    /// So nobody is exempt from a policy (`except`) by sending a key twice. But a client of the list can evade a policy
+    /// for the list alone (`only`) in this way. Refuse such requests: [`Policies::deny`](crate::Policies::deny) with a list
+    /// by the same header does so, and a policy that counts by it.
     pub fn contains(&self, request: &Head<'_>) -> bool {
         self.find(request).unwrap_or(false)
     }

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use crate::Head;
 use http::Version;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use ratelimit_core::Limits;
 
 /// The cost of a request in units, determined from its head. It is an estimate if the policy [settles](crate::Settle).
 ///
 /// A cost of zero admits a request without charging it. A cost above what a limit can ever admit is always refused,
-/// without `Retry-After`.
+/// without `Retry-After`. If such a cost does not depend on the request, [`Policies::new`](crate::Policies::new) returns an
+/// error.
 #[derive(Clone)]
 pub struct Cost(Kind);
 
@@ -47,6 +49,18 @@ impl Cost {
     #[inline]
     pub(crate) fn of(&self, request: &Head<'_>) -> u64 {
         if let Kind::Units(units) = &self.0 { *units } else { self.of_other(request) }
+    }
+
+    /// What is wrong if one of these limits can never admit this cost, as far as the cost is known without a request. A quota
+    /// of zero is meant to refuse everything.
+    pub(crate) fn never_fits(&self, limits: &Limits) -> Option<String> {
+        let (Kind::Units(units) | Kind::Length { unknown: units, .. }) = &self.0 else { return None };
+        let limit = limits.iter().find(|limit| (1..*units).contains(&limit.burst()))?;
+        Some(format!(
+            "a request of {units} units never fits the limit \"{limit}\", which admits at most {} at once: lower the cost, or \
+             raise the limit or its burst",
+            limit.burst()
+        ))
     }
 
     /// The cost if it is not the same for all requests, which it usually is.

@@ -99,7 +99,7 @@
 //! | `ratelimit_admitted_total` | | of these, those that were admitted by a decision |
 //! | `ratelimit_refused_total` | `policy`, `shadow` | refusals, one for each limit that refused; `policy` is the limit's name, as in [`Plan`] |
 //! | `ratelimit_denied_total` | `shadow` | requests of clients in a list of those to refuse |
-//! | `ratelimit_unidentified_total` | `policy` | requests without what the policy (or `deny`, `allow`: a list) counts by |
+//! | `ratelimit_unidentified_total` | `policy` | requests without what the policy counts by, unless [`Missing::Share`] or [`Missing::Exempt`] was set for them; `deny`, `allow`: requests for which the program did not provide what such a list identifies clients by |
 //! | `ratelimit_store_errors_total` | `store`, `error.type` | checks or refunds that the store did not answer |
 //! | `ratelimit_failures_total` | `answer` | requests without a decision: let through (`open`), refused (`closed`), passed to the fallback (`fallback`; if that fails as well, also `closed`); and charges and refunds after the response that failed, also to settle a true cost (`unsettled`), or checks for policies in shadow (`shadow`) |
 //! | `ratelimit_degraded_total` | | requests that were decided without the store, by a fallback among the [layers](ratelimit_core::layers) around it |

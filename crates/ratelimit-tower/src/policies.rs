@@ -41,7 +41,8 @@ impl Policies {
     /// Combines these policies. Their order decides nothing.
     ///
     /// # Errors
-    /// If there are no policies, if two have the same name, or if they have more than 64 limits together.
+    /// If there are no policies, if two have the same name, if they have more than 64 limits together, or if one has a
+    /// fixed [cost](crate::Cost) that its own limits can never admit.
     pub fn new(policies: impl IntoIterator<Item = Policy>) -> Result<Self, PolicyError> {
         let policies: Vec<Policy> = policies.into_iter().collect();
         if policies.is_empty() {
@@ -54,6 +55,11 @@ impl Policies {
         let limits = policies.iter().map(|policy| policy.limits().len()).sum();
         if limits > MAX_CLAIMS {
             return Err(PolicyError::TooManyLimits(limits));
+        }
+        let never_fits =
+            |policy: &Policy| Some((policy.name().to_owned(), policy.never_fits(policy.limits())?));
+        if let Some((policy, problem)) = policies.iter().find_map(never_fits) {
+            return Err(PolicyError::NeverFits { policy, problem });
         }
         Ok(Self::known(policies))
     }

@@ -198,6 +198,11 @@ impl Policy {
         &self.prefix
     }
 
+    /// What is wrong if its cost never fits these limits.
+    pub(crate) fn never_fits(&self, limits: &Limits) -> Option<String> {
+        self.cost.never_fits(limits)
+    }
+
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }
@@ -248,7 +253,15 @@ impl Policy {
     /// What to do with a request that does not have what the policy counts by; `None` if it is counted all the same.
     #[cold]
     fn instead(&self, absent: Absent, key: &mut KeyBytes) -> Option<Applied> {
-        observe::unidentified(&self.name, absent);
+        // What the program has decided to do with such requests is no mistake.
+        let is_wanted = match self.missing {
+            Some(Missing::Share) => true,
+            Some(Missing::Exempt) => absent != Absent::Several,
+            _ => false,
+        };
+        if !is_wanted {
+            observe::unidentified(&self.name, absent);
+        }
         let usual = if absent == Absent::Client { Missing::Share } else { Missing::Refuse };
         match self.missing.unwrap_or(usual) {
             Missing::Refuse if self.shadow => Some(Applied::No),

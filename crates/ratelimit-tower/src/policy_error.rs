@@ -17,6 +17,13 @@ pub enum PolicyError {
     NoPolicies,
     /// The policies have more limits than one check can hold.
     TooManyLimits(usize),
+    /// The fixed cost of a policy never fits one of its limits.
+    NeverFits {
+        /// The policy's name.
+        policy: String,
+        /// What does not fit, and what to do.
+        problem: String,
+    },
 }
 
 impl fmt::Display for PolicyError {
@@ -40,6 +47,9 @@ impl fmt::Display for PolicyError {
                     f,
                     "the policies have {limits} limits together: at most {MAX_CLAIMS} can be checked at once"
                 )
+            }
+            Self::NeverFits { policy, problem } => {
+                write!(f, "the cost of the policy {policy:?} is too high: {problem}")
             }
         }
     }

@@ -98,7 +98,7 @@ fn what_only_looks_deep_is_valid() {
     let deep = "[{a.a.a.".repeat(4);
     let policy = |number| {
         format!(
-            "[[policies]] # {deep}\nname = \"p{number}\"\nkey = \"everybody\"\nlimit = [\"5/s\",\n\"50/min\"]\n\
+            "[[policies]] # {deep}\nname = \"p{number}\"\nkey = \"everybody\"\nlimit = [\"8/s\",\n\"50/min\"]\n\
              routes = ['/[.[.[.[.[.[.[.[.[']\ncost = {{ per_bytes = 1024, if_unknown = 8 }}\n"
         )
     };

@@ -6,7 +6,9 @@ use http::HeaderName;
 use metrics_util::debugging::DebuggingRecorder;
 use ratelimit_core::{ManualClock, RateLimiter};
 use ratelimit_memory::{MemoryConfig, MemoryStore, WhenFull};
-use ratelimit_tower::{Fallback, KeySource, OnFailure, Plan, Policies, Policy, RateLimitLayer};
+use ratelimit_tower::{
+    Charge, Fallback, KeySource, Missing, OnFailure, Plan, Policies, Policy, RateLimitLayer,
+};
 
 use support::counters::counted;
 use support::*;
@@ -46,6 +48,51 @@ async fn a_plan_that_holds_permits_counts_a_missing_key_once() {
     assert_eq!(statuses(&service, 1, &[]).await, [200]);
     let counted = counted(&recorder.snapshotter());
     assert_eq!(counted["ratelimit_unidentified_total policy=user"], 1);
+}
+
+/// Whichever of the two refuses, the other one is not charged: before the request is served or after it.
+#[tokio::test]
+async fn policies_that_are_all_in_shadow_charge_as_they_will_afterwards() {
+    let policy = |name: &str, limits: &str| Policy::new(name, KeySource::everybody(), limit(limits)).unwrap();
+    for (watched, other, refusing) in [("1/min", "5/min", "watched"), ("5/min", "1/min", "other")] {
+        let recorder = DebuggingRecorder::new();
+        let _counting = metrics::set_default_local_recorder(&recorder);
+        let both = [policy("watched", watched).charge(Charge::only_if(|_| true)), policy("other", other)];
+        let layer = layer_under(&clock(), Policies::new(both).unwrap().in_shadow());
+        let service = service(&layer);
+        assert_eq!(statuses(&service, 4, &[]).await, [200; 4]);
+        let counted = counted(&recorder.snapshotter());
+        assert_eq!(counted[&format!("ratelimit_refused_total policy={refusing} shadow=true")], 3);
+        // The larger one has counted only the request that would have been served.
+        let larger = if refusing == "other" { "watched" } else { "other" };
+        layer.policies().replace(Policies::new([policy(larger, "5/min")]).unwrap());
+        assert_eq!(statuses(&service, 5, &[]).await, [200, 200, 200, 200, 429], "{refusing} refuses");
+    }
+}
+
+#[tokio::test]
+async fn a_missing_key_is_not_counted_where_the_policy_says_what_to_do() {
+    let recorder = DebuggingRecorder::new();
+    let _counting = metrics::set_default_local_recorder(&recorder);
+    let extension = || KeySource::extension(|name: &String| name.clone());
+    let header = || KeySource::header(HeaderName::from_static("x-user"));
+    let twice = [("x-user", "a"), ("x-user", "b")];
+    for (source, missing, fields, status, count) in [
+        (extension(), Missing::Exempt, &[][..], 200, 0),
+        (extension(), Missing::Share, &[], 200, 0),
+        (extension(), Missing::Refuse, &[], 500, 1),
+        (header(), Missing::Exempt, &[], 200, 0),
+        (header(), Missing::Share, &twice, 200, 0),
+        (header(), Missing::Exempt, &twice, 400, 1),
+        (header(), Missing::Refuse, &[], 400, 1),
+    ] {
+        let policy = Policy::new("user", source, limit("9/min")).unwrap().when_missing(missing);
+        let service = service(&layer_under(&clock(), Policies::new([policy]).unwrap()));
+        assert_eq!(statuses(&service, 1, fields).await, [status]);
+        let counted = counted(&recorder.snapshotter());
+        let unidentified = counted.get("ratelimit_unidentified_total policy=user").copied();
+        assert_eq!(unidentified.unwrap_or_default(), count, "{missing:?} {fields:?}");
+    }
 }
 
 /// A limiter whose store refuses new keys beyond the first few.

@@ -201,6 +201,39 @@ fn policies_that_would_be_ambiguous_are_refused() {
     assert!(Policies::new([many("a"), many("b")]).unwrap_err().to_string().contains("80 limits"));
 }
 
+#[test]
+fn a_fixed_cost_that_never_fits_is_refused() {
+    let policies = |limits: &str, cost| {
+        let limits: Limits = limits.parse().unwrap();
+        Policies::new([Policy::new("big", KeySource::everybody(), limits).unwrap().cost(cost)])
+    };
+    for (limits, most) in [
+        ("10/min", None),
+        ("10/min burst 49", Some(49)),
+        ("20 at once; 100000/min", Some(20)),
+        ("9/s log", Some(9)),
+    ] {
+        let error = policies(limits, Cost::units(50)).unwrap_err().to_string();
+        let expected = format!("which admits at most {} at once: lower the cost", most.unwrap_or(10));
+        assert!(
+            error.contains("the cost of the policy \"big\" is too high") && error.contains(&expected),
+            "{error}"
+        );
+    }
+    let by_length = |unknown| Cost::content_length(NonZeroU64::MIN, unknown);
+    assert!(policies("10/min", by_length(11)).is_err());
+    for (limits, cost) in [
+        ("50/min", Cost::units(50)),
+        ("10/min burst 50; ban 1h after 5 in 1min", Cost::units(50)),
+        ("0/min", Cost::units(50)), // means to refuse everything
+        ("10/min", Cost::units(0)),
+        ("10/min", by_length(10)),
+        ("10/min", Cost::function(|_| 50)),
+    ] {
+        policies(limits, cost).unwrap_or_else(|error| panic!("{limits}: {error}"));
+    }
+}
+
 #[tokio::test]
 async fn units_at_once_do_not_shorten_the_wait_for_another_limit() {
     let slow = "1 at once lease 60s";

@@ -63,7 +63,7 @@ async fn other_refusals_have_their_own_codes() {
     let clock = clock();
     let header = KeySource::header(http::HeaderName::from_static("x-user"));
     let by = |source| Policy::new("p", source, limit("1/min")).unwrap();
-    let never = by(KeySource::everybody()).cost(Cost::units(2));
+    let never = by(KeySource::everybody()).cost(Cost::function(|_| 2));
     let extension = by(KeySource::extension(|name: &String| name.clone()));
     for (policy, user, code) in [
         (never, None, Code::ResourceExhausted),

@@ -46,8 +46,7 @@ pub(super) struct Policy {
     pub(super) name: Located<String>,
     pub(super) limit: Option<Located<Texts>>,
     pub(super) key: Located<Texts>,
-    #[serde(default)]
-    pub(super) cost: Cost,
+    pub(super) cost: Option<Located<Cost>>,
     /// The routes that it applies to; all routes if omitted.
     pub(super) routes: Option<Located<Texts>>,
     /// Count a request only if its response has one of these statuses.
@@ -89,8 +88,8 @@ pub(super) struct Client {
 #[serde(deny_unknown_fields)]
 pub(super) struct Headers {
     pub(super) families: Option<Vec<Family>>,
-    pub(super) reset: Option<Reset>,
-    pub(super) on_admitted: Option<bool>,
+    pub(super) reset: Option<Located<Reset>>,
+    pub(super) on_admitted: Option<Located<bool>>,
 }
 
 /// What happens when the store does not answer.
@@ -216,7 +215,7 @@ impl<T> Visitor<'_> for NumberOrWord<T> {
 }
 
 /// What a request costs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Cost(pub(super) crate::Cost);
 
 /// One unit per this many bytes of the body.

@@ -24,7 +24,13 @@ impl Keys<'_> {
 
     /// The first of several that is present: `api-key:x-api-key or address`.
     fn any(&self, location: &Location, text: &str) -> Result<KeySource, Problem> {
-        let mut sources = text.split(" or ").map(|word| self.one(location, word.trim()));
+        let words: Vec<&str> = text.split(" or ").map(str::trim).collect();
+        let (_, earlier) = words.split_last().unwrap_or((&"", &[]));
+        if let Some(word) = earlier.iter().find(|word| matches!(**word, "everybody" | "path")) {
+            let message = format!("{word} is never missing, so nothing after it is used: remove the rest");
+            return Err(Problem::at(location, message));
+        }
+        let mut sources = words.into_iter().map(|word| self.one(location, word));
         let first = sources.next().unwrap_or_else(|| Err(self.unknown(location, text)))?;
         sources.try_fold(first, |key, source| Ok(key.or(source?)))
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::Head;
-use ratelimit_core::{Limit, Limits, MAX_CLAIMS};
+use ratelimit_core::{Algorithm, Limit, Limits, MAX_CLAIMS};
 
 use super::client_list::{ListFile, lists};
 use super::de::Located;
@@ -15,7 +15,7 @@ use super::routes::Routes;
 use super::settle::settle;
 use super::{PlanName, Provided, file};
 use crate::plan::is_name;
-use crate::{Charge, Grouping, Headers, OnFailure, Plan, Policies, Policy, TrustedProxies};
+use crate::{Charge, Family, Grouping, Headers, OnFailure, Plan, Policies, Policy, Reset, TrustedProxies};
 
 /// The contents of a file: policies and plans. See [the module](super) for the format. Lists of clients in files of their
 /// own are read once, from the current directory if their path is relative; [`ConfigFile`](super::ConfigFile) reads them
@@ -72,7 +72,7 @@ pub(super) fn build(file: &file::File, provided: &Provided, folder: &Path) -> Re
         return Err(Problem::at(&file.policies.location, message));
     }
     let mut policies =
-        Policies::known(policies).headers(headers(&file.headers)).on_failure(on_failure(file, provided)?);
+        Policies::known(policies).headers(headers(&file.headers)?).on_failure(on_failure(file, provided)?);
     let mut files = Vec::new();
     let sections = [(&file.deny, Policies::deny as fn(_, _) -> _), (&file.allow, Policies::allow)];
     for (section, add) in sections.into_iter().flat_map(|(all, add)| all.iter().map(move |one| (one, add))) {
@@ -107,9 +107,13 @@ impl PolicyLimits {
         Ok(Self { own, plans: plans.collect::<Result<_, _>>()? })
     }
 
+    fn each(&self) -> impl Iterator<Item = &Limits> {
+        self.plans.values().chain([&self.own]).flatten()
+    }
+
     /// The largest number of limits that a request can have.
     fn most(&self) -> usize {
-        self.plans.values().chain([&self.own]).flatten().map(|limits| limits.len()).max().unwrap_or(0)
+        self.each().map(|limits| limits.len()).max().unwrap_or(0)
     }
 }
 
@@ -128,7 +132,14 @@ fn one(policy: &Located<file::Policy>, limits: &PolicyLimits, keys: &Keys<'_>) -
     let Some(plan) = plan else {
         return Err(Problem::at(&policy.location, "the policy has no limit: set `limit`, or one in a plan"));
     };
-    let mut made = Policy::known(name, source, plan).cost(policy.cost.0.clone()).charge(charge(policy)?);
+    let mut made = Policy::known(name, source, plan).charge(charge(policy)?);
+    if let Some(cost) = &policy.cost {
+        made = made.cost(cost.0.clone());
+        if let Some(problem) = limits.each().find_map(|limits| made.never_fits(limits)) {
+            return Err(Problem::at(&cost.location, problem));
+        }
+    }
+    suit(policy, limits)?;
     if let Some(settle) = settle(policy)? {
         made = made.settle(settle);
     }
@@ -151,6 +162,31 @@ fn one(policy: &Located<file::Policy>, limits: &PolicyLimits, keys: &Keys<'_>) -
         made = made.plans(move |request| chosen(&plans, request)?.clone());
     }
     Ok(if policy.shadow { made.in_shadow() } else { made })
+}
+
+/// Checks that the policy has no setting that does nothing under its limits, or makes them do nothing.
+fn suit(policy: &file::Policy, limits: &PolicyLimits) -> Result<(), Problem> {
+    let each = || limits.each().flat_map(|limits| limits.iter());
+    let is_held = |limit: &Limit| limit.algorithm() == Algorithm::Concurrency;
+    if let Some(of) = &policy.count_only
+        && let Some(held) = each().find(|limit| is_held(limit))
+    {
+        let message = format!(
+            "with it, the limit \"{held}\" would refuse nothing, because no request holds a unit: give that limit a policy \
+             of its own"
+        );
+        return Err(Problem::at(&of.location, message));
+    }
+    let correction = policy.refund.as_ref().map(|of| &of.location);
+    let correction = correction.or(policy.settle.as_ref().map(|settle| &settle.location));
+    if let Some(location) = correction
+        && each().all(|limit| is_held(limit) || limit.is_ban())
+    {
+        let message = "it has nothing to correct: requests in progress release what they hold by themselves. Remove it, or \
+                       add a limit of another kind";
+        return Err(Problem::at(location, message));
+    }
+    Ok(())
 }
 
 type Plans = BTreeMap<String, Located<BTreeMap<String, Located<file::Texts>>>>;
@@ -262,12 +298,27 @@ fn prefix(bits: Option<&Located<u64>>, usual: u8, most: u8) -> Result<u8, Proble
     known.ok_or_else(|| Problem::at(&bits.location, format!("{} is invalid: use 1 to {most}", bits.value)))
 }
 
-fn headers(file: &file::Headers) -> Headers {
+fn headers(file: &file::Headers) -> Result<Headers, Problem> {
     let mut headers = Headers::default();
     headers.families = file.families.clone().unwrap_or(headers.families);
-    headers.on_admitted = file.on_admitted.unwrap_or(headers.on_admitted);
-    headers.reset = file.reset.unwrap_or(headers.reset);
-    headers
+    if let Some(on_admitted) = &file.on_admitted {
+        if headers.families.is_empty() {
+            let message =
+                "headers.families is empty, so there are no fields to send: name a family, or remove it";
+            return Err(Problem::at(&on_admitted.location, message));
+        }
+        headers.on_admitted = on_admitted.value;
+    }
+    if let Some(reset) = &file.reset {
+        let has_reset = headers.families.iter().any(|family| *family != Family::Draft);
+        if reset.value != Reset::default() && !has_reset {
+            let message =
+                "it is for the families ratelimit and x-ratelimit: add one to headers.families, or remove it";
+            return Err(Problem::at(&reset.location, message));
+        }
+        headers.reset = reset.value;
+    }
+    Ok(headers)
 }
 
 fn on_failure(file: &file::File, provided: &Provided) -> Result<OnFailure, Problem> {

@@ -54,8 +54,9 @@ const LARGEST: u64 = 1 << 20;
 /// from the folder of the configuration file.
 ///
 /// A file that cannot be used changes nothing: the policies and lists stay as they are, and the error is logged and
-/// [counted](Self::failures), once for each broken content. If a new configuration cannot be used because of the file of a
-/// list, it is tried again when that file changes or appears.
+/// [counted](Self::failures), usually once for each broken content; twice if the file of a list breaks at the same time
+/// as its configuration. If a new configuration cannot be used because of the file of a list, it is tried again when that
+/// file changes or appears.
 ///
 /// The content is compared, not the modification time. This also detects two changes within one tick of the file
 /// system's clock, a mounted directory that is replaced as a whole, and changes on a network file system, where

@@ -9,6 +9,7 @@ use super::document::Problem;
 use super::file;
 use super::key::header_name;
 use crate::Settle;
+use crate::true_cost::Source;
 
 /// How this policy settles; `None` if it does not.
 pub(super) fn settle(policy: &file::Policy) -> Result<Option<Settle>, Problem> {
@@ -21,6 +22,11 @@ pub(super) fn settle(policy: &file::Policy) -> Result<Option<Settle>, Problem> {
     };
     let mut settle = source(text).map_err(|error| Problem::at(&text.location, error))?;
     if let Some(text) = &policy.settle_within {
+        if matches!(settle.source, Source::Header { .. }) {
+            let message =
+                "it does nothing: a cost from a header is settled as soon as there is a response. Remove it";
+            return Err(Problem::at(&text.location, message));
+        }
         let within = duration(text).map_err(|error| Problem::at(&text.location, error))?;
         settle = settle.within(within);
     }

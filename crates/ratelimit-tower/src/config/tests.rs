@@ -323,6 +323,61 @@ fn keys_costs_and_routes_are_checked() {
 }
 
 #[test]
+fn costs_that_never_fit_are_errors() {
+    let never = |most| format!("a request of 50 units never fits the limit {most} at once: lower the cost");
+    let error = toml(&with("limit = \"10/min\"\ncost = 50"));
+    check(&error, &format!("5: policies[1].cost: {}", never("\"10/min\", which admits at most 10")));
+    let error = toml(&with("limit = \"20 at once; 100000/min\"\ncost = 50"));
+    check(&error, &format!("5: policies[1].cost: {}", never("\"20 at once\", which admits at most 20")));
+    let plans = "[plans.free]\na = \"10/min burst 9\"\n[plans.paid]\na = \"50/min\"";
+    let error = toml(&format!("{}{plans}", with("cost = { per_bytes = 1, if_unknown = 50 }")));
+    check(&error, &format!("4: policies[1].cost: {}", never("\"10/min burst 9\", which admits at most 9")));
+    // A quota of zero means to refuse everything.
+    let zero = format!("{}[plans.none]\na = \"0/s\"", with("limit = \"50/min\"\ncost = 50"));
+    Config::from_toml(&zero, "limits.toml").unwrap();
+}
+
+#[test]
+fn settings_that_do_nothing_are_errors() {
+    let held = "4: policies[1].count_only: with it, the limit \"20 at once\" would refuse nothing";
+    check(&toml(&with("count_only = [401]\nlimit = \"20 at once; 9/s\"")), held);
+    let in_plan = format!("{}[plans.free]\na = \"20 at once\"", with("count_only = [401]\nlimit = \"9/s\""));
+    check(&toml(&in_plan), held);
+
+    for field in ["refund = [500]", "settle = \"handler\""] {
+        let name = field.split(' ').next().unwrap();
+        for limits in ["20 at once", "20 at once; ban 1h after 5 in 1min"] {
+            let expected = format!("4: policies[1].{name}: it has nothing to correct");
+            check(&toml(&with(&format!("{field}\nlimit = {limits:?}"))), &expected);
+        }
+        let both = with(&format!("{field}\nlimit = \"20 at once; 9/s\""));
+        Config::from_toml(&both, "limits.toml").unwrap();
+    }
+
+    let with = |lines: &str| with(&format!("limit = \"1/s\"\n{lines}"));
+    for settle in ["header:x-cost", "take-header:x-cost"] {
+        let error = toml(&with(&format!("settle = {settle:?}\nsettle_within = \"9s\"")));
+        check(&error, "6: policies[1].settle_within: it does nothing: a cost from a header");
+    }
+    for key in ["everybody or address", "bearer-token or path or address"] {
+        let error = toml(&with("").replace("\"address\"", &format!("{key:?}")));
+        let word = if key.contains("path") { "path" } else { "everybody" };
+        check(&error, &format!("3: policies[1].key: {word} is never missing, so nothing after it is used"));
+    }
+    Config::from_toml(&with("").replace("\"address\"", "\"address or path\""), "limits.toml").unwrap();
+
+    let headers = |lines: &str| format!("[headers]\n{lines}\n{}", with(""));
+    for families in ["", "families = []", "families = [\"draft\"]"] {
+        let error = toml(&headers(&format!("reset = \"unix-seconds\"\n{families}")));
+        check(&error, "2: headers.reset: it is for the families ratelimit and x-ratelimit");
+    }
+    for on_admitted in [true, false] {
+        let error = toml(&headers(&format!("on_admitted = {on_admitted}\nfamilies = []")));
+        check(&error, "2: headers.on_admitted: headers.families is empty");
+    }
+}
+
+#[test]
 fn client_settings_are_checked() {
     let with = |lines: &str| format!("{}[client]\n{lines}\n", with("limit = \"1/s\""));
     check(

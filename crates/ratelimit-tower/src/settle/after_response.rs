@@ -117,6 +117,9 @@ impl Watch for SendingBody {
 
     fn end(&self, complete: bool) {
         let sending = &*self.0;
+        if !complete {
+            sending.pending.is_cut_short();
+        }
         let open = mem::take(&mut *sending.open());
         // Settlements that it has started continue on tasks of their own.
         if let Some(waiting) = sending.waiting.get() {

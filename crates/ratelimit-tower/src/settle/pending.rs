@@ -91,6 +91,13 @@ impl Pending {
         self.records = Charged::insert(records, request.extensions_mut());
     }
 
+    /// Records that the client got no response, or not all of it: the handler may not know yet, and record more.
+    pub(super) fn is_cut_short(&self) {
+        if let Some(records) = &self.records {
+            records.be_silent();
+        }
+    }
+
     pub(super) fn bodies(&self) -> Option<&BodyTypes> {
         self.bodies.as_deref()
     }

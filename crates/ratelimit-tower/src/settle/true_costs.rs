@@ -40,6 +40,7 @@ impl Pending {
 
     /// When there will be no response.
     pub(super) fn at_no_response(&self, outcome: Outcome<'_>) -> TrueCosts {
+        self.is_cut_short();
         let (mut costs, unsettled) = self.by_outcome(outcome);
         let open: Open = unsettled.iter().map(|(place, _)| *place).collect();
         costs.extend(self.without_end(&open));

@@ -268,7 +268,7 @@ async fn refund_if_and_only_if_decide_before_the_body() {
 async fn a_refused_request_is_not_settled() {
     for way in WAYS {
         let none = policy("a", Settle::by_handler().otherwise(Unsettled::Charge(1)));
-        let none = none.cost(ratelimit_tower::Cost::units(2_000_000_000));
+        let none = none.cost(ratelimit_tower::Cost::function(|_| 2_000_000_000));
         let rig = Rig::new(way, [none], |_| async { Ok(Response::new(empty())) });
         assert_eq!(rig.get().await.status(), 429);
         yield_now().await;

@@ -109,11 +109,16 @@ async fn what_cannot_be_settled_is_counted() {
         Response::new(body([Step::Bytes(5)]))
     };
     let by_handler = service(&store, OnFailure::Open, [policy("b", Settle::by_handler())], handler);
-    read(by_handler.oneshot(Request::new(empty())).await.unwrap()).await.unwrap();
+    read(by_handler.clone().oneshot(Request::new(empty())).await.unwrap()).await.unwrap();
     let charged = receiver.recv().unwrap();
     charged.add(1);
     charged.settle(2);
-    assert_eq!((used(limiter, "b").await, unsettled(&recorder)), (100, 2));
+    assert_eq!((used(limiter.clone(), "b").await, unsettled(&recorder)), (100, 1), "once for a request");
+
+    // The client disconnects while the handler's task goes on: nothing has failed.
+    drop(by_handler.oneshot(Request::new(empty())).await.unwrap());
+    receiver.recv().unwrap().add(1);
+    assert_eq!((used(limiter, "b").await, unsettled(&recorder)), (200, 0));
 }
 
 #[tokio::test]
