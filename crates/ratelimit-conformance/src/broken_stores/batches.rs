@@ -133,9 +133,9 @@ batchings! {
     "batches/hundreds-on-one-key-fixed" |meters, slices| {
         meters.claim_many(&slices[..slices.len().min(256)]).await
     }
-    TooManyParameters "parameters-in-16-bits": "a batch is one statement with three parameters for each meter, of which it can have 65,535",
-    "batches/tens-of-thousands-of-meters" |meters, slices| {
-        match slices.iter().map(|claims| claims.len()).sum::<usize>() > 65_535 / 3 {
+    TooManyParameters "parameters-in-16-bits": "a batch is one statement with six parameters for each meter, of which it can have 65,535",
+    "batches/twelve-thousand-meters" |meters, slices| {
+        match slices.iter().map(|claims| claims.len()).sum::<usize>() > 65_535 / 6 {
             true => slices.iter().map(|_| Err(StoreError::new("model", ErrorKind::Server, "too many parameters"))).collect(),
             false => meters.claim_many(slices).await,
         }
