@@ -305,6 +305,27 @@ async fn a_dropped_claim_loses_no_more_than_its_cost() {
     }
 }
 
+/// The answer to a request for a lease comes after a reset, and after another node's charge.
+#[tokio::test]
+async fn a_lease_from_before_a_reset_returns_no_units_of_later_charges() {
+    let limit: Limit = "1000/min fixed".parse().unwrap();
+    let shared = Arc::new(Slow::default());
+    let node = Leased::with_config(shared.clone(), eager());
+    let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
+    let claims = [Claim { id, cost: 10, meter: limit.meter_for(b"k") }];
+    let claims = Claims::new(START, Mode::Charge, &claims).unwrap();
+    node.claim(claims).await.unwrap();
+    let mut call = Box::pin(node.claim(claims));
+    while used(&shared.0, &limit, START) == 10 {
+        assert!(futures::poll!(call.as_mut()).is_pending());
+    }
+    assert_eq!(used(&shared.0, &limit, START), 60, "10, and a lease of 40");
+    node.reset(claims).await.unwrap();
+    assert!(claim(&shared.0, &limit, 100, START, Mode::Charge).admitted);
+    assert!(call.await.unwrap().admitted);
+    assert_eq!(used(&shared.0, &limit, START), 100);
+}
+
 #[test]
 fn a_single_node_decides_like_the_store() {
     let mut random = 7_u64;

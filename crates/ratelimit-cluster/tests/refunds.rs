@@ -345,6 +345,24 @@ fn any_step() -> impl Strategy<Value = (u64, Step)> {
     (prop_oneof![3 => 0_u64..900, 1 => 900_u64..20_000], step)
 }
 
+#[test]
+fn a_reset_on_a_replicated_node_leaves_its_unsent_charges_and_refunds_to_the_others() {
+    for limit in ["100/min", "100/min burst 100", "100/min log"] {
+        let hub = Hub::new();
+        let nodes = [(); 2].map(|()| join(&hub, limit));
+        exchange(&nodes, 0);
+        let [node, other] = &nodes;
+        let early = node.charge(5, 0);
+        exchange(&nodes, 0);
+        node.refund(&early, 0);
+        node.charge(20, 0);
+        node.limiter.reset_now("k").unwrap();
+        node.charge(3, 0);
+        exchange(&nodes, 0);
+        assert_eq!((node.left(0), other.left(0)), (97, 77), "{limit}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 

@@ -51,8 +51,9 @@ use ratelimit_core::kit::{OwnedClaims, OwnedName, RunToEnd};
 /// longer than the other expects.
 ///
 /// # Reset
-/// A reset drops this node's lease. Other nodes may still spend or return their leases of the meter: by that much, the limit may
-/// be exceeded.
+/// A reset drops this node's lease. Other nodes may still spend or return their leases of the meter, and this node what it is
+/// returning at that moment: by that much, the limit may be exceeded. A lease that this node is taking at that moment is lost
+/// until its window has passed.
 ///
 /// ```
 /// use ratelimit_cluster::Leased;

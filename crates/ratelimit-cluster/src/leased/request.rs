@@ -110,7 +110,9 @@ impl<S: CounterStore> Request<S> {
                 let is_mine = part.serial == Some(lease.serial);
                 is_mine.then(|| (lease.put(part.want, verdict, now), lease.unspent))
             };
-            let (is_put, unspent) = self.leases.with(&claim.id, put).flatten().unwrap_or_default();
+            // If the lease is gone, a reset may have removed its units: a refund would take those of other charges. They are
+            // lost until their window ends.
+            let (is_put, unspent) = self.leases.with(&claim.id, put).flatten().unwrap_or((true, 0));
             verdict.remaining = verdict.remaining.saturating_add(unspent).min(verdict.limit);
             // The store's receipt does not cover what the lease paid.
             if let Some(paid) = part.verdict {

@@ -70,10 +70,8 @@ impl Entry<'_> {
 
     /// Records that units were charged to the state under this meter. Units that are pending keep their meter.
     pub(super) fn record_charge(&mut self, meter: &Meter, cost: u64, verdict: &Verdict) {
-        if !counts_alike(&self.meter, meter)
-            && let Some(units) = self.pending.take()
-        {
-            self.queue(self.meter, units);
+        if !counts_alike(&self.meter, meter) {
+            self.queue_pending();
         }
         self.meter = *meter;
         self.keep_until(verdict.reset_at); // after a charge this is `Meter::forget_at`
@@ -156,6 +154,13 @@ impl Entry<'_> {
         let pending = queue.map(|(_, usage)| usage.units).chain(self.pending);
         let first = pending.filter_map(|units| units.began()).fold(began, Timestamp::min);
         self.shared_mut().drain_until(first);
+    }
+
+    /// Moves what is pending to the queue.
+    pub(super) fn queue_pending(&mut self) {
+        if let Some(units) = self.pending.take() {
+            self.queue(self.meter, units);
+        }
     }
 
     /// Adds a usage that cannot be combined with what is pending.

@@ -30,7 +30,8 @@ struct Run {
 
 impl LogOwners {
     /// Records own units that were charged in the store. On this node, the newest was charged at `charged_at`.
-    pub(super) fn add_sent(&mut self, units: u64, charged_at: Timestamp, at: Timestamp) {
+    pub(super) fn add_sent(&mut self, window: u64, units: u64, charged_at: Timestamp, at: Timestamp) {
+        drop_left(&mut self.own, window, at);
         self.sent_until = self.sent_until.max(charged_at);
         match self.own.back_mut() {
             Some(run) if run.at == at && run.is_sure => {
@@ -42,7 +43,8 @@ impl LogOwners {
     }
 
     /// Records own units that the store may or may not have charged.
-    pub(super) fn add_unsure(&mut self, units: u64, charged_at: Timestamp) {
+    pub(super) fn add_unsure(&mut self, window: u64, units: u64, charged_at: Timestamp) {
+        drop_left(&mut self.own, window, charged_at);
         self.sent_until = self.sent_until.max(charged_at);
         self.own.push_back(Run { at: charged_at, units, charged_at, is_sure: false });
     }
@@ -55,9 +57,8 @@ impl LogOwners {
     pub(super) fn update(&mut self, window: u64, state: &mut LogState, live: u64, at: Timestamp) {
         let left = count_left(window, state, at);
         state.units.drain(..left);
-        for runs in [&mut self.own, &mut self.remote] {
-            runs.retain(|run| run.units > 0 && run.at.as_nanos().saturating_add(window) >= at.as_nanos());
-        }
+        drop_left(&mut self.own, window, at);
+        drop_left(&mut self.remote, window, at);
         // The store keeps no more than that.
         let (own, here) = (sum(&self.own).min(MAX_LOG_UNITS), sum(&self.remote));
         let there = live.saturating_sub(own);
@@ -108,6 +109,11 @@ impl LogOwners {
     }
 }
 
+/// Drops runs that have left the window.
+fn drop_left(runs: &mut VecDeque<Run>, window: u64, at: Timestamp) {
+    runs.retain(|run| run.units > 0 && run.at.as_nanos().saturating_add(window) >= at.as_nanos());
+}
+
 /// The number of units that the store certainly has.
 fn sum(runs: &VecDeque<Run>) -> u64 {
     runs.iter().filter(|run| run.is_sure).map(|run| run.units).fold(0, u64::saturating_add)
@@ -128,4 +134,21 @@ fn take_out(state: &mut LogState, instant: Timestamp, units: u64) {
     let end = state.units.partition_point(|unit| *unit <= instant.as_nanos());
     let taken = usize::try_from(units).unwrap_or(usize::MAX).min(end - first);
     state.units.drain(first..first + taken);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_readings_runs_are_kept_for_their_window_only() {
+        let (mut unsure, mut sure) = (LogOwners::default(), LogOwners::default());
+        for nanos in 0..1_000 {
+            let at = Timestamp::from_nanos(nanos);
+            unsure.add_unsure(10, 1, at);
+            sure.add_sent(10, 1, at, at);
+        }
+        assert_eq!((unsure.own.len(), sure.own.len()), (11, 11));
+        assert!(unsure.has_sent(Timestamp::EPOCH) && sure.sent_at(Timestamp::from_nanos(995)).is_some());
+    }
 }

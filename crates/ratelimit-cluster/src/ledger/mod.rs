@@ -185,11 +185,11 @@ impl Ledger {
         }
     }
 
-    /// Removes meters and their pending units, on this node only.
-    pub(crate) fn reset_now(&self, claims: Claims<'_>) {
+    /// Removes meters on this node only. Their pending units are removed, too, or are still to be sent.
+    pub(crate) fn reset_now(&self, claims: Claims<'_>, keeps_pending: bool) {
         for claim in claims.iter() {
             let fingerprint = self.fingerprints.of(&claim.id);
-            self.shard(fingerprint).remove(fingerprint, &self.capacity);
+            self.shard(fingerprint).remove(fingerprint, keeps_pending, &self.capacity);
         }
     }
 
@@ -236,7 +236,11 @@ impl Ledger {
 
     /// Adds usages of another node. Returns how many could not be counted, because the ledger is full or the meter has other
     /// segments here.
-    pub(crate) fn merge<'a>(&self, mut usages: impl Iterator<Item = (MeterId<'a>, Meter, Units)>) -> u64 {
+    pub(crate) fn merge<'a>(
+        &self,
+        mut usages: impl Iterator<Item = (MeterId<'a>, Meter, Units)>,
+        now: Timestamp,
+    ) -> u64 {
         let mut batch = RemoteBatch::default();
         let mut uncounted = 0;
         while batch.fill(&self.fingerprints, &mut usages) {
@@ -244,7 +248,7 @@ impl Ledger {
             let shard_of = |index: &u32| batch.at(*index).fingerprint.shard(self.shards.len());
             for indices in order.chunk_by(|one, other| shard_of(one) == shard_of(other)) {
                 let mut shard = self.shards[shard_of(&indices[0])].lock();
-                shard.reserve(indices.iter().map(|index| batch.at(*index).fingerprint), &self.capacity);
+                shard.reserve(indices.iter().map(|index| batch.at(*index).fingerprint), now, &self.capacity);
                 for usage in indices.iter().map(|index| batch.at(*index)) {
                     let (id, meter) = batch.meter(usage);
                     let is_counted =
@@ -258,9 +262,11 @@ impl Ledger {
 
     /// Merges the state of another node by maximum and adds what is pending here. `false` if it cannot be counted, as in
     /// [`merge`](Self::merge).
-    pub(crate) fn raise(&self, id: &MeterId<'_>, meter: &Meter, state: State) -> bool {
+    pub(crate) fn raise(&self, id: &MeterId<'_>, meter: &Meter, state: State, now: Timestamp) -> bool {
         let fingerprint = self.fingerprints.of(id);
-        self.shard(fingerprint).raise((fingerprint, id), meter, state, &self.capacity)
+        let mut shard = self.shard(fingerprint);
+        shard.reserve([fingerprint].into_iter(), now, &self.capacity);
+        shard.raise((fingerprint, id), meter, state, &self.capacity)
     }
 
     /// The states in the shard with this number; `None` after the last shard.

@@ -5,6 +5,7 @@ use ratelimit_core::kit::OwnedName;
 use ratelimit_core::{Meter, MeterId, Refund, State, Timestamp, Verdict};
 use ratelimit_memory::kit::{self, Demand, Fingerprint, LargeStates, Slab, expiry};
 
+use super::SWEPT_METERS;
 use super::capacity::Capacity;
 use super::cold::{Cold, Meters};
 use super::entry::{Entry, Outgoing};
@@ -151,13 +152,17 @@ impl Shard {
         self.prune();
     }
 
-    /// Removes a meter and its pending units.
-    pub(super) fn remove(&mut self, fingerprint: Fingerprint, capacity: &Capacity) {
+    /// Removes a meter. Its pending units are removed, too, or are still to be sent.
+    pub(super) fn remove(&mut self, fingerprint: Fingerprint, keeps_pending: bool, capacity: &Capacity) {
+        if keeps_pending {
+            self.open(fingerprint, |entry| entry.queue_pending());
+        } else {
+            self.outgoing.queue.retain(|(of, _)| *of != fingerprint);
+        }
         if let Ok(found) = self.table.find_entry(fingerprint.low, |slot| slot.is(fingerprint)) {
             let (slot, _) = found.remove();
             self.removed(&slot, capacity);
         }
-        self.outgoing.queue.retain(|(of, _)| *of != fingerprint);
     }
 
     fn removed(&mut self, slot: &Slot, capacity: &Capacity) {
@@ -232,8 +237,16 @@ impl Shard {
 
     /// Grows the table for the new ones among these meters before they are merged. This also reads the slots of all meters: the
     /// processor overlaps these cache misses, which the merges would take one after another.
-    pub(super) fn reserve(&mut self, fingerprints: impl Iterator<Item = Fingerprint>, capacity: &Capacity) {
+    ///
+    /// First removes expired meters, as before a claim on a new one.
+    pub(super) fn reserve(
+        &mut self,
+        fingerprints: impl Iterator<Item = Fingerprint>,
+        now: Timestamp,
+        capacity: &Capacity,
+    ) {
         let unknown: usize = fingerprints.map(|fingerprint| usize::from(!self.contains(fingerprint))).sum();
+        self.sweep(unknown * SWEPT_METERS, now, capacity);
         self.table.reserve(unknown.min(capacity.available()), |slot| slot.low);
     }
 

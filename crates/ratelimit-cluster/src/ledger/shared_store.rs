@@ -78,9 +78,9 @@ impl Ledger {
 
     /// Records that the store has charged units of a log, as of this instant.
     pub(crate) fn add_sent(&self, usage: &Usage, at: Timestamp) {
-        if let Units::Log { newest, units } = usage.units {
+        if let (Meter::Log(log), Units::Log { newest, units }) = (&usage.meter, usage.units) {
             self.with(&usage.name.id(), |entry| {
-                entry.shared_mut().log.add_sent(units.unsigned_abs(), newest, at);
+                entry.shared_mut().log.add_sent(log.window(), units.unsigned_abs(), newest, at);
             });
         }
     }
@@ -132,9 +132,9 @@ impl Ledger {
             return self.remove_sent(usage);
         }
         self.with(&usage.name.id(), |entry| {
-            if let Units::Log { newest, units } = usage.units {
+            if let (Meter::Log(log), Units::Log { newest, units }) = (&usage.meter, usage.units) {
                 // They are never taken from a reading.
-                entry.shared_mut().log.add_unsure(units.unsigned_abs(), newest);
+                entry.shared_mut().log.add_unsure(log.window(), units.unsigned_abs(), newest);
             } else if counts_together(&entry.meter, &usage.meter) {
                 entry.drain_unsure(&usage.units);
                 let shared = entry.colds.at_mut(entry.slot.cold).shared.get_or_insert_default();

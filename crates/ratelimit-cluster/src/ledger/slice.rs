@@ -35,7 +35,7 @@ impl Ledger {
             }
             if !shard.insert(*fingerprint, &claim.id, &claim.meter, &self.capacity) {
                 for fingerprint in inserted {
-                    shards[place(&fingerprint)].remove(fingerprint, &self.capacity);
+                    shards[place(&fingerprint)].remove(fingerprint, true, &self.capacity);
                 }
                 return Err(full());
             }

@@ -59,7 +59,7 @@ pub(super) fn take(ledger: &Ledger) -> Vec<Usage> {
 }
 
 pub(super) fn merge(ledger: &Ledger, usage: &Usage) -> bool {
-    ledger.merge([(usage.name.id(), usage.meter, usage.units)].into_iter()) == 0
+    ledger.merge([(usage.name.id(), usage.meter, usage.units)].into_iter(), START) == 0
 }
 
 fn state(ledger: &Ledger) -> State {
@@ -181,7 +181,7 @@ fn a_state_merged_twice_or_beside_usages_counts_once() {
         claim(&other, &limit, 2, START, Mode::Charge); // pending: the other node cannot know it
         for _ in 0..2 {
             for known in (0..).map_while(|part| one.states(part)).flatten() {
-                assert!(other.raise(&known.name.id(), &known.meter, known.state));
+                assert!(other.raise(&known.name.id(), &known.meter, known.state, START));
             }
         }
         assert_eq!(remaining(&other, &limit, START), limit.burst() - 5, "{text}");
@@ -206,6 +206,29 @@ fn usages_keep_the_limit_that_was_changed() {
 }
 
 #[test]
+fn received_meters_expire_while_others_are_received() {
+    let limit = limit("20/min fixed");
+    // At the end of a minute, those of the minute before have expired, or have not quite expired.
+    for pause in [62, 60] {
+        let [one, merged, raised] = ledgers();
+        for number in 0..20_u32 {
+            let now = START + Duration::from_secs(pause * u64::from(number));
+            for key in (300 * number..300 * (number + 1)).map(u32::to_be_bytes) {
+                let id = MeterId { key: &key, ..id(&limit) };
+                let claim = Claim { id, cost: 1, meter: limit.meter_for(&key) };
+                assert!(claim_on(&one, now, Mode::Charge, &claim).unwrap().0);
+                let fingerprint = one.fingerprints.of(&id);
+                let state = one.shard(fingerprint).state(fingerprint).unwrap();
+                assert!(raised.raise(&id, &claim.meter, state, now), "{number}");
+            }
+            let usages = take(&one);
+            let usages = usages.iter().map(|usage| (usage.name.id(), usage.meter, usage.units));
+            assert_eq!(merged.merge(usages, now), 0, "{number}");
+        }
+    }
+}
+
+#[test]
 fn a_reset_removes_pending_usages_and_a_full_ledger_refuses() {
     let limit = limit("20/min");
     let ledger = Ledger::new(1, None);
@@ -217,7 +240,7 @@ fn a_reset_removes_pending_usages_and_a_full_ledger_refuses() {
     assert_eq!(error.kind(), ErrorKind::Full);
     assert!(ledger.claim_now(Claims::new(START, Mode::Charge, &both).unwrap()).is_err());
     assert_eq!(remaining(&ledger, &limit, START), 17, "a slice that found no room was charged");
-    ledger.reset_now(Claims::new(START, Mode::Charge, &both[..1]).unwrap());
+    ledger.reset_now(Claims::new(START, Mode::Charge, &both[..1]).unwrap(), false);
     assert_eq!((ledger.len(), take(&ledger).len()), (0, 0));
     claim_on(&ledger, START, Mode::Charge, &other).unwrap();
     // The other key expires after two minutes.

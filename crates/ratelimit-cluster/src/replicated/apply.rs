@@ -49,7 +49,8 @@ impl<T> Replicated<T> {
         session.peers.mark(sender, number);
         let mut entries = Entries::new(units);
         let units = std::iter::from_fn(|| entries.units().ok().flatten());
-        let uncounted = self.ledger.merge(units.filter(|(_, meter, units)| !units.have_left(meter, now)));
+        let units = units.filter(|(_, meter, units)| !units.have_left(meter, now));
+        let uncounted = self.ledger.merge(units, now);
         let mut stats = lock(&self.stats);
         stats.applied += 1;
         stats.uncounted += uncounted;
@@ -73,11 +74,11 @@ impl<T> Replicated<T> {
     }
 
     /// Merges the states of meters in a message.
-    pub(super) fn apply_state(&self, message: &[u8]) -> Result<(), Malformed> {
+    pub(super) fn apply_state(&self, message: &[u8], now: Timestamp) -> Result<(), Malformed> {
         let Body::State { states, .. } = Message::read(message)?.body else { return Ok(()) };
         let mut entries = Entries::new(states);
         while let Some((id, meter, state)) = entries.state()? {
-            if !self.ledger.raise(&id, &meter, state) {
+            if !self.ledger.raise(&id, &meter, state, now) {
                 lock(&self.stats).uncounted += 1;
             }
         }

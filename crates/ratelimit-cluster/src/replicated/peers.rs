@@ -27,8 +27,8 @@ struct Peer {
     newest: u64,
     /// The oldest update that the peer can send again.
     oldest: u64,
-    /// The interval in which a message of the peer was last received.
-    last_seen: u64,
+    /// The interval in which a message of the peer was last received; `None` if it is only known from a state.
+    last_seen: Option<u64>,
     has_left: bool,
     /// The newest update that was known at the end of the last interval. Missing updates up to this one are not just late.
     overdue_up_to: u64,
@@ -40,7 +40,11 @@ struct Peer {
 
 impl Peer {
     fn is_present(&self, intervals: u64, now: u64) -> bool {
-        !self.has_left && self.last_seen.saturating_add(intervals) >= now
+        !self.has_left && !self.is_silent(intervals, now)
+    }
+
+    fn is_silent(&self, intervals: u64, now: u64) -> bool {
+        self.last_seen.is_none_or(|seen| seen.saturating_add(intervals) < now)
     }
 
     fn is_new(&self, number: u64) -> bool {
@@ -124,13 +128,13 @@ impl Peers {
             let oldest = self.peers.iter().min_by_key(|(_, peer)| peer.last_seen).map(|(id, _)| *id);
             oldest.map(|id| self.peers.remove(&id));
         }
-        self.peers.entry(id).or_insert(Peer { last_seen: self.interval, ..Peer::default() })
+        self.peers.entry(id).or_default()
     }
 
     /// Records that a message of this peer was received.
     pub(crate) fn mark_seen(&mut self, id: NodeId) {
         let interval = self.interval;
-        self.peer(id).last_seen = interval;
+        self.peer(id).last_seen = Some(interval);
     }
 
     /// Whether an update has not been applied.
@@ -190,9 +194,15 @@ impl Peers {
         self.peers.get(&id).is_some_and(|peer| peer.is_present(intervals, self.interval))
     }
 
+    /// Whether updates of peers that were seen in the last `intervals` are missing.
+    pub(crate) fn have_gaps(&self, intervals: u64) -> bool {
+        let mut present = self.peers.values().filter(|peer| peer.is_present(intervals, self.interval));
+        present.any(|peer| peer.gaps().next().is_some())
+    }
+
     /// Whether no message of this peer was received in the last `intervals`.
     pub(crate) fn is_silent(&self, id: NodeId, intervals: u64) -> bool {
-        self.peers.get(&id).is_none_or(|peer| peer.last_seen.saturating_add(intervals) < self.interval)
+        self.peers.get(&id).is_none_or(|peer| peer.is_silent(intervals, self.interval))
     }
 
     /// Ends an interval without requests.
@@ -358,6 +368,15 @@ mod tests {
         assert_eq!(peers.applied().collect::<Vec<_>>(), [(A, 1, 11), (A, 13, 20)]);
         peers.mark_contained((A, 2, 12));
         assert_eq!(peers.applied().collect::<Vec<_>>(), [(A, 1, 20)]);
+    }
+
+    #[test]
+    fn peers_in_a_state_are_counted_from_their_first_message_on() {
+        let mut peers = Peers::default();
+        peers.mark_contained((A, 1, 9));
+        assert_eq!(peers.count_present(10), 0);
+        assert!(!apply(&mut peers, 9));
+        assert_eq!(peers.count_present(10), 1);
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl<T: Transport> Replicated<T> {
                 session.peers.leave(sender);
                 None
             }
-            Body::Hello if session.joining.is_none() => {
+            Body::Hello if session.should_offer(sender) => {
                 Some(Reply::Messages(vec![message::offer(me, sender).into()]))
             }
             Body::Offer { to } if to == me => {
@@ -94,7 +94,7 @@ impl<T: Transport> Replicated<T> {
                 let max = self.config.max_keys.saturating_mul(BYTES_PER_METER);
                 let state = session.add_part((part, is_last), contained.updates(), bytes, max);
                 let FullState { states, held } = state.unwrap_or_default();
-                states.iter().try_for_each(|message| self.apply_state(message))?;
+                states.iter().try_for_each(|message| self.apply_state(message, now))?;
                 drop(session);
                 self.apply_held(&held, now);
                 None

@@ -22,6 +22,9 @@ const MAX_HELLOS: u32 = 2;
 /// The maximum number of nodes whose last request is remembered.
 const MAX_ANSWERED: usize = 4_096;
 
+/// How many intervals a state request waits for missing updates. Each is given up earlier, but others may follow.
+const MAX_POSTPONED: u32 = 12;
+
 /// After this many intervals a node joins without the state of another one.
 const MAX_JOINING: u64 = 12;
 
@@ -42,6 +45,10 @@ pub(crate) struct Session {
     fetch: Option<Fetch>,
     /// Nodes whose state has to be requested next, and how often it was requested without success.
     wanted: BTreeMap<NodeId, u32>,
+    /// For how many intervals these requests have waited.
+    postponed: u32,
+    /// The node that joins and was not offered the state last.
+    declined: Option<NodeId>,
     /// The number of state requests of this node.
     requests: u64,
     /// The last answered request of each node.
@@ -101,6 +108,8 @@ impl Session {
             joining: Some(Joining::default()),
             fetch: None,
             wanted: BTreeMap::new(),
+            postponed: 0,
+            declined: None,
             requests: 0,
             answered: BTreeMap::new(),
             silent_intervals,
@@ -139,10 +148,18 @@ impl Session {
         {
             self.wanted.entry(from).or_insert(attempts + 1);
         }
+        // The state contains what this node misses of others: received later, it would count twice.
+        let waits = self.postponed < MAX_POSTPONED && self.peers.have_gaps(self.silent_intervals);
         if self.fetch.is_none()
-            && let Some((from, attempts)) = self.wanted.pop_first()
+            && let Some(next) = self.wanted.first_entry()
         {
-            requests.push(self.request_state(from, attempts));
+            if waits {
+                self.postponed += 1;
+            } else {
+                self.postponed = 0;
+                let (from, attempts) = next.remove_entry();
+                requests.push(self.request_state(from, attempts));
+            }
         }
         (requests, Vec::new())
     }
@@ -219,6 +236,13 @@ impl Session {
             return None;
         }
         Some(self.request_state(from, 0))
+    }
+
+    /// Whether this node should offer its state to one that joins. While it lacks updates that were given up, which its state
+    /// would declare as contained, only if that node asks again: nobody else has offered.
+    pub(crate) fn should_offer(&mut self, to: NodeId) -> bool {
+        let is_whole = self.fetch.is_none() && self.wanted.is_empty();
+        self.joining.is_none() && (is_whole || self.declined.replace(to) == Some(to))
     }
 
     /// Whether this node should send its state for a request of another node: once for each request, because the parts of
@@ -350,6 +374,45 @@ mod tests {
             }
             assert_eq!(requested, expected);
         }
+    }
+
+    #[test]
+    fn a_state_request_waits_for_missing_updates_of_other_nodes() {
+        for (misses_for, requested_at) in [(3, 3), (99, 12)] {
+            let mut session = Session::new(ME, 100, 10);
+            session.finish_joining();
+            session.peers.mark_seen(ONE);
+            session.peers.mark(ONE, 9);
+            session.peers.heartbeat(ONE, 9, 9);
+            let mut requested = Vec::new();
+            for interval in 0..20 {
+                session.peers.mark_seen(OTHER);
+                session.peers.mark_known(OTHER, interval + 1);
+                if interval >= misses_for {
+                    session.peers.mark_contained((OTHER, 1, interval + 1));
+                } else if interval > 0 {
+                    session.peers.mark(OTHER, interval); // the newest is missing each time
+                }
+                let requests = request(&mut session);
+                requested.extend(requests.iter().any(|message| message[1] == 6).then_some(interval));
+            }
+            assert_eq!(requested.first(), Some(&requested_at));
+        }
+    }
+
+    #[test]
+    fn a_state_without_given_up_updates_is_offered_only_to_a_node_that_asks_again() {
+        let mut session = Session::new(ME, 100, 10);
+        assert!(!session.should_offer(ONE) && !session.should_offer(ONE), "it is joining itself");
+        session.finish_joining();
+        assert!(session.should_offer(ONE));
+        session.peers.mark_seen(OTHER);
+        session.peers.mark(OTHER, 9);
+        session.peers.heartbeat(OTHER, 9, 9);
+        assert_eq!(request(&mut session).len(), 1);
+        assert!(!session.should_offer(ONE) && session.should_offer(ONE));
+        assert!(session.add_part((0, true), [].into_iter(), &[7], 100).is_some());
+        assert!(session.should_offer(OTHER));
     }
 
     #[test]

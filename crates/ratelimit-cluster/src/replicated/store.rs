@@ -41,7 +41,7 @@ use crate::table::lock;
 /// [`Leased`](crate::Leased).
 ///
 /// # Reset
-/// A reset affects only this node: it is not sent to the others.
+/// A reset affects only this node: it is not sent to the others. What this node charged before it is still sent.
 ///
 /// # Trust
 /// Bytes that are not a message are dropped. But a program that can write to the channel can make nodes count any units.
@@ -136,7 +136,7 @@ impl<T: Transport> CounterStore for Replicated<T> {
     counter_store_methods!();
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        self.ledger.reset_now(claims);
+        self.ledger.reset_now(claims, true);
         Ok(())
     }
 }
@@ -146,6 +146,6 @@ impl<T: Transport> SyncCounterStore for Replicated<T> {
     sync_counter_store_methods!();
 
     fn reset_now(&self, claims: Claims<'_>) {
-        self.ledger.reset_now(claims);
+        self.ledger.reset_now(claims, true);
     }
 }

@@ -209,7 +209,7 @@ impl<S: CounterStore> CounterStore for Synced<S> {
         let _turn = self.turn.lock().await;
         let resets: Vec<_> =
             claims.iter().map(|claim| Reset::of(claim, &self.ledger, claims.now())).collect();
-        self.ledger.reset_now(claims);
+        self.ledger.reset_now(claims, false);
         for (claim, reset) in claims.iter().zip(resets) {
             self.reset_one(claim, reset.at).await?;
         }

@@ -51,7 +51,7 @@ impl Resets {
             let known = pending.entry(OwnedName::new(&claim.id)).or_insert(reset);
             *known = Reset { at: known.at.max(reset.at), ..reset };
         }
-        ledger.reset_now(claims);
+        ledger.reset_now(claims, false);
     }
 
     /// Records that segments of a window before `from` no longer count. The store has forgotten them at `until`.

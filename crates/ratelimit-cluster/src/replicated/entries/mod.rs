@@ -12,6 +12,7 @@
 //!
 //! Instants are nanoseconds since the Unix epoch. Numbers are unsigned unless stated otherwise. A log that is too long for a
 //! message is sent with less precision: adjacent units get the instant of the newer one, so it never counts for less.
+//! All logs in a message have at most as many units as one log may have.
 
 mod read;
 mod write;
@@ -27,7 +28,7 @@ mod tests {
         State, Timestamp, Window,
     };
 
-    use super::super::wire::{Malformed, Reader, put_number};
+    use super::super::wire::{Malformed, Reader, put_number, put_signed};
     use super::*;
     use crate::ledger::{Ledger, Units};
 
@@ -158,7 +159,7 @@ mod tests {
                 prop_assert_eq!((*same, BucketState::from_numbers(&numbers)), (meter, Some(state.clone())));
                 for now in [Timestamp::EPOCH, Timestamp::from_secs(1_800_000_000), Timestamp::MAX] {
                     let (ledger, other) = (Ledger::new(9, None), id(0, b"k"));
-                    prop_assert!(ledger.raise(&other, &at_rate(meter, 3), State::Bucket(state.clone())));
+                    prop_assert!(ledger.raise(&other, &at_rate(meter, 3), State::Bucket(state.clone()), now));
                     for (rate, cost) in [(1, 1), (3, MAX_UNITS), (2, 1)] {
                         let meter = at_rate(meter, rate);
                         let decide = |mode| ledger.claim_one_now(now, mode, &Claim { id: other, cost, meter });
@@ -167,11 +168,11 @@ mod tests {
                         let receipt = verdict.receipt;
                         ledger.refund_now(now, &[Refund { id: other, cost, meter, receipt }]);
                         let units = Units::Bucket { drain: i64::MAX - 1, floor: Timestamp::derived(i64::MAX.cast_unsigned()) };
-                        prop_assert_eq!(ledger.merge([(other, meter, units)].into_iter()), 0);
+                        prop_assert_eq!(ledger.merge([(other, meter, units)].into_iter(), now), 0);
                         let units = Units::Bucket { drain: i64::MIN, floor: Timestamp::EPOCH };
-                        prop_assert_eq!(ledger.merge([(other, meter, units)].into_iter()), 0);
+                        prop_assert_eq!(ledger.merge([(other, meter, units)].into_iter(), now), 0);
                     }
-                    prop_assert!(ledger.raise(&other, &meter, State::Bucket(state.clone())));
+                    prop_assert!(ledger.raise(&other, &meter, State::Bucket(state.clone()), now));
                 }
             } else {
                 prop_assert_eq!(&read, &Err(Malformed));
@@ -208,6 +209,36 @@ mod tests {
         assert_eq!(page.pop(), Some(1));
         put_number(&mut page, MAX_LOG_UNITS + 1);
         assert_eq!(Entries::new(Reader::new(&page)).state(), Err(Malformed));
+    }
+
+    #[test]
+    fn the_units_of_all_logs_in_a_message_are_bounded() {
+        let meter = Meter::Log(Log::new(5, 1).unwrap());
+        let of = |units| Units::Log { newest: Timestamp::EPOCH, units };
+        let page = |all: &[i64]| {
+            let mut page = vec![0, 0, 1, b's', 3, 5, 1];
+            for units in all {
+                page.extend([1, 1, b'k', 0]);
+                put_signed(&mut page, *units);
+            }
+            page
+        };
+        let read = |page: &[u8]| {
+            let mut entries = Entries::new(Reader::new(page));
+            let units = std::iter::from_fn(|| entries.units().transpose());
+            units.map(|entry| entry.map(|(_, _, units)| units)).collect::<Result<Vec<_>, _>>()
+        };
+        let most = MAX_LOG_UNITS.cast_signed();
+        assert_eq!(read(&page(&[most - 5, 5])).map(|all| all.len()), Ok(2));
+        assert_eq!(read(&page(&[most - 5, 6])), Err(Malformed));
+        let mut writer = Writer::new(2_000, Vec::new);
+        [most - 5, 6, i64::MAX, -7, i64::MIN]
+            .iter()
+            .for_each(|units| writer.units(&id(0, b"k"), &meter, &of(*units)));
+        let (pages, left_out) = writer.finish();
+        assert_eq!((pages.len(), left_out), (5, 0));
+        let sent: Vec<_> = pages.iter().flat_map(|page| read(page).unwrap()).collect();
+        assert_eq!(sent, [most - 5, 6, most, -7, -most].map(of));
     }
 
     #[test]

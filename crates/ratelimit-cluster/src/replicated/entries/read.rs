@@ -34,7 +34,11 @@ impl<'a> Entries<'a> {
                 Units::Window { segment, units: units(reader)? }
             }
             Meter::Bucket(_) => Units::Bucket { drain: reader.signed()?, floor: derived(reader)? },
-            Meter::Log(_) => Units::Log { newest: instant(reader)?, units: units(reader)? },
+            Meter::Log(_) => {
+                let (newest, units) = (instant(reader)?, units(reader)?);
+                self.count_log_units(units.unsigned_abs())?;
+                Units::Log { newest, units }
+            }
         };
         Ok(Some((id, meter, units)))
     }
@@ -104,14 +108,19 @@ impl<'a> Entries<'a> {
         for _ in 0..runs {
             last = last.checked_add(self.reader.number()?).ok_or(Malformed)?;
             let units = self.reader.number()?;
-            // The bound of one log is also the bound of all logs in a message.
-            self.log_units = self.log_units.checked_add(units).ok_or(Malformed)?;
-            if last > Timestamp::MAX.as_nanos() || self.log_units > MAX_LOG_UNITS {
+            self.count_log_units(units)?;
+            if last > Timestamp::MAX.as_nanos() {
                 return Err(Malformed);
             }
             state.units.extend((0..units).map(|_| last));
         }
         Ok(State::Log(state))
+    }
+
+    /// The bound of one log is also the bound of all logs in a message: each unit takes memory.
+    fn count_log_units(&mut self, units: u64) -> Result<(), Malformed> {
+        self.log_units = self.log_units.checked_add(units).ok_or(Malformed)?;
+        if self.log_units > MAX_LOG_UNITS { Err(Malformed) } else { Ok(()) }
     }
 }
 

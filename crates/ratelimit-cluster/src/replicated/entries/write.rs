@@ -44,7 +44,9 @@ impl<B: FnMut() -> Vec<u8>> Writer<B> {
     }
 
     pub(crate) fn units(&mut self, id: &MeterId<'_>, meter: &Meter, units: &Units) {
-        self.put(id, meter, 0, |out, _| put_units(out, units));
+        let log_units =
+            if let Units::Log { units, .. } = units { units.unsigned_abs().min(MAX_LOG_UNITS) } else { 0 };
+        self.put(id, meter, log_units, |out, _| put_units(out, units));
     }
 
     pub(crate) fn state(&mut self, id: &MeterId<'_>, meter: &Meter, state: &State) {
@@ -150,13 +152,13 @@ fn put_limit(out: &mut Vec<u8>, meter: &Meter) {
     }
 }
 
-/// More units than any limit has are sent as that many: a reader accepts no more.
+/// More units than any meter has are sent as that many: a reader accepts no more.
 fn put_units(out: &mut Vec<u8>, units: &Units) {
-    let bounded = |units: i64| units.clamp(-(MAX_UNITS.cast_signed()), MAX_UNITS.cast_signed());
+    let bounded = |units: i64, most: u64| units.clamp(-most.cast_signed(), most.cast_signed());
     match *units {
         Units::Window { segment, units } => {
             put_number(out, segment);
-            put_signed(out, bounded(units));
+            put_signed(out, bounded(units, MAX_UNITS));
         }
         Units::Bucket { drain, floor } => {
             put_signed(out, drain);
@@ -164,7 +166,7 @@ fn put_units(out: &mut Vec<u8>, units: &Units) {
         }
         Units::Log { newest, units } => {
             put_number(out, newest.as_nanos());
-            put_signed(out, bounded(units));
+            put_signed(out, bounded(units, MAX_LOG_UNITS));
         }
     }
 }
