@@ -48,7 +48,7 @@ use self::capacity::{Capacity, full};
 pub(crate) use self::merge::largest;
 pub(crate) use self::reading::{BucketReading, Reading};
 use self::remote_batch::RemoteBatch;
-use self::shard::Shard;
+use self::shard::{SWEPT_METERS, Shard};
 pub(crate) use self::store_methods::{counter_store_methods, sync_counter_store_methods};
 use self::units::counts_alike;
 pub(crate) use self::units::{Units, whole_units};
@@ -87,8 +87,7 @@ struct NextShard(AtomicUsize);
 const MAX_SHARDS: usize = 256;
 const METERS_PER_SHARD: usize = 256;
 
-/// How many meters and shards a sweep visits that runs as part of a claim.
-const SWEPT_METERS: usize = 8;
+/// How many shards a sweep visits that runs as part of a claim.
 const SWEPT_SHARDS: usize = 16;
 
 /// How many meters a sweep visits once an interval, or when the ledger is full.

@@ -5,7 +5,6 @@ use ratelimit_core::kit::OwnedName;
 use ratelimit_core::{Meter, MeterId, Refund, State, Timestamp, Verdict};
 use ratelimit_memory::kit::{self, Demand, Fingerprint, LargeStates, Slab, expiry};
 
-use super::SWEPT_METERS;
 use super::capacity::Capacity;
 use super::cold::{Cold, Meters};
 use super::entry::{Entry, Outgoing};
@@ -20,6 +19,9 @@ const TIDY_EVERY: u32 = 64;
 /// If at least one in this many meters is pending, all slots are scanned in memory order: that is faster than looking up the
 /// pending ones.
 const SCAN_SHARE: usize = 4;
+
+/// How many meters a sweep visits that runs as part of a claim.
+pub(super) const SWEPT_METERS: usize = 8;
 
 /// A shard. The fields that each claim needs come first, on one pair of cache lines with the lock.
 #[derive(Default)]

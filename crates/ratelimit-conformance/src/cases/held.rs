@@ -75,7 +75,7 @@ async fn one(bench: &Bench, limit: &Limit, meanwhile: Meanwhile) -> CaseResult {
         Err(_) => others.await?, // they wait for the claim
     };
     ensure!(charged.admitted, "what fits beside the claim was refused, {limit}: {charged:?}");
-    let claimed = in_time("the claim", async { Ok(claim.await??) }).await?;
+    let claimed = in_time("the claim", async { claim.await? }).await?;
     let left = put(&bench.store, START, Mode::Peek, &[part.of(0)]).await??.verdicts[0].remaining;
     let what = format!("{left} of 10 are left, {limit}, and the claim got {claimed:?}");
     match (meanwhile, &claimed) {

@@ -9,50 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ratelimit_core::Timestamp;
-use serde::Serialize;
 
-use crate::format::Format;
-use crate::record::{Record, Wanted};
+use crate::record::Record;
 use requests::Requests;
 
 pub use open::Source;
-
-/// How to read logs.
-#[derive(Clone, Debug)]
-pub struct Reading {
-    /// The fields to read.
-    pub wanted: Wanted,
-    /// The format, or `None` to detect it in each file.
-    pub format: Option<Format>,
-    /// Whether a bad line, or a file that cannot be read to its end, is an error.
-    pub strict: bool,
-}
-
-/// What was read.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct LinesRead {
-    /// All lines, including empty ones and comments.
-    pub lines: u64,
-    /// Lines that are requests.
-    pub requests: u64,
-    /// Bad lines: those that are neither requests nor empty, comments or the header of CSV.
-    pub bad: u64,
-    /// The first bad lines, at most five.
-    pub first_bad: Vec<BadLine>,
-    /// Messages about files of which only a part could be read, for people.
-    pub incomplete: Vec<String>,
-}
-
-/// A bad line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct BadLine {
-    /// The name of the file.
-    pub file: String,
-    /// The number of the line, from 1.
-    pub line: u64,
-    /// What is wrong with it.
-    pub reason: String,
-}
+pub use requests::{BadLine, LinesRead, Reading};
 
 /// Reads the requests of all sources, merged by time, and calls `each` for each of them. Adds the bytes that were read, before
 /// they are decompressed, to `bytes`.

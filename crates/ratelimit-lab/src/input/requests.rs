@@ -1,20 +1,57 @@
-//! The requests of one stream.
+//! The requests of one stream, and what is wrong with its lines.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
 
 use anyhow::{Context as _, bail};
+use serde::Serialize;
 
 use super::lines::{Lines, RawLine};
-use super::{BadLine, LinesRead, Reading};
-use crate::format::{Line, Parser, is_blank};
-use crate::record::Record;
+use crate::format::{Format, Line, Parser, is_blank};
+use crate::record::{Record, Wanted};
 
 /// The maximum number of bad lines that are described.
 pub(super) const DESCRIBED: usize = 5;
 /// The number of lines at the beginning of a file, one of which must show its format.
 const LOOKED_AT: usize = 20;
 pub(super) const TOO_LONG: &str = "it is longer than a mebibyte";
+
+/// How to read logs.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    /// The fields to read.
+    pub wanted: Wanted,
+    /// The format, or `None` to detect it in each file.
+    pub format: Option<Format>,
+    /// Whether a bad line, or a file that cannot be read to its end, is an error.
+    pub strict: bool,
+}
+
+/// What was read.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LinesRead {
+    /// All lines, including empty ones and comments.
+    pub lines: u64,
+    /// Lines that are requests.
+    pub requests: u64,
+    /// Bad lines: those that are neither requests nor empty, comments or the header of CSV.
+    pub bad: u64,
+    /// The first bad lines, at most five.
+    pub first_bad: Vec<BadLine>,
+    /// Messages about files of which only a part could be read, for people.
+    pub incomplete: Vec<String>,
+}
+
+/// A bad line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BadLine {
+    /// The name of the file.
+    pub file: String,
+    /// The number of the line, from 1.
+    pub line: u64,
+    /// What is wrong with it.
+    pub reason: String,
+}
 
 /// Reads a stream line by line.
 pub(super) struct Requests<R> {
