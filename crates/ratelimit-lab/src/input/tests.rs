@@ -8,7 +8,7 @@ use flate2::write::GzEncoder;
 
 use super::requests::{DESCRIBED, TOO_LONG};
 use super::*;
-use crate::record::LONGEST;
+use crate::record::{LONGEST, Wanted};
 
 fn line(second: u64) -> String {
     format!("{{\"time\":{second},\"ip\":\"192.0.2.1\"}}\n")
