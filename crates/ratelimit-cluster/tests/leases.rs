@@ -326,6 +326,26 @@ async fn a_lease_from_before_a_reset_returns_no_units_of_later_charges() {
     assert_eq!(used(&shared.0, &limit, START), 100);
 }
 
+#[tokio::test]
+async fn a_lease_that_arrives_after_its_window_is_returned() {
+    let limit: Limit = "1000/min".parse().unwrap();
+    let shared = Arc::new(Slow::default());
+    let node = Leased::with_config(shared.clone(), eager());
+    let id = MeterId { namespace: "", scope: limit.scope(), key: b"k" };
+    let claims = [Claim { id, cost: 10, meter: limit.meter_for(b"k") }];
+    let (now, later) = (START, START + Duration::from_secs(60));
+    let claims = Claims::new(now, Mode::Charge, &claims).unwrap();
+    node.claim(claims).await.unwrap();
+    let mut call = Box::pin(node.claim(claims));
+    while used(&shared.0, &limit, now) == 10 {
+        assert!(futures::poll!(call.as_mut()).is_pending());
+    }
+    node.claim(claims.at(later)).await.unwrap();
+    let before = used(&shared.0, &limit, later);
+    assert!(call.await.unwrap().admitted);
+    assert_eq!(before - used(&shared.0, &limit, later), 40);
+}
+
 #[test]
 fn a_single_node_decides_like_the_store() {
     let mut random = 7_u64;

@@ -71,6 +71,7 @@ pub struct Leased<S> {
     inner: Arc<S>,
     config: LeaseConfig,
     leases: Arc<Table<Lease>>,
+    resets: Arc<AtomicU64>,
     serial: AtomicU64,
 }
 
@@ -83,7 +84,7 @@ impl<S: CounterStore + 'static> Leased<S> {
     /// Leases units from `inner`.
     pub fn with_config(inner: S, config: LeaseConfig) -> Self {
         let (inner, leases) = (Arc::new(inner), Arc::new(Table::new(config.max_keys)));
-        Self { inner, config, leases, serial: AtomicU64::new(0) }
+        Self { inner, config, leases, resets: Arc::default(), serial: AtomicU64::new(0) }
     }
 
     /// The store underneath.
@@ -172,7 +173,8 @@ impl<S: CounterStore + 'static> Leased<S> {
     /// The request for what the leases do not pay.
     fn request(&self, claims: &Claims<'_>, parts: Parts) -> Request<S> {
         let claims = OwnedClaims::new(claims, OwnedName::new);
-        Request { store: self.inner.clone(), leases: self.leases.clone(), claims, parts }
+        let resets = (self.resets.clone(), self.resets.load(Ordering::SeqCst));
+        Request { store: self.inner.clone(), leases: self.leases.clone(), resets, claims, parts }
     }
 
     /// Takes all leased units of these meters to return them, so that the store decides exactly.
@@ -278,10 +280,14 @@ impl<S: CounterStore + 'static> CounterStore for Leased<S> {
     }
 
     async fn reset(&self, claims: Claims<'_>) -> Result<(), StoreError> {
-        claims.iter().for_each(|claim| self.leases.remove(&claim.id));
+        let forget = || {
+            self.resets.fetch_add(1, Ordering::SeqCst);
+            claims.iter().for_each(|claim| self.leases.remove(&claim.id));
+        };
+        forget();
         let done = self.inner.reset(claims).await;
         // A lease taken in the meantime may have been charged before the reset, which removed its units.
-        claims.iter().for_each(|claim| self.leases.remove(&claim.id));
+        forget();
         done
     }
 }

@@ -1,6 +1,7 @@
 //! A request to the store: a slice without the units that leases paid, plus the units of new leases.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ratelimit_core::kit::{OwnedClaim, OwnedClaims, OwnedName};
 use ratelimit_core::{Answer, Claim, Claims, CounterStore, Meter, Refund, StoreError, Verdict};
@@ -18,6 +19,8 @@ pub(super) type Parts = SmallVec<[Part; 2]>;
 pub(super) struct Request<S> {
     pub(super) store: Arc<S>,
     pub(super) leases: Arc<Table<Lease>>,
+    /// The number of resets, now and when the request was made.
+    pub(super) resets: (Arc<AtomicU64>, u64),
     pub(super) claims: OwnedClaims<OwnedName>,
     pub(super) parts: Parts,
 }
@@ -48,6 +51,13 @@ impl<S: CounterStore> Request<S> {
             return Ok(Some(self.complete(answer).await));
         }
         Ok(None)
+    }
+
+    /// Whether a reset may have removed what the store has charged. A refund would then take units of other charges; they are
+    /// lost until their window ends.
+    fn may_be_reset(&self) -> bool {
+        let (now, before) = &self.resets;
+        now.load(Ordering::SeqCst) != *before
     }
 
     /// The claims to the store.
@@ -110,15 +120,13 @@ impl<S: CounterStore> Request<S> {
                 let is_mine = part.serial == Some(lease.serial);
                 is_mine.then(|| (lease.put(part.want, verdict, now), lease.unspent))
             };
-            // If the lease is gone, a reset may have removed its units: a refund would take those of other charges. They are
-            // lost until their window ends.
-            let (is_put, unspent) = self.leases.with(&claim.id, put).flatten().unwrap_or((true, 0));
+            let (is_put, unspent) = self.leases.with(&claim.id, put).flatten().unwrap_or_default();
             verdict.remaining = verdict.remaining.saturating_add(unspent).min(verdict.limit);
             // The store's receipt does not cover what the lease paid.
             if let Some(paid) = part.verdict {
                 verdict.receipt = verdict.receipt.max(paid.receipt);
             }
-            if part.want > 0 && !is_put {
+            if part.want > 0 && !is_put && !self.may_be_reset() {
                 let Claim { id, meter, .. } = claim;
                 refunds.push(Refund { id, cost: part.want, meter, receipt: verdict.receipt });
             }

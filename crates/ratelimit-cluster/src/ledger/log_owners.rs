@@ -31,7 +31,7 @@ struct Run {
 impl LogOwners {
     /// Records own units that were charged in the store. On this node, the newest was charged at `charged_at`.
     pub(super) fn add_sent(&mut self, window: u64, units: u64, charged_at: Timestamp, at: Timestamp) {
-        drop_left(&mut self.own, window, at);
+        drop_left(&mut self.own, window, charged_at);
         self.sent_until = self.sent_until.max(charged_at);
         match self.own.back_mut() {
             Some(run) if run.at == at && run.is_sure => {

@@ -1,6 +1,6 @@
 //! The state of the exchange with the other nodes, without any I/O: joining, requests, and held updates.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::message::{self, NodeId, UpdateRange};
@@ -47,8 +47,8 @@ pub(crate) struct Session {
     wanted: BTreeMap<NodeId, u32>,
     /// For how many intervals these requests have waited.
     postponed: u32,
-    /// The node that joins and was not offered the state last.
-    declined: Option<NodeId>,
+    /// The nodes that join and were not offered the state so far.
+    declined: BTreeSet<NodeId>,
     /// The number of state requests of this node.
     requests: u64,
     /// The last answered request of each node.
@@ -109,7 +109,7 @@ impl Session {
             fetch: None,
             wanted: BTreeMap::new(),
             postponed: 0,
-            declined: None,
+            declined: BTreeSet::new(),
             requests: 0,
             answered: BTreeMap::new(),
             silent_intervals,
@@ -156,8 +156,10 @@ impl Session {
             if waits {
                 self.postponed += 1;
             } else {
-                self.postponed = 0;
                 let (from, attempts) = next.remove_entry();
+                if self.wanted.is_empty() {
+                    self.postponed = 0;
+                }
                 requests.push(self.request_state(from, attempts));
             }
         }
@@ -242,7 +244,10 @@ impl Session {
     /// would declare as contained, only if that node asks again: nobody else has offered.
     pub(crate) fn should_offer(&mut self, to: NodeId) -> bool {
         let is_whole = self.fetch.is_none() && self.wanted.is_empty();
-        self.joining.is_none() && (is_whole || self.declined.replace(to) == Some(to))
+        if is_whole || self.declined.len() >= MAX_ANSWERED {
+            self.declined.clear();
+        }
+        self.joining.is_none() && (is_whole || !self.declined.insert(to))
     }
 
     /// Whether this node should send its state for a request of another node: once for each request, because the parts of
@@ -410,7 +415,8 @@ mod tests {
         session.peers.mark(OTHER, 9);
         session.peers.heartbeat(OTHER, 9, 9);
         assert_eq!(request(&mut session).len(), 1);
-        assert!(!session.should_offer(ONE) && session.should_offer(ONE));
+        assert!(!session.should_offer(ONE) && !session.should_offer(ME), "two join at once");
+        assert!(session.should_offer(ONE) && session.should_offer(ME));
         assert!(session.add_part((0, true), [].into_iter(), &[7], 100).is_some());
         assert!(session.should_offer(OTHER));
     }

@@ -41,7 +41,8 @@ use crate::table::lock;
 /// [`Leased`](crate::Leased).
 ///
 /// # Reset
-/// A reset affects only this node: it is not sent to the others. What this node charged before it is still sent.
+/// A reset affects only this node: it is not sent to the others. What this node charged before it is still sent,
+/// unless more than a thousand other charges wait beside it.
 ///
 /// # Trust
 /// Bytes that are not a message are dropped. But a program that can write to the channel can make nodes count any units.

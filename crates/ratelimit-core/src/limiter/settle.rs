@@ -86,16 +86,17 @@ impl<S: CounterStore, C: Clock> RateLimiter<S, C> {
         units: impl Fn(LimitStatus<'_>) -> u64,
     ) -> Result<(), StoreError> {
         let keys = decision.charged_keys();
-        let settlement = decision.settlement(&keys, self.clock.now(), units);
+        let now = self.clock.now();
+        let settlement = decision.settlement(&keys, now, units);
         let (mut refunded, mut claimed) = (None, None);
         if !settlement.refunds.is_empty() {
-            let outcome = self.store.refund(self.clock.now(), &settlement.refunds).await;
+            let outcome = self.store.refund(now, &settlement.refunds).await;
             refunded = Some(outcome.inspect(|()| self.waiters.wake(&settlement.refunds)));
         }
         // Even if the refunds have failed: these may be on another server, and what was used has to be charged.
         let claims = settlement.claims();
         if !claims.is_empty() {
-            let claims = Claims::known(self.clock.now(), Mode::Force, &claims);
+            let claims = Claims::known(now, Mode::Force, &claims);
             claimed = Some(self.store.claim(claims).await.map(|_| ()));
         }
         all_of(refunded.into_iter().chain(claimed))
