@@ -8,7 +8,7 @@ use super::atomic::sixty_four;
 use crate::bench::{Bench, limit, limits};
 use crate::case::{Case, Need};
 use crate::clock::START;
-use crate::failure::{CaseResult, ensure, ensure_eq};
+use crate::failure::{CaseResult, Failure, ensure, ensure_eq};
 use crate::kind::Kind;
 use crate::trial::Trial;
 
@@ -116,6 +116,9 @@ async fn thousand(bench: Bench) -> CaseResult {
 
 /// With six parameters for each meter, more than a statement can have on any common database.
 async fn twelve_thousand(bench: Bench) -> CaseResult {
+    if !bench.space.sends_together() {
+        return Err(Failure::not_applicable("the protocol needs a round trip for each command"));
+    }
     let texts: Vec<String> = (0..64).map(|number| format!("20/3000d name l{number}")).collect();
     let limiter = bench.limiter(limits(&texts.iter().map(String::as_str).collect::<Vec<_>>())?);
     let keys: Vec<String> = (0..200).map(|number| format!("user:{number}")).collect();
