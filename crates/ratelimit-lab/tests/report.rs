@@ -408,6 +408,6 @@ fn the_page_is_written_to_a_file_and_is_the_same_each_time() {
     lab(&["report", "--limit", "1/s", "--requests", "10", "-o", "missing/folder/page.html"])
         .fails(1, "missing/folder/page.html: cannot be written");
     lab(&["report"]).fails(1, "nothing to replay");
-    lab(&["report", "--suggest", "1%", "--compare"]).fails(1, "--compare needs --limit");
+    lab(&["report", "--suggest", "1%", "--compare", "-o", "-"]).fails(1, "--compare needs --limit");
     lab(&["report", "--limit", "1/s", "--json"]).fails(2, "unexpected argument '--json'");
 }

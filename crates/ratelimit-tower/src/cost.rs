@@ -54,7 +54,7 @@ impl Cost {
     /// What is wrong if one of these limits can never admit this cost, as far as the cost is known without a request. A quota
     /// of zero is meant to refuse everything.
     pub(crate) fn never_fits(&self, limits: &Limits) -> Option<String> {
-        let (Kind::Units(units) | Kind::Length { unknown: units, .. }) = &self.0 else { return None };
+        let Kind::Units(units) = &self.0 else { return None };
         let limit = limits.iter().find(|limit| (1..*units).contains(&limit.burst()))?;
         Some(format!(
             "a request of {units} units never fits the limit \"{limit}\", which admits at most {} at once: lower the cost, or \

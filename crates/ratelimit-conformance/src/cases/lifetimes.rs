@@ -56,7 +56,7 @@ const FORGOTTEN: [(&str, &[Way]); 4] = [
     ("charges", &[Way::Claim, Way::First, Way::Second, Way::Batch]),
     ("forced-charges", &[Way::Forced, Way::NewForced]),
     ("refunds-and-refusals", &[Way::Refund, Way::RefundOfTwo, Way::Refused, Way::Reset]),
-    ("whole-refunds", &[Way::RefundOfAll, Way::RefundOfUnknown]),
+    ("whole-refunds", &[Way::RefundOfAll, Way::RefundOfUnknown, Way::Claim]),
 ];
 
 pub(super) fn cases() -> Vec<Case> {

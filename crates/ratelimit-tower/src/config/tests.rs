@@ -330,7 +330,7 @@ fn costs_that_never_fit_are_errors() {
     let error = toml(&with("limit = \"20 at once; 100000/min\"\ncost = 50"));
     check(&error, &format!("5: policies[1].cost: {}", never("\"20 at once\", which admits at most 20")));
     let plans = "[plans.free]\na = \"10/min burst 9\"\n[plans.paid]\na = \"50/min\"";
-    let error = toml(&format!("{}{plans}", with("cost = { per_bytes = 1, if_unknown = 50 }")));
+    let error = toml(&format!("{}{plans}", with("cost = 50")));
     check(&error, &format!("4: policies[1].cost: {}", never("\"10/min burst 9\", which admits at most 9")));
     // A quota of zero means to refuse everything.
     let zero = format!("{}[plans.none]\na = \"0/s\"", with("limit = \"50/min\"\ncost = 50"));
