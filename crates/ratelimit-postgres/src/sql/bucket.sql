@@ -50,15 +50,10 @@ END $$;
 CREATE OR REPLACE FUNCTION ratelimit.bucket_own_v1(state bigint[], debt int, seen bigint)
 RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    others bigint := 0;
+    whole bigint := ratelimit.bucket_left_v1(state, debt, seen);
 BEGIN
-    FOR slower IN debt + 3 .. cardinality(state) BY 3 LOOP
-        IF state[slower] > seen THEN
-            others := greatest(others, div((state[slower] - seen)::numeric * state[debt + 1] + state[slower + 1] - 1,
-                state[slower + 1]));
-        END IF;
-    END LOOP;
-    RETURN greatest(ratelimit.bucket_left_v1(state, debt, seen) - others, 0);
+    state[debt] := seen; -- without its own units, the slower ones are left
+    RETURN whole - ratelimit.bucket_left_v1(state, debt, seen);
 END $$;
 
 -- Where the debt of this interval is, or would be: after all faster ones.
