@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ratelimit_core::kit::deadline_after;
 use ratelimit_core::{ErrorKind, StoreError};
 use redis::aio::MultiplexedConnection;
 use redis::{
@@ -33,6 +34,8 @@ pub(crate) struct Dialer {
     settings: RedisConnectionInfo,
     opener: Opener,
     timeout: Duration,
+    /// The time limit of a call.
+    call_timeout: Duration,
     scripts: bool,
 }
 
@@ -42,7 +45,9 @@ pub(crate) struct Dialer {
 /// every later request would time out as well. The next caller starts a new connection. Callers that arrive meanwhile wait
 /// for the same attempt, which continues when their deadlines pass.
 ///
-/// So does a request whose caller gives up earlier, if nothing has arrived from the server when its deadline has passed.
+/// So does a request whose caller gives up earlier, if nothing has arrived from the server when its deadline has passed. And a
+/// request that was sent shortly before its deadline, because its caller had waited for the connection, if nothing has arrived
+/// within another time limit.
 pub(crate) struct Connection {
     dialer: Arc<Dialer>,
     current: Arc<Mutex<Current>>,
@@ -141,7 +146,8 @@ impl Dialer {
     ) -> Result<Self, StoreError> {
         let opener = Opener::new(address, config)?;
         let timeout = config.timeout.max(MIN_TIMEOUT);
-        Ok(Self { address: opener.address(), settings, opener, timeout, scripts: true })
+        let address = opener.address();
+        Ok(Self { address, settings, opener, timeout, call_timeout: config.timeout, scripts: true })
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -235,15 +241,12 @@ impl Connection {
         let mut again = true;
         loop {
             let mut open = self.open(deadline).await?;
-            let before = open.shared.traffic.passed();
+            let (before, sent_at) = (open.shared.traffic.passed(), Instant::now());
             let request = request(&mut open.connection, cmd, asking);
             let sent = self.wait(Some((&open.shared, before)), deadline, request).await;
             let unwritten = open.shared.traffic.written() == before.written;
             match sent {
-                Err(_) => {
-                    self.hang_up(&open);
-                    return Err(self.late());
-                }
+                Err(_) => return Err(self.late(&open, sent_at)),
                 Ok(Err(error)) if error.is_io_error() || error.is_unrecoverable_error() => {
                     self.hang_up(&open);
                     if unwritten && again {
@@ -274,20 +277,19 @@ impl Connection {
         deadline: Instant,
     ) -> Result<Vec<Value>, StoreError> {
         let mut open = self.open(deadline).await?;
-        let before = open.shared.traffic.passed();
+        let (before, sent_at) = (open.shared.traffic.passed(), Instant::now());
         let request = open.connection.send_packed_commands(calls, 0, number);
         let sent = self.wait(Some((&open.shared, before)), deadline, request).await;
         let unwritten = open.shared.traffic.written() == before.written;
-        let failure = match sent {
-            Ok(Ok(replies)) => return Ok(replies),
+        match sent {
+            Ok(Ok(replies)) => Ok(replies),
             Ok(Err(error)) => {
+                self.hang_up(&open);
                 let failure = error::from_redis(error).at(self.dialer.address());
-                if unwritten { failure } else { failure.maybe_applied() }
+                Err(if unwritten { failure } else { failure.maybe_applied() })
             }
-            Err(_) => self.late(),
-        };
-        self.hang_up(&open);
-        Err(failure)
+            Err(_) => Err(self.late(&open, sent_at)),
+        }
     }
 
     /// The open connection, or a new one.
@@ -364,9 +366,18 @@ impl Connection {
         }
     }
 
+    /// The error of a call without a reply in time. Drops its connection unless the call had waited for the connection for
+    /// most of its time: a reply may need longer than what was left.
+    ///
     /// The claims may be charged, even if nothing was written yet: other calls keep the connection open, and a server that
     /// reads again makes room for the request.
-    fn late(&self) -> StoreError {
+    fn late(&self, open: &OpenConnection, sent_at: Instant) -> StoreError {
+        let limit = self.dialer.call_timeout;
+        if sent_at.elapsed() < limit / 2 {
+            self.current().note(deadline_after(limit));
+        } else {
+            self.hang_up(open);
+        }
         error::late().at(self.dialer.address())
     }
 }

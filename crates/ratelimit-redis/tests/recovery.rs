@@ -214,3 +214,18 @@ async fn dropped_calls_do_not_close_a_connection_that_answers() {
     assert!(send_claim(&store, "", Mode::Charge).await.unwrap().charged);
     assert_eq!(connections(), before);
 }
+
+#[tokio::test]
+async fn a_call_that_waited_for_the_connection_does_not_close_it() {
+    let server = Server::start(&[]).await;
+    // Connecting takes three round trips, so little time is left for the first call.
+    let (timeout, trip) = (Duration::from_millis(3_000), Duration::from_millis(800));
+    let address = (std::net::Ipv4Addr::LOCALHOST, server.port).into();
+    let proxy = ratelimit_testbed::SlowProxy::start(address, trip).await.unwrap();
+    let config = RedisConfig::from_url(&format!("redis://{}", proxy.address())).unwrap().timeout(timeout);
+    let store = RedisStore::lazy(config).unwrap();
+    let error = send_claim(&store, "", Mode::Charge).await.unwrap_err();
+    assert_eq!(error.applied(), Applied::Unknown, "it was not sent: {error}");
+    assert!(send_claim(&store, "", Mode::Charge).await.unwrap().charged);
+    assert_eq!(proxy.accepted(), 1);
+}
