@@ -17,7 +17,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 /// Longer than any call takes on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(6);
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -53,7 +53,7 @@ async fn subjects() -> Vec<Target> {
         let certificates = Some(Arc::new(Certificates::new().expect("certificates")));
         let server = testbed.postgres_with(Postgres { certificates, ..Postgres::default() }).await;
         // Each connection reads all of the machine's authorities, which takes long on a busy machine.
-        let settings = |config: PostgresConfig| config.timeout(3 * TIMEOUT);
+        let settings = |config: PostgresConfig| config.timeout(Duration::from_secs(9));
         subjects.push(Target { settings, ..Target::new("postgres-tls", server.map(Way::direct)) });
     }
     if asked.has("postgres-pgbouncer") || asked.has("postgres-pgbouncer-pool") {
