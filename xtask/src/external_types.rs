@@ -13,7 +13,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::step::shown;
-use crate::workspace::{is_published, list, metadata, root, target, text};
+use crate::workspace::{list, metadata, published, root, target, text};
 
 /// Available to every program.
 const STANDARD: &[&str] = &["alloc", "core", "std"];
@@ -28,8 +28,7 @@ pub(crate) struct Arguments {
 /// Runs the command.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let metadata = metadata(&["--no-deps"])?;
-    let packages: Vec<&Value> =
-        list(&metadata["packages"]).iter().filter(|package| is_published(package)).collect();
+    let packages = published(&metadata);
     let names: Vec<String> = packages.iter().map(|package| text(&package["name"])).collect();
     let folder = document(&names, &arguments.toolchain)?;
     let mut problems = Vec::new();

@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::step::{Totals, run as command};
-use crate::workspace::{cargo, is_published, list, metadata, target, text};
+use crate::workspace::{cargo, metadata, published, target, text};
 
 /// The files that each package must have at its root.
 const NEEDED: &[&str] = &["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md"];
@@ -32,8 +32,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// Makes the packages, builds each from its contents, and checks them.
 pub(crate) fn pack(arguments: &Arguments, totals: &mut Totals) -> Result<()> {
     let metadata = metadata(&["--no-deps"])?;
-    let packages: Vec<&Value> =
-        list(&metadata["packages"]).iter().filter(|package| is_published(package)).collect();
+    let packages = published(&metadata);
     let mut package = cargo();
     package.arg("package").args(packages.iter().flat_map(|one| ["--package".to_owned(), text(&one["name"])]));
     if arguments.release {

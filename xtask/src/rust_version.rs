@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::step::{Totals, run as command};
-use crate::workspace::{is_published, list, metadata, root, target, text};
+use crate::workspace::{metadata, published, root, target, text};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -57,9 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// Each published crate with all of its features. Features that require a newer Rust than the crate are built separately.
 pub(crate) fn builds(metadata: &Value) -> Vec<Build> {
     let mut builds = Vec::new();
-    for package in
-        list(&metadata["packages"]).iter().filter(|one| one["source"].is_null() && is_published(one))
-    {
+    for package in published(metadata) {
         let build = |features, rust| Build { package: text(&package["name"]), features, rust };
         let greedy = &package["metadata"]["rust-version-of-features"];
         let features = package["features"].as_object().into_iter().flat_map(|features| features.keys());

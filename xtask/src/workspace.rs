@@ -73,8 +73,13 @@ fn package(value: &Value) -> Package {
     }
 }
 
-/// Whether a package in `cargo metadata` is published for others.
-pub(crate) fn is_published(package: &Value) -> bool {
+/// The packages of the workspace, in the output of `cargo metadata`, that are published for others.
+pub(crate) fn published(metadata: &Value) -> Vec<&Value> {
+    let ours = list(&metadata["packages"]).iter().filter(|package| package["source"].is_null());
+    ours.filter(|package| is_published(package)).collect()
+}
+
+fn is_published(package: &Value) -> bool {
     package["publish"].is_null()
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::read;
-use crate::workspace::{is_published, list, metadata, root, text};
+use crate::workspace::{list, metadata, published, root, text};
 
 #[test]
 fn published_crates_have_complete_metadata() {
@@ -65,9 +65,7 @@ fn published_crates_carry_the_licences() {
 #[test]
 fn published_crates_depend_on_published_ones() {
     let metadata = metadata(&["--no-deps"]).expect("cargo metadata");
-    let packages = list(&metadata["packages"]);
-    let here: Vec<String> =
-        packages.iter().filter(|one| is_published(one)).map(|one| text(&one["name"])).collect();
+    let here: Vec<String> = published(&metadata).iter().map(|one| text(&one["name"])).collect();
     each(|package, _| {
         let dependencies = list(&package["dependencies"]).iter().filter(|one| one["path"].is_string());
         for dependency in dependencies {
@@ -103,8 +101,7 @@ fn ci_checks_every_published_crate() {
 /// Asserts that `check` succeeds for every published crate and its directory.
 fn each(check: impl Fn(&Value, &Path) -> Result<(), String>) {
     let metadata = metadata(&["--no-deps"]).expect("cargo metadata");
-    let packages: Vec<&Value> =
-        list(&metadata["packages"]).iter().filter(|package| is_published(package)).collect();
+    let packages = published(&metadata);
     assert!(packages.len() >= 8, "only {} published crates", packages.len());
     let wrong: Vec<String> = packages
         .iter()
