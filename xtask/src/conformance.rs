@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     /// Write the results to this file as JUnit XML.
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Compare with the model on this many random histories.
+    /// Compare with the model on this many random claims.
     #[arg(long, value_name = "N")]
     random: Option<u64>,
     /// Pass even if cases were skipped.
