@@ -19,6 +19,7 @@ pub(crate) static RECIPE: Recipe = Recipe {
     image: "redis:7",
     program: "redis-server",
     package: "redis-server",
+    wheel: None,
 };
 
 /// The first and last slot of each master; together all 16,384 slots.

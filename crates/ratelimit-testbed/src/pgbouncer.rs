@@ -18,6 +18,7 @@ static RECIPE: Recipe = Recipe {
     image: "pgbouncer",
     program: "pgbouncer",
     package: "pgbouncer",
+    wheel: None,
 };
 
 /// The options of a PgBouncer. By default it runs in transaction mode, gives transactions up to eight connections to the

@@ -22,6 +22,7 @@ pub(crate) static RECIPE: Recipe = Recipe {
     image: "postgres:15",
     program: "postgres",
     package: "postgresql",
+    wheel: None,
 };
 
 /// How long a server may take for each step of a log-in.

@@ -17,6 +17,7 @@ pub(crate) static RECIPE: Recipe = Recipe {
     image: "redis:7",
     program: "redis-server",
     package: "redis-server",
+    wheel: None,
 };
 
 /// The options of a Redis server.

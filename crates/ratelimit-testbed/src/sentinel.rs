@@ -22,6 +22,7 @@ static RECIPE: Recipe = Recipe {
     image: "redis:7",
     program: "redis-server",
     package: "redis-server",
+    wheel: None,
 };
 
 /// The sentinels' name for the primary.

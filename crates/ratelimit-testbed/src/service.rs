@@ -22,6 +22,8 @@ pub(crate) struct Recipe {
     pub(crate) program: &'static str,
     /// The Debian package with the program.
     pub(crate) package: &'static str,
+    /// The Python package that the program comes from, if any, instead of a Debian package or the `PATH`.
+    pub(crate) wheel: Option<Wheel>,
 }
 
 /// Where a server should run.
@@ -43,11 +45,6 @@ pub(crate) trait Service: Send + Sync + 'static {
 
     /// Where the package puts its programs if not on the `PATH`: this directory, a version, `bin`.
     fn versions(&self) -> Option<&'static str> {
-        None
-    }
-
-    /// The Python package that the program comes from, instead of a Debian package or the `PATH`.
-    fn wheel(&self) -> Option<Wheel> {
         None
     }
 

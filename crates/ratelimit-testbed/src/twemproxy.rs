@@ -20,6 +20,7 @@ pub(crate) static RECIPE: Recipe = Recipe {
     image: "",
     program: "nutcracker",
     package: "nutcracker",
+    wheel: None,
 };
 
 /// How long it may take to answer.
