@@ -27,6 +27,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
+use ratelimit_testbed::{Settings, Testbed};
 
 use crate::machine::Machine;
 use crate::report::Report;
@@ -37,7 +38,7 @@ static ALLOCATOR: measure::Counting = measure::Counting;
 
 /// Compares the limiters of this repository with others.
 #[derive(Parser)]
-#[command(name = "cargo xtask bench", max_term_width = 100)]
+#[command(name = "cargo xtask bench", bin_name = "cargo xtask bench", max_term_width = 100)]
 struct Arguments {
     /// Families to measure; all by default.
     #[arg(value_name = "FAMILY")]
@@ -57,6 +58,9 @@ struct Arguments {
     /// Write the results into docs/benchmarks.md, and their pictures beside it.
     #[arg(long)]
     write_docs: bool,
+    /// Install the Debian package of what is not available otherwise; implied by CI=true.
+    #[arg(long)]
+    install: bool,
 }
 
 fn main() -> ExitCode {
@@ -100,9 +104,12 @@ fn bench(arguments: &Arguments) -> Result<()> {
     let mut report =
         Report { machine: Machine::look(), scale: scale.name, tables: Vec::new(), goals: Vec::new() };
     println!("{}\n", report.machine.lines().join("\n"));
+    let mut settings = Settings::from_env();
+    settings.install |= arguments.install;
+    let testbed = Testbed::new(settings);
     let mut failures = Vec::new();
     for family in families.filter(|family| is_asked(family.name)) {
-        for table in run::run(&family, &mut failures) {
+        for table in run::run(&family, &testbed, &mut failures) {
             println!("{} [{}]\n{}\n{}\n", table.title, table.name, table.caption(), table.text(false));
             report.tables.push(table);
         }

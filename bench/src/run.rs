@@ -16,10 +16,10 @@ type Figures = Vec<Vec<Vec<f64>>>;
 
 /// Runs a family, and returns its tables: none without its server. A contestant that fails loses its figures. The errors are
 /// added to `failures`.
-pub(crate) fn run(family: &Family, failures: &mut Vec<String>) -> Vec<Table> {
+pub(crate) fn run(family: &Family, testbed: &Testbed, failures: &mut Vec<String>) -> Vec<Table> {
     let mut job = family.job.clone();
     // Lives until the end of the family.
-    let Some(_server) = kept(serve(family, &mut job), family, failures) else { return Vec::new() };
+    let Some(_server) = kept(serve(family, &mut job, testbed), family, failures) else { return Vec::new() };
     let names: Vec<&str> =
         family.contestants.iter().copied().filter(|name| takes_part(family, name)).collect();
     let bar = bar(family, names.len());
@@ -37,14 +37,14 @@ fn takes_part(family: &Family, name: &str) -> bool {
         .map_or_else(|| contestants::is_built(name), |_| cfg!(feature = "peers") || name != "limitador")
 }
 
-fn serve(family: &Family, job: &mut Job) -> Result<Option<Vec<Server>>> {
+fn serve(family: &Family, job: &mut Job, testbed: &Testbed) -> Result<Option<Vec<Server>>> {
     let (Some(name), Job::Remote { url, .. } | Job::RemoteLog { url, .. }) = (family.server, job) else {
         return Ok(None);
     };
     let row = ratelimit_testbed::table().into_iter().find(|row| row.name == name);
     let row = row.with_context(|| format!("the testbed has no server {name}"))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let servers = runtime.block_on(row.obtain(&Testbed::from_env()))?;
+    let servers = runtime.block_on(row.obtain(testbed))?;
     url.push_str(servers.first().context("no server")?.url());
     Ok(Some(servers))
 }

@@ -2,12 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod availability;
-mod bench;
 mod conformance;
 mod containers;
 mod executables;
 mod external_types;
-mod faults;
 mod fleet_bench;
 mod fuzz;
 mod http_bench;
@@ -16,11 +14,11 @@ mod junit;
 mod links;
 mod package;
 mod pair;
+mod program;
 mod report;
 mod rust_version;
 mod services;
 mod settings;
-mod simulate;
 mod site;
 mod step;
 mod targets;
@@ -48,15 +46,15 @@ enum Command {
     /// Run the conformance suite on one store, on several, or on all.
     Conformance(conformance::Arguments),
     /// Benchmark the limiters against others, and against the same clients without a limiter.
-    Bench(bench::Arguments),
+    Bench(program::Arguments),
     /// Benchmark the HTTP layer against the bare service and against tower_governor.
     HttpBench(http_bench::Arguments),
     /// Benchmark an instance that counts together with others against one that counts in its own memory.
     FleetBench(fleet_bench::Arguments),
     /// Fail servers at random under load, and check that the stores keep their guarantees.
-    Faults(faults::Arguments),
+    Faults(program::Arguments),
     /// Simulate fleets of nodes that count together, with delays, partitions and restarts.
-    Simulate(simulate::Arguments),
+    Simulate(program::Arguments),
     /// Run a fuzz target for long, guided by coverage.
     Fuzz(fuzz::Arguments),
     /// Start and stop servers for manual experiments.
@@ -77,11 +75,11 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Test(arguments) => test::run(&arguments),
         Command::Conformance(arguments) => conformance::run(&arguments),
-        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Bench(arguments) => program::bench(&arguments),
         Command::HttpBench(arguments) => http_bench::run(&arguments),
         Command::FleetBench(arguments) => fleet_bench::run(arguments),
-        Command::Faults(arguments) => faults::run(&arguments),
-        Command::Simulate(arguments) => simulate::run(&arguments),
+        Command::Faults(arguments) => program::faults(&arguments),
+        Command::Simulate(arguments) => program::simulate(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Services(arguments) => services::run(&arguments),
         Command::Package(arguments) => package::run(&arguments),

@@ -6,7 +6,7 @@ use std::process::Command;
 use clap::Args;
 use ratelimit_testbed::{Settings, Testbed, images};
 
-/// The option of every command that needs servers or other programs.
+/// The option of the commands that need servers or other programs.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct Install {
     /// Install the Debian package of what is not available otherwise; implied by CI=true.

@@ -67,6 +67,9 @@ struct Run {
     /// Write all figures to this file as JSON.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Install the Debian package of what is not available otherwise; implied by CI=true.
+    #[arg(long)]
+    install: bool,
     /// Break the store on purpose, to see that the run fails.
     #[arg(long, value_name = "HOW", hide = true)]
     broken: Option<Broken>,
@@ -102,11 +105,12 @@ async fn run(arguments: &Run) -> Result<bool> {
     if arguments.plan {
         return Ok(true);
     }
+    let testbed = bed::testbed(arguments.install);
     let mut rows = Vec::new();
     let mut failures = Vec::new();
     for plan in &plans {
         println!("\n{}", plan.target.name());
-        if let Err(error) = run::run(plan, seed, arguments.broken, &mut rows, show).await {
+        if let Err(error) = run::run(plan, &testbed, seed, arguments.broken, &mut rows, show).await {
             println!("     NOT RUN: {error:#}");
             // The others can still be tested.
             failures.push(format!("{}, not run to its end: {error:#}", plan.target.name()));

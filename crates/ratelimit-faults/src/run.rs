@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
+use ratelimit_testbed::Testbed;
 
 use crate::bed::{self, Bed, Harm, now};
 use crate::crew::Crew;
@@ -46,13 +47,14 @@ struct Scene {
 /// Runs a plan; shows each row as soon as it is known, and adds it to `rows`.
 pub(crate) async fn run(
     plan: &Plan,
+    testbed: &Testbed,
     seed: u64,
     broken: Option<Broken>,
     rows: &mut Vec<Row>,
     show: fn(&Row),
 ) -> Result<()> {
     let target = plan.target;
-    let bed = bed::start(target).await?;
+    let bed = bed::start(target, testbed).await?;
     let others = bed.connections().await?;
     let stack = if target == Target::RedisFallback { Stack::Fallback } else { Stack::Plain };
     let urls: Vec<String> = (0..target.workers()).map(|worker| bed.url(worker)).collect();

@@ -1,6 +1,6 @@
 //! Fleets of 2 to 50 nodes on a clock that is moved by hand; the same seed is the same run.
 //!
-//! `--seeds N` runs so many (300 by default), `--seed X` runs that one alone, `--mode NAME` one mode alone.
+//! For its options see `HELP`.
 #![allow(clippy::print_stdout, reason = "this is what the program is for")]
 
 mod leases;
@@ -17,6 +17,11 @@ use std::process::ExitCode;
 
 const SEEDS: u64 = 300;
 
+const HELP: &str = "\
+--seeds N    Run so many fleets in each mode: 300 by default, 10000 with `cargo xtask simulate`
+--seed X     Run only the fleet of this seed
+--mode NAME  Run only this mode: leases, replicated or synced";
+
 const MODES: [(&str, Run); 3] =
     [("leases", leases::run_all), ("replicated", replicated::run_all), ("synced", synced::run_all)];
 
@@ -24,10 +29,14 @@ const MODES: [(&str, Run); 3] =
 type Run = fn(u64, u64) -> u64;
 
 fn main() -> ExitCode {
+    if std::env::args().any(|word| word == "--help") {
+        println!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
     let Arguments { first, count, mode } = match arguments() {
         Ok(arguments) => arguments,
         Err(problem) => {
-            eprintln!("error: {problem}; --seeds N, --seed X and --mode NAME are understood");
+            eprintln!("error: {problem}\n{HELP}");
             return ExitCode::FAILURE;
         }
     };
