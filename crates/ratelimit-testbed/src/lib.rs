@@ -32,6 +32,7 @@
 #![forbid(unsafe_code)]
 
 mod asked;
+mod bounded;
 mod certificates;
 mod client;
 mod cluster;

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::io::{
@@ -13,10 +12,11 @@ use tokio::io::{
 };
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::bounded::bounded;
 use crate::group::Group;
 use crate::server::Server;
 use crate::service::{Given, Placement, Recipe, Service};
-use crate::text::percent_encoded;
+use crate::text::{percent_encoded, with_port};
 use crate::{Certificates, Testbed, Unavailable};
 
 pub(crate) static RECIPE: Recipe = Recipe {
@@ -30,9 +30,6 @@ pub(crate) static RECIPE: Recipe = Recipe {
 
 pub(crate) static PAIR: Recipe =
     Recipe { name: "memcached-pair", variable: "RATELIMIT_MEMCACHED_PAIR_URL", ..RECIPE };
-
-/// How long a server may take to report its version.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The file of users and passwords in the server's directory.
 const LOG_INS: &str = "log-ins";
@@ -158,9 +155,7 @@ impl Service for Memcached {
     }
 
     async fn ready(&self, address: SocketAddr) -> Result<(), String> {
-        let asked = tokio::time::timeout(TIMEOUT, self.version(address)).await;
-        let line = asked.map_err(|_| format!("no answer within {TIMEOUT:?}"))?;
-        let line = line.map_err(|error| error.to_string())?;
+        let line = bounded(self.version(address)).await?;
         match line.starts_with("VERSION ") {
             true => Ok(()),
             false => Err(format!("it answers `version` with {line:?}")),
@@ -228,9 +223,7 @@ pub(crate) fn authority(url: &str) -> Result<String, String> {
     if rest.is_empty() || rest.contains(['/', '@']) {
         return Err(format!("an address looks like {SCHEME}host:{PORT}"));
     }
-    let has_port = rest.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    // The end of an IPv6 address in brackets is not a port.
-    Ok(if has_port && !rest.ends_with(']') { rest.to_owned() } else { format!("{rest}:{PORT}") })
+    Ok(with_port(rest, PORT))
 }
 
 #[cfg(test)]

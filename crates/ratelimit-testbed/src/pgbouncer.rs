@@ -9,7 +9,7 @@ use async_trait::async_trait;
 
 use crate::postgres::greet;
 use crate::server::Server;
-use crate::service::{Given, Placement, Recipe, Service};
+use crate::service::{Placement, Recipe, Service};
 use crate::{Testbed, Unavailable};
 
 static RECIPE: Recipe = Recipe {
@@ -100,9 +100,5 @@ impl Service for Before {
 
     fn url(&self, address: SocketAddr) -> String {
         format!("postgres://postgres@{address}/postgres")
-    }
-
-    fn given(&self, _url: &str) -> Result<Given, String> {
-        Err("it stands before a server of this process's".to_owned())
     }
 }

@@ -4,16 +4,16 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::bounded::bounded;
 use crate::server::Server;
 use crate::service::{Given, Placement, Recipe, Service};
-use crate::text::{percent_decoded, percent_encoded};
+use crate::text::{percent_decoded, percent_encoded, with_port};
 use crate::{Certificates, Testbed, Unavailable};
 
 pub(crate) static RECIPE: Recipe = Recipe {
@@ -24,9 +24,6 @@ pub(crate) static RECIPE: Recipe = Recipe {
     package: "postgresql",
     wheel: None,
 };
-
-/// How long a server may take for each step of a log-in.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The options of a PostgreSQL server. Its superuser and its database are both named `postgres`.
 ///
@@ -192,15 +189,13 @@ impl Elsewhere {
         if host.is_empty() {
             return Err("the address names no host".to_owned());
         }
-        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let authority = if has_port { host.to_owned() } else { format!("{host}:5432") };
         let user = match log_in.split(':').next().unwrap_or_default() {
             "" => "postgres".to_owned(),
             user => percent_decoded(user),
         };
         let database = if database.is_empty() { user.clone() } else { percent_decoded(database) };
         let encrypted = ["sslmode=require", "sslmode=verify"].iter().any(|mode| options.contains(mode));
-        Ok(Self { authority, user, database, encrypted })
+        Ok(Self { authority: with_port(host, 5432), user, database, encrypted })
     }
 }
 
@@ -220,10 +215,6 @@ impl Service for Elsewhere {
 
     fn url(&self, address: SocketAddr) -> String {
         format!("postgres://{address}/")
-    }
-
-    fn given(&self, _url: &str) -> Result<Given, String> {
-        Err("it is somewhere else already".to_owned())
     }
 }
 
@@ -266,13 +257,6 @@ async fn message(stream: &mut TcpStream) -> Result<(u8, Vec<u8>), String> {
 fn complaint(fields: &[u8]) -> String {
     let text = fields.split(|byte| *byte == 0).find_map(|field| field.strip_prefix(b"M"));
     String::from_utf8_lossy(text.unwrap_or(b"an error without a text")).into_owned()
-}
-
-async fn bounded<T>(step: impl Future<Output = std::io::Result<T>>) -> Result<T, String> {
-    match tokio::time::timeout(TIMEOUT, step).await {
-        Ok(outcome) => outcome.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer within {TIMEOUT:?}")),
-    }
 }
 
 #[cfg(test)]

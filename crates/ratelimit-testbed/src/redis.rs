@@ -4,11 +4,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio::net::TcpStream;
 
+use crate::bounded::bounded;
 use crate::resp::Resp;
 use crate::server::Server;
 use crate::service::{Given, Placement, Recipe, Service};
-use crate::text::{percent_decoded, percent_encoded};
+use crate::text::{percent_decoded, percent_encoded, with_port};
 use crate::{Testbed, Tls, Unavailable};
 
 pub(crate) static RECIPE: Recipe = Recipe {
@@ -134,12 +136,10 @@ impl Elsewhere {
         if host.is_empty() {
             return Err("the address names no host".to_owned());
         }
-        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let authority = if has_port { host.to_owned() } else { format!("{host}:6379") };
         let (name, password) = user.split_once(':').unwrap_or((user, ""));
         let log_in =
             [name, password].into_iter().filter(|part| !part.is_empty()).map(percent_decoded).collect();
-        Ok(Self { authority, log_in, encrypted })
+        Ok(Self { authority: with_port(host, 6379), log_in, encrypted })
     }
 }
 
@@ -152,21 +152,13 @@ impl Service for Elsewhere {
     async fn ready(&self, address: SocketAddr) -> Result<(), String> {
         if self.encrypted {
             // Only checks that a server listens: without TLS no more can be checked.
-            let connect = tokio::net::TcpStream::connect(address);
-            return match tokio::time::timeout(std::time::Duration::from_secs(5), connect).await {
-                Ok(connected) => connected.map(drop).map_err(|error| error.to_string()),
-                Err(_) => Err("no connection within 5 s".to_owned()),
-            };
+            return bounded(TcpStream::connect(address)).await.map(drop);
         }
         ping(Resp::connect(address, &self.log_in).await?).await
     }
 
     fn url(&self, address: SocketAddr) -> String {
         format!("redis://{address}/")
-    }
-
-    fn given(&self, _url: &str) -> Result<Given, String> {
-        Err("it is somewhere else already".to_owned())
     }
 }
 

@@ -3,15 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader,
 };
 use tokio::net::{TcpStream, UnixStream};
 
-/// How long a command may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
+use crate::bounded::bounded;
 
 /// A connection.
 pub(crate) struct Resp(BufReader<Box<dyn Stream>>);
@@ -76,12 +74,5 @@ impl Resp {
         self.0.read_exact(&mut bytes).await?;
         bytes.truncate(length);
         Ok(String::from_utf8_lossy(&bytes).into_owned())
-    }
-}
-
-async fn bounded<T>(work: impl Future<Output = io::Result<T>>) -> Result<T, String> {
-    match tokio::time::timeout(TIMEOUT, work).await {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(_) => Err(format!("no answer within {TIMEOUT:?}")),
     }
 }

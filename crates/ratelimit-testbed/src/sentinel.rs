@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use crate::group::Group;
 use crate::resp::Resp;
 use crate::server::{Server, ServerError};
-use crate::service::{Given, Placement, Recipe, Service};
+use crate::service::{Placement, Recipe, Service};
 use crate::{Redis, Testbed, Unavailable};
 
 /// The servers are always started here: a given primary must not be killed.
@@ -325,9 +325,5 @@ impl Service for Member {
 
     fn url(&self, address: SocketAddr) -> String {
         self.redis.url(address)
-    }
-
-    fn given(&self, _url: &str) -> Result<Given, String> {
-        Err("it is always started".to_owned())
     }
 }

@@ -28,6 +28,13 @@ pub(crate) fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Host and port; the port is `usual` if none follows the host.
+pub(crate) fn with_port(host: &str, usual: u16) -> String {
+    // The end of an IPv6 address in brackets is not a number.
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if has_port { host.to_owned() } else { format!("{host}:{usual}") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{percent_decoded, percent_encoded};

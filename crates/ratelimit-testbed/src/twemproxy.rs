@@ -4,12 +4,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
+use crate::bounded::bounded;
 use crate::group::Group;
 use crate::service::{Given, Placement, Recipe, Service};
 use crate::{Memcached, Server, Testbed, Unavailable};
@@ -22,9 +22,6 @@ pub(crate) static RECIPE: Recipe = Recipe {
     package: "nutcracker",
     wheel: None,
 };
-
-/// How long it may take to answer.
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The distance from its port to the port for its statistics, which is required and reserved with it.
 const STATISTICS: u16 = 10_000;
@@ -76,9 +73,7 @@ impl Service for Twemproxy {
     }
 
     async fn ready(&self, address: SocketAddr) -> Result<(), String> {
-        let asked = tokio::time::timeout(TIMEOUT, read(address)).await;
-        let line = asked.map_err(|_| format!("no answer within {TIMEOUT:?}"))?;
-        let line = line.map_err(|error| error.to_string())?;
+        let line = bounded(read(address)).await?;
         // Not all versions support `version`.
         if line == "END" { Ok(()) } else { Err(format!("it answers `get` with {line:?}")) }
     }
