@@ -132,10 +132,7 @@ impl Cluster {
     /// If the cluster was given by an address, or the nodes do not agree within 30 seconds.
     pub async fn start(&self) -> Result<(), ServerError> {
         self.nodes.start().await?;
-        match self.nodes().first() {
-            Some(first) => self.whole().await.map_err(|reason| first.error(reason)),
-            None => Ok(()),
-        }
+        self.whole().await.map_err(|reason| self.error(reason))
     }
 
     /// Freezes all nodes: they do not answer, and their connections stay open.
@@ -153,10 +150,7 @@ impl Cluster {
     /// If the cluster was given by an address, a node is not running, or they do not agree within 30 seconds.
     pub async fn thaw(&self) -> Result<(), ServerError> {
         self.nodes.thaw().await?;
-        match self.nodes().first() {
-            Some(first) => self.whole().await.map_err(|reason| first.error(reason)),
-            None => Ok(()),
-        }
+        self.whole().await.map_err(|reason| self.error(reason))
     }
 
     /// Assigns slots to the nodes and introduces them to each other.
@@ -230,6 +224,10 @@ impl Cluster {
 
     async fn connect(&self, node: &Server) -> Result<Resp, String> {
         self.redis.connect(node.address()).await
+    }
+
+    fn error(&self, reason: String) -> ServerError {
+        ServerError::of(RECIPE.name, self.nodes().first().map(Server::address), reason)
     }
 
     /// Whether a replica has its master's data.
