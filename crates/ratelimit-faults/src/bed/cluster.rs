@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use async_trait::async_trait;
+use futures::future::try_join_all;
 use ratelimit_testbed::{Cluster, Redis, Server, Testbed};
 use redis::aio::MultiplexedConnection;
 
@@ -44,10 +45,7 @@ impl Bed {
     ///
     /// Returns how many meters moved.
     async fn move_slot(&self, key: &str) -> Result<u64> {
-        let mut nodes = Vec::new();
-        for node in self.cluster.nodes() {
-            nodes.push(connect(node).await?);
-        }
+        let mut nodes = try_join_all(self.cluster.nodes().iter().map(connect)).await?;
         let name = format!("rl:{{faults:{key}}}");
         let slot: u16 = redis::cmd("CLUSTER").arg("KEYSLOT").arg(name).query_async(&mut nodes[0]).await?;
         let home = usize::from(slot >= SECOND) + usize::from(slot >= THIRD);
@@ -116,8 +114,7 @@ impl super::base::Bed for Bed {
                 Ok(Harm::without_loss(from))
             }
             Fault::ScriptsFlushed => {
-                let nodes: Vec<&Server> = self.cluster.nodes().iter().collect();
-                flush_scripts(&nodes, phase).await?;
+                flush_scripts(self.cluster.nodes(), phase).await?;
                 Ok(Harm::without_loss(from))
             }
             other => unknown(other),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use async_trait::async_trait;
+use futures::future::try_join_all;
 use ratelimit_testbed::{Group, Memcached, Server, Testbed};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
@@ -151,11 +152,7 @@ impl super::base::Bed for Pair {
     }
 
     async fn connections(&self) -> Result<Vec<u64>> {
-        let mut all = Vec::new();
-        for server in self.0.servers() {
-            all.push(connections(server).await?);
-        }
-        Ok(all)
+        try_join_all(self.0.servers().iter().map(connections)).await
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use async_trait::async_trait;
 use futures::StreamExt as _;
+use futures::future::try_join_all;
 use ratelimit_testbed::{Redis, Server, Testbed};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
@@ -117,7 +118,7 @@ impl super::base::Bed for Bed {
             }
             Fault::Frozen => freeze(&self.server, phase).await,
             Fault::ScriptsFlushed => {
-                flush_scripts(&[&self.server], phase).await?;
+                flush_scripts(std::slice::from_ref(&self.server), phase).await?;
                 Ok(Harm::without_loss(from))
             }
             Fault::SessionsEnded => {
@@ -152,11 +153,8 @@ impl super::base::Bed for Bed {
 }
 
 /// Deletes the scripts and functions of servers again and again.
-pub(super) async fn flush_scripts(servers: &[&Server], phase: &Phase) -> Result<()> {
-    let mut open = Vec::new();
-    for server in servers {
-        open.push(connect(server).await?);
-    }
+pub(super) async fn flush_scripts(servers: &[Server], phase: &Phase) -> Result<()> {
+    let mut open = try_join_all(servers.iter().map(connect)).await?;
     again(phase, Duration::from_millis(20), async || {
         for redis in &mut open {
             tell(redis, &["SCRIPT", "FLUSH"]).await?;
@@ -184,11 +182,7 @@ pub(super) async fn tell(redis: &mut MultiplexedConnection, words: &[&str]) -> R
 
 /// How many connections of clients each of them has.
 pub(super) async fn connections_of(servers: &[Server]) -> Result<Vec<u64>> {
-    let mut all = Vec::new();
-    for server in servers {
-        all.push(connections(server).await?);
-    }
-    Ok(all)
+    try_join_all(servers.iter().map(connections)).await
 }
 
 /// How many connections of clients it has, without this one and those of nodes that move slots.
