@@ -4,7 +4,7 @@
 use anyhow::{Result, bail, ensure};
 use memcache::exp::{Arithmetic, AsyncMetaClient, Get, MetaClientBuilder};
 use ratelimit_core::{Clock as _, Limit, RateLimiter, SystemClock};
-use ratelimit_memcached::{MemcacheManager, MemcachePool, MemcachedConfig, MemcachedStore, PlainConfig};
+use ratelimit_memcached::{MemcacheManager, MemcachePool, MemcachedConfig, MemcachedStore};
 
 use super::load::{Chooser, Load, PATIENCE, Remote};
 use super::ours::Ours;
@@ -49,7 +49,7 @@ async fn ours(url: &str, connections: usize, batch: usize) -> Result<Ours<Memcac
 /// The plain protocol, which deployments behind a proxy use; here without a proxy.
 async fn plain(url: &str) -> Result<Ours<MemcachedStore>> {
     let pool = MemcachePool::builder(MemcacheManager::new(url)?).max_size(16).build()?;
-    let store = MemcachedStore::with_pool_and(pool, PlainConfig::default().timeout(PATIENCE))?;
+    let store = MemcachedStore::with_pool(pool, MemcachedConfig::default().timeout(PATIENCE))?;
     let limit: Limit = "1000000000/h".parse()?;
     Ok(Ours { limiter: RateLimiter::new(store, limit), batch: 1 })
 }

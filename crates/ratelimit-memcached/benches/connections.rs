@@ -64,8 +64,8 @@ impl Way {
         let server = Testbed::from_env().memcached_with(Memcached::default()).await.unwrap();
         let manager = ratelimit_memcached::MemcacheManager::new(&server.address().to_string()).unwrap();
         let pool = ratelimit_memcached::MemcachePool::builder(manager).max_size(16).build().unwrap();
-        let config = ratelimit_memcached::PlainConfig::default().timeout(Duration::from_secs(10));
-        Self::of(name, MemcachedStore::with_pool_and(pool, config).unwrap(), vec![server])
+        let config = MemcachedConfig::default().timeout(Duration::from_secs(10));
+        Self::of(name, MemcachedStore::with_pool(pool, config).unwrap(), vec![server])
     }
 
     /// Decisions per second.

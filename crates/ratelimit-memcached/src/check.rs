@@ -12,7 +12,8 @@ const LONGEST_PREFIX: usize = 64;
 /// The addresses of the servers, if the whole configuration is valid.
 pub(crate) fn addresses(config: &MemcachedConfig) -> Result<Vec<Address>, StoreError> {
     let addresses = servers(&config.servers)?;
-    let wrong = prefix(&config.prefix).or_else(|| log_in(config)).or_else(|| tls(config, &addresses));
+    prefix(config)?;
+    let wrong = log_in(config).or_else(|| tls(config, &addresses));
     wrong.map_or(Ok(addresses), |message| Err(error::misconfigured(message)))
 }
 
@@ -33,11 +34,15 @@ fn servers(texts: &[String]) -> Result<Vec<Address>, StoreError> {
     if addresses.is_empty() { Err(error::misconfigured("no server is configured")) } else { Ok(addresses) }
 }
 
-fn prefix(prefix: &str) -> Option<&'static str> {
+/// Fails if the prefix is not valid.
+pub(crate) fn prefix(MemcachedConfig { prefix, .. }: &MemcachedConfig) -> Result<(), StoreError> {
     if prefix.len() > LONGEST_PREFIX || !prefix.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Some("the prefix is not valid: up to 64 visible ASCII characters");
+        return Err(error::misconfigured("the prefix is not valid: up to 64 visible ASCII characters"));
     }
-    prefix.contains(['!', '#']).then_some("the prefix must not contain `!` or `#`")
+    if prefix.contains(['!', '#']) {
+        return Err(error::misconfigured("the prefix must not contain `!` or `#`"));
+    }
+    Ok(())
 }
 
 fn log_in(config: &MemcachedConfig) -> Option<&'static str> {

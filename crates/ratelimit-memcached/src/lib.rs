@@ -176,7 +176,7 @@ mod with_pool;
 pub use config::MemcachedConfig;
 pub use distribution::Distribution;
 #[cfg(feature = "memcache")]
-pub use plain::{MemcacheManager, MemcachePool, PlainConfig};
+pub use plain::{MemcacheManager, MemcachePool};
 pub use ratelimit_core as core;
 #[doc(inline)]
 pub use ratelimit_core::prelude::*;

@@ -12,7 +12,7 @@ use ratelimit_conformance::{BoxError, Server, Space, Subject};
 use ratelimit_core::DynCounterStore;
 use ratelimit_memcached::{Distribution, MemcachedConfig, MemcachedStore};
 #[cfg(feature = "memcache")]
-use ratelimit_memcached::{MemcacheManager, MemcachePool, PlainConfig};
+use ratelimit_memcached::{MemcacheManager, MemcachePool};
 use ratelimit_testbed::{Asked, Group, Testbed, Unavailable};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 
@@ -265,8 +265,8 @@ impl Space for PlainPrefix {
 
     async fn open_at(&self, address: SocketAddr) -> Result<Arc<dyn DynCounterStore>, BoxError> {
         let pool = MemcachePool::builder(MemcacheManager::new(&address.to_string())?).max_size(8).build()?;
-        let config = PlainConfig::default().prefix(&self.prefix).timeout(PLAIN_TIMEOUT);
-        Ok(Arc::new(MemcachedStore::with_pool_and(pool, config)?))
+        let config = MemcachedConfig::default().prefix(&self.prefix).timeout(PLAIN_TIMEOUT);
+        Ok(Arc::new(MemcachedStore::with_pool(pool, config)?))
     }
 
     fn sends_together(&self) -> bool {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{Limiter, between, limiter, plain, pool};
 use ratelimit_core::{Applied, CheckError, ErrorKind, Limits, RateLimiter, Request, StoreError};
-use ratelimit_memcached::{MemcachedStore, PlainConfig};
+use ratelimit_memcached::{MemcachedConfig, MemcachedStore};
 use ratelimit_testbed::differential::Differential;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -34,8 +34,9 @@ async fn used(server: &common::Server, limit: &str) -> u64 {
 async fn the_store_decides_as_core_does() {
     let server = common::Server::start(&["-m", "256"]).await;
     // The test's clock is not the server's: nothing may expire during the test.
-    let config = PlainConfig::default().timeout(common::PATIENCE).clock_slack(Duration::from_secs(86_400));
-    let store = MemcachedStore::with_pool_and(pool(&server.address(), 4), config).unwrap();
+    let config =
+        MemcachedConfig::default().timeout(common::PATIENCE).clock_slack(Duration::from_secs(86_400));
+    let store = MemcachedStore::with_pool(pool(&server.address(), 4), config).unwrap();
     // The clock never goes back: a window cannot detect that a claim is late.
     Differential::new(store, Duration::ZERO).histories(100, 60).await;
     assert_eq!(server.stat("evictions"), 0);
@@ -239,8 +240,8 @@ async fn changes_in_part_are_reported() {
 async fn pool_timeouts_charge_nothing() {
     let server = common::Server::start(&[]).await;
     let only_one = pool(&server.address(), 1);
-    let config = PlainConfig::default().timeout(Duration::from_millis(200));
-    let hasty = MemcachedStore::with_pool_and(only_one.clone(), config).unwrap();
+    let config = MemcachedConfig::default().timeout(Duration::from_millis(200));
+    let hasty = MemcachedStore::with_pool(only_one.clone(), config).unwrap();
     let held = only_one.get().await.unwrap();
     for limit in METERS {
         let error = failure(&limiter(&hasty, limit)).await;
@@ -248,8 +249,8 @@ async fn pool_timeouts_charge_nothing() {
         assert_eq!(used(&server, limit).await, 0, "{limit}");
     }
     drop(held);
-    let patient = PlainConfig::default().timeout(common::PATIENCE);
-    let patient = MemcachedStore::with_pool_and(only_one, patient).unwrap();
+    let patient = MemcachedConfig::default().timeout(common::PATIENCE);
+    let patient = MemcachedStore::with_pool(only_one, patient).unwrap();
     for limit in METERS {
         assert!(limiter(&patient, limit).check("k").await.unwrap().allowed());
     }
@@ -265,8 +266,8 @@ async fn unreachable_servers_are_not_reported_as_busy_pools() {
     // Until its queue of connections is full.
     let connect = || std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)).ok();
     let _queued: Vec<_> = std::iter::from_fn(connect).take(16).collect();
-    let config = PlainConfig::default().timeout(Duration::from_millis(300));
-    let store = MemcachedStore::with_pool_and(pool(&address.to_string(), 16), config).unwrap();
+    let config = MemcachedConfig::default().timeout(Duration::from_millis(300));
+    let store = MemcachedStore::with_pool(pool(&address.to_string(), 16), config).unwrap();
     let error = failure(&limiter(&store, "10/h")).await;
     assert_eq!((error.kind(), error.applied()), (ErrorKind::Unreachable, Applied::No), "{error}");
     assert!(!error.to_string().contains("max_size"), "{error}");
@@ -279,8 +280,8 @@ async fn a_restart_fails_at_most_one_call() {
     let held = futures_util::future::join_all((0..4).map(|_| connections.get())).await;
     drop(held);
     assert_eq!(connections.status().size, 4);
-    let config = PlainConfig::default().timeout(common::PATIENCE);
-    let store = MemcachedStore::with_pool_and(connections, config).unwrap();
+    let config = MemcachedConfig::default().timeout(common::PATIENCE);
+    let store = MemcachedStore::with_pool(connections, config).unwrap();
     let limiter = limiter(&store, "10/h");
     server.restart().await;
     let _at_most_one = limiter.check("k").await;
@@ -400,8 +401,8 @@ async fn a_server_behind_a_proxy_that_does_not_answer_does_not_delay_keys_of_ano
         [None, Some("SERVER_ERROR Connection timed out\r\n"), Some("SERVER_ERROR Connection refused\r\n")]
     {
         let (address, accepted) = proxy_before_two(server.address(), answer).await;
-        let config = PlainConfig::default().timeout(Duration::from_secs(1));
-        let store = MemcachedStore::with_pool_and(pool(&address, 1), config).unwrap();
+        let config = MemcachedConfig::default().timeout(Duration::from_secs(1));
+        let store = MemcachedStore::with_pool(pool(&address, 1), config).unwrap();
         let limiter = limiter(&store, "1000/h burst 1000");
         assert!(limiter.check("k").await.unwrap().allowed());
         let before = accepted.load(Ordering::SeqCst);

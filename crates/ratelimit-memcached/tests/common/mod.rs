@@ -150,8 +150,8 @@ pub(crate) fn pool(address: &str, size: usize) -> ratelimit_memcached::MemcacheP
 /// A store with the plain protocol, with a timeout for a busy machine.
 #[cfg(feature = "memcache")]
 pub(crate) fn plain(address: &str) -> MemcachedStore {
-    let config = ratelimit_memcached::PlainConfig::default().timeout(PATIENCE);
-    MemcachedStore::with_pool_and(pool(address, 4), config).unwrap()
+    let config = MemcachedConfig::default().timeout(PATIENCE);
+    MemcachedStore::with_pool(pool(address, 4), config).unwrap()
 }
 
 /// Forwards to a server. Passes each request to `seen` once the server has answered it, before the client gets the reply;
