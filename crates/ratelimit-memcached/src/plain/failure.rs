@@ -7,24 +7,38 @@ use ratelimit_core::{ErrorKind, StoreError};
 
 use crate::error;
 
-/// The failure of a command, and whether the connection is still in step with the server.
+/// What a connection can still be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Health {
+    /// For further commands: the next reply on it is that to the next command.
+    InStep,
+    /// For nothing: it is unknown what the next bytes on it are.
+    OutOfStep,
+    /// For nothing: the other side has closed it.
+    HungUp,
+}
+
+/// The failure of a command, and what it means for the connection.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) failure: StoreError,
-    pub(super) in_step: bool,
-    /// Whether the other side has closed the connection.
-    pub(super) hung_up: bool,
+    pub(super) health: Health,
 }
 
 impl Fault {
     /// A reply that says that nothing was done, after which the connection is usable as before.
     fn refused(failure: StoreError) -> Self {
-        Self { failure, in_step: true, hung_up: false }
+        Self { failure, health: Health::InStep }
     }
 
     /// It is unknown whether the command was executed, and what the next bytes on the connection are.
     fn broken(failure: StoreError) -> Self {
-        Self { failure: failure.maybe_applied(), in_step: false, hung_up: false }
+        Self { failure: failure.maybe_applied(), health: Health::OutOfStep }
+    }
+
+    /// It is unknown whether the command was executed before the other side closed the connection.
+    fn hung_up(failure: StoreError) -> Self {
+        Self { failure: failure.maybe_applied(), health: Health::HungUp }
     }
 
     pub(super) fn new(error: MemcacheError) -> Self {
@@ -33,13 +47,13 @@ impl Fault {
             MemcacheError::ClientError(ClientError::Error(line)) => match line.strip_prefix("CLIENT_ERROR") {
                 Some(_) => Self::from_refusal(line.trim_end()),
                 // The client's error if the connection was closed, or if a line has no end.
-                None => Self { hung_up: true, ..Self::broken(error::broken()) },
+                None => Self::hung_up(error::broken()),
             },
             MemcacheError::ServerError(ServerError::Error(line)) => Self::from_refusal(line.trim_end()),
             MemcacheError::CommandError(CommandError::InvalidCommand) => {
-                Self { failure: unknown_command(), in_step: false, hung_up: false }
+                Self { failure: unknown_command(), health: Health::OutOfStep }
             }
-            MemcacheError::PoolError(_) => Self { failure: error::broken(), in_step: false, hung_up: false },
+            MemcacheError::PoolError(_) => Self { failure: error::broken(), health: Health::OutOfStep },
             _ => Self::broken(error::strange_response()),
         }
     }
@@ -47,7 +61,7 @@ impl Fault {
     fn from_io(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::broken(error::late()),
-            _ => Self { hung_up: true, ..Self::broken(error::from_io(error)) },
+            _ => Self::hung_up(error::from_io(error)),
         }
     }
 
@@ -106,7 +120,7 @@ mod tests {
             let fault = Fault::new(error);
             let error = fault.failure.clone();
             assert_eq!((error.kind(), error::is_maybe_applied(&fault.failure)), (kind, maybe), "{told}");
-            assert_eq!(fault.in_step, in_step, "{told}");
+            assert_eq!(fault.health == Health::InStep, in_step, "{told}");
         }
     }
 }

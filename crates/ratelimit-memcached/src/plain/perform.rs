@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::batch::{Batch, is_read};
-use super::failure::Fault;
+use super::failure::{Fault, Health};
 use crate::error;
 use crate::queue::Replies;
 use crate::reply::{Counter, Reply};
@@ -28,10 +28,7 @@ const MAKINGS: u32 = 3;
 /// The outcome of a batch.
 pub(super) struct Performed {
     pub(super) replies: Replies,
-    /// Whether the connection can be used again.
-    pub(super) in_step: bool,
-    /// Whether the other side has closed the connection.
-    pub(super) hung_up: bool,
+    pub(super) health: Health,
 }
 
 /// An item as read, with its unique number.
@@ -41,13 +38,12 @@ type Item = (Vec<u8>, u32, Option<u64>);
 struct Work<'a> {
     client: &'a Client,
     deadline: Instant,
-    in_step: bool,
-    hung_up: bool,
+    health: Health,
 }
 
 /// Performs a batch. Starts no command after the deadline has passed or the connection has failed.
 pub(super) fn perform(client: &Client, batch: &Batch, deadline: Instant) -> Performed {
-    let mut work = Work { client, deadline, in_step: true, hung_up: false };
+    let mut work = Work { client, deadline, health: Health::InStep };
     let mut replies: Vec<Option<Result<Reply, StoreError>>> = vec![None; batch.commands.len()];
     work.read(batch, &batch.first_reads(), &mut replies);
     for (nth, (key, command)) in batch.commands.iter().enumerate() {
@@ -59,7 +55,7 @@ pub(super) fn perform(client: &Client, batch: &Batch, deadline: Instant) -> Perf
     work.read(batch, &last, &mut replies);
     undo_later_additions(batch, &last, &mut replies);
     let replies = replies.into_iter().map(|reply| reply.unwrap_or_else(|| Err(error::broken()))).collect();
-    Performed { replies, in_step: work.in_step, hung_up: work.hung_up }
+    Performed { replies, health: work.health }
 }
 
 /// Subtracts from each read what was added after it in the order of the batch.
@@ -89,7 +85,7 @@ fn number(count: u64) -> Reply {
 impl Work<'_> {
     /// Sends one command.
     fn call<T>(&mut self, command: impl FnOnce(&Client) -> Result<T, MemcacheError>) -> Result<T, NoReply> {
-        if !self.in_step {
+        if self.health != Health::InStep {
             return Err(NoReply::Failed(error::broken()));
         }
         let left = self.deadline.saturating_duration_since(Instant::now());
@@ -104,8 +100,7 @@ impl Work<'_> {
             Err(MemcacheError::CommandError(CommandError::KeyNotFound)) => Err(NoReply::Missing),
             Err(error) => {
                 let fault = Fault::new(error);
-                self.hung_up |= fault.hung_up;
-                self.in_step &= fault.in_step;
+                self.health = fault.health;
                 Err(NoReply::Failed(fault.failure))
             }
         }

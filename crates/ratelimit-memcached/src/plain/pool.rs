@@ -11,6 +11,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 
 use super::batch::Batch;
+use super::failure::Health;
 use super::manager::{MemcacheManager, MemcachePool};
 use super::perform::{Performed, perform};
 use crate::error;
@@ -62,11 +63,11 @@ impl Plain {
         let client = self.client(deadline).await?;
         let (pool, batch) = (self.0.clone(), batch.clone());
         let work = spawn_blocking(move || {
-            let Performed { replies, in_step, hung_up } = perform(&client, &batch, deadline);
-            if !in_step {
+            let Performed { replies, health } = perform(&client, &batch, deadline);
+            if health != Health::InStep {
                 drop(Object::take(client));
             }
-            if hung_up {
+            if health == Health::HungUp {
                 // The others were closed as well, and their callers could not know whether their commands were executed.
                 pool.retain(|_, _| false);
             }
