@@ -23,13 +23,12 @@ use crate::wire::Command;
 /// The stamps of a batch share their upper bits; this many lower bits number its commands.
 const PLACES: u32 = 20;
 
-/// Commands for one server, following `before` commands of earlier batches.
+/// Commands for one server.
 ///
 /// Each is stamped. A reply with another stamp shows that the connection is out of step, and the connection is dropped
 /// before a caller gets the reply to another call.
 #[derive(Debug, Default)]
 pub(crate) struct Commands {
-    before: usize,
     pub(crate) count: usize,
     /// The stamp of the first command.
     stamp: u64,
@@ -37,13 +36,8 @@ pub(crate) struct Commands {
 }
 
 impl Commands {
-    /// No commands yet, following `before` earlier ones.
-    pub(crate) fn after(before: usize) -> Self {
-        Self { before, ..Self::default() }
-    }
-
-    /// Appends a command and returns its place.
-    pub(crate) fn push(&mut self, key: &str, command: &Command) -> usize {
+    /// Appends a command.
+    pub(crate) fn push(&mut self, key: &str, command: &Command) {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         if self.count == 0 {
             self.stamp = NEXT.fetch_add(1, Ordering::Relaxed) << PLACES;
@@ -51,7 +45,6 @@ impl Commands {
         }
         command.encode(key, self.stamp.wrapping_add(self.count as u64), &mut self.bytes);
         self.count += 1;
-        self.before + self.count - 1
     }
 }
 
@@ -115,7 +108,7 @@ impl Connection {
             None => Box::pin(self.open(deadline)).await?,
         };
         let (answer, outcome) = oneshot::channel();
-        let Commands { count, stamp, bytes, .. } = commands;
+        let Commands { count, stamp, bytes } = commands;
         let before = open.queue.reads();
         let pending = Pending { stamp: *stamp, count: *count, replies: Vec::with_capacity(*count), answer };
         if let Err(pending) = open.queue.try_push(bytes, pending) {

@@ -12,9 +12,8 @@ use crate::claims::{OwnedClaim, OwnedClaims, OwnedRefund, decide_as};
 use crate::error;
 use crate::optimistic::{Entries, Written, check_size, check_state, is_optimistic, pause};
 use crate::refund::{GivenAt, by_server, refund, take};
-use crate::servers::Answers;
+use crate::servers::{Answers, Batch};
 use crate::space::Space;
-use crate::trip::Batch;
 use crate::window::{Deductions, WindowCommands};
 
 /// How often a write is tried before the meter counts as contended.
@@ -104,7 +103,7 @@ async fn round(space: &Arc<Space>, steps: &mut [Step<'_>], deadline: Instant) {
     for step in &mut *steps {
         step.push_commands(space, &mut batch, &mut entries);
     }
-    let mut answers = space.servers.send(&batch, deadline).await;
+    let mut answers = batch.send(deadline).await;
     entries.receive(&answers);
     // Boxed, because few claims need it and its size would count for all of them.
     if steps.iter_mut().flat_map(Step::windows).any(|commands| commands.meets_reset(&answers)) {
@@ -126,7 +125,7 @@ async fn round(space: &Arc<Space>, steps: &mut [Step<'_>], deadline: Instant) {
 async fn follow(space: &Space, steps: &mut [Step<'_>], answers: &mut Answers, deadline: Instant) {
     let mut batch = Batch::after(&space.servers, answers);
     steps.iter_mut().flat_map(Step::windows).for_each(|commands| commands.follow(answers, &mut batch));
-    answers.append(space.servers.send(&batch, deadline).await);
+    answers.append(batch.send(deadline).await);
 }
 
 /// Writes the meters that were changed.
@@ -140,7 +139,7 @@ async fn write(
 ) {
     let mut batch = Batch::new(&space.servers);
     let places = entries.write(&mut batch, &space.lifetimes);
-    let written = space.servers.send(&batch, deadline).await;
+    let written = batch.send(deadline).await;
     let written: Vec<_> = places.into_iter().map(|place| Written::new(&written, place)).collect();
     for step in steps {
         step.conclude(&written, answers, undo);
@@ -173,7 +172,7 @@ impl<'a> Step<'a> {
     }
 
     /// Adds its commands to the batch.
-    fn push_commands(&mut self, space: &Space, batch: &mut Batch, entries: &mut Entries) {
+    fn push_commands(&mut self, space: &Space, batch: &mut Batch<'_>, entries: &mut Entries) {
         let OwnedClaims { now, claims, .. } = self.slice;
         for claim in claims {
             self.parts.push(match &claim.meter {
@@ -250,7 +249,7 @@ impl<'a> Step<'a> {
                 Part::Window(commands) => commands.state(answers, self.slice.now, deductions).map(Some),
                 Part::Entry(nth) => entries.state(*nth),
             };
-            state.map_err(|failure| failure.at(&**space.servers.address(claim.key.server)))
+            state.map_err(|failure| failure.at(space.servers.address(claim.key.server)))
         };
         self.parts.iter().zip(&self.slice.claims).map(state).collect()
     }

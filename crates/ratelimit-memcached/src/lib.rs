@@ -166,12 +166,9 @@ mod stream;
 #[cfg(feature = "tls")]
 mod tls;
 mod transfer;
-mod trip;
 mod url;
 mod window;
 mod wire;
-#[cfg(feature = "memcache")]
-mod with_pool;
 
 pub use config::MemcachedConfig;
 pub use distribution::Distribution;

@@ -11,8 +11,7 @@ use crate::claims::{MeterLocation, OwnedClaim};
 use crate::error;
 use crate::lifetime::Lifetimes;
 use crate::reply::Reply;
-use crate::servers::{Answers, CommandIndex};
-use crate::trip::Batch;
+use crate::servers::{Answers, Batch, CommandIndex};
 use crate::wire::Command;
 
 /// The states of bucket and log meters during a decision.
@@ -75,7 +74,7 @@ fn check_units(units: usize, max_value: usize) -> Result<(), StoreError> {
 
 impl Entries {
     /// Adds the read of a meter to the batch, once; returns its index.
-    pub(crate) fn push(&mut self, batch: &mut Batch, location: &MeterLocation) -> usize {
+    pub(crate) fn push(&mut self, batch: &mut Batch<'_>, location: &MeterLocation) -> usize {
         if let Some(nth) = self.places.get(&location.name) {
             return *nth;
         }
@@ -128,7 +127,7 @@ impl Entries {
 
     /// Adds the writes of changed meters to a batch, in the order of their names: of several writers of the same items, the
     /// one that writes one of them first is then usually the first on the others as well.
-    pub(crate) fn write(&self, batch: &mut Batch, lifetimes: &Lifetimes) -> Vec<Option<CommandIndex>> {
+    pub(crate) fn write(&self, batch: &mut Batch<'_>, lifetimes: &Lifetimes) -> Vec<Option<CommandIndex>> {
         let mut write = |entry: &Entry| {
             let (meter, now) = entry.changed.as_ref()?;
             let state = entry.state.as_ref().ok()?.as_ref()?;

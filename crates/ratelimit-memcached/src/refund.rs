@@ -11,8 +11,8 @@ use crate::error;
 use crate::keys::since_reset;
 use crate::optimistic::{Entries, Written, pause};
 use crate::reply::Counter;
+use crate::servers::Batch;
 use crate::space::Space;
-use crate::trip::Batch;
 use crate::window::Deduction;
 use crate::wire::Command;
 
@@ -36,7 +36,7 @@ pub(crate) async fn take_everywhere(
         (taken, batch.push(take.server, &take.key, Command::ReadCounter))
     };
     let places: Vec<_> = deductions.iter().map(push).collect();
-    let answers = space.servers.send(&batch, deadline).await;
+    let answers = batch.send(deadline).await;
     let (mut moved, mut results) = (Vec::new(), Vec::new());
     for (Deduction { server, key, units }, (taken, value)) in deductions.into_iter().zip(places) {
         match (answers.reply(taken), answers.reply(value)) {
@@ -64,7 +64,7 @@ pub(crate) async fn take(
 ) -> Vec<Result<(), StoreError>> {
     let mut batch = Batch::new(&space.servers);
     let places: Vec<_> = deductions.iter().map(|take| take.push(&mut batch)).collect();
-    let answers = space.servers.send(&batch, deadline).await;
+    let answers = batch.send(deadline).await;
     let taken = |place| match answers.reply(place) {
         Err(failure) if error::is_corrupt(failure) => Ok(()),
         reply => reply.clone().map(drop),
@@ -112,7 +112,7 @@ async fn refund_once(
     let (mut batch, mut entries) = (Batch::new(&space.servers), Entries::default());
     let places: Vec<usize> =
         open.iter().map(|given| entries.push(&mut batch, &given.refund.claim.key)).collect();
-    entries.receive(&space.servers.send(&batch, deadline).await);
+    entries.receive(&batch.send(deadline).await);
     let mut read = Vec::with_capacity(open.len());
     for (given, nth) in open.into_iter().zip(places) {
         let GivenAt { refund: OwnedRefund { claim, receipt }, now } = &given;
@@ -129,7 +129,7 @@ async fn refund_once(
     }
     let mut batch = Batch::new(&space.servers);
     let writes = entries.write(&mut batch, &space.lifetimes);
-    let answers = space.servers.send(&batch, deadline).await;
+    let answers = batch.send(deadline).await;
     let mut lost = Vec::new();
     for (given, nth) in read {
         match Written::new(&answers, writes[nth]) {

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use crate::claims::MeterLocation;
 use crate::keys::{MARK, since_reset};
 use crate::reply::Counter;
+use crate::servers::Batch;
 use crate::space::Space;
-use crate::trip::Batch;
 use crate::window::{Counters, counters, life};
 use crate::wire::Command;
 
@@ -37,7 +37,7 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
         }
         places.extend(past.iter().map(|key| batch.push(server, key, Command::Delete)));
     }
-    let answers = space.servers.send(&batch, deadline).await;
+    let answers = batch.send(deadline).await;
     places.into_iter().try_for_each(|place| answers.reply(place).clone().map(drop))?;
     let mut batch = Batch::new(&space.servers);
     for (server, key, before, lifetime) in former {
@@ -49,7 +49,7 @@ pub(crate) async fn forget(space: &Space, claims: Claims<'_>, deadline: Instant)
             batch.push(server, &since_reset(&key, former), reset);
         }
     }
-    space.servers.send(&batch, deadline).await;
+    batch.send(deadline).await;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! The servers: which of them stores a meter, and batches for several of them.
+//! The servers: which of them stores a meter, and batches for several of them, with meta commands or the plain protocol.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,6 +12,8 @@ use crate::check;
 use crate::config::MemcachedConfig;
 use crate::connection::{Commands, Connection};
 use crate::distribution::ServerSelector;
+#[cfg(feature = "memcache")]
+use crate::plain::{self, MemcachePool};
 use crate::queue::Replies;
 use crate::reply::Reply;
 use crate::stream::Opener;
@@ -25,13 +27,42 @@ pub(crate) struct Servers {
 
 struct Server {
     address: Arc<str>,
-    connections: Vec<Connection>,
+    way: Way,
+}
+
+/// How commands reach a server.
+enum Way {
+    /// With meta commands, over connections of our own.
+    Meta(Connections),
+    /// With the plain protocol, over the connections of the program's pool.
+    #[cfg(feature = "memcache")]
+    Plain(MemcachePool),
+}
+
+/// The connections to one server, used in turn.
+struct Connections {
+    list: Vec<Connection>,
     turn: AtomicUsize,
 }
 
 /// Commands for several servers; those for one server are executed in order.
-pub(crate) struct Batch {
-    servers: SmallVec<[Commands; 1]>,
+pub(crate) struct Batch<'a> {
+    servers: SmallVec<[ServerCommands<'a>; 1]>,
+}
+
+/// Commands for one server.
+struct ServerCommands<'a> {
+    /// The number of replies to earlier batches, which precede those to this one.
+    before: usize,
+    content: Content<'a>,
+}
+
+/// Commands as they are sent.
+enum Content<'a> {
+    Meta(&'a Connections, Commands),
+    /// With the keys of their items, because the pool's clients encode them.
+    #[cfg(feature = "memcache")]
+    Plain(&'a MemcachePool, Vec<(String, Command)>),
 }
 
 /// The place of a command in a [`Batch`], and of its reply in the [`Answers`].
@@ -52,11 +83,21 @@ impl Servers {
             let address: Arc<str> = opener.address().text().into();
             let opener = Arc::new(opener);
             let connection = |_| Connection::new(address.clone(), opener.clone());
-            let connections = (0..config.connections.max(1)).map(connection).collect();
-            Server { address, connections, turn: AtomicUsize::new(0) }
+            let list = (0..config.connections.max(1)).map(connection).collect();
+            Server { way: Way::Meta(Connections { list, turn: AtomicUsize::new(0) }), address }
         };
         let list = Opener::all(config, addresses)?.into_iter().map(server).collect();
         Ok(Self { list, selector })
+    }
+
+    /// The server or proxy of a pool. A proxy distributes items by their keys.
+    #[cfg(feature = "memcache")]
+    pub(crate) fn on_pool(pool: MemcachePool) -> Self {
+        let address = pool.manager().address().into();
+        Self {
+            list: vec![Server { address, way: Way::Plain(pool) }],
+            selector: ServerSelector::Rendezvous(vec![0]),
+        }
     }
 
     /// The addresses of the servers.
@@ -65,13 +106,17 @@ impl Servers {
     }
 
     /// The address of a server.
-    pub(crate) fn address(&self, server: usize) -> &Arc<str> {
+    pub(crate) fn address(&self, server: usize) -> &str {
         &self.list[server].address
     }
 
-    /// Opens all connections, so that no call has to wait for one later.
+    /// Opens all connections, so that no call has to wait for one later. A pool connects on its first call.
     pub(crate) async fn connect(&self, deadline: Instant) -> Result<(), StoreError> {
-        let connections = self.list.iter().flat_map(|server| &server.connections);
+        let connections = self.list.iter().flat_map(|server| match &server.way {
+            Way::Meta(connections) => &connections.list[..],
+            #[cfg(feature = "memcache")]
+            Way::Plain(_) => &[],
+        });
         try_join_all(connections.map(|connection| connection.connect(deadline))).await.map(drop)
     }
 
@@ -79,57 +124,97 @@ impl Servers {
     pub(crate) fn choose(&self, id: &MeterId<'_>) -> usize {
         self.selector.choose(id)
     }
+}
+
+impl Connections {
+    /// The next of them, in turn.
+    fn next(&self) -> &Connection {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        &self.list[turn % self.list.len()]
+    }
+}
+
+impl<'a> Batch<'a> {
+    pub(crate) fn new(servers: &'a Servers) -> Self {
+        Self { servers: servers.list.iter().map(|server| ServerCommands::new(server, 0)).collect() }
+    }
+
+    /// A batch whose answers can be [appended](Answers::append) to these.
+    pub(crate) fn after(servers: &'a Servers, answers: &Answers) -> Self {
+        let servers = servers.list.iter().zip(&answers.0);
+        Self {
+            servers: servers.map(|(server, replies)| ServerCommands::new(server, replies.len())).collect(),
+        }
+    }
+
+    /// Adds a command on the item with this key.
+    pub(crate) fn push(&mut self, server: usize, key: &str, command: Command) -> CommandIndex {
+        CommandIndex { server, nth: self.servers[server].push(key, command) }
+    }
 
     /// Performs one round trip: sends each server its commands, concurrently.
-    pub(crate) async fn send(&self, batch: &Batch, deadline: Instant) -> Answers {
-        let mut answers = Answers(batch.servers.iter().map(|_| Replies::new()).collect());
-        match batch.used() {
+    pub(crate) async fn send(&self, deadline: Instant) -> Answers {
+        let mut answers = Answers(self.servers.iter().map(|_| Replies::new()).collect());
+        match self.used() {
             (None, _) => {}
-            (Some(only), None) => {
-                answers.0[only] = self.list[only].connection().send(&batch.servers[only], deadline).await;
-            }
+            (Some(only), None) => answers.0[only] = self.servers[only].send(deadline).await,
             // Boxed, so that calls to one server are spared its size.
-            (Some(_), Some(_)) => Box::pin(self.send_to_several(batch, deadline, &mut answers)).await,
+            (Some(_), Some(_)) => Box::pin(self.send_to_several(deadline, &mut answers)).await,
         }
         answers
     }
 
-    async fn send_to_several(&self, batch: &Batch, deadline: Instant, answers: &mut Answers) {
-        let used = batch.servers.iter().zip(&self.list).zip(&mut answers.0);
-        let used = used.filter(|((commands, _), _)| commands.count > 0);
-        join_all(used.map(|((commands, server), replies)| async move {
-            *replies = server.connection().send(commands, deadline).await;
-        }))
-        .await;
-    }
-}
-
-impl Server {
-    /// The next of its connections, in turn.
-    fn connection(&self) -> &Connection {
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        &self.connections[turn % self.connections.len()]
-    }
-}
-
-impl Batch {
-    pub(crate) fn new(servers: &Servers) -> Self {
-        Self { servers: servers.list.iter().map(|_| Commands::default()).collect() }
-    }
-
-    /// A batch whose answers can be [appended](Answers::append) to these.
-    pub(crate) fn after(answers: &Answers) -> Self {
-        Self { servers: answers.0.iter().map(|replies| Commands::after(replies.len())).collect() }
+    async fn send_to_several(&self, deadline: Instant, answers: &mut Answers) {
+        let used = self.servers.iter().zip(&mut answers.0).filter(|(commands, _)| commands.count() > 0);
+        join_all(used.map(|(commands, replies)| async move { *replies = commands.send(deadline).await }))
+            .await;
     }
 
     /// The first two servers with commands in the batch.
     fn used(&self) -> (Option<usize>, Option<usize>) {
-        let mut used = (0..self.servers.len()).filter(|nth| self.servers[*nth].count > 0);
+        let mut used = (0..self.servers.len()).filter(|nth| self.servers[*nth].count() > 0);
         (used.next(), used.next())
     }
+}
 
-    pub(crate) fn push(&mut self, server: usize, key: &str, command: &Command) -> CommandIndex {
-        CommandIndex { server, nth: self.servers[server].push(key, command) }
+impl<'a> ServerCommands<'a> {
+    fn new(server: &'a Server, before: usize) -> Self {
+        let content = match &server.way {
+            Way::Meta(connections) => Content::Meta(connections, Commands::default()),
+            #[cfg(feature = "memcache")]
+            Way::Plain(pool) => Content::Plain(pool, Vec::new()),
+        };
+        Self { before, content }
+    }
+
+    /// Appends a command and returns its place.
+    #[allow(clippy::needless_pass_by_value)] // the plain protocol keeps it
+    fn push(&mut self, key: &str, command: Command) -> usize {
+        let nth = self.before + self.count();
+        match &mut self.content {
+            Content::Meta(_, commands) => commands.push(key, &command),
+            #[cfg(feature = "memcache")]
+            Content::Plain(_, commands) => commands.push((key.to_owned(), command)),
+        }
+        nth
+    }
+
+    fn count(&self) -> usize {
+        match &self.content {
+            Content::Meta(_, commands) => commands.count,
+            #[cfg(feature = "memcache")]
+            Content::Plain(_, commands) => commands.len(),
+        }
+    }
+
+    /// Sends them and returns one reply for each.
+    async fn send(&self, deadline: Instant) -> Replies {
+        match &self.content {
+            Content::Meta(connections, commands) => connections.next().send(commands, deadline).await,
+            // Boxed, so that calls with meta commands are spared its size.
+            #[cfg(feature = "memcache")]
+            Content::Plain(pool, commands) => Box::pin(plain::send(pool, commands, deadline)).await,
+        }
     }
 }
 

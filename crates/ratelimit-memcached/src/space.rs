@@ -16,14 +16,13 @@ use crate::keys::{OFFSET, name_of, stable_hash};
 use crate::lifetime::Lifetimes;
 use crate::optimistic::is_optimistic;
 use crate::servers::Servers;
-use crate::trip::Connections;
 
 /// The number of locks for bucket and log meters.
 const STRIPES: usize = 1_024;
 
 /// What the calls of a store share.
 pub(crate) struct Space {
-    pub(crate) servers: Connections,
+    pub(crate) servers: Servers,
     pub(crate) prefix: String,
     pub(crate) lifetimes: Lifetimes,
     pub(crate) max_value: usize,
@@ -37,13 +36,7 @@ pub(crate) struct Space {
 pub(crate) type MeterLocks<'a> = Vec<MutexGuard<'a, ()>>;
 
 impl Space {
-    pub(crate) fn new(config: MemcachedConfig) -> Result<Arc<Self>, StoreError> {
-        let servers = Servers::new(&config)?;
-        Ok(Self::on(Connections::Meta(servers), config))
-    }
-
-    /// On these servers. The servers and connections in `config` are not used.
-    pub(crate) fn on(servers: Connections, config: MemcachedConfig) -> Arc<Self> {
+    pub(crate) fn new(servers: Servers, config: MemcachedConfig) -> Arc<Self> {
         Arc::new(Self {
             servers,
             lifetimes: Lifetimes::new(config.slack()),

@@ -14,6 +14,7 @@ use crate::config::MemcachedConfig;
 use crate::decide::decide;
 use crate::error;
 use crate::refund::GivenAt;
+use crate::servers::Servers;
 use crate::space::Space;
 use crate::{refund, reset, window};
 
@@ -60,7 +61,34 @@ impl MemcachedStore {
     /// # Errors
     /// If an address, the prefix, the log-in or a certificate is not valid, or if TLS needs the feature `tls`.
     pub fn lazy(config: MemcachedConfig) -> Result<Self, StoreError> {
-        Ok(Self { space: Space::new(config)? })
+        Ok(Self { space: Space::new(Servers::new(&config)?, config) })
+    }
+
+    /// A store that sends only the plain text protocol, over the connections of this pool: for a proxy (twemproxy; mcrouter
+    /// is not tested), and for servers without meta commands.
+    ///
+    /// Of the configuration it uses the prefix, the timeout, the clock slack and the maximum size of an item. Servers and
+    /// connections belong to the pool. It connects on its first call.
+    ///
+    /// ```
+    /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use ratelimit_memcached::{MemcacheManager, MemcachePool, MemcachedConfig, MemcachedStore};
+    ///
+    /// let manager = MemcacheManager::new("memcached://127.0.0.1:22121")?;
+    /// let pool = MemcachePool::builder(manager).max_size(16).build()?;
+    /// let store = MemcachedStore::with_pool(pool, MemcachedConfig::default().prefix("limits"))?;
+    /// # Ok(())
+    /// # }
+    /// # example().unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// If the prefix is not valid.
+    #[cfg(feature = "memcache")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "memcache")))]
+    pub fn with_pool(pool: crate::MemcachePool, config: MemcachedConfig) -> Result<Self, StoreError> {
+        crate::check::prefix(&config)?;
+        Ok(Self { space: Space::new(Servers::on_pool(pool), config) })
     }
 
     fn slice(&self, claims: &Claims<'_>) -> OwnedClaims {

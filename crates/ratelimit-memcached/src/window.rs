@@ -24,8 +24,7 @@ use crate::error;
 use crate::keys::{segment_of, since_reset};
 use crate::lifetime::Lifetimes;
 use crate::reply::Counter;
-use crate::servers::{Answers, CommandIndex};
-use crate::trip::Batch;
+use crate::servers::{Answers, Batch, CommandIndex};
 use crate::wire::Command;
 
 /// Units to take off a counter.
@@ -70,7 +69,7 @@ struct CounterIndex {
 
 impl Deduction {
     /// Adds its command to the batch.
-    pub(crate) fn push(&self, batch: &mut Batch) -> CommandIndex {
+    pub(crate) fn push(&self, batch: &mut Batch<'_>) -> CommandIndex {
         batch.push(self.server, &self.key, Command::Deduction { units: self.units })
     }
 }
@@ -99,7 +98,7 @@ impl Deductions {
 impl WindowCommands {
     /// Adds the commands for a claim to the batch.
     pub(crate) fn push(
-        batch: &mut Batch,
+        batch: &mut Batch<'_>,
         claim: &OwnedClaim,
         window: &Window,
         now: Timestamp,
@@ -127,7 +126,7 @@ impl WindowCommands {
     }
 
     /// Adds the commands for the counters that follow the marks of resets. What was added before a reset counts no more.
-    pub(crate) fn follow(&mut self, answers: &Answers, batch: &mut Batch) {
+    pub(crate) fn follow(&mut self, answers: &Answers, batch: &mut Batch<'_>) {
         if let Some(key) = self.current.moved(answers) {
             self.added = add(batch, self.server, &key, self.reserved, self.lifetime);
             self.current = CounterIndex::push(batch, self.server, key);
@@ -190,7 +189,7 @@ impl WindowCommands {
 }
 
 impl CounterIndex {
-    fn push(batch: &mut Batch, server: usize, key: String) -> Self {
+    fn push(batch: &mut Batch<'_>, server: usize, key: String) -> Self {
         let value = batch.push(server, &key, Command::ReadCounter);
         Self { key, value }
     }
@@ -206,7 +205,7 @@ impl CounterIndex {
 
 /// Adds to a counter, unless that is zero. It is read in any case: the read returns the mark of a reset, and marks the counter as
 /// used, because additions alone leave it among the first to be evicted.
-fn add(batch: &mut Batch, server: usize, key: &str, units: u64, lifetime: u64) -> Option<CommandIndex> {
+fn add(batch: &mut Batch<'_>, server: usize, key: &str, units: u64, lifetime: u64) -> Option<CommandIndex> {
     (units > 0).then(|| batch.push(server, key, Command::Add { units, lifetime }))
 }
 

@@ -63,10 +63,6 @@ impl MemcacheManager {
         &self.address
     }
 
-    pub(super) fn shared_address(&self) -> &Arc<str> {
-        &self.address
-    }
-
     /// Blocks until it is connected.
     fn dial(&self) -> Result<Client, MemcacheError> {
         // One connection, which this pool never tests or replaces: the pool of clients does that.

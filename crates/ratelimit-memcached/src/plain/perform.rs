@@ -11,7 +11,6 @@ use memcache::{Client, CommandError, MemcacheError};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use super::batch::{Batch, is_read};
 use super::failure::{Fault, Health};
 use crate::error;
 use crate::queue::Replies;
@@ -42,27 +41,51 @@ struct Work<'a> {
 }
 
 /// Performs a batch. Starts no command after the deadline has passed or the connection has failed.
-pub(super) fn perform(client: &Client, batch: &Batch, deadline: Instant) -> Performed {
+pub(super) fn perform(client: &Client, commands: &[(String, Command)], deadline: Instant) -> Performed {
     let mut work = Work { client, deadline, health: Health::InStep };
-    let mut replies: Vec<Option<Result<Reply, StoreError>>> = vec![None; batch.commands.len()];
-    work.read(batch, &batch.first_reads(), &mut replies);
-    for (nth, (key, command)) in batch.commands.iter().enumerate() {
+    let mut replies: Vec<Option<Result<Reply, StoreError>>> = vec![None; commands.len()];
+    work.read(commands, &first_reads(commands), &mut replies);
+    for (nth, (key, command)) in commands.iter().enumerate() {
         if !is_read(command) {
             replies[nth] = Some(work.change(key, command));
         }
     }
     let last: Vec<usize> = (0..replies.len()).filter(|nth| replies[*nth].is_none()).collect();
-    work.read(batch, &last, &mut replies);
-    undo_later_additions(batch, &last, &mut replies);
+    work.read(commands, &last, &mut replies);
+    undo_later_additions(commands, &last, &mut replies);
     let replies = replies.into_iter().map(|reply| reply.unwrap_or_else(|| Err(error::broken()))).collect();
     Performed { replies, health: work.health }
 }
 
+/// Whether it reads. Both reads are the same in the plain protocol.
+fn is_read(command: &Command) -> bool {
+    matches!(command, Command::ReadCounter | Command::Read)
+}
+
+/// The reads that come before everything else: of items that a reset is about to replace. All other reads come after
+/// everything else.
+fn first_reads(commands: &[(String, Command)]) -> Vec<usize> {
+    let mut replaced = HashSet::new();
+    let mut reads = Vec::new();
+    for (nth, (key, command)) in commands.iter().enumerate().rev() {
+        match command {
+            Command::Reset { .. } => _ = replaced.insert(key),
+            command if is_read(command) && replaced.contains(key) => reads.push(nth),
+            _ => {}
+        }
+    }
+    reads
+}
+
 /// Subtracts from each read what was added after it in the order of the batch.
-fn undo_later_additions(batch: &Batch, read: &[usize], replies: &mut [Option<Result<Reply, StoreError>>]) {
+fn undo_later_additions(
+    commands: &[(String, Command)],
+    read: &[usize],
+    replies: &mut [Option<Result<Reply, StoreError>>],
+) {
     let mut later: HashMap<&str, u64> = HashMap::new();
     let read: HashSet<usize> = read.iter().copied().collect();
-    for (nth, (key, command)) in batch.commands.iter().enumerate().rev() {
+    for (nth, (key, command)) in commands.iter().enumerate().rev() {
         if let Command::Add { units, .. } = command
             && matches!(replies[nth], Some(Ok(_)))
         {
@@ -175,8 +198,13 @@ impl Work<'_> {
 
     /// Performs the reads with these indices: those of a window's older segments first, so that what is read of them is not
     /// newer than what is read of the current one.
-    fn read(&mut self, batch: &Batch, which: &[usize], replies: &mut [Option<Result<Reply, StoreError>>]) {
-        let mut keys: Vec<&str> = which.iter().map(|nth| batch.commands[*nth].0.as_str()).collect();
+    fn read(
+        &mut self,
+        commands: &[(String, Command)],
+        which: &[usize],
+        replies: &mut [Option<Result<Reply, StoreError>>],
+    ) {
+        let mut keys: Vec<&str> = which.iter().map(|nth| commands[*nth].0.as_str()).collect();
         keys.sort_unstable_by_key(|key| (key.len(), *key));
         keys.dedup();
         let mut found: HashMap<String, Item> = HashMap::new();
@@ -192,7 +220,7 @@ impl Work<'_> {
             }
         }
         for nth in which {
-            let key = batch.commands[*nth].0.as_str();
+            let key = commands[*nth].0.as_str();
             replies[*nth] = Some(match (found.get(key), failed.get(key)) {
                 (_, Some(failure)) => Err(failure.clone()),
                 (Some((bytes, _, unique)), None) => {
