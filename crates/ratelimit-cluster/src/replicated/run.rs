@@ -1,10 +1,8 @@
 //! The task of a node: broadcasts once an interval and receives in between.
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::join;
 use ratelimit_core::Timer;
 
 use super::store::Replicated;
@@ -20,12 +18,6 @@ impl<T: Transport> Replicated<T> {
                 clock.sleep(interval).await;
             }
         };
-        let (mut listen, mut broadcast) = (pin!(self.listen(&clock)), pin!(broadcast));
-        poll_fn(|context| -> Poll<()> {
-            let _: Poll<()> = broadcast.as_mut().poll(context);
-            let _: Poll<()> = listen.as_mut().poll(context);
-            Poll::Pending
-        })
-        .await;
+        join(broadcast, self.listen(&clock)).await;
     }
 }
