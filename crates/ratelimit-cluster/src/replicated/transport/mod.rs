@@ -51,20 +51,6 @@ pub trait Transport: fmt::Debug + Send + Sync {
     fn receive(&self) -> impl Future<Output = Result<Arc<[u8]>, TransportError>> + Send;
 }
 
-impl<T: Transport + ?Sized> Transport for Arc<T> {
-    fn largest(&self) -> usize {
-        (**self).largest()
-    }
-
-    fn send(&self, messages: &[Arc<[u8]>]) -> impl Future<Output = Result<(), TransportError>> + Send {
-        (**self).send(messages)
-    }
-
-    fn receive(&self) -> impl Future<Output = Result<Arc<[u8]>, TransportError>> + Send {
-        (**self).receive()
-    }
-}
-
 /// An error of sending or receiving messages. It contains no password.
 ///
 /// ```
