@@ -44,36 +44,46 @@ pub(crate) const HEADER: usize = 2 + 16 + 16 + 10 + 10 + 1 + 10;
 pub(crate) const RANGE: usize = 16 + 10 + 10;
 
 /// A received message.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Message<'a> {
     pub(crate) sender: NodeId,
     pub(crate) body: Body<'a>,
 }
 
 /// The content of a message. The entries of meters are decoded later, and only if the message is new.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) enum Body<'a> {
-    Update { number: u64, units: Reader<'a> },
-    Heartbeat { newest: u64, oldest: u64 },
+    Update {
+        number: u64,
+        units: Reader<'a>,
+    },
+    Heartbeat {
+        newest: u64,
+        oldest: u64,
+    },
     Leave,
     Hello,
-    Offer { to: NodeId },
-    StateRequest { to: NodeId, request: u64 },
-    State { to: NodeId, request: u64, part: u64, is_last: bool, contained: Contained<'a>, states: Reader<'a> },
-    Resend { to: NodeId, first: u64, last: u64 },
-}
-
-/// The updates that a state contains. Validated when the message is read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Contained<'a> {
-    count: u64,
-    updates: Reader<'a>,
-}
-
-impl Contained<'_> {
-    pub(crate) fn updates(mut self) -> impl Iterator<Item = UpdateRange> {
-        (0..self.count).map_while(move |_| updates(&mut self.updates).ok())
-    }
+    Offer {
+        to: NodeId,
+    },
+    StateRequest {
+        to: NodeId,
+        request: u64,
+    },
+    State {
+        to: NodeId,
+        request: u64,
+        part: u64,
+        is_last: bool,
+        /// The updates that the state contains.
+        contained: Vec<UpdateRange>,
+        states: Reader<'a>,
+    },
+    Resend {
+        to: NodeId,
+        first: u64,
+        last: u64,
+    },
 }
 
 fn updates(reader: &mut Reader<'_>) -> Result<UpdateRange, Malformed> {
@@ -103,9 +113,9 @@ impl<'a> Message<'a> {
                 let (to, request, part) = (id(&mut reader)?, reader.number()?, reader.number()?);
                 let is_last = reader.flag()?;
                 let count = reader.number()?;
-                let contained = Contained { count, updates: reader };
+                let mut contained = Vec::new(); // without a capacity: the count may be any
                 for _ in 0..count {
-                    updates(&mut reader)?; // fails at the end of the message, whatever the count
+                    contained.push(updates(&mut reader)?); // fails at the end of the message
                 }
                 let body = Body::State { to, request, part, is_last, contained, states: reader };
                 return Ok(Self { sender, body });
@@ -189,7 +199,6 @@ mod tests {
                 match body {
                     Body::Update { number, units } => format!("update {number} {}", units.is_empty()),
                     Body::State { to, request, part, is_last, contained, states } => {
-                        let contained: Vec<UpdateRange> = contained.updates().collect();
                         format!(
                             "state {} {request} {part} {is_last} {contained:?} {}",
                             to == TO,

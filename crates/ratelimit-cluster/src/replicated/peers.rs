@@ -110,7 +110,8 @@ impl Peer {
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     peers: BTreeMap<NodeId, Peer>,
-    interval: u64,
+    /// The number of intervals that have passed.
+    pub(crate) interval: u64,
 }
 
 /// What has to be requested after an interval.

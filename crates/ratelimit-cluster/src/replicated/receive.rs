@@ -92,7 +92,7 @@ impl<T: Transport> Replicated<T> {
                 let mut check = Entries::new(states);
                 while check.state()?.is_some() {}
                 let max = self.config.max_keys.saturating_mul(BYTES_PER_METER);
-                let state = session.add_part((part, is_last), contained.updates(), bytes, max);
+                let state = session.add_part((part, is_last), contained, bytes, max);
                 let FullState { states, held } = state.unwrap_or_default();
                 states.iter().try_for_each(|message| self.apply_state(message, now))?;
                 drop(session);
@@ -100,7 +100,7 @@ impl<T: Transport> Replicated<T> {
                 None
             }
             Body::Resend { to, first, last } if to == me => {
-                let interval = session.interval + 1;
+                let interval = session.peers.interval + 1;
                 let mut messages = session.outbox.resend(first, last, interval);
                 let (newest, oldest) = (session.outbox.newest(), session.outbox.oldest());
                 messages.push(message::heartbeat(me, newest, oldest).into());

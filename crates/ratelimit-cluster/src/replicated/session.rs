@@ -32,8 +32,6 @@ const MAX_JOINING: u64 = 12;
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) id: NodeId,
-    /// The number of intervals that have passed.
-    pub(crate) interval: u64,
     pub(crate) peers: Peers,
     pub(crate) outbox: Outbox,
     /// Updates that cannot be applied before earlier ones of their sender.
@@ -100,7 +98,6 @@ impl Session {
     pub(crate) fn new(id: NodeId, history_bytes: usize, silent_intervals: u64) -> Self {
         Self {
             id,
-            interval: 0,
             peers: Peers::default(),
             outbox: Outbox::new(history_bytes),
             early: BTreeMap::new(),
@@ -124,10 +121,8 @@ impl Session {
 
     /// Ends an interval. Returns the requests to send, and the held updates if the node now joins without a state.
     pub(crate) fn end_interval(&mut self) -> (Messages, Messages) {
-        self.interval += 1;
         let mut requests = Vec::new();
-        let interval = self.interval;
-        let late = self.fetch.take_if(|fetch| fetch.since + TIMEOUT <= interval);
+        let late = self.fetch.take_if(|fetch| fetch.since + TIMEOUT <= self.peers.interval + 1); // with this one
         if self.joining.is_some() {
             // Held updates are not marked, so they would look like gaps.
             self.peers.skip_interval();
@@ -171,7 +166,7 @@ impl Session {
         if self.fetch.is_some() {
             return Vec::new();
         }
-        if self.interval > MAX_JOINING {
+        if self.peers.interval > MAX_JOINING {
             return self.finish_joining();
         }
         if let Some(from) = joining.offers.pop_front() {
@@ -192,7 +187,7 @@ impl Session {
 
     fn request_state(&mut self, from: NodeId, attempts: u32) -> Arc<[u8]> {
         self.requests += 1;
-        let (request, since) = (self.requests, self.interval);
+        let (request, since) = (self.requests, self.peers.interval);
         let (parts, contained) = (BTreeMap::new(), Vec::new());
         self.fetch = Some(Fetch { from, request, attempts, since, parts, bytes: 0, last: None, contained });
         message::state_request(self.id, from, request).into()
@@ -271,16 +266,16 @@ impl Session {
     pub(crate) fn add_part(
         &mut self,
         (part, is_last): (u64, bool),
-        contained: impl Iterator<Item = UpdateRange>,
+        contained: Vec<UpdateRange>,
         message: &[u8],
         max: usize,
     ) -> Option<FullState> {
-        let (id, interval) = (self.id, self.interval);
+        let (id, interval) = (self.id, self.peers.interval);
         let fetch = self.fetch.as_mut()?;
         fetch.since = interval;
         if fetch.parts.insert(part, message.into()).is_none() {
             fetch.bytes += message.len();
-            fetch.contained.extend(contained.filter(|(peer, ..)| *peer != id));
+            fetch.contained.extend(contained.into_iter().filter(|(peer, ..)| *peer != id));
         }
         if is_last {
             fetch.last = Some(part);
@@ -337,7 +332,7 @@ mod tests {
         assert_eq!(session.offered(ONE), Some(message::state_request(ME, ONE, 1).into()));
         assert_eq!(session.offered(OTHER), None);
         assert!(session.awaits(ONE, 1) && !session.awaits(OTHER, 1));
-        assert_eq!(session.add_part((0, false), [].into_iter(), &[5], 100), None);
+        assert_eq!(session.add_part((0, false), vec![], &[5], 100), None);
         for _ in 0..2 {
             assert!(request(&mut session).is_empty());
         }
@@ -347,12 +342,12 @@ mod tests {
             "the first is silent"
         );
         assert!(!session.awaits(ONE, 1) && session.awaits(OTHER, 2));
-        let last = session.add_part((1, true), [(ONE, 1, 4)].into_iter(), &[7], 100);
+        let last = session.add_part((1, true), vec![(ONE, 1, 4)], &[7], 100);
         assert_eq!(last, None, "part 0 is of the other answer");
         assert!(!joined(&session));
         let states = vec![[6].into(), [7].into()];
         let state = FullState { states, held: vec![] };
-        assert_eq!(session.add_part((0, false), [].into_iter(), &[6], 100), Some(state));
+        assert_eq!(session.add_part((0, false), vec![], &[6], 100), Some(state));
         assert!(joined(&session));
         assert_eq!(session.peers.applied().collect::<Vec<_>>(), [(ONE, 1, 4)]);
 
@@ -417,7 +412,7 @@ mod tests {
         assert_eq!(request(&mut session).len(), 1);
         assert!(!session.should_offer(ONE) && !session.should_offer(ME), "two join at once");
         assert!(session.should_offer(ONE) && session.should_offer(ME));
-        assert!(session.add_part((0, true), [].into_iter(), &[7], 100).is_some());
+        assert!(session.add_part((0, true), vec![], &[7], 100).is_some());
         assert!(session.should_offer(OTHER));
     }
 
@@ -426,9 +421,9 @@ mod tests {
         let mut session = Session::new(ME, 100, 10);
         request(&mut session);
         assert!(session.offered(ONE).is_some());
-        assert_eq!(session.add_part((u64::MAX, true), [].into_iter(), &[1], 10), None);
+        assert_eq!(session.add_part((u64::MAX, true), vec![], &[1], 10), None);
         assert!(session.awaits(ONE, 1));
-        assert_eq!(session.add_part((3, false), [].into_iter(), &[1; 10], 10), None);
+        assert_eq!(session.add_part((3, false), vec![], &[1; 10], 10), None);
         assert!(!session.awaits(ONE, 1), "it is too long");
     }
 }
