@@ -2,9 +2,9 @@
 
 use ratelimit_core::StoreError;
 
+use crate::address::Address;
 use crate::config::MemcachedConfig;
 use crate::error;
-use crate::url::Address;
 
 /// The longest prefix: keys have at most 250 bytes.
 const LONGEST_PREFIX: usize = 64;

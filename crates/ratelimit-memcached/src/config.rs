@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ratelimit_core::CLOCK_SLACK;
 
+use crate::address::without_log_in;
 use crate::distribution::Distribution;
-use crate::url::{self, Url};
 
 /// The configuration of a [`MemcachedStore`](crate::MemcachedStore).
 ///
@@ -64,12 +64,6 @@ pub struct MemcachedConfig {
 }
 
 impl MemcachedConfig {
-    /// The defaults for the servers in an address without options.
-    pub(crate) fn of(url: &str) -> Self {
-        let Url { tls, user, password, servers } = Url::parse(url);
-        Self { servers, tls, user, password, ..Self::default() }
-    }
-
     /// Sets [`servers`](Self::servers).
     #[must_use]
     pub fn servers(mut self, servers: impl IntoIterator<Item = impl Into<String>>) -> Self {
@@ -129,7 +123,7 @@ impl fmt::Debug for MemcachedConfig {
     /// Does not show secrets, only whether they are set.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hidden = |given: bool| if given { "hidden" } else { "none" };
-        let servers: Vec<&str> = self.servers.iter().map(|server| url::without_log_in(server)).collect();
+        let servers: Vec<&str> = self.servers.iter().map(|server| without_log_in(server)).collect();
         f.debug_struct("MemcachedConfig")
             .field("servers", &servers)
             .field("distribution", &self.distribution)

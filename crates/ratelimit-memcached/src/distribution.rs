@@ -3,8 +3,8 @@
 use md5::{Digest, Md5};
 use ratelimit_core::MeterId;
 
+use crate::address::{Address, PORT};
 use crate::keys::{OFFSET, mix, stable_hash};
-use crate::url::{Address, PORT};
 
 /// How keys are distributed over several servers.
 ///

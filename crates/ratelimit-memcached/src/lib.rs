@@ -136,6 +136,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod address;
 mod check;
 mod claims;
 mod config;
@@ -166,7 +167,6 @@ mod stream;
 #[cfg(feature = "tls")]
 mod tls;
 mod transfer;
-mod url;
 mod window;
 mod wire;
 

@@ -1,5 +1,6 @@
 //! Parses a configuration from an address.
 
+use percent_encoding::percent_decode_str;
 use ratelimit_core::{StoreError, StoreUrl, UrlOption};
 
 use crate::config::MemcachedConfig;
@@ -80,9 +81,102 @@ impl MemcachedConfig {
         }
         Ok(config)
     }
+
+    /// The defaults for the servers in an address without options. Validates nothing: an invalid part ends up in `servers`,
+    /// where it is not a valid address.
+    pub(crate) fn of(url: &str) -> Self {
+        let (tls, is_socket, rest) = if let Some(rest) = url.strip_prefix("memcacheds://") {
+            (true, false, rest)
+        } else if let Some(rest) = url.strip_prefix("memcached+unix://") {
+            (false, true, rest)
+        } else {
+            (false, false, url.strip_prefix("memcached://").unwrap_or(url))
+        };
+        let log_in = rest.split_once('@').map(|(log_in, rest)| (parse_log_in(log_in), rest));
+        let ((user, password), rest) = match log_in {
+            Some((Some(log_in), rest)) => (log_in, rest),
+            _ => ((None, None), rest),
+        };
+        let servers = if is_socket {
+            // An invalid path must not be taken for a host.
+            let path = rest.starts_with('/').then(|| decode(rest)).flatten();
+            vec![path.unwrap_or_else(|| url.to_owned())]
+        } else {
+            rest.trim_end_matches('/').split(',').map(|server| server.trim().to_owned()).collect()
+        };
+        Self { servers, tls, user, password, ..Self::default() }
+    }
+}
+
+/// `user:password`, percent-encoded. `None` if that cannot be decoded.
+fn parse_log_in(text: &str) -> Option<(Option<String>, Option<String>)> {
+    let (user, password) = text.split_once(':').unwrap_or((text, ""));
+    Some((Some(decode(user)?), Some(decode(password)?)))
+}
+
+fn decode(text: &str) -> Option<String> {
+    percent_decode_str(text).decode_utf8().ok().map(Into::into)
 }
 
 /// The contents of the file that an option names.
 fn file(option: &UrlOption<'_>) -> Result<Vec<u8>, StoreError> {
     std::fs::read(option.text()).map_err(|_| option.expected("the path of a file that can be read"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Address;
+
+    fn servers(url: &str) -> Vec<Option<String>> {
+        MemcachedConfig::of(url)
+            .servers
+            .iter()
+            .map(|server| Address::parse(server).map(|address| address.text()))
+            .collect()
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        let some = |texts: &[&str]| texts.iter().map(|text| Some((*text).to_owned())).collect::<Vec<_>>();
+        assert_eq!(servers("memcached://a:1,b:2/"), some(&["a:1", "b:2"]));
+        assert_eq!(servers("memcacheds://me:x@a:1,b:2/"), some(&["a:1", "b:2"]));
+        assert_eq!(servers("a, b"), some(&["a:11211", "b:11211"]));
+        assert_eq!(servers("[::1]:5,[::2]"), some(&["[::1]:5", "[::2]:11211"]));
+        assert_eq!(servers("memcached+unix:///run/a%20b,c"), some(&["/run/a b,c"]));
+        assert_eq!(servers("/run/a,/run/b"), some(&["/run/a", "/run/b"]));
+        for wrong in [
+            "",
+            "memcached://",
+            "a:x",
+            "a:99999",
+            "a b:1",
+            "::1",
+            "[a]:1",
+            "redis://a",
+            "a://b",
+            "memcached+unix://host",
+            "memcached+unix://host/path",
+            "user:%ff@a",
+            "u:p@x@a",
+            "memcached+unix:///a%00b",
+        ] {
+            assert_eq!(servers(wrong), [None], "{wrong}");
+        }
+    }
+
+    #[test]
+    fn users_and_passwords_are_read() {
+        for (url, user, password) in [
+            ("memcached://me:secret@a,b:1", Some("me"), Some("secret")),
+            ("me:se%40c%2cr:et@a", Some("me"), Some("se@c,r:et")),
+            ("memcacheds://m%65@a", Some("me"), Some("")),
+            ("memcached+unix://me:secret@/run/socket", Some("me"), Some("secret")),
+            ("memcached://a", None, None),
+        ] {
+            let parsed = MemcachedConfig::of(url);
+            assert_eq!((parsed.user.as_deref(), parsed.password.as_deref()), (user, password), "{url}");
+        }
+        assert!(MemcachedConfig::of("memcacheds://a").tls && !MemcachedConfig::of("memcached://a").tls);
+    }
 }

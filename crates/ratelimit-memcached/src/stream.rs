@@ -11,10 +11,10 @@ use tokio::net::UnixStream;
 #[cfg(feature = "tls")]
 use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 
+use crate::address::Address;
 use crate::config::MemcachedConfig;
 use crate::error;
 use crate::handshake::Handshake;
-use crate::url::Address;
 use ratelimit_core::StoreError;
 
 /// Idle connections are probed, so that no firewall forgets them and a lost peer is noticed.

@@ -13,7 +13,7 @@
 //! because of a reset also meets the mark of the current one, and is counted after the reset. A reset marks the segment of
 //! its own time and its neighbours. A claim whose time is further away, with segments of a few milliseconds, meets no mark.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::iter;
 
 use ratelimit_core::{MAX_UNITS, State, StoreError, Timestamp, Window, WindowState};
@@ -35,12 +35,9 @@ pub(crate) struct Deduction {
     pub(crate) units: u64,
 }
 
-/// The units to take off each counter. Replies that were received before still contain them.
+/// The server of each counter, and the units to take off it. Replies that were received before still contain them.
 #[derive(Debug, Default)]
-pub(crate) struct Deductions {
-    units: HashMap<String, u64>,
-    list: Vec<Deduction>,
-}
+pub(crate) struct Deductions(BTreeMap<String, (usize, u64)>);
 
 /// A window's commands in a batch.
 #[derive(Debug)]
@@ -75,23 +72,22 @@ impl Deduction {
 }
 
 impl Deductions {
-    fn push(&mut self, take: Deduction) {
-        if take.units > 0 {
-            *self.units.entry(take.key.clone()).or_default() += take.units;
-            self.list.push(take);
+    fn push(&mut self, Deduction { server, key, units }: Deduction) {
+        if units > 0 {
+            self.0.entry(key).or_insert((server, 0)).1 += units;
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.list.is_empty()
+        self.0.is_empty()
     }
 
     pub(crate) fn into_list(self) -> Vec<Deduction> {
-        self.list
+        self.0.into_iter().map(|(key, (server, units))| Deduction { server, key, units }).collect()
     }
 
     fn of(&self, key: &str) -> u64 {
-        self.units.get(key).copied().unwrap_or(0)
+        self.0.get(key).map_or(0, |(_, units)| *units)
     }
 }
 

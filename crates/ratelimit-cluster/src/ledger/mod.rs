@@ -22,7 +22,6 @@ mod entry;
 mod log_owners;
 mod merge;
 mod reading;
-mod remote_batch;
 mod shard;
 mod shared_state;
 mod shared_store;
@@ -47,7 +46,6 @@ use ratelimit_memory::kit::{Demand, Fingerprint, Fingerprints, SpinGuard, SpinLo
 use self::capacity::{Capacity, full};
 pub(crate) use self::merge::largest;
 pub(crate) use self::reading::{BucketReading, Reading};
-use self::remote_batch::RemoteBatch;
 use self::shard::{SWEPT_METERS, Shard};
 pub(crate) use self::store_methods::{counter_store_methods, sync_counter_store_methods};
 use self::units::counts_alike;
@@ -89,6 +87,9 @@ const METERS_PER_SHARD: usize = 256;
 
 /// How many shards a sweep visits that runs as part of a claim.
 const SWEPT_SHARDS: usize = 16;
+
+/// How many usages of another node are sorted at once: about a megabyte.
+const MERGED_AT_ONCE: usize = 8_192;
 
 /// How many meters a sweep visits once an interval, or when the ledger is full.
 const SWEPT_METERS_LONG: usize = 64;
@@ -240,23 +241,26 @@ impl Ledger {
         mut usages: impl Iterator<Item = (MeterId<'a>, Meter, Units)>,
         now: Timestamp,
     ) -> u64 {
-        let mut batch = RemoteBatch::default();
-        let mut uncounted = 0;
-        while batch.fill(&self.fingerprints, &mut usages) {
-            let order = batch.by_shard(self.shards.len());
-            let shard_of = |index: &u32| batch.at(*index).fingerprint.shard(self.shards.len());
-            for indices in order.chunk_by(|one, other| shard_of(one) == shard_of(other)) {
-                let mut shard = self.shards[shard_of(&indices[0])].lock();
-                shard.reserve(indices.iter().map(|index| batch.at(*index).fingerprint), now, &self.capacity);
-                for usage in indices.iter().map(|index| batch.at(*index)) {
-                    let (id, meter) = batch.meter(usage);
-                    let is_counted =
-                        shard.merge((usage.fingerprint, &id), meter, &usage.units, &self.capacity);
+        let of = |(id, meter, units): (MeterId<'a>, _, _)| (self.fingerprints.of(&id), id, meter, units);
+        let shard_of = |fingerprint: &Fingerprint| fingerprint.shard(self.shards.len());
+        let (mut some, mut uncounted) = (Vec::new(), 0);
+        loop {
+            some.clear();
+            some.extend(usages.by_ref().take(MERGED_AT_ONCE).map(of));
+            if some.is_empty() {
+                return uncounted;
+            }
+            // Each shard is locked once, and memory is accessed in order. Usages of one meter keep their order.
+            some.sort_by_cached_key(|usage| shard_of(&usage.0));
+            for usages in some.chunk_by(|one, other| shard_of(&one.0) == shard_of(&other.0)) {
+                let mut shard = self.shard(usages[0].0);
+                shard.reserve(usages.iter().map(|(fingerprint, ..)| *fingerprint), now, &self.capacity);
+                for (fingerprint, id, meter, units) in usages {
+                    let is_counted = shard.merge((*fingerprint, id), meter, units, &self.capacity);
                     uncounted += u64::from(!is_counted);
                 }
             }
         }
-        uncounted
     }
 
     /// Merges the state of another node by maximum and adds what is pending here. `false` if it cannot be counted, as in

@@ -12,8 +12,8 @@ use scheduled_thread_pool::ScheduledThreadPool;
 use tokio::net::TcpStream;
 use tokio::task::spawn_blocking;
 
+use crate::address::Address;
 use crate::error;
-use crate::url::Address;
 
 /// The maximum time for connecting to a listening server.
 const CONNECT: Duration = Duration::from_secs(2);
