@@ -3,12 +3,13 @@
 mod common;
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use common::{AFTER, BEFORE, LOST, NO_READING_AFTER_A_REFUND, Node, at, exchange, join, synced};
 use futures::executor::block_on;
 use proptest::prelude::*;
-use ratelimit_cluster::{Hub, Synced};
-use ratelimit_core::{Limit, ManualClock, RateLimiter};
+use ratelimit_cluster::{Hub, Leased, Replicated, Synced};
+use ratelimit_core::{Clock, CounterStore, Limit, ManualClock, RateLimiter, Request, Timestamp};
 use ratelimit_memory::MemoryStore;
 
 #[test]
@@ -402,4 +403,38 @@ proptest! {
             prop_assert!(left <= exact && exact <= left + refunds, "{} of {} after {:?}", left, exact, step);
         }
     }
+}
+
+/// A clock that goes on by 600 ms each time it is read.
+struct Passing(ManualClock);
+
+impl Clock for Passing {
+    fn now(&self) -> Timestamp {
+        let now = self.0.now();
+        self.0.set(now + Duration::from_millis(600));
+        now
+    }
+}
+
+/// What is used of the second in which 10 units were estimated and 15 were used.
+async fn used_after_a_settlement(store: impl CounterStore) -> u64 {
+    let clock = ManualClock::at(at(0));
+    let limit = "100/s fixed".parse::<Limit>().unwrap();
+    let limiter = RateLimiter::new(store, limit).with_clock(Passing(clock.clone()));
+    let decision = limiter.check(Request::new("k").cost(10)).await.unwrap();
+    limiter.settle(&decision, 15).await.unwrap();
+    clock.set(at(999));
+    100 - limiter.peek("k").await.unwrap().remaining()
+}
+
+#[test]
+fn a_settlement_is_charged_where_the_estimate_was_although_time_passes_meanwhile() {
+    let used = block_on(async {
+        [
+            used_after_a_settlement(Replicated::new(Hub::new().transport())).await,
+            used_after_a_settlement(Synced::new(MemoryStore::new())).await,
+            used_after_a_settlement(Leased::new(MemoryStore::new())).await,
+        ]
+    });
+    assert_eq!(used, [15; 3]);
 }

@@ -151,4 +151,14 @@ mod tests {
         assert_eq!((unsure.own.len(), sure.own.len()), (11, 11));
         assert!(unsure.has_sent(Timestamp::EPOCH) && sure.sent_at(Timestamp::from_nanos(995)).is_some());
     }
+
+    #[test]
+    fn a_run_is_kept_while_its_units_can_be_refunded_on_this_node() {
+        let mut owners = LogOwners::default();
+        let [first, second, late] = [100, 105, 115].map(Timestamp::from_nanos);
+        owners.add_sent(10, 1, first, first);
+        // They reach the store late. There, the first have left the window by now, but not on this node.
+        owners.add_sent(10, 1, second, late);
+        assert_eq!((owners.sent_at(first), owners.sent_at(second)), (Some(first), Some(late)));
+    }
 }
