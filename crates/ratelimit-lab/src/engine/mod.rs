@@ -27,7 +27,7 @@ use serde::Serialize;
 use crate::by::{By, KeyMaker};
 use crate::field::Field;
 use crate::record::{Record, Wanted};
-use column::{Column, Counts};
+use column::Column;
 use decider::Decider;
 use keys::Keys;
 use layer::{Layered, RequestMaker};
@@ -160,15 +160,9 @@ impl Engine {
         let mut columns = Vec::new();
         for by in 0..makers.len() {
             for limits in &plan.limits {
-                columns.push(Column {
-                    name: limits.to_string(),
-                    by,
-                    decider: Decider::limiter(limits.clone(), clock.clone())?,
-                    period: limits.iter().next().map_or(Duration::ZERO, |limit| limit.period()),
-                    shortest: shortest(limits.iter()),
-                    not_replayed: Vec::new(),
-                    counts: Counts::default(),
-                });
+                let decider = Decider::limiter(limits.clone(), clock.clone())?;
+                let period = limits.iter().next().map_or(Duration::ZERO, |limit| limit.period());
+                columns.push(Column::new(limits.to_string(), by, decider, period, shortest(limits.iter())));
             }
         }
         let mut requests = None;
@@ -186,15 +180,11 @@ impl Engine {
             requests = Some(RequestMaker::new(wanted, &plan.headers, plan_field, provided, &config)?);
             let layer = Layered::new(&config, plan.enforce_shadow, clock.clone())
                 .with_context(|| path.display().to_string())?;
-            columns.push(Column {
-                name: path.display().to_string(),
-                by: 0,
-                period: Duration::from_secs(60),
-                shortest: layer.shortest,
-                not_replayed: layer.not_replayed.clone(),
-                decider: Decider::Layer(Box::new(layer)),
-                counts: Counts::default(),
-            });
+            let (shortest, not_replayed) = (layer.shortest, layer.not_replayed.clone());
+            let decider = Decider::Layer(Box::new(layer));
+            let column =
+                Column::new(path.display().to_string(), 0, decider, Duration::from_secs(60), shortest);
+            columns.push(column.without(not_replayed));
         }
         let traces =
             if plan.keep_trace { makers.iter().map(|_| Trace::default()).collect() } else { Vec::new() };
@@ -274,7 +264,7 @@ impl Engine {
         while let Some((time, request)) = self.reorder.take() {
             self.decide(time, &request)?;
         }
-        let outcomes = self.columns.iter().filter_map(|column| {
+        let outcomes = self.columns.into_iter().filter_map(|column| {
             let (by, _, keys) = self.makers.get(column.by)?;
             let unidentified = self.unidentified.get(column.by).copied()?;
             Some(column.outcome(by.to_string(), unidentified, keys, top))

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::series::Series;
 
 /// What one column of limits would have done to the requests.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The limits, as text, or the path of the configuration file.
     pub limits: String,
